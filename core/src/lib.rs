@@ -6,6 +6,51 @@
 //! `omniheap_plan::install`.
 extern crate alloc;
 
+/// What errors have in common that carry more than their [`Error`]; `rest` are their other fields where there is nothing more.
+macro_rules! carries_error {
+    ($name:ident { $($rest:tt)* }) => {
+        impl $name {
+            /// The kind to match on.
+            #[must_use]
+            pub const fn kind(&self) -> ErrorKind {
+                self.error.kind()
+            }
+
+            /// The plain error.
+            #[must_use]
+            pub const fn error(&self) -> Error {
+                self.error
+            }
+        }
+
+        impl From<Error> for $name {
+            fn from(error: Error) -> Self {
+                Self { error, $($rest)* }
+            }
+        }
+
+        impl From<ErrorKind> for $name {
+            fn from(kind: ErrorKind) -> Self {
+                Error::new(kind).into()
+            }
+        }
+
+        impl From<$name> for Error {
+            fn from(error: $name) -> Self {
+                error.error
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}: {self}", self.kind())
+            }
+        }
+
+        impl core::error::Error for $name {}
+    };
+}
+
 mod defrag;
 mod device;
 mod event;
@@ -37,11 +82,12 @@ pub use omniheap_seam::{
 };
 
 pub use {
-    defrag::{Budget, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Spot},
+    defrag::{Budget, Moved, Outcome, Pass, PlannedMove, Spot},
     device::{DriverLimit, HeapLimit, HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     lane::{
-        BlockReport, Growth, PoolConfig, SpanReport, SpanState, StrategyKind, Totals, Uses, Waiting,
+        BlockReport, Growth, MoveOutcome, PoolConfig, SpanReport, SpanState, StrategyKind, Totals,
+        Uses, Waiting,
     },
     manager::{
         AllocateError, Allocation, Background, Binding, Buffer, CopyRegion, Decision,

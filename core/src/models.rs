@@ -6,41 +6,99 @@
 use crate::sync::{Mutex, Signal};
 use crate::*;
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
-use loom::thread;
+use loom::thread::{self, JoinHandle};
+use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
 
 /// Times that a thread is interrupted where it could go on; few are enough for nearly every mistake.
 const PREEMPTIONS: usize = 2;
 const BLOCK: u64 = 1 << 22;
+/// The smallest span.
+const PIECE: u64 = 256;
+const ONE: TimelineId = TimelineId(1);
+const TWO: TimelineId = TimelineId(2);
 
-/// What outlives the device.
+/// What a device did, what was submitted to it, what has run, and what runs after what.
 #[derive(Debug, Default)]
-struct Counts {
-    blocks: AtomicI64,
-    taken: AtomicI64,
-    closed: AtomicI64,
+struct Work {
+    blocks: u64,
+    taken: u64,
+    closed: u64,
     /// Blocks that the driver has; no limit where zero.
-    most: AtomicI64,
-    /// How far the only timeline has come.
-    reached: AtomicU64,
+    most: u64,
+    submitted: HashMap<TimelineId, u64>,
+    finished: HashMap<TimelineId, u64>,
+    /// By the later timeline.
+    orders: HashMap<TimelineId, Vec<Point>>,
+    /// The last use of the bytes at an offset.
+    uses: HashMap<u64, Point>,
 }
 
+impl Work {
+    fn has_finished(&self, point: Point) -> bool {
+        self.finished.get(&point.timeline).is_some_and(|done| *done >= point.epoch.0)
+    }
+
+    fn runs_after(&self, timeline: TimelineId, point: Point) -> bool {
+        let is_later =
+            |known: &Point| known.timeline == point.timeline && known.epoch >= point.epoch;
+        timeline == point.timeline || self.orders.get(&timeline).into_iter().flatten().any(is_later)
+    }
+}
+
+/// The driver of a device; it outlives the device. Its work runs when a model says so.
+#[derive(Debug, Default)]
+struct Driver(std::sync::Mutex<Work>);
+
+impl Driver {
+    /// Nobody switches threads with it locked: they are no threads of the system, and would wait for themselves.
+    fn work(&self) -> MutexGuard<'_, Work> {
+        // After a failed check everything is still freed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Submits work that uses an allocation.
+    fn submit(&self, timeline: TimelineId, one: &Allocation<Fake>) -> Point {
+        // Asked before: threads are switched while a lane is locked.
+        let offset = one.binding().span().offset;
+        let mut work = self.work();
+        let count = work.submitted.entry(timeline).or_default();
+        *count += 1;
+        let point = Point { timeline, epoch: Epoch(*count) };
+        work.uses.insert(offset, point);
+        point
+    }
+
+    fn run(&self, timeline: TimelineId) {
+        let mut work = self.work();
+        let count = work.submitted.get(&timeline).copied().unwrap_or(0);
+        work.finished.insert(timeline, count);
+    }
+
+    /// Fails where the bytes are in use for somebody else.
+    fn assert_usable(&self, one: &Allocation<Fake>, timeline: Option<TimelineId>) {
+        let offset = one.binding().span().offset;
+        let work = self.work();
+        let Some(last) = work.uses.get(&offset).copied() else { return };
+        let is_ordered = timeline.is_some_and(|timeline| work.runs_after(timeline, last));
+        assert!(is_ordered || work.has_finished(last), "{last:?} still uses it: {work:?}");
+    }
+}
+
+/// A device without bytes.
 struct Fake {
     caps: Caps,
-    counts: Arc<Counts>,
+    driver: Arc<Driver>,
 }
 
-impl Fake {
-    fn new(counts: &Arc<Counts>) -> Self {
-        let heap = Heap::new(HeapKind::Device, 1 << 30).granule(Align::of(256));
-        let caps = Caps::new(DeviceInfo::default(), alloc::vec![heap]).max_blocks(100);
-        Self { caps, counts: Arc::clone(counts) }
-    }
+fn caps() -> Caps {
+    let heap = Heap::new(HeapKind::Device, 1 << 30).granule(Align::of(PIECE));
+    Caps::new(DeviceInfo::default(), alloc::vec![heap]).max_blocks(100)
 }
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        self.counts.closed.fetch_add(1, SeqCst);
+        self.driver.work().closed += 1;
     }
 }
 
@@ -51,19 +109,20 @@ unsafe impl Backend for Fake {
         &self.caps
     }
     fn allocate(&self, _: HeapId, _: u64) -> Result<()> {
-        let most = self.counts.most.load(SeqCst);
-        if most > 0 && self.counts.blocks.load(SeqCst) >= most {
+        let mut work = self.driver.work();
+        if work.most > 0 && work.blocks >= work.most {
             return Err(ErrorKind::OutOfDeviceMemory.into());
         }
-        self.counts.taken.fetch_add(1, SeqCst);
-        self.counts.blocks.fetch_add(1, SeqCst);
+        work.taken += 1;
+        work.blocks += 1;
         Ok(())
     }
     unsafe fn free(&self, (): ()) -> Result<()> {
-        self.counts.blocks.fetch_sub(1, SeqCst);
+        self.driver.work().blocks -= 1;
         Ok(())
     }
     fn wait_idle(&self) -> Result<()> {
+        [ONE, TWO].into_iter().for_each(|timeline| self.driver.run(timeline));
         Ok(())
     }
     fn as_timelines(&self) -> Option<&dyn Timelines> {
@@ -71,57 +130,77 @@ unsafe impl Backend for Fake {
     }
 }
 
-// SAFETY: there is no work, so whatever epoch is reached, all of it has finished.
+// SAFETY: a mark is the count of what was submitted, and work that is reached has run.
 unsafe impl Timelines for Fake {
     fn open(&self) -> Result<TimelineId> {
-        Ok(TimelineId(1))
+        Ok(TWO)
     }
     fn close(&self, _: TimelineId) -> Result<()> {
         Ok(())
     }
-    fn mark(&self, _: TimelineId) -> Result<Epoch> {
-        Ok(Epoch(1))
+    fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
+        Ok(Epoch(self.driver.work().submitted.get(&timeline).copied().unwrap_or(0)))
     }
-    fn reached(&self, _: TimelineId) -> Result<Epoch> {
-        Ok(Epoch(self.counts.reached.load(SeqCst)))
+    fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
+        Ok(Epoch(self.driver.work().finished.get(&timeline).copied().unwrap_or(0)))
     }
-    fn wait(&self, _: Point) -> Result<()> {
-        self.counts.reached.fetch_max(1, SeqCst);
+    fn wait(&self, point: Point) -> Result<()> {
+        let mut work = self.driver.work();
+        let done = work.finished.entry(point.timeline).or_default();
+        *done = point.epoch.0.max(*done);
         Ok(())
     }
-    fn order(&self, _: TimelineId, _: Point) -> Result<()> {
+    fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
+        self.driver.work().orders.entry(timeline).or_default().push(point);
         Ok(())
     }
+}
+
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
 }
 
 /// Checks a model; what it returns must have been given back, and every device closed once.
-fn check(model: impl Fn(&Arc<Counts>) + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
-    builder.check(move || {
-        let counts = Arc::new(Counts::default());
-        model(&counts);
-        assert_eq!(counts.blocks.load(SeqCst), 0, "a block was kept, or freed twice");
-        assert_eq!(counts.closed.load(SeqCst), 1, "the device was not closed once");
+fn check(model: impl Fn(&Arc<Driver>) + Send + Sync + 'static) {
+    explore(PREEMPTIONS, move || {
+        let driver = Arc::new(Driver::default());
+        model(&driver);
+        assert_eq!(driver.work().blocks, 0, "a block was kept, or freed twice");
+        assert_eq!(driver.work().closed, 1, "the device was not closed once");
     });
 }
 
-fn manager(counts: &Arc<Counts>, lanes: u32) -> Manager<Fake> {
+fn config(lanes: u32, block: Option<u64>) -> ManagerConfig {
     let mut config = ManagerConfig::default().plain();
-    config.pool.lanes = Some(lanes);
-    Manager::with_config(Fake::new(counts), config)
+    (config.pool.lanes, config.pool.block) = (Some(lanes), block);
+    config
 }
 
-fn spans_of(held: &[&Allocation<Fake>]) -> Vec<(usize, Span)> {
+fn manager(driver: &Arc<Driver>, lanes: u32) -> Manager<Fake> {
+    Manager::with_config(Fake { caps: caps(), driver: Arc::clone(driver) }, config(lanes, None))
+}
+
+fn take<B: Backend>(manager: &Manager<B>, size: u64) -> Allocation<B> {
+    manager.allocate(&Request::new(size)).expect("fits")
+}
+
+/// Runs in another thread.
+fn beside<B: Backend + 'static, T: 'static>(
+    manager: &Manager<B>,
+    run: impl FnOnce(&Manager<B>) -> T + 'static,
+) -> JoinHandle<T> {
+    let manager = manager.clone();
+    thread::spawn(move || run(&manager))
+}
+
+fn assert_apart(held: &[&Allocation<Fake>]) {
     let place = |held: &&Allocation<Fake>| {
         let binding = held.binding();
         (core::ptr::from_ref(binding.block()).addr(), binding.span())
     };
-    held.iter().map(place).collect()
-}
-
-fn assert_apart(held: &[&Allocation<Fake>]) {
-    let spans = spans_of(held);
+    let spans: Vec<_> = held.iter().map(place).collect();
     for (at, (block, span)) in spans.iter().enumerate() {
         let overlaps =
             spans[..at].iter().any(|(other, known)| other == block && known.overlaps(*span));
@@ -155,33 +234,29 @@ fn a_signal_is_never_missed() {
 
 #[test]
 fn threads_that_share_a_lane_never_share_bytes() {
-    check(|counts| {
-        let manager = manager(counts, 1);
-        let first = manager.allocate(&Request::new(1024)).expect("fits");
-        let other = thread::spawn({
-            let manager = manager.clone();
-            move || manager.allocate(&Request::new(512)).expect("fits")
-        });
+    check(|driver| {
+        let manager = manager(driver, 1);
+        let first = take(&manager, 1024);
+        let other = beside(&manager, |manager| take(manager, 512));
         drop(first);
-        let second = manager.allocate(&Request::new(1024)).expect("fits");
+        let second = take(&manager, 1024);
         let third = other.join().expect("no panic");
         assert_apart(&[&second, &third]);
         assert_eq!(manager.validate(), Ok(()));
-        assert_eq!(counts.taken.load(SeqCst), 1, "one block is enough");
+        assert_eq!(driver.work().taken, 1, "one block is enough");
     });
 }
 
 #[test]
 fn an_allocation_freed_by_another_thread_is_free_once() {
-    check(|counts| {
-        let manager = manager(counts, 1);
-        let (first, second) =
-            (manager.allocate(&Request::new(1024)), manager.allocate(&Request::new(1024)));
+    check(|driver| {
+        let manager = manager(driver, 1);
+        let (first, second) = (take(&manager, 1024), take(&manager, 1024));
         let other = thread::spawn(move || drop(first));
         drop(second);
-        let third = manager.allocate(&Request::new(1024)).expect("fits");
+        let third = take(&manager, 1024);
         other.join().expect("no panic");
-        let fourth = manager.allocate(&Request::new(1024)).expect("fits");
+        let fourth = take(&manager, 1024);
         assert_apart(&[&third, &fourth]);
         assert_eq!(manager.report().totals.live, 2);
     });
@@ -189,10 +264,9 @@ fn an_allocation_freed_by_another_thread_is_free_once() {
 
 #[test]
 fn the_last_owner_ends_the_lane_whoever_it_is() {
-    check(|counts| {
-        let manager = manager(counts, 1);
-        let first = manager.allocate(&Request::new(1024)).expect("fits");
-        let second = manager.allocate(&Request::new(1024)).expect("fits");
+    check(|driver| {
+        let manager = manager(driver, 1);
+        let (first, second) = (take(&manager, 1024), take(&manager, 1024));
         let other = thread::spawn(move || drop(first));
         drop(manager);
         drop(second);
@@ -202,14 +276,11 @@ fn the_last_owner_ends_the_lane_whoever_it_is() {
 
 #[test]
 fn owners_that_come_and_go_keep_the_lane() {
-    check(|counts| {
-        let manager = manager(counts, 1);
-        let round = |manager: &Manager<Fake>| drop(manager.allocate(&Request::new(1024)));
+    check(|driver| {
+        let manager = manager(driver, 1);
+        let round = |manager: &Manager<Fake>| drop(take(manager, 1024));
         round(&manager);
-        let other = thread::spawn({
-            let manager = manager.clone();
-            move || (0..2).for_each(|_| round(&manager))
-        });
+        let other = beside(&manager, move |manager| (0..2).for_each(|_| round(manager)));
         round(&manager);
         drop(manager);
         other.join().expect("no panic");
@@ -218,34 +289,30 @@ fn owners_that_come_and_go_keep_the_lane() {
 
 #[test]
 fn a_lane_that_lends_does_not_hand_out_the_same_bytes() {
-    check(|counts| {
-        let manager = manager(counts, 2);
+    check(|driver| {
+        let manager = manager(driver, 2);
         // This thread's lane has a block that is free but for one allocation; the other thread's has none.
-        let first = manager.allocate(&Request::new(1024)).expect("fits");
-        let other = thread::spawn({
-            let manager = manager.clone();
-            move || manager.allocate(&Request::new(BLOCK / 4)).expect("fits")
-        });
-        let second = manager.allocate(&Request::new(BLOCK / 4)).expect("fits");
+        let first = take(&manager, 1024);
+        let other = beside(&manager, |manager| take(manager, BLOCK / 4));
+        let second = take(&manager, BLOCK / 4);
         let third = other.join().expect("no panic");
         assert_apart(&[&first, &second, &third]);
-        assert_eq!(counts.taken.load(SeqCst), 1, "what was idle was lent");
+        assert_eq!(driver.work().taken, 1, "what was idle was lent");
         assert_eq!(manager.validate(), Ok(()));
     });
 }
 
 #[test]
 fn what_waits_for_a_timeline_is_freed_once() {
-    check(|counts| {
-        let manager = manager(counts, 1);
-        let first = manager.allocate(&Request::new(1024)).expect("fits");
-        let second = manager.allocate(&Request::new(1024)).expect("fits");
-        let point = Point { timeline: TimelineId(1), epoch: Epoch(1) };
-        let other = thread::spawn({
-            let (manager, counts) = (manager.clone(), Arc::clone(counts));
-            move || {
+    check(|driver| {
+        let manager = manager(driver, 1);
+        let (first, second) = (take(&manager, 1024), take(&manager, 1024));
+        let point = driver.submit(ONE, &first);
+        let other = beside(&manager, {
+            let driver = Arc::clone(driver);
+            move |manager| {
                 second.free_after(point);
-                counts.reached.store(1, SeqCst);
+                driver.run(ONE);
                 manager.retire().expect("the device works")
             }
         });
@@ -261,53 +328,39 @@ fn what_waits_for_a_timeline_is_freed_once() {
 
 #[test]
 fn threads_that_grow_together_share_the_only_block() {
-    check(|counts| {
-        counts.most.store(1, SeqCst);
-        let manager = manager(counts, 2);
-        let other = thread::spawn({
-            let manager = manager.clone();
-            move || manager.allocate(&Request::new(1024))
-        });
-        let first = manager.allocate(&Request::new(1024)).expect("the only block has room");
-        let second = other.join().expect("no panic").expect("the only block has room");
+    check(|driver| {
+        driver.work().most = 1;
+        let manager = manager(driver, 2);
+        let other = beside(&manager, |manager| take(manager, 1024));
+        let first = take(&manager, 1024);
+        let second = other.join().expect("no panic");
         assert_apart(&[&first, &second]);
     });
 }
 
 /// A pass that publishes new places, and threads that read, write, free and allocate meanwhile.
 mod moves {
+    use super::{PIECE, beside, caps, config, explore, take};
     use crate::*;
     use alloc::{sync::Arc, vec::Vec};
     use core::sync::atomic::Ordering::SeqCst;
     use loom::sync::atomic::AtomicU64;
     use loom::thread;
 
-    /// Bytes of a span; each has one number in it.
-    const PIECE: u64 = 256;
-    /// Spans of a block.
+    /// Spans of a block; each has one number in it.
     const EACH: u64 = 4;
 
     /// A block of numbers that the checker watches.
     type Numbers = Arc<Vec<AtomicU64>>;
 
     /// A device that copies numbers at once.
-    struct Copier {
-        caps: Caps,
-    }
+    struct Copier(Caps);
 
-    impl Copier {
-        fn new() -> Self {
-            let mut caps = super::Fake::new(&Arc::default()).caps.clone();
-            caps.heaps[0].granule = Align::of(PIECE);
-            Self { caps }
-        }
-    }
-
-    // SAFETY: numbers of one block are no other's; `caps` never changes.
+    // SAFETY: numbers of one block are no other's; the caps never change.
     unsafe impl Backend for Copier {
         type Block = Numbers;
         fn caps(&self) -> &Caps {
-            &self.caps
+            &self.0
         }
         fn allocate(&self, _: HeapId, size: u64) -> Result<Numbers> {
             Ok(Arc::new((0..size / PIECE).map(|_| AtomicU64::new(0)).collect()))
@@ -361,11 +414,8 @@ mod moves {
 
     /// A block with one allocation, and one with two: a pass moves the one to the two.
     fn scattered() -> (Manager<Copier>, Vec<Allocation<Copier>>) {
-        let mut config = ManagerConfig::default().plain();
-        (config.pool.lanes, config.pool.block) = (Some(1), Some(PIECE * EACH));
-        let manager = Manager::with_config(Copier::new(), config);
-        let all: Vec<_> =
-            (0..2 * EACH).map(|_| manager.allocate(&Request::new(PIECE)).expect("fits")).collect();
+        let manager = Manager::with_config(Copier(caps()), config(1, Some(PIECE * EACH)));
+        let all: Vec<_> = (0..2 * EACH).map(|_| take(&manager, PIECE)).collect();
         let mut live: Vec<_> =
             (0..).zip(all).filter(|(n, _)| [0, 4, 6].contains(n)).map(|(_, one)| one).collect();
         (1..).zip(&live).for_each(|(number, one)| set(one, number));
@@ -375,9 +425,7 @@ mod moves {
 
     /// Checks a model with up to three switches where nobody waits: more take hours.
     fn check(model: impl Fn() + Send + Sync + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(3);
-        builder.check(model);
+        explore(3, model);
     }
 
     fn commit(manager: &Manager<Copier>) {
@@ -408,14 +456,11 @@ mod moves {
         check(|| {
             let (manager, mut live) = scattered();
             let moved = live.pop().expect("three");
-            let other = thread::spawn({
-                let manager = manager.clone();
-                move || {
-                    drop(moved);
-                    let next = manager.allocate(&Request::new(PIECE)).expect("fits");
-                    set(&next, 7);
-                    next
-                }
+            let other = beside(&manager, |manager| {
+                drop(moved);
+                let next = take(manager, PIECE);
+                set(&next, 7);
+                next
             });
             commit(&manager);
             let next = other.join().expect("no panic");
@@ -444,174 +489,43 @@ mod moves {
 
 /// Bytes that one timeline frees and another one gets, while threads mark, wait and free more.
 mod reuse {
+    use super::{Driver, Fake, ONE, PIECE, TWO, beside, caps, check, config};
     use crate::*;
-    use alloc::{sync::Arc, vec::Vec};
+    use alloc::sync::Arc;
     use loom::thread;
-    use std::collections::HashMap;
-    use std::sync::Mutex;
 
-    const PIECE: u64 = 256;
-    const ONE: TimelineId = TimelineId(1);
-    const TWO: TimelineId = TimelineId(2);
-
-    /// What was submitted, what has run, and what runs after what.
-    #[derive(Debug, Default)]
-    struct Work {
-        submitted: HashMap<TimelineId, u64>,
-        finished: HashMap<TimelineId, u64>,
-        /// By the later timeline.
-        orders: HashMap<TimelineId, Vec<Point>>,
-        /// The last use of the bytes at an offset.
-        uses: HashMap<u64, Point>,
-        blocks: u64,
-    }
-
-    impl Work {
-        fn has_finished(&self, point: Point) -> bool {
-            self.finished.get(&point.timeline).is_some_and(|done| *done >= point.epoch.0)
-        }
-
-        fn runs_after(&self, timeline: TimelineId, point: Point) -> bool {
-            let is_later =
-                |known: &Point| known.timeline == point.timeline && known.epoch >= point.epoch;
-            timeline == point.timeline
-                || self.orders.get(&timeline).into_iter().flatten().any(is_later)
-        }
-    }
-
-    /// A device with room for two pieces, whose work runs when a model says so.
-    #[derive(Clone)]
-    struct Lines {
-        caps: Caps,
-        work: Arc<Mutex<Work>>,
-    }
-
-    impl Lines {
-        fn work(&self) -> std::sync::MutexGuard<'_, Work> {
-            // After a failed check everything is still freed.
-            self.work.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-        }
-
-        /// Submits work that uses an allocation.
-        fn submit(&self, timeline: TimelineId, one: &Allocation<Self>) {
-            // Asked before: threads are switched while a lane is locked, and they share this one.
-            let offset = one.binding().span().offset;
-            let mut work = self.work();
-            let count = work.submitted.entry(timeline).or_default();
-            *count += 1;
-            let point = Point { timeline, epoch: Epoch(*count) };
-            work.uses.insert(offset, point);
-        }
-
-        fn run(&self, timeline: TimelineId) {
-            let mut work = self.work();
-            let count = work.submitted.get(&timeline).copied().unwrap_or(0);
-            work.finished.insert(timeline, count);
-        }
-
-        /// Fails where the bytes are in use for somebody else.
-        fn assert_usable(&self, one: &Allocation<Self>, timeline: Option<TimelineId>) {
-            let offset = one.binding().span().offset;
-            let work = self.work();
-            let Some(last) = work.uses.get(&offset).copied() else { return };
-            let is_ordered = timeline.is_some_and(|timeline| work.runs_after(timeline, last));
-            assert!(is_ordered || work.has_finished(last), "{last:?} still uses it: {work:?}");
-        }
-    }
-
-    // SAFETY: there are no bytes, so none is shared; `caps` never changes.
-    unsafe impl Backend for Lines {
-        type Block = ();
-        fn caps(&self) -> &Caps {
-            &self.caps
-        }
-        fn allocate(&self, _: HeapId, _: u64) -> Result<()> {
-            let mut work = self.work();
-            if work.blocks > 0 {
-                return Err(ErrorKind::OutOfDeviceMemory.into());
-            }
-            work.blocks += 1;
-            Ok(())
-        }
-        unsafe fn free(&self, (): ()) -> Result<()> {
-            self.work().blocks -= 1;
-            Ok(())
-        }
-        fn wait_idle(&self) -> Result<()> {
-            [ONE, TWO].into_iter().for_each(|timeline| self.run(timeline));
-            Ok(())
-        }
-        fn as_timelines(&self) -> Option<&dyn Timelines> {
-            Some(self)
-        }
-    }
-
-    // SAFETY: a mark is the count of what was submitted, and work that is reached has run.
-    unsafe impl Timelines for Lines {
-        fn open(&self) -> Result<TimelineId> {
-            Ok(TWO)
-        }
-        fn close(&self, _: TimelineId) -> Result<()> {
-            Ok(())
-        }
-        fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
-            Ok(Epoch(self.work().submitted.get(&timeline).copied().unwrap_or(0)))
-        }
-        fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
-            Ok(Epoch(self.work().finished.get(&timeline).copied().unwrap_or(0)))
-        }
-        fn wait(&self, point: Point) -> Result<()> {
-            let mut work = self.work();
-            let done = work.finished.entry(point.timeline).or_default();
-            *done = point.epoch.0.max(*done);
-            Ok(())
-        }
-        fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
-            self.work().orders.entry(timeline).or_default().push(point);
-            Ok(())
-        }
-    }
-
-    fn open(lanes: u32) -> (Lines, Manager<Lines>) {
-        let mut caps = super::Fake::new(&Arc::default()).caps.clone();
-        (caps.heaps[0].granule, caps.max_blocks) = (Align::of(PIECE), 1);
-        let lines = Lines { caps, work: Arc::default() };
-        let mut config = ManagerConfig::default().plain();
-        (config.pool.lanes, config.pool.block) = (Some(lanes), Some(2 * PIECE));
-        (lines.clone(), Manager::with_config(lines, config))
+    /// A device with room for two pieces.
+    fn open(driver: &Arc<Driver>, lanes: u32) -> Manager<Fake> {
+        driver.work().most = 1;
+        let device = Fake { caps: caps(), driver: Arc::clone(driver) };
+        Manager::with_config(device, config(lanes, Some(2 * PIECE)))
     }
 
     /// Two allocations of the first timeline, one of which it has used and freed.
-    fn half_free(lines: &Lines, manager: &Manager<Lines>) -> Allocation<Lines> {
+    fn half_free(driver: &Driver, manager: &Manager<Fake>) -> Allocation<Fake> {
         let ask = || manager.allocate(&Request::new(PIECE).on(ONE)).expect("fits");
         let (first, second) = (ask(), ask());
-        lines.submit(ONE, &first);
+        driver.submit(ONE, &first);
         drop(first);
         second
     }
 
-    fn check(model: impl Fn() + Send + Sync + 'static) {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(super::PREEMPTIONS);
-        builder.check(model);
-    }
-
     #[test]
     fn what_is_freed_after_a_mark_has_not_passed_with_it() {
-        check(|| {
-            let (lines, manager) = open(1);
-            let second = half_free(&lines, &manager);
+        check(|driver| {
+            let manager = open(driver, 1);
+            let second = half_free(driver, &manager);
             let other = thread::spawn({
-                let lines = lines.clone();
+                let driver = Arc::clone(driver);
                 move || {
-                    lines.run(ONE);
-                    lines.submit(ONE, &second);
+                    driver.run(ONE);
+                    driver.submit(ONE, &second);
                     drop(second);
                 }
             });
             let ask = || {
                 let got = manager.allocate(&Request::new(PIECE));
-                got.inspect(|one| lines.assert_usable(one, None))
+                got.inspect(|one| driver.assert_usable(one, None))
             };
             let both = [ask(), ask()];
             other.join().expect("no panic");
@@ -622,19 +536,19 @@ mod reuse {
 
     #[test]
     fn what_is_freed_after_an_order_is_not_in_order() {
-        check(|| {
-            let (lines, manager) = open(1);
-            let second = half_free(&lines, &manager);
+        check(|driver| {
+            let manager = open(driver, 1);
+            let second = half_free(driver, &manager);
             let other = thread::spawn({
-                let lines = lines.clone();
+                let driver = Arc::clone(driver);
                 move || {
-                    lines.submit(ONE, &second);
+                    driver.submit(ONE, &second);
                     drop(second);
                 }
             });
             let ask = || {
                 let got = manager.allocate(&Request::new(PIECE).on(TWO));
-                got.inspect(|one| lines.assert_usable(one, Some(TWO)))
+                got.inspect(|one| driver.assert_usable(one, Some(TWO)))
             };
             let both = [ask(), ask()];
             other.join().expect("no panic");
@@ -645,18 +559,18 @@ mod reuse {
 
     #[test]
     fn a_lane_hands_its_bytes_over_in_order() {
-        check(|| {
-            let (lines, manager) = open(2);
-            let second = half_free(&lines, &manager);
+        check(|driver| {
+            let manager = open(driver, 2);
+            let second = half_free(driver, &manager);
             // Another thread has another lane.
-            let other = thread::spawn({
-                let (lines, manager) = (lines.clone(), manager.clone());
-                move || {
+            let other = beside(&manager, {
+                let driver = Arc::clone(driver);
+                move |manager| {
                     let got = manager.allocate(&Request::new(PIECE).on(TWO)).expect("handed over");
-                    lines.assert_usable(&got, Some(TWO));
+                    driver.assert_usable(&got, Some(TWO));
                 }
             });
-            lines.submit(ONE, &second);
+            driver.submit(ONE, &second);
             drop(second);
             other.join().expect("no panic");
             assert_eq!(manager.validate(), Ok(()));

@@ -229,18 +229,6 @@ impl SleepError {
         Self { error, refused }
     }
 
-    /// The kind to match on.
-    #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        self.error.kind()
-    }
-
-    /// The plain error.
-    #[must_use]
-    pub const fn error(&self) -> Error {
-        self.error
-    }
-
     /// The allocations that keep the pool awake, where that is why.
     #[must_use]
     pub fn refused(&self) -> &[KeptAwake] {
@@ -248,23 +236,7 @@ impl SleepError {
     }
 }
 
-impl From<Error> for SleepError {
-    fn from(error: Error) -> Self {
-        Self { error, refused: Vec::new() }
-    }
-}
-
-impl From<ErrorKind> for SleepError {
-    fn from(kind: ErrorKind) -> Self {
-        Error::new(kind).into()
-    }
-}
-
-impl From<SleepError> for Error {
-    fn from(error: SleepError) -> Self {
-        error.error
-    }
-}
+carries_error!(SleepError { refused: Vec::new() });
 
 impl fmt::Display for SleepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -278,11 +250,3 @@ impl fmt::Display for SleepError {
         }
     }
 }
-
-impl fmt::Debug for SleepError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {self}", self.kind())
-    }
-}
-
-impl core::error::Error for SleepError {}

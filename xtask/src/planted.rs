@@ -273,8 +273,8 @@ planted! {
     moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/moves.rs":
         "outcome.moved.bytes += planned.bytes();" => "outcome.moved.bytes += planned.bytes() + u64::from(PLANTED);";
     a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "lane/table.rs":
-        "if slot.state == State::MovingFreed { Owner::Gone }" =>
-        "if slot.state == State::MovingFreed && !PLANTED { Owner::Gone }";
+        "let is_freed = slot.state == State::MovingFreed;" =>
+        "let is_freed = slot.state == State::MovingFreed && !PLANTED;";
     dropped_passes_are_not_undone caught by a_pass_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
         "moves.undo(0);" => "if !PLANTED { moves.undo(0); }";
     moves_are_not_counted caught by two_half_empty_blocks_become_one_by_four_moves in "defrag/moves.rs":
@@ -297,11 +297,11 @@ planted! {
     refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "lane/remote.rs":
         "self.state.lock().facts_of(slot).filter(|_| copied)" =>
         "self.state.lock().facts_of(slot).filter(|_| PLANTED || copied)";
-    held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "lane/remote.rs":
-        "        state.held_bytes -= held.span.size;
+    held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "lane/moves.rs":
+        "        self.held_bytes -= held.span.size;
         let freed" =>
         "        if PLANTED { return; }
-        state.held_bytes -= held.span.size;
+        self.held_bytes -= held.span.size;
         let freed";
     aborted_recalls_keep_memory caught by a_recall_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
         "if moves.taken_bytes() > 0 {" => "if moves.taken_bytes() > 0 && !PLANTED {";

@@ -25,7 +25,7 @@ pub use budget::Budget;
 pub(crate) use budget::BudgetMeter;
 pub(crate) use exclusive::Slid;
 pub(crate) use moves::How;
-pub use moves::{MoveOutcome, Spot};
+pub use moves::Spot;
 pub(crate) use pass::{Mode, Portion};
 pub use pass::{Pass, PlannedMove};
 pub(crate) use planner::{Goal, Holes, LanePlanner};

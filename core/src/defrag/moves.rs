@@ -4,31 +4,10 @@ use super::budget::BudgetMeter;
 use super::stats::{Moved, Outcome};
 use crate::device::Block;
 use crate::event::AllocationId;
-use crate::lane::{Consent, Lane, MoveGuard, Owner, Presence, Reservation, Resident, SlotId};
+use crate::lane::{Consent, Lane, MoveGuard, MoveOutcome, Presence, Reservation, Resident, SlotId};
 use crate::{Backend, Move as CopyRegion, Place, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use omniheap_strategy::{BlockId, Grant};
-
-/// The outcome of a planned move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MoveOutcome {
-    /// The allocation is at its new place.
-    Moved,
-    /// The allocation is at its old place: its owner decided so, or its place was asked for during the pass.
-    Stayed,
-    /// The owner freed the allocation during the pass; both places are free.
-    Freed,
-}
-
-impl MoveOutcome {
-    pub(super) const fn of(owner: Owner, arrives: bool) -> Self {
-        match (owner, arrives) {
-            (Owner::Gone, _) => Self::Freed,
-            (Owner::Present, true) => Self::Moved,
-            (Owner::Present, false) => Self::Stayed,
-        }
-    }
-}
 
 /// A place of a planned move: a native block and a span of it.
 #[derive(Debug)]
@@ -321,23 +300,17 @@ impl<B: Backend> MoveList<B> {
             if let Some(there) = self.cross_heap(&few[0]) {
                 for planned in few {
                     let by_owner = planned.how == How::OwnerCopies;
-                    let (owner, arrives) = here.finish_remote(
-                        planned.slot,
-                        there,
-                        (planned.to, planned.bytes()),
-                        copied(planned),
-                        by_owner,
-                    );
-                    report(planned, MoveOutcome::of(owner, arrives));
+                    let (to, copied) = ((planned.to, planned.bytes()), copied(planned));
+                    let outcome = here.finish_remote(planned.slot, there, to, copied, by_owner);
+                    report(planned, outcome);
                 }
                 continue;
             }
             let mut guard = here.lock_moves();
             for planned in few {
                 let by_owner = planned.how == How::OwnerCopies;
-                let (owner, arrives) =
-                    guard.finish(planned.slot, planned.to, copied(planned), by_owner);
-                report(planned, MoveOutcome::of(owner, arrives));
+                let outcome = guard.finish(planned.slot, planned.to, copied(planned), by_owner);
+                report(planned, outcome);
             }
         }
     }

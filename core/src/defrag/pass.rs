@@ -43,40 +43,36 @@ impl<B: Backend> fmt::Debug for Pass<B> {
 }
 
 impl<B: Backend> Pass<B> {
-    /// Plans the moves of a pass.
-    pub(crate) fn plan(
+    /// A pass whose moves are still to be planned; its copies run on a timeline.
+    pub(crate) fn new(
         device: Arc<Device<B>>,
         stats: Arc<DefragStats>,
         on: TimelineId,
         mode: Mode,
+    ) -> Self {
+        let (moves, host_time) = (MoveList::new(stats.scratch.take_moves()), Duration::ZERO);
+        Self { device, stats, on, mode, moves, under_way: None, host_time }
+    }
+
+    /// Plans the moves of a pass.
+    pub(crate) fn plan(
+        mut self,
         planners: &mut [LanePlanner<B>],
         goal: &Goal,
         meter: &mut BudgetMeter,
     ) -> Self {
-        let began = Instant::now();
-        let (mut moves, mut released) = (MoveList::new(stats.scratch.take_moves()), 0u64);
+        let (began, mut released) = (Instant::now(), 0u64);
         for planner in planners {
-            let cost = device.cost(planner.heap());
+            let cost = self.device.cost(planner.heap());
             meter.set_rates(cost.rates());
             let left = goal.wanted.saturating_sub(released);
-            released = released.saturating_add(planner.plan(left, meter, &mut moves));
-            if moves.is_empty() && meter.too_dear {
+            released = released.saturating_add(planner.plan(left, meter, &mut self.moves));
+            if self.moves.is_empty() && meter.too_dear {
                 cost.doubt();
             }
         }
-        let host_time = began.elapsed();
-        Self { device, stats, on, mode, moves, under_way: None, host_time }
-    }
-
-    /// A pass whose moves are still to be planned.
-    pub(super) fn of(
-        device: Arc<Device<B>>,
-        stats: Arc<DefragStats>,
-        on: TimelineId,
-        moves: MoveList<B>,
-    ) -> Self {
-        let (mode, host_time) = (Mode::Concurrent, Duration::ZERO);
-        Self { device, stats, on, mode, moves, under_way: None, host_time }
+        self.host_time = began.elapsed();
+        self
     }
 
     /// The planned moves, in order.

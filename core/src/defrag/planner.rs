@@ -49,7 +49,8 @@ pub(crate) struct LanePlanner<B: Backend> {
     /// The unfinished part of the snapshot; `None` when it is complete.
     scan: Option<Scan>,
     slots: SlotsByBlock,
-    stage: Stage,
+    /// Whether no more regions can be evacuated, so that blocks are compacted.
+    compacts: bool,
     /// Regions that are left, the next one last.
     pub(super) order: Vec<usize>,
     /// Position in the region that is being evacuated.
@@ -59,15 +60,6 @@ pub(crate) struct LanePlanner<B: Backend> {
     /// Whether the current region must be evacuated whole in this pass, or left alone.
     pub(super) only_whole: bool,
     goal: Goal,
-}
-
-/// The stages of planning a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Regions are evacuated.
-    Evacuate,
-    /// Blocks are compacted.
-    Compact,
 }
 
 /// The role of a region in the plan.
@@ -100,7 +92,7 @@ impl<B: Backend> LanePlanner<B> {
             snapshot: lane.snapshot(),
             scan: can.then(Scan::default),
             slots: SlotsByBlock::default(),
-            stage: if can { Stage::Evacuate } else { Stage::Compact },
+            compacts: !can,
             order: Vec::new(),
             next: 0,
             roles: Vec::new(),
@@ -128,10 +120,7 @@ impl<B: Backend> LanePlanner<B> {
 
     fn set_order(&mut self) {
         let regions = &self.snapshot.regions;
-        self.order = match self.stage {
-            Stage::Evacuate => sources(regions),
-            Stage::Compact => scattered(regions),
-        };
+        self.order = if self.compacts { scattered(regions) } else { sources(regions) };
         self.order.reverse();
         self.roles = regions.iter().map(|_| Role::Open).collect();
     }
@@ -142,7 +131,7 @@ impl<B: Backend> LanePlanner<B> {
 
     /// Whether everything was planned.
     pub(crate) fn is_done(&self) -> bool {
-        let last = self.stage == Stage::Compact || self.goal.holes == Holes::Leave;
+        let last = self.compacts || self.goal.holes == Holes::Leave;
         last && self.scan.is_none() && self.order.is_empty()
     }
 
@@ -165,14 +154,14 @@ impl<B: Backend> LanePlanner<B> {
         if !self.look(meter) {
             return 0;
         }
-        if self.stage == Stage::Evacuate {
+        if !self.compacts {
             let is_fresh = self.roles.iter().all(|role| *role == Role::Open);
             let released = self.evacuate_regions(wanted, meter, moves);
             let left = !self.order.is_empty() || self.goal.holes == Holes::Leave;
             if left || moves.len() > first {
                 return released;
             }
-            self.stage = Stage::Compact;
+            self.compacts = true;
             if is_fresh && self.goal.holes != Holes::Pack {
                 self.scan = Some(Scan::holes_only());
             } else {

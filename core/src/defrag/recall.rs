@@ -1,13 +1,11 @@
 //! Recalls: allocations that spilled to a slower heap move back, the largest first, while the better heap has room.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::moves::MoveList;
 use super::pass::Pass;
-use super::stats::DefragStats;
-use crate::device::Device;
 use crate::lane::{Lane, Presence, Reservation, Resident};
 use crate::{Backend, HeapId, Layout, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
+use core::cmp::Reverse;
 use std::time::Instant;
 
 /// An allocation that spilled to another heap than the best one.
@@ -36,26 +34,15 @@ impl<B: Backend> Spilled<B> {
         self.lane.timeline_of(self.resident.slot)
     }
 
-    fn rank(&self) -> Rank {
-        Rank::new(self.resident.span.size, self.lane.number, self.resident.slot.index)
+    fn rank(&self) -> (Reverse<u64>, u32, u32) {
+        rank(self.resident.span.size, self.lane.number, self.resident.slot.index)
     }
 }
 
-/// The order in which allocations are recalled.
-///
 /// The largest come first, because they are the hardest to place. Equal sizes come in the order of lanes and slots, so
 /// the same calls give the same plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    smaller_than: u64,
-    lane: u32,
-    slot: u32,
-}
-
-impl Rank {
-    const fn new(size: u64, lane: u32, slot: u32) -> Self {
-        Self { smaller_than: u64::MAX - size, lane, slot }
-    }
+const fn rank(size: u64, lane: u32, slot: u32) -> (Reverse<u64>, u32, u32) {
+    (Reverse(size), lane, slot)
 }
 
 /// The smallest size that found no room, for each heap.
@@ -76,32 +63,29 @@ impl NoRoom {
 
 impl<B: Backend> Pass<B> {
     /// Plans the moves of a recall. `reserve` reserves a place in the better heap, and returns it with the bytes that the
-    /// driver gave for it.
+    /// driver gave for it. An error aborts the pass.
     pub(crate) fn recall(
-        (device, stats, on): (Arc<Device<B>>, Arc<DefragStats>, TimelineId),
+        mut self,
         mut spilled: Vec<Spilled<B>>,
         meter: &mut BudgetMeter,
         mut reserve: impl FnMut(&Spilled<B>) -> Result<Option<(Reservation<B>, u64)>>,
     ) -> Result<Self> {
         let began = Instant::now();
         spilled.sort_by_key(Spilled::rank);
-        let moves = MoveList::new(stats.scratch.take_moves());
-        // From here on an error aborts the pass.
-        let mut pass = Self::of(device, stats, on, moves);
         let mut no_room = NoRoom::default();
         for one in &spilled {
             let (heap, size) = (one.wished, one.resident.span.size);
             if meter.is_empty() || meter.is_late() {
                 break;
             }
-            meter.set_rates(pass.device.cost(one.lane.shared.heap).rates());
+            meter.set_rates(self.device.cost(one.lane.shared.heap).rates());
             if no_room.covers(heap, size) || !meter.pay(size) {
                 continue;
             }
             match reserve(one)? {
                 Some((reservation, taken)) => {
-                    pass.moves.add_taken(taken);
-                    if !pass.call_back(one, reservation) {
+                    self.moves.add_taken(taken);
+                    if !self.call_back(one, reservation) {
                         meter.refund(size);
                     }
                 }
@@ -111,11 +95,11 @@ impl<B: Backend> Pass<B> {
                 }
             }
         }
-        if pass.moves.is_empty() && meter.too_dear {
-            spilled.iter().for_each(|one| pass.device.cost(one.lane.shared.heap).doubt());
+        if self.moves.is_empty() && meter.too_dear {
+            spilled.iter().for_each(|one| self.device.cost(one.lane.shared.heap).doubt());
         }
-        pass.host_time = began.elapsed();
-        Ok(pass)
+        self.host_time = began.elapsed();
+        Ok(self)
     }
 
     /// Starts a move to a reserved place. Where the allocation may not move any more, frees the place and returns `false`.
@@ -127,7 +111,7 @@ impl<B: Backend> Pass<B> {
             return true;
         }
         drop(guard);
-        reservation.lane.let_go_of(reservation.grant);
+        reservation.lane.free_held(reservation.grant);
         false
     }
 }
@@ -138,14 +122,9 @@ mod tests {
 
     #[test]
     fn the_largest_comes_back_first_and_equals_in_order_of_lanes_and_slots() {
-        let mut ranks = [(4, 1, 0), (9, 2, 7), (4, 0, 5), (4, 0, 2), (u64::MAX, 3, 1), (0, 0, 0)]
-            .map(|(size, lane, slot)| Rank::new(size, lane, slot));
-        ranks.sort();
-        let order = ranks.map(|rank| (u64::MAX - rank.smaller_than, rank.lane, rank.slot));
-        assert_eq!(
-            order,
-            [(u64::MAX, 3, 1), (9, 2, 7), (4, 0, 2), (4, 0, 5), (4, 1, 0), (0, 0, 0)]
-        );
+        let mut spilled = [(4, 1, 0), (9, 2, 7), (4, 0, 5), (4, 0, 2), (0, 0, 0)];
+        spilled.sort_by_key(|(size, lane, slot)| rank(*size, *lane, *slot));
+        assert_eq!(spilled, [(9, 2, 7), (4, 0, 2), (4, 0, 5), (4, 1, 0), (0, 0, 0)]);
     }
 
     #[test]

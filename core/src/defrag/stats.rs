@@ -1,8 +1,8 @@
 //! Results and counters of defragmentation, for callers and reports.
 #![forbid(unsafe_code)]
-use super::moves::MoveOutcome;
 use super::planner::PlanScratch;
 use crate::event::AllocationId;
+use crate::lane::MoveOutcome;
 use crate::sync::Mutex;
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -365,26 +365,4 @@ mod tests {
         cost.learn(10, 1 << 20, Duration::ZERO, Duration::from_secs(1));
         assert!((cost.of(10, 1 << 20) - before).abs() < 1e-6);
     }
-
-    #[test]
-    fn one_call_of_many_units_and_many_calls_of_one_are_told_apart() {
-        let mut line = LinearCost { each: 10.0, unit: 10.0 }.through(1, 1, 1001.0);
-        for _ in 0..100 {
-            // A microsecond each and a nanosecond for each unit.
-            for (calls, units) in [(1, 1), (1, 5_000)] {
-                let took = LinearCost { each: 1000.0, unit: 1.0 }.of(calls, units);
-                line.learn(calls, units, took, took);
-            }
-        }
-        assert!(
-            (line.each / 1000.0 - 1.0).abs() < 0.1 && (line.unit - 1.0).abs() < 0.1,
-            "{line:?}"
-        );
-    }
-
-    #[test]
-    fn the_first_observation_is_believed() {
-        let line = LinearCost { each: 20.0, unit: 1.0 }.through(2, 10, 5000.0);
-        assert!((line.of(2, 10) - 5000.0).abs() < 1e-6);
-    }
 }

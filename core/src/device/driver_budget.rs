@@ -45,15 +45,6 @@ impl Reading {
     }
 }
 
-/// How a reading enters the smoothed budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weight {
-    /// A part of the change.
-    Settle,
-    /// All of it: a request hangs on it.
-    Now,
-}
-
 /// The latest readings, by physical memory.
 #[derive(Debug)]
 pub(super) struct DriverBudgets(Mutex<Vec<Option<Reading>>>);
@@ -76,7 +67,7 @@ impl DriverBudgets {
 
     /// Reads the budget of a heap once more, smoothed.
     pub(super) fn settle<B: Backend>(&self, backend: &B, heap: HeapId, held: u64) {
-        self.read(backend, heap, held, Weight::Settle);
+        self.read(backend, heap, held, true);
     }
 
     /// Checks that `bytes` more stay within the driver's budget; `held` are the bytes of the physical memory held so far.
@@ -97,7 +88,8 @@ impl DriverBudgets {
         if known.filter(is_fresh).is_some_and(|reading| fits(&reading)) {
             return Ok(());
         }
-        match self.read(backend, heap, held, Weight::Now) {
+        // All of a change counts now: a request hangs on it.
+        match self.read(backend, heap, held, false) {
             Some(reading) if !fits(&reading) => Err(ErrorKind::OverBudget),
             _ => Ok(()),
         }
@@ -108,13 +100,14 @@ impl DriverBudgets {
         self.0.lock().get(physical).copied().flatten()
     }
 
-    /// Asks the driver, without a lock. A driver that tells nothing now changes nothing.
+    /// Asks the driver, without a lock; a smooth reading takes over only a part of a change. A driver that tells nothing now
+    /// changes nothing.
     fn read<B: Backend>(
         &self,
         backend: &B,
         heap: HeapId,
         held: u64,
-        weight: Weight,
+        smooth: bool,
     ) -> Option<Reading> {
         let physical = usize::from(backend.caps().heap(heap)?.physical);
         let told = backend.as_budget().and_then(|driver| driver.budget(heap).ok())?;
@@ -122,7 +115,7 @@ impl DriverBudgets {
         if all.len() <= physical {
             all.resize(physical + 1, None);
         }
-        let before = all[physical].filter(|_| weight == Weight::Settle);
+        let before = all[physical].filter(|_| smooth);
         let budget = before.map_or(told.budget, |before| settled(before.budget, told.budget));
         let reading = Reading { budget, used: told.used, held };
         all[physical] = Some(reading);

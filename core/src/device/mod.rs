@@ -128,21 +128,15 @@ impl<B: Backend> Device<B> {
         }
     }
 
-    /// The same, seen by an observer.
-    pub(crate) fn observed(mut self, observer: Option<Arc<dyn Observer>>) -> Self {
-        self.observer = observer;
-        self
-    }
-
-    /// The same, within the driver's budget or not.
-    pub(crate) fn limited(mut self, driver_limit: DriverLimit) -> Self {
-        self.driver_limit = driver_limit;
-        self
-    }
-
-    /// The same, with the policy's decision for requests without hints: allocations of the fast path tell it.
-    pub(crate) fn placing(mut self, usual: Option<Placement>) -> Self {
-        self.usual = usual;
+    /// The same, seen by an observer, within the driver's budget or not, and with the policy's decision for requests without
+    /// hints: allocations of the fast path tell it.
+    pub(crate) fn set_up(
+        mut self,
+        observer: Option<Arc<dyn Observer>>,
+        driver_limit: DriverLimit,
+        usual: Option<Placement>,
+    ) -> Self {
+        (self.observer, self.driver_limit, self.usual) = (observer, driver_limit, usual);
         self
     }
 

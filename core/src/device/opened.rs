@@ -138,18 +138,4 @@ mod tests {
         }
         assert_eq!((all.held, all.promised), (60, 0));
     }
-
-    #[test]
-    fn a_domain_takes_what_it_was_promised_and_others_all_but_that() {
-        let (mut all, size) = (Sum::default(), 64);
-        all.promise(0, 24, size).expect("it is free");
-        assert_eq!(all.claim(41, 0, 0, size, u64::MAX), Err(ErrorKind::OverBudget));
-        all.claim(40, 0, 0, size, u64::MAX).expect("just beside the promise");
-        assert_eq!(all.promise(0, 1, size), Err(ErrorKind::ExceedsLimit));
-        all.claim(24, 24, 0, size, u64::MAX).expect("its own");
-        assert_eq!((all.held, all.promised), (64, 0));
-        all.release(24, 0, 24);
-        assert_eq!((all.held, all.promised), (40, 24), "promised again once it is returned");
-        assert_eq!(all.claim(1, 0, 0, size, u64::MAX), Err(ErrorKind::OverBudget));
-    }
 }

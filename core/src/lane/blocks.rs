@@ -33,17 +33,29 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> Lane<B> {
-    /// Takes a new block from the driver and the request from it.
+    /// Takes a new block of at most `room` bytes from the driver, and the request from it: a comfortable one, or the smallest
+    /// that will do where there is no memory for that. `None` where that has more bytes.
+    pub(crate) fn grow(&self, ask: Ask, room: u64, lanes: &[Arc<Self>]) -> Result<Option<SlotId>> {
+        let (shared, size) = (&self.shared, ask.layout.size);
+        let grow = |size: u64| {
+            let make = || shared.device.backend().allocate(shared.heap, size);
+            self.grow_by(ask, size, Sharing::Shared, lanes, make).map(Some)
+        };
+        let sizes = [shared.growth.block_for(size), shared.growth.exact(size)];
+        let mut sizes = sizes.into_iter().flatten().filter(|size| *size <= room);
+        let Some(block) = sizes.next() else { return Ok(None) };
+        match (grow(block), sizes.next()) {
+            (Err(error), Some(exact)) if error.kind().is_out_of_memory() && exact < block => {
+                grow(exact)
+            }
+            (grown, _) => grown,
+        }
+    }
+
+    /// Takes a new block of `size` bytes from the driver, which `make` asks, and the request from it.
     ///
     /// Cached empty blocks, of any of the pool's `lanes`, are returned first where the pool would otherwise hold more than
     /// it ever did.
-    pub(crate) fn grow(&self, ask: Ask, size: u64, lanes: &[Arc<Self>]) -> Result<SlotId> {
-        let shared = &self.shared;
-        let make = || shared.device.backend().allocate(shared.heap, size);
-        self.grow_by(ask, size, Sharing::Shared, lanes, make)
-    }
-
-    /// As [`grow`](Self::grow); `make` asks the driver.
     pub(crate) fn grow_by(
         &self,
         ask: Ask,
@@ -140,12 +152,8 @@ impl<B: Backend> Lane<B> {
         count
     }
 
-    /// Returns empty blocks to the driver, down to the pool's minimum. Returns the number of bytes.
-    pub(crate) fn trim_blocks(&self) -> u64 {
-        self.trim_some_blocks(usize::MAX).0
-    }
-
-    /// Returns at most `most` empty blocks to the driver. Returns the numbers of bytes and of blocks.
+    /// Returns at most `most` empty blocks to the driver, down to the pool's minimum. Returns the numbers of bytes and of
+    /// blocks.
     pub(crate) fn trim_some_blocks(&self, most: usize) -> (u64, u64) {
         let in_flight = self.shared.device.in_flight.begin();
         let mut returned: Vec<Arc<Block<B>>> = Vec::new();

@@ -26,6 +26,7 @@ pub use blocks::Growth;
 pub(crate) use config::{MakeStrategy, general, other};
 pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
 pub(crate) use extra::Consent;
+pub use moves::MoveOutcome;
 pub(crate) use moves::{MoveGuard, Presence};
 pub(crate) use owned::LaneSlot;
 pub(crate) use remote::{REMOTE, Reservation};
@@ -34,7 +35,7 @@ pub(crate) use reuse::WaitMode;
 pub(crate) use shared::Shared;
 pub(crate) use slides::{BegunSlides, MoveDown, Piece, Shifted, Window, room_for};
 pub(crate) use snapshot::{Inside, Region, Resident, Scan, SlotsByBlock, Snapshot};
-pub(crate) use table::{Cause, Owner, SlotId};
+pub(crate) use table::{Cause, SlotId};
 
 use crate::device::Block;
 use crate::event::{AllocationId, Event};
@@ -518,55 +519,17 @@ impl<B: Backend> State<B> {
         self.users.timeline(self.slots.user(id).ok()?)
     }
 
-    /// Notes that the host accesses an allocation's bytes directly; nothing on the device uses them now.
-    fn set_host_access(&mut self, id: SlotId) {
-        if self.slots.set_extra(id).is_ok() {
-            self.extras.of(id.index).host_access = true;
-        }
-    }
-
     /// Whether the host accesses an allocation's bytes directly.
     fn has_host_access(&self, id: SlotId) -> bool {
         self.extras.get(id.index).is_some_and(|note| note.host_access)
     }
 
-    /// Sets the timeline that orders the uses of an allocation which was granted to the host.
-    fn set_home(&mut self, id: SlotId, timeline: Option<TimelineId>) -> Result<(), ErrorKind> {
-        // Not a request, so it may come while a sleep begins.
-        let user = self.users.enter(timeline)?;
-        let old = self.slots.user(id)?;
-        self.users.leave(old);
-        self.users.admit(user);
-        self.slots.set_user(id, user);
-        Ok(())
-    }
-
-    /// Counts work of the manager itself on an allocation as a use of its bytes before it had them.
-    fn touch(&mut self, id: SlotId) {
-        let Ok((key, user)) = self.slots.get(id).map(|slot| (slot.key, slot.user)) else { return };
-        let last = self.users.free(user);
-        match &mut self.suballocator {
-            Suballocator::General(tlsf) => tlsf.set_last_use(key, last),
-            Suballocator::Other(other) => {
-                let block = other.grant(key).ok().map(|grant| grant.block.0 as usize);
-                if let Some(held) = block.and_then(|block| self.blocks[block].as_mut()) {
-                    held.last_use = held.last_use.join(last);
-                }
-            }
-        }
-    }
-
-    /// Whether the device may still use the bytes of an allocation on behalf of earlier owners.
-    fn may_be_in_use(&self, id: SlotId) -> bool {
-        // Bytes that are in another lane were copied there, after everything that used their place.
-        !self.has_host_access(id) && !self.users.may(User::HOST, self.last_use(id))
-    }
-
-    /// Who used the bytes of a live span before it was taken.
-    fn last_use_under(&self, key: Key) -> LastUse {
+    /// Who used the bytes of an allocation before it had them.
+    fn last_use(&self, id: SlotId) -> LastUse {
+        let Ok(slot) = self.slots.get(id) else { return LastUse::NONE };
         let last = match &self.suballocator {
-            Suballocator::General(tlsf) => tlsf.last_use(key),
-            Suballocator::Other(other) => other.grant(key).map(|grant| {
+            Suballocator::General(tlsf) => tlsf.last_use(slot.key),
+            Suballocator::Other(other) => other.grant(slot.key).map(|grant| {
                 let held = self.blocks[grant.block.0 as usize].as_ref();
                 held.map_or(LastUse::NONE, |held| held.last_use)
             }),

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::extra::{Consent, Ending};
 use super::snapshot::Resident;
-use super::table::{Owner, SlotId, Standing};
+use super::table::{SlotId, Standing};
 use super::{Lane, State, Suballocator};
 use crate::device::Block;
 use crate::sync::Guard;
@@ -26,6 +26,27 @@ pub(crate) enum Presence {
     Held,
     /// It was freed, has moved, or is not what it was taken for.
     Gone,
+}
+
+/// The outcome of a planned move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MoveOutcome {
+    /// The allocation is at its new place.
+    Moved,
+    /// The allocation is at its old place: its owner decided so, or its place was asked for during the pass.
+    Stayed,
+    /// The owner freed the allocation during the pass; both places are free.
+    Freed,
+}
+
+impl MoveOutcome {
+    pub(super) const fn of(is_freed: bool, arrives: bool) -> Self {
+        match (is_freed, arrives) {
+            (true, _) => Self::Freed,
+            (false, true) => Self::Moved,
+            (false, false) => Self::Stayed,
+        }
+    }
 }
 
 /// What is known of an allocation when its move starts.
@@ -54,9 +75,9 @@ impl<B: Backend> Lane<B> {
         may_plan.then_some(state)
     }
 
-    /// Frees what is left of a span that was held for moves.
-    pub(crate) fn free_held(&self, rest: Grant) {
-        self.state.lock().free_held(rest);
+    /// Frees a place, or what is left of one, that was held for moves.
+    pub(crate) fn free_held(&self, held: Grant) {
+        self.state.lock().free_held(held);
     }
 
     /// Timelines with frees that may not have passed.
@@ -110,7 +131,21 @@ impl<B: Backend> MoveGuard<'_, B> {
         held: &mut Option<Grant>,
         resident: &Resident,
     ) -> Option<Grant> {
-        self.state.take_start(held, resident)
+        let (whole, size) = ((*held)?, resident.span.size);
+        let start = resident.align.up(whole.span.offset)?;
+        let end = start.checked_add(size).filter(|end| *end <= whole.span.end())?;
+        let mut place = whole;
+        if start > whole.span.offset {
+            let gap = Span { size: start - whole.span.offset, ..whole.span };
+            place = self.state.suballocator.general()?.split(whole.key, gap.size).ok()?;
+            *held = Some(place);
+            self.state.free_held(Grant { span: gap, ..whole });
+        }
+        let tlsf = self.state.suballocator.general()?;
+        *held = if end < whole.span.end() { Some(tlsf.split(place.key, size).ok()?) } else { None };
+        place.span.size = size;
+        self.state.held_bytes -= size;
+        Some(place)
     }
 
     /// Grows a target over the holes beside it, so that no search finds them.
@@ -163,15 +198,14 @@ impl<B: Backend> MoveGuard<'_, B> {
         self.state.users.busy().chain(self.state.users.unannounced()).for_each(add);
     }
 
-    /// Ends a move: at the new place if the bytes were copied and the old place was not asked for, else at the old one. Returns the
-    /// owner, and whether the allocation is at the new place.
+    /// Ends a move: at the new place if the bytes were copied and the old place was not asked for, else at the old one.
     pub(crate) fn finish(
         &mut self,
         slot: SlotId,
         to: Grant,
         copied: bool,
         by_owner: bool,
-    ) -> (Owner, bool) {
+    ) -> MoveOutcome {
         let state = &mut *self.state;
         let old = state.slots.moving_key(slot).expect("a pass keeps the slots that it moves");
         let arrives = copied && state.slots.is_copying(slot);
@@ -186,7 +220,7 @@ impl<B: Backend> MoveGuard<'_, B> {
         state.held_bytes -= to.span.size;
         let freed = state.suballocator.free(left);
         debug_assert!(freed.is_ok(), "both ends of a move are held");
-        (state.let_go(self.lane, slot), arrives)
+        MoveOutcome::of(state.let_go(self.lane, slot), arrives)
     }
 
     /// Ends a move whose target stays held forever, because the device may still write there.
@@ -199,11 +233,11 @@ impl<B: Backend> MoveGuard<'_, B> {
 }
 
 impl<B: Backend> State<B> {
-    /// Releases an allocation from a pass, and frees it if its owner did so meanwhile.
+    /// Releases an allocation from a pass, and frees it if its owner did so meanwhile; whether it did.
     /// This is the locked state of `lane`.
-    pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> Owner {
-        let owner = self.slots.end_move(slot);
-        if owner == Owner::Gone {
+    pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> bool {
+        let is_freed = self.slots.end_move(slot);
+        if is_freed {
             match self.extras.take_ending(slot.index) {
                 // The sanitizer looks at it first, without the lock.
                 None if self.is_sanitized(slot) => self.defer(slot, Ending::NOW),
@@ -215,7 +249,7 @@ impl<B: Backend> State<B> {
                 Some(ending) => self.defer(slot, ending),
             }
         }
-        owner
+        is_freed
     }
 
     /// Frees an allocation once its points have passed, or never.
@@ -242,30 +276,6 @@ impl<B: Backend> State<B> {
             self.let_go(lane, slot);
         }
         lane.moved.raise();
-    }
-}
-
-impl<B: Backend> State<B> {
-    /// Takes the start of reserved pages for an allocation; `None` where it does not fit.
-    fn take_start(&mut self, fresh: &mut Option<Grant>, resident: &Resident) -> Option<Grant> {
-        let (whole, size) = ((*fresh)?, resident.span.size);
-        let start = resident.align.up(whole.span.offset)?;
-        let end = start.checked_add(size).filter(|end| *end <= whole.span.end())?;
-        let tlsf = self.suballocator.general()?;
-        let mut place = whole;
-        if start > whole.span.offset {
-            place = tlsf.split(whole.key, start - whole.span.offset).ok()?;
-            *fresh = Some(place);
-            let gap =
-                Grant { span: Span { size: start - whole.span.offset, ..whole.span }, ..whole };
-            self.free_held(gap);
-        }
-        let tlsf = self.suballocator.general()?;
-        *fresh =
-            if end < whole.span.end() { Some(tlsf.split(place.key, size).ok()?) } else { None };
-        place.span.size = size;
-        self.held_bytes -= size;
-        Some(place)
     }
 
     /// Frees reserved bytes.

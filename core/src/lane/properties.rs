@@ -4,26 +4,18 @@ use super::extra::{Consent, Residence, SlotExtra};
 use super::remote::RemoteSpan;
 use super::shared::Shared;
 use super::table::{Cause, SlotId};
-use super::{Lane, State};
+use super::users::User;
+use super::{Lane, State, Suballocator};
 use crate::device::Block;
 use crate::event::Event;
 use crate::{
-    Align, Backend, ErrorKind, HeapId, Mobility, Privacy, Request, Result, Sharing, Span, Tag,
+    Access, Backend, ErrorKind, HeapId, Mobility, Privacy, Request, Result, Sharing, Span,
     TimelineId,
 };
 use alloc::{boxed::Box, sync::Arc};
 
-/// What a request said, as far as it outlives the request.
-pub(crate) struct Properties {
-    pub(crate) name: Option<Box<str>>,
-    pub(crate) tag: Option<Tag>,
-    pub(crate) align: Option<Align>,
-    pub(crate) sharing: Sharing,
-    pub(crate) privacy: Privacy,
-    pub(crate) mobility: Mobility,
-    pub(crate) host_access: bool,
-    pub(crate) wish: Option<HeapId>,
-}
+/// A request, its name, and the heap where its allocation should be.
+pub(crate) type LikeRequest = (Request<'static>, Option<Box<str>>, Option<HeapId>);
 
 impl<B: Backend> State<B> {
     /// Changes what is known of an allocation beyond its bytes.
@@ -69,20 +61,26 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// What the request of a live allocation said.
-    pub(crate) fn properties(&self, id: SlotId) -> Result<Properties, ErrorKind> {
+    /// The request of a live allocation, as far as it outlives the request, for another size.
+    pub(crate) fn request_like(&self, id: SlotId, size: u64) -> Result<LikeRequest, ErrorKind> {
         let state = self.state.lock();
         // The caller owns the allocation and has no binding of it, so a pin lasts for life.
         let is_pinned = state.slots.get(id)?.is_pinned();
         let extra = state.extras.get(id.index).cloned().unwrap_or_default();
-        let mobility = match extra.consent {
+        let mut request = Request::new(size);
+        request.mobility = match extra.consent {
             _ if is_pinned => Mobility::Pinned,
             Consent::Needed => Mobility::OnConsent,
             Consent::Given => Mobility::Movable,
         };
-        let SlotExtra { name, tag, align, sharing, privacy, host_access, residence, .. } = extra;
-        let wish = if let Residence::Wishes(heap) = residence { Some(heap) } else { None };
-        Ok(Properties { name, tag, align, sharing, privacy, mobility, host_access, wish })
+        (request.sharing, request.privacy, request.tag) = (extra.sharing, extra.privacy, extra.tag);
+        request.timeline = state.home_of(id);
+        request.layout.align = extra.align.unwrap_or(request.layout.align);
+        if extra.host_access {
+            request.access = Access::Both;
+        }
+        let wish = if let Residence::Wishes(heap) = extra.residence { Some(heap) } else { None };
+        Ok((request, extra.name, wish))
     }
 
     /// Bytes that a live allocation was asked for with.
@@ -188,9 +186,13 @@ impl<B: Backend> Lane<B> {
         timeline: Option<TimelineId>,
     ) -> Result<(), ErrorKind> {
         let mut state = self.state.lock();
-        state.set_home(id, timeline)?;
-        state.set_host_access(id);
-        Ok(())
+        // Not a request, so it may come while a sleep begins.
+        let user = state.users.enter(timeline)?;
+        let old = state.slots.user(id)?;
+        state.users.leave(old);
+        state.users.admit(user);
+        state.slots.set_user(id, user);
+        state.change_extra(id, |extra| extra.host_access = true)
     }
 
     /// Whether the host was said to access an allocation's bytes directly.
@@ -200,12 +202,25 @@ impl<B: Backend> Lane<B> {
 
     /// Counts work of the manager itself on an allocation as a use of its bytes before it had them.
     pub(crate) fn touch(&self, id: SlotId) {
-        self.state.lock().touch(id);
+        let state = &mut *self.state.lock();
+        let Ok((key, user)) = state.slots.get(id).map(|slot| (slot.key, slot.user)) else { return };
+        let last = state.users.free(user);
+        match &mut state.suballocator {
+            Suballocator::General(tlsf) => tlsf.set_last_use(key, last),
+            Suballocator::Other(other) => {
+                let block = other.grant(key).ok().map(|grant| grant.block.0 as usize);
+                if let Some(held) = block.and_then(|block| state.blocks[block].as_mut()) {
+                    held.last_use = held.last_use.join(last);
+                }
+            }
+        }
     }
 
     /// Whether the device may still use the bytes of an allocation on behalf of earlier owners.
     pub(crate) fn may_be_in_use(&self, id: SlotId) -> bool {
-        self.state.lock().may_be_in_use(id)
+        let state = self.state.lock();
+        // Bytes that are in another lane were copied there, after everything that used their place.
+        !state.has_host_access(id) && !state.users.may(User::HOST, state.last_use(id))
     }
 
     /// Pins an allocation once its place can be shown, and returns the place and whether its bytes are away. What is pinned

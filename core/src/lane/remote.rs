@@ -5,7 +5,8 @@
 #![forbid(unsafe_code)]
 use super::away::Stored;
 use super::extra::Residence;
-use super::table::{Owner, SlotId, Standing};
+use super::moves::MoveOutcome;
+use super::table::{SlotId, Standing};
 use super::users::User;
 use super::{Ask, Lane, State};
 use crate::device::Block;
@@ -91,16 +92,8 @@ impl<B: Backend> Lane<B> {
         Some(Reservation { lane: Arc::clone(self), block, grant })
     }
 
-    /// Gives up a place that was held.
-    pub(crate) fn let_go_of(&self, held: Grant) {
-        let mut state = self.state.lock();
-        state.held_bytes -= held.span.size;
-        let freed = state.suballocator.free(held.key);
-        debug_assert!(freed.is_ok(), "held until now");
-    }
-
     /// Ends a move of `bytes` bytes to `to` in another lane: there if the bytes were copied and the old place was not asked for,
-    /// else here. Returns the owner, and whether the allocation is there.
+    /// else here.
     ///
     /// Only one lane is locked at a time, because two lanes may hold allocations of each other.
     pub(crate) fn finish_remote(
@@ -110,11 +103,11 @@ impl<B: Backend> Lane<B> {
         (to, bytes): (Grant, u64),
         copied: bool,
         by_owner: bool,
-    ) -> (Owner, bool) {
+    ) -> MoveOutcome {
         let facts = self.state.lock().facts_of(slot).filter(|_| copied);
         let remote = facts.and_then(|facts| there.admit_remote(to, bytes, facts));
         if remote.is_none() {
-            there.let_go_of(to);
+            there.free_held(to);
         }
         let mut state = self.state.lock();
         let (arrives, too_late) = match remote {
@@ -129,10 +122,10 @@ impl<B: Backend> Lane<B> {
             }
             other => (false, other),
         };
-        let owner = state.let_go(self, slot);
+        let is_freed = state.let_go(self, slot);
         drop(state);
         drop(too_late); // It frees its place, under the other lane's lock.
-        (owner, arrives)
+        MoveOutcome::of(is_freed, arrives)
     }
 
     /// Gives a held span a slot; `None`, and it is still held, without host memory.

@@ -319,12 +319,6 @@ impl<B: Backend> State<B> {
             .fold(self.users.free(own), |last, user| last.join(self.users.free(user)));
         let _ = self.end(id, key, last);
     }
-
-    /// Who used the bytes of an allocation before it had them.
-    pub(crate) fn last_use(&self, id: SlotId) -> LastUse {
-        let Ok(slot) = self.slots.get(id) else { return LastUse::NONE };
-        self.last_use_under(slot.key)
-    }
 }
 
 /// Returns the most to hold when `needed` bytes are needed.

@@ -136,13 +136,6 @@ enum State {
     MovingFreed,
 }
 
-/// Whether an allocation that has moved still has an owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    Present,
-    Gone,
-}
-
 /// Every slot of a lane.
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -463,10 +456,10 @@ impl Slots {
 
     /// Ends a move. Returns whether the owner freed it meanwhile.
     #[inline]
-    pub(super) fn end_move(&mut self, id: SlotId) -> Owner {
-        let Ok(slot) = self.current_mut(id) else { return Owner::Present };
-        let owner = if slot.state == State::MovingFreed { Owner::Gone } else { Owner::Present };
+    pub(super) fn end_move(&mut self, id: SlotId) -> bool {
+        let Ok(slot) = self.current_mut(id) else { return false };
+        let is_freed = slot.state == State::MovingFreed;
         slot.state = State::Live;
-        owner
+        is_freed
     }
 }

@@ -5,8 +5,10 @@ use crate::event::Observer;
 use crate::lane::PoolConfig;
 use crate::pool::Pool;
 use crate::sanitizer::Sanitize;
-use crate::sleep::Wake;
-use crate::{Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, Request};
+use crate::sleep::{Residence, Sleep, SleepError, Slept, Wake};
+use crate::{
+    Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, Request, Result,
+};
 use alloc::sync::Arc;
 use core::fmt;
 
@@ -126,10 +128,6 @@ impl<B: Backend> UserPool<B> {
         Self { manager, pool }
     }
 
-    pub(super) const fn manager(&self) -> &Manager<B> {
-        &self.manager
-    }
-
     pub(super) const fn pool(&self) -> &Arc<Pool<B>> {
         &self.pool
     }
@@ -179,7 +177,7 @@ impl<B: Backend> UserPool<B> {
     /// # Errors
     ///
     /// `DeviceLost`.
-    pub fn is_idle(&self) -> crate::Result<bool> {
+    pub fn is_idle(&self) -> Result<bool> {
         match Manager::check_idle(&self.pool) {
             Err(error) if error.kind() == ErrorKind::Busy => Ok(false),
             checked => checked.map(|()| true),
@@ -209,8 +207,48 @@ impl<B: Backend> UserPool<B> {
     /// # Errors
     ///
     /// `DeviceLost`.
-    pub fn trim(&self) -> crate::Result<u64> {
+    pub fn trim(&self) -> Result<u64> {
         self.pool.trim()
+    }
+}
+
+/// Pools that sleep.
+impl<B: Backend> UserPool<B> {
+    /// Moves all bytes of the pool to a backing store and returns its memory to the driver. The allocations live on, and
+    /// [`wake`](Self::wake) gives them their bytes back at the same addresses.
+    ///
+    /// Waits for the timelines that use the pool's allocations, and for no others. Copies what is live and no holes. While the
+    /// pool is asleep, and from the start of this call, access to its allocations and requests fail with `Asleep`; frees work.
+    /// Defragmentation and trims pass over it.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` with [`SleepError::refused`] where allocations are pinned, dedicated, freed but still in use, or secret and the
+    /// store takes no secrets; `AlreadyAsleep`; `Unsupported` for a pool that is not [sleepable](crate::PoolConfig::sleepable);
+    /// what the store and the driver say. The pool is then awake and has all its bytes.
+    pub fn sleep(&self, sleep: &Sleep) -> Result<Slept, SleepError> {
+        self.pool.sleep(sleep, self.manager.mover()?)
+    }
+
+    /// Gives the allocations of a sleeping pool memory and their bytes, at the same addresses.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyAwake`; out of memory and `OverBudget` where the device has less than the pool needs, after empty memory of other pools was
+    /// returned to the driver; what the store and the driver say. The pool is then asleep and has all its bytes: try again.
+    pub fn wake(&self, wake: &Wake) -> Result<(), AllocateError> {
+        let Wake {} = wake;
+        let make_room = || {
+            // The second try says whether it was enough.
+            let _ = self.manager.trim_for(&self.pool);
+        };
+        Ok(self.pool.wake(self.manager.mover()?, make_room)?)
+    }
+
+    /// Says where the bytes of the pool are.
+    #[must_use]
+    pub fn residence(&self) -> Residence {
+        self.pool.residence()
     }
 }
 

@@ -99,21 +99,15 @@ struct State<B: Backend> {
     planners: Vec<LanePlanner<B>>,
     /// The operation count at which to look again.
     rest_until: u64,
-    phase: Phase,
-}
-
-/// Whether background defragmentation is above or below its thresholds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Resting,
-    Working,
+    /// Whether it works: it began above one threshold, and is not below the other yet.
+    works: bool,
 }
 
 impl<B: Backend> Work<B> {
     pub(super) const fn new() -> Self {
-        let (rest_until, phase) = (0, Phase::Resting);
+        let (rest_until, works) = (0, false);
         let state =
-            State { pass: None, returns: Vec::new(), planners: Vec::new(), rest_until, phase };
+            State { pass: None, returns: Vec::new(), planners: Vec::new(), rest_until, works };
         Self(Mutex::new(state))
     }
 
@@ -178,7 +172,7 @@ impl<B: Backend> Manager<B> {
         if state.pass.is_none() {
             self.begin_step(&mut state, &how)?;
         }
-        let works = state.pass.is_some() || state.phase == Phase::Working;
+        let works = state.pass.is_some() || state.works;
         Ok(if works { Step::UnderWay } else { Step::Idle })
     }
 
@@ -242,19 +236,13 @@ impl<B: Backend> Manager<B> {
         let totals = self.totals();
         let held = totals.free_bytes.saturating_add(totals.granted_bytes);
         let percent = u128::from(totals.free_bytes) * 100 / u128::from(held.max(1));
-        match state.phase {
-            Phase::Resting
-                if percent > u128::from(how.begin_above)
-                    && totals.allocated + totals.freed >= state.rest_until =>
-            {
-                state.phase = Phase::Working;
-            }
-            Phase::Working if percent < u128::from(how.end_below) => {
-                state.rest(totals.allocated + totals.freed);
-            }
-            _ => {}
+        let operations = totals.allocated + totals.freed;
+        if !state.works {
+            state.works = percent > u128::from(how.begin_above) && operations >= state.rest_until;
+        } else if percent < u128::from(how.end_below) {
+            state.rest(operations);
         }
-        state.phase == Phase::Working
+        state.works
     }
 
     fn operations(&self) -> u64 {
@@ -275,10 +263,15 @@ impl<B: Backend> Manager<B> {
         meter: &mut BudgetMeter,
         mode: Mode,
     ) -> Result<Pass<B>> {
+        Ok(self.new_pass(mode, planners.is_empty())?.plan(planners, goal, meter))
+    }
+
+    /// A pass without moves; one that will get none needs no timeline of its own.
+    pub(super) fn new_pass(&self, mode: Mode, stays_empty: bool) -> Result<Pass<B>> {
         let (device, stats) =
             (Arc::clone(&self.inner.device), Arc::clone(&self.inner.defrag_stats));
-        let on = if planners.is_empty() { TimelineId::MAIN } else { self.mover()? };
-        Ok(Pass::plan(device, stats, on, mode, planners, goal, meter))
+        let on = if stays_empty { TimelineId::MAIN } else { self.mover()? };
+        Ok(Pass::new(device, stats, on, mode))
     }
 
     /// The timeline of copies: a dedicated one, where the device has one to spare.
@@ -304,7 +297,7 @@ impl<B: Backend> Manager<B> {
 
 impl<B: Backend> State<B> {
     fn rest(&mut self, operations: u64) {
-        self.phase = Phase::Resting;
+        self.works = false;
         self.rest_until = operations + REST;
         self.planners.clear();
     }

@@ -1,5 +1,5 @@
 //! What an allocation that failed tells: data, not only a code.
-use super::Manager;
+use super::{Manager, report::pool_totals};
 use crate::lane::Ask;
 use crate::pool::Pool;
 use crate::{Backend, Error, ErrorKind, HeapId, RegionVerdict, Word};
@@ -82,18 +82,6 @@ impl AllocateError {
         Self { error, detail: Detail::Refused(verdict) }
     }
 
-    /// The kind to match on.
-    #[must_use]
-    pub const fn kind(&self) -> ErrorKind {
-        self.error.kind()
-    }
-
-    /// The plain error.
-    #[must_use]
-    pub const fn error(&self) -> Error {
-        self.error
-    }
-
     /// What was missing, where memory was.
     #[must_use]
     pub const fn shortage(&self) -> Option<&Shortage> {
@@ -107,23 +95,7 @@ impl AllocateError {
     }
 }
 
-impl From<Error> for AllocateError {
-    fn from(error: Error) -> Self {
-        Self { error, detail: Detail::Nothing }
-    }
-}
-
-impl From<ErrorKind> for AllocateError {
-    fn from(kind: ErrorKind) -> Self {
-        Error::new(kind).into()
-    }
-}
-
-impl From<AllocateError> for Error {
-    fn from(error: AllocateError) -> Self {
-        error.error
-    }
-}
+carries_error!(AllocateError { detail: Detail::Nothing });
 
 impl fmt::Display for AllocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,14 +109,6 @@ impl fmt::Display for AllocateError {
         }
     }
 }
-
-impl fmt::Debug for AllocateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {self}", self.kind())
-    }
-}
-
-impl core::error::Error for AllocateError {}
 
 /// A call that takes an allocation or a pool and failed: what it was given comes back, as it was.
 pub struct GiveBack<T> {
@@ -174,10 +138,20 @@ impl<B: Backend> Manager<B> {
         if !error.kind().is_out_of_memory() {
             return error.into();
         }
-        let mut shortage = self.shortage(pool, ask);
-        let free = shortage.free;
-        shortage.fits_after_defragment = free >= ask.layout.size;
-        shortage.fits_after_wait = free.saturating_add(shortage.deferred) >= ask.layout.size;
+        let (heap, size, totals) = (pool.shared.heap, ask.layout.size, pool_totals(pool));
+        let shortage = Shortage {
+            heap,
+            requested: ask.size,
+            largest_hole: totals.largest_hole,
+            free: totals.free_bytes,
+            reserved: totals.reserved_bytes,
+            live: totals.live_bytes,
+            deferred: totals.deferred_bytes,
+            hard_limit: self.inner.device.heap_use(heap).map_or(u64::MAX, |heap| heap.hard_limit),
+            fits_after_defragment: totals.free_bytes >= size,
+            fits_after_wait: totals.free_bytes.saturating_add(totals.deferred_bytes) >= size,
+            fits_after_spill: self.could_spill(heap, size),
+        };
         let scattered =
             shortage.fits_after_defragment && error.kind() == ErrorKind::OutOfDeviceMemory;
         let error = if scattered {
@@ -186,30 +160,5 @@ impl<B: Backend> Manager<B> {
             error
         };
         AllocateError::short(error, shortage)
-    }
-
-    fn shortage(&self, pool: &Pool<B>, ask: Ask) -> Shortage {
-        let heap = pool.shared.heap;
-        let mut shortage = Shortage {
-            heap,
-            requested: ask.size,
-            largest_hole: 0,
-            free: 0,
-            reserved: pool.shared.reserved(),
-            live: 0,
-            deferred: 0,
-            hard_limit: self.inner.device.heap_use(heap).map_or(u64::MAX, |heap| heap.hard_limit),
-            fits_after_defragment: false,
-            fits_after_wait: false,
-            fits_after_spill: self.could_spill(heap, ask.layout.size),
-        };
-        for lane in pool.lanes() {
-            let totals = lane.totals();
-            shortage.largest_hole = shortage.largest_hole.max(totals.largest_hole);
-            shortage.free += totals.free_bytes;
-            shortage.live += totals.live_bytes;
-            shortage.deferred += totals.deferred_bytes;
-        }
-        shortage
     }
 }

@@ -135,6 +135,18 @@ impl<B: Backend> Manager<B> {
         drop(moves_held);
         let (rung, (lane, slot)) =
             climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
+        self.hand_out(pool, (&lane, slot), request, placement, rung)
+    }
+
+    /// Makes a span that was just taken an allocation, and prepares its bytes.
+    pub(super) fn hand_out(
+        &self,
+        pool: &Arc<Pool<B>>,
+        (lane, slot): (&Arc<Lane<B>>, SlotId),
+        request: &Request<'_>,
+        placement: Option<&Placement>,
+        rung: Option<Rung>,
+    ) -> Result<Allocation<B>, AllocateError> {
         let (here, cause) = self.cause(pool, placement, rung);
         let owned = lane.claim(slot, request, here.as_ref(), cause);
         let allocation = Allocation::new(owned, request.layout.size);
@@ -398,7 +410,7 @@ impl<'a, B: Backend> Climb<'a, B> {
         Ok(None)
     }
 
-    /// Asks the driver, for a comfortable block first and for the smallest that will do then.
+    /// Asks the driver.
     fn grow(&mut self) -> Result<Option<Served<B>>> {
         let (manager, pool, lane, ask) = (self.manager, self.pool, self.lane, self.ask);
         let grown = if pool.shared.page().is_some() {
@@ -407,16 +419,8 @@ impl<'a, B: Backend> Climb<'a, B> {
             }
             lane.grow_paged(ask, &pool.lanes())
         } else {
-            let lanes = pool.lanes();
-            let growth = &pool.shared.growth;
-            let size = growth.block_for(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-            let exact = growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-            match lane.grow(ask, size, &lanes) {
-                Err(error) if error.kind().is_out_of_memory() && exact < size => {
-                    lane.grow(ask, exact, &lanes)
-                }
-                other => other,
-            }
+            let grown = lane.grow(ask, u64::MAX, &pool.lanes());
+            grown.and_then(|slot| slot.ok_or(ErrorKind::ExceedsLimit.into()))
         };
         let mut unclaimed = Unclaimed { lane, slot: Some(grown?) };
         manager.ease(pool, ask.size);

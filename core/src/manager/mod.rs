@@ -15,7 +15,6 @@ mod pools;
 mod recall;
 mod report;
 mod sanitize;
-mod sleep;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -129,11 +128,10 @@ impl<B: Backend> Manager<B> {
 
     fn over(device: Device<B>, config: ManagerConfig) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let device = device.observed(config.observer.clone()).limited(config.driver_limit);
         let caps = device.backend().caps();
         let usual = explain::decide(config.policy.as_ref(), &Request::new(1), caps).ok();
         let plain = usual.and_then(|placement| placement.heaps.as_slice().first().copied());
-        let device = Arc::new(device.placing(usual));
+        let device = Arc::new(device.set_up(config.observer.clone(), config.driver_limit, usual));
         let caps = device.backend().caps();
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
         let defrag_stats = Arc::new(DefragStats::default());

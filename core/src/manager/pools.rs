@@ -3,7 +3,7 @@
 use super::{AllocateError, Allocation, GiveBack, Manager, UserPool, ladder};
 use crate::lane::{FastPathMiss, MakeStrategy, PoolConfig, StrategyKind, WaitMode};
 use crate::pool::Pool;
-use crate::{Align, Backend, Class, Contents, ErrorKind, HeapId, Request, Result, Sharing, Span};
+use crate::{Align, Backend, Class, ErrorKind, HeapId, Request, Result, Sharing, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use omniheap_strategy::Strategy;
 use std::sync::OnceLock;
@@ -122,14 +122,7 @@ impl<B: Backend> Manager<B> {
             FastPathMiss::InUse(_) | FastPathMiss::WouldBreak => ErrorKind::Busy,
         })?;
         lane.set_properties(slot, request);
-        let (_, cause) = self.cause(pool, None, None);
-        let owned = lane.claim(slot, request, None, cause);
-        let allocation = Allocation::new(owned, request.layout.size);
-        if request.contents == Contents::Zero {
-            allocation.wipe()?;
-        }
-        allocation.begin_sanitized(request.contents)?;
-        Ok(allocation)
+        self.hand_out(pool, (lane, slot), request, None, None)
     }
 
     /// Ends a pool. Its blocks go back to the driver.

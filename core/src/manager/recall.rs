@@ -1,11 +1,10 @@
 //! Back to the heap that suits best: what went elsewhere because that was full.
 use super::{Allocation, Manager};
-use crate::defrag::{Budget, BudgetMeter, Pass, Spilled};
+use crate::defrag::{Budget, BudgetMeter, Mode, Pass, Spilled};
 use crate::lane::{Ask, Reservation};
 use crate::pool::Pool;
 use crate::{
     Backend, ErrorKind, HeapId, HeapKind, Mobility, Privacy, Ranking, Request, Result, Sharing,
-    TimelineId,
 };
 use alloc::{sync::Arc, vec::Vec};
 use std::time::Instant;
@@ -37,9 +36,8 @@ impl<B: Backend> Manager<B> {
         for lane in self.all_pools().iter().flat_map(|pool| pool.lanes()) {
             spilled.extend(Spilled::of(&lane));
         }
-        let on = if spilled.is_empty() { TimelineId::MAIN } else { self.mover()? };
-        let parts = (Arc::clone(&self.inner.device), Arc::clone(&self.inner.defrag_stats), on);
-        Pass::recall(parts, spilled, &mut meter, |one| self.reserve(one))
+        let pass = self.new_pass(Mode::Concurrent, spilled.is_empty())?;
+        pass.recall(spilled, &mut meter, |one| self.reserve(one))
     }
 
     /// Reserves a place in the heap that an allocation prefers. Returns it with the bytes that the driver gave for it; `None` where
@@ -78,25 +76,16 @@ impl<B: Backend> Manager<B> {
         let (lanes, lane) = (pool.lanes(), pool.lane_for(ask.timeline)?);
         let held = self.inner.device.heap_use(pool.shared.heap)?;
         let room = held.soft_limit.saturating_sub(held.reserved);
-        let size = ask.layout.size;
         let slot = if let Some(page) = pool.shared.page() {
-            if size.checked_next_multiple_of(page).is_none_or(|most| most > room) {
+            let most = ask.layout.size.checked_next_multiple_of(page);
+            if most.is_none_or(|most| most > room) {
                 return Ok(None);
             }
-            lane.grow_paged(ask, &lanes)?
+            Some(lane.grow_paged(ask, &lanes)?)
         } else {
-            let growth = &pool.shared.growth;
-            let sizes = [growth.block_for(size), growth.exact(size)];
-            let mut sizes = sizes.into_iter().flatten().filter(|size| *size <= room);
-            let Some(block) = sizes.next() else { return Ok(None) };
-            match (lane.grow(ask, block, &lanes), sizes.next()) {
-                (Err(error), Some(exact)) if error.kind().is_out_of_memory() && exact < block => {
-                    lane.grow(ask, exact, &lanes)?
-                }
-                (grown, _) => grown?,
-            }
+            lane.grow(ask, room, &lanes)?
         };
-        Ok(lane.hold_taken(slot))
+        Ok(slot.and_then(|slot| lane.hold_taken(slot)))
     }
 
     /// Remembers that an allocation lies elsewhere because the best heap of its request was full.

@@ -1,9 +1,6 @@
 //! Bytes in, out and across, with every range checked before the driver sees it.
 use super::{Allocation, GiveBack, Manager};
-use crate::{
-    Access, Backend, Error, ErrorKind, InsideBlock, Move, Place, Request, Result, TimelineId,
-    Transfer,
-};
+use crate::{Backend, Error, ErrorKind, InsideBlock, Move, Place, Result, TimelineId, Transfer};
 use alloc::{sync::Arc, vec, vec::Vec};
 
 impl<B: Backend> Allocation<B> {
@@ -243,27 +240,20 @@ impl<B: Backend> Manager<B> {
         let pools = self.all_pools();
         let pool = pools.iter().find(|pool| Arc::ptr_eq(&pool.shared, &shared));
         let pool = pool.ok_or(Error::new(ErrorKind::Foreign))?;
-        let like = old.lane().properties(old.slot())?;
-        let mut request = Request::new(size);
-        (request.sharing, request.mobility) = (like.sharing, like.mobility);
-        (request.tag, request.privacy, request.timeline) = (like.tag, like.privacy, old.timeline());
-        request.name = like.name.as_deref();
-        if like.host_access {
-            request.access = Access::Both;
-        }
+        let (mut request, name, wish) = old.lane().request_like(old.slot(), size)?;
+        request.name = name.as_deref();
         // What ran on a timeline that was closed has passed, and nothing comes after it there.
         if let Some(timeline) = request.timeline
             && self.inner.device.is_closed(timeline)?
         {
             request.timeline = Some(TimelineId::MAIN);
         }
-        request.layout.align = like.align.unwrap_or(request.layout.align);
         let new = self
             .allocate_in(pool, &request, None, None)
             .inspect_err(|error| self.failed(&request, error))
             .map_err(|error| Error::new(error.kind()))?;
         new.keep_reason(old);
-        if let Some(heap) = like.wish {
+        if let Some(heap) = wish {
             new.lane().set_wish(new.slot(), heap);
         }
         if let Some(timeline) = new.timeline() {

@@ -101,7 +101,7 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn prime(&self) -> Result<()> {
         let minimum = self.shared.config.minimum;
         if self.shared.page().is_some() {
-            return Ok(()); // Pages are kept, not made, below the minimum: see `trim_pages`.
+            return Ok(()); // Pages are kept, not made, below the minimum: see `trim_some_pages`.
         }
         while self.shared.reserved() < minimum {
             let growth = &self.shared.growth;
@@ -207,8 +207,8 @@ impl<B: Backend> Pool<B> {
         let mut bytes = 0;
         for lane in self.lanes() {
             lane.poll_users(WaitMode::Poll)?;
-            bytes += lane.trim_blocks();
-            bytes += lane.trim_pages()?;
+            bytes += lane.trim_some_blocks(usize::MAX).0;
+            bytes += lane.trim_some_pages(u64::MAX)?;
         }
         Ok(bytes)
     }

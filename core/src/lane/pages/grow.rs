@@ -83,11 +83,14 @@ impl<B: Backend> Lane<B> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         // Another thread may take a hole beside it while the driver is called. The second time the pages are enough by themselves.
         for with_holes in [true, false] {
-            let piece = self.with_awake_pager(|pager, tlsf, users| {
+            let mut state = self.state.lock();
+            state.check_awake()?;
+            let piece = state.with_pager(|pager, tlsf, users| {
                 let piece = pager.set_apart(tlsf, size, |last| with_holes && may(users, last))?;
                 pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
                 Ok(piece)
             })?;
+            drop(state);
             let wait = match self.should_wait(piece.span.size, others) {
                 true => WaitMode::Block,
                 false => WaitMode::Poll,
@@ -118,16 +121,6 @@ impl<B: Backend> Lane<B> {
         let holes = pager.choose_pages(tlsf, missing * page, None, |_| true).len() as u64;
         let nanos = rates.of_remapping(holes, missing)?;
         (tlsf.free_bytes() >= ask.layout.size).then_some(nanos)
-    }
-
-    /// As [`with_pager`](Self::with_pager), for a request: not while the lane is asleep.
-    fn with_awake_pager<T>(
-        &self,
-        run: impl FnOnce(&mut Pager, &mut Tlsf, &Users) -> Result<T, ErrorKind>,
-    ) -> Result<T> {
-        let mut state = self.state.lock();
-        state.check_awake()?;
-        state.with_pager(run)
     }
 
     /// Runs on the lane's page table and strategy, under the lock.
@@ -286,11 +279,6 @@ impl<B: Backend> Lane<B> {
         keep: Option<Span>,
     ) -> Option<(InFlightGuard<'_>, Carved<B>)> {
         let in_flight = self.shared.device.in_flight.begin();
-        let carved = self.carve_unused_pages(bytes, keep)?;
-        Some((in_flight, carved))
-    }
-
-    fn carve_unused_pages(&self, bytes: u64, keep: Option<Span>) -> Option<Carved<B>> {
         let mut state = self.state.lock();
         state.check_awake().ok()?;
         let state = &mut *state;
@@ -303,9 +291,7 @@ impl<B: Backend> Lane<B> {
             state.blocks[pager.block().0 as usize].as_ref().expect("the pager's block is held");
         let users = &state.users;
         let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));
-        Some(pieces)
-            .filter(|pieces| !pieces.is_empty())
-            .map(|pieces| (Arc::clone(&held.block), pieces))
+        (!pieces.is_empty()).then(|| (in_flight, (Arc::clone(&held.block), pieces)))
     }
 
     pub(in crate::lane) fn unmap(&self, block: &Block<B>, span: Span) -> Result<()> {
@@ -314,18 +300,13 @@ impl<B: Backend> Lane<B> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         device.count_call();
         let began = Instant::now();
-        // SAFETY: the span was carved out of a hole whose last use the device has passed (`carve_unused_pages`), and nobody
+        // SAFETY: the span was carved out of a hole whose last use the device has passed (`take_unused_pages`), and nobody
         // else can be granted it meanwhile; or its owner holds all of it and has waited for the device
         // (`Lane::shift`, `dismantle`); or the lane is asleep, so nobody is granted a span of it, and the pass has waited for
         // every timeline that uses its bytes (`take_memory`).
         unsafe { remap.unmap_pages(block.raw(), span.offset / page, span.size / page) }?;
         device.cost(self.shared.heap).learn_unmapping(span.size / page, began.elapsed());
         Ok(())
-    }
-
-    /// Returns every free page to the driver. Returns the number of bytes.
-    pub(crate) fn trim_pages(&self) -> Result<u64> {
-        self.trim_some_pages(u64::MAX)
     }
 
     /// Returns free pages of at most `most` bytes to the driver, at least one group. Returns the number of bytes.

@@ -23,8 +23,6 @@ pub(in crate::lane) struct Pager {
     unmapped: BTreeMap<u64, Key>,
     /// The page at each position up to the highest that ever had one.
     table: Vec<Page>,
-    /// Positions that have memory.
-    mapped: u64,
     /// Bytes of spans that are between two states while the driver is called.
     in_flight: u64,
     /// Bytes of those that stay so until the lane ends.
@@ -41,7 +39,7 @@ impl Pager {
     ) -> Result<Self, ErrorKind> {
         let whole = tlsf.carve(block, Span { offset: 0, size }, Class::Linear)?;
         let unmapped = BTreeMap::from([(0, whole.key)]);
-        Ok(Self { page, block, unmapped, table: Vec::new(), mapped: 0, in_flight: 0, stranded: 0 })
+        Ok(Self { page, block, unmapped, table: Vec::new(), in_flight: 0, stranded: 0 })
     }
 
     pub(crate) const fn block(&self) -> BlockId {
@@ -346,13 +344,11 @@ impl Pager {
     pub(in crate::lane) fn set_pages(&mut self, span: Span, pages: &[Page]) {
         let slots = self.slots(span);
         self.table[slots].copy_from_slice(pages);
-        self.mapped += pages.len() as u64;
     }
 
     /// Notes that addresses have no memory any more.
     pub(in crate::lane) fn clear_pages(&mut self, span: Span) {
         let slots = self.slots(span);
-        self.mapped -= slots.len() as u64;
         self.table[slots].fill(NO_PAGE);
     }
 
