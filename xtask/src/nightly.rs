@@ -41,6 +41,18 @@ const SANITIZED_SHORTLY: [&str; 14] = [
     "plain",
 ];
 
+/// Packages that no test under a sanitizer spends time in, or none at all: the suite is built with the host backend's tests,
+/// and does not run.
+const UNOPTIMISED: [&str; 7] = [
+    "libtest-mimic",
+    "omniheap-conformance",
+    "omniheap-host",
+    "omniheap-model",
+    "omniheap-plan",
+    "proptest",
+    "regex-syntax",
+];
+
 /// Operations of the random tests in the short form.
 const OPERATIONS: &str = "8000";
 
@@ -191,6 +203,11 @@ fn sanitized(kind: &str, tests: &[&str], operations: Option<&str>) -> Outcome {
         cargo(&["test", "--quiet", "--release", "--no-fail-fast", "--target", TRIPLE]);
     if kind == "thread" {
         command.arg("-Zbuild-std");
+    }
+    // Building takes longer than the tests do.
+    command.args(["--config", "profile.release.opt-level=1"]);
+    for package in UNOPTIMISED {
+        command.args(["--config", &format!("profile.release.package.{package}.opt-level=0")]);
     }
     command.arg("--target-dir").arg(target().join(format!("{kind}-sanitizer"))).args(tests);
     command.env("RUSTFLAGS", format!("-Zsanitizer={kind} -Cdebug-assertions"));
