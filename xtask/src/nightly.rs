@@ -41,8 +41,7 @@ const SANITIZED_SHORTLY: [&str; 14] = [
     "plain",
 ];
 
-/// Packages that no test under a sanitizer spends time in, or none at all: the suite is built with the host backend's tests,
-/// and does not run.
+/// Packages that the short form spends little time in: the suite is built with the host backend's tests, and does not run.
 const UNOPTIMISED: [&str; 7] = [
     "libtest-mimic",
     "omniheap-conformance",
@@ -221,7 +220,7 @@ fn require_sources(kind: &str) -> Outcome {
         .into())
 }
 
-/// Runs tests under one sanitizer, the random ones with so many operations.
+/// Runs tests under one sanitizer; in the short form, the random ones with so many operations.
 fn sanitized(kind: &str, tests: &[&str], operations: Option<&str>) -> Outcome {
     require()?;
     require_sources(kind)?;
@@ -230,10 +229,12 @@ fn sanitized(kind: &str, tests: &[&str], operations: Option<&str>) -> Outcome {
     if kind == "thread" {
         command.arg("-Zbuild-std");
     }
-    // Building takes longer than the tests do.
-    command.args(["--config", "profile.release.opt-level=1"]);
-    for package in UNOPTIMISED {
-        command.args(["--config", &format!("profile.release.package.{package}.opt-level=0")]);
+    if operations.is_some() {
+        // Building takes longer than these tests do.
+        command.args(["--config", "profile.release.opt-level=1"]);
+        for package in UNOPTIMISED {
+            command.args(["--config", &format!("profile.release.package.{package}.opt-level=0")]);
+        }
     }
     command.arg("--target-dir").arg(target().join(format!("{kind}-sanitizer"))).args(tests);
     command.env("RUSTFLAGS", format!("-Zsanitizer={kind} -Cdebug-assertions"));
