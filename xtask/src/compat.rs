@@ -14,16 +14,48 @@ const WGPU: Programs = [
     ("scene", "compat", &["-p", "gpu-allocator", "-p", "scene"]),
     ("anchor", "compat/anchor", &["-p", "anchor"]),
 ];
+/// How programs are built.
+#[derive(Clone, Copy)]
+enum Built {
+    /// Soon: for pictures and bytes, which are the same either way.
+    Soon,
+    /// As users do: for times.
+    Optimised,
+}
+
+impl Built {
+    /// Returns what cargo is told.
+    fn argument(self) -> Option<&'static str> {
+        match self {
+            Self::Soon => None,
+            Self::Optimised => Some("--release"),
+        }
+    }
+
+    /// Returns the folder, below that of cargo's target, that programs come to.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Soon => "debug",
+            Self::Optimised => "release",
+        }
+    }
+}
+
 /// A headless Bevy program.
 const BEVY: Programs =
     [("bevy-on-omniheap", "examples/bevy", &[]), ("bevy-without", "examples/bevy/without", &[])];
 
 /// Tests the interface, and compares a scene with and without the patch.
 pub(crate) fn test() -> Outcome {
+    test_built(Built::Soon)?;
+    compare(&WGPU, Built::Soon, &["frames", "100", "mib", "512"])
+}
+
+fn test_built(built: Built) -> Outcome {
     let (_, folder, packages) = WGPU[0];
-    let mut tests = in_workspace(folder, &["test", "--release", "--quiet"]);
-    status("tests of compat/gpu-allocator", tests.args(packages))?;
-    compare(&WGPU, &["frames", "100", "mib", "512"])
+    let mut tests = in_workspace(folder, &["test", "--quiet"]);
+    tests.args(built.argument());
+    status("tests of compat/gpu-allocator", tests.args(packages))
 }
 
 /// Lints, compiles wgpu 29 with the patch, tests, and compares a larger scene.
@@ -31,13 +63,13 @@ pub(crate) fn run() -> Outcome {
     status("format", &mut in_workspace("compat", &["fmt", "--all", "--check"]))?;
     let lint = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
     status("lint", &mut in_workspace("compat", &lint))?;
-    test()?;
-    compare(&WGPU, &["frames", "2000", "mib", "1024"])
+    test_built(Built::Optimised)?;
+    compare(&WGPU, Built::Optimised, &["frames", "2000", "mib", "1024"])
 }
 
 /// Builds Bevy with the patch and without, and compares a scene.
 pub(crate) fn bevy() -> Outcome {
-    compare(&BEVY, &["frames", "2000", "mib", "512"])
+    compare(&BEVY, Built::Optimised, &["frames", "2000", "mib", "512"])
 }
 
 /// Cargo in another workspace, with the target folder of this one.
@@ -60,12 +92,12 @@ impl Ran {
     }
 }
 
-fn compare(programs: &Programs, arguments: &[&str]) -> Outcome {
+fn compare(programs: &Programs, built: Built, arguments: &[&str]) -> Outcome {
     let mut ran = Vec::new();
     for (name, folder, packages) in *programs {
-        let mut build = in_workspace(folder, &["build", "--release", "--quiet"]);
-        status(name, build.args(packages))?;
-        match run_one(name, arguments)? {
+        let mut build = in_workspace(folder, &["build", "--quiet"]);
+        status(name, build.args(built.argument()).args(packages))?;
+        match run_one(name, built, arguments)? {
             Some(one) => ran.push(one),
             None => return Ok(()),
         }
@@ -76,7 +108,9 @@ fn compare(programs: &Programs, arguments: &[&str]) -> Outcome {
     }
     let ratio = |name: &str| Ok::<_, String>(ours.number(name)? / theirs.number(name)?);
     let after = ours.number("held_after")? / ours.number("live_after")?;
-    if let (Ok(buffers), Ok(textures)) = (ratio("buffer_ns"), ratio("texture_ns")) {
+    if let (Built::Optimised, Ok(buffers), Ok(textures)) =
+        (built, ratio("buffer_ns"), ratio("texture_ns"))
+    {
         println!("    buffer and texture time {buffers:.2} and {textures:.2} of gpu-allocator's");
     }
     let rows = [
@@ -94,9 +128,9 @@ fn compare(programs: &Programs, arguments: &[&str]) -> Outcome {
 }
 
 /// Runs a program; nothing where there is no device.
-fn run_one(name: &str, arguments: &[&str]) -> Result<Option<Ran>, String> {
+fn run_one(name: &str, built: Built, arguments: &[&str]) -> Result<Option<Ran>, String> {
     let picture: PathBuf = std::env::temp_dir().join(format!("omniheap-{name}.rgba"));
-    let program: &Path = &target().join("release").join(name);
+    let program: &Path = &target().join(built.folder()).join(name);
     let output = Command::new(program).arg(&picture).args(arguments).output();
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
     let line = String::from_utf8_lossy(&output.stdout).trim().to_owned();

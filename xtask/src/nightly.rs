@@ -41,6 +41,17 @@ const SANITIZED_SHORTLY: [&str; 14] = [
     "plain",
 ];
 
+/// Packages that the short form spends little time in: the suite is built with the host backend's tests, and does not run.
+const UNOPTIMISED: [&str; 7] = [
+    "libtest-mimic",
+    "omniheap-conformance",
+    "omniheap-host",
+    "omniheap-model",
+    "omniheap-plan",
+    "proptest",
+    "regex-syntax",
+];
+
 /// Operations of the random tests in the short form.
 const OPERATIONS: &str = "8000";
 
@@ -49,6 +60,34 @@ const SANITIZERS: [&str; 2] = ["address", "thread"];
 
 /// Seconds that CI fuzzes each target.
 const SHORT: u64 = 3;
+
+/// How targets are fuzzed.
+#[derive(Clone, Copy)]
+enum Form {
+    /// For so many seconds, with inputs of its own each time.
+    Long(u64),
+    /// In CI: the same inputs every time, because that says whether the code is right, and luck has no part in it. Building
+    /// takes longer than fuzzing, so that a little optimisation is the best.
+    Short,
+}
+
+impl Form {
+    /// Returns what libFuzzer is told.
+    fn arguments(self) -> Vec<String> {
+        match self {
+            Self::Long(seconds) => vec![format!("-max_total_time={seconds}")],
+            Self::Short => vec![format!("-max_total_time={SHORT}"), "-seed=1".into()],
+        }
+    }
+
+    /// Returns what cargo is told.
+    fn profile(self) -> &'static [&'static str] {
+        match self {
+            Self::Long(_) => &[],
+            Self::Short => &["--config", "profile.release.opt-level=1"],
+        }
+    }
+}
 
 /// Fuzzes for `SECONDS` each: all targets, or the one that is named.
 pub(crate) fn fuzz(arguments: &[String]) -> Outcome {
@@ -59,14 +98,13 @@ pub(crate) fn fuzz(arguments: &[String]) -> Outcome {
         _ => return Err("usage: cargo xtask fuzz [SECONDS [TARGET]]".into()),
     };
     require()?;
-    run(seconds, only, None)
+    run(Form::Long(seconds), only)
 }
 
 /// Fuzzes every target for a few seconds if there is a nightly compiler; warns if not.
 pub(crate) fn fuzz_shortly() -> Outcome {
     match require() {
-        // The same inputs every time: CI says whether the code is right, and luck has no part in that.
-        Ok(()) => run(SHORT, None, Some(1)),
+        Ok(()) => run(Form::Short, None),
         Err(why) => {
             println!("    *** NOT TESTED: fuzzing: {why}; the tests have replayed the corpora");
             Ok(())
@@ -74,11 +112,11 @@ pub(crate) fn fuzz_shortly() -> Outcome {
     }
 }
 
-fn run(seconds: u64, only: Option<&str>, seed: Option<u32>) -> Outcome {
+fn run(form: Form, only: Option<&str>) -> Outcome {
     let folder = root().join("fuzz");
     let built = target().join("fuzz");
     let mut build = cargo(&["build", "--quiet", "--release", "--target", TRIPLE, "--target-dir"]);
-    build.arg(&built).current_dir(&folder).env("RUSTFLAGS", COVERAGE);
+    build.arg(&built).args(form.profile()).current_dir(&folder).env("RUSTFLAGS", COVERAGE);
     status("the fuzz targets do not build", &mut build)?;
     let mut names = targets()?;
     names.retain(|name| only.is_none_or(|only| only == name));
@@ -88,8 +126,7 @@ fn run(seconds: u64, only: Option<&str>, seed: Option<u32>) -> Outcome {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let failed = beside(count, names, |name| {
         let mut fuzzer = Command::new(built.join(TRIPLE).join("release").join(name));
-        fuzzer.arg(format!("-max_total_time={seconds}"));
-        fuzzer.args(seed.map(|seed| format!("-seed={seed}")));
+        fuzzer.args(form.arguments());
         let done = one(fuzzer, &built.join("found").join(name), &folder.join("corpus").join(name));
         match &done {
             Ok(said) => println!("    {name}: {said}"),
@@ -183,7 +220,7 @@ fn require_sources(kind: &str) -> Outcome {
         .into())
 }
 
-/// Runs tests under one sanitizer, the random ones with so many operations.
+/// Runs tests under one sanitizer; in the short form, the random ones with so many operations.
 fn sanitized(kind: &str, tests: &[&str], operations: Option<&str>) -> Outcome {
     require()?;
     require_sources(kind)?;
@@ -191,6 +228,13 @@ fn sanitized(kind: &str, tests: &[&str], operations: Option<&str>) -> Outcome {
         cargo(&["test", "--quiet", "--release", "--no-fail-fast", "--target", TRIPLE]);
     if kind == "thread" {
         command.arg("-Zbuild-std");
+    }
+    if operations.is_some() {
+        // Building takes longer than these tests do.
+        command.args(["--config", "profile.release.opt-level=1"]);
+        for package in UNOPTIMISED {
+            command.args(["--config", &format!("profile.release.package.{package}.opt-level=0")]);
+        }
     }
     command.arg("--target-dir").arg(target().join(format!("{kind}-sanitizer"))).args(tests);
     command.env("RUSTFLAGS", format!("-Zsanitizer={kind} -Cdebug-assertions"));

@@ -1,5 +1,8 @@
 //! One step after the other, each with its name and its seconds.
+//!
+//! Seconds of processors tell what a step costs also on a machine that does other work meanwhile.
 use core::time::Duration;
+use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
@@ -33,22 +36,22 @@ pub(crate) fn run_all(steps: Vec<Step>) -> Outcome {
     let mut ends = Vec::new();
     for (at, step) in steps.into_iter().enumerate() {
         println!("==> [{}/{count}] {}", at + 1, step.name);
-        let begin = Instant::now();
+        let (begin, before) = (Instant::now(), worked());
         let outcome = (step.work)();
-        let time = begin.elapsed();
+        let (time, work) = (begin.elapsed(), worked().saturating_sub(before));
         match &outcome {
             Ok(()) => println!("    ok, {}", seconds(time)),
             Err(line) => println!("    FAILED after {}: {line}", seconds(time)),
         }
-        ends.push((step.name, outcome, time));
+        ends.push((step.name, outcome, time, work));
     }
-    println!("\n{:>9}  step", "time");
-    for (name, outcome, time) in &ends {
+    println!("\n{:>9} {:>11}  step", "time", "processors");
+    for (name, outcome, time, work) in &ends {
         let mark = if outcome.is_ok() { "" } else { "  FAILED" };
-        println!("{:>9}  {name}{mark}", seconds(*time));
+        println!("{:>9} {:>11}  {name}{mark}", seconds(*time), seconds(*work));
     }
-    println!("{:>9}  all", seconds(start.elapsed()));
-    let failed = ends.iter().filter(|(_, outcome, _)| outcome.is_err()).count();
+    println!("{:>9} {:>11}  all", seconds(start.elapsed()), seconds(worked()));
+    let failed = ends.iter().filter(|(_, outcome, ..)| outcome.is_err()).count();
     if failed == 0 { Ok(()) } else { Err(format!("{failed} of {count} steps failed")) }
 }
 
@@ -61,7 +64,34 @@ pub(crate) fn status(name: &str, command: &mut Command) -> Outcome {
     }
 }
 
+/// Returns how long processors have worked for all processes that this one started and that have ended; zero where the
+/// system does not say.
+fn worked() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    children(&stat).unwrap_or_default()
+}
+
+/// Returns what a line of `/proc/PID/stat` says of ended children, in programs and in the system for them.
+fn children(stat: &str) -> Option<Duration> {
+    // The program's name, which may hold anything, ends at the last bracket. A tick is a hundredth of a second.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some(Duration::from_millis((ticks()? + ticks()?) * 10))
+}
+
 /// Returns a time as people read it.
 pub(crate) fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_work_of_ended_children_is_read() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 1 2 3 4 5 6 700 80 20 0 1 0 9 10 11";
+        assert_eq!(children(stat), Some(Duration::from_millis(7800)));
+        assert_eq!(children(""), None);
+    }
 }

@@ -76,9 +76,27 @@ pub(crate) fn difference(found: &[u8], wanted: &[u8]) -> Option<usize> {
     found.iter().zip(wanted).position(|(a, b)| a != b)
 }
 
+/// Returns whether every byte is `value`.
+#[must_use]
+pub(crate) fn is_all(bytes: &[u8], value: u8) -> bool {
+    // Each is as the one before it: at once, for the same reason.
+    bytes.split_first().is_none_or(|(first, rest)| *first == value && *rest == bytes[..rest.len()])
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{difference, mix, stamp};
+    use super::{difference, is_all, mix, stamp};
+
+    #[test]
+    fn one_other_byte_anywhere_is_found() {
+        assert!(is_all(&[], 7) && is_all(&[7], 7) && is_all(&[7; 100], 7));
+        for at in 0..100 {
+            let mut bytes = [7; 100];
+            bytes[at] = 8;
+            assert!(!is_all(&bytes, 7), "at {at}");
+        }
+        assert!(!is_all(&[8; 100], 7));
+    }
 
     #[test]
     fn a_stamp_is_a_word_of_its_own_for_every_eight_bytes() {

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "maps pages and frees their block on the seam itself")]
 use super::{place_of, take};
 use crate::case::Case;
-use crate::rng::Rng;
+use crate::rng::{Rng, is_all};
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, write_stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
@@ -204,7 +204,7 @@ fn work_queued_before_a_move_is_done<B: Backend + 'static>(world: &World<B>) {
     for (byte, (_, one)) in (1u8..).zip(&live) {
         let mut found = vec![0; 4096];
         one.read(MIB - 4096, &mut found).expect("inside");
-        assert!(found.iter().all(|found| *found == byte), "the fill came before the move");
+        assert!(is_all(&found, byte), "the fill came before the move");
     }
 }
 

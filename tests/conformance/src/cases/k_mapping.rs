@@ -1,6 +1,7 @@
 //! K: the host's view.
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
+use crate::rng::is_all;
 use crate::world::{Stack, World, in_heap, pool_of};
 use omniheap_core::{Allocation, Backend, CopyRegion, ErrorKind, Request, TimelineId, Writer};
 use omniheap_layers::CallKind;
@@ -150,8 +151,8 @@ fn host_and_device_may_touch_different_bytes_at_once<B: Backend + 'static>(world
     world.backend().wait_idle().expect("alive");
     let mut found = vec![0; 2 * length];
     one.read(0, &mut found).expect("inside");
-    assert!(found[..length].iter().all(|byte| *byte == 50), "the host's half");
-    assert!(found[length..].iter().all(|byte| *byte == 150), "the device's half");
+    assert!(is_all(&found[..length], 50), "the host's half");
+    assert!(is_all(&found[length..], 150), "the device's half");
 }
 
 /// The per-frame pattern: written by the host, copied by the device, freed in its order while it is far behind.
@@ -177,6 +178,6 @@ fn uploads_wait_for_their_earlier_readers<B: Backend + 'static>(world: &World<B>
     for (byte, sink) in (1u8..).zip(&sinks) {
         let mut found = vec![0; length];
         sink.read(0, &mut found).expect("inside");
-        assert!(found.iter().all(|seen| *seen == byte), "frame {byte} was overwritten");
+        assert!(is_all(&found, byte), "frame {byte} was overwritten");
     }
 }

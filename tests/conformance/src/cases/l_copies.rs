@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "frees blocks of the seam")]
 use super::{kind, place_of, take};
 use crate::case::{Case, LARGE, Need};
+use crate::rng::is_all;
 use crate::world::{Stack, World, timelines};
 use omniheap_core::{
     Allocation, Backend, CopyRegion, ErrorKind, InsideBlock, Move, Place, Request, TimelineId,
@@ -190,7 +191,7 @@ fn a_bad_batch_is_refused_by_the_backend_itself<B: Backend + 'static>(world: &Wo
         for (block, value) in [(&one, 1), (&other, 2)] {
             let mut found = vec![0; slice(0, size).len()];
             transfer.read(MAIN, at(block, 0), &mut found).expect("inside");
-            assert!(found.iter().all(|byte| *byte == value), "a refused batch copies nothing");
+            assert!(is_all(&found, value), "a refused batch copies nothing");
         }
     }
     transfer.copy(MAIN, &[good, step(&one, unit, &other, unit, unit)]).expect("side by side");
@@ -213,7 +214,7 @@ fn a_writers_bytes_are_its_own_again_at_once<B: Backend + 'static>(world: &World
     drop(held);
     let mut found = vec![0; 64 << 10];
     one.read(0, &mut found).expect("inside");
-    assert!(found.iter().all(|byte| *byte == 1), "the bytes as they were");
+    assert!(is_all(&found, 1), "the bytes as they were");
     drop(one);
     world.backend().wait_idle().expect("alive");
     manager.trim().expect("alive");
@@ -231,7 +232,7 @@ fn work_on_one_timeline_runs_in_order<B: Backend + 'static>(world: &World<B>) {
         one.fill(0, size, 255).expect("queued");
         let mut found = vec![0; slice(0, size).len()];
         other.read(0, &mut found).expect("inside");
-        assert!(found.iter().all(|byte| *byte == round), "round {round}");
+        assert!(is_all(&found, round), "round {round}");
     }
 }
 
@@ -252,7 +253,7 @@ fn an_order_between_timelines_is_kept<B: Backend + 'static>(world: &World<B>) {
     manager.copy(MAIN, &[peek]).expect("queued");
     let mut found = vec![0; slice(0, size).len()];
     probe.read(0, &mut found).expect("inside");
-    assert!(found.iter().all(|byte| *byte == 1), "what is held back has not happened");
+    assert!(is_all(&found, 1), "what is held back has not happened");
     let epoch = lines.mark(first).expect("open");
     let point = omniheap_core::Point { timeline: first, epoch };
     lines.order(second, point).expect("open");
@@ -269,7 +270,7 @@ fn an_order_between_timelines_is_kept<B: Backend + 'static>(world: &World<B>) {
     assert!(lines.reached(second).expect("open") >= after);
     let mut found = vec![0; slice(0, size).len()];
     target.read(0, &mut found).expect("inside");
-    assert!(found.iter().all(|byte| *byte == 2), "the copy saw what came before");
+    assert!(is_all(&found, 2), "the copy saw what came before");
     drop((source, target, probe));
     world.backend().wait_idle().expect("alive");
     manager.trim().expect("alive");
@@ -330,17 +331,14 @@ fn a_resize_keeps_the_bytes_that_both_sizes_have<B: Backend + 'static>(world: &W
         kept = kept.min(size);
         let mut bytes = vec![0; slice(0, kept).len()];
         one.read(0, &mut bytes).expect("inside");
-        assert!(
-            bytes.iter().all(|byte| *byte == 7),
-            "the first {kept} bytes changed in a resize to {size}"
-        );
+        assert!(is_all(&bytes, 7), "the first {kept} bytes changed in a resize to {size}");
     }
     let refused = manager.resize(one, u64::MAX / 4).expect_err("never fits");
     assert_eq!(refused.error.kind(), ErrorKind::ExceedsLimit);
     assert_eq!(refused.given.size(), world.whole(3 << 20), "as it was");
     let mut bytes = vec![0; slice(0, guard.size()).len()];
     guard.read(0, &mut bytes).expect("inside");
-    assert!(bytes.iter().all(|byte| *byte == 9), "a neighbour's bytes");
+    assert!(is_all(&bytes, 9), "a neighbour's bytes");
     let foreign = world.manager().resize(refused.given, 64).expect_err("another manager's");
     assert_eq!(foreign.error.kind(), ErrorKind::Foreign);
 }

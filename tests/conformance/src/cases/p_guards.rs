@@ -1,6 +1,7 @@
 //! P: writes behind the end of allocations, found by guards in all memory.
 use super::{kind, place_of, take};
 use crate::case::{Case, Need};
+use crate::rng::is_all;
 use crate::world::{Stack, World, in_heap, pool_of, timelines};
 use omniheap_core::{
     Allocation, Backend, Binding, Budget, Contents, ErrorKind, Layout, Manager, Place, Point,
@@ -143,7 +144,7 @@ fn a_byte_before_the_end_is_nobodys_business<B: Backend + 'static>(world: &World
             let one = take(&manager, &request);
             manager.backend().wait_idle().expect("alive");
             if request.contents == Contents::Zero {
-                assert!(bytes_of(&manager, &one).iter().all(|byte| *byte == 0), "{size} zeros");
+                assert!(is_all(&bytes_of(&manager, &one), 0), "{size} zeros");
             }
             poke(&manager, &one, size - 1);
         }

@@ -1,6 +1,7 @@
 //! T: a driver that fails or lies.
 use super::{kind, take};
 use crate::case::Case;
+use crate::rng::is_all;
 use crate::world::{World, in_heap, timelines};
 use omniheap_core::{Backend, ErrorKind, Request, TimelineId};
 use omniheap_layers::{CallKind, Lie, Live, Plan, errors};
@@ -80,7 +81,7 @@ fn a_block_that_is_too_short_harms_nobody<B: Backend + 'static>(world: &World<B>
     assert_eq!(kind(past), ErrorKind::OutOfRange, "the backend checks what it gave");
     let mut found = vec![0; 64 << 10];
     neighbour.read(0, &mut found).expect("inside");
-    assert!(found.iter().all(|byte| *byte == 1));
+    assert!(is_all(&found, 1));
 }
 
 fn a_timeline_that_never_ends_harms_nobody<B: Backend + 'static>(world: &World<B>) {

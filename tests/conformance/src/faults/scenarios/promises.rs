@@ -1,6 +1,7 @@
 //! What a manager promises of bytes: secrets, zeros, contents that survive, places that were planned, kernels.
 use crate::faults::raw;
 use crate::faults::scene::Scene;
+use crate::rng::is_all;
 use crate::world::{Stack, in_heap};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
@@ -24,7 +25,7 @@ fn is_seen<B: Backend + 'static>(scene: &Scene<B>) -> bool {
 fn holds<B: Backend>(one: &Allocation<B>, size: u64, byte: u8, why: &str) -> Result<()> {
     let mut found = vec![!byte; usize::try_from(size).expect("scenarios use small sizes")];
     one.read(0, &mut found)?;
-    assert!(found.iter().all(|at| *at == byte), "{why}");
+    assert!(is_all(&found, byte), "{why}");
     Ok(())
 }
 

@@ -245,9 +245,10 @@ fn held(run: &mut Run, on: &On) {
     call!(run, core, hipStreamSynchronize(on.stream));
     call!(run, core, hipStreamQuery(on.stream));
     let mut duration = 3_000_000_u64;
+    // Before the launch: it may be over by the time that this thread goes on.
+    let start = std::time::Instant::now();
     let code = on.launch(on.function(c"spin"), 1, 0, &mut [(&raw mut duration).cast()]);
     run.answer("launch of spin", code);
-    let start = std::time::Instant::now();
     call!(run, core, hipStreamSynchronize(on.stream));
     run.check("a delay is waited for", start.elapsed().as_micros() > 1000);
     call!(run, core, hipHostFree(word.cast()));
