@@ -219,18 +219,20 @@ pub unsafe trait Transfer: Send + Sync {
 }
 
 /// Host memory that a device has pinned, until this is dropped.
-pub struct HostPin(Box<dyn Any + Send + Sync>);
+pub struct HostPin {
+    _unpins: Box<dyn Any + Send + Sync>,
+}
 
 impl HostPin {
     /// Wraps what unpins the memory when it is dropped.
     pub fn new(unpins: impl Send + Sync + 'static) -> Self {
-        Self(Box::new(unpins))
+        Self { _unpins: Box::new(unpins) }
     }
 }
 
 impl fmt::Debug for HostPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("HostPin").field(&self.0.type_id()).finish()
+        f.debug_struct("HostPin").finish_non_exhaustive()
     }
 }
 
