@@ -1,5 +1,6 @@
 """The package without a GPU: what it refuses and how, and its allocator functions on the host backend."""
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -462,6 +463,7 @@ class Host(unittest.TestCase):
         torch.cuda.current_device, torch.cuda.graph_pool_handle = lambda: 0, lambda: (0, 41)
         torch.cuda.memory_snapshot = lambda name, include_traces: (name, include_traces)
         torch.cuda.memory = types.SimpleNamespace()
+        torch.cuda.CUDAGraph = type("CUDAGraph", (), dict(capture_begin=None, capture_end=None))
         torch._C = types.SimpleNamespace(_cuda_releasePool=lambda *what: released.append(what))
         _pools.install(torch)
         pool = torch.cuda.MemPool(use_on_oom=True)
@@ -476,6 +478,43 @@ class Host(unittest.TestCase):
         with self.assertRaises(omniheap.OmniheapError) as caught:
             torch._C._cuda_getCheckpointState(0, (0, 41))
         self.assertIn("cudagraph_trees = False", str(caught.exception))
+
+    def test_a_capture_that_fails_ends(self):
+        class Name(ctypes.Structure):
+            _fields_ = [("captured", ctypes.c_uint64), ("named", ctypes.c_uint64)]
+
+        begin, end = self.lib.omniheap_torch_begin_pool, self.lib.omniheap_torch_end_pool
+        begin.argtypes, end.argtypes = [ctypes.c_int, Name, ctypes.c_void_p], [ctypes.c_int, Name]
+
+        class Graph:
+            def capture_begin(self, pool):
+                self.name = Name(0, pool)
+                begin(0, self.name, None)
+
+            def capture_end(self):
+                raise RuntimeError("the capture was spoilt")
+
+        torch, capturing = FakeTorch(), [True]
+        torch.cuda.memory, torch._C = types.SimpleNamespace(), types.SimpleNamespace()
+        torch.cuda.current_device, torch.cuda.current_stream = lambda: 0, lambda: 7
+        torch.cuda.stream, torch.cuda.is_current_stream_capturing = contextlib.nullcontext, lambda: capturing[0]
+        torch.cuda.CUDAGraph = Graph
+        _pools.install(torch)
+        users, graph = lambda: self.lib.omniheap_torch_pool_users(0, 0, 51), Graph()
+        graph.capture_begin(51)
+        for still_captures in (True, False, False):
+            capturing[0] = still_captures
+            with self.assertRaisesRegex(RuntimeError, "spoilt"):
+                graph.capture_end()
+            self.assertEqual(users(), int(still_captures), "it goes on where its stream is captured still")
+        # Nothing is ended twice: another capture of this thread that goes well is not this one's.
+        graph.capture_begin(51)
+        end(0, graph.name)
+        with self.assertRaises(RuntimeError):
+            graph.capture_end()
+        self.assertEqual(users(), 1, "its graph releases it")
+        self.lib.omniheap_torch_release_pool.argtypes = [ctypes.c_int, Name]
+        self.lib.omniheap_torch_release_pool(0, graph.name)
 
     def test_a_pool_beside_pytorchs_allocator(self):
         torch = FakeTorch()

@@ -19,6 +19,8 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
 }
 
 const MIB: u64 = 1 << 20;
+/// How often a count is looked at that others may change.
+const ATTEMPTS: u32 = 50;
 
 fn a_budget_holds_against_sixteen_threads<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
@@ -113,11 +115,16 @@ fn the_driver_counts_what_we_take<B: Backend + 'static>(world: &World<B>) {
         let size = (8 * MIB).min(about.max_block / 2).max(1);
         let before = ask();
         assert!(before.budget > 0 && before.budget <= about.size, "{before:?} of {}", about.size);
-        let one = take(&manager, &in_heap(heap, size).dedicated());
-        assert!(ask().used >= manager.heap_use(heap).expect("exists").reserved);
-        let (used, was) = (ask().used, before.used);
-        assert!(used >= was, "it moves with what we take of {heap:?}: {was} bytes, then {used}");
-        one.free();
+        // Other cases of this process may give memory back meanwhile, but not every time.
+        let grows = (0..ATTEMPTS).any(|_| {
+            let was = ask().used;
+            let one = take(&manager, &in_heap(heap, size).dedicated());
+            let used = ask().used;
+            assert!(used >= manager.heap_use(heap).expect("exists").reserved);
+            one.free();
+            used >= was
+        });
+        assert!(grows, "it moves with what we take of {heap:?}");
     }
     assert!(stack.inner().calls().of(CallKind::Allocate) > 0);
     let unknown = world.backend().as_budget().expect("needed").budget(omniheap_core::HeapId(250));
