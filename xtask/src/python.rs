@@ -3,6 +3,10 @@ use crate::step::{Outcome, status};
 use crate::{root, target};
 use std::process::{Command, Stdio};
 
+/// Tests that need PyTorch in their own interpreter.
+const WITH_TORCH: [&str; 4] =
+    ["test_activations.py", "test_layers.py", "test_tags.py", "test_torch_memory_saver.py"];
+
 /// Builds, installs and tests the package; says what is missing where there is no Python.
 pub(crate) fn test() -> Outcome {
     let Some(python) = python() else {
@@ -39,10 +43,20 @@ pub(crate) fn test() -> Outcome {
         }
     }
     let mut run = Command::new(&inside);
-    run.args(["-m", "unittest", "discover", "-s"]).arg(tests);
+    run.args(["-m", "unittest", "discover", "-s"]).arg(&tests);
     // Built by the tests of the command.
     run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
-    status("python tests", &mut run)
+    status("python tests", &mut run)?;
+    let Some(torch) = std::env::var_os("OMNIHEAP_TORCH_PYTHON") else { return Ok(()) };
+    for pattern in WITH_TORCH {
+        // A process for each: PyTorch takes one allocator.
+        let mut run = Command::new(&torch);
+        run.args(["-m", "unittest", "discover", "-p", pattern, "-s"]).arg(&tests);
+        run.env("PYTHONPATH", root().join("bindings/torch/python"));
+        run.env("OMNIHEAP_LIBRARY", target().join("debug/libomniheap_torch.so"));
+        status(pattern, &mut run)?;
+    }
+    Ok(())
 }
 
 fn python() -> Option<&'static str> {
