@@ -1,6 +1,8 @@
 //! The Python package: built into a wheel, installed into an environment of its own, and tested there.
 use crate::step::{Outcome, status};
 use crate::{root, target};
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
@@ -47,16 +49,18 @@ pub(crate) fn test() -> Outcome {
     // Built by the tests of the command.
     run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
     status("python tests", &mut run)?;
-    let Some(torch) = std::env::var_os("OMNIHEAP_TORCH_PYTHON") else { return Ok(()) };
-    for pattern in WITH_TORCH {
-        // A process for each: PyTorch takes one allocator.
-        let mut run = Command::new(&torch);
-        run.args(["-m", "unittest", "discover", "-p", pattern, "-s"]).arg(&tests);
+    std::env::var_os("OMNIHEAP_TORCH_PYTHON").map_or(Ok(()), |torch| test_with(&torch, &tests))
+}
+
+/// Runs what needs PyTorch with a Python that has it, in a process for each: PyTorch takes one allocator.
+fn test_with(torch: &OsStr, tests: &Path) -> Outcome {
+    WITH_TORCH.into_iter().try_for_each(|pattern| {
+        let mut run = Command::new(torch);
+        run.args(["-m", "unittest", "discover", "-p", pattern, "-s"]).arg(tests);
         run.env("PYTHONPATH", root().join("bindings/torch/python"));
         run.env("OMNIHEAP_LIBRARY", target().join("debug/libomniheap_torch.so"));
-        status(pattern, &mut run)?;
-    }
-    Ok(())
+        status(pattern, &mut run)
+    })
 }
 
 fn python() -> Option<&'static str> {
