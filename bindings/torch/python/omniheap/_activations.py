@@ -4,7 +4,7 @@ import collections
 import threading
 import weakref
 
-from ._library import OmniheapError, _parse
+from ._library import OmniheapError, parse_size
 
 
 class offload_activations:
@@ -24,7 +24,7 @@ class offload_activations:
     """
 
     def __init__(self, min_bytes="1MiB", keep_last=2):
-        self._min_bytes = _size(min_bytes)
+        self._min_bytes = parse_size("min_bytes", min_bytes, "1MiB")
         if isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 0:
             raise OmniheapError(f"keep_last is {keep_last!r}; pass a whole number, 0 or more")
         self._keep_last = keep_last
@@ -366,14 +366,3 @@ def _check_version(tensor, version):
             "one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"it is at version {tensor._version}; expected version {version} instead"
         )
-
-
-def _size(bytes_):
-    if isinstance(bytes_, str):
-        try:
-            bytes_ = _parse(bytes_)
-        except OmniheapError:
-            bytes_ = None
-    if isinstance(bytes_, bool) or not isinstance(bytes_, int) or bytes_ < 0:
-        raise OmniheapError("min_bytes is no size; pass bytes, or a text such as '1MiB'")
-    return bytes_

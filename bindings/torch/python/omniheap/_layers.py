@@ -4,7 +4,7 @@ import collections
 import itertools
 
 from ._activations import _is_plain
-from ._library import OmniheapError, _parse
+from ._library import OmniheapError, parse_size
 
 _UNIT = 512
 # One layer runs while the next one arrives.
@@ -32,7 +32,7 @@ class stream_layers:
 
         self._torch = torch
         self._device = _device(torch, device)
-        limit = _limit(resident)
+        limit = parse_size("resident", resident, "8GiB", least=1)
         layers = _layers(torch, model) if layers is None else list(layers)
         if not layers or not all(isinstance(layer, torch.nn.Module) for layer in layers):
             raise OmniheapError("no layers were found; pass them: stream_layers(model, resident, layers=model.blocks)")
@@ -226,14 +226,3 @@ def _resident(sizes, limit):
         stays.append(share >= size * total)
         share -= size * total * stays[-1]
     return stays
-
-
-def _limit(resident):
-    if isinstance(resident, str):
-        try:
-            resident = _parse(resident)
-        except OmniheapError:
-            resident = None
-    if isinstance(resident, bool) or not isinstance(resident, int) or resident <= 0:
-        raise OmniheapError("resident is no size; pass bytes, or a text such as '8GiB'")
-    return resident

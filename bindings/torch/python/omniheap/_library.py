@@ -130,6 +130,18 @@ def _parse(text):
         raise OmniheapError(f"limit is {text!r}; write bytes such as '8GiB', '512MiB' or '1048576'") from None
 
 
+def parse_size(name, value, example, least=0):
+    """The bytes of an argument: a whole number, or a text such as "8GiB"."""
+    if isinstance(value, str):
+        try:
+            value = _parse(value)
+        except OmniheapError:
+            value = None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise OmniheapError(f"{name} is no size; pass bytes, or a text such as {example!r}")
+    return value
+
+
 def configure(backend, limit, paged):
     """Sets how devices are opened; the same settings again change nothing."""
     global _enabled

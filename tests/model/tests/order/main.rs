@@ -9,6 +9,7 @@ use program::{Program, Stage};
 /// Operations of a program on one stage.
 const ROUND: u64 = 2_000;
 
+/// How many operations a test runs: `OMNIHEAP_OPERATIONS`, where it is set. Ten million take minutes, with `--release`.
 fn operations(usual: u64) -> u64 {
     let set = std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|text| text.parse().ok());
     set.unwrap_or(usual)
@@ -55,13 +56,4 @@ fn programs_that_share_a_manager_find_their_own_bytes() {
     rounds("programs_that_share_a_manager_find_their_own_bytes", count, |seed| {
         run_together(seed, 3)
     });
-}
-
-/// Ten million operations, half of them on several threads: minutes.
-#[test]
-#[ignore = "takes minutes; run it with --release"]
-fn ten_million_operations() {
-    let count = operations(10_000_000) / ROUND;
-    rounds("ten_million_operations", count / 2, run_alone);
-    rounds("ten_million_operations", count / 6, |seed| run_together(!seed, 3));
 }
