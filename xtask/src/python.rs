@@ -6,8 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 4] =
-    ["test_activations.py", "test_layers.py", "test_tags.py", "test_torch_memory_saver.py"];
+const WITH_TORCH: [&str; 5] = [
+    "test_activations.py",
+    "test_checkpoints.py",
+    "test_layers.py",
+    "test_tags.py",
+    "test_torch_memory_saver.py",
+];
 
 /// Builds, installs and tests the package; says what is missing where there is no Python.
 pub(crate) fn test() -> Outcome {

@@ -5,7 +5,7 @@ use crate::tags::Source;
 use omniheap::strategy::{BlockId, Key, Strategy as _, Tlsf};
 use omniheap::{
     Align, AllocateError, Allocation, ErrorKind,
-    seam::{Class, Layout},
+    seam::{Class, Layout, Span},
 };
 
 /// Blocks are multiples of this: the page of the devices that have one. Small requests share one block of it, as PyTorch's do.
@@ -75,6 +75,20 @@ impl<B: Streams> Arena<B> {
         }
         self.blocks[at] = Some((base, taken));
         Ok(())
+    }
+
+    /// Takes the bytes at an address, where they are free.
+    pub(crate) fn retake(&mut self, address: u64, size: u64) -> Result<Key, ErrorKind> {
+        let holds = |block: &Option<(u64, Allocation<B>)>| {
+            block.as_ref().is_some_and(|(base, block)| {
+                address.checked_sub(*base).is_some_and(|offset| offset < block.size())
+            })
+        };
+        let at = self.blocks.iter().position(holds).ok_or(ErrorKind::OutOfRange)?;
+        let (base, _) = self.blocks[at].as_ref().ok_or(ErrorKind::OutOfRange)?;
+        let span = Span { offset: address - base, size };
+        let block = BlockId(u32::try_from(at).map_err(|_| ErrorKind::OutOfRange)?);
+        self.division.carve(block, span, Class::Linear).map(|grant| grant.key)
     }
 
     /// Splits off the blocks in which nothing is live; nothing where there are none.

@@ -68,6 +68,24 @@ enum Held<B: Streams> {
     Kept(Kept),
 }
 
+/// Something that lived in a pool when a checkpoint was taken.
+pub(crate) struct Saved {
+    kept: Kept,
+    size: u64,
+    stream: usize,
+}
+
+impl Saved {
+    pub(crate) const fn address(&self) -> u64 {
+        self.kept.address
+    }
+
+    /// The bytes that were asked for.
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
+    }
+}
+
 /// One device.
 pub(crate) struct Device<B: Streams> {
     ordinal: u32,
@@ -140,13 +158,20 @@ impl<B: Streams> Device<B> {
             self.meter.failed();
             self.tell(Happened::OutOfMemory, 0, size, stream.addr());
         })?;
+        let resident = Resident { held, size, stream: stream.addr(), shared: Shared::No };
+        self.admit(address, resident);
+        Ok(address)
+    }
+
+    /// Notes what lives at an address from now on, and tells everybody.
+    #[inline]
+    fn admit(&self, address: u64, resident: Resident<B>) {
+        let (size, stream) = (resident.size, resident.stream);
         self.meter.allocated(size);
-        self.live
-            .insert(address, Resident { held, size, stream: stream.addr(), shared: Shared::No });
+        self.live.insert(address, resident);
         record::allocated(address, size, stream);
         self.tell_profiler(address, rounded(size));
-        self.tell(Happened::Allocated, address, size, stream.addr());
-        Ok(address)
+        self.tell(Happened::Allocated, address, size, stream);
     }
 
     /// Tells PyTorch's profiler that bytes are live from now on, or are no longer where there are fewer.
@@ -433,6 +458,34 @@ impl<B: Streams> Device<B> {
 
     pub(crate) fn release(&self, pool: PoolId) {
         self.late.freed(self.graphs.release(&self.manager, pool));
+    }
+
+    /// What lives in a pool, by address; nothing where there is no such pool.
+    pub(crate) fn checkpoint(&self, pool: PoolId) -> Option<Vec<Saved>> {
+        let mut saved = Vec::new();
+        self.live.for_each(|_, Resident { held, size, stream, .. }| match held {
+            Held::Kept(kept) if kept.is_in(pool) => {
+                saved.push(Saved { kept: *kept, size: *size, stream: *stream });
+            }
+            _ => {}
+        });
+        saved.sort_unstable_by_key(Saved::address);
+        self.graphs.has(pool).then_some(saved)
+    }
+
+    /// The addresses that live in a pool; nothing where there is no such pool.
+    pub(crate) fn in_pool(&self, pool: PoolId) -> Option<Vec<u64>> {
+        self.checkpoint(pool).map(|saved| saved.iter().map(Saved::address).collect())
+    }
+
+    /// Has live again in a pool what lived when a checkpoint was taken: all, or nothing. Whatever lies there must be free.
+    pub(crate) fn restore(&self, pool: PoolId, saved: &[Saved]) -> Result<()> {
+        let taken = self.graphs.retake(pool, saved.iter().map(|saved| saved.kept))?;
+        for (Saved { size, stream, .. }, (kept, shared)) in saved.iter().zip(taken) {
+            let held = Held::Kept(kept);
+            self.admit(kept.address, Resident { held, size: *size, stream: *stream, shared });
+        }
+        Ok(())
     }
 
     /// Notes that the capture of a stream begins now.

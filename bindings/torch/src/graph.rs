@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap::cuda::Capture;
 use omniheap::strategy::Key;
-use omniheap::{AllocateError, Allocation, Manager, seam::Result};
+use omniheap::{AllocateError, Allocation, ErrorKind, Manager, seam::Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
@@ -59,8 +59,16 @@ pub(crate) struct Kept {
     owner: Owner,
     arena: ArenaKey,
     key: Key,
+    pub(crate) address: u64,
     /// Bytes that it has.
     pub(crate) granted: u64,
+}
+
+impl Kept {
+    /// Whether they belong to the captures that PyTorch announced by this name.
+    pub(crate) fn is_in(&self, pool: PoolId) -> bool {
+        self.owner == Owner::Announced(pool)
+    }
 }
 
 /// Which arena of a pool: that of a stream, for a class of requests, with the memory of a tag or of none.
@@ -122,6 +130,8 @@ struct Pool<B: Streams> {
     /// Set once the graph of a capture that was found is gone.
     gone: Option<Arc<AtomicBool>>,
     live: usize,
+    /// What was freed and keeps its place until the pool ends, because other streams used it; by address.
+    stranded: HashMap<u64, Kept>,
     split: Split,
 }
 
@@ -138,7 +148,32 @@ pub(crate) enum Split {
 impl<B: Streams> Pool<B> {
     fn new(born: u64, gone: Option<Arc<AtomicBool>>) -> Self {
         let (arenas, captured, split) = (HashMap::new(), 0, Split::Allowed);
-        Self { arenas, born, captured, users: 0, gone, live: 0, split }
+        let stranded = HashMap::new();
+        Self { arenas, born, captured, users: 0, gone, live: 0, stranded, split }
+    }
+
+    fn free(&mut self, kept: Kept, shared: Shared) {
+        self.live = self.live.saturating_sub(1);
+        match shared {
+            Shared::Yes => drop(self.stranded.insert(kept.address, kept)),
+            // The key came with the bytes and is used once, so it is live.
+            Shared::No => {
+                let _ = self.arenas.get_mut(&kept.arena).map(|arena| arena.free(kept.key));
+            }
+        }
+    }
+
+    /// Takes bytes again that something had once.
+    fn retake(&mut self, kept: Kept) -> Result<(Kept, Shared), ErrorKind> {
+        let taken = match self.stranded.remove(&kept.address) {
+            Some(stranded) => (stranded, Shared::Yes),
+            None => {
+                let arena = self.arenas.get_mut(&kept.arena).ok_or(ErrorKind::Stale)?;
+                (Kept { key: arena.retake(kept.address, kept.granted)?, ..kept }, Shared::No)
+            }
+        };
+        self.live += 1;
+        Ok(taken)
     }
 
     /// Whether nothing is left of the graph of a capture that was found.
@@ -311,15 +346,35 @@ impl<B: Streams> Graphs<B> {
     pub(crate) fn free(&self, manager: &Manager<B>, kept: Kept, shared: Shared) -> u64 {
         let mut inner = lock(&self.inner);
         let Some(pool) = inner.pools.get_mut(&kept.owner) else { return 0 };
-        pool.live = pool.live.saturating_sub(1);
-        if shared == Shared::No
-            && let Some(arena) = pool.arenas.get_mut(&kept.arena)
-        {
-            // The key came with the bytes and is used once, so it is live.
-            let _ = arena.free(kept.key);
-        }
+        pool.free(kept, shared);
         inner.end_unused(kept.owner);
         self.give_back(manager, inner)
+    }
+
+    /// Whether a pool is there.
+    pub(crate) fn has(&self, pool: PoolId) -> bool {
+        lock(&self.inner).pools.contains_key(&Owner::Announced(pool))
+    }
+
+    /// Takes bytes of a pool again, at the places that they had once: all, or none.
+    pub(crate) fn retake(
+        &self,
+        pool: PoolId,
+        wanted: impl Iterator<Item = Kept>,
+    ) -> Result<Vec<(Kept, Shared)>, ErrorKind> {
+        let mut inner = lock(&self.inner);
+        let pool = inner.pools.get_mut(&Owner::Announced(pool)).ok_or(ErrorKind::Stale)?;
+        let mut taken = Vec::new();
+        for kept in wanted {
+            match pool.retake(kept) {
+                Ok(it) => taken.push(it),
+                Err(error) => {
+                    taken.into_iter().for_each(|(kept, shared)| pool.free(kept, shared));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(taken)
     }
 
     /// Looks for watched graphs that are gone. Returns how many blocks go back.
@@ -414,7 +469,7 @@ pub(crate) fn wait_for_all<B: Streams>(manager: &Manager<B>) -> bool {
     let backend = manager.backend();
     let Some(timelines) = backend.as_timelines() else { return backend.wait_idle().is_ok() };
     let waited = mark_all(backend).and_then(|point| timelines.wait(point));
-    waited.err().is_none_or(|error| error.kind() == omniheap::ErrorKind::DeviceLost)
+    waited.err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
 }
 
 impl<B: Streams> Inner<B> {
@@ -451,7 +506,8 @@ impl<B: Streams> Inner<B> {
         let (address, key) =
             pool.arenas.entry(which).or_insert_with(Arena::new).allocate(source, size)?;
         pool.live += 1;
-        Ok((address, Kept { owner, arena: which, key, granted: size.next_multiple_of(UNIT) }))
+        let granted = size.next_multiple_of(UNIT);
+        Ok((address, Kept { owner, arena: which, key, address, granted }))
     }
 
     /// Notes that a stream takes part in a capture.

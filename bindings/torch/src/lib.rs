@@ -10,9 +10,10 @@
 //! | `live`, `meter` | addresses to allocations, and their sums |
 //! | `late` | frees that wait for other streams |
 //! | `graph`, `arena` | memory that graph captures keep, and how it is divided |
+//! | `checkpoint` | what lived in a pool of graphs, and the way back to that |
 //! | `filter` | the C++ function object with which PyTorch says whose streams a capture takes |
 //! | `driver` | the few driver calls that no backend has |
-//! | `raise`, `profile`, `virtuals` | PyTorch's own out-of-memory exception, its profiler, and a function of its allocator |
+//! | `raise`, `profile`, `virtuals` | PyTorch's own out-of-memory exception, its profiler, and functions of its allocator |
 //! | `loaded` | symbols of PyTorch's libraries |
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
 //! | `tags` | pools that sleep and wake, and which of them a thread allocates from |
@@ -21,6 +22,7 @@
 //!
 //! The library is never unloaded and ends nothing at exit: the driver may be gone before it.
 mod arena;
+mod checkpoint;
 mod device;
 mod driver;
 mod exports;
@@ -44,6 +46,7 @@ mod virtuals;
 mod watch;
 mod weights;
 
+pub use checkpoint::*;
 pub use exports::*;
 pub use figures::*;
 pub use filter::Function;

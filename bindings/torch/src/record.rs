@@ -1,6 +1,5 @@
 //! The trace that is being recorded, if one is.
 use crate::lock;
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::trace::{
     Alignment, LabelId, StreamId,
@@ -30,9 +29,9 @@ impl Recording {
     }
 
     /// The number of a stream in the trace; the last one stands for all that do not fit.
-    fn stream(&mut self, stream: *mut c_void) -> StreamId {
+    fn stream(&mut self, stream: usize) -> StreamId {
         let next = u16::try_from(self.streams.len()).unwrap_or(u16::MAX);
-        StreamId(*self.streams.entry(stream.addr()).or_insert(next))
+        StreamId(*self.streams.entry(stream).or_insert(next))
     }
 }
 
@@ -69,7 +68,7 @@ pub(crate) fn stop() -> io::Result<()> {
 
 /// Records an allocation.
 #[inline]
-pub(crate) fn allocated(address: u64, size: u64, stream: *mut c_void) {
+pub(crate) fn allocated(address: u64, size: u64, stream: usize) {
     if ON.load(Ordering::Relaxed) {
         with(|recording| {
             let (time, stream) = (recording.now(), recording.stream(stream));

@@ -1,8 +1,10 @@
-//! The one virtual function of PyTorch's allocator that programs need and that has no hook: how large a workspace may be.
+//! The virtual functions of PyTorch's allocator that programs need and that have no hook.
 //!
-//! cuDNN asks for it when it looks for the fastest algorithm (`torch.backends.cudnn.benchmark`), and the allocator refuses. So its
-//! object gets a table of virtual functions that is a copy of its own, but for this one.
+//! How large a workspace may be is what cuDNN asks when it looks for the fastest algorithm (`torch.backends.cudnn.benchmark`); the way back to
+//! a checkpoint of a pool is what trees of graphs need. The allocator refuses both. So its object gets a table of virtual functions that is
+//! a copy of its own, but for these.
 #![expect(unsafe_code, reason = "changes the table of a C++ object")]
+use crate::checkpoint;
 use crate::guard::guarded;
 use crate::loaded::Loaded;
 use crate::state::{self, on};
@@ -15,18 +17,19 @@ const FRONT: usize = 2;
 /// Asks the linker for a symbol's entry in its table (`RTLD_DL_SYMENT`).
 const SYMBOL_ENTRY: c_int = 1;
 
-/// Has PyTorch's current allocator answer how large a workspace may be; nothing where this PyTorch is one that this was not made for.
+/// Has PyTorch's current allocator answer what it refuses; nothing where this PyTorch is one that this was not made for.
 ///
 /// # Safety
 ///
 /// PyTorch's current allocator is one that was made of this library's functions, and no other thread uses it yet.
-pub(crate) unsafe fn answer_workspaces() -> Option<()> {
+pub(crate) unsafe fn answer_what_is_refused() -> Option<()> {
     let found = Found::find()?;
     // SAFETY: the symbol is an atomic pointer to an object that lives as long as the process.
     let object = unsafe { found.current.read() };
-    let answer = (workspace as *const ()).addr();
-    // SAFETY: as above; the caller promises that nobody uses it meanwhile, and `workspace` has the signature of what it replaces.
-    unsafe { replace(object, found.table, found.refuses.addr(), answer) }
+    let answers = [(workspace as *const ()).addr(), (checkpoint::restore as *const ()).addr()];
+    let changes: Vec<_> = found.refuse.map(<*mut c_void>::addr).into_iter().zip(answers).collect();
+    // SAFETY: as above; the caller promises that nobody uses it meanwhile, and each answer has the signature of what it replaces.
+    unsafe { replace(object, found.table, &changes) }
 }
 
 /// Symbols of PyTorch's libraries.
@@ -35,8 +38,8 @@ struct Found {
     current: *const *mut *const usize,
     /// The virtual functions of pluggable allocators, with what is in front of them.
     table: &'static [usize],
-    /// The function that refuses.
-    refuses: *mut c_void,
+    /// The functions that refuse.
+    refuse: [*mut c_void; 2],
 }
 
 impl Found {
@@ -45,13 +48,15 @@ impl Found {
         let current = base.symbol(c"_ZN3c104cuda20CUDACachingAllocator9allocatorE")?.cast_const();
         let table =
             torch.symbol(c"_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE")?;
-        let refuses = torch.symbol(
-            c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9cacheInfoEaPm",
-        )?;
+        let refuse = [
+            torch.symbol(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9cacheInfoEaPm")?,
+            torch.symbol(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator22setCheckpointPoolStateEaSt10shared_ptrIN3c104cuda20CUDACachingAllocator14AllocatorStateEE")?,
+        ];
+        checkpoint::find(&torch)?;
         let entries = size_of_symbol(table)? / size_of::<usize>();
         // SAFETY: the linker says that so many bytes belong to the table, which is never written and never unloaded.
         let table = unsafe { slice::from_raw_parts(table.cast_const().cast(), entries) };
-        Some(Self { current: current.cast(), table, refuses })
+        Some(Self { current: current.cast(), table, refuse })
     }
 }
 
@@ -74,26 +79,27 @@ fn size_of_symbol(symbol: *mut c_void) -> Option<usize> {
     usize::try_from(size).ok()
 }
 
-/// Gives an object a copy of its table in which one function is another; nothing where it has another table, or no such function.
+/// Gives an object a copy of its table in which functions are others; nothing where it has another table, or lacks one of them.
 ///
 /// # Safety
 ///
-/// `object` is null or a live C++ object with virtual functions that nobody else uses now; the new function has the old one's signature.
+/// `object` is null or a live C++ object with virtual functions that nobody else uses now; each new function has its old one's signature.
 unsafe fn replace(
     object: *mut *const usize,
     table: &[usize],
-    old: usize,
-    new: usize,
+    changes: &[(usize, usize)],
 ) -> Option<()> {
     let functions = table.get(FRONT..)?;
     // SAFETY: such an object begins with the address of its first virtual function.
     let current = unsafe { object.as_mut() }?;
-    let at = functions.iter().position(|function| *function == old)?;
     if *current != functions.as_ptr() {
         return None;
     }
     let mut copy = table.to_vec();
-    copy[FRONT + at] = new;
+    for (old, new) in changes {
+        let at = functions.iter().position(|function| function == old)?;
+        copy[FRONT + at] = *new;
+    }
     // The object lives as long as the process.
     *current = &raw const copy.leak()[FRONT];
     Some(())
@@ -119,23 +125,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_function_of_one_object_is_another() {
-        let table = [0, 0, 11, 22, 33];
+    fn functions_of_one_object_are_others() {
+        let (table, changes) = ([0, 0, 11, 22, 33], [(22, 99), (33, 88)]);
         let [mut changed, other] = [table[FRONT..].as_ptr(); 2];
         // SAFETY: numbers stand for functions that nobody calls.
-        let replaced = unsafe { replace(&raw mut changed, &table, 22, 99) };
+        let replaced = unsafe { replace(&raw mut changed, &table, &changes) };
         assert_eq!(replaced, Some(()));
         // SAFETY: the copy is as long as the table.
-        assert_eq!(unsafe { slice::from_raw_parts(changed, 3) }, [11, 99, 33]);
+        assert_eq!(unsafe { slice::from_raw_parts(changed, 3) }, [11, 99, 88]);
         assert_eq!((other, table), (table[FRONT..].as_ptr(), [0, 0, 11, 22, 33]));
         // SAFETY: as above.
-        let again = unsafe { replace(&raw mut changed, &table, 22, 99) };
+        let again = unsafe { replace(&raw mut changed, &table, &changes) };
         assert_eq!(again, None, "it has another table");
         // SAFETY: as above.
-        assert_eq!(unsafe { replace(ptr::null_mut(), &table, 22, 99) }, None);
+        assert_eq!(unsafe { replace(ptr::null_mut(), &table, &changes) }, None);
         let mut kept = other;
         // SAFETY: as above.
-        assert_eq!(unsafe { replace(&raw mut kept, &table, 44, 99) }, None, "no such function");
+        let lacks = unsafe { replace(&raw mut kept, &table, &[(22, 99), (44, 99)]) };
+        assert_eq!(lacks, None, "no such function");
         assert_eq!(kept, other);
     }
 

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import weakref
 
-from ._library import OmniheapError, load
+from ._library import OmniheapError, check, load
 
 
 def install(torch):
@@ -43,7 +43,7 @@ def install(torch):
             return torch.cuda.memory_snapshot(self.id, include_traces=include_traces)
 
     torch.cuda.MemPool = torch.cuda.memory.MemPool = MemPool
-    torch._C._cuda_getCheckpointState = _refuse_checkpoint
+    _keep_checkpoints(torch)
     _end_failed_captures(torch)
 
 
@@ -77,9 +77,25 @@ def _end_failed_captures(torch):
     graphs.capture_begin, graphs.capture_end = capture_begin, capture_end
 
 
-def _refuse_checkpoint(*_):
-    raise OmniheapError(
-        "PyTorch keeps checkpoints of graph pools only with its own allocator. For torch.compile(mode='reduce-overhead'), "
-        "set torch._inductor.config.triton.cudagraph_trees = False, and copy outputs that must outlive the next call; "
-        "or use omniheap.torch.pool() instead of omniheap.torch.enable()"
-    )
+class _Checkpoint:
+    """What lived in a pool of graphs, for `torch._C._cuda_setCheckpointPoolState`."""
+
+    def __init__(self, device, pool):
+        lib = load()
+        self.number = lib.omniheap_torch_checkpoint(device, *pool)
+        if self.number < 0:
+            raise OmniheapError(lib.omniheap_torch_error().decode())
+        weakref.finalize(self, lib.omniheap_torch_forget_checkpoint, self.number).atexit = False
+
+
+def _keep_checkpoints(torch):
+    """Trees of graphs go back to what lived in their pool. PyTorch's function still gives the bytes to tensors, but not the state."""
+    restore = torch._C._cuda_setCheckpointPoolState
+
+    @functools.wraps(restore)
+    def set_checkpoint(device, state, stale, live=()):
+        check(load().omniheap_torch_choose_checkpoint(state.number))
+        restore(device, None, stale, list(live))
+
+    torch._C._cuda_getCheckpointState = _Checkpoint
+    torch._C._cuda_setCheckpointPoolState = set_checkpoint

@@ -378,6 +378,63 @@ fn a_capture_that_failed_holds_up_nobody() {
 }
 
 #[test]
+fn a_pool_goes_back_to_what_lived_in_it() {
+    let device = with_streams([1, 2]);
+    let pool = PoolId { captured: 1, named: 0 };
+    let [first, second, large] = [700, 4096, 12 * MIB].map(|size| capture(&device, pool, size, 1));
+    device.use_on(second, stream(2)).expect("it lives").expect("open");
+    let trunk = device.checkpoint(pool).expect("it is there");
+    let before = (device.segments(), device.stats().expect("figures")["live_bytes"].clone());
+    free(&device, second);
+    free(&device, first);
+    let branch = capture(&device, pool, 9 * MIB, 1);
+    assert_eq!(capture(&device, pool, 512, 1), first, "the graph's bytes are used again");
+    for address in device.in_pool(pool).expect("it is there") {
+        free(&device, address);
+    }
+    device.restore(pool, &trunk).expect("all of it is free");
+    assert_eq!(
+        device.in_pool(pool),
+        Some({
+            let mut lived = vec![first, second, large];
+            lived.sort_unstable();
+            lived
+        })
+    );
+    let after = (device.segments(), device.stats().expect("figures")["live_bytes"].clone());
+    assert_eq!(after.1, before.1);
+    for segment in before.0.as_array().expect("a list") {
+        let same = |other: &&Value| other["address"] == segment["address"];
+        let found = after.0.as_array().expect("a list").iter().find(same).expect("it stays");
+        assert_eq!(blocks_of(found), blocks_of(segment));
+    }
+    assert_eq!(capture(&device, pool, 9 * MIB, 1), branch, "a branch has the other one's bytes");
+    let new = capture(&device, pool, 4096, 1);
+    assert!(![first, second, large].contains(&new), "what lives again is nobody else's");
+    [first, second, large, branch, new].into_iter().for_each(|address| free(&device, address));
+}
+
+#[test]
+fn a_pool_goes_back_whole_or_not_at_all() {
+    let device = with_streams([1]);
+    let pool = PoolId { captured: 1, named: 0 };
+    let [first, second] = [MIB, MIB].map(|size| capture(&device, pool, size, 1));
+    let trunk = device.checkpoint(pool).expect("it is there");
+    free(&device, first);
+    let refused = device.restore(pool, &trunk).map_err(|error| error.kind());
+    assert!(refused.is_err(), "the second one lives");
+    assert_eq!(device.in_pool(pool), Some(vec![second]));
+    assert_eq!(capture(&device, pool, MIB, 1), first, "nothing was taken");
+    let other = PoolId { captured: 2, named: 0 };
+    assert!(device.checkpoint(other).is_none() && device.restore(other, &trunk).is_err());
+    [first, second].into_iter().for_each(|address| free(&device, address));
+    device.release(pool);
+    device.release(pool);
+    device.release(pool);
+    assert!(device.restore(pool, &trunk).is_err(), "the pool is gone");
+}
+
+#[test]
 fn empty_blocks_of_a_graph_that_is_gone_go_back_though_its_result_lives() {
     let device = with_streams([1]);
     let pool = PoolId { captured: 1, named: 0 };
