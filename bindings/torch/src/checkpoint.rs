@@ -4,18 +4,18 @@
 //! trunk, the pool must hold what lived at the end of the trunk, at the same addresses. PyTorch asks its allocator for that by two virtual
 //! functions. The first is answered in Python, with a number; the second one here, because it hands out C++ objects which PyTorch's own code
 //! then gives to tensors.
-#![expect(unsafe_code, reason = "calls PyTorch's allocator and fills C++ vectors")]
+#![expect(unsafe_code, reason = "fills C++ vectors")]
 use crate::device::Saved;
+use crate::direct::{self, DataPtr, throw};
 use crate::graph::PoolId;
-use crate::loaded::Loaded;
-use crate::raise::{self, Kind};
+use crate::loaded::{New, operator_new};
 use crate::state::{self, on};
 use crate::{guard, lock};
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use core::ffi::{c_int, c_void};
-use core::ptr;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::panic::catch_unwind;
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// What lived in a pool.
 struct Checkpoint {
@@ -33,68 +33,9 @@ struct Checkpoints {
 
 static CHECKPOINTS: LazyLock<Mutex<Checkpoints>> = LazyLock::new(Mutex::default);
 
-/// Functions of PyTorch's allocator, once it asks here.
-static TORCH: OnceLock<Torch> = OnceLock::new();
-
 thread_local! {
     /// The checkpoint that this thread goes back to.
     static CHOSEN: RefCell<Option<Arc<Checkpoint>>> = const { RefCell::new(None) };
-    /// The address that PyTorch is told instead of new memory.
-    static RESTORED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The stream that stands for none: with it, an allocation is one that was restored.
-static NO_STREAM: u8 = 0;
-
-/// The address that an allocation on this stream has, where it is one that was restored.
-#[inline]
-pub(crate) fn restored(stream: *const c_void) -> Option<u64> {
-    ptr::eq(stream, (&raw const NO_STREAM).cast()).then(|| RESTORED.get())
-}
-
-/// What PyTorch's allocator is asked to do meanwhile: it counts its allocations itself.
-struct Torch {
-    delete: unsafe extern "C-unwind" fn(*mut c_void, *mut c_void),
-    allocate: unsafe extern "C-unwind" fn(*mut c_void, usize, i8, *const c_void) -> *mut c_void,
-    deleter: unsafe extern "C" fn(*const c_void) -> usize,
-    new: unsafe extern "C" fn(usize) -> *mut c_void,
-}
-
-/// Finds what the way back needs; nothing where this PyTorch is one that this was not made for.
-pub(crate) fn find(torch: &Loaded) -> Option<()> {
-    let delete = c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator10raw_deleteEPv";
-    let allocate =
-        c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator6mallocEmaP11CUstream_st";
-    let deleter = c"_ZNK5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator11raw_deleterEv";
-    let (delete, allocate) = (torch.symbol(delete)?, torch.symbol(allocate)?);
-    let deleter = torch.symbol(deleter)?;
-    let new = Loaded::find(c"libstdc++.so.6")?.symbol(c"_Znwm")?;
-    let found = Torch {
-        // SAFETY: the mangled name spells out the parameters; the object comes first, and nothing is returned.
-        delete: unsafe {
-            core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn(*mut c_void, *mut c_void)>(
-                delete,
-            )
-        },
-        // SAFETY: as above, and a pointer is returned.
-        allocate: unsafe {
-            core::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C-unwind" fn(*mut c_void, usize, i8, *const c_void) -> *mut c_void,
-            >(allocate)
-        },
-        // SAFETY: as above; what is returned is the address of a function.
-        deleter: unsafe {
-            core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_void) -> usize>(
-                deleter,
-            )
-        },
-        // SAFETY: the C++ ABI fixes the signature of this symbol.
-        new: unsafe {
-            core::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(new)
-        },
-    };
-    TORCH.set(found).ok()
 }
 
 /// A `std::vector` of GNU's library: where it begins, where its content and where its memory ends.
@@ -104,7 +45,7 @@ struct Vector([usize; 3]);
 
 impl Vector {
     /// A vector of copies, in memory that C++ frees.
-    fn new<T: Copy>(new: unsafe extern "C" fn(usize) -> *mut c_void, items: &[T]) -> Option<Self> {
+    fn new<T: Copy>(new: New, items: &[T]) -> Option<Self> {
         let bytes = size_of_val(items);
         if bytes == 0 {
             return Some(Self([0; 3]));
@@ -121,20 +62,6 @@ impl Vector {
     }
 }
 
-/// A `c10::DataPtr`: an address, who frees it and with which argument, and the device.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-struct DataPtr {
-    address: u64,
-    deleter: usize,
-    context: u64,
-    device_type: i8,
-    device: i8,
-}
-
-/// `c10::DeviceType::CUDA`.
-const CUDA: i8 = 1;
-
 /// A `CheckpointDelta`: the addresses that were freed, and those that live again.
 #[repr(C)]
 pub(crate) struct Delta {
@@ -146,32 +73,22 @@ pub(crate) struct Delta {
 ///
 /// # Safety
 ///
-/// `allocator` is PyTorch's allocator, made of this library's functions.
+/// PyTorch calls it.
 pub(crate) unsafe extern "C-unwind" fn restore(
-    allocator: *mut c_void,
+    _: *mut c_void,
     device: i8,
     _state: *const c_void,
 ) -> Delta {
-    // SAFETY: the caller's promise.
-    match unsafe { try_restore(allocator, device) } {
-        Ok(delta) => delta,
-        Err(line) => {
-            let exception = raise::build(Kind::Error, &line);
-            drop(line);
-            match exception {
-                // SAFETY: built just above, thrown once; PyTorch called, and this function lets exceptions pass.
-                Some(exception) => unsafe { exception.throw() },
-                None => Delta { freed: Vector([0; 3]), allocated: Vector([0; 3]) },
-            }
-        }
-    }
+    let done = catch_unwind(|| try_restore(device));
+    done.unwrap_or_else(|_| Err("omniheap met a bug of its own".into())).unwrap_or_else(|line| {
+        // SAFETY: PyTorch called, and this function lets exceptions pass.
+        unsafe { throw(line) };
+        Delta { freed: Vector([0; 3]), allocated: Vector([0; 3]) }
+    })
 }
 
-/// # Safety
-///
-/// As for [`restore`].
-unsafe fn try_restore(allocator: *mut c_void, device: i8) -> Result<Delta, String> {
-    let torch = TORCH.get().ok_or(REFUSED)?;
+fn try_restore(device: i8) -> Result<Delta, String> {
+    let new = operator_new().ok_or(REFUSED)?;
     let chosen = CHOSEN.take().ok_or("no checkpoint of omniheap was chosen")?;
     if chosen.device != c_int::from(device) {
         return Err(format!("the checkpoint is of device {}", chosen.device));
@@ -179,27 +96,16 @@ unsafe fn try_restore(allocator: *mut c_void, device: i8) -> Result<Delta, Strin
     let found = state::device(chosen.device).map_err(guard::failed("checkpoint"))?;
     let live = on!(found, it => it.in_pool(chosen.pool)).ok_or(GONE)?;
     for address in &live {
-        let pointer = ptr::with_exposed_provenance_mut(usize::try_from(*address).unwrap_or(0));
-        // SAFETY: PyTorch's own function, on its own object; it frees what it allocated.
-        unsafe { (torch.delete)(allocator, pointer) };
+        on!(found, it => it.free_if_live(*address));
     }
     on!(found, it => it.restore(chosen.pool, &chosen.saved))
         .map_err(guard::failed("checkpoint"))?;
-    // SAFETY: PyTorch's own function, on its own object.
-    let deleter = unsafe { (torch.deleter)(allocator) };
-    let mut allocated = Vec::with_capacity(chosen.saved.len());
-    for saved in &chosen.saved {
-        let address = saved.address();
-        RESTORED.set(address);
-        let size = usize::try_from(saved.size()).unwrap_or(usize::MAX);
-        // SAFETY: as above: it notes the address that our own function returns for this stream.
-        unsafe { (torch.allocate)(allocator, size, device, (&raw const NO_STREAM).cast()) };
-        allocated.push(DataPtr { address, deleter, context: address, device_type: CUDA, device });
-    }
+    let as_pointer =
+        |saved: &Saved| DataPtr::new(usize::try_from(saved.address()).unwrap_or(0), device);
+    let allocated: Vec<DataPtr> = chosen.saved.iter().map(as_pointer).collect();
     let full = "host memory is short";
-    let freed = Vector::new(torch.new, &live).ok_or(full)?;
-    let allocated = Vector::new(torch.new, &allocated).ok_or(full)?;
-    Ok(Delta { freed, allocated })
+    let freed = Vector::new(new, &live).ok_or(full)?;
+    Ok(Delta { freed, allocated: Vector::new(new, &allocated).ok_or(full)? })
 }
 
 /// What is said where this PyTorch cannot be served.
@@ -214,7 +120,7 @@ const GONE: &str = "the pool is not there any more: no graph uses it";
 pub extern "C" fn omniheap_torch_checkpoint(device: c_int, captured: u64, named: u64) -> i64 {
     let mut number = -1;
     guard::guarded(|| {
-        TORCH.get().ok_or(REFUSED)?;
+        direct::is_used().then_some(()).ok_or(REFUSED)?;
         let pool = PoolId { captured, named };
         let found = state::device(device).map_err(guard::failed("checkpoint"))?;
         let saved = on!(found, it => it.checkpoint(pool)).ok_or(GONE)?;
@@ -245,4 +151,37 @@ pub extern "C" fn omniheap_torch_choose_checkpoint(number: i64) -> c_int {
         CHOSEN.set(Some(chosen));
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr;
+
+    unsafe extern "C" fn new(size: usize) -> *mut c_void {
+        // SAFETY: `malloc` has no preconditions.
+        unsafe { libc::malloc(size) }
+    }
+
+    #[test]
+    fn a_vector_has_the_layout_of_the_c_library() {
+        assert_eq!((size_of::<DataPtr>(), size_of::<Delta>()), (32, 48));
+        let Vector(none) = Vector::new::<u64>(new, &[]).expect("nothing is needed");
+        assert_eq!(none, [0; 3]);
+        let Vector([start, end, room]) = Vector::new(new, &[7_u64, 8, 9]).expect("24 bytes");
+        assert_eq!((end - start, room), (24, end));
+        let content: *mut u64 = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: three numbers were copied there just now.
+        assert_eq!(unsafe { core::slice::from_raw_parts(content, 3) }, [7, 8, 9]);
+        // SAFETY: from `malloc`, and freed once.
+        unsafe { libc::free(content.cast()) };
+    }
+
+    #[test]
+    fn numbers_of_checkpoints_that_do_not_exist_are_refused() {
+        assert_eq!(omniheap_torch_choose_checkpoint(77), -1);
+        assert_eq!(omniheap_torch_forget_checkpoint(77), -1);
+        assert_eq!(omniheap_torch_checkpoint(0, 0, 1), -1, "PyTorch is not here");
+        assert!(try_restore(0).is_err(), "nothing was chosen");
+    }
 }

@@ -79,11 +79,6 @@ impl Saved {
     pub(crate) const fn address(&self) -> u64 {
         self.kept.address
     }
-
-    /// The bytes that were asked for.
-    pub(crate) const fn size(&self) -> u64 {
-        self.size
-    }
 }
 
 /// One device.
@@ -308,8 +303,21 @@ impl<B: Streams> Device<B> {
     /// A line that says what is wrong: nothing lives there, or it has another size. What lives there is freed all the same.
     pub(crate) fn free(&self, address: u64, stated: Option<u64>) -> Result<(), String> {
         let resident = self.live.remove(address);
-        let Resident { held, size, stream, shared } =
+        let resident =
             resident.ok_or("free of an address that is not live: freed twice, or not ours")?;
+        let size = resident.size;
+        self.give_back(address, resident);
+        match stated {
+            Some(stated) if stated != size => {
+                Err(format!("free of {size} bytes that says {stated}: {size} are freed"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn give_back(&self, address: u64, resident: Resident<B>) {
+        let Resident { held, size, stream, shared } = resident;
         self.meter.freed(size);
         record::freed(address);
         match held {
@@ -328,12 +336,12 @@ impl<B: Streams> Device<B> {
         }
         self.tell_profiler(address, -rounded(size));
         self.tell(Happened::Freed, address, size, stream);
-        match stated {
-            Some(stated) if stated != size => {
-                Err(format!("free of {size} bytes that says {stated}: {size} are freed"))
-            }
-            _ => Ok(()),
-        }
+    }
+
+    /// Frees what lives at an address; whether something does.
+    pub(crate) fn free_if_live(&self, address: u64) -> bool {
+        let resident = self.live.remove(address);
+        resident.map(|resident| self.give_back(address, resident)).is_some()
     }
 
     /// Says that a stream uses the bytes at an address too; whether something lives there.

@@ -6,7 +6,7 @@ use crate::guard::{FORKED, LAST_OOM, failed, guarded, say, text};
 use crate::raise::Kind;
 use crate::state::{self, Settings, on};
 use crate::streams::Life;
-use crate::{checkpoint, lock, profile, raise, virtuals};
+use crate::{lock, profile, raise, virtuals};
 use core::ffi::{c_char, c_double, c_int, c_void};
 use core::panic::AssertUnwindSafe;
 use core::ptr;
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn omniheap_torch_configure(
 }
 
 /// Completes what PyTorch's hooks leave out, once its allocator is one of these functions: its profiler hears of memory, cuDNN's benchmarks
-/// learn how large a workspace may be, and pools of graphs go back to checkpoints. Returns -1 where this PyTorch is one that this was not made
+/// learn how large a workspace may be, pools of graphs go back to checkpoints, and tensors allocate and free without a detour. Returns -1 where this PyTorch is one that this was not made
 /// for: it lacks some of it then.
 ///
 /// # Safety
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn omniheap_torch_configure(
 pub unsafe extern "C" fn omniheap_torch_attach() -> c_int {
     guarded(|| {
         // SAFETY: the caller's promise.
-        let answers = unsafe { virtuals::answer_what_is_refused() };
+        let answers = unsafe { virtuals::attach() };
         profile::attach()
             .and(answers)
             .ok_or_else(|| "PyTorch has other symbols than expected".into())
@@ -120,9 +120,6 @@ pub unsafe extern "C-unwind" fn omniheap_torch_alloc(
     device: c_int,
     stream: *mut c_void,
 ) -> *mut c_void {
-    if let Some(restored) = checkpoint::restored(stream) {
-        return address(restored);
-    }
     let size = match u64::try_from(size) {
         Ok(0) => return ptr::null_mut(),
         // A negative size is a product that overflowed: larger than every device.

@@ -13,7 +13,8 @@
 //! | `checkpoint` | what lived in a pool of graphs, and the way back to that |
 //! | `filter` | the C++ function object with which PyTorch says whose streams a capture takes |
 //! | `driver` | the few driver calls that no backend has |
-//! | `raise`, `profile`, `virtuals` | PyTorch's own out-of-memory exception, its profiler, and functions of its allocator |
+//! | `raise`, `profile`, `virtuals` | PyTorch's own out-of-memory exception, its profiler, and the functions of its allocator that are ours |
+//! | `direct` | those that allocate and free |
 //! | `loaded` | symbols of PyTorch's libraries |
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
 //! | `tags` | pools that sleep and wake, and which of them a thread allocates from |
@@ -24,6 +25,7 @@
 mod arena;
 mod checkpoint;
 mod device;
+mod direct;
 mod driver;
 mod exports;
 mod figures;

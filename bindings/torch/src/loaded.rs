@@ -18,3 +18,13 @@ impl Loaded {
         (!symbol.is_null()).then_some(symbol)
     }
 }
+
+/// C++'s `operator new`.
+pub(crate) type New = unsafe extern "C" fn(usize) -> *mut c_void;
+
+/// C++'s `operator new`, for memory that C++ frees.
+pub(crate) fn operator_new() -> Option<New> {
+    let new = Loaded::find(c"libstdc++.so.6")?.symbol(c"_Znwm")?;
+    // SAFETY: the C++ ABI fixes the signature of this symbol.
+    Some(unsafe { core::mem::transmute::<*mut c_void, New>(new) })
+}

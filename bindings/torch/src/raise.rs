@@ -5,7 +5,7 @@
 //! export: the base class in one, the class in the one whose own allocator throws it. Python sees
 //! `torch.OutOfMemoryError`, and `RuntimeError` for the base class alone.
 #![expect(unsafe_code, reason = "builds and throws a C++ exception")]
-use crate::loaded::Loaded;
+use crate::loaded::{Loaded, New, operator_new};
 use core::ffi::{CStr, c_char, c_void};
 use core::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -32,7 +32,7 @@ struct Text {
 /// What the exception is built of.
 struct Parts {
     allocate: unsafe extern "C" fn(usize) -> *mut c_void,
-    new: unsafe extern "C" fn(usize) -> *mut c_void,
+    new: New,
     construct: unsafe extern "C" fn(*mut c_void, Location, *mut Text),
     throw: unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !,
     out_of_memory: Class,
@@ -77,7 +77,7 @@ impl Parts {
         let vendor = vendors.into_iter().find_map(Loaded::find)?;
         let construct =
             c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
-        let (allocate, new) = (cpp.symbol(c"__cxa_allocate_exception")?, cpp.symbol(c"_Znwm")?);
+        let allocate = cpp.symbol(c"__cxa_allocate_exception")?;
         let (construct, throw) = (base.symbol(construct)?, cpp.symbol(c"__cxa_throw")?);
         let out_of_memory = [c"_ZTIN3c1016OutOfMemoryErrorE", c"_ZTVN3c1016OutOfMemoryErrorE"];
         Some(Self {
@@ -87,10 +87,7 @@ impl Parts {
                     allocate,
                 )
             },
-            // SAFETY: as above.
-            new: unsafe {
-                core::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(new)
-            },
+            new: operator_new()?,
             // SAFETY: the mangled name spells out the signature: a location by value, a string, which by the C++ ABI is
             // passed by address, and the object in front.
             construct: unsafe {

@@ -1,13 +1,13 @@
-//! The virtual functions of PyTorch's allocator that programs need and that have no hook.
+//! The virtual functions of PyTorch's allocator that are ours: its object gets a table that is a copy of its own, but for these.
 //!
-//! How large a workspace may be is what cuDNN asks when it looks for the fastest algorithm (`torch.backends.cudnn.benchmark`); the way back to
-//! a checkpoint of a pool is what trees of graphs need. The allocator refuses both. So its object gets a table of virtual functions that is
-//! a copy of its own, but for these.
+//! Some refuse what programs need, and have no hook: how large a workspace may be, which cuDNN asks when it looks for the fastest algorithm
+//! (`torch.backends.cudnn.benchmark`), and the way back to a checkpoint of a pool, which trees of graphs need. Others do more than they must
+//! (`direct`).
 #![expect(unsafe_code, reason = "changes the table of a C++ object")]
-use crate::checkpoint;
 use crate::guard::guarded;
 use crate::loaded::Loaded;
 use crate::state::{self, on};
+use crate::{checkpoint, direct, direct::Place};
 use core::ffi::{c_int, c_void};
 use core::{ptr, slice};
 
@@ -17,19 +17,19 @@ const FRONT: usize = 2;
 /// Asks the linker for a symbol's entry in its table (`RTLD_DL_SYMENT`).
 const SYMBOL_ENTRY: c_int = 1;
 
-/// Has PyTorch's current allocator answer what it refuses; nothing where this PyTorch is one that this was not made for.
+/// Gives PyTorch's current allocator our functions; nothing where this PyTorch is one that this was not made for.
 ///
 /// # Safety
 ///
 /// PyTorch's current allocator is one that was made of this library's functions, and no other thread uses it yet.
-pub(crate) unsafe fn answer_what_is_refused() -> Option<()> {
+pub(crate) unsafe fn attach() -> Option<()> {
     let found = Found::find()?;
+    let place = Place::find(&found.base)?;
     // SAFETY: the symbol is an atomic pointer to an object that lives as long as the process.
     let object = unsafe { found.current.read() };
-    let answers = [(workspace as *const ()).addr(), (checkpoint::restore as *const ()).addr()];
-    let changes: Vec<_> = found.refuse.map(<*mut c_void>::addr).into_iter().zip(answers).collect();
-    // SAFETY: as above; the caller promises that nobody uses it meanwhile, and each answer has the signature of what it replaces.
-    unsafe { replace(object, found.table, &changes) }
+    // SAFETY: as above; the caller promises that nobody uses it meanwhile, and each function has the signature of what it replaces.
+    unsafe { replace(object, found.table, &found.changes) }?;
+    place.keep()
 }
 
 /// Symbols of PyTorch's libraries.
@@ -38,8 +38,9 @@ struct Found {
     current: *const *mut *const usize,
     /// The virtual functions of pluggable allocators, with what is in front of them.
     table: &'static [usize],
-    /// The functions that refuse.
-    refuse: [*mut c_void; 2],
+    /// The addresses of functions, and of what replaces them.
+    changes: Vec<(usize, usize)>,
+    base: Loaded,
 }
 
 impl Found {
@@ -48,15 +49,17 @@ impl Found {
         let current = base.symbol(c"_ZN3c104cuda20CUDACachingAllocator9allocatorE")?.cast_const();
         let table =
             torch.symbol(c"_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE")?;
-        let refuse = [
-            torch.symbol(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9cacheInfoEaPm")?,
-            torch.symbol(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator22setCheckpointPoolStateEaSt10shared_ptrIN3c104cuda20CUDACachingAllocator14AllocatorStateEE")?,
-        ];
-        checkpoint::find(&torch)?;
+        let cache_info = torch.symbol(
+            c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9cacheInfoEaPm",
+        )?;
+        let restore = torch.symbol(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator22setCheckpointPoolStateEaSt10shared_ptrIN3c104cuda20CUDACachingAllocator14AllocatorStateEE")?;
+        let mut changes = direct::answers(&torch)?.to_vec();
+        changes.push((cache_info.addr(), (workspace as *const ()).addr()));
+        changes.push((restore.addr(), (checkpoint::restore as *const ()).addr()));
         let entries = size_of_symbol(table)? / size_of::<usize>();
         // SAFETY: the linker says that so many bytes belong to the table, which is never written and never unloaded.
         let table = unsafe { slice::from_raw_parts(table.cast_const().cast(), entries) };
-        Some(Self { current: current.cast(), table, refuse })
+        Some(Self { current: current.cast(), table, changes, base })
     }
 }
 

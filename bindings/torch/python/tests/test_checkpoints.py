@@ -3,7 +3,6 @@
 import ctypes
 import importlib.util
 import json
-import os
 import unittest
 
 import omniheap.torch
@@ -29,13 +28,6 @@ class Checkpoints(unittest.TestCase):
         cls.lib, cls.allocator = _library.load(), allocator
         _library.check(cls.lib.omniheap_torch_attach())
         _pools.install(torch)
-        folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-        base = ctypes.CDLL(os.path.join(folder, "libc10_cuda.so"))
-        cls.object = ctypes.c_void_p.in_dll(base, "_ZN3c104cuda20CUDACachingAllocator9allocatorE")
-        malloc = "_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator6mallocEmaP11CUstream_st"
-        cls.malloc = getattr(ctypes.CDLL(os.path.join(folder, "libtorch_cuda.so")), malloc)
-        cls.malloc.restype = ctypes.c_void_p
-        cls.malloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int8, ctypes.c_void_p]
 
     def setUp(self):
         # One user that stays, as a graph would be.
@@ -43,10 +35,10 @@ class Checkpoints(unittest.TestCase):
         self.addCleanup(torch._C._cuda_releasePool, 0, POOL)
 
     def take(self, size):
-        """Allocates in the pool as PyTorch does, which counts what it has."""
+        """Allocates in the pool."""
         torch._C._cuda_beginAllocateCurrentThreadToPool(0, POOL)
         try:
-            return self.malloc(self.object, size, 0, None)
+            return self.lib.omniheap_torch_alloc(size, 0, None)
         finally:
             torch._C._cuda_endAllocateToPool(0, POOL)
             torch._C._cuda_releasePool(0, POOL)
@@ -73,8 +65,10 @@ class Checkpoints(unittest.TestCase):
         self.delete(lived[0])
         torch._C._cuda_setCheckpointPoolState(0, state, [], [])
         self.assertEqual(self.live(), set(lived))
-        self.delete(*lived)  # PyTorch counts them again, or this raises.
+        self.delete(*lived)
         self.assertEqual(self.live(), set())
+        with self.assertRaisesRegex(RuntimeError, "Trying to free a pointer not allocated here"):
+            self.delete(lived[0])
 
     def test_tensors_own_what_they_are_given_back(self):
         lived = [self.take(MIB) for _ in range(3)]
@@ -99,9 +93,16 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(ctypes.string_at(kept, MIB), b"\x07" * MIB)
         self.delete(kept, dead)
 
+    @unittest.skipIf(_HAS_TORCH and torch.cuda.is_available(), "a GPU is there")
+    def test_without_a_gpu_an_allocation_says_so(self):
+        with self.assertRaisesRegex(RuntimeError, "cudaGetDevice failed with code"):
+            torch._C._cuda_cudaCachingAllocator_raw_alloc(512, 0)
+
     def test_what_is_not_there_is_said(self):
         with self.assertRaisesRegex(OmniheapError, "the pool is not there any more"):
             torch._C._cuda_getCheckpointState(0, (0, 8))
+        with self.assertRaisesRegex(RuntimeError, "no checkpoint of omniheap was chosen"):
+            torch._C._cuda_setCheckpointPoolState.__wrapped__(0, None, [], [])
         state = torch._C._cuda_getCheckpointState(0, POOL)
         state.number += 100
         with self.assertRaisesRegex(OmniheapError, "there is no checkpoint"):
