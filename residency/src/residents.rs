@@ -5,7 +5,9 @@ use omniheap_core::{
     AllocateError, Backend, BackingStore, ErrorKind, HeapId, Manager, Pressure, Relief, Result,
     Sleep, UserPool, Wake,
 };
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
 
 /// Part of a limit that must stay free when a pool comes back: a budget that flutters by less moves nothing.
 const MARGIN: u64 = 16;
@@ -50,7 +52,8 @@ pub struct Moved {
 /// room again. A pool that is [held](Self::hold), or that asks for memory itself, stays awake; so does every pool of a higher priority than
 /// the one that asks. Requests from outside the set come before all pools in it.
 ///
-/// Requests from a pool that sleeps, and accesses to what is in it, fail with `Asleep`: hold what is about to be used.
+/// Requests from a pool that sleeps, and accesses to what is in it, fail with `Asleep`: [`hold`](Self::hold) what is about to be used, and
+/// [`expect`](Self::expect) what comes after it.
 ///
 /// The unit is a pool: put into one pool what is used together.
 ///
@@ -80,18 +83,33 @@ pub struct Moved {
 pub struct Residents<B: Backend> {
     manager: Manager<B>,
     shared: Arc<Shared<B>>,
+    /// Wakes what is expected, once something is.
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl<B: Backend> Drop for Residents<B> {
+    fn drop(&mut self) {
+        lock(&self.shared.state).is_closing = true;
+        self.shared.changed.notify_all();
+        let worker = self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // A worker that panicked was reported where it did.
+        let _ = worker.map(JoinHandle::join);
+    }
 }
 
 struct Shared<B: Backend> {
     state: Mutex<State<B>>,
-    /// A pool has fallen asleep, or did not.
-    tried: Condvar,
+    /// A pool has fallen asleep or did not, is expected, or the set is dropped.
+    changed: Condvar,
 }
 
 struct State<B: Backend> {
     members: Vec<Member<B>>,
     /// Counts touches.
     clock: u64,
+    /// Pools that are needed soon, the next one first.
+    expected: VecDeque<Weak<UserPool<B>>>,
+    is_closing: bool,
 }
 
 struct Member<B: Backend> {
@@ -100,6 +118,8 @@ struct Member<B: Backend> {
     /// When it was touched last.
     touched: u64,
     holds: u64,
+    /// Whether it is needed soon and was not held since.
+    is_expected: bool,
     /// Whether a thread puts it to sleep now.
     is_leaving: bool,
     /// Whether this set put it to sleep, so that it may wake it.
@@ -138,6 +158,15 @@ struct Asker<B: Backend> {
     priority: i32,
     /// Stays awake.
     pool: Weak<UserPool<B>>,
+    need: Need,
+}
+
+/// When bytes are needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Now,
+    /// What is expected as well stays awake.
+    Soon,
 }
 
 impl<B: Backend> State<B> {
@@ -161,6 +190,7 @@ impl<B: Backend> State<B> {
             let is = |other: &Weak<UserPool<B>>| other.ptr_eq(&member.pool);
             member.holds == 0
                 && !member.is_leaving
+                && (asker.need == Need::Now || !member.is_expected)
                 && member.how.priority <= asker.priority
                 && !tried.iter().chain([&asker.pool]).any(is)
                 && member.pool.upgrade().is_some_and(|pool| pool.heap() == asker.heap)
@@ -194,8 +224,9 @@ impl<B: Backend> Shared<B> {
             if let Some(member) = lock(&self.state).of(&pool) {
                 member.is_leaving = false;
                 member.is_ours |= slept.is_ok();
+                member.is_expected &= slept.is_err();
             }
-            self.tried.notify_all();
+            self.changed.notify_all();
             tried.push(Arc::downgrade(&pool));
             match slept {
                 Ok(slept) => {
@@ -210,6 +241,75 @@ impl<B: Backend> Shared<B> {
         moved
     }
 
+    /// Waits until no thread puts a pool to sleep any more.
+    fn wait_for_leaving<'a>(
+        &self,
+        mut state: MutexGuard<'a, State<B>>,
+        pool: &Arc<UserPool<B>>,
+    ) -> MutexGuard<'a, State<B>> {
+        while state.of(pool).is_some_and(|member| member.is_leaving) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// Wakes a pool, for which others make room.
+    fn bring(&self, pool: &Arc<UserPool<B>>, need: Need) -> Result<(), AllocateError> {
+        let mut state = self.wait_for_leaving(lock(&self.state), pool);
+        let priority = state.of(pool).ok_or(ErrorKind::Stale)?.how.priority;
+        drop(state);
+        let asker = Asker { heap: pool.heap(), priority, pool: Arc::downgrade(pool), need };
+        loop {
+            match self.wake(pool) {
+                Err(error) if error.kind().is_out_of_memory() => {
+                    let wanted = pool.residence().stored;
+                    if self.make_room(&asker, wanted).slept == 0 {
+                        return Err(error);
+                    }
+                }
+                woken => return woken.map(drop),
+            }
+        }
+    }
+
+    /// Wakes a pool; whether it was asleep.
+    fn wake(&self, pool: &Arc<UserPool<B>>) -> Result<bool, AllocateError> {
+        let woken = match pool.wake(&Wake::all()) {
+            Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(false),
+            woken => woken.map(|()| true),
+        };
+        if woken.is_ok()
+            && let Some(member) = lock(&self.state).of(pool)
+        {
+            member.is_ours = false;
+        }
+        woken
+    }
+
+    /// Wakes what is expected until the set is dropped.
+    fn bring_expected(&self) {
+        while let Some(pool) = self.next_expected() {
+            if let Err(error) = self.bring(&pool, Need::Soon) {
+                tracing::debug!(%error, "a pool that is expected stays asleep");
+            }
+        }
+    }
+
+    /// Waits for the pool that is needed next; nothing once the set is dropped.
+    fn next_expected(&self) -> Option<Arc<UserPool<B>>> {
+        let mut state = lock(&self.state);
+        while !state.is_closing {
+            match state.expected.pop_front() {
+                Some(next) => match next.upgrade() {
+                    None => {}
+                    found => return found,
+                },
+                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+        None
+    }
+
     /// Makes room for a request.
     fn relieve(&self, pressure: &Pressure) -> Relief {
         let is_asking =
@@ -219,7 +319,7 @@ impl<B: Backend> Shared<B> {
         let (priority, pool) = asks
             .map_or((i32::MAX, Weak::new()), |member| (member.how.priority, member.pool.clone()));
         drop(state);
-        let asker = Asker { heap: pressure.heap, priority, pool };
+        let asker = Asker { heap: pressure.heap, priority, pool, need: Need::Now };
         match self.make_room(&asker, pressure.wanted).slept {
             0 => Relief::Nothing,
             _ => Relief::Freed,
@@ -230,13 +330,14 @@ impl<B: Backend> Shared<B> {
 impl<B: Backend + 'static> Residents<B> {
     /// An empty set of pools of a manager.
     pub fn of(manager: &Manager<B>) -> Self {
-        let state = Mutex::new(State { members: Vec::new(), clock: 0 });
-        let shared = Arc::new(Shared { state, tried: Condvar::new() });
+        let (members, expected) = (Vec::new(), VecDeque::new());
+        let state = Mutex::new(State { members, clock: 0, expected, is_closing: false });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let known = Arc::downgrade(&shared);
         manager.on_pressure(move |pressure| {
             known.upgrade().map_or(Relief::Nothing, |shared| shared.relieve(pressure))
         });
-        Self { manager: manager.clone(), shared }
+        Self { manager: manager.clone(), shared, worker: Mutex::new(None) }
     }
 
     /// Adds a [sleepable](omniheap_core::PoolConfig::sleepable) pool, which counts as touched; a pool that is in the set makes room as is said
@@ -255,6 +356,7 @@ impl<B: Backend + 'static> Residents<B> {
             how,
             touched,
             holds: 0,
+            is_expected: false,
             is_leaving: false,
             is_ours: false,
         });
@@ -277,40 +379,35 @@ impl<B: Backend + 'static> Residents<B> {
     pub fn hold(&self, pool: &Arc<UserPool<B>>) -> Result<Held<'_, B>, AllocateError> {
         let mut state = lock(&self.shared.state);
         let member = state.touch(pool).ok_or(ErrorKind::Stale)?;
-        member.holds += 1;
-        let priority = member.how.priority;
-        let held = Held { residents: self, pool: Arc::clone(pool) };
         // From now on nobody puts it to sleep, but a thread may have begun.
-        while state.of(pool).is_some_and(|member| member.is_leaving) {
-            state = self.shared.tried.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        member.holds += 1;
+        member.is_expected = false;
         drop(state);
-        let asker = Asker { heap: pool.heap(), priority, pool: Arc::downgrade(pool) };
-        loop {
-            match self.wake(pool) {
-                Err(error) if error.kind().is_out_of_memory() => {
-                    let wanted = pool.residence().stored;
-                    if self.shared.make_room(&asker, wanted).slept == 0 {
-                        return Err(error);
-                    }
-                }
-                woken => return woken.map(|_| held),
-            }
-        }
+        let held = Held { residents: self, pool: Arc::clone(pool) };
+        self.shared.bring(pool, Need::Now).map(|()| held)
     }
 
-    /// Wakes a pool; whether it was asleep.
-    fn wake(&self, pool: &Arc<UserPool<B>>) -> Result<bool, AllocateError> {
-        let woken = match pool.wake(&Wake::all()) {
-            Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(false),
-            woken => woken.map(|()| true),
-        };
-        if woken.is_ok()
-            && let Some(member) = lock(&self.shared.state).of(pool)
-        {
-            member.is_ours = false;
+    /// Says that pools are needed soon, in this order: a thread of the set wakes them, so that [`hold`](Self::hold) finds them awake. Counts as a
+    /// touch.
+    ///
+    /// Pools that are not held, not expected and have no higher priority make room. Where these are not enough the pool stays asleep until it is
+    /// held: what is needed now comes before what is needed soon. Pools that are not in the set are passed over.
+    pub fn expect<'a>(&self, pools: impl IntoIterator<Item = &'a Arc<UserPool<B>>>) {
+        let mut state = lock(&self.shared.state);
+        for pool in pools {
+            if let Some(member) = state.touch(pool) {
+                member.is_expected = true;
+                state.expected.push_back(Arc::downgrade(pool));
+            }
         }
-        woken
+        drop(state);
+        let mut worker = lock(&self.worker);
+        if worker.is_none() {
+            let shared = Arc::clone(&self.shared);
+            let name = thread::Builder::new().name("omniheap residents".into());
+            *worker = name.spawn(move || shared.bring_expected()).ok();
+        }
+        self.shared.changed.notify_all();
     }
 
     /// Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and pools that the set had put
@@ -338,7 +435,7 @@ impl<B: Backend + 'static> Residents<B> {
     fn step_in(&self, heap: HeapId) -> Result<Moved, AllocateError> {
         let (over, room) = self.over_and_room(heap)?;
         if over > 0 {
-            let nobody = Asker { heap, priority: i32::MAX, pool: Weak::new() };
+            let nobody = Asker { heap, priority: i32::MAX, pool: Weak::new(), need: Need::Now };
             return Ok(self.shared.make_room(&nobody, over));
         }
         let (mut moved, mut left) = (Moved::default(), room);
@@ -348,7 +445,7 @@ impl<B: Backend + 'static> Residents<B> {
             if need > left {
                 break; // Smaller ones behind it would come back before it for ever.
             }
-            match self.wake(pool) {
+            match self.shared.wake(pool) {
                 Ok(woken) => moved.woken += u64::from(woken),
                 Err(error) if error.kind().is_out_of_memory() => break,
                 Err(error) => return Err(error),

@@ -143,6 +143,62 @@ fn steps_follow_the_budget_and_a_flutter_moves_nothing() {
     assert!(b.residence().asleep);
 }
 
+/// Waits until a pool is awake or asleep; the test fails by its own limit where that never comes.
+fn wait_until(pool: &Pool, is_asleep: bool) {
+    for _ in 0..100_000 {
+        if pool.residence().asleep == is_asleep {
+            return;
+        }
+        std::thread::sleep(core::time::Duration::from_micros(100));
+    }
+    panic!("{pool:?} is {}", if is_asleep { "awake" } else { "asleep" });
+}
+
+#[test]
+fn what_is_expected_is_awake_before_it_is_held() {
+    let world = World::new();
+    let [(a, in_a), (b, in_b), (c, _c)] = [1, 2, 3].map(|value| world.resident(0, 30 * MIB, value));
+    assert_eq!(asleep([&a, &b, &c]), [true, false, false]);
+    let held = world.residents.hold(&c).unwrap();
+    world.residents.expect([&a]);
+    wait_until(&a, false);
+    assert_eq!(asleep([&b, &c]), [true, false], "who was not used for the longest time made room");
+    check(&in_a, 1);
+    // Nobody may make room for b: c is held, and a is needed soon.
+    let outside = world.pool();
+    world.residents.expect([&b, &outside]);
+    for _ in 0..50 {
+        std::thread::sleep(core::time::Duration::from_millis(1));
+        assert_eq!(asleep([&a, &b]), [false, true], "what is expected stays");
+    }
+    // What is needed now comes before what is needed soon.
+    let now = world.residents.hold(&b).unwrap();
+    check(&in_b, 2);
+    assert_eq!(asleep([&a, &b, &c]), [true, false, false]);
+    drop((held, now));
+    // It is expected no more: the next one pushes nobody out that is used.
+    world.residents.expect([&a]);
+    wait_until(&a, false);
+    check(&in_a, 1);
+}
+
+#[test]
+fn a_set_is_dropped_while_pools_are_expected() {
+    for _ in 0..20 {
+        let world = World::new();
+        world.manager.set_budget(HEAP, Limits::hard(2 * MIB)).unwrap();
+        let pools = [1, 2, 3].map(|value| world.resident(0, MIB, value));
+        world.residents.expect(pools.iter().map(|(pool, _)| pool));
+        let World { residents, .. } = world;
+        drop(residents);
+        for ((pool, one), value) in pools.iter().zip(1..) {
+            if !pool.residence().asleep {
+                check(one, value);
+            }
+        }
+    }
+}
+
 #[test]
 fn pools_and_sets_that_are_gone_are_not_asked() {
     let world = World::new();
@@ -169,6 +225,7 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
     std::thread::scope(|scope| {
         for thread in 0..8_u64 {
             let (world, all, values, users, held) = (&world, &all, &values, &users, &held);
+            let expect = |next: Option<&Pool>| world.residents.expect(next);
             scope.spawn(move || {
                 let mut seed = thread + 1;
                 for round in 0..200 {
@@ -187,6 +244,7 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
                         }
                         Err(error) => assert!(error.kind().is_out_of_memory(), "{error}"),
                     }
+                    expect((round % 2 == 0).then_some(&all[(at + 1) % 16].0));
                     if round % 8 == 0 {
                         world.residents.step().unwrap();
                     }
