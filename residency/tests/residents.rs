@@ -214,6 +214,14 @@ fn pools_and_sets_that_are_gone_are_not_asked() {
 }
 
 /// Twice as many bytes as there are: eight threads hold pools, check and change them, and fill others.
+/// Looks that an allocation has its value everywhere, and gives it another one.
+fn rewrite(one: &Allocation<Host>, value: &AtomicU8, new: u64) {
+    check(one, value.load(Relaxed));
+    let new = u8::try_from(new).unwrap();
+    one.fill(0, one.size(), new).unwrap();
+    value.store(new, Relaxed);
+}
+
 #[test]
 fn threads_that_need_more_than_there_is_lose_no_byte() {
     let world = World::new();
@@ -225,7 +233,6 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
     std::thread::scope(|scope| {
         for thread in 0..8_u64 {
             let (world, all, values, users, held) = (&world, &all, &values, &users, &held);
-            let expect = |next: Option<&Pool>| world.residents.expect(next);
             scope.spawn(move || {
                 let mut seed = thread + 1;
                 for round in 0..200 {
@@ -235,16 +242,13 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
                     match world.residents.hold(pool) {
                         Ok(guard) => {
                             let _alone = users[at].lock().unwrap();
-                            check(one, values[at].load(Relaxed));
-                            let value = u8::try_from((thread * 200 + round) % 251).unwrap();
-                            one.fill(0, one.size(), value).unwrap();
-                            values[at].store(value, Relaxed);
+                            rewrite(one, &values[at], (thread * 200 + round) % 251);
                             held.fetch_add(1, Relaxed);
                             drop(guard);
                         }
                         Err(error) => assert!(error.kind().is_out_of_memory(), "{error}"),
                     }
-                    expect((round % 2 == 0).then_some(&all[(at + 1) % 16].0));
+                    world.residents.expect((round % 2 == 0).then_some(&all[(at + 1) % 16].0));
                     if round % 8 == 0 {
                         world.residents.step().unwrap();
                     }
