@@ -56,8 +56,6 @@ mod device;
 mod event;
 mod lane;
 mod manager;
-#[cfg(all(test, loom))]
-mod models;
 mod pool;
 mod sanitizer;
 mod sleep;

@@ -207,3 +207,35 @@ mod primitive {
         ARRIVALS.with(Cell::get)
     }
 }
+
+/// Models of threads; those that need a manager are in `tests/loom`.
+#[cfg(all(test, loom))]
+mod models {
+    use super::{Mutex, Signal};
+    use alloc::sync::Arc;
+    use loom::thread;
+
+    #[test]
+    fn a_signal_is_never_missed() {
+        loom::model(|| {
+            let signal = Arc::new(Signal::default());
+            let done = Arc::new(Mutex::new(false));
+            let other = thread::spawn({
+                let (signal, done) = (Arc::clone(&signal), Arc::clone(&done));
+                move || {
+                    *done.lock() = true;
+                    signal.raise();
+                }
+            });
+            // As those do who wait for something: count, look, wait.
+            loop {
+                let count = signal.count();
+                if *done.lock() {
+                    break;
+                }
+                signal.wait_beyond(count);
+            }
+            other.join().expect("no panic");
+        });
+    }
+}

@@ -13,6 +13,7 @@ mod buddy;
 mod keys;
 mod linear;
 mod max_tree;
+pub mod moves;
 mod ring;
 mod slab;
 mod tlsf;

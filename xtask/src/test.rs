@@ -98,9 +98,10 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// The core's models, in every order that threads can take; built apart, because everything is built otherwise.
+/// Models of threads, in every order that these can take; built apart, because everything is built otherwise.
 fn models() -> Command {
-    let mut command = cargo(&["test", "--quiet", "-p", "omniheap-core", "--lib"]);
+    let both = ["-p", "omniheap-core", "-p", "omniheap-loom", "--lib"];
+    let mut command = cargo(&[&["test", "--quiet"], &both[..]].concat());
     command.arg("--target-dir").arg(root().join("target/loom")).arg("models");
     command.env("RUSTFLAGS", "--cfg loom");
     command

@@ -3,15 +3,10 @@
 use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::{Evacuation, LanePlanner, Role};
-use crate::lane::{MoveGuard, Region, Resident};
+use crate::lane::{MoveGuard, Resident};
 use crate::{Backend, Layout};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::{Grant, Key};
-
-/// Bytes that may be copied for each byte of a page that becomes free.
-///
-/// An allocation of many pages shares only its first and last with others: moving it for these is not worth it.
-const MOST_PER_PAGE: u64 = 8;
 
 /// Limit of the room that is reserved for moves before the first is planned.
 const MOST_ROOM: usize = 1 << 14;
@@ -198,84 +193,9 @@ impl<B: Backend> LanePlanner<B> {
     }
 }
 
-/// The regions that can be evacuated, the cheapest first.
-///
-/// Every pass then continues where the one before it stopped, so passes end.
-pub(super) fn sources(regions: &[Region]) -> Vec<usize> {
-    let mut order: Vec<usize> =
-        (0..regions.len()).filter(|at| may_be_evacuated(&regions[*at])).collect();
-    order.sort_by_key(|at| (price(&regions[*at]), regions[*at].number));
-    order
-}
-
-fn may_be_evacuated(region: &Region) -> bool {
-    let dear = region.live > region.size.saturating_mul(MOST_PER_PAGE);
-    !region.stays && region.movable > 0 && !dear
-}
-
-/// Bytes copied for each 1024 bytes released.
-fn price(region: &Region) -> u64 {
-    let price = u128::from(region.live) * 1024 / u128::from(region.size.max(1));
-    u64::try_from(price).unwrap_or(u64::MAX)
-}
-
 /// Sorts the allocations of a region, the largest first: it is the hardest to place. Where it finds no room, nothing was
 /// planned in vain.
 pub(super) fn largest_first(residents: &mut [Resident]) {
     // Often all have one size; a stable sort is then fast.
     residents.sort_by_key(|one| u64::MAX - one.span.size);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    use crate::lane::SlotId;
-    use crate::{Align, Class, Span};
-    use omniheap_strategy::BlockId;
-
-    fn region(number: u64, size: u64, sizes: &[u64], stays: bool) -> Region {
-        let resident = |(index, size): (u32, &u64)| Resident {
-            slot: SlotId { index, generation: 0 },
-            block: BlockId(0),
-            span: Span { offset: u64::from(index) * 100, size: *size },
-            align: Align::ONE,
-            class: Class::Linear,
-        };
-        let residents = (0u32..).zip(sizes).map(resident).collect();
-        let movable = sizes.len() as u64;
-        Region {
-            number,
-            size,
-            live: sizes.iter().sum(),
-            stays,
-            movable,
-            residents,
-            ..Region::default()
-        }
-    }
-
-    #[test]
-    fn the_least_used_is_emptied_first_and_its_largest_moves_first() {
-        let mut regions = [
-            region(0, 100, &[50], false),
-            region(1, 100, &[1, 9, 4], false),
-            region(2, 10, &[9], false),
-        ];
-        assert_eq!(sources(&regions), [1, 0, 2]);
-        largest_first(&mut regions[1].residents);
-        let sizes: Vec<_> = regions[1].residents.iter().map(|one| one.span.size).collect();
-        assert_eq!(sizes, [9, 4, 1]);
-    }
-
-    #[test]
-    fn what_cannot_or_need_not_be_emptied_is_left_alone() {
-        let regions = [
-            region(0, 100, &[50], true),
-            region(1, 100, &[], false),
-            region(2, 100, &[801], false),
-            region(3, 100, &[800], false),
-        ];
-        assert_eq!(sources(&regions), [3]);
-    }
 }

@@ -10,12 +10,11 @@
 //! alignment up to a page holds.
 #![forbid(unsafe_code)]
 use super::copier::{self, OverlapCopier};
-use super::window::{Planned, cheapest, last, widest};
-use crate::device::Block;
-use crate::device::insist;
-use crate::lane::{Ask, BegunSlides, Lane, MoveDown, Piece, Shifted, SlotId, Window};
+use crate::device::{Block, insist};
+use crate::lane::{Ask, BegunSlides, Lane, Shifted, SlotId};
 use crate::{Backend, InsideBlock, Result, TimelineId, Transfer};
 use core::cell::Cell;
+use omniheap_strategy::moves::{MoveDown, Piece, Planned, Window, cheapest, last, widest};
 use std::time::Instant;
 
 /// Slides of one block.

@@ -1,8 +1,6 @@
 //! Plans the moves of a pass, lane by lane: first regions that can be evacuated, then the holes of blocks that stay.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::compact::scattered;
-use super::evacuate::sources;
 use super::moves::{Move, MoveList};
 use super::stats::DefragStats;
 use crate::lane::{Consent, Inside, Lane, MoveGuard, Scan, SlotsByBlock, Snapshot};
@@ -10,6 +8,7 @@ use crate::sync::Mutex;
 use crate::{Backend, HeapId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::BlockId;
+use omniheap_strategy::moves::{scattered, sources};
 
 /// The goal of a pass.
 #[derive(Clone, Copy, Debug)]

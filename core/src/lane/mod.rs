@@ -33,8 +33,8 @@ pub(crate) use remote::{REMOTE, Reservation};
 pub use report::{BlockReport, SpanReport, SpanState, Totals};
 pub(crate) use reuse::WaitMode;
 pub(crate) use shared::Shared;
-pub(crate) use slides::{BegunSlides, MoveDown, Piece, Shifted, Window, room_for};
-pub(crate) use snapshot::{Inside, Region, Resident, Scan, SlotsByBlock, Snapshot};
+pub(crate) use slides::{BegunSlides, Shifted};
+pub(crate) use snapshot::{Inside, Resident, Scan, SlotsByBlock, Snapshot};
 pub(crate) use table::{Cause, SlotId};
 
 use crate::device::Block;

@@ -8,48 +8,19 @@ use super::{Lane, State, Suballocator};
 use crate::device::{Block, insist};
 use crate::{Align, Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
+use omniheap_strategy::moves::{Piece, Planned, Window, room_for};
 use omniheap_strategy::{BlockId, Grant, Key, Strategy, Tlsf};
-
-/// A piece of a block. The pieces of a block are adjacent and in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece<T> {
-    /// Free bytes.
-    Hole(Span),
-    /// May move to a multiple of its alignment.
-    Movable(Span, Align, T),
-    /// An allocation that may not move.
-    Fixed,
-}
-
-/// One move towards the start of its block: into a lower hole, or over the hole before it (a slide).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MoveDown<T> {
-    pub(crate) what: T,
-    pub(crate) from: Span,
-    pub(crate) to: u64,
-}
-
-/// Slides in one stretch of a block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Window<T> {
-    /// Lowest first: each moves into bytes that are free by then.
-    pub(crate) slides: Vec<MoveDown<T>>,
-    /// Holes that must stay free until the slides are done.
-    pub(crate) holes: Vec<Span>,
-    /// Bytes that move.
-    pub(crate) bytes: u64,
-}
 
 /// Slides of one block.
 type Chosen = Window<SlotId>;
 
 /// Chooses the slides of a block, or none.
-type Choose<'a> = dyn Fn(&mut [Piece<SlotId>]) -> Result<Option<Chosen>, ErrorKind> + 'a;
+type Choose<'a> = dyn Fn(&mut [Piece<SlotId>]) -> Planned<SlotId> + 'a;
 
 /// A window whose allocations are marked as moving and whose holes are held.
 pub(crate) struct BegunSlides<B: Backend> {
     pub(crate) block: Arc<Block<B>>,
-    pub(crate) window: Window<SlotId>,
+    pub(crate) window: Chosen,
     holes: Vec<(Key, Span)>,
     /// The lane's clock at the start: spans freed before it are unused once the device is idle.
     time: u64,
@@ -198,13 +169,6 @@ fn release(tlsf: &mut Tlsf, holes: &[(Key, Span)]) {
 
 fn total(holes: &[(Key, Span)]) -> u64 {
     holes.iter().map(|(_, hole)| hole.size).sum()
-}
-
-/// An empty list with room. Allocation failures are reported, because slides are made when memory is short.
-pub(crate) fn room_for<T>(count: usize) -> Result<Vec<T>, ErrorKind> {
-    let mut list = Vec::new();
-    list.try_reserve_exact(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
-    Ok(list)
 }
 
 /// Pages behind an unmapped range, with everything in them.

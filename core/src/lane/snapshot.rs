@@ -23,30 +23,8 @@ pub(crate) struct Resident {
     pub(crate) class: Class,
 }
 
-/// Memory that the driver takes back as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Region {
-    /// The block's number, or the position of its first page.
-    pub(crate) number: u64,
-    /// Its size in bytes.
-    pub(crate) size: u64,
-    /// Bytes of all allocations that touch it.
-    pub(crate) live: u64,
-    /// Whether an allocation in it cannot move.
-    pub(crate) stays: bool,
-    /// The number of allocations that may move.
-    pub(crate) movable: u64,
-    /// The allocations that may move. Those of blocks are looked up when it is the block's turn.
-    pub(crate) residents: Vec<Resident>,
-    /// Bytes in holes; only for blocks.
-    pub(crate) free: u64,
-    /// Bytes of the largest hole; only for blocks.
-    pub(crate) largest_hole: u64,
-    /// Bytes of movable allocations that begin in it; only for pages.
-    pub(crate) begins: u64,
-    /// Bytes of movable allocations that end in it; only for pages.
-    pub(crate) ends: u64,
-}
+/// A region of a lane. The residents of blocks are looked up when it is the block's turn.
+pub(crate) type Region = omniheap_strategy::moves::Region<Resident>;
 
 /// No region, or no slot.
 const NONE: u32 = u32::MAX;
@@ -136,7 +114,7 @@ impl Snapshot {
     fn add_group(&mut self, pager: &Pager, number: u64) -> Option<usize> {
         let pages = pager.group_at(number)?;
         let size = (pages.end - pages.start) * pager.page();
-        self.add(pages.clone(), Region { number: pages.start, size, ..Region::default() })
+        self.add(pages.clone(), Region::new(pages.start, size))
     }
 
     /// Adds the region of a block.
@@ -145,7 +123,7 @@ impl Snapshot {
         let number = u64::from(block.0);
         let held = state.blocks[block.0 as usize].as_ref().expect("a span's block is held");
         let (size, stays) = (held.block.size(), held.sharing == Sharing::Dedicated);
-        let region = Region { number, size, stays, ..Region::default() };
+        let region = Region { stays, ..Region::new(number, size) };
         self.add(number..number + 1, region).expect("blocks have numbers of 31 bits")
     }
 

@@ -3,11 +3,13 @@
 use super::defragment::Decision;
 use super::{Allocation, Manager, ManagerConfig};
 use crate::defrag::Budget;
-use crate::lane::{BlockReport, Consent, Lane, Region, Scan, SlotsByBlock, Snapshot, SpanState};
+use crate::lane::{BlockReport, Consent, Lane, Resident, Scan, SlotsByBlock, Snapshot, SpanState};
 use crate::{Align, ErrorKind, HeapKind, Request, Span};
 use alloc::{sync::Arc, vec, vec::Vec};
 use omniheap_host::{Host, heap};
-use omniheap_strategy::BlockId;
+use omniheap_strategy::{BlockId, moves};
+
+type Region = moves::Region<Resident>;
 
 const KIB: u64 = 1 << 10;
 const PAGE: u64 = 64 * KIB;
@@ -58,14 +60,12 @@ fn of_block(number: u64, block: &BlockReport) -> Region {
     let [movable, pinned] =
         [SpanState::Movable, SpanState::Pinned].map(|state| spans(block, state));
     Region {
-        number,
-        size: block.size,
         live: bytes(&movable) + bytes(&pinned),
         stays: !pinned.is_empty(),
         movable: movable.len() as u64,
         free: bytes(&block.holes),
         largest_hole: block.holes.iter().map(|hole| hole.size).max().unwrap_or(0),
-        ..Region::default()
+        ..Region::new(number, block.size)
     }
 }
 
