@@ -14,6 +14,7 @@ mod keys;
 mod linear;
 mod max_tree;
 pub mod moves;
+pub mod pages;
 mod ring;
 mod slab;
 mod tlsf;

@@ -33,7 +33,7 @@ pub(crate) struct Bed {
 pub(crate) const BEDS: [Bed; 11] = [
     Bed { folder: "seam/src", binary: "conformance", bugs: IN_SEAM },
     Bed { folder: "strategy/src", binary: "conformance", bugs: IN_STRATEGY },
-    Bed { folder: "strategy/src", binary: "manager", bugs: KEYS_ONCE_MISSED },
+    Bed { folder: "strategy/src", binary: "manager", bugs: STRATEGY_ONCE_MISSED },
     Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
     Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
     Bed { folder: "core/src", binary: "order", bugs: OUT_OF_ORDER },
@@ -398,7 +398,7 @@ planted! {
         "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared && !PLANTED)";
     recalled_allocations_end_in_their_old_order caught by one_program_finds_its_own_bytes in "lane/remote.rs":
         "self.extras.of(id.index).residence = Residence::Remote;" => "if !PLANTED { self.extras.of(id.index).residence = Residence::Remote; }";
-    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "lane/pages/grow.rs":
+    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "lane/pages/mod.rs":
         "let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));" =>
         "let pieces = pager.take_pages(tlsf, bytes, keep, |last| PLANTED || users.may(User::HOST, last));";
 }
@@ -416,10 +416,6 @@ planted! {
         "const fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() ||" => "fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || !PLANTED &&";
-    unmapped_ranges_stay_apart caught by unmapped_ranges_that_touch_are_one in "lane/pages/mod.rs":
-        "if let Some((_, key)) = below
-            &&" => "if let Some((_, key)) = below
-            && !PLANTED &&";
     full_windows_flap caught by a_heap_that_filled_up_is_used_again_only_when_there_is_room in "manager/placed.rs":
         "if was_left { RETURN }" => "if was_left && !PLANTED { RETURN }";
 }
@@ -440,9 +436,13 @@ planted! {
 
 planted! {
     /// In the strategies, missed by the suite.
-    KEYS_ONCE_MISSED:
+    STRATEGY_ONCE_MISSED:
     holes_that_are_gone_keep_their_stamp caught by the_key_of_a_hole_that_is_gone_fits_nothing in "tlsf/nodes.rs":
         "node.stamp = (node.stamp | 1) + 1;" => "if !PLANTED { node.stamp = (node.stamp | 1) + 1; }";
+    unmapped_ranges_stay_apart caught by unmapped_ranges_that_touch_are_one in "pages.rs":
+        "if let Some((_, key)) = below
+            &&" => "if let Some((_, key)) = below
+            && !PLANTED &&";
 }
 
 planted! {

@@ -5,7 +5,6 @@
 //! Owners free what they like at any time; a pass skips what is gone.
 #![forbid(unsafe_code)]
 use super::extra::{Residence, SlotExtra};
-use super::pages::{Pager, without};
 use super::remote::{FreeOutcome, REMOTE};
 use super::table::{Slot, SlotId};
 use super::{Lane, State, Suballocator};
@@ -15,6 +14,7 @@ use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
 use crate::{Backend, ErrorKind, Page, Place, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::Tlsf;
+use omniheap_strategy::pages::{Pager, without};
 
 /// What a lane without memory remembers.
 pub(super) struct Away {

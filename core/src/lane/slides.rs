@@ -1,7 +1,6 @@
 //! Exclusive moves of a lane: slides of allocations inside a block, and shifts of pages inside a reservation.
 #![forbid(unsafe_code)]
 use super::extra::Consent;
-use super::pages::Pager;
 use super::snapshot::{Found, SlotsByKey};
 use super::table::SlotId;
 use super::{Lane, State, Suballocator};
@@ -9,6 +8,7 @@ use crate::device::{Block, insist};
 use crate::{Align, Backend, ErrorKind, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::moves::{Piece, Planned, Window, room_for};
+use omniheap_strategy::pages::Pager;
 use omniheap_strategy::{BlockId, Grant, Key, Strategy, Tlsf};
 
 /// Slides of one block.

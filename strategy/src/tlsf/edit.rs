@@ -23,8 +23,7 @@ impl Tlsf {
         self.carve_node(at.ok_or(ErrorKind::OutOfRange)?, span.offset, end, class)
     }
 
-    /// Allocates exactly `span` of a hole that [`holes_from_largest`](Self::holes_from_largest) or
-    /// [`for_each_in`](Self::for_each_in) visited.
+    /// Allocates exactly `span` of a hole that [`for_each_in`](Self::for_each_in) visited.
     ///
     /// # Errors
     ///
@@ -254,7 +253,7 @@ impl Tlsf {
     /// # Errors
     ///
     /// `Stale` when the key is not live.
-    pub fn holes_beside(
+    pub(crate) fn holes_beside(
         &self,
         key: Key,
         may: impl Fn(LastUse) -> bool,
@@ -266,7 +265,7 @@ impl Tlsf {
     }
 
     /// Visits the holes of a block of at least `size` bytes with their last use, largest bins first, until `visit` breaks.
-    pub fn holes_from_largest(
+    pub(crate) fn holes_from_largest(
         &self,
         block: BlockId,
         size: u64,

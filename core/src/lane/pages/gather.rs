@@ -1,11 +1,11 @@
 //! Finds the pages for a hole: spare and free ones of this lane, then of other lanes, then new ones of the driver.
 #![forbid(unsafe_code)]
-use super::take_groups;
 use crate::lane::users::User;
 use crate::lane::{Lane, Suballocator, WaitMode};
 use crate::{Backend, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
+use omniheap_strategy::pages::take_groups;
 
 /// The search for the pages of one hole.
 struct Gathering<'a, B: Backend> {
