@@ -3,6 +3,10 @@
 //! The strategy divides the whole reserved range. Addresses without memory are spans that the pager itself holds
 //! (unmapped ranges). Giving one back to the strategy makes it a hole, carving one out of a hole takes its memory away. So a
 //! hole is always memory, and a page that lies wholly inside a hole can be moved to any other address.
+mod shift;
+
+pub use shift::{Leftover, Shift, Shifted, Stretch};
+
 use crate::{BlockId, Grant, Key, LastUse, Strategy, Tlsf};
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::{ControlFlow, Range};
@@ -188,7 +192,7 @@ impl Pager {
     }
 
     /// Sets a whole unmapped range apart.
-    pub fn take_unmapped(&mut self, range: Span) {
+    fn take_unmapped(&mut self, range: Span) {
         self.unmapped.remove(&range.offset);
         self.in_flight += range.size;
     }
@@ -200,7 +204,7 @@ impl Pager {
 
     /// Notes that the pages of `span`, which the live spans from `first` to `last` fill, were mapped where a span set apart was:
     /// right before it, or as long. That is now where they were.
-    pub fn exchange(&mut self, tlsf: &mut Tlsf, range: Key, (first, last): (Key, Key), span: Span) {
+    fn exchange(&mut self, tlsf: &mut Tlsf, range: Key, (first, last): (Key, Key), span: Span) {
         let old = tlsf.grant(range).map(|range| range.span);
         let exchanged = tlsf.exchange(range, first, last);
         debug_assert!(exchanged.is_ok(), "what is held stays side by side");
@@ -212,19 +216,19 @@ impl Pager {
     }
 
     /// Takes back an unmapped range that was set apart, wherever it is now.
-    pub fn abandon_unmapped(&mut self, tlsf: &mut Tlsf, range: Key) {
+    fn abandon_unmapped(&mut self, tlsf: &mut Tlsf, range: Key) {
         if let Ok(piece) = tlsf.grant(range) {
             self.abandon(tlsf, piece);
         }
     }
 
     /// Keeps a span that was set apart out of use until the lane ends, wherever it is now.
-    pub fn strand_unmapped(&mut self, tlsf: &Tlsf, range: Key) {
+    fn strand_unmapped(&mut self, tlsf: &Tlsf, range: Key) {
         self.stranded += tlsf.grant(range).map_or(0, |piece| piece.span.size);
     }
 
     /// Sets apart addresses at the start of the last unmapped range, if that has as many and begins behind everything else.
-    pub fn set_aside(&mut self, tlsf: &mut Tlsf, behind: u64, size: u64) -> Option<Grant> {
+    fn set_aside(&mut self, tlsf: &mut Tlsf, behind: u64, size: u64) -> Option<Grant> {
         let (offset, key) = self.unmapped.last_key_value().map(|(at, key)| (*at, *key))?;
         let (range, span) = (tlsf.grant(key).ok()?.span, Span { offset, size });
         if offset < behind || size > range.size || self.reserve_table(span).is_err() {

@@ -311,10 +311,6 @@ planted! {
         "for lane in self.moves.cross_heap_lanes() {" =>
         "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
-    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "lane/slides.rs":
-        "filter(follows).map_or(0, |last| last.by);" =>
-        "filter(follows).map_or(0, |last| if PLANTED { 0 } else { last.by });";
-
     // Guards: what the manager does for a sanitizer.
     guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "lane/sanitize.rs":
         "(note.name.clone(), note.sanitized)" => "(note.name.clone().filter(|_| !PLANTED), note.sanitized)";
@@ -432,6 +428,9 @@ planted! {
         "!next.is_edge()
             &&" => "!PLANTED && !next.is_edge()
             &&";
+    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "pages/shift.rs":
+        "filter(follows).map_or(0, |last| last.by);" =>
+        "filter(follows).map_or(0, |last| if PLANTED { 0 } else { last.by });";
 }
 
 planted! {

@@ -11,10 +11,11 @@
 #![forbid(unsafe_code)]
 use super::copier::{self, OverlapCopier};
 use crate::device::{Block, insist};
-use crate::lane::{Ask, BegunSlides, Lane, Shifted, SlotId};
+use crate::lane::{Ask, BegunSlides, Lane, SlotId};
 use crate::{Backend, InsideBlock, Result, TimelineId, Transfer};
 use core::cell::Cell;
 use omniheap_strategy::moves::{MoveDown, Piece, Planned, Window, cheapest, last, widest};
+use omniheap_strategy::pages::Shifted;
 use std::time::Instant;
 
 /// Slides of one block.
@@ -193,6 +194,6 @@ impl<B: Backend> Lane<B> {
             Err(error) => (Shifted::default(), Err(error)),
         };
         self.end_shift(&begun, shifted);
-        done.map(|()| Some(Slid { moves: begun.moves(shifted), bytes: 0 }))
+        done.map(|()| Some(Slid { moves: begun.moves(shifted) as u64, bytes: 0 }))
     }
 }

@@ -118,7 +118,7 @@ impl<B: Backend> State<B> {
     }
 
     /// The page table and the strategy of a lane that was ever used.
-    fn paged(&mut self) -> Option<(&mut Pager, &mut Tlsf)> {
+    pub(super) fn paged(&mut self) -> Option<(&mut Pager, &mut Tlsf)> {
         match (&mut self.pager, &mut self.suballocator) {
             (Some(pager), Suballocator::General(tlsf)) => Some((pager, tlsf)),
             _ => None,

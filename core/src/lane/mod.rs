@@ -33,7 +33,7 @@ pub(crate) use remote::{REMOTE, Reservation};
 pub use report::{BlockReport, SpanReport, SpanState, Totals};
 pub(crate) use reuse::WaitMode;
 pub(crate) use shared::Shared;
-pub(crate) use slides::{BegunSlides, Shifted};
+pub(crate) use slides::BegunSlides;
 pub(crate) use snapshot::{Inside, Resident, Scan, SlotsByBlock, Snapshot};
 pub(crate) use table::{Cause, SlotId};
 

@@ -2,7 +2,7 @@
 use super::bins::{BINS, bin_of};
 use super::nodes::Node;
 use super::{LastUse, Tlsf};
-use crate::{BlockId, Grant, Key};
+use crate::{BlockId, Grant, Key, Strategy};
 use core::ops::ControlFlow;
 use omniheap_seam::{Class, ErrorKind, Layout, Span};
 
@@ -51,6 +51,33 @@ impl Tlsf {
         }
         self.reserve(2)?;
         Ok(self.take(at, start, end, class))
+    }
+
+    /// As [`carve_in`](Self::carve_in) for whole holes, all or none. Their keys become those of the live spans.
+    ///
+    /// # Errors
+    ///
+    /// As for [`carve_in`](Self::carve_in); the holes are then as they were, under new keys.
+    pub fn carve_all(&mut self, holes: &mut [(Key, Span)]) -> Result<(), ErrorKind> {
+        for at in 0..holes.len() {
+            let (key, hole) = holes[at];
+            match self.carve_in(key, hole) {
+                Ok(grant) => holes[at].0 = grant.key,
+                Err(kind) => {
+                    self.free_all(&holes[..at]);
+                    return Err(kind);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what [`carve_all`](Self::carve_all) took.
+    pub fn free_all(&mut self, spans: &[(Key, Span)]) {
+        for (key, _) in spans {
+            let freed = self.free(*key);
+            debug_assert!(freed.is_ok(), "held until now");
+        }
     }
 
     /// Returns the grant and the class of a live key.
