@@ -471,7 +471,7 @@ impl<B: Backend> Device<B> {
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;
         self.count_call();
-        remap.create_sheets(heap, count, most, pages).inspect_err(|_| self.release(heap, bytes))?;
+        remap.create_groups(heap, count, most, pages).inspect_err(|_| self.release(heap, bytes))?;
         self.arrived(heap);
         self.tell(&Event::TakePages { heap, bytes });
         Ok(())
