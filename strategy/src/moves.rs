@@ -1,16 +1,16 @@
 //! Plans of moves: which live spans go where, so that a hole, a block or a page becomes free.
 //!
-//! The planners are pure. They see the pieces of one block, or regions with their sums, and return moves; whoever holds the
+//! The planners are pure. They see the pieces of one block, or extents with their sums, and return moves; whoever holds the
 //! blocks reserves the places, copies and commits.
 mod down;
-mod regions;
+mod extents;
 mod window;
 
 #[cfg(test)]
 mod tests;
 
 pub use down::move_down;
-pub use regions::{pack, scattered, sources};
+pub use extents::{pack, scattered, sources};
 pub use window::{cheapest, last, widest};
 
 use alloc::vec::Vec;
@@ -54,7 +54,7 @@ pub type Planned<T> = Result<Option<Window<T>>, ErrorKind>;
 
 /// Memory that a driver takes back as a whole: a block, a page, or a page group. `R` are allocations that may move.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region<R> {
+pub struct Extent<R> {
     /// The block's number, or the position of its first page.
     pub number: u64,
     /// Its size in bytes.
@@ -65,7 +65,7 @@ pub struct Region<R> {
     pub stays: bool,
     /// The number of allocations that may move.
     pub movable: u64,
-    /// The allocations that may move, where the owner of the region lists them.
+    /// The allocations that may move, where the owner of the extent lists them.
     pub residents: Vec<R>,
     /// Bytes in holes; only for blocks.
     pub free: u64,
@@ -77,8 +77,8 @@ pub struct Region<R> {
     pub ends: u64,
 }
 
-impl<R> Region<R> {
-    /// A region in which nothing lives.
+impl<R> Extent<R> {
+    /// An extent in which nothing lives.
     #[must_use]
     pub const fn new(number: u64, size: u64) -> Self {
         let residents = Vec::new();

@@ -1,4 +1,4 @@
-//! Evacuating regions: every allocation of a region gets a hole elsewhere, or none of them moves.
+//! Evacuating extents: every allocation of an extent gets a hole elsewhere, or none of them moves.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
@@ -10,19 +10,19 @@ use omniheap_strategy::{Grant, Key};
 
 /// Limit of the room that is reserved for moves before the first is planned.
 const MOST_ROOM: usize = 1 << 14;
-/// Holes in unusable regions that are tried for one allocation.
+/// Holes in unusable extents that are tried for one allocation.
 const TRIES: usize = 64;
 
 impl<B: Backend> LanePlanner<B> {
-    /// Plans moves out of the regions in order; returns the bytes of regions that will be empty.
-    pub(super) fn evacuate_regions(
+    /// Plans moves out of the extents in order; returns the bytes of extents that will be empty.
+    pub(super) fn evacuate_extents(
         &mut self,
         wanted: u64,
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
     ) -> u64 {
         let mut released = 0;
-        let sources = self.order.iter().map(|at| self.snapshot.regions[*at].movable);
+        let sources = self.order.iter().map(|at| self.snapshot.extents[*at].movable);
         let movable = usize::try_from(sources.sum::<u64>()).unwrap_or(usize::MAX);
         moves.reserve(meter.moves_of(movable).min(MOST_ROOM));
         while released < wanted
@@ -37,19 +37,19 @@ impl<B: Backend> LanePlanner<B> {
             self.roles[at] = Role::Source;
             self.only_whole = self.snapshot.is_paged();
             let (first, began) = (moves.len(), self.next);
-            match self.plan_region(at, meter, moves) {
+            match self.plan_extent(at, meter, moves) {
                 Evacuation::All => {
-                    released += self.snapshot.regions[at].size;
+                    released += self.snapshot.extents[at].size;
                     self.skip();
                 }
                 Evacuation::OverBudget if moves.len() > first && !self.only_whole => break,
-                // The rest of the budget is too small for this region; the next budget may not be.
+                // The rest of the budget is too small for this extent; the next budget may not be.
                 Evacuation::OverBudget if first > 0 => {
                     self.cancel_moves(at, moves, first, meter);
                     self.next = began;
                     break;
                 }
-                // A whole budget is too small for it, or there is no room: the region stays.
+                // A whole budget is too small for it, or there is no room: the extent stays.
                 Evacuation::OverBudget | Evacuation::NoRoom => {
                     self.cancel_moves(at, moves, first, meter);
                     self.roles[at] = Role::Open;
@@ -60,7 +60,7 @@ impl<B: Backend> LanePlanner<B> {
         released
     }
 
-    /// Cancels moves out of a region, from a position in the list on.
+    /// Cancels moves out of an extent, from a position in the list on.
     fn cancel_moves(
         &mut self,
         at: usize,
@@ -73,21 +73,21 @@ impl<B: Backend> LanePlanner<B> {
             let mut touched = self.snapshot.touched(planned.to.block, planned.to.span);
             while let Some(to) = self.snapshot.next(&mut touched) {
                 if let Some(to) = to {
-                    self.snapshot.regions[to].live -= planned.bytes();
+                    self.snapshot.extents[to].live -= planned.bytes();
                 }
             }
-            self.snapshot.regions[at].live += planned.bytes();
+            self.snapshot.extents[at].live += planned.bytes();
         }
         moves.undo(first);
     }
 
-    fn plan_region(
+    fn plan_extent(
         &mut self,
         at: usize,
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
     ) -> Evacuation {
-        let mut residents = core::mem::take(&mut self.snapshot.regions[at].residents);
+        let mut residents = core::mem::take(&mut self.snapshot.extents[at].residents);
         if self.next == 0 {
             if !self.snapshot.is_paged() {
                 let inside = self.look_into(at, false);
@@ -110,7 +110,7 @@ impl<B: Backend> LanePlanner<B> {
             (dealt_with, ended) = self.plan_few(at, few, meter, moves);
             self.next += dealt_with;
         }
-        self.snapshot.regions[at].residents = residents;
+        self.snapshot.extents[at].residents = residents;
         ended
     }
 
@@ -143,7 +143,7 @@ impl<B: Backend> LanePlanner<B> {
         (dealt_with, ended)
     }
 
-    /// Takes a hole in a region that is neither empty nor being evacuated. Other holes that the search finds are kept
+    /// Takes a hole in an extent that is neither empty nor being evacuated. Other holes that the search finds are kept
     /// out of it until the lock is released.
     fn place(
         &mut self,
@@ -164,7 +164,7 @@ impl<B: Backend> LanePlanner<B> {
         None
     }
 
-    /// Whether a hole lies in regions that are neither empty nor being evacuated.
+    /// Whether a hole lies in extents that are neither empty nor being evacuated.
     fn is_usable(&self, grant: &Grant) -> bool {
         let mut touched = self.snapshot.touched(grant.block, grant.span);
         while let Some(at) = self.snapshot.next(&mut touched) {
@@ -175,25 +175,25 @@ impl<B: Backend> LanePlanner<B> {
         true
     }
 
-    /// Accounts for a move in its regions.
+    /// Accounts for a move in its extents.
     ///
-    /// Moves into a fuller region end after finitely many, however few a pass makes. Other moves are only made together
-    /// with all moves that evacuate their region.
+    /// Moves into a fuller extent end after finitely many, however few a pass makes. Other moves are only made together
+    /// with all moves that evacuate their extent.
     fn note_arrival(&mut self, from: usize, grant: &Grant) {
-        let (size, left) = (grant.span.size, self.snapshot.regions[from].live);
+        let (size, left) = (grant.span.size, self.snapshot.extents[from].live);
         let mut touched = self.snapshot.touched(grant.block, grant.span);
         while let Some(at) = self.snapshot.next(&mut touched) {
             let Some(at) = at else { continue };
             self.roles[at] = Role::Destination;
-            let region = &mut self.snapshot.regions[at];
-            region.live += size;
-            self.only_whole |= !region.stays && region.live <= left;
+            let extent = &mut self.snapshot.extents[at];
+            extent.live += size;
+            self.only_whole |= !extent.stays && extent.live <= left;
         }
-        self.snapshot.regions[from].live = left.saturating_sub(size);
+        self.snapshot.extents[from].live = left.saturating_sub(size);
     }
 }
 
-/// Sorts the allocations of a region, the largest first: it is the hardest to place. Where it finds no room, nothing was
+/// Sorts the allocations of an extent, the largest first: it is the hardest to place. Where it finds no room, nothing was
 /// planned in vain.
 pub(super) fn largest_first(residents: &mut [Resident]) {
     // Often all have one size; a stable sort is then fast.

@@ -41,11 +41,11 @@ impl<B: Backend> LanePlanner<B> {
 
     /// The allocations to pack, the strictest alignment first: then no bytes are lost between two of them.
     fn to_pack(&self, page: u64, most: u64) -> Vec<Resident> {
-        let regions = &self.snapshot.regions;
-        let chosen = pack(regions, page, most).into_iter().flat_map(|range| &regions[range]);
+        let extents = &self.snapshot.extents;
+        let chosen = pack(extents, page, most).into_iter().flat_map(|range| &extents[range]);
         let linear = |one: &&Resident| one.class == Class::Linear;
         let mut residents: Vec<Resident> =
-            chosen.flat_map(|region| &region.residents).filter(linear).copied().collect();
+            chosen.flat_map(|extent| &extent.residents).filter(linear).copied().collect();
         residents.sort_unstable_by_key(|one| (u64::MAX - one.align.get(), one.span.offset));
         // An allocation in two pages was recorded with both.
         residents.dedup_by_key(|one| one.span.offset);

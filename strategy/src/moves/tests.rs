@@ -245,51 +245,51 @@ fn moves_down_are_those_of_a_plain_search() {
 const PAGE: u64 = 16;
 
 /// Pages of which some stay, and some are missing, with the allocations that lie in them side by side.
-fn pages(random: &mut Random) -> (Vec<Region<()>>, Vec<Span>) {
+fn pages(random: &mut Random) -> (Vec<Extent<()>>, Vec<Span>) {
     let count = 2 + random.below(9);
-    let mut regions: Vec<_> = (0..count).map(|number| Region::new(number, PAGE)).collect();
+    let mut extents: Vec<_> = (0..count).map(|number| Extent::new(number, PAGE)).collect();
     let (mut spans, mut offset) = (Vec::new(), random.below(8));
     loop {
         let span = Span { offset, size: 1 + random.below(20) };
         if span.end() > count * PAGE {
             break;
         }
-        regions[range(span.offset / PAGE, 0).start].begins += span.size;
-        regions[range((span.end() - 1) / PAGE, 0).start].ends += span.size;
+        extents[range(span.offset / PAGE, 0).start].begins += span.size;
+        extents[range((span.end() - 1) / PAGE, 0).start].ends += span.size;
         spans.push(span);
         offset = span.end() + random.below(14);
     }
-    for region in &mut regions {
-        region.stays = random.below(6) == 0;
+    for extent in &mut extents {
+        extent.stays = random.below(6) == 0;
     }
-    let touches = |region: &Region<()>, span: &Span| {
-        span.overlaps(Span { offset: region.number * PAGE, size: PAGE })
+    let touches = |extent: &Extent<()>, span: &Span| {
+        span.overlaps(Span { offset: extent.number * PAGE, size: PAGE })
     };
-    // Pages without anything are no regions.
-    regions.retain(|region| spans.iter().any(|span| touches(region, span)));
-    (regions, spans)
+    // Pages without anything are no extents.
+    extents.retain(|extent| spans.iter().any(|span| touches(extent, span)));
+    (extents, spans)
 }
 
 /// Bytes of everything that touches a stretch.
-fn live(spans: &[Span], regions: &[Region<()>]) -> u64 {
-    let (Some(first), Some(last)) = (regions.first(), regions.last()) else { return 0 };
+fn live(spans: &[Span], extents: &[Extent<()>]) -> u64 {
+    let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return 0 };
     let all = Span { offset: first.number * PAGE, size: (last.number + 1 - first.number) * PAGE };
     spans.iter().filter(|span| span.overlaps(all)).map(|span| span.size).sum()
 }
 
 /// What `pack` says it does, with the bytes of each stretch counted anew.
-fn packed(regions: &[Region<()>], spans: &[Span], most: u64) -> Vec<Range<usize>> {
+fn packed(extents: &[Extent<()>], spans: &[Span], most: u64) -> Vec<Range<usize>> {
     let mut cheapest = Vec::new();
-    for first in 0..regions.len() {
-        let ends = first + 1..=regions.len();
+    for first in 0..extents.len() {
+        let ends = first + 1..=extents.len();
         let side_by_side = |end: &usize| {
-            let stretch = &regions[first..*end];
+            let stretch = &extents[first..*end];
             stretch.windows(2).all(|two| two[0].number + 1 == two[1].number)
-                && stretch.iter().all(|region| !region.stays)
+                && stretch.iter().all(|extent| !extent.stays)
                 && live(spans, stretch) <= most
         };
         let price = |end: usize| {
-            let live = live(spans, &regions[first..end]);
+            let live = live(spans, &extents[first..end]);
             let gain = ((end - first) as u64 * PAGE).checked_sub(live).filter(|gain| *gain > 0)?;
             let price = live * 1024 / gain;
             (price <= 64 * 1024).then_some((price, first, end))
@@ -299,9 +299,9 @@ fn packed(regions: &[Region<()>], spans: &[Span], most: u64) -> Vec<Range<usize>
     }
     cheapest.sort_unstable();
     let (mut taken, mut copied, mut size) = (Vec::<Range<usize>>::new(), 0, 0);
-    let mut used = vec![false; regions.len()];
+    let mut used = vec![false; extents.len()];
     for (_, first, end) in cheapest {
-        let live = live(spans, &regions[first..end]);
+        let live = live(spans, &extents[first..end]);
         if copied + live <= most && !used[first..end].contains(&true) {
             used[first..end].fill(true);
             (copied, size) = (copied + live, size + (end - first) as u64 * PAGE);
@@ -315,10 +315,10 @@ fn packed(regions: &[Region<()>], spans: &[Span], most: u64) -> Vec<Range<usize>
 fn packed_pages_are_those_that_a_count_of_every_stretch_finds() {
     let (mut random, mut found) = (Random(6), 0);
     for _ in 0..ROUNDS {
-        let (regions, spans) = pages(&mut random);
+        let (extents, spans) = pages(&mut random);
         let most = 20 + random.below(140);
-        let taken = pack(&regions, PAGE, most);
-        assert_eq!(taken, packed(&regions, &spans, most), "{most}: {spans:?} {regions:?}");
+        let taken = pack(&extents, PAGE, most);
+        assert_eq!(taken, packed(&extents, &spans, most), "{most}: {spans:?} {extents:?}");
         found += usize::from(!taken.is_empty());
     }
     assert!(found > ROUNDS / 12, "{found}");
@@ -326,29 +326,29 @@ fn packed_pages_are_those_that_a_count_of_every_stretch_finds() {
 
 #[test]
 fn the_least_used_is_emptied_first_and_what_cannot_or_need_not_be_is_left_alone() {
-    let region = |number, size, live, stays| Region::<()> {
+    let extent = |number, size, live, stays| Extent::<()> {
         live,
         stays,
         movable: live.min(1),
-        ..Region::new(number, size)
+        ..Extent::new(number, size)
     };
-    let regions = [region(0, 100, 50, false), region(1, 100, 14, false), region(2, 10, 9, false)];
-    assert_eq!(sources(&regions), [1, 0, 2]);
-    let regions = [(0, 50, true), (1, 0, false), (2, 801, false), (3, 800, false)];
-    let regions = regions.map(|(number, live, stays)| region(number, 100, live, stays));
-    assert_eq!(sources(&regions), [3]);
+    let extents = [extent(0, 100, 50, false), extent(1, 100, 14, false), extent(2, 10, 9, false)];
+    assert_eq!(sources(&extents), [1, 0, 2]);
+    let extents = [(0, 50, true), (1, 0, false), (2, 801, false), (3, 800, false)];
+    let extents = extents.map(|(number, live, stays)| extent(number, 100, live, stays));
+    assert_eq!(sources(&extents), [3]);
 }
 
 #[test]
 fn holes_are_closed_where_they_are_scattered_and_something_can_move() {
-    let holes = |number, largest_hole, movable| Region::<()> {
+    let holes = |number, largest_hole, movable| Extent::<()> {
         stays: true,
         free: 400,
         largest_hole,
         movable,
-        ..Region::new(number, 1000)
+        ..Extent::new(number, 1000)
     };
-    let regions =
+    let extents =
         [holes(0, 400, 1), holes(1, 301, 1), holes(2, 300, 1), holes(3, 100, 0), holes(4, 100, 1)];
-    assert_eq!(scattered(&regions), [4, 2]);
+    assert_eq!(scattered(&extents), [4, 2]);
 }
