@@ -365,12 +365,20 @@ impl<B: Backend> Device<B> {
         }
     }
 
-    /// Waits until everything that was submitted to a timeline has passed.
+    /// Waits until everything that was submitted to a timeline has passed. A device that cannot mark all of its work has done it
+    /// when it is idle.
     pub(crate) fn drain(&self, timeline: TimelineId) -> Result<()> {
         let Some(timelines) = self.backend().as_timelines() else { return Ok(()) };
         let marked = timelines.mark(timeline);
         let waited = marked.and_then(|epoch| timelines.wait(Point { timeline, epoch }));
-        self.unless_closed(timeline, waited).map(|_| ())
+        match self.unless_closed(timeline, waited) {
+            Err(error)
+                if error.kind() == ErrorKind::NoSuchTimeline && timeline == TimelineId::ALL =>
+            {
+                self.backend().wait_idle()
+            }
+            drained => drained.map(|_| ()),
+        }
     }
 
     /// Zeroes unused memory, before it returns.

@@ -23,7 +23,7 @@ mod table;
 mod users;
 
 pub use blocks::Growth;
-pub(crate) use config::{MakeStrategy, general, other};
+pub(crate) use config::{MakeStrategy, other};
 pub use config::{PoolConfig, StrategyKind, Uses, Waiting};
 pub(crate) use extra::Consent;
 pub use moves::MoveOutcome;
