@@ -412,8 +412,8 @@ planted! {
         "const fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() ||" => "fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || !PLANTED &&";
-    full_windows_flap caught by a_heap_that_filled_up_is_used_again_only_when_there_is_room in "manager/placed.rs":
-        "if was_left { RETURN }" => "if was_left && !PLANTED { RETURN }";
+    full_heaps_flap caught by a_heap_that_filled_up_is_used_again_only_when_there_is_room in "manager/placed.rs":
+        "if was_full { RETURN }" => "if was_full && !PLANTED { RETURN }";
 }
 
 planted! {
