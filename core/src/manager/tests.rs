@@ -1,10 +1,7 @@
-//! What defragmentation sees of a lane, against the allocations that live and the report, which walks the lane otherwise; and when
-//! a pass may still be changed.
-use super::defragment::Decision;
+//! What defragmentation sees of a lane, against the allocations that live and the report, which walks the lane otherwise.
 use super::{Allocation, Manager, ManagerConfig};
-use crate::defrag::Budget;
 use crate::lane::{BlockReport, Consent, Lane, Resident, Scan, SlotsByBlock, Snapshot, SpanState};
-use crate::{Align, ErrorKind, HeapKind, Request, Span};
+use crate::{Align, HeapKind, Request, Span};
 use alloc::{sync::Arc, vec, vec::Vec};
 use omniheap_host::{Host, heap};
 use omniheap_strategy::{BlockId, moves};
@@ -151,21 +148,4 @@ fn check_touched(snapshot: &Snapshot, span: Span) {
     let known = snapshot.extents.iter().enumerate();
     let known = known.filter(|(_, extent)| span.overlaps(place(extent)));
     assert!(known.map(|(at, _)| at).eq(found), "{span:?}");
-}
-
-#[test]
-fn nothing_is_decided_of_a_pass_that_has_started() {
-    let manager = manager(ManagerConfig::default().plain());
-    let live = live(&manager, 3);
-    let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
-    let count = pass.moves().len();
-    assert!(count > 0);
-    assert_eq!(pass.decide(0, Decision::Ignore).map_err(|error| error.kind()), Ok(()));
-    let none = pass.decide(count, Decision::Ignore).map_err(|error| error.kind());
-    assert_eq!(none, Err(ErrorKind::OutOfRange));
-    pass.start().expect("alive");
-    let late = pass.decide(0, Decision::Copy).map_err(|error| error.kind());
-    assert_eq!(late, Err(ErrorKind::Busy));
-    pass.commit().expect("alive");
-    drop(live);
 }
