@@ -1,4 +1,4 @@
-//! A max-tree over blocks: finds the first block with a value of at least `need` in *O*(log blocks).
+//! A max-tree over blocks, or over holes: finds the first with a value of at least `need` in *O*(log n).
 use alloc::vec::Vec;
 use omniheap_seam::ErrorKind;
 

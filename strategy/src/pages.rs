@@ -15,7 +15,9 @@ use omniheap_seam::{Class, ErrorKind, Page, Span};
 /// Stands for no page in the table.
 const NO_PAGE: Page = Page(u64::MAX);
 
-/// The page table of one lane.
+/// The page table of one reserved block, which a [`Tlsf`] divides.
+///
+/// Methods take the same strategy, and spans that it or this table gave; others may panic.
 #[derive(Debug)]
 pub struct Pager {
     page: u64,
@@ -26,7 +28,7 @@ pub struct Pager {
     table: Vec<Page>,
     /// Bytes of spans that are between two states while the driver is called.
     in_flight: u64,
-    /// Bytes of those that stay so until the lane ends.
+    /// Bytes of those that stay so until the block ends.
     stranded: u64,
 }
 
@@ -222,7 +224,7 @@ impl Pager {
         }
     }
 
-    /// Keeps a span that was set apart out of use until the lane ends, wherever it is now.
+    /// Keeps a span that was set apart out of use until the block ends, wherever it is now.
     fn strand_unmapped(&mut self, tlsf: &Tlsf, range: Key) {
         self.stranded += tlsf.grant(range).map_or(0, |piece| piece.span.size);
     }
@@ -337,7 +339,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Records that a span set apart has memory that must not be used: it stays set apart until the lane ends.
+    /// Records that a span set apart has memory that must not be used: it stays set apart until the block ends.
     pub fn strand(&mut self, piece: Grant, pages: &[Page]) {
         self.set_pages(piece.span, pages);
         self.stranded += piece.span.size;
@@ -380,12 +382,12 @@ impl Pager {
 
 /// Memory that leaves and comes back.
 impl Pager {
-    /// Whether another thread carries memory of the lane now.
+    /// Whether memory is between two states now.
     pub const fn is_in_transit(&self) -> bool {
         self.in_flight > self.stranded
     }
 
-    /// Bytes that stay set apart until the lane ends.
+    /// Bytes that stay set apart until the block ends.
     pub const fn stranded_bytes(&self) -> u64 {
         self.stranded
     }
@@ -476,7 +478,7 @@ mod tests {
         numbers.iter().copied().map(Page).collect()
     }
 
-    /// A lane's table with these pages in one hole at the start of a block.
+    /// A table with these pages in one hole at the start of a block.
     fn table(numbers: &[u64]) -> (Pager, Tlsf) {
         let mut tlsf = Tlsf::new(Align::ONE);
         let block = tlsf.add_block(64 * PAGE).unwrap();

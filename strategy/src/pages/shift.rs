@@ -106,7 +106,7 @@ impl<T> Shift<T> {
     }
 }
 
-/// How far the stretches of a lane got.
+/// How far stretches got.
 ///
 /// Pages are mapped at their new place before the old mapping goes. So a driver that refuses, however often, loses no byte.
 #[derive(Clone, Copy, Debug, Default)]
