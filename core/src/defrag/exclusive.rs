@@ -177,9 +177,7 @@ impl<B: Backend> Lane<B> {
         let largest = window.slides.iter().map(|slide| slide.from.size).max()?;
         copier::take(&self.shared.device, self.shared.heap, largest)
     }
-}
 
-impl<B: Backend> Lane<B> {
     /// Closes the unmapped ranges of a lane of pages, where nothing behind them is fixed; returns what moved, or `None`
     /// where nothing can. `own` is the number of the caller's requests whose alignment is not recorded yet. Waits for the
     /// device.

@@ -174,9 +174,8 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn begin_shift(&self, own: u64) -> Option<BegunShifts<B>> {
         let mut state = self.lock_state_to_plan(own)?;
         let stretches = state.stretches(self.granularity());
-        let at = state.pager.as_ref()?.block().0 as usize;
-        let block = Arc::clone(&state.blocks[at].as_ref()?.block);
-        let (pager, tlsf) = state.paged()?;
+        let block = state.reservation()?;
+        let (pager, tlsf, _) = state.pages_mut()?;
         let begun = BegunShifts { block, shifts: pager.begin_shifts(tlsf, stretches) };
         begun.slots().for_each(|slot| state.slots.set_moving(slot));
         state.held_bytes += begun.held_bytes();
@@ -218,7 +217,7 @@ impl<B: Backend> Lane<B> {
     /// Publishes the new places of the stretches that moved, and the old ones of the rest.
     pub(crate) fn end_shift(&self, begun: &BegunShifts<B>, shifted: Shifted) {
         let mut state = self.state.lock();
-        if let Some((pager, tlsf)) = state.paged() {
+        if let Some((pager, tlsf, _)) = state.pages_mut() {
             pager.end_shifts(tlsf, &begun.shifts, shifted);
         }
         state.held_bytes -= begun.held_bytes();
@@ -230,10 +229,9 @@ impl<B: Backend> State<B> {
     /// The stretches that can move down over the unmapped range before them, lowest first.
     fn stretches(&self, granularity: Align) -> Vec<Stretch<SlotId>> {
         let mut found: Vec<Stretch<_>> = Vec::new();
-        let (Some(pager), Suballocator::General(tlsf)) = (&self.pager, &self.suballocator) else {
+        let (Some((pager, tlsf)), Ok(slots)) = (self.pages(), SlotsByKey::new(self)) else {
             return found;
         };
-        let Ok(slots) = SlotsByKey::new(self) else { return found };
         // The first pages have nothing below them to join.
         let (mut open, mut is_first) = (None, true);
         tlsf.for_each_in(pager.block(), |key, span, holds| {

@@ -4,7 +4,7 @@ use alloc::{vec, vec::Vec};
 use core::ops::Range;
 
 /// Blocks that each planner gets. Miri looks at each access, and is thousands of times slower.
-const ROUNDS: usize = if cfg!(miri) { 80 } else { 6000 };
+const ROUNDS: usize = if cfg!(miri) { 40 } else { 6000 };
 
 /// Numbers that depend on a seed alone.
 struct Random(u64);

@@ -8,7 +8,7 @@ use crate::lane::WaitMode;
 use crate::lane::users::{User, Users};
 use crate::lane::{Ask, Lane, State, Suballocator};
 use crate::sync::Guard;
-use crate::{Align, Backend, Class, Error, ErrorKind, Layout, Page, Result, Sharing, Span};
+use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::pages::{Pager, take_groups};
 use omniheap_strategy::{Grant, LastUse, Tlsf};
@@ -87,11 +87,9 @@ impl<B: Backend> Lane<B> {
         for with_holes in [true, false] {
             let mut state = self.state.lock();
             state.check_awake()?;
-            let piece = state.with_pager(|pager, tlsf, users| {
-                let piece = pager.set_apart(tlsf, size, |last| with_holes && may(users, last))?;
-                pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
-                Ok(piece)
-            })?;
+            let (pager, tlsf, users) = state.pages_mut().ok_or(ErrorKind::Unsupported)?;
+            let piece = pager.set_apart(tlsf, size, |last| with_holes && may(users, last))?;
+            pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
             drop(state);
             let wait = match self.should_wait(piece.span.size, others) {
                 true => WaitMode::Block,
@@ -117,34 +115,20 @@ impl<B: Backend> Lane<B> {
         let spare = self.shared.spare.lock().len() as u64;
         let missing = ask.layout.size.div_ceil(page).checked_sub(spare).filter(|more| *more > 0)?;
         let state = self.state.lock();
-        let (Some(pager), Suballocator::General(tlsf)) = (&state.pager, &state.suballocator) else {
-            return None;
-        };
+        let (pager, tlsf) = state.pages()?;
         let holes = pager.choose_pages(tlsf, missing * page, None, |_| true).len() as u64;
         let nanos = rates.of_remapping(holes, missing)?;
         (tlsf.free_bytes() >= ask.layout.size).then_some(nanos)
     }
 
-    /// Runs on the lane's page table and strategy, under the lock.
-    fn with_pager<T>(
-        &self,
-        run: impl FnOnce(&mut Pager, &mut Tlsf, &Users) -> Result<T, ErrorKind>,
-    ) -> Result<T> {
-        self.state.lock().with_pager(run)
-    }
-
     /// The lane's reserved block; the first call makes it.
     fn reservation(&self, page: u64, request: u64) -> Result<Arc<Block<B>>> {
-        let reserved = |state: &State<B>| {
-            let at = state.pager.as_ref()?.block().0 as usize;
-            state.blocks[at].as_ref().map(|held| Arc::clone(&held.block))
-        };
-        if let Some(block) = reserved(&self.state.lock()) {
+        if let Some(block) = self.state.lock().reservation() {
             return Ok(block);
         }
         let block = Arc::new(self.reserve_addresses(page, request)?);
         let mut state = self.state.lock();
-        if let Some(block) = reserved(&state) {
+        if let Some(block) = state.reservation() {
             return Ok(block); // Another thread was first; ours is returned when this function ends.
         }
         let id = state.add_block(Arc::clone(&block), Sharing::Shared)?;
@@ -202,10 +186,9 @@ impl<B: Backend> Lane<B> {
                 })
             }
             Err(error) => {
-                self.with_pager(|pager, tlsf, _| {
+                if let Some((pager, tlsf, _)) = self.state.lock().pages_mut() {
                     pager.abandon(tlsf, piece);
-                    Ok(())
-                })?;
+                }
                 Err(error)
             }
         }
@@ -258,17 +241,17 @@ impl<B: Backend> Lane<B> {
                 Ok(()) => unmapped.push(piece),
                 Err(error) => {
                     failed.get_or_insert(error);
-                    self.with_pager(|pager, tlsf, _| pager.restore(tlsf, piece))?;
+                    if let Some((pager, tlsf, _)) = self.state.lock().pages_mut() {
+                        pager.restore(tlsf, piece)?;
+                    }
                 }
             }
         }
         let bytes = unmapped.iter().map(|piece| piece.span.size).sum();
-        let pages = self.with_pager(|pager, tlsf, _| {
-            Ok(unmapped
-                .into_iter()
-                .flat_map(|piece| pager.note_unmapped(tlsf, piece))
-                .collect::<Vec<_>>())
-        })?;
+        let mut pages = Vec::new();
+        if let Some((pager, tlsf, _)) = self.state.lock().pages_mut() {
+            unmapped.into_iter().for_each(|piece| pages.extend(pager.note_unmapped(tlsf, piece)));
+        }
         self.shared.spare.lock().extend(pages);
         in_flight.publish();
         failed.map_or(Ok(bytes), Err)
@@ -283,17 +266,10 @@ impl<B: Backend> Lane<B> {
         let in_flight = self.shared.device.in_flight.begin();
         let mut state = self.state.lock();
         state.check_awake().ok()?;
-        let state = &mut *state;
-        let (Some(pager), Suballocator::General(tlsf)) =
-            (&mut state.pager, &mut state.suballocator)
-        else {
-            return None;
-        };
-        let held =
-            state.blocks[pager.block().0 as usize].as_ref().expect("the pager's block is held");
-        let users = &state.users;
+        let block = state.reservation()?;
+        let (pager, tlsf, users) = state.pages_mut()?;
         let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));
-        (!pieces.is_empty()).then(|| (in_flight, (Arc::clone(&held.block), pieces)))
+        (!pieces.is_empty()).then_some((in_flight, (block, pieces)))
     }
 
     pub(in crate::lane) fn unmap(&self, block: &Block<B>, span: Span) -> Result<()> {
@@ -331,13 +307,10 @@ impl<B: Backend> Lane<B> {
     /// Unmaps and destroys everything, for the end of the lane. The device is idle.
     pub(in crate::lane) fn dismantle(&mut self) {
         let Some(page) = self.shared.page() else { return };
-        let (spans, block) = {
-            let state = self.state.lock();
-            let Some(pager) = state.pager.as_ref() else { return };
-            let held = state.blocks[pager.block().0 as usize].as_ref();
-            let Some(held) = held else { return };
-            (pager.mapped_spans(), Arc::clone(&held.block))
-        };
+        let state = self.state.lock();
+        let (Some(pager), Some(block)) = (&state.pager, state.reservation()) else { return };
+        let spans = pager.mapped_spans();
+        drop(state);
         for (span, pages) in spans {
             // A lost device unmaps nothing any more, but takes the pages back all the same.
             let refused = self.unmap(&block, span).err();
@@ -351,14 +324,23 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> State<B> {
-    fn with_pager<T>(
-        &mut self,
-        run: impl FnOnce(&mut Pager, &mut Tlsf, &Users) -> Result<T, ErrorKind>,
-    ) -> Result<T> {
-        let (Some(pager), Some(tlsf)) = (self.pager.as_mut(), self.suballocator.general()) else {
-            return Err(ErrorKind::Unsupported.into());
-        };
-        run(pager, tlsf, &self.users).map_err(Error::from)
+    /// The page table and the strategy of a lane of pages that was ever used.
+    pub(in crate::lane) fn pages(&self) -> Option<(&Pager, &Tlsf)> {
+        match (&self.pager, &self.suballocator) {
+            (Some(pager), Suballocator::General(tlsf)) => Some((pager, tlsf)),
+            _ => None,
+        }
+    }
+
+    /// As [`pages`](Self::pages), to change them, with the timelines that use the bytes.
+    pub(in crate::lane) fn pages_mut(&mut self) -> Option<(&mut Pager, &mut Tlsf, &Users)> {
+        Some((self.pager.as_mut()?, self.suballocator.general()?, &self.users))
+    }
+
+    /// The reserved block of a lane of pages that was ever used.
+    pub(in crate::lane) fn reservation(&self) -> Option<Arc<Block<B>>> {
+        let at = self.pager.as_ref()?.block().0 as usize;
+        self.blocks[at].as_ref().map(|held| Arc::clone(&held.block))
     }
 
     /// Takes a request from a span that has just got memory, and the holes beside it; the rest of the span is free.
