@@ -4,11 +4,12 @@ mod lock;
 
 #[cfg(not(loom))]
 pub(crate) use self::lock::{Guard, Mutex};
+pub(crate) use self::primitive::thread_number;
 #[cfg(loom)]
 pub(crate) use self::primitive::{Guard, Mutex};
-pub(crate) use self::primitive::{arrivals_of_this_thread, count_arrival, thread_number};
 
-use self::primitive::{Condvar, StdMutex};
+use self::primitive::{Condvar, StdMutex, thread_local};
+use core::cell::Cell;
 use core::time::Duration;
 use std::sync::PoisonError;
 
@@ -48,12 +49,28 @@ impl Signal {
     }
 }
 
+thread_local! {
+    #[allow(clippy::missing_const_for_thread_local, reason = "the checker's macro takes no constant")]
+    static ARRIVALS: Cell<u64> = Cell::new(0);
+}
+
+/// Counts an arrival of memory that the calling thread carried.
+pub(crate) fn count_arrival() {
+    ARRIVALS.with(|count| count.set(count.get().wrapping_add(1)));
+}
+
+/// Returns the arrivals that the calling thread counted.
+pub(crate) fn arrivals_of_this_thread() -> u64 {
+    ARRIVALS.with(Cell::get)
+}
+
 /// The parts of locks.
 #[cfg(not(loom))]
 mod primitive {
     pub(super) use core::cell::UnsafeCell;
     pub(super) use core::sync::atomic::AtomicBool;
     pub(super) use std::sync::{Condvar, Mutex as StdMutex};
+    pub(super) use std::thread_local;
 
     use core::cell::{Cell, RefCell};
     use core::sync::atomic::Ordering::Acquire;
@@ -93,7 +110,7 @@ mod primitive {
     /// Returns a small number for the calling thread: its own while no more than 64 threads live that asked for one.
     #[inline]
     pub(crate) fn thread_number() -> usize {
-        std::thread_local! {
+        thread_local! {
             static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
         }
         NUMBER.with(|number| {
@@ -107,27 +124,13 @@ mod primitive {
     /// Takes a number until the thread ends. A thread that has no place for it any more gives it back at once.
     #[cold]
     fn take_number() -> usize {
-        std::thread_local! {
+        thread_local! {
             static TAKEN: RefCell<Option<Number>> = const { RefCell::new(None) };
         }
         let taken = Number::take();
         let number = taken.0;
         let _ = TAKEN.try_with(|keep| keep.replace(Some(taken)));
         number
-    }
-
-    std::thread_local! {
-        static ARRIVALS: Cell<u64> = const { Cell::new(0) };
-    }
-
-    /// Counts an arrival of memory that the calling thread carried.
-    pub(crate) fn count_arrival() {
-        ARRIVALS.with(|count| count.set(count.get().wrapping_add(1)));
-    }
-
-    /// Returns the arrivals that the calling thread counted.
-    pub(crate) fn arrivals_of_this_thread() -> u64 {
-        ARRIVALS.with(Cell::get)
     }
 }
 
@@ -137,8 +140,8 @@ mod primitive {
     pub(crate) use loom::sync::MutexGuard as Guard;
     pub(super) use loom::sync::atomic::AtomicBool;
     pub(super) use loom::sync::{Condvar, Mutex as StdMutex};
+    pub(super) use loom::thread_local;
 
-    use core::cell::Cell;
     use core::sync::atomic::{
         AtomicUsize,
         Ordering::{Acquire, Relaxed},
@@ -187,23 +190,41 @@ mod primitive {
         loom::lazy_static! {
             static ref NEXT: AtomicUsize = AtomicUsize::new(0);
         }
-        loom::thread_local! {
+        thread_local! {
             static NUMBER: usize = NEXT.fetch_add(1, Relaxed);
         }
         NUMBER.with(|number| *number)
     }
+}
 
-    loom::thread_local! {
-        static ARRIVALS: Cell<u64> = Cell::new(0);
-    }
+/// Models of threads; those that need a manager are in `tests/loom`.
+#[cfg(all(test, loom))]
+mod models {
+    use super::{Mutex, Signal};
+    use alloc::sync::Arc;
+    use loom::thread;
 
-    /// Counts an arrival of memory that the calling thread carried.
-    pub(crate) fn count_arrival() {
-        ARRIVALS.with(|count| count.set(count.get().wrapping_add(1)));
-    }
-
-    /// Returns the arrivals that the calling thread counted.
-    pub(crate) fn arrivals_of_this_thread() -> u64 {
-        ARRIVALS.with(Cell::get)
+    #[test]
+    fn a_signal_is_never_missed() {
+        loom::model(|| {
+            let signal = Arc::new(Signal::default());
+            let done = Arc::new(Mutex::new(false));
+            let other = thread::spawn({
+                let (signal, done) = (Arc::clone(&signal), Arc::clone(&done));
+                move || {
+                    *done.lock() = true;
+                    signal.raise();
+                }
+            });
+            // As those do who wait for something: count, look, wait.
+            loop {
+                let count = signal.count();
+                if *done.lock() {
+                    break;
+                }
+                signal.wait_beyond(count);
+            }
+            other.join().expect("no panic");
+        });
     }
 }

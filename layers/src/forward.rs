@@ -178,7 +178,7 @@ unsafe impl<B: Backend, H: Hooks> Remap for Layer<B, H> {
         let call = Call::new(CallKind::Create).heap(heap).size(size).count(count);
         self.around(&call, || self.remap().create(heap, count, pages))
     }
-    fn create_sheets(
+    fn create_groups(
         &self,
         heap: HeapId,
         count: u64,
@@ -187,7 +187,7 @@ unsafe impl<B: Backend, H: Hooks> Remap for Layer<B, H> {
     ) -> Result<()> {
         let size = self.paged(heap, count);
         let call = Call::new(CallKind::Create).heap(heap).size(size).count(count);
-        self.around(&call, || self.remap().create_sheets(heap, count, most, pages))
+        self.around(&call, || self.remap().create_groups(heap, count, most, pages))
     }
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         let count = pages.len() as u64;

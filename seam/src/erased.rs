@@ -154,14 +154,14 @@ unsafe impl<B: Backend> Remap for Erased<B> {
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
         self.remap().create(heap, count, pages)
     }
-    fn create_sheets(
+    fn create_groups(
         &self,
         heap: HeapId,
         count: u64,
         most: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        self.remap().create_sheets(heap, count, most, pages)
+        self.remap().create_groups(heap, count, most, pages)
     }
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         // SAFETY: the caller's promise is about the same pages.

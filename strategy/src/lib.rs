@@ -4,6 +4,8 @@
 //! hole as fast as a pool with one. Every strategy also works alone, as an offset allocator.
 //!
 //! Implement [`Strategy`] for an algorithm of your own, and create a pool with it: `Manager::create_pool_with`.
+//!
+//! [`moves`] plans which live spans to move, and [`pages`] knows which addresses of a block have memory.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -13,6 +15,8 @@ mod buddy;
 mod keys;
 mod linear;
 mod max_tree;
+pub mod moves;
+pub mod pages;
 mod ring;
 mod slab;
 mod tlsf;

@@ -1,4 +1,4 @@
-//! A max-tree over blocks: finds the first block with a value of at least `need` in *O*(log blocks).
+//! A max-tree over blocks, or over holes: finds the first with a value of at least `need` in *O*(log n).
 use alloc::vec::Vec;
 use omniheap_seam::ErrorKind;
 
@@ -92,25 +92,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_block_with_enough_is_found() {
-        for count in 1..20 {
-            let mut tree = MaxTree::new();
+    fn the_first_block_with_enough_is_found_while_values_rise_and_fall() {
+        let mut state = 3u64;
+        let mut below = |end: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(state >> 33).expect("31 bits") % end
+        };
+        for count in [1, 2, 3, 5, 8, 13, 19] {
+            let (mut tree, mut list) = (MaxTree::new(), alloc::vec![0; count]);
             tree.grow(count).expect("host memory suffices");
-            let list: Vec<u64> = (0..count as u64).map(|block| block * 7 % 5).collect();
-            for (block, &value) in list.iter().enumerate() {
-                tree.set(block, value);
+            for _ in 0..300 {
+                let (block, from) = (below(count), below(count));
+                list[block] = below(50) as u64;
+                tree.set(block, list[block]);
+                let need = 1 + below(55) as u64;
+                let expected = (from..count).find(|&block| list[block] >= need);
+                assert_eq!(tree.first(from, need), expected, "{list:?} from {from} need {need}");
+                assert_eq!(Some(tree.max()), list.iter().copied().max());
             }
-            for from in 0..count {
-                for need in 1..6 {
-                    let expected = (from..count).find(|&block| list[block] >= need);
-                    assert_eq!(
-                        tree.first(from, need),
-                        expected,
-                        "{list:?} from {from} need {need}"
-                    );
-                }
-            }
-            assert_eq!(Some(tree.max()), list.iter().copied().max());
+            assert_eq!(tree.first(tree.leaves(), 0), None, "there is no such block");
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Bed {
 pub(crate) const BEDS: [Bed; 11] = [
     Bed { folder: "seam/src", binary: "conformance", bugs: IN_SEAM },
     Bed { folder: "strategy/src", binary: "conformance", bugs: IN_STRATEGY },
-    Bed { folder: "strategy/src", binary: "manager", bugs: KEYS_ONCE_MISSED },
+    Bed { folder: "strategy/src", binary: "manager", bugs: STRATEGY_ONCE_MISSED },
     Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
     Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
     Bed { folder: "core/src", binary: "order", bugs: OUT_OF_ORDER },
@@ -311,10 +311,6 @@ planted! {
         "for lane in self.moves.cross_heap_lanes() {" =>
         "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
-    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "lane/slides.rs":
-        "filter(follows).map_or(0, |last| last.by);" =>
-        "filter(follows).map_or(0, |last| if PLANTED { 0 } else { last.by });";
-
     // Guards: what the manager does for a sanitizer.
     guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "lane/sanitize.rs":
         "(note.name.clone(), note.sanitized)" => "(note.name.clone().filter(|_| !PLANTED), note.sanitized)";
@@ -398,7 +394,7 @@ planted! {
         "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared && !PLANTED)";
     recalled_allocations_end_in_their_old_order caught by one_program_finds_its_own_bytes in "lane/remote.rs":
         "self.extras.of(id.index).residence = Residence::Remote;" => "if !PLANTED { self.extras.of(id.index).residence = Residence::Remote; }";
-    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "lane/pages/grow.rs":
+    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "lane/pages/mod.rs":
         "let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));" =>
         "let pieces = pager.take_pages(tlsf, bytes, keep, |last| PLANTED || users.may(User::HOST, last));";
 }
@@ -416,12 +412,8 @@ planted! {
         "const fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() ||" => "fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || !PLANTED &&";
-    unmapped_ranges_stay_apart caught by unmapped_ranges_that_touch_are_one in "lane/pages/mod.rs":
-        "if let Some((_, key)) = below
-            &&" => "if let Some((_, key)) = below
-            && !PLANTED &&";
-    full_windows_flap caught by a_heap_that_filled_up_is_used_again_only_when_there_is_room in "manager/placed.rs":
-        "if was_left { RETURN }" => "if was_left && !PLANTED { RETURN }";
+    full_heaps_flap caught by a_heap_that_filled_up_is_used_again_only_when_there_is_room in "manager/placed.rs":
+        "if was_full { RETURN }" => "if was_full && !PLANTED { RETURN }";
 }
 
 planted! {
@@ -436,13 +428,20 @@ planted! {
         "!next.is_edge()
             &&" => "!PLANTED && !next.is_edge()
             &&";
+    shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "pages/shift.rs":
+        "filter(follows).map_or(0, |last| last.by);" =>
+        "filter(follows).map_or(0, |last| if PLANTED { 0 } else { last.by });";
 }
 
 planted! {
     /// In the strategies, missed by the suite.
-    KEYS_ONCE_MISSED:
+    STRATEGY_ONCE_MISSED:
     holes_that_are_gone_keep_their_stamp caught by the_key_of_a_hole_that_is_gone_fits_nothing in "tlsf/nodes.rs":
         "node.stamp = (node.stamp | 1) + 1;" => "if !PLANTED { node.stamp = (node.stamp | 1) + 1; }";
+    unmapped_ranges_stay_apart caught by unmapped_ranges_that_touch_are_one in "pages.rs":
+        "if let Some((_, key)) = below
+            &&" => "if let Some((_, key)) = below
+            && !PLANTED &&";
 }
 
 planted! {

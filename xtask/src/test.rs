@@ -9,10 +9,12 @@ use std::process::Command;
 
 /// Crates whose tests also run optimised: those with `unsafe` or threads, or whose random walks are longer then, and
 /// without slow dependencies. Elsewhere the same inputs meet the same code with fewer checks, and nothing new can show.
-const OPTIMISED: [&str; 3] = ["omniheap-core", "omniheap-host", "omniheap-model"];
+const OPTIMISED: [&str; 4] =
+    ["omniheap-strategy", "omniheap-core", "omniheap-host", "omniheap-model"];
 
 /// Crates whose tests run between commits.
-const QUICK: [&str; 4] = ["omniheap-seam", "omniheap-core", "omniheap-host", "omniheap-model"];
+const QUICK: [&str; 5] =
+    ["omniheap-seam", "omniheap-strategy", "omniheap-core", "omniheap-host", "omniheap-model"];
 
 /// Random work on host memory with checked contents; prints its seed.
 const SOAK: [&str; 9] = [
@@ -98,9 +100,10 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-/// The core's models, in every order that threads can take; built apart, because everything is built otherwise.
+/// Models of threads, in every order that these can take; built apart, because everything is built otherwise.
 fn models() -> Command {
-    let mut command = cargo(&["test", "--quiet", "-p", "omniheap-core", "--lib"]);
+    let both = ["-p", "omniheap-core", "-p", "omniheap-loom", "--lib"];
+    let mut command = cargo(&[&["test", "--quiet"], &both[..]].concat());
     command.arg("--target-dir").arg(root().join("target/loom")).arg("models");
     command.env("RUSTFLAGS", "--cfg loom");
     command

@@ -138,10 +138,10 @@ unsafe impl Remap for Cuda {
     }
 
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        self.create_sheets(heap, count, 1, pages)
+        self.create_groups(heap, count, 1, pages)
     }
 
-    fn create_sheets(
+    fn create_groups(
         &self,
         heap: HeapId,
         count: u64,

@@ -1,12 +1,13 @@
 //! Copies inside a block, and through a bounce block where the device cannot copy there directly.
 #![forbid(unsafe_code)]
 use crate::device::{Block, Device, insist};
-use crate::lane::{MoveDown, SlotId, room_for};
+use crate::lane::SlotId;
 use crate::{
     Backend, ErrorKind, HeapId, InsideBlock, Move as CopyRegion, Place, Result, TimelineId,
     Transfer,
 };
 use alloc::{sync::Arc, vec::Vec};
+use omniheap_strategy::moves::{MoveDown, room_for};
 
 /// Limit of the slides in one batch, so that the list stays small when host memory is short.
 const BATCH: usize = 1024;

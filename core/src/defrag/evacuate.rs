@@ -1,33 +1,28 @@
-//! Evacuating regions: every allocation of a region gets a hole elsewhere, or none of them moves.
+//! Evacuating extents: every allocation of an extent gets a hole elsewhere, or none of them moves.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::{Evacuation, LanePlanner, Role};
-use crate::lane::{MoveGuard, Region, Resident};
+use crate::lane::{MoveGuard, Resident};
 use crate::{Backend, Layout};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::{Grant, Key};
 
-/// Bytes that may be copied for each byte of a page that becomes free.
-///
-/// An allocation of many pages shares only its first and last with others: moving it for these is not worth it.
-const MOST_PER_PAGE: u64 = 8;
-
 /// Limit of the room that is reserved for moves before the first is planned.
 const MOST_ROOM: usize = 1 << 14;
-/// Holes in unusable regions that are tried for one allocation.
+/// Holes in unusable extents that are tried for one allocation.
 const TRIES: usize = 64;
 
 impl<B: Backend> LanePlanner<B> {
-    /// Plans moves out of the regions in order; returns the bytes of regions that will be empty.
-    pub(super) fn evacuate_regions(
+    /// Plans moves out of the extents in order; returns the bytes of extents that will be empty.
+    pub(super) fn evacuate_extents(
         &mut self,
         wanted: u64,
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
     ) -> u64 {
         let mut released = 0;
-        let sources = self.order.iter().map(|at| self.snapshot.regions[*at].movable);
+        let sources = self.order.iter().map(|at| self.snapshot.extents[*at].movable);
         let movable = usize::try_from(sources.sum::<u64>()).unwrap_or(usize::MAX);
         moves.reserve(meter.moves_of(movable).min(MOST_ROOM));
         while released < wanted
@@ -42,19 +37,19 @@ impl<B: Backend> LanePlanner<B> {
             self.roles[at] = Role::Source;
             self.only_whole = self.snapshot.is_paged();
             let (first, began) = (moves.len(), self.next);
-            match self.plan_region(at, meter, moves) {
+            match self.plan_extent(at, meter, moves) {
                 Evacuation::All => {
-                    released += self.snapshot.regions[at].size;
+                    released += self.snapshot.extents[at].size;
                     self.skip();
                 }
                 Evacuation::OverBudget if moves.len() > first && !self.only_whole => break,
-                // The rest of the budget is too small for this region; the next budget may not be.
+                // The rest of the budget is too small for this extent; the next budget may not be.
                 Evacuation::OverBudget if first > 0 => {
                     self.cancel_moves(at, moves, first, meter);
                     self.next = began;
                     break;
                 }
-                // A whole budget is too small for it, or there is no room: the region stays.
+                // A whole budget is too small for it, or there is no room: the extent stays.
                 Evacuation::OverBudget | Evacuation::NoRoom => {
                     self.cancel_moves(at, moves, first, meter);
                     self.roles[at] = Role::Open;
@@ -65,7 +60,7 @@ impl<B: Backend> LanePlanner<B> {
         released
     }
 
-    /// Cancels moves out of a region, from a position in the list on.
+    /// Cancels moves out of an extent, from a position in the list on.
     fn cancel_moves(
         &mut self,
         at: usize,
@@ -78,21 +73,21 @@ impl<B: Backend> LanePlanner<B> {
             let mut touched = self.snapshot.touched(planned.to.block, planned.to.span);
             while let Some(to) = self.snapshot.next(&mut touched) {
                 if let Some(to) = to {
-                    self.snapshot.regions[to].live -= planned.bytes();
+                    self.snapshot.extents[to].live -= planned.bytes();
                 }
             }
-            self.snapshot.regions[at].live += planned.bytes();
+            self.snapshot.extents[at].live += planned.bytes();
         }
         moves.undo(first);
     }
 
-    fn plan_region(
+    fn plan_extent(
         &mut self,
         at: usize,
         meter: &mut BudgetMeter,
         moves: &mut MoveList<B>,
     ) -> Evacuation {
-        let mut residents = core::mem::take(&mut self.snapshot.regions[at].residents);
+        let mut residents = core::mem::take(&mut self.snapshot.extents[at].residents);
         if self.next == 0 {
             if !self.snapshot.is_paged() {
                 let inside = self.look_into(at, false);
@@ -115,7 +110,7 @@ impl<B: Backend> LanePlanner<B> {
             (dealt_with, ended) = self.plan_few(at, few, meter, moves);
             self.next += dealt_with;
         }
-        self.snapshot.regions[at].residents = residents;
+        self.snapshot.extents[at].residents = residents;
         ended
     }
 
@@ -148,7 +143,7 @@ impl<B: Backend> LanePlanner<B> {
         (dealt_with, ended)
     }
 
-    /// Takes a hole in a region that is neither empty nor being evacuated. Other holes that the search finds are kept
+    /// Takes a hole in an extent that is neither empty nor being evacuated. Other holes that the search finds are kept
     /// out of it until the lock is released.
     fn place(
         &mut self,
@@ -169,7 +164,7 @@ impl<B: Backend> LanePlanner<B> {
         None
     }
 
-    /// Whether a hole lies in regions that are neither empty nor being evacuated.
+    /// Whether a hole lies in extents that are neither empty nor being evacuated.
     fn is_usable(&self, grant: &Grant) -> bool {
         let mut touched = self.snapshot.touched(grant.block, grant.span);
         while let Some(at) = self.snapshot.next(&mut touched) {
@@ -180,102 +175,27 @@ impl<B: Backend> LanePlanner<B> {
         true
     }
 
-    /// Accounts for a move in its regions.
+    /// Accounts for a move in its extents.
     ///
-    /// Moves into a fuller region end after finitely many, however few a pass makes. Other moves are only made together
-    /// with all moves that evacuate their region.
+    /// Moves into a fuller extent end after finitely many, however few a pass makes. Other moves are only made together
+    /// with all moves that evacuate their extent.
     fn note_arrival(&mut self, from: usize, grant: &Grant) {
-        let (size, left) = (grant.span.size, self.snapshot.regions[from].live);
+        let (size, left) = (grant.span.size, self.snapshot.extents[from].live);
         let mut touched = self.snapshot.touched(grant.block, grant.span);
         while let Some(at) = self.snapshot.next(&mut touched) {
             let Some(at) = at else { continue };
             self.roles[at] = Role::Destination;
-            let region = &mut self.snapshot.regions[at];
-            region.live += size;
-            self.only_whole |= !region.stays && region.live <= left;
+            let extent = &mut self.snapshot.extents[at];
+            extent.live += size;
+            self.only_whole |= !extent.stays && extent.live <= left;
         }
-        self.snapshot.regions[from].live = left.saturating_sub(size);
+        self.snapshot.extents[from].live = left.saturating_sub(size);
     }
 }
 
-/// The regions that can be evacuated, the cheapest first.
-///
-/// Every pass then continues where the one before it stopped, so passes end.
-pub(super) fn sources(regions: &[Region]) -> Vec<usize> {
-    let mut order: Vec<usize> =
-        (0..regions.len()).filter(|at| may_be_evacuated(&regions[*at])).collect();
-    order.sort_by_key(|at| (price(&regions[*at]), regions[*at].number));
-    order
-}
-
-fn may_be_evacuated(region: &Region) -> bool {
-    let dear = region.live > region.size.saturating_mul(MOST_PER_PAGE);
-    !region.stays && region.movable > 0 && !dear
-}
-
-/// Bytes copied for each 1024 bytes released.
-fn price(region: &Region) -> u64 {
-    let price = u128::from(region.live) * 1024 / u128::from(region.size.max(1));
-    u64::try_from(price).unwrap_or(u64::MAX)
-}
-
-/// Sorts the allocations of a region, the largest first: it is the hardest to place. Where it finds no room, nothing was
+/// Sorts the allocations of an extent, the largest first: it is the hardest to place. Where it finds no room, nothing was
 /// planned in vain.
 pub(super) fn largest_first(residents: &mut [Resident]) {
     // Often all have one size; a stable sort is then fast.
     residents.sort_by_key(|one| u64::MAX - one.span.size);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    use crate::lane::SlotId;
-    use crate::{Align, Class, Span};
-    use omniheap_strategy::BlockId;
-
-    fn region(number: u64, size: u64, sizes: &[u64], stays: bool) -> Region {
-        let resident = |(index, size): (u32, &u64)| Resident {
-            slot: SlotId { index, generation: 0 },
-            block: BlockId(0),
-            span: Span { offset: u64::from(index) * 100, size: *size },
-            align: Align::ONE,
-            class: Class::Linear,
-        };
-        let residents = (0u32..).zip(sizes).map(resident).collect();
-        let movable = sizes.len() as u64;
-        Region {
-            number,
-            size,
-            live: sizes.iter().sum(),
-            stays,
-            movable,
-            residents,
-            ..Region::default()
-        }
-    }
-
-    #[test]
-    fn the_least_used_is_emptied_first_and_its_largest_moves_first() {
-        let mut regions = [
-            region(0, 100, &[50], false),
-            region(1, 100, &[1, 9, 4], false),
-            region(2, 10, &[9], false),
-        ];
-        assert_eq!(sources(&regions), [1, 0, 2]);
-        largest_first(&mut regions[1].residents);
-        let sizes: Vec<_> = regions[1].residents.iter().map(|one| one.span.size).collect();
-        assert_eq!(sizes, [9, 4, 1]);
-    }
-
-    #[test]
-    fn what_cannot_or_need_not_be_emptied_is_left_alone() {
-        let regions = [
-            region(0, 100, &[50], true),
-            region(1, 100, &[], false),
-            region(2, 100, &[801], false),
-            region(3, 100, &[800], false),
-        ];
-        assert_eq!(sources(&regions), [3]);
-    }
 }

@@ -10,12 +10,12 @@
 //! alignment up to a page holds.
 #![forbid(unsafe_code)]
 use super::copier::{self, OverlapCopier};
-use super::window::{Planned, cheapest, last, widest};
-use crate::device::Block;
-use crate::device::insist;
-use crate::lane::{Ask, BegunSlides, Lane, MoveDown, Piece, Shifted, SlotId, Window};
+use crate::device::{Block, insist};
+use crate::lane::{Ask, BegunSlides, Lane, SlotId};
 use crate::{Backend, InsideBlock, Result, TimelineId, Transfer};
 use core::cell::Cell;
+use omniheap_strategy::moves::{MoveDown, Piece, Planned, Window, cheapest, last, widest};
+use omniheap_strategy::pages::Shifted;
 use std::time::Instant;
 
 /// Slides of one block.
@@ -177,9 +177,7 @@ impl<B: Backend> Lane<B> {
         let largest = window.slides.iter().map(|slide| slide.from.size).max()?;
         copier::take(&self.shared.device, self.shared.heap, largest)
     }
-}
 
-impl<B: Backend> Lane<B> {
     /// Closes the unmapped ranges of a lane of pages, where nothing behind them is fixed; returns what moved, or `None`
     /// where nothing can. `own` is the number of the caller's requests whose alignment is not recorded yet. Waits for the
     /// device.
@@ -194,6 +192,6 @@ impl<B: Backend> Lane<B> {
             Err(error) => (Shifted::default(), Err(error)),
         };
         self.end_shift(&begun, shifted);
-        done.map(|()| Some(Slid { moves: begun.moves(shifted), bytes: 0 }))
+        done.map(|()| Some(Slid { moves: begun.moves(shifted) as u64, bytes: 0 }))
     }
 }

@@ -5,7 +5,7 @@
 //! commit, so no thread waits and an abort loses nothing.
 //!
 //! An *exclusive* move overwrites its old place, for a request that would fail otherwise. It runs to its end before it
-//! returns ([`exclusive`], planned by [`window`]).
+//! returns ([`exclusive`]). What is moved where, pure planners decide: `omniheap_strategy::moves`.
 mod budget;
 mod compact;
 mod copier;
@@ -17,9 +17,6 @@ mod pass;
 mod planner;
 mod recall;
 mod stats;
-#[cfg(test)]
-mod tests;
-mod window;
 
 pub use budget::Budget;
 pub(crate) use budget::BudgetMeter;

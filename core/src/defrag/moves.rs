@@ -178,17 +178,12 @@ impl<B: Backend> MoveList<B> {
             meter.refund(resident.span.size);
             return Started::NoRoom;
         };
-        self.start_move(guard, resident, to);
+        let blocks = [self.block(guard, resident.block), self.block(guard, to.block)];
+        self.add(guard, resident, (to, to.span.size), [self.entered; 2], blocks);
         Started::Yes
     }
 
-    /// Marks an allocation of the selected lane as being copied to a place that is reserved for it.
-    fn start_move(&mut self, guard: &mut MoveGuard<'_, B>, resident: &Resident, to: Grant) {
-        let blocks = [self.block(guard, resident.block), self.block(guard, to.block)];
-        self.add(guard, resident, (to, to.span.size), [self.entered; 2], blocks);
-    }
-
-    /// As [`start_move`](Self::start_move), to a place in a lane of another heap.
+    /// Starts the move of an allocation of the selected lane to a place that is held for it in a lane of another heap.
     pub(super) fn start_cross_heap(
         &mut self,
         guard: &mut MoveGuard<'_, B>,

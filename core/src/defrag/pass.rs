@@ -97,13 +97,8 @@ impl<B: Backend> Pass<B> {
         if self.under_way.is_some() { Err(ErrorKind::Busy.into()) } else { Ok(()) }
     }
 
-    /// Sets how one move is made.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfRange` if there is no such move; `Busy` once the pass has started.
+    /// Sets how one move of an open pass is made; `OutOfRange` if there is no such move.
     pub(crate) fn set_how(&mut self, which: usize, how: How) -> Result<()> {
-        self.check_open()?;
         self.moves.get_mut(which).ok_or(ErrorKind::OutOfRange)?.how = how;
         Ok(())
     }

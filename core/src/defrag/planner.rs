@@ -1,8 +1,6 @@
-//! Plans the moves of a pass, lane by lane: first regions that can be evacuated, then the holes of blocks that stay.
+//! Plans the moves of a pass, lane by lane: first extents that can be evacuated, then the holes of blocks that stay.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::compact::scattered;
-use super::evacuate::sources;
 use super::moves::{Move, MoveList};
 use super::stats::DefragStats;
 use crate::lane::{Consent, Inside, Lane, MoveGuard, Scan, SlotsByBlock, Snapshot};
@@ -10,21 +8,22 @@ use crate::sync::Mutex;
 use crate::{Backend, HeapId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::BlockId;
+use omniheap_strategy::moves::{scattered, sources};
 
 /// The goal of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
-    /// Stop once regions of this many bytes will be empty.
+    /// Stop once extents of this many bytes will be empty.
     pub(crate) wanted: u64,
     /// Whether allocations that move on consent are planned too.
     pub(crate) asks: Consent,
     /// The caller's own requests whose alignment is not recorded yet.
     pub(crate) own: u64,
-    /// What to do where no region can be evacuated.
+    /// What to do where no extent can be evacuated.
     pub(crate) holes: Holes,
 }
 
-/// What to do about holes where no region can be evacuated.
+/// What to do about holes where no extent can be evacuated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holes {
     /// Compact blocks: allocations high in a block move into its lower holes.
@@ -41,7 +40,7 @@ impl Goal {
         Self { wanted: u64::MAX, asks: Consent::Given, own: 0, holes: Holes::Close };
 }
 
-/// Plans the moves of one lane, region by region. It can continue in a later pass: its snapshot is checked when used.
+/// Plans the moves of one lane, extent by extent. It can continue in a later pass: its snapshot is checked when used.
 pub(crate) struct LanePlanner<B: Backend> {
     pub(super) lane: Arc<Lane<B>>,
     stats: Arc<DefragStats>,
@@ -49,20 +48,20 @@ pub(crate) struct LanePlanner<B: Backend> {
     /// The unfinished part of the snapshot; `None` when it is complete.
     scan: Option<Scan>,
     slots: SlotsByBlock,
-    /// Whether no more regions can be evacuated, so that blocks are compacted.
+    /// Whether no more extents can be evacuated, so that blocks are compacted.
     compacts: bool,
-    /// Regions that are left, the next one last.
+    /// Extents that are left, the next one last.
     pub(super) order: Vec<usize>,
-    /// Position in the region that is being evacuated.
+    /// Position in the extent that is being evacuated.
     pub(super) next: usize,
-    /// The role of each region.
+    /// The role of each extent.
     pub(super) roles: Vec<Role>,
-    /// Whether the current region must be evacuated whole in this pass, or left alone.
+    /// Whether the current extent must be evacuated whole in this pass, or left alone.
     pub(super) only_whole: bool,
     goal: Goal,
 }
 
-/// The role of a region in the plan.
+/// The role of an extent in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// It can be a source or a destination.
@@ -119,10 +118,10 @@ impl<B: Backend> LanePlanner<B> {
     }
 
     fn set_order(&mut self) {
-        let regions = &self.snapshot.regions;
-        self.order = if self.compacts { scattered(regions) } else { sources(regions) };
+        let extents = &self.snapshot.extents;
+        self.order = if self.compacts { scattered(extents) } else { sources(extents) };
         self.order.reverse();
-        self.roles = regions.iter().map(|_| Role::Open).collect();
+        self.roles = extents.iter().map(|_| Role::Open).collect();
     }
 
     pub(super) fn heap(&self) -> HeapId {
@@ -140,9 +139,9 @@ impl<B: Backend> LanePlanner<B> {
         lane.lock_to_plan(self.goal.own)
     }
 
-    /// Plans as many moves as the budget allows; returns the bytes of regions that will be empty.
+    /// Plans as many moves as the budget allows; returns the bytes of extents that will be empty.
     ///
-    /// Blocks are compacted in a pass that finds nothing to evacuate: by then, earlier passes have released their regions.
+    /// Blocks are compacted in a pass that finds nothing to evacuate: by then, earlier passes have released their extents.
     pub(super) fn plan(
         &mut self,
         wanted: u64,
@@ -156,7 +155,7 @@ impl<B: Backend> LanePlanner<B> {
         }
         if !self.compacts {
             let is_fresh = self.roles.iter().all(|role| *role == Role::Open);
-            let released = self.evacuate_regions(wanted, meter, moves);
+            let released = self.evacuate_extents(wanted, meter, moves);
             let left = !self.order.is_empty() || self.goal.holes == Holes::Leave;
             if left || moves.len() > first {
                 return released;
@@ -165,7 +164,7 @@ impl<B: Backend> LanePlanner<B> {
             if is_fresh && self.goal.holes != Holes::Pack {
                 self.scan = Some(Scan::holes_only());
             } else {
-                // Allocations have moved since the snapshot, and regions that were given up lost their lists.
+                // Allocations have moved since the snapshot, and extents that were given up lost their lists.
                 self.snapshot = self.lane.snapshot();
                 self.slots.clear();
                 self.scan = Some(Scan::with_holes());
@@ -181,17 +180,17 @@ impl<B: Backend> LanePlanner<B> {
         0
     }
 
-    /// The current contents of a region's block; with its holes where they are to be closed.
+    /// The current contents of an extent's block; with its holes where they are to be closed.
     pub(super) fn look_into(&self, at: usize, with_holes: bool) -> Inside {
-        let number = u32::try_from(self.snapshot.regions[at].number);
+        let number = u32::try_from(self.snapshot.extents[at].number);
         let block = BlockId(number.expect("blocks have numbers of 31 bits"));
         self.lane.look_into(block, &self.slots, self.goal.asks, with_holes)
     }
 
-    /// Drops the next region from the plan.
+    /// Drops the next extent from the plan.
     pub(super) fn skip(&mut self) {
         if let Some(at) = self.order.pop() {
-            self.snapshot.regions[at].residents = Vec::new();
+            self.snapshot.extents[at].residents = Vec::new();
         }
         self.next = 0;
     }

@@ -365,12 +365,20 @@ impl<B: Backend> Device<B> {
         }
     }
 
-    /// Waits until everything that was submitted to a timeline has passed.
+    /// Waits until everything that was submitted to a timeline has passed. A device that cannot mark all of its work has done it
+    /// when it is idle.
     pub(crate) fn drain(&self, timeline: TimelineId) -> Result<()> {
         let Some(timelines) = self.backend().as_timelines() else { return Ok(()) };
         let marked = timelines.mark(timeline);
         let waited = marked.and_then(|epoch| timelines.wait(Point { timeline, epoch }));
-        self.unless_closed(timeline, waited).map(|_| ())
+        match self.unless_closed(timeline, waited) {
+            Err(error)
+                if error.kind() == ErrorKind::NoSuchTimeline && timeline == TimelineId::ALL =>
+            {
+                self.backend().wait_idle()
+            }
+            drained => drained.map(|_| ()),
+        }
     }
 
     /// Zeroes unused memory, before it returns.
@@ -471,7 +479,7 @@ impl<B: Backend> Device<B> {
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;
         self.count_call();
-        remap.create_sheets(heap, count, most, pages).inspect_err(|_| self.release(heap, bytes))?;
+        remap.create_groups(heap, count, most, pages).inspect_err(|_| self.release(heap, bytes))?;
         self.arrived(heap);
         self.tell(&Event::TakePages { heap, bytes });
         Ok(())

@@ -5,16 +5,15 @@
 //! Owners free what they like at any time; a pass skips what is gone.
 #![forbid(unsafe_code)]
 use super::extra::{Residence, SlotExtra};
-use super::pages::{Pager, without};
 use super::remote::{FreeOutcome, REMOTE};
 use super::table::{Slot, SlotId};
-use super::{Lane, State, Suballocator};
+use super::{Lane, State};
 use crate::device::{Block, insist};
 use crate::event::AllocationId;
 use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
 use crate::{Backend, ErrorKind, Page, Place, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
-use omniheap_strategy::Tlsf;
+use omniheap_strategy::pages::{Pager, without};
 
 /// What a lane without memory remembers.
 pub(super) struct Away {
@@ -116,14 +115,6 @@ impl<B: Backend> State<B> {
         all.dedup();
         all
     }
-
-    /// The page table and the strategy of a lane that was ever used.
-    fn paged(&mut self) -> Option<(&mut Pager, &mut Tlsf)> {
-        match (&mut self.pager, &mut self.suballocator) {
-            (Some(pager), Suballocator::General(tlsf)) => Some((pager, tlsf)),
-            _ => None,
-        }
-    }
 }
 
 impl<B: Backend> Lane<B> {
@@ -207,9 +198,8 @@ impl<B: Backend> Lane<B> {
     #[expect(clippy::type_complexity, reason = "taken apart where it is called")]
     fn sleeping(&self) -> Option<(Arc<Block<B>>, Arc<dyn BackingStore>, Vec<Sleeper>)> {
         let state = self.state.lock();
-        let held = state.blocks[state.pager.as_ref()?.block().0 as usize].as_ref()?;
         let store = Arc::clone(&state.away.as_ref()?.store);
-        Some((Arc::clone(&held.block), store, state.sleepers()))
+        Some((state.reservation()?, store, state.sleepers()))
     }
 
     /// Copies everything live to the store; nothing on the device uses it. Returns the number of bytes.
@@ -271,7 +261,7 @@ impl<B: Backend> Lane<B> {
             );
             return false;
         }
-        if let Some((pager, _)) = self.state.lock().paged() {
+        if let Some(pager) = &mut self.state.lock().pager {
             pager.clear_pages(span);
         }
         self.shared.return_pages(page, pages);
@@ -285,7 +275,7 @@ impl<B: Backend> Lane<B> {
             return Vec::new();
         };
         let mut needed = Vec::new();
-        if let Some((pager, tlsf)) = state.paged() {
+        if let Some((pager, tlsf, _)) = state.pages_mut() {
             tlsf.merge_touching(); // Nothing runs on a lane without memory, so who used which hole does not matter.
             needed = pager.around(sleepers.iter().map(|one| one.span));
             for dead in without(&away.spans, &needed) {
@@ -314,7 +304,7 @@ impl<B: Backend> Lane<B> {
             self.shared.return_pages(page, &pages);
             return Err(error);
         }
-        if let Some((pager, _)) = self.state.lock().paged() {
+        if let Some(pager) = &mut self.state.lock().pager {
             pager.set_pages(span, &pages);
         }
         self.clear(&block, span).inspect_err(|_| self.withdraw_memory(span))

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use crate::{Align, ErrorKind, Layout, Result};
 use alloc::boxed::Box;
-use omniheap_strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy, Tlsf};
+use omniheap_strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy};
 
 /// Makes a strategy that keeps unlike neighbours so far apart.
 pub(crate) type MakeStrategy = Box<dyn Fn(Align) -> Box<dyn Strategy> + Send + Sync>;
@@ -11,7 +11,7 @@ pub(crate) type MakeStrategy = Box<dyn Fn(Align) -> Box<dyn Strategy> + Send + S
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StrategyKind {
-    /// Any size in any order: [`Tlsf`].
+    /// Any size in any order: [`Tlsf`](omniheap_strategy::Tlsf).
     General,
     /// Powers of two: [`Buddy`], with this smallest piece.
     Buddy(u64),
@@ -230,11 +230,6 @@ pub(crate) fn other(kind: StrategyKind, granularity: Align) -> Option<Box<dyn St
         StrategyKind::Ring => Box::new(Ring::new(granularity)),
         StrategyKind::Bump => Box::new(Bump::new(granularity)),
     })
-}
-
-/// The general strategy.
-pub(crate) const fn general(granularity: Align) -> Tlsf {
-    Tlsf::new(granularity)
 }
 
 #[cfg(test)]

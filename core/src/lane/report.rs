@@ -1,8 +1,8 @@
 //! What a lane tells people and tools.
 #![forbid(unsafe_code)]
+use super::Lane;
 use super::extra::{Residence, SlotExtra};
 use super::table::{Slot, SlotId};
-use super::{Lane, Suballocator};
 use crate::event::BlockNumber;
 use crate::{Backend, Span, Tag};
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
@@ -200,12 +200,9 @@ impl<B: Backend> Lane<B> {
             return Err("the lane's counters differ from a walk of its slots");
         }
         let usage = state.usage();
-        let without_memory = match (&state.pager, &state.suballocator) {
-            (Some(pager), Suballocator::General(tlsf)) => {
-                pager.unmapped_bytes(tlsf) + pager.in_flight_bytes()
-            }
-            _ => 0,
-        };
+        let without_memory = state
+            .pages()
+            .map_or(0, |(pager, tlsf)| pager.unmapped_bytes(tlsf) + pager.in_flight_bytes());
         let expected = granted + without_memory + state.held_bytes;
         if usage.used == expected {
             Ok(())

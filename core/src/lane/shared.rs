@@ -212,9 +212,6 @@ impl Drop for PendingAlignment<'_> {
 
 impl<B: Backend> Drop for Shared<B> {
     fn drop(&mut self) {
-        if let Some(page) = self.page() {
-            let pages = core::mem::take(&mut *self.spare.lock());
-            self.device.destroy_pages(self.heap, page, &pages);
-        }
+        self.return_spare();
     }
 }

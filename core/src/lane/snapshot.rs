@@ -1,16 +1,16 @@
-//! Snapshot of a lane: its regions, and the allocations in them that may move.
+//! Snapshot of a lane: its extents, and the allocations in them that may move.
 //!
-//! A region is what the driver takes back as a whole: a block, a page of a paged pool, or a group of pages that share one handle.
+//! An extent is what the driver takes back as a whole: a block, a page of a paged pool, or a group of pages that share one handle.
 //! The snapshot is built in slices under the lane's lock. Whatever is done with it later is checked against the lane as it is then.
 #![forbid(unsafe_code)]
 use super::extra::{Consent, Residence};
-use super::pages::Pager;
 use super::remote::REMOTE;
 use super::table::{Slot, SlotId, Standing};
 use super::{Lane, State, Suballocator};
 use crate::{Align, Backend, Class, ErrorKind, HeapId, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
+use omniheap_strategy::pages::Pager;
 use omniheap_strategy::{BlockId, Key, Tlsf};
 
 /// An allocation that may move.
@@ -23,41 +23,19 @@ pub(crate) struct Resident {
     pub(crate) class: Class,
 }
 
-/// Memory that the driver takes back as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Region {
-    /// The block's number, or the position of its first page.
-    pub(crate) number: u64,
-    /// Its size in bytes.
-    pub(crate) size: u64,
-    /// Bytes of all allocations that touch it.
-    pub(crate) live: u64,
-    /// Whether an allocation in it cannot move.
-    pub(crate) stays: bool,
-    /// The number of allocations that may move.
-    pub(crate) movable: u64,
-    /// The allocations that may move. Those of blocks are looked up when it is the block's turn.
-    pub(crate) residents: Vec<Resident>,
-    /// Bytes in holes; only for blocks.
-    pub(crate) free: u64,
-    /// Bytes of the largest hole; only for blocks.
-    pub(crate) largest_hole: u64,
-    /// Bytes of movable allocations that begin in it; only for pages.
-    pub(crate) begins: u64,
-    /// Bytes of movable allocations that end in it; only for pages.
-    pub(crate) ends: u64,
-}
+/// An extent of a lane. The residents of blocks are looked up when it is the block's turn.
+pub(crate) type Extent = omniheap_strategy::moves::Extent<Resident>;
 
-/// No region, or no slot.
+/// No extent, or no slot.
 const NONE: u32 = u32::MAX;
 /// Slots that are read under one lock.
 pub(super) const SLOTS_TOGETHER: usize = 4096;
 
-/// The regions of a lane at one moment.
+/// The extents of a lane at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    pub(crate) regions: Vec<Region>,
-    /// Indices into `regions`, by region number or by the number of any page of a region; `NONE` for empty ones.
+    pub(crate) extents: Vec<Extent>,
+    /// Indices into `extents`, by extent number or by the number of any page of an extent; `NONE` for empty ones.
     by_number: Vec<u32>,
     page: Option<u64>,
 }
@@ -67,27 +45,27 @@ impl Snapshot {
         self.page.is_some()
     }
 
-    /// The index of a region; `None` for an empty one.
+    /// The index of an extent; `None` for an empty one.
     #[inline]
     pub(crate) fn find(&self, number: u64) -> Option<usize> {
         let at = *self.by_number.get(usize::try_from(number).ok()?)?;
         (at != NONE).then_some(at as usize)
     }
 
-    /// Adds a region; `numbers` are its own, or those of its pages.
-    fn add(&mut self, numbers: Range<u64>, region: Region) -> Option<usize> {
-        let at = u32::try_from(self.regions.len()).ok().filter(|at| *at != NONE)?;
+    /// Adds an extent; `numbers` are its own, or those of its pages.
+    fn add(&mut self, numbers: Range<u64>, extent: Extent) -> Option<usize> {
+        let at = u32::try_from(self.extents.len()).ok().filter(|at| *at != NONE)?;
         let [first, end] = [numbers.start, numbers.end].map(usize::try_from);
         let (first, end) = (first.ok()?, end.ok()?);
         if end > self.by_number.len() {
             self.by_number.resize(end, NONE);
         }
         self.by_number[first..end].fill(at);
-        self.regions.push(region);
+        self.extents.push(extent);
         Some(at as usize)
     }
 
-    /// The regions that a span touches, for [`next`](Self::next).
+    /// The extents that a span touches, for [`next`](Self::next).
     #[inline]
     pub(crate) fn touched(&self, block: BlockId, span: Span) -> RangeInclusive<u64> {
         match self.page {
@@ -96,19 +74,19 @@ impl Snapshot {
         }
     }
 
-    /// The next region that a span touches: its index, or `None` for an empty one.
+    /// The next extent that a span touches: its index, or `None` for an empty one.
     #[inline]
     pub(crate) fn next(&self, touched: &mut RangeInclusive<u64>) -> Option<Option<usize>> {
         let at = self.find(touched.next()?);
         if let (Some(page), Some(at)) = (self.page, at) {
-            let region = &self.regions[at];
-            // A page group is one region.
-            *touched = region.number + region.size / page..=*touched.end();
+            let extent = &self.extents[at];
+            // A page group is one extent.
+            *touched = extent.number + extent.size / page..=*touched.end();
         }
         Some(at)
     }
 
-    /// Records a live span of pages; `resident` where it may move. Unmapped addresses have no region.
+    /// Records a live span of pages; `resident` where it may move. Unmapped addresses have no extent.
     fn add_to_pages(&mut self, pager: &Pager, span: Span, resident: Option<Resident>) {
         let page = pager.page();
         let (mut number, last) = (span.offset / page, (span.end() - 1) / page);
@@ -117,49 +95,49 @@ impl Snapshot {
             let Some(at) = self.find(number).or_else(|| self.add_group(pager, number)) else {
                 return;
             };
-            let region = &mut self.regions[at];
-            let end = region.number + region.size / page;
-            region.live = region.live.saturating_add(span.size);
-            region.movable += u64::from(resident.is_some());
-            region.begins += if region.number <= span.offset / page { moves } else { 0 };
-            region.ends += if end > last { moves } else { 0 };
+            let extent = &mut self.extents[at];
+            let end = extent.number + extent.size / page;
+            extent.live = extent.live.saturating_add(span.size);
+            extent.movable += u64::from(resident.is_some());
+            extent.begins += if extent.number <= span.offset / page { moves } else { 0 };
+            extent.ends += if end > last { moves } else { 0 };
             match resident {
-                Some(resident) => region.residents.push(resident),
-                None => region.stays = true,
+                Some(resident) => extent.residents.push(resident),
+                None => extent.stays = true,
             }
             number = end;
         }
     }
 
-    /// Adds the region of a page: its whole page group.
+    /// Adds the extent of a page: its whole page group.
     #[cold]
     fn add_group(&mut self, pager: &Pager, number: u64) -> Option<usize> {
         let pages = pager.group_at(number)?;
         let size = (pages.end - pages.start) * pager.page();
-        self.add(pages.clone(), Region { number: pages.start, size, ..Region::default() })
+        self.add(pages.clone(), Extent::new(pages.start, size))
     }
 
-    /// Adds the region of a block.
+    /// Adds the extent of a block.
     #[cold]
     fn add_block<B: Backend>(&mut self, state: &State<B>, block: BlockId) -> usize {
         let number = u64::from(block.0);
         let held = state.blocks[block.0 as usize].as_ref().expect("a span's block is held");
         let (size, stays) = (held.block.size(), held.sharing == Sharing::Dedicated);
-        let region = Region { number, size, stays, ..Region::default() };
-        self.add(number..number + 1, region).expect("blocks have numbers of 31 bits")
+        let extent = Extent { stays, ..Extent::new(number, size) };
+        self.add(number..number + 1, extent).expect("blocks have numbers of 31 bits")
     }
 
-    /// Sorts the regions by number; they were added in the order of the slots.
+    /// Sorts the extents by number; they were added in the order of the slots.
     fn sort(&mut self) {
-        if self.regions.is_sorted_by_key(|region| region.number) {
+        if self.extents.is_sorted_by_key(|extent| extent.number) {
             return;
         }
-        self.regions.sort_by_key(|region| region.number);
-        let places = (0u32..).zip(&self.regions);
-        for (at, region) in places {
-            let pages = self.page.map_or(1, |page| region.size / page);
-            let numbers = region.number..region.number + pages;
-            // Every number was a position in this table when the region was added.
+        self.extents.sort_by_key(|extent| extent.number);
+        let places = (0u32..).zip(&self.extents);
+        for (at, extent) in places {
+            let pages = self.page.map_or(1, |page| extent.size / page);
+            let numbers = extent.number..extent.number + pages;
+            // Every number was a position in this table when the extent was added.
             for number in numbers {
                 self.by_number[usize::try_from(number).expect("added before")] = at;
             }
@@ -171,7 +149,7 @@ impl Snapshot {
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     next_slot: usize,
-    /// Regions whose holes were read; `None` where holes are not wanted.
+    /// Extents whose holes were read; `None` where holes are not wanted.
     holes: Option<usize>,
 }
 
@@ -226,15 +204,15 @@ impl<B: Backend> Lane<B> {
             return false;
         }
         let next = scan.holes.as_mut().filter(|_| !snapshot.is_paged());
-        let Some(next) = next.filter(|next| **next < snapshot.regions.len()) else {
+        let Some(next) = next.filter(|next| **next < snapshot.extents.len()) else {
             return true;
         };
-        let region = &mut snapshot.regions[*next];
-        let number = u32::try_from(region.number).expect("blocks have numbers of 31 bits");
+        let extent = &mut snapshot.extents[*next];
+        let number = u32::try_from(extent.number).expect("blocks have numbers of 31 bits");
         tlsf.for_each_in(BlockId(number), |_, span, holds| {
             if holds.is_none() {
-                region.free += span.size;
-                region.largest_hole = region.largest_hole.max(span.size);
+                extent.free += span.size;
+                extent.largest_hole = extent.largest_hole.max(span.size);
             }
         });
         *next += 1;
@@ -282,15 +260,15 @@ impl<B: Backend> Lane<B> {
                 Some(at) => *at as usize,
                 None => snapshot.add_block(state, grant.block),
             };
-            let region = &mut snapshot.regions[at];
+            let extent = &mut snapshot.extents[at];
             let moves = if slot.has_extra() || class == Class::Tiled {
                 matches!(state.mobile_in(id, slot, class), Found::Mobile(mobile) if mobile.consent.is_within(asks))
             } else {
                 slot.standing() == Standing::Free
             };
-            region.live += grant.span.size;
-            region.movable += u64::from(moves);
-            region.stays |= !moves;
+            extent.live += grant.span.size;
+            extent.movable += u64::from(moves);
+            extent.stays |= !moves;
             slots.seen.push((grant.block.0, id.index));
         })
     }

@@ -70,10 +70,10 @@ impl<B: Backend> Manager<B> {
         Ok(Placement { region: region_of(kind), heaps, reason: Reason::Named })
     }
 
-    /// Asks the policy, and leaves windows that are nearly full.
+    /// Asks the policy, and skips host-visible heaps that are nearly full.
     pub(super) fn decide(&self, request: &Request<'_>) -> Result<Placement> {
         let placement = decide(self.inner.config.policy.as_ref(), request, self.caps())?;
-        Ok(self.heed_windows(request, placement))
+        Ok(self.skip_nearly_full(request, placement))
     }
 
     /// Says where a request would go, why, and what was rejected. Allocates nothing.

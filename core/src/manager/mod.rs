@@ -9,7 +9,6 @@ mod error;
 mod explain;
 mod ladder;
 mod launch;
-mod overlay;
 mod placed;
 mod pools;
 mod recall;
@@ -27,7 +26,6 @@ pub use defragment::{Background, Decision, Defragmentation, Remapping, Step};
 pub use error::{AllocateError, GiveBack, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
-pub use overlay::{HeapOverlay, Overlay};
 pub use placed::Placed;
 pub use report::{PoolReport, Report};
 pub use transfer::CopyRegion;
@@ -91,8 +89,8 @@ struct Inner<B: Backend> {
     user_pools: Mutex<Vec<Arc<Pool<B>>>>,
     callbacks: Mutex<Vec<Callback>>,
     climbs: Climbs,
-    /// Heaps that were left because they are nearly full.
-    windows: placed::Windows,
+    /// Host-visible heaps that are skipped because they are nearly full.
+    host_visible: placed::HostVisibleHeaps,
     /// What defragmentation did and costs.
     defrag_stats: Arc<DefragStats>,
     /// The timeline on which bytes are moved, once there was something to move.
@@ -135,7 +133,7 @@ impl<B: Backend> Manager<B> {
         let caps = device.backend().caps();
         let pools = caps.heaps.iter().map(|_| OnceLock::new()).collect();
         let defrag_stats = Arc::new(DefragStats::default());
-        let windows = placed::Windows::new(caps);
+        let host_visible = placed::HostVisibleHeaps::new(caps);
         let first = plain.unwrap_or(HeapId(0));
         let sanitizer = config.sanitizer.as_ref().map(|sanitize| sanitize.start());
         let watch = sanitizer.map(|each| Arc::new(Watch::new(each, Arc::clone(&device), first)));
@@ -152,7 +150,7 @@ impl<B: Backend> Manager<B> {
                 user_pools: Mutex::new(Vec::new()),
                 callbacks: Mutex::new(Vec::new()),
                 climbs: Climbs::default(),
-                windows,
+                host_visible,
                 defrag_stats,
                 mover: OnceLock::new(),
                 work: Work::new(),

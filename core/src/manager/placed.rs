@@ -1,4 +1,4 @@
-//! Where bytes really went: windows that fill up, and what spills to host memory.
+//! Where bytes really went: host-visible heaps that fill up, and what spills to host memory.
 use super::error::AllocateError;
 use super::{Allocation, Manager};
 use crate::event::Rung;
@@ -13,31 +13,31 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_placement::spill;
 use std::sync::OnceLock;
 
-/// A window is left when more than this part of it would be live, in sixteenths.
+/// A host-visible heap is skipped when more than this part of it would be live, in sixteenths.
 const LEAVE: u64 = 14;
 
 /// It is used again when no more than this part of it would be live, in sixteenths. The gap keeps decisions from flapping.
 const RETURN: u64 = 12;
 
-/// Which heaps were left because they are nearly full.
+/// Which host-visible heaps are skipped because they are nearly full.
 #[derive(Debug)]
-pub(super) struct Windows(Vec<AtomicBool>);
+pub(super) struct HostVisibleHeaps(Vec<AtomicBool>);
 
-impl Windows {
+impl HostVisibleHeaps {
     pub(super) fn new(caps: &Caps) -> Self {
         Self(caps.heaps.iter().map(|_| AtomicBool::new(false)).collect())
     }
 
-    /// Whether a heap is left, given what would be live and what may be.
-    fn is_left(&self, heap: HeapId, live: u64, limit: u64) -> bool {
-        let was_left = self.0.get(usize::from(heap.0)).is_some_and(|left| left.load(Relaxed));
-        let sixteenths = if was_left { RETURN } else { LEAVE };
+    /// Whether a heap is skipped, given what would be live and what may be.
+    fn is_nearly_full(&self, heap: HeapId, live: u64, limit: u64) -> bool {
+        let was_full = self.0.get(usize::from(heap.0)).is_some_and(|full| full.load(Relaxed));
+        let sixteenths = if was_full { RETURN } else { LEAVE };
         live / 16 > limit / 256 * sixteenths
     }
 
-    fn remember(&self, heap: HeapId, is_left: bool) {
-        if let Some(left) = self.0.get(usize::from(heap.0)) {
-            left.store(is_left, Relaxed);
+    fn remember(&self, heap: HeapId, is_full: bool) {
+        if let Some(full) = self.0.get(usize::from(heap.0)) {
+            full.store(is_full, Relaxed);
         }
     }
 }
@@ -163,19 +163,23 @@ impl<B: Backend> Manager<B> {
         Placement { region, reason, ..placement }
     }
 
-    /// Leaves a window that is nearly full, and comes back to it only when there is room again.
-    pub(super) fn heed_windows(&self, request: &Request<'_>, placement: Placement) -> Placement {
-        let Some((window, others)) = placement.heaps.as_slice().split_first() else {
+    /// Skips a host-visible heap that is nearly full, and comes back to it only when there is room again.
+    pub(super) fn skip_nearly_full(
+        &self,
+        request: &Request<'_>,
+        placement: Placement,
+    ) -> Placement {
+        let Some((visible, others)) = placement.heaps.as_slice().split_first() else {
             return placement;
         };
         if placement.reason != Reason::WrittenInPlace
             || request.substitution == Substitution::Forbidden
-            || !self.is_left(*window, request.layout.size)
+            || !self.is_nearly_full(*visible, request.layout.size)
         {
             return placement;
         }
         let mut heaps = Ranking::new();
-        others.iter().chain([window]).for_each(|heap| heaps.push(*heap));
+        others.iter().chain([visible]).for_each(|heap| heaps.push(*heap));
         let first = heaps.as_slice().first().and_then(|heap| self.caps().heap(*heap));
         let region = first.map_or(placement.region, |heap| region_of(heap.kind));
         let reason = match region == placement.region {
@@ -185,24 +189,24 @@ impl<B: Backend> Manager<B> {
         Placement { region, heaps, reason }
     }
 
-    fn is_left(&self, window: HeapId, size: u64) -> bool {
-        let live = self.live_in(window).saturating_add(size);
-        let about = self.caps().heap(window).map_or(0, |heap| heap.size);
-        let limit = self.heap_use(window).map_or(about, |held| about.min(held.hard_limit));
-        self.inner.windows.is_left(window, live, limit)
+    fn is_nearly_full(&self, heap: HeapId, size: u64) -> bool {
+        let live = self.live_in(heap).saturating_add(size);
+        let about = self.caps().heap(heap).map_or(0, |heap| heap.size);
+        let limit = self.heap_use(heap).map_or(about, |held| about.min(held.hard_limit));
+        self.inner.host_visible.is_nearly_full(heap, live, limit)
     }
 
-    /// Decides for a request that is about to be served, and remembers whether its window is left.
+    /// Decides for a request that is about to be served, and remembers whether its host-visible heap is skipped.
     pub(super) fn decide_and_watch(&self, request: &Request<'_>) -> Result<Placement> {
         let placement = self.decide(request)?;
-        let window = match placement.reason {
+        let visible = match placement.reason {
             Reason::WrittenInPlace => placement.heaps.as_slice().first(),
             Reason::NearlyFull(_) => placement.heaps.as_slice().last(),
             _ => None,
         };
-        if let Some(window) = window {
-            let is_left = self.is_left(*window, request.layout.size);
-            self.inner.windows.remember(*window, is_left);
+        if let Some(heap) = visible {
+            let is_full = self.is_nearly_full(*heap, request.layout.size);
+            self.inner.host_visible.remember(*heap, is_full);
         }
         Ok(placement)
     }

@@ -1,13 +1,12 @@
-//! What defragmentation sees of a lane, against the allocations that live and the report, which walks the lane otherwise; and when
-//! a pass may still be changed.
-use super::defragment::Decision;
+//! What defragmentation sees of a lane, against the allocations that live and the report, which walks the lane otherwise.
 use super::{Allocation, Manager, ManagerConfig};
-use crate::defrag::Budget;
-use crate::lane::{BlockReport, Consent, Lane, Region, Scan, SlotsByBlock, Snapshot, SpanState};
-use crate::{Align, ErrorKind, HeapKind, Request, Span};
+use crate::lane::{BlockReport, Consent, Lane, Resident, Scan, SlotsByBlock, Snapshot, SpanState};
+use crate::{Align, HeapKind, Request, Span};
 use alloc::{sync::Arc, vec, vec::Vec};
 use omniheap_host::{Host, heap};
-use omniheap_strategy::BlockId;
+use omniheap_strategy::{BlockId, moves};
+
+type Extent = moves::Extent<Resident>;
 
 const KIB: u64 = 1 << 10;
 const PAGE: u64 = 64 * KIB;
@@ -53,19 +52,17 @@ fn bytes(spans: &[Span]) -> u64 {
     spans.iter().map(|span| span.size).sum()
 }
 
-/// A region of a block, as the report has it.
-fn of_block(number: u64, block: &BlockReport) -> Region {
+/// An extent of a block, as the report has it.
+fn of_block(number: u64, block: &BlockReport) -> Extent {
     let [movable, pinned] =
         [SpanState::Movable, SpanState::Pinned].map(|state| spans(block, state));
-    Region {
-        number,
-        size: block.size,
+    Extent {
         live: bytes(&movable) + bytes(&pinned),
         stays: !pinned.is_empty(),
         movable: movable.len() as u64,
         free: bytes(&block.holes),
         largest_hole: block.holes.iter().map(|hole| hole.size).max().unwrap_or(0),
-        ..Region::default()
+        ..Extent::new(number, block.size)
     }
 }
 
@@ -79,7 +76,7 @@ fn a_snapshot_of_blocks_is_what_lives_in_them() {
         lane.block_reports().into_iter().filter(|one| !one.live.is_empty()).collect();
     assert!(blocks.len() > 4 && live.len() > 2500, "{} blocks", blocks.len());
     let known: Vec<_> = (0..).zip(&blocks).map(|(number, block)| of_block(number, block)).collect();
-    assert_eq!(snapshot.regions, known);
+    assert_eq!(snapshot.extents, known);
     for (number, block) in (0..).zip(&blocks) {
         let mut inside = lane.look_into(BlockId(number), &slots, Consent::Given, true);
         inside.residents.sort_unstable_by_key(|one| one.span.offset);
@@ -105,30 +102,30 @@ fn a_snapshot_of_pages_is_what_lives_in_them() {
     let [movable, pinned] =
         [SpanState::Movable, SpanState::Pinned].map(|state| spans(block, state));
     assert_eq!(movable.len() + pinned.len(), live.len());
-    assert!(snapshot.is_paged() && snapshot.regions.len() > 100);
-    let apart = snapshot.regions.windows(2);
+    assert!(snapshot.is_paged() && snapshot.extents.len() > 100);
+    let apart = snapshot.extents.windows(2);
     let mut apart = apart.map(|two| two[0].number + two[0].size / PAGE <= two[1].number);
-    assert!(apart.all(|apart| apart), "regions are in order");
-    snapshot.regions.iter().for_each(|region| check_pages(region, &movable, &pinned));
+    assert!(apart.all(|apart| apart), "extents are in order");
+    snapshot.extents.iter().for_each(|extent| check_pages(extent, &movable, &pinned));
     movable.iter().chain(&pinned).for_each(|span| check_touched(&snapshot, *span));
     drop(live);
 }
 
-/// The bytes of a region of pages.
-const fn place(region: &Region) -> Span {
-    Span { offset: region.number * PAGE, size: region.size }
+/// The bytes of an extent of pages.
+const fn place(extent: &Extent) -> Span {
+    Span { offset: extent.number * PAGE, size: extent.size }
 }
 
-/// Compares a region of pages with what touches it.
-fn check_pages(region: &Region, movable: &[Span], pinned: &[Span]) {
-    let here = place(region);
+/// Compares an extent of pages with what touches it.
+fn check_pages(extent: &Extent, movable: &[Span], pinned: &[Span]) {
+    let here = place(extent);
     let touching = |spans: &[Span]| -> Vec<Span> {
         spans.iter().copied().filter(|span| span.overlaps(here)).collect()
     };
     let (moves, stays) = (touching(movable), touching(pinned));
     let begins = moves.iter().filter(|span| span.offset >= here.offset);
     let ends = moves.iter().filter(|span| span.end() <= here.end());
-    let mut residents: Vec<_> = region.residents.iter().map(|one| one.span).collect();
+    let mut residents: Vec<_> = extent.residents.iter().map(|one| one.span).collect();
     residents.sort_unstable_by_key(|span| span.offset);
     assert_eq!(residents, moves);
     let known = [
@@ -137,35 +134,18 @@ fn check_pages(region: &Region, movable: &[Span], pinned: &[Span]) {
         begins.map(|span| span.size).sum(),
         ends.map(|span| span.size).sum(),
     ];
-    assert_eq!([region.live, region.movable, region.begins, region.ends], known);
-    assert_eq!(region.stays, !stays.is_empty());
+    assert_eq!([extent.live, extent.movable, extent.begins, extent.ends], known);
+    assert_eq!(extent.stays, !stays.is_empty());
 }
 
-/// Compares the regions that a span is said to touch with those that it does.
+/// Compares the extents that a span is said to touch with those that it does.
 fn check_touched(snapshot: &Snapshot, span: Span) {
     let mut touched = snapshot.touched(BlockId(0), span);
     let mut found = vec![];
     while let Some(at) = snapshot.next(&mut touched) {
-        found.push(at.expect("what lives has a region"));
+        found.push(at.expect("what lives has an extent"));
     }
-    let known = snapshot.regions.iter().enumerate();
-    let known = known.filter(|(_, region)| span.overlaps(place(region)));
+    let known = snapshot.extents.iter().enumerate();
+    let known = known.filter(|(_, extent)| span.overlaps(place(extent)));
     assert!(known.map(|(at, _)| at).eq(found), "{span:?}");
-}
-
-#[test]
-fn nothing_is_decided_of_a_pass_that_has_started() {
-    let manager = manager(ManagerConfig::default().plain());
-    let live = live(&manager, 3);
-    let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
-    let count = pass.moves().len();
-    assert!(count > 0);
-    assert_eq!(pass.decide(0, Decision::Ignore).map_err(|error| error.kind()), Ok(()));
-    let none = pass.decide(count, Decision::Ignore).map_err(|error| error.kind());
-    assert_eq!(none, Err(ErrorKind::OutOfRange));
-    pass.start().expect("alive");
-    let late = pass.decide(0, Decision::Copy).map_err(|error| error.kind());
-    assert_eq!(late, Err(ErrorKind::Busy));
-    pass.commit().expect("alive");
-    drop(live);
 }

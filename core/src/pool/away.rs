@@ -102,17 +102,7 @@ impl<B: Backend> Pool<B> {
         let device = &self.shared.device;
         timelines.sort_unstable();
         timelines.dedup();
-        for timeline in timelines {
-            match device.drain(timeline) {
-                // A device that cannot mark all of its work has done it when it is idle.
-                Err(error)
-                    if error.kind() == ErrorKind::NoSuchTimeline && timeline == TimelineId::ALL =>
-                {
-                    device.backend().wait_idle()?;
-                }
-                drained => drained?,
-            }
-        }
+        timelines.into_iter().try_for_each(|timeline| device.drain(timeline))?;
         let Some(known) = device.backend().as_timelines() else { return Ok(()) };
         after.iter().try_for_each(|point| {
             device.unless_closed(point.timeline, known.wait(*point)).map(|_| ())

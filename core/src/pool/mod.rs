@@ -10,7 +10,7 @@ mod checked;
 use crate::device::Device;
 use crate::lane::{
     Ask, Growth, Lane, MakeStrategy, PoolConfig, Shared, StrategyKind, Suballocator, WaitMode,
-    general, other,
+    other,
 };
 use crate::sanitizer::Watch;
 use crate::sync::thread_number;
@@ -18,7 +18,7 @@ use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use checked::Checked;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use omniheap_strategy::Strategy;
+use omniheap_strategy::{Strategy, Tlsf};
 use std::sync::OnceLock;
 
 /// Lanes for threads at most.
@@ -120,7 +120,7 @@ impl<B: Backend> Pool<B> {
         };
         let suballocator = match other {
             Some(other) => Suballocator::Other(other),
-            None => Suballocator::General(general(granularity)),
+            None => Suballocator::General(Tlsf::new(granularity)),
         };
         let number = self.names.lanes.fetch_add(1, Relaxed);
         Arc::new(Lane::new(Arc::clone(&self.shared), suballocator, self.names.manager, number))

@@ -44,7 +44,7 @@ pub unsafe trait Remap: Send + Sync {
     /// # Errors
     ///
     /// As for [`create`](Self::create).
-    fn create_sheets(
+    fn create_groups(
         &self,
         heap: HeapId,
         count: u64,

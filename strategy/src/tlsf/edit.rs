@@ -2,7 +2,7 @@
 use super::bins::{BINS, bin_of};
 use super::nodes::Node;
 use super::{LastUse, Tlsf};
-use crate::{BlockId, Grant, Key};
+use crate::{BlockId, Grant, Key, Strategy};
 use core::ops::ControlFlow;
 use omniheap_seam::{Class, ErrorKind, Layout, Span};
 
@@ -23,8 +23,7 @@ impl Tlsf {
         self.carve_node(at.ok_or(ErrorKind::OutOfRange)?, span.offset, end, class)
     }
 
-    /// Allocates exactly `span` of a hole that [`holes_from_largest`](Self::holes_from_largest) or
-    /// [`for_each_in`](Self::for_each_in) visited.
+    /// Allocates exactly `span` of a hole that [`for_each_in`](Self::for_each_in) visited.
     ///
     /// # Errors
     ///
@@ -52,6 +51,33 @@ impl Tlsf {
         }
         self.reserve(2)?;
         Ok(self.take(at, start, end, class))
+    }
+
+    /// As [`carve_in`](Self::carve_in) for whole holes, all or none. Their keys become those of the live spans.
+    ///
+    /// # Errors
+    ///
+    /// As for [`carve_in`](Self::carve_in); the holes are then as they were, under new keys.
+    pub fn carve_all(&mut self, holes: &mut [(Key, Span)]) -> Result<(), ErrorKind> {
+        for at in 0..holes.len() {
+            let (key, hole) = holes[at];
+            match self.carve_in(key, hole) {
+                Ok(grant) => holes[at].0 = grant.key,
+                Err(kind) => {
+                    self.free_all(&holes[..at]);
+                    return Err(kind);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what [`carve_all`](Self::carve_all) took.
+    pub fn free_all(&mut self, spans: &[(Key, Span)]) {
+        for (key, _) in spans {
+            let freed = self.free(*key);
+            debug_assert!(freed.is_ok(), "held until now");
+        }
     }
 
     /// Returns the grant and the class of a live key.
@@ -254,7 +280,7 @@ impl Tlsf {
     /// # Errors
     ///
     /// `Stale` when the key is not live.
-    pub fn holes_beside(
+    pub(crate) fn holes_beside(
         &self,
         key: Key,
         may: impl Fn(LastUse) -> bool,
@@ -266,7 +292,7 @@ impl Tlsf {
     }
 
     /// Visits the holes of a block of at least `size` bytes with their last use, largest bins first, until `visit` breaks.
-    pub fn holes_from_largest(
+    pub(crate) fn holes_from_largest(
         &self,
         block: BlockId,
         size: u64,

@@ -19,7 +19,7 @@ fn positions_know_what_is_mapped() {
 }
 
 #[test]
-fn positions_know_the_sheets_that_were_mapped_there() {
+fn positions_know_the_page_groups_that_were_mapped_there() {
     let positions = Positions::new(10, 130).expect("small");
     let mut mapped = lock(&positions.mapped);
     let [one, two, three] = [Page(1), Page(2), Page(3)];

@@ -1,11 +1,11 @@
 //! Finds the pages for a hole: spare and free ones of this lane, then of other lanes, then new ones of the driver.
 #![forbid(unsafe_code)]
-use super::take_groups;
 use crate::lane::users::User;
-use crate::lane::{Lane, Suballocator, WaitMode};
+use crate::lane::{Lane, WaitMode};
 use crate::{Backend, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
+use omniheap_strategy::pages::take_groups;
 
 /// The search for the pages of one hole.
 struct Gathering<'a, B: Backend> {
@@ -48,9 +48,7 @@ impl<B: Backend> Lane<B> {
     fn free_pages(&self, most: u64, page: u64, keep: Option<Span>) -> Result<u64> {
         self.poll_users(WaitMode::Poll)?;
         let state = self.state.lock();
-        let (Some(pager), Suballocator::General(tlsf)) = (&state.pager, &state.suballocator) else {
-            return Ok(0);
-        };
+        let Some((pager, tlsf)) = state.pages() else { return Ok(0) };
         let chosen =
             pager.choose_pages(tlsf, most * page, keep, |last| state.users.may(User::HOST, last));
         Ok(chosen.iter().map(|(_, span)| span.size / page).sum())

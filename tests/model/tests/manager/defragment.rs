@@ -1,9 +1,9 @@
 //! What passes promise: budgets, decisions, aborts, and allocations that never wait, on host memory.
 use core::time::Duration;
 use omniheap_core::{
-    Align, Allocation, Backend, Background, Budget, Class, Decision, Defragmentation, HeapId,
-    HeapKind, InsideBlock, Manager, ManagerConfig, MoveOutcome, PoolConfig, Request, Span, Step,
-    TimelineId, Timelines,
+    Align, Allocation, Backend, Background, Budget, Class, Decision, Defragmentation, ErrorKind,
+    HeapId, HeapKind, InsideBlock, Manager, ManagerConfig, MoveOutcome, PoolConfig, Request,
+    Result, Span, Step, TimelineId, Timelines,
 };
 use omniheap_host::{Config, Host, heap};
 use omniheap_layers::{CallKind, Fault, Plan};
@@ -163,7 +163,11 @@ fn owners_decide_move_by_move() {
     pass.decide(0, Decision::Ignore).expect("planned");
     assert!(pass.decide(0, Decision::Destroy(another.1)).is_err(), "that is the move of another");
     pass.decide(1, Decision::Destroy(destroyed.1)).expect("planned");
-    assert!(pass.decide(planned.len(), Decision::Ignore).is_err(), "there is no such move");
+    let refused = |decided: Result<()>| decided.expect_err("refused").kind();
+    let none = pass.decide(planned.len(), Decision::Ignore);
+    assert_eq!(refused(none), ErrorKind::OutOfRange, "there is no such move");
+    pass.start().expect("alive");
+    assert_eq!(refused(pass.decide(3, Decision::Ignore)), ErrorKind::Busy, "it has started");
     let outcome = pass.commit().expect("alive");
     assert_eq!(outcome.moves[0], (planned[0].0, MoveOutcome::Stayed));
     assert_eq!(outcome.moves[1], (planned[1].0, MoveOutcome::Freed));

@@ -1,4 +1,4 @@
-//! Pools over a driver whose pages come in sheets: it refuses to divide one, as real ones do.
+//! Pools over a driver whose pages come in groups: it refuses to divide one, as real ones do.
 #![expect(unsafe_code, reason = "implements the unsafe traits of a device")]
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,11 +8,11 @@ use std::sync::Mutex;
 
 const PAGE: u64 = 1 << 21;
 
-/// Addresses without bytes, and sheets that exist.
-struct Sheets {
+/// Addresses without bytes, and page groups that exist.
+struct PageGroups {
     caps: Caps,
     next: AtomicU64,
-    /// Pages of every sheet that exists.
+    /// Pages of every group that exists.
     made: Mutex<BTreeMap<u64, u64>>,
     most: AtomicU64,
     work: Work,
@@ -43,7 +43,7 @@ enum Work {
 #[derive(Default)]
 struct Addresses(Mutex<BTreeMap<u64, u64>>);
 
-impl Sheets {
+impl PageGroups {
     fn new(work: Work) -> Self {
         let page = Align::of(PAGE);
         let heap = Heap::new(HeapKind::Device, 8 << 30).align(page).granule(page).page(Some(page));
@@ -53,19 +53,19 @@ impl Sheets {
         Self { caps, next, made, most, work, marks, reached, waits, orders, blocks, meanwhile }
     }
 
-    /// Whole sheets, and nothing else.
+    /// Whole groups, and nothing else.
     fn check(&self, pages: impl Iterator<Item = u64>) {
         let made = self.made.lock().unwrap();
         let mut counts = BTreeMap::<u64, u64>::new();
         pages.for_each(|page| *counts.entry(page).or_default() += 1);
-        for (sheet, count) in counts {
-            assert_eq!(made.get(&sheet), Some(&count), "sheet {sheet} was divided");
+        for (group, count) in counts {
+            assert_eq!(made.get(&group), Some(&count), "group {group} was divided");
         }
     }
 }
 
 // SAFETY: no block has bytes, so none shares any.
-unsafe impl Backend for Sheets {
+unsafe impl Backend for PageGroups {
     type Block = Addresses;
     fn caps(&self) -> &Caps {
         &self.caps
@@ -91,7 +91,7 @@ unsafe impl Backend for Sheets {
 }
 
 // SAFETY: there is no work, so whatever epoch is reached, all of it has finished.
-unsafe impl Timelines for Sheets {
+unsafe impl Timelines for PageGroups {
     fn open(&self) -> Result<TimelineId> {
         Err(ErrorKind::Unsupported.into())
     }
@@ -123,7 +123,7 @@ unsafe impl Timelines for Sheets {
 }
 
 // SAFETY: positions have no bytes, so whichever page backs one has the same.
-unsafe impl Remap for Sheets {
+unsafe impl Remap for PageGroups {
     type Block = Addresses;
 
     fn reserve(&self, _: HeapId, _: u64) -> Result<Addresses> {
@@ -131,15 +131,15 @@ unsafe impl Remap for Sheets {
         Ok(Addresses::default())
     }
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        self.create_sheets(heap, count, 1, pages)
+        self.create_groups(heap, count, 1, pages)
     }
-    fn create_sheets(&self, _: HeapId, count: u64, most: u64, to: &mut Vec<Page>) -> Result<()> {
+    fn create_groups(&self, _: HeapId, count: u64, most: u64, to: &mut Vec<Page>) -> Result<()> {
         self.most.fetch_max(most, Relaxed);
         let mut left = count;
         while left > 0 {
-            let (length, sheet) = (left.min(most), self.next.fetch_add(1, Relaxed));
-            self.made.lock().unwrap().insert(sheet, length);
-            to.extend((0..length).map(|_| Page(sheet)));
+            let (length, group) = (left.min(most), self.next.fetch_add(1, Relaxed));
+            self.made.lock().unwrap().insert(group, length);
+            to.extend((0..length).map(|_| Page(group)));
             left -= length;
         }
         Ok(())
@@ -147,7 +147,7 @@ unsafe impl Remap for Sheets {
     unsafe fn destroy(&self, _: HeapId, pages: &[Page]) -> Result<()> {
         self.check(pages.iter().map(|page| page.0));
         let mut made = self.made.lock().unwrap();
-        made.retain(|sheet, _| !pages.contains(&Page(*sheet)));
+        made.retain(|group, _| !pages.contains(&Page(*group)));
         Ok(())
     }
     unsafe fn map_pages(&self, block: &Addresses, first: u64, pages: &[Page]) -> Result<()> {
@@ -173,8 +173,8 @@ unsafe impl Remap for Sheets {
 }
 
 #[test]
-fn sheets_move_whole_and_all_of_them_go_back() {
-    let manager = Manager::new(Sheets::new(Work::AtOnce));
+fn groups_move_whole_and_all_of_them_go_back() {
+    let manager = Manager::new(PageGroups::new(Work::AtOnce));
     let (mut live, mut seed) = (Vec::new(), 1_u64);
     for _ in 0..4000 {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -188,7 +188,7 @@ fn sheets_move_whole_and_all_of_them_go_back() {
             manager.trim().unwrap();
         }
     }
-    assert!(manager.backend().most.load(Relaxed) > 1, "there were sheets");
+    assert!(manager.backend().most.load(Relaxed) > 1, "there were groups");
     live.clear();
     manager.trim().unwrap();
     assert_eq!(manager.heap_use(HeapId(0)).unwrap().reserved, 0);
@@ -199,7 +199,7 @@ fn sheets_move_whole_and_all_of_them_go_back() {
 fn a_request_is_served_though_another_takes_every_hole_beside_its_pages() {
     let mut config = ManagerConfig::default();
     config.defragmentation = Defragmentation::Off;
-    let manager = Manager::with_config(Sheets::new(Work::AtOnce), config);
+    let manager = Manager::with_config(PageGroups::new(Work::AtOnce), config);
     let _first = manager.allocate(&Request::new(PAGE / 2)).unwrap();
     let (other, mut taken) = (manager.clone(), Vec::new());
     let calls = manager.report().driver_calls;
@@ -216,7 +216,7 @@ fn a_request_is_served_though_another_takes_every_hole_beside_its_pages() {
 
 #[test]
 fn a_summary_is_a_report_without_its_blocks() {
-    let manager = Manager::new(Sheets::new(Work::AtOnce));
+    let manager = Manager::new(PageGroups::new(Work::AtOnce));
     let _live = [1, 2, 3].map(|pages| manager.allocate(&Request::new(pages * PAGE)).unwrap());
     let mut report = manager.report();
     assert!(report.pools.iter().any(|pool| !pool.blocks.is_empty()));
@@ -225,14 +225,14 @@ fn a_summary_is_a_report_without_its_blocks() {
 }
 
 /// A manager of a device that does nothing before someone waits for it.
-fn late(waiting: Waiting) -> Manager<Sheets> {
+fn late(waiting: Waiting) -> Manager<PageGroups> {
     let mut config = ManagerConfig::default();
     config.pool.waiting = waiting;
-    Manager::with_config(Sheets::new(Work::Late), config)
+    Manager::with_config(PageGroups::new(Work::Late), config)
 }
 
 /// Fills a lane with ten allocations, frees every second one, and asks for two in one; says what is held then.
-fn held_after_holes(manager: &Manager<Sheets>, size: u64) -> u64 {
+fn held_after_holes(manager: &Manager<PageGroups>, size: u64) -> u64 {
     let ask = |size| manager.allocate(&Request::new(size).on(TimelineId(1))).unwrap();
     let mut live: Vec<_> = (0..10).map(|_| Some(ask(size))).collect();
     live.iter_mut().step_by(2).for_each(|slot| *slot = None);
@@ -259,7 +259,7 @@ fn little_waste_is_not_worth_waiting() {
 
 #[test]
 fn timelines_take_turns_with_the_same_pages() {
-    let manager = Manager::new(Sheets::new(Work::AtOnce));
+    let manager = Manager::new(PageGroups::new(Work::AtOnce));
     let ask = |on| manager.allocate(&Request::new(16 << 20).on(TimelineId(on))).unwrap();
     drop(ask(1));
     let calls = manager.report().driver_calls;
@@ -276,7 +276,7 @@ fn timelines_that_lag_reuse_their_own_bytes_side_by_side() {
     for paged in [true, false] {
         let mut config = ManagerConfig::default();
         config.pool.paged = paged;
-        let manager = Manager::with_config(Sheets::new(Work::Stuck), config);
+        let manager = Manager::with_config(PageGroups::new(Work::Stuck), config);
         let round = || {
             for on in [ONE, TWO, THREE] {
                 drop(manager.allocate(&Request::new(256 << 10).on(on)).unwrap());
@@ -293,11 +293,11 @@ fn timelines_that_lag_reuse_their_own_bytes_side_by_side() {
 const ONE: TimelineId = TimelineId(1);
 const TWO: TimelineId = TimelineId(2);
 
-fn ask(manager: &Manager<Sheets>, on: TimelineId, mib: u64) -> Allocation<Sheets> {
+fn ask(manager: &Manager<PageGroups>, on: TimelineId, mib: u64) -> Allocation<PageGroups> {
     manager.allocate(&Request::new(mib << 20).on(on)).unwrap()
 }
 
-fn held(manager: &Manager<Sheets>) -> u64 {
+fn held(manager: &Manager<PageGroups>) -> u64 {
     manager.heap_use(HeapId(0)).unwrap().reserved >> 20
 }
 
@@ -357,10 +357,10 @@ fn thrift_takes_back_what_others_use_and_runs_after_them() {
 const THREE: TimelineId = TimelineId(3);
 
 /// A thrifty manager whose allocations any timeline may use.
-fn undeclared(work: Work) -> Manager<Sheets> {
+fn undeclared(work: Work) -> Manager<PageGroups> {
     let mut config = ManagerConfig::default();
     (config.pool.waiting, config.pool.uses) = (Waiting::Thrift, Uses::Undeclared);
-    Manager::with_config(Sheets::new(work), config)
+    Manager::with_config(PageGroups::new(work), config)
 }
 
 #[test]
@@ -437,12 +437,12 @@ fn what_was_taken_in_order_is_a_timelines_own() {
 #[test]
 fn blocks_that_another_timeline_left_empty_go_back_before_more_is_held() {
     let config = ManagerConfig::default().plain();
-    let manager = Manager::with_config(Sheets::new(Work::AtOnce), config);
+    let manager = Manager::with_config(PageGroups::new(Work::AtOnce), config);
     drop(ask(&manager, ONE, 64));
     let _larger = ask(&manager, TWO, 72);
     assert_eq!(held(&manager), 72);
     let config = ManagerConfig::default().plain();
-    let manager = Manager::with_config(Sheets::new(Work::Late), config);
+    let manager = Manager::with_config(PageGroups::new(Work::Late), config);
     drop(ask(&manager, ONE, 64));
     let _larger = ask(&manager, TWO, 72);
     assert_eq!(held(&manager), 136, "the device may still use them");
@@ -450,7 +450,7 @@ fn blocks_that_another_timeline_left_empty_go_back_before_more_is_held() {
 
 #[test]
 fn small_allocations_that_stay_leave_addresses_for_large_ones() {
-    let manager = Manager::new(Sheets::new(Work::AtOnce));
+    let manager = Manager::new(PageGroups::new(Work::AtOnce));
     let mut small = Vec::new();
     for round in 0..12 {
         // One takes what the large one leaves of its last page, and another the start of the hole that stays behind.

@@ -1,14 +1,10 @@
-//! What threads do to each other, in every order that matters: `cargo xtask test models`.
-//!
-//! Each model runs again and again under a checker that tries all orders in which threads can take the locks, with
-//! a few interruptions.
+//! Each model runs again and again under a checker that tries all orders in which threads can take the locks, with a few
+//! interruptions.
 #![expect(unsafe_code, reason = "signs the contract of Backend for a device without bytes")]
-use crate::sync::{Mutex, Signal};
-use crate::*;
-use alloc::{sync::Arc, vec::Vec};
 use loom::thread::{self, JoinHandle};
+use omniheap_core::*;
 use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// Times that a thread is interrupted where it could go on; few are enough for nearly every mistake.
 const PREEMPTIONS: usize = 2;
@@ -93,7 +89,7 @@ struct Fake {
 
 fn caps() -> Caps {
     let heap = Heap::new(HeapKind::Device, 1 << 30).granule(Align::of(PIECE));
-    Caps::new(DeviceInfo::default(), alloc::vec![heap]).max_blocks(100)
+    Caps::new(DeviceInfo::default(), vec![heap]).max_blocks(100)
 }
 
 impl Drop for Fake {
@@ -209,30 +205,6 @@ fn assert_apart(held: &[&Allocation<Fake>]) {
 }
 
 #[test]
-fn a_signal_is_never_missed() {
-    loom::model(|| {
-        let signal = Arc::new(Signal::default());
-        let done = Arc::new(Mutex::new(false));
-        let other = thread::spawn({
-            let (signal, done) = (Arc::clone(&signal), Arc::clone(&done));
-            move || {
-                *done.lock() = true;
-                signal.raise();
-            }
-        });
-        // As those do who wait for something: count, look, wait.
-        loop {
-            let count = signal.count();
-            if *done.lock() {
-                break;
-            }
-            signal.wait_beyond(count);
-        }
-        other.join().expect("no panic");
-    });
-}
-
-#[test]
 fn threads_that_share_a_lane_never_share_bytes() {
     check(|driver| {
         let manager = manager(driver, 1);
@@ -341,11 +313,11 @@ fn threads_that_grow_together_share_the_only_block() {
 /// A pass that publishes new places, and threads that read, write, free and allocate meanwhile.
 mod moves {
     use super::{PIECE, beside, caps, config, explore, take};
-    use crate::*;
-    use alloc::{sync::Arc, vec::Vec};
     use core::sync::atomic::Ordering::SeqCst;
     use loom::sync::atomic::AtomicU64;
     use loom::thread;
+    use omniheap_core::*;
+    use std::sync::Arc;
 
     /// Spans of a block; each has one number in it.
     const EACH: u64 = 4;
@@ -490,9 +462,9 @@ mod moves {
 /// Bytes that one timeline frees and another one gets, while threads mark, wait and free more.
 mod reuse {
     use super::{Driver, Fake, ONE, PIECE, TWO, beside, caps, check, config};
-    use crate::*;
-    use alloc::sync::Arc;
     use loom::thread;
+    use omniheap_core::*;
+    use std::sync::Arc;
 
     /// A device with room for two pieces.
     fn open(driver: &Arc<Driver>, lanes: u32) -> Manager<Fake> {

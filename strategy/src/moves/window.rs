@@ -1,10 +1,6 @@
-//! Pure planner of slides: makes a hole of some size in a block by moving as few bytes as possible.
-#![forbid(unsafe_code)]
-use crate::ErrorKind;
-use crate::lane::{MoveDown, Piece, Window, room_for};
-
-/// A window, `None` where no window meets the goal, or `OutOfHostMemory`.
-pub(super) type Planned<T> = Result<Option<Window<T>>, ErrorKind>;
+//! Slides: a hole of some size in a block, made by moving as few bytes as possible.
+use super::{MoveDown, Piece, Planned, Window, room_for};
+use omniheap_seam::ErrorKind;
 
 /// The window that makes a hole of `size` bytes by moving the fewest bytes, or `None` where none does.
 ///
@@ -16,7 +12,11 @@ pub(super) type Planned<T> = Result<Option<Window<T>>, ErrorKind>;
 /// # Cost
 ///
 /// *O*(n) for n pieces.
-pub(super) fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
+///
+/// # Errors
+///
+/// `OutOfHostMemory`.
+pub fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
     let (mut first, mut free, mut moved) = (0, 0u64, 0u64);
     let mut best: Option<(u64, usize, usize)> = None;
     for (last, piece) in pieces.iter().enumerate() {
@@ -61,7 +61,11 @@ const MOST_PER_BYTE: u64 = 8;
 /// # Cost
 ///
 /// *O*(n) for n pieces.
-pub(super) fn widest<T: Copy>(pieces: &[Piece<T>]) -> Planned<T> {
+///
+/// # Errors
+///
+/// `OutOfHostMemory`.
+pub fn widest<T: Copy>(pieces: &[Piece<T>]) -> Planned<T> {
     let size = |piece: &Piece<T>| if let Piece::Hole(hole) = piece { hole.size } else { 0 };
     let stretches = pieces.split(|piece| matches!(piece, Piece::Fixed));
     let free = |stretch: &&[Piece<T>]| stretch.iter().map(size).sum::<u64>();
@@ -78,7 +82,11 @@ pub(super) fn widest<T: Copy>(pieces: &[Piece<T>]) -> Planned<T> {
 
 /// The window that leaves a hole of `size` bytes, or of all free bytes, at the end of the last stretch; `None` where
 /// nothing has to move.
-pub(super) fn last<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
+///
+/// # Errors
+///
+/// `OutOfHostMemory`.
+pub fn last<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
     let mut stretches = pieces.split(|piece| matches!(piece, Piece::Fixed));
     let stretch = stretches.rfind(|stretch| !stretch.is_empty()).unwrap_or_default();
     let (mut free, mut first) = (0u64, stretch.len());
