@@ -135,9 +135,9 @@ pub mod report {
     #[cfg(feature = "trace")]
     pub use crate::picture::picture;
     pub use omniheap_core::{
-        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapLimit, HeapUse,
-        LimitKind, LimitValue, Observer, Placed, Plan, PoolReport, Report, Rung, Shortage, Source,
-        SpanReport, SpanState, SystemLimit, Totals, Verdict,
+        AllocationId, Backing, BlockNumber, BlockReport, Event, Explanation, HeapLimit,
+        HeapOverlay, HeapUse, LimitKind, LimitValue, Observer, Overlay, Placed, Plan, PoolReport,
+        Report, Rung, Shortage, Source, SpanReport, SpanState, SystemLimit, Totals, Verdict,
     };
 }
 

@@ -89,9 +89,9 @@ pub use {
     },
     manager::{
         AllocateError, Allocation, Background, Binding, Buffer, CopyRegion, Decision,
-        Defragmentation, Explanation, GiveBack, Limits, Manager, ManagerConfig, Mapped, Mapping,
-        Pinned, Placed, Plan, PoolReport, Pressure, Program, Relief, Remapping, Report, Shortage,
-        Source, Step, UserPool, Verdict,
+        Defragmentation, Explanation, GiveBack, HeapOverlay, Limits, Manager, ManagerConfig,
+        Mapped, Mapping, Overlay, Pinned, Placed, Plan, PoolReport, Pressure, Program, Relief,
+        Remapping, Report, Shortage, Source, Step, UserPool, Verdict,
     },
     sanitizer::{
         Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,

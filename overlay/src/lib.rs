@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 use egui::{Color32, Context, Pos2, Rect, Sense, Stroke, Ui, Vec2};
-use omniheap_core::{Backend, Heap, HeapUse, Manager, Report, Totals};
+use omniheap_core::{Backend, HeapOverlay, Manager, Report};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Frames that the history shows: ten seconds at sixty a second.
@@ -40,7 +40,7 @@ impl Overlay {
 
     /// Reads the manager and shows the window: call it once a frame.
     pub fn show<B: Backend>(&mut self, context: &Context, manager: &Manager<B>) {
-        let now = manager.summary();
+        let now = manager.overlay();
         self.frame += 1;
         if self.history.len() == HISTORY {
             self.history.pop_front();
@@ -56,13 +56,8 @@ impl Overlay {
                 now.blocks
             ));
             history(ui, &self.history);
-            for (id, heap) in manager.caps().heap_ids() {
-                let pools = now.pools.iter().filter(|pool| pool.heap == id);
-                let totals = pools.map(|pool| pool.totals).sum();
-                if let Some(held) = manager.heap_use(id).ok().filter(|held| held.peak_reserved > 0)
-                {
-                    heap_row(ui, heap, &held, &totals);
-                }
+            for heap in &now.heaps {
+                heap_row(ui, heap);
             }
             ui.collapsing("Blocks", |ui| blocks(ui, self.fresh_report(manager)));
             ui.collapsing("Owners", |ui| owners(ui, self.fresh_report(manager)));
@@ -97,27 +92,27 @@ fn history(ui: &mut Ui, samples: &VecDeque<Sample>) {
 }
 
 /// One heap: what is live, held and allowed.
-fn heap_row(ui: &mut Ui, heap: &Heap, held: &HeapUse, totals: &Totals) {
-    let limit = held.hard_limit.min(heap.size);
+fn heap_row(ui: &mut Ui, heap: &HeapOverlay) {
+    let limit = heap.hard_limit.min(heap.size);
     ui.label(format!(
         "{}: {} live, {} held of {}",
         heap.name,
-        bytes(totals.live_bytes),
-        bytes(held.reserved),
+        bytes(heap.live_bytes),
+        bytes(heap.reserved_bytes),
         bytes(limit)
     ));
-    if let Some(driver) = held.driver {
+    if let Some(driver) = heap.driver {
         ui.label(format!("driver: {} used of {}", bytes(driver.used), bytes(driver.budget)));
     }
-    if totals.holes > 0 {
-        let (count, free) = (totals.holes, bytes(totals.free_bytes));
-        ui.label(format!("{count} holes, {free}, the largest {}", bytes(totals.largest_hole)));
+    if heap.holes > 0 {
+        let (count, free) = (heap.holes, bytes(heap.free_bytes));
+        ui.label(format!("{count} holes, {free}, the largest {}", bytes(heap.largest_hole)));
     }
     let (area, _) = ui.allocate_exact_size(Vec2::new(ui.available_width(), 8.0), Sense::hover());
     let painter = ui.painter();
     painter.rect_filled(area, 0.0, HOLE);
-    painter.rect_filled(part(area, 0, held.reserved, limit), 0.0, HELD);
-    painter.rect_filled(part(area, 0, totals.live_bytes, limit), 0.0, LIVE);
+    painter.rect_filled(part(area, 0, heap.reserved_bytes, limit), 0.0, HELD);
+    painter.rect_filled(part(area, 0, heap.live_bytes, limit), 0.0, LIVE);
 }
 
 /// Every block as a bar with its live spans.

@@ -14,6 +14,7 @@ mod named;
 mod observed;
 mod once_missed;
 mod ordered;
+mod overlay;
 mod own_strategy;
 mod pack;
 mod page_groups;
