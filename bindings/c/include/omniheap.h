@@ -184,6 +184,9 @@
 // The bytes are zeroed when they are freed, and never move.
 #define OMNIHEAP_SECRET 256
 
+// Communication libraries can register the bytes: one driver handle of their own that can be exported. They never move.
+#define OMNIHEAP_REGISTRABLE 512
+
 // For `heap`, `timeline` and `tag`: none in particular.
 #define OMNIHEAP_ANY UINT32_MAX
 
@@ -315,8 +318,8 @@ typedef struct omniheap_request {
   uint32_t lifetime;
   // `OMNIHEAP_CLASS_…`.
   uint32_t class_;
-  // `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`
-  // and `_SECRET`, added up.
+  // `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`,
+  // `_SECRET` and `_REGISTRABLE`, added up.
   uint32_t flags;
   // Exactly this heap, or `OMNIHEAP_ANY`.
   uint32_t heap;

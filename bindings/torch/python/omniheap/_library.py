@@ -72,6 +72,7 @@ def _declare(lib):
         ("reset", None, []),
         ("alloc", pointer, [ctypes.c_ssize_t, number, pointer]),
         ("segment", pointer, [ctypes.c_ssize_t, number, pointer]),
+        ("registrable", pointer, [ctypes.c_ssize_t, number, pointer]),
         ("free", None, [pointer, ctypes.c_size_t, number, pointer]),
         ("segment_free", None, [pointer, ctypes.c_size_t, number, pointer]),
         ("record_stream", None, [pointer, pointer]),

@@ -31,7 +31,7 @@ _HOOKS = (
     ("set_release_pool", "omniheap_torch_release_pool"),
 )
 _allocator = None
-_pooled = None
+_pooled = {}
 
 
 def is_enabled():
@@ -75,32 +75,44 @@ def enable(limit=None, paged=True):
     _allocator = allocator
 
 
-def pool(limit=None, **options):
+def pool(limit=None, registrable=False, **options):
     """A `torch.cuda.MemPool` over omniheap; PyTorch's own allocator stays in charge of everything outside of it.
 
     limit: the most that all pools hold of each device together, as for `enable`.
+    registrable: each segment is one driver handle that NCCL, RDMA and symmetric memory can register, and never sleeps.
     options: those of `torch.cuda.MemPool`.
 
         pool = omniheap.torch.pool()
         with torch.cuda.use_mem_pool(pool):
             x = torch.randn(1 << 20, device="cuda")
     """
-    global _pooled
     torch = _import()
+    if not isinstance(registrable, bool):
+        raise OmniheapError(f"registrable is {registrable!r}; pass True or False")
     if not hasattr(torch.cuda, "MemPool"):
         raise OmniheapError(f"PyTorch {torch.__version__} has no MemPool; install another version, such as 2.11, or use omniheap.torch.enable()")
     if _library._enabled is None or limit is not None:
         _library.configure(_backend(torch), limit, True)
     if _allocator is not None:
+        if registrable:
+            raise OmniheapError(
+                "PyTorch registers only pools beside its own allocator; call omniheap.torch.pool(registrable=True) without omniheap.torch.enable()"
+            )
         return torch.cuda.MemPool(**options)
-    if not stats(torch.cuda.current_device())["paged"]:
+    figures = stats(torch.cuda.current_device())
+    if registrable and not figures["registrable"]:
+        raise OmniheapError(
+            "memory of this device cannot be registered: its driver exports no memory as descriptors; leave registrable out"
+        )
+    if not figures["paged"]:
         raise OmniheapError(
             "a pool needs memory in pages, and there is none (the device has no virtual memory, or paged=False was chosen); "
             "PyTorch would hand parts of larger blocks to other processes as if they were whole; use omniheap.torch.enable()"
         )
-    if _pooled is None:
-        _pooled = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_segment", "omniheap_torch_segment_free")
-    return torch.cuda.MemPool(_pooled.allocator(), **options)
+    allocate = "omniheap_torch_registrable" if registrable else "omniheap_torch_segment"
+    if allocate not in _pooled:
+        _pooled[allocate] = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), allocate, "omniheap_torch_segment_free")
+    return torch.cuda.MemPool(_pooled[allocate].allocator(), **options)
 
 
 def tag(name):
