@@ -27,7 +27,7 @@ pub use policy::{Policy, PolicyError};
 #[cfg(target_os = "linux")]
 pub use server::Server;
 #[cfg(target_os = "linux")]
-pub use share::{Attached, ShareError, attach, publish};
+pub use share::{AnyAttached, Attached, ShareError, attach, publish, publish_whole, withdraw};
 #[cfg(target_os = "linux")]
 pub use tenancy::{Tenancy, arbitrated};
 #[cfg(target_os = "linux")]

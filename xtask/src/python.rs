@@ -6,8 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 4] =
-    ["test_activations.py", "test_layers.py", "test_tags.py", "test_torch_memory_saver.py"];
+const WITH_TORCH: [&str; 5] = [
+    "test_activations.py",
+    "test_layers.py",
+    "test_share.py",
+    "test_tags.py",
+    "test_torch_memory_saver.py",
+];
 
 /// Builds, installs and tests the package; says what is missing where there is no Python.
 pub(crate) fn test() -> Outcome {
@@ -58,6 +63,7 @@ fn test_with(torch: &OsStr, tests: &Path) -> Outcome {
         let mut run = Command::new(torch);
         run.args(["-m", "unittest", "discover", "-p", pattern, "-s"]).arg(tests);
         run.env("PYTHONPATH", root().join("bindings/torch/python"));
+        run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
         run.env("OMNIHEAP_LIBRARY", target().join("debug/libomniheap_torch.so"));
         status(pattern, &mut run)
     })

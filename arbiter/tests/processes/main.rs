@@ -60,6 +60,7 @@ const TESTS: &[(&str, fn())] = named![
     publish::a_driver_that_fails_while_publishing_leaves_the_books_right,
     publish::a_publisher_that_is_killed_halfway_leaves_nothing,
     publish::bytes_that_somebody_changed_are_found,
+    publish::bytes_that_were_published_whole_have_one_address,
     publish::descriptors_and_bytes_of_a_user_are_bounded,
     publish::published_memory_outlives_its_publisher_and_is_there_once,
     publish::what_cannot_be_published_changes_nothing,

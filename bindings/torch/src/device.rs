@@ -120,6 +120,16 @@ impl<B: Streams> Device<B> {
         })
     }
 
+    /// The backend, for what passes the manager by.
+    pub(crate) fn backend(&self) -> &B {
+        self.manager.backend()
+    }
+
+    /// The heap that everything is allocated in.
+    pub(crate) const fn heap(&self) -> HeapId {
+        self.heap
+    }
+
     /// Allocates in a stream's order; returns the address.
     ///
     /// # Safety
