@@ -48,7 +48,7 @@ pub type Arbitrated<B> = omniheap_layers::Layer<B, Option<Tenancy>>;
 /// An order to an arbiter, from its administrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Sets the quota of a process.
+    /// Sets the quota of a process. Processes may set their own, up to what the policy or an administrator gave them.
     SetQuota {
         /// Process id.
         pid: u32,

@@ -37,6 +37,7 @@ const ROLES: &[(&str, Role)] = named![
     publish::withdraws,
     shares::greedy,
     shares::gives_orders,
+    shares::sets_its_quota,
 ];
 
 #[cfg(target_os = "linux")]
@@ -74,6 +75,7 @@ const TESTS: &[(&str, fn())] = named![
 const OF_SEVERAL_USERS: &[(&str, fn())] = named![
     shares::three_greedy_tenants_share_by_their_weights,
     shares::orders_of_other_users_are_forbidden,
+    shares::a_process_may_lower_its_own_quota_and_raise_it_to_what_it_was_given,
     memory::no_byte_of_one_user_is_seen_by_another,
     publish::only_the_user_and_those_the_policy_names_attach,
 ];

@@ -632,12 +632,13 @@ impl<B: Streams> Device<B> {
         let total = self.manager.caps().heap(self.heap).map_or(0, |heap| heap.size);
         format!(
             "{} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
-             omniheap could not allocate {size} bytes and holds {held}; {error}",
+             omniheap could not allocate {size} bytes and holds {held}; {error}{}",
             B::NAME,
             human(size),
             self.ordinal,
             human(total),
             human(free),
+            record::of_rank(),
         )
     }
 }

@@ -6,9 +6,13 @@ use crate::state::{self, on};
 use core::ffi::{c_char, c_int, c_void};
 use core::slice;
 use omniheap::arbiter::frame::Refusal;
-use omniheap::arbiter::{AnyAttached, ArbiterError, ShareError, attach, publish_whole, withdraw};
+use omniheap::arbiter::{
+    AnyAttached, ArbiterError, Order, ShareError, Tenant, VARIABLE, attach, order, publish_whole,
+    tenants, withdraw,
+};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 /// Nothing is published under the name that this user may attach.
@@ -20,6 +24,44 @@ const CHANGED: c_int = 3;
 
 /// Fills memory with the next bytes to publish; anything but zero ends the publication.
 pub type Fill = unsafe extern "C" fn(bytes: *mut c_void, length: usize, user: *mut c_void) -> c_int;
+
+/// This process as tenants of arbiters, kept for its life.
+static TENANTS: Mutex<Vec<Arc<Tenant>>> = Mutex::new(Vec::new());
+
+/// Sets how much of a device this process may hold by its arbiter, which `OMNIHEAP_ARBITER` names; `previous` gets what it was. Zero bytes
+/// change nothing.
+///
+/// Makes the process a tenant without opening the device.
+///
+/// # Safety
+///
+/// `previous` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_share_quota(
+    device: c_int,
+    bytes: u64,
+    previous: *mut u64,
+) -> c_int {
+    guarded(|| {
+        let path = std::env::var(VARIABLE).ok().filter(|path| !path.is_empty());
+        let path = path.ok_or("the device is under no arbiter; set OMNIHEAP_ARBITER")?;
+        let path = PathBuf::from(path.replace("%d", &device.to_string()));
+        let said = |error: ArbiterError| format!("quota: {error}");
+        lock(&TENANTS).push(Tenant::shared(&path).map_err(said)?);
+        let pid = std::process::id();
+        let all = tenants(&path).map_err(said)?;
+        let own = all.iter().find(|tenant| tenant.pid == u64::from(pid));
+        let quota = own.ok_or("quota: the arbiter does not know this process")?.quota;
+        if bytes > 0 {
+            order(&path, Order::SetQuota { pid, quota: bytes }).map_err(said)?;
+        }
+        if !previous.is_null() {
+            // SAFETY: not null, and otherwise the caller's promise.
+            unsafe { previous.write(quota) };
+        }
+        Ok(())
+    })
+}
 
 /// Memory that is attached.
 #[repr(C)]

@@ -9,7 +9,7 @@ Call `enable()` before anything touches the GPU: PyTorch cannot change its alloc
 
 import re
 
-from . import _history, _library, _pools, _stats, _tags
+from . import _history, _library, _pools, _ranks, _stats, _tags
 from ._activations import offload_activations
 from ._fit import fit, largest_batch
 from ._layers import stream_layers
@@ -40,20 +40,26 @@ def is_enabled():
     return _allocator is not None
 
 
-def enable(limit=None, paged=True):
+def enable(limit=None, paged=True, ranks=None):
     """Makes PyTorch allocate through omniheap.
 
     limit: the most to hold of each device: bytes, a text such as "8GiB", or a share such as 0.5.
     paged: build memory from pages that are mapped where they are needed, so that holes do not add up.
+    ranks: "auto" puts the rank that torchrun, Slurm, Open MPI, MPICH or Ray gave this process into the names of traces and reports
+    (`run.rank3.trace`) and into errors. Nothing changes where none of them did.
     """
     global _allocator
     torch = _import()
     backend = _backend(torch)
+    if ranks not in (None, "auto"):
+        raise OmniheapError(f"ranks is {ranks!r}; pass 'auto', or leave it out")
     if _allocator is not None:
         _library.configure(backend, limit, paged)
+        _name_rank(ranks)
         return
     _refuse_what_cannot_work(torch)
     _library.configure(backend, limit, paged)
+    _name_rank(ranks)
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_alloc", "omniheap_torch_free")
     inner = allocator.allocator()
     missing = [setter for setter, _ in _HOOKS if not hasattr(inner, setter)]
@@ -74,6 +80,11 @@ def enable(limit=None, paged=True):
     _history.install(torch)
     _pools.install(torch)
     _allocator = allocator
+
+
+def _name_rank(ranks):
+    if ranks == "auto":
+        _library.name_rank(_ranks.place())
 
 
 def pool(limit=None, registrable=False, **options):
