@@ -91,7 +91,8 @@ impl Cuda {
         }
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: attributes.max_pitch };
-        let limits = SystemLimits::new(Vendor::Nvidia, driver.ordinal());
+        let limits = SystemLimits::new(Vendor::Nvidia, driver.ordinal())
+            .device(attributes.uuid, attributes.total_memory);
         let cuda = Self {
             bank: Bank::new(&driver, config.bank_kernels),
             device: Device::new(driver, timelines, described).limited_by(limits),
