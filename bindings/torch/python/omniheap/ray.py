@@ -23,6 +23,8 @@ from ._library import OmniheapError
 __all__ = ["OmniheapError", "compare", "limit", "plan", "ranks", "remote", "replay", "share"]
 
 _RETRIES = 3
+# Tasks for each worker, where there are more traces than that.
+_TURNS = 8
 
 
 class _Ended(Exception):
@@ -202,8 +204,20 @@ def _tasks(orders, num_cpus):
     ray = _ray()
     if not ray.is_initialized():
         ray.init()
-    task = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES, retry_exceptions=[_Ended])(_command)
-    return ray.get([task.remote(order) for order in orders])
+    cores = ray.cluster_resources().get("CPU", 1)
+    batches = _batches(orders, cores / num_cpus if num_cpus > 0 else cores)
+    task = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES, retry_exceptions=[_Ended])(_commands)
+    return [each for batch in ray.get([task.remote(batch) for batch in batches]) for each in batch]
+
+
+def _batches(orders, workers):
+    """Orders in batches, in their order: a task costs Ray milliseconds, and several turns for each worker let all of them end at about the same time."""
+    size = max(1, int(len(orders) / (_TURNS * max(1, workers))))
+    return [orders[at:at + size] for at in range(0, len(orders), size)]
+
+
+def _commands(orders):
+    return [_command(order) for order in orders]
 
 
 def _command(arguments):

@@ -80,6 +80,9 @@ class WithoutRay(unittest.TestCase):
         for config in ("--paged", [1]):
             with self.assertRaises(OmniheapError):
                 tasks.replay(["a.csv"], configs=[config])
+        self.assertEqual(tasks._batches([1, 2, 3], 64), [[1], [2], [3]], "all workers have something to do")
+        many = tasks._batches(list(range(100)), 2)
+        self.assertEqual(([each for batch in many for each in batch], len(many)), (list(range(100)), 17), "in their order")
         for part in (0, -0.5, True, None, "0.5"):
             with self.assertRaises(OmniheapError):
                 tasks.remote(num_gpus=part)
