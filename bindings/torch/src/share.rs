@@ -5,6 +5,7 @@ use crate::lock;
 use crate::state::{self, on};
 use core::ffi::{c_char, c_int, c_void};
 use core::slice;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap::arbiter::frame::Refusal;
 use omniheap::arbiter::{
     AnyAttached, ArbiterError, Order, ShareError, Tenant, VARIABLE, attach, order, publish_whole,
@@ -75,9 +76,9 @@ pub struct Attachment {
     pub length: u64,
 }
 
-/// What is attached, by number; zero is none.
-static ATTACHED: Mutex<(u64, BTreeMap<u64, Arc<dyn AnyAttached>>)> =
-    Mutex::new((0, BTreeMap::new()));
+/// What is attached, by numbers that are never used again; zero is none.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+static ATTACHED: Mutex<BTreeMap<u64, Arc<dyn AnyAttached>>> = Mutex::new(BTreeMap::new());
 
 /// The bytes of a caller's function.
 struct Source {
@@ -183,10 +184,8 @@ pub unsafe extern "C" fn omniheap_share_attach(
             ))
         })?;
         let length = held.length();
-        let mut attached = lock(&ATTACHED);
-        attached.0 += 1;
-        let id = attached.0;
-        attached.1.insert(id, held);
+        let id = NEXT.fetch_add(1, Relaxed);
+        lock(&ATTACHED).insert(id, held);
         // SAFETY: not null, and otherwise the caller's promise.
         unsafe { attachment.write(Attachment { id, address, length }) };
         Ok(())
@@ -194,7 +193,7 @@ pub unsafe extern "C" fn omniheap_share_attach(
 }
 
 fn attached(id: u64) -> Result<Arc<dyn AnyAttached>, (c_int, String)> {
-    let found = lock(&ATTACHED).1.get(&id).map(Arc::clone);
+    let found = lock(&ATTACHED).get(&id).map(Arc::clone);
     found.ok_or_else(|| unnumbered(format!("nothing is attached as number {id}")))
 }
 
@@ -241,7 +240,7 @@ pub extern "C" fn omniheap_share_check(id: u64) -> c_int {
 pub extern "C" fn omniheap_share_detach(id: u64) -> c_int {
     numbered(|| {
         let held = attached(id)?;
-        lock(&ATTACHED).1.remove(&id);
+        lock(&ATTACHED).remove(&id);
         // Outside of the lock: it waits for the device.
         drop(held);
         Ok(())

@@ -73,6 +73,7 @@ impl Need {
     pub(crate) fn missing<B: Backend + 'static>(self, world: &World<B>) -> Option<&'static str> {
         let (backend, extras) = (world.backend(), world.extras());
         let heaps = &backend.caps().heaps;
+        let registers = heaps.iter().any(|heap| heap.registrable.is_some());
         let large = |heap: &omniheap_core::Heap| heap.max_block >= LARGE && heap.size >= 3 * LARGE;
         let (has, why) = match self {
             Self::Transfer => (backend.as_transfer().is_some(), "the backend moves no bytes"),
@@ -92,10 +93,7 @@ impl Need {
             Self::Address => (backend.as_address().is_some(), "the backend has no addresses"),
             Self::Budget => (tells_budget(backend), "the driver does not tell what is free"),
             Self::Export => (backend.as_export().is_some(), "the backend exports nothing"),
-            Self::Registrable => (
-                heaps.iter().any(|heap| heap.registrable.is_some()),
-                "no memory of the device can be registered",
-            ),
+            Self::Registrable => (registers, "no memory of the device can be registered"),
             Self::Large => (heaps.iter().any(large), "no block can have more than four gibibytes"),
             Self::Constant => (
                 heaps.iter().any(|heap| heap.kind == HeapKind::Constant),
