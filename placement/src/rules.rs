@@ -221,7 +221,7 @@ pub fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionV
 #[must_use]
 pub fn not_registrable() -> Error {
     ErrorKind::Unsupported.because(
-        "communication libraries cannot register memory of this heap; use device memory of CUDA or HIP with virtual memory",
+        "communication libraries cannot register memory of this heap; `Heap::registrable` says which heaps have such memory",
     )
 }
 
