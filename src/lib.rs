@@ -88,9 +88,9 @@ pub mod placement {
     pub use omniheap_core::{
         Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy,
         Dependence, Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy,
-        Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Rejection,
-        SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
-        TableSize, Walk, Word, Work, Writer, choose_constants,
+        Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Registration,
+        Rejection, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill,
+        Substitution, TableSize, Walk, Word, Work, Writer, choose_constants,
     };
     pub use omniheap_extras::{
         Constant, ConstantHome, ConstantPlan, allocate_constants, plan_constants,

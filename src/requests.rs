@@ -1,8 +1,8 @@
 //! Requests that files write: what a data structure is, told in words.
 use core::fmt;
 use omniheap_core::{
-    Access, Align, Coherence, Dependence, Lifetime, Pattern, Privacy, Request, Spill, Substitution,
-    Work, Writer,
+    Access, Align, Coherence, Dependence, Lifetime, Pattern, Privacy, Registration, Request, Spill,
+    Substitution, Work, Writer,
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -60,6 +60,9 @@ pub struct WrittenRequest {
     /// Host-device coherence without flushes.
     #[serde(default, with = "by_word")]
     pub coherence: Coherence,
+    /// Whether communication libraries must be able to register it.
+    #[serde(default, with = "by_word")]
+    pub registration: Registration,
     /// Whether a substitute region is allowed.
     #[serde(default, with = "by_word")]
     pub substitute: Substitution,
@@ -211,6 +214,9 @@ impl WrittenRequest {
         request.substitution = self.substitute;
         request.spill = self.spill;
         request.name = self.name.as_deref();
+        if self.registration == Registration::Needed {
+            request = request.registrable();
+        }
         if self.privacy == Privacy::Secret { request.secret() } else { request }
     }
 }

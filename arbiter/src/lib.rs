@@ -27,7 +27,7 @@ pub use policy::{Policy, PolicyError};
 #[cfg(target_os = "linux")]
 pub use server::Server;
 #[cfg(target_os = "linux")]
-pub use share::{Attached, ShareError, attach, publish};
+pub use share::{AnyAttached, Attached, ShareError, attach, publish, publish_whole, withdraw};
 #[cfg(target_os = "linux")]
 pub use tenancy::{Tenancy, arbitrated};
 #[cfg(target_os = "linux")]
@@ -48,7 +48,7 @@ pub type Arbitrated<B> = omniheap_layers::Layer<B, Option<Tenancy>>;
 /// An order to an arbiter, from its administrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Sets the quota of a process.
+    /// Sets the quota of a process. Processes may set their own, up to what the policy or an administrator gave them.
     SetQuota {
         /// Process id.
         pid: u32,

@@ -52,6 +52,8 @@ struct Tenant {
     uid: u32,
     pidfd: OwnedFd,
     connection: Option<u64>,
+    /// The largest quota that the process may give itself: what the policy or an administrator gave it.
+    ceiling: u64,
 }
 
 /// Divides the memory of one device among the processes that connect.
@@ -226,8 +228,7 @@ impl Server {
             Ask::Answer { press } => self.books.answer(own?, press, now, &mut actions),
             Ask::List => self.list(id),
             Ask::SetQuota { pid, quota } => {
-                let tenant = self.governed(id, pid)?;
-                self.books.set_quota(tenant, quota)?;
+                self.set_quota(id, pid, quota)?;
                 self.tell(id, &Tell::Done);
             }
             Ask::Sleep { pid } => {
@@ -279,8 +280,10 @@ impl Server {
                 }
                 let pidfd = connection.pidfd.take().ok_or(Refusal::Contradiction)?;
                 let tenant = TenantId(id);
-                self.books.join(tenant, self.policy.rules(uid), held)?;
-                self.tenants.insert(tenant, Tenant { pid, uid, pidfd, connection: Some(id) });
+                let rules = self.policy.rules(uid);
+                self.books.join(tenant, rules, held)?;
+                let (connection, ceiling) = (Some(id), rules.quota);
+                self.tenants.insert(tenant, Tenant { pid, uid, pidfd, connection, ceiling });
                 tenant
             }
         };
@@ -333,6 +336,26 @@ impl Server {
         let uid = self.connections.get(&id).map(|connection| connection.uid);
         let uid = uid.ok_or(Refusal::Forbidden)?;
         self.publications.withdraw(name, Some(uid).filter(|uid| !is_governor(*uid)))
+    }
+
+    /// Sets the quota of a process: as an administrator, or of the peer's own process up to what that was given.
+    fn set_quota(&mut self, id: u64, pid: u64, quota: u64) -> Result<(), Refusal> {
+        let own = self.process(id).map(|(tenant, _)| tenant);
+        match (self.governed(id, pid), own) {
+            (Ok(tenant), _) => {
+                self.books.set_quota(tenant, quota)?;
+                if let Some(account) = self.tenants.get_mut(&tenant) {
+                    account.ceiling = quota;
+                }
+                Ok(())
+            }
+            (Err(Refusal::Forbidden), Ok(tenant)) => {
+                let account = self.tenants.get(&tenant).ok_or(Refusal::NoTenant)?;
+                let may = u64::from(account.pid) == pid && quota <= account.ceiling;
+                if may { self.books.set_quota(tenant, quota) } else { Err(Refusal::Forbidden) }
+            }
+            (Err(why), _) => Err(why),
+        }
     }
 
     /// Returns a tenant that the peer may give orders about: root's and the arbiter's own user may.

@@ -6,7 +6,8 @@
 
 use crate::frame::{Ask, Contents, MAX_FRAME, Name, PIECES, Tell};
 use crate::tenant::Tenant;
-use crate::{ArbiterError, Arbitrated, failed, socket};
+use crate::{ArbiterError, Arbitrated, Order, failed, order, socket};
+use core::ops::Deref;
 use omniheap_seam::{
     Backend, Error, ErrorKind, Export, Exported, HeapId, Place, TimelineId, Transfer,
 };
@@ -65,8 +66,7 @@ fn calls<B: Backend>(backend: &B) -> Result<Calls<'_, B::Block>, Error> {
 
 /// Publishes `length` bytes of a source under a name, as memory of the device. Attach it to read it here, too.
 ///
-/// The memory stays until it is withdrawn ([`Order::Withdraw`](crate::Order::Withdraw)) and nobody has it attached any more. To others it is
-/// there when this returns.
+/// The memory stays until it is withdrawn ([`withdraw`]) and nobody has it attached any more. To others it is there when this returns.
 ///
 /// # Errors
 /// [`ShareError`]; nothing stays published or booked then.
@@ -77,8 +77,44 @@ pub fn publish<B: Backend>(
     length: u64,
     source: &mut dyn Read,
 ) -> Result<(), ShareError> {
+    publish_in(device, heap, name, divide(device.inner(), heap, length, PIECE)?, source)
+}
+
+/// As [`publish`], in one block, so that the bytes lie one after the other at the address that those who attach them get.
+///
+/// # Errors
+/// As for [`publish`]; `ExceedsLimit` for more bytes than the heap's largest block has.
+pub fn publish_whole<B: Backend>(
+    device: &Arbitrated<B>,
+    heap: HeapId,
+    name: &str,
+    length: u64,
+    source: &mut dyn Read,
+) -> Result<(), ShareError> {
+    let contents = divide(device.inner(), heap, length, length)?;
+    if contents.pieces().count() > 1 {
+        return Err(Error::from(ErrorKind::ExceedsLimit).into());
+    }
+    publish_in(device, heap, name, contents, source)
+}
+
+/// Ends a publication of this user; its memory is free once nobody has it attached.
+///
+/// # Errors
+/// [`ShareError`]: refused with `NotPublished` where there is none of this user.
+pub fn withdraw<B>(device: &Arbitrated<B>, name: &str) -> Result<(), ShareError> {
     let (name, tenant) = (named(name)?, tenant_of(device)?);
-    let mut contents = divide(device.inner(), heap, length)?;
+    Ok(order(tenant.path(), Order::Withdraw { name })?)
+}
+
+fn publish_in<B: Backend>(
+    device: &Arbitrated<B>,
+    heap: HeapId,
+    name: &str,
+    mut contents: Contents,
+    source: &mut dyn Read,
+) -> Result<(), ShareError> {
+    let (name, tenant) = (named(name)?, tenant_of(device)?);
     tenant.take(contents.size)?;
     let made = write(device.inner(), heap, &mut contents, source)
         .and_then(|pieces| hand_over(tenant, name, contents, &pieces));
@@ -89,15 +125,20 @@ pub fn publish<B: Backend>(
     made
 }
 
-/// Decides how memory for so many bytes is divided.
-fn divide<B: Backend>(backend: &B, heap: HeapId, length: u64) -> Result<Contents, Error> {
+/// Decides how memory for so many bytes is divided, into pieces of `least` bytes or more where blocks can be as large.
+fn divide<B: Backend>(
+    backend: &B,
+    heap: HeapId,
+    length: u64,
+    least: u64,
+) -> Result<Contents, Error> {
     let about = backend.caps().heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
     if length == 0 {
         return Err(ErrorKind::ZeroSize.into());
     }
     let unit = CHUNK.max(about.granule.get());
     let most = about.max_block - about.max_block % unit;
-    let piece = length.div_ceil(PIECES).max(PIECE).checked_next_multiple_of(unit);
+    let piece = length.div_ceil(PIECES).max(least).checked_next_multiple_of(unit);
     let piece = piece.ok_or(ErrorKind::ExceedsLimit)?.min(most);
     let size = about.granule.up(length).ok_or(ErrorKind::ExceedsLimit)?;
     if piece == 0 || size.div_ceil(piece) > PIECES {
@@ -193,27 +234,27 @@ fn unexpected(tenant: &Tenant, tell: &Tell) -> ShareError {
 
 /// Attaches memory that was published under a name, by a process of this user or of one whose names the policy lets this user attach.
 ///
-/// The bytes are not copied, and count for nobody a second time.
+/// The bytes are not copied, and count for nobody a second time. `device` is a reference, or an `Arc` for what is to live on its own.
 ///
 /// # Errors
 /// [`ShareError`]: refused with `NotPublished` where there is none; `Foreign` for another device, or descriptors that are no memory.
-pub fn attach<'a, B: Backend>(
-    device: &'a Arbitrated<B>,
+pub fn attach<B: Backend, D: Deref<Target = Arbitrated<B>>>(
+    device: D,
     heap: HeapId,
     name: &str,
-) -> Result<Attached<'a, B>, ShareError> {
-    let (name, tenant) = (named(name)?, tenant_of(device)?);
+) -> Result<Attached<B, D>, ShareError> {
+    let (name, tenant) = (named(name)?, Arc::clone(tenant_of(&device)?));
     let at = |error: io::Error| failed(tenant.path(), &error);
     let socket = socket::open(tenant.path()).map_err(at)?;
     socket::post(&socket, &Ask::Attach { name }.encode()).map_err(at)?;
-    let (publication, contents, descriptors) = match hear(tenant, &socket)? {
+    let (publication, contents, descriptors) = match hear(&tenant, &socket)? {
         (Tell::Attached { publication, contents }, sent) => (publication, contents, sent),
-        (other, _) => return Err(unexpected(tenant, &other)),
+        (other, _) => return Err(unexpected(&tenant, &other)),
     };
     // From here on it is given up whatever happens.
     let mut attached = Attached { device, tenant, publication, contents, blocks: Vec::new() };
     if contents.pieces().count() != descriptors.len() {
-        return Err(ArbiterError::Lost(tenant.path().to_owned()).into());
+        return Err(ArbiterError::Lost(attached.tenant.path().to_owned()).into());
     }
     let uuid = (contents.device != [0; 2]).then(|| {
         let mut uuid = [0; 16];
@@ -221,29 +262,30 @@ pub fn attach<'a, B: Backend>(
         uuid[8..].copy_from_slice(&contents.device[1].to_le_bytes());
         uuid
     });
-    let export = calls(device.inner())?.export;
     for (size, fd) in contents.pieces().zip(descriptors) {
-        attached.blocks.push(export.import(heap, &Exported { fd, size, uuid })?);
+        let export = calls(attached.device.inner())?.export;
+        let block = export.import(heap, &Exported { fd, size, uuid })?;
+        attached.blocks.push(block);
     }
     Ok(attached)
 }
 
 /// Published memory that this process has attached. It can only be read.
-pub struct Attached<'a, B: Backend> {
-    device: &'a Arbitrated<B>,
-    tenant: &'a Tenant,
+pub struct Attached<B: Backend, D: Deref<Target = Arbitrated<B>>> {
+    device: D,
+    tenant: Arc<Tenant>,
     publication: u64,
     contents: Contents,
     blocks: Vec<B::Block>,
 }
 
-impl<B: Backend> core::fmt::Debug for Attached<'_, B> {
+impl<B: Backend, D: Deref<Target = Arbitrated<B>>> core::fmt::Debug for Attached<B, D> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Attached").field("contents", &self.contents).finish_non_exhaustive()
     }
 }
 
-impl<B: Backend> Attached<'_, B> {
+impl<B: Backend, D: Deref<Target = Arbitrated<B>>> Attached<B, D> {
     /// Returns how many bytes were published.
     #[must_use]
     pub const fn length(&self) -> u64 {
@@ -261,6 +303,13 @@ impl<B: Backend> Attached<'_, B> {
     #[must_use]
     pub fn blocks(&self) -> &[B::Block] {
         &self.blocks
+    }
+
+    /// Returns the address of the first byte, where the others follow it ([`publish_whole`]) and the backend has addresses.
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        let [block] = self.blocks() else { return None };
+        Some(self.device.inner().as_address()?.address(block))
     }
 
     /// Reads bytes from an offset on.
@@ -300,7 +349,7 @@ impl<B: Backend> Attached<'_, B> {
     }
 }
 
-impl<B: Backend> Drop for Attached<'_, B> {
+impl<B: Backend, D: Deref<Target = Arbitrated<B>>> Drop for Attached<B, D> {
     fn drop(&mut self) {
         let backend = self.device.inner();
         // A lost device reads nothing any more.
@@ -312,6 +361,49 @@ impl<B: Backend> Drop for Attached<'_, B> {
         // The arbiter learns of the end of the process in any case.
         let detach = Ask::Detach { publication: self.publication }.encode();
         let _ = socket::open(self.tenant.path()).and_then(|it| socket::post(&it, &detach));
+    }
+}
+
+/// Attached memory of any backend, for what passes it on without its type.
+pub trait AnyAttached: Send + Sync {
+    /// As [`Attached::length`].
+    fn length(&self) -> u64;
+
+    /// As [`Attached::address`].
+    fn address(&self) -> Option<u64>;
+
+    /// As [`Attached::read`].
+    ///
+    /// # Errors
+    /// As there.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error>;
+
+    /// As [`Attached::is_unchanged`].
+    ///
+    /// # Errors
+    /// As there.
+    fn is_unchanged(&self) -> Result<bool, Error>;
+}
+
+impl<B, D> AnyAttached for Attached<B, D>
+where
+    B: Backend,
+    D: Deref<Target = Arbitrated<B>> + Send + Sync,
+{
+    fn length(&self) -> u64 {
+        self.length()
+    }
+
+    fn address(&self) -> Option<u64> {
+        self.address()
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        self.read(offset, bytes)
+    }
+
+    fn is_unchanged(&self) -> Result<bool, Error> {
+        self.is_unchanged()
     }
 }
 

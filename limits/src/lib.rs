@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod cgroup;
+mod nvml;
 mod size;
 
 use core::fmt;
@@ -21,7 +22,7 @@ const HAMI: &str = "CUDA_DEVICE_MEMORY_LIMIT";
 pub enum Vendor {
     /// `OMNIHEAP_LIMIT` alone.
     Any,
-    /// Also MPS, `HAMi`, and the regions of NVIDIA's driver in `dmem`.
+    /// Also MPS, `HAMi`, NVML, and the regions of NVIDIA's driver in `dmem`.
     Nvidia,
     /// Also the regions of AMD's driver in `dmem`.
     Amd,
@@ -44,6 +45,8 @@ type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 pub struct SystemLimits {
     vendor: Vendor,
     ordinal: u32,
+    /// Its identity, and the bytes that its driver says it has.
+    device: Option<([u8; 16], u64)>,
     root: PathBuf,
     variables: Variables,
 }
@@ -64,7 +67,13 @@ impl SystemLimits {
     #[must_use]
     pub fn new(vendor: Vendor, ordinal: u32) -> Self {
         let variables: Variables = Arc::new(|name| std::env::var(name).ok());
-        Self { vendor, ordinal, root: "/".into(), variables }
+        Self { vendor, ordinal, device: None, root: "/".into(), variables }
+    }
+
+    /// The same with what NVML tells of the device with this identity, whose driver says that it has `total` bytes.
+    #[must_use]
+    pub fn device(self, uuid: Option<[u8; 16]>, total: u64) -> Self {
+        Self { device: uuid.map(|uuid| (uuid, total)), ..self }
     }
 
     /// The same with files below another root and other variables: for tests, and for processes that look into a container.
@@ -87,6 +96,10 @@ impl SystemLimits {
             // The variable of one device stands above that of all.
             let own = self.variable(&format!("{HAMI}_{}", self.ordinal), Shape::Plain);
             limits.extend(own.or_else(|| self.variable(HAMI, Shape::Plain)));
+            let library = (self.variables)(nvml::VARIABLE).filter(|name| !name.is_empty());
+            let told =
+                self.device.map(|(uuid, total)| nvml::read(library.as_deref(), &uuid, total));
+            limits.extend(told.into_iter().flatten());
         }
         let region = match self.vendor {
             Vendor::Any => return limits,

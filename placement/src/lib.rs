@@ -21,9 +21,11 @@ pub use placement::{Placement, Ranking, Reason, Rejection};
 pub use profile::{Cost, Probe, Profile, TableSize};
 pub use regions::{Refusal, RegionVerdict};
 pub use request::{Request, Tag};
-pub use rules::{DefaultPolicy, MeasuredPolicy, Policy, judge, refused, reject, spill};
+pub use rules::{
+    DefaultPolicy, MeasuredPolicy, Policy, judge, not_registrable, refused, reject, spill,
+};
 pub use shared::{Clear, OptIn, SharedArray, SharedError, SharedLayout, SharedSpan, Walk};
 pub use words::{
     Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Region,
-    Sharing, Spill, Substitution, Usage, Word, Work, Writer,
+    Registration, Sharing, Spill, Substitution, Usage, Word, Work, Writer,
 };

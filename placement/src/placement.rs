@@ -151,6 +151,8 @@ pub enum Rejection {
     OnRequest,
     /// The request needs coherent memory, and the heap is not coherent.
     Incoherent,
+    /// The request needs memory that communication libraries can register, and the heap has none.
+    NotRegistrable,
     /// Kernels write the data, and the heap is for data that they only read.
     ReadOnly,
     /// Kernels only read the data, and the heap is for data that they write: this device keeps the two apart.
@@ -170,6 +172,9 @@ impl fmt::Display for Rejection {
             Self::OnRequest => f.write_str("it serves only requests that name this heap"),
             Self::Incoherent => {
                 f.write_str("the request needs coherent memory, and this heap needs a flush")
+            }
+            Self::NotRegistrable => {
+                f.write_str("communication libraries cannot register memory of this heap")
             }
             Self::ReadOnly => {
                 f.write_str("kernels write this data, and this heap is read-only for them")

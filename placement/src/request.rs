@@ -1,7 +1,7 @@
 //! Requests: size, alignment and intended use of an allocation.
 use crate::words::{
-    Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Sharing,
-    Spill, Substitution, Usage, Work, Writer,
+    Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy,
+    Registration, Sharing, Spill, Substitution, Usage, Work, Writer,
 };
 use omniheap_seam::{Align, Class, HeapId, Layout, TimelineId};
 
@@ -50,6 +50,8 @@ pub struct Request<'a> {
     pub lifetime: Lifetime,
     /// Permission to share a block with other allocations.
     pub sharing: Sharing,
+    /// Requirement for memory that communication libraries can register.
+    pub registration: Registration,
     /// Permission for defragmentation to move it.
     pub mobility: Mobility,
     /// Initial contents.
@@ -87,6 +89,7 @@ impl<'a> Request<'a> {
             spill: Spill::Forbidden,
             lifetime: Lifetime::Persistent,
             sharing: Sharing::Shared,
+            registration: Registration::Any,
             mobility: Mobility::Movable,
             contents: Contents::Any,
             privacy: Privacy::Open,
@@ -223,6 +226,17 @@ impl<'a> Request<'a> {
     pub const fn pinned(mut self) -> Self {
         self.mobility = Mobility::Pinned;
         self
+    }
+
+    /// Makes the allocation one that communication libraries can register (NCCL, RDMA, symmetric memory): one driver handle of
+    /// its own that can be exported, dedicated and pinned. It never moves and never sleeps.
+    ///
+    /// Its bytes are rounded up to [`Heap::registrable`](omniheap_seam::Heap::registrable), so small allocations waste memory.
+    /// Deregister the memory before you free it.
+    #[must_use]
+    pub const fn registrable(mut self) -> Self {
+        self.registration = Registration::Needed;
+        self.dedicated().pinned()
     }
 
     /// Fills the memory with zeros before the allocation is returned.

@@ -3,7 +3,7 @@ use crate::placement::{Placement, Ranking, Reason, Rejection};
 use crate::profile::Profile;
 use crate::regions::{self, Refusal, RegionVerdict};
 use crate::request::Request;
-use crate::words::{Access, Coherence, Region, Substitution, Writer};
+use crate::words::{Access, Coherence, Region, Registration, Substitution, Writer};
 use alloc::vec::Vec;
 use core::fmt;
 use omniheap_seam::{
@@ -53,6 +53,9 @@ pub fn reject(request: &Request<'_>, heap: &Heap, caps: &Caps) -> Option<Rejecti
     }
     if request.layout.size > heap.max_block {
         return Some(Rejection::TooLarge { max_block: heap.max_block });
+    }
+    if request.registration == Registration::Needed && heap.registrable.is_none() {
+        return Some(Rejection::NotRegistrable);
     }
     if must_be_coherent(request) && heap.host == HostAccess::Incoherent {
         return Some(Rejection::Incoherent);
@@ -214,10 +217,19 @@ pub fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionV
     RegionVerdict { region, refusal: is_final.then_some(refusal) }
 }
 
+/// The error of a request for registrable memory that no heap, or not the one it names, can serve.
+#[must_use]
+pub fn not_registrable() -> Error {
+    ErrorKind::Unsupported.because(
+        "communication libraries cannot register memory of this heap; `Heap::registrable` says which heaps have such memory",
+    )
+}
+
 fn nothing_fits(request: &Request<'_>, caps: &Caps) -> Error {
     let too_large = |heap: &Heap| request.layout.size > heap.max_block;
     let kind = match () {
         () if caps.heaps.is_empty() => ErrorKind::NoSuchHeap,
+        () if request.registration == Registration::Needed => return not_registrable(),
         () if caps.heaps.iter().all(too_large) => ErrorKind::ExceedsLimit,
         () if caps.heaps.iter().all(|heap| request.layout.align > heap.align) => {
             ErrorKind::InvalidAlignment

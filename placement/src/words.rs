@@ -123,6 +123,16 @@ pub enum Sharing {
     Dedicated,
 }
 
+/// Requirement for memory that communication libraries can register.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Registration {
+    /// Not required.
+    #[default]
+    Any,
+    /// Required: one driver handle that can be exported. Heaps without such handles are not used.
+    Needed,
+}
+
 /// Permission for defragmentation to move an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mobility {
@@ -239,6 +249,7 @@ words!(Dependence: "any" => Any, "independent" => Independent, "chained" => Chai
 words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "busy" => Busy, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
 words!(Lifetime: "persistent" => Persistent, "frame" => Frame, "kernel" => Kernel);
 words!(Coherence: "any" => Any, "needed" => Needed);
+words!(Registration: "any" => Any, "needed" => Needed);
 words!(Substitution: "allowed" => Allowed, "forbidden" => Forbidden);
 words!(Spill: "forbidden" => Forbidden, "allowed" => Allowed);
 words!(Privacy: "open" => Open, "secret" => Secret);

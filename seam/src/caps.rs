@@ -95,6 +95,9 @@ pub struct Heap {
     pub page: Option<Align>,
     /// What maps its pages, where it has any.
     pub mapper: Mapper,
+    /// What sizes of blocks that communication libraries can register are multiples of, where
+    /// [`Export::allocate_exportable`](crate::Export::allocate_exportable) makes such blocks in this heap.
+    pub registrable: Option<Align>,
     /// How the host reaches it.
     pub host: HostAccess,
     /// What kernels may do with it.
@@ -125,6 +128,7 @@ impl Heap {
             granule: Align::ONE,
             page: None,
             mapper: Mapper::Host,
+            registrable: None,
             host: HostAccess::None,
             kernels: KernelAccess::ReadWrite,
             use_when: Use::Normal,
@@ -171,6 +175,13 @@ impl Heap {
     #[must_use]
     pub const fn mapper(mut self, mapper: Mapper) -> Self {
         self.mapper = mapper;
+        self
+    }
+
+    /// Sets what sizes of registrable blocks are multiples of; `None` where it has no such blocks.
+    #[must_use]
+    pub const fn registrable(mut self, granule: Option<Align>) -> Self {
+        self.registrable = granule;
         self
     }
 

@@ -37,6 +37,7 @@ const ROLES: &[(&str, Role)] = named![
     publish::withdraws,
     shares::greedy,
     shares::gives_orders,
+    shares::sets_its_quota,
 ];
 
 #[cfg(target_os = "linux")]
@@ -60,6 +61,7 @@ const TESTS: &[(&str, fn())] = named![
     publish::a_driver_that_fails_while_publishing_leaves_the_books_right,
     publish::a_publisher_that_is_killed_halfway_leaves_nothing,
     publish::bytes_that_somebody_changed_are_found,
+    publish::bytes_that_were_published_whole_have_one_address,
     publish::descriptors_and_bytes_of_a_user_are_bounded,
     publish::published_memory_outlives_its_publisher_and_is_there_once,
     publish::what_cannot_be_published_changes_nothing,
@@ -73,6 +75,7 @@ const TESTS: &[(&str, fn())] = named![
 const OF_SEVERAL_USERS: &[(&str, fn())] = named![
     shares::three_greedy_tenants_share_by_their_weights,
     shares::orders_of_other_users_are_forbidden,
+    shares::a_process_may_lower_its_own_quota_and_raise_it_to_what_it_was_given,
     memory::no_byte_of_one_user_is_seen_by_another,
     publish::only_the_user_and_those_the_policy_names_attach,
 ];

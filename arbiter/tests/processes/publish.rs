@@ -3,7 +3,7 @@ use crate::support::{Arbiter, MIB, Process, Raw, listen, say};
 use omniheap_arbiter::frame::{Ask, Contents, Name, Refusal, Tell};
 use omniheap_arbiter::{
     ArbiterError, Arbitrated, Order, ShareError, Tenant, arbitrated, attach, order, publications,
-    publish,
+    publish, publish_whole, withdraw as withdraw_own,
 };
 use omniheap_core::{ErrorKind, HeapId, Place, TimelineId, Transfer as _};
 use omniheap_host::Host;
@@ -227,6 +227,29 @@ pub(crate) fn descriptors_and_bytes_of_a_user_are_bounded() {
     let refused = many.into_iter().find_map(refusal);
     assert!(matches!(refused, Some(Refusal::TooMany)), "{refused:?}");
     assert_eq!(tenant.held(), 0);
+}
+
+pub(crate) fn bytes_that_were_published_whole_have_one_address() {
+    let arbiter = Arbiter::start("whole.sock", "capacity = \"512MiB\"\n");
+    let (device, _) = device(&arbiter.path);
+    let device = Arc::new(device);
+    publish_whole(&device, HEAP, "whole", 300 * MIB, &mut Weights(0)).expect("it fits");
+    let attached = attach(Arc::clone(&device), HEAP, "whole").expect("it is published");
+    assert_eq!(attached.blocks().len(), 1);
+    assert!(attached.address().is_some());
+    let (mut found, mut wanted) = ([0; 100], [0; 100]);
+    attached.read(256 * MIB - 7, &mut found).expect("it is memory");
+    Weights(256 * MIB - 7).read_exact(&mut wanted).expect("endless");
+    assert_eq!(found, wanted);
+    publish(&device, HEAP, "pieces", 3, &mut Weights(0)).expect("it fits");
+    for length in [0, u64::MAX, u64::MAX - (8 << 20)] {
+        let refused = publish_whole(&device, HEAP, "never", length, &mut Weights(0));
+        assert!(matches!(refused, Err(ShareError::Device(_))), "{length}: {refused:?}");
+    }
+    drop(attached);
+    withdraw_own(&device, "whole").expect("it is ours");
+    assert_eq!(refusal(withdraw_own(&device, "whole")), Some(Refusal::NotPublished));
+    assert!(matches!(withdraw_own(&device, "a/b"), Err(ShareError::Name(_))));
 }
 
 pub(crate) fn bytes_that_somebody_changed_are_found() {

@@ -2,7 +2,7 @@
 use crate::support::{Arbiter, MIB, Process, listen, say};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_arbiter::frame::{Refusal, TenantInfo};
-use omniheap_arbiter::{ArbiterError, Order, Tenant, order};
+use omniheap_arbiter::{ArbiterError, Order, Tenant, order, tenants};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -77,6 +77,42 @@ pub(crate) fn orders_of_other_users_are_forbidden() {
     let mut other = Process::start("gives_orders", &arbiter.path, Some(2001), &pid);
     assert_eq!(other.hear(), "Forbidden");
     assert_eq!(tenant.held(), MIB);
+}
+
+pub(crate) fn a_process_may_lower_its_own_quota_and_raise_it_to_what_it_was_given() {
+    let policy = "capacity = \"100MiB\"\n[default]\nquota = \"40MiB\"\n";
+    let arbiter = Arbiter::start("own.sock", policy);
+    let pid = std::process::id().to_string();
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    let mut other = Process::start("sets_its_quota", &arbiter.path, Some(2001), &pid);
+    assert_eq!(other.hear(), "20: Ok, 40: Ok, 41: Forbidden, mine: Forbidden");
+    let quota = |pid: u64| {
+        let all = tenants(&arbiter.path).expect("it answers");
+        all.iter().find(|it| it.pid == pid).map(|it| it.quota)
+    };
+    assert_eq!(quota(other.id()), Some(40 * MIB));
+    let id = u32::try_from(other.id()).expect("a process");
+    order(&arbiter.path, Order::SetQuota { pid: id, quota: 30 * MIB }).expect("the same user");
+    other.tell("again");
+    assert_eq!(other.hear(), "20: Ok, 40: Forbidden, 41: Forbidden, mine: Forbidden");
+    assert_eq!(quota(other.id()), Some(20 * MIB));
+    drop(tenant);
+}
+
+/// Sets its own quota, and that of the process that started it.
+pub(crate) fn sets_its_quota(socket: &Path, starter: &str) {
+    let _tenant = Tenant::shared(socket).expect("a tenant");
+    let (own, starter) = (std::process::id(), starter.parse().expect("a number"));
+    let ask = |pid, mib: u64| match order(socket, Order::SetQuota { pid, quota: mib * MIB }) {
+        Ok(()) => "Ok".to_owned(),
+        Err(ArbiterError::Refused(why)) => format!("{why:?}"),
+        Err(other) => other.to_string(),
+    };
+    for _ in 0..2 {
+        let own = [20, 40, 41].map(|mib| format!("{mib}: {}", ask(own, mib)));
+        say(&format!("{}, mine: {}", own.join(", "), ask(starter, 1)));
+        listen();
+    }
 }
 
 /// Gives an order that it may not give.

@@ -5,7 +5,7 @@ use crate::{
     caps::Attributes,
     config::Config,
     constant::Bank,
-    driver::Driver,
+    driver::{Driver, Sharing},
     pool::AsyncPool,
     selftest,
     sys::{CUcontext, CUstream},
@@ -14,8 +14,8 @@ use crate::{
 use core::{fmt, ops::Deref};
 use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
-    Address, Backend, Caps, DriverBudget, Export, HeapId, Launch, Map, Remap, Result, Timelines,
-    Transfer,
+    Address, Align, Backend, Caps, DriverBudget, Export, HeapId, Launch, Map, Remap, Result,
+    Timelines, Transfer,
 };
 use omniheap_stream::{
     Caching, Described, Device, IpcDriver, MemoryDriver, Registry, Source, StreamDriver,
@@ -29,7 +29,6 @@ pub struct Cuda {
     pub(crate) device: Device<Driver>,
     pub(crate) bank: Bank,
     pub(crate) pool: Option<AsyncPool>,
-    has_fd_handles: bool,
 }
 
 impl Cuda {
@@ -86,15 +85,18 @@ impl Cuda {
     fn start(driver: Arc<Driver>, main: Option<CUstream>, config: Config) -> Result<Self> {
         let attributes = Attributes::read(&driver, config.block_source)?;
         let timelines = Registry::new(&driver, main.map(owner_of))?;
-        let Outcome { usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
+        let Outcome { mut usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
+        if cfg!(unix) && attributes.has_fd_handles && usable.page.is_some() {
+            usable.exportable = Align::new(driver.granularity(Sharing::Exportable)?);
+        }
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: attributes.max_pitch };
-        let limits = SystemLimits::new(Vendor::Nvidia, driver.ordinal());
+        let limits = SystemLimits::new(Vendor::Nvidia, driver.ordinal())
+            .device(attributes.uuid, attributes.total_memory);
         let cuda = Self {
             bank: Bank::new(&driver, config.bank_kernels),
             device: Device::new(driver, timelines, described).limited_by(limits),
             pool,
-            has_fd_handles: attributes.has_fd_handles,
         };
         // Not with the first batch: loading device code may wait for kernels that run. Without it, batches are only slower.
         let _ = cuda.prepare_batches();
@@ -192,7 +194,8 @@ unsafe impl Backend for Cuda {
         Some(&self.device)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
-        (cfg!(unix) && self.has_fd_handles && self.as_remap().is_some()).then_some(self as _)
+        let can_export = self.caps().heaps.iter().any(|heap| heap.registrable.is_some());
+        can_export.then_some(self as _)
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::{
     backend::Cuda,
     block::{Block, Kind},
-    driver::Sharing,
 };
 use cudarc::driver::sys::CUextMemory_st;
 use omniheap_seam::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
@@ -11,9 +10,9 @@ use omniheap_stream::{MemoryDriver, Raw};
 
 impl Cuda {
     /// Returns the size that exported memory is a multiple of, and aligned to.
-    fn share_granule(&self) -> Result<Align> {
-        let granularity = self.driver().granularity(Sharing::Exportable)?;
-        Align::new(granularity).ok_or_else(|| ErrorKind::Driver.into())
+    fn share_granule(&self, heap: HeapId) -> Result<Align> {
+        let about = self.device.caps().heap(heap).ok_or(ErrorKind::NoSuchHeap)?;
+        about.registrable.ok_or_else(|| ErrorKind::Unsupported.into())
     }
 
     /// Maps physical memory at a new address; on failure nothing changes.
@@ -63,7 +62,7 @@ impl Cuda {
     /// Takes over memory that CUDA exported.
     fn import_cuda(&self, heap: HeapId, exported: &Exported, size: usize) -> Result<Block> {
         let page = self.driver().import_page(exported.number())?;
-        let placed = self.share_granule().and_then(|granule| self.place(page, size, granule));
+        let placed = self.share_granule(heap).and_then(|granule| self.place(page, size, granule));
         match placed {
             Ok(base) => {
                 // SAFETY: `place` mapped as many bytes there, for this block alone.
@@ -105,10 +104,9 @@ unsafe impl Export for Cuda {
     type Block = Block;
 
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
-        self.device.page(heap)?;
-        let granule = self.share_granule()?;
+        let granule = self.share_granule(heap)?;
         let (size, bytes) = self.device.admit_export(heap, size, granule)?;
-        let page = self.driver().create_page(bytes, Sharing::Exportable)?;
+        let page = self.driver().create_exportable(bytes)?;
         match self.place(page, bytes, granule) {
             // SAFETY: `place` mapped as many bytes there, for this block alone.
             Ok(base) => Ok(unsafe { self.device.block(heap, base, size, Kind::Exportable(page)) }),

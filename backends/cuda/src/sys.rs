@@ -72,7 +72,7 @@ functions! {
         device_name = b"cuDeviceGetName\0": fn(*mut c_char, c_int, CUdevice);
         device_uuid = b"cuDeviceGetUuid_v2\0": fn(*mut CUuuid, CUdevice);
         device_total = b"cuDeviceTotalMem_v2\0": fn(*mut usize, CUdevice);
-        device_attribute = b"cuDeviceGetAttribute\0": fn(*mut c_int, Attribute, CUdevice);
+        device_attribute = b"cuDeviceGetAttribute\0": fn(*mut c_int, c_uint, CUdevice);
         primary_retain = b"cuDevicePrimaryCtxRetain\0": fn(*mut CUcontext, CUdevice);
         primary_release = b"cuDevicePrimaryCtxRelease_v2\0": fn(CUdevice);
         context_current = b"cuCtxGetCurrent\0": fn(*mut CUcontext);

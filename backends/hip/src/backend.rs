@@ -82,7 +82,8 @@ impl Hip {
     fn start(driver: Arc<Driver>, main: Option<hipStream_t>, config: Config) -> Result<Self> {
         let attributes = Attributes::read(&driver, config.block_source)?;
         let timelines = Registry::new(&driver, main.map(owner_of))?;
-        let Outcome { usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
+        let Outcome { mut usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
+        usable.exportable = usable.page.filter(|_| cfg!(unix));
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: MOST_PITCH };
         let ordinal = u32::try_from(driver.ordinal()).unwrap_or(0);
@@ -172,7 +173,8 @@ unsafe impl Backend for Hip {
         Some(&self.device)
     }
     fn as_export(&self) -> Option<&dyn Export<Block = Block>> {
-        (cfg!(unix) && self.as_remap().is_some()).then_some(self as _)
+        let can_export = self.caps().heaps.iter().any(|heap| heap.registrable.is_some());
+        can_export.then_some(self as _)
     }
 }
 

@@ -10,7 +10,8 @@ const KIB: u64 = 1 << 10;
 
 /// Returns a heap of `size` bytes with the usual limits of its kind; chain the methods of [`Heap`] for what should differ.
 ///
-/// Device heaps are reached by transfers only and have 2 MiB pages; staging and unified heaps are cached; a constant
+/// Device heaps are reached by transfers only and have 2 MiB pages
+/// and registrable blocks of such sizes; staging and unified heaps are cached; a constant
 /// heap is as small as its size says. Every heap starts in physical memory 0.
 #[must_use]
 pub fn heap(kind: HeapKind, size: u64) -> Heap {
@@ -26,6 +27,7 @@ pub fn heap(kind: HeapKind, size: u64) -> Heap {
         .align(Align::of(4 * KIB))
         .granule(Align::of(if kind == HeapKind::Constant { 256 } else { 4 * KIB }))
         .page(paged.then_some(Align::of(2 * MIB)))
+        .registrable(paged.then_some(Align::of(2 * MIB)))
         .host(host)
 }
 

@@ -34,6 +34,8 @@ pub struct Usable {
     pub page: Option<Align>,
     /// The managed heap, where it works.
     pub managed: Option<Source>,
+    /// What sizes of memory that can be exported are multiples of, where it can.
+    pub exportable: Option<Align>,
 }
 
 /// Facts about a device, from its driver and the vendor's documentation.
@@ -121,12 +123,14 @@ impl Facts {
                 (HeapKind::Device, "device", total, align, granule, HostAccess::None, 0)
             }
         };
-        let page = if source == Source::Device { usable.page } else { None };
+        let is_device = source == Source::Device;
+        let page = usable.page.filter(|_| is_device);
         Heap::new(kind, size)
             .name(name)
             .align(align)
             .granule(granule)
             .page(page)
+            .registrable(usable.exportable.filter(|_| is_device && page.is_some()))
             .host(access)
             .physical(physical)
     }

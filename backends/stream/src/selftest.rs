@@ -168,7 +168,7 @@ pub fn run<D: Driver, P>(
         let probe = || managed(&**driver);
         let (managed, managed_finding) = judge(Feature::Managed, claims.managed(), probe)?;
         let (pool, pool_finding) = judge(Feature::AsyncPool, claims.pool(), || pool(stream))?;
-        let usable = Usable { page, managed: managed.map(|()| Source::Managed) };
+        let usable = Usable { page, managed: managed.map(|()| Source::Managed), exportable: None };
         Ok(Outcome { usable, pool, findings: vec![pages, managed_finding, pool_finding] })
     };
     let outcome = try_all();

@@ -184,6 +184,9 @@
 // The bytes are zeroed when they are freed, and never move.
 #define OMNIHEAP_SECRET 256
 
+// Communication libraries can register the bytes: one driver handle of their own that can be exported. They never move.
+#define OMNIHEAP_REGISTRABLE 512
+
 // For `heap`, `timeline` and `tag`: none in particular.
 #define OMNIHEAP_ANY UINT32_MAX
 
@@ -283,6 +286,12 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_ALREADY_ASLEEP = 30,
   // The pool is awake already; nothing was changed.
   OMNIHEAP_STATUS_ALREADY_AWAKE = 31,
+  // Nothing is published under the name that this user may attach.
+  OMNIHEAP_STATUS_NOT_PUBLISHED = 32,
+  // Something is published under the name: withdraw it first, or choose another.
+  OMNIHEAP_STATUS_NAME_TAKEN = 33,
+  // The bytes are not those that were published: their digest differs.
+  OMNIHEAP_STATUS_CHANGED = 34,
 } omniheap_status;
 
 // A manager of one device. Zero is none.
@@ -315,8 +324,8 @@ typedef struct omniheap_request {
   uint32_t lifetime;
   // `OMNIHEAP_CLASS_…`.
   uint32_t class_;
-  // `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`
-  // and `_SECRET`, added up.
+  // `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`,
+  // `_SECRET` and `_REGISTRABLE`, added up.
   uint32_t flags;
   // Exactly this heap, or `OMNIHEAP_ANY`.
   uint32_t heap;
@@ -497,6 +506,14 @@ typedef struct omniheap_sums {
   // Frees so far.
   uint64_t freed;
 } omniheap_sums;
+
+#if defined(__linux__)
+// Published memory that is attached. Zero is none.
+typedef struct omniheap_attached {
+  // Opaque.
+  uint64_t id;
+} omniheap_attached;
+#endif
 
 // How a pool sleeps. Start from `omniheap_sleep_default`.
 typedef struct omniheap_sleep {
@@ -928,6 +945,80 @@ enum omniheap_status omniheap_report_html(struct omniheap_manager manager, const
 enum omniheap_status omniheap_request_init(struct omniheap_request *request,
                                            size_t struct_size,
                                            uint64_t size);
+
+#if defined(__linux__)
+// Publishes bytes under a name, as memory of the device, for other processes of this user. They are copied.
+//
+// The copy stays until `omniheap_share_withdraw`, also when this process ends. The device is under an arbiter (`OMNIHEAP_ARBITER`). `heap` may be
+// `OMNIHEAP_ANY`. `NAME_TAKEN` where something is published under the name.
+//
+// # Safety
+//
+// `name` is null or a C string; `bytes` is null or `length` bytes may be read there.
+enum omniheap_status omniheap_share_publish(struct omniheap_manager manager,
+                                            uint32_t heap,
+                                            const char *name,
+                                            const void *bytes,
+                                            size_t length);
+#endif
+
+#if defined(__linux__)
+// Attaches what is published under a name. `NOT_PUBLISHED` where there is nothing that this user may attach.
+//
+// The bytes are there once, whoever attaches them: read them, and never write them. The manager cannot be closed before they are detached.
+//
+// # Safety
+//
+// `name` is null or a C string; `attached` is null or may be written.
+enum omniheap_status omniheap_share_attach(struct omniheap_manager manager,
+                                           uint32_t heap,
+                                           const char *name,
+                                           struct omniheap_attached *attached);
+#endif
+
+#if defined(__linux__)
+// Says how many bytes are attached, and the address that kernels see: zero where the backend has none, or where they were published in
+// several blocks by another library.
+//
+// # Safety
+//
+// `address` and `length` are null or may be written.
+enum omniheap_status omniheap_share_place(struct omniheap_attached attached,
+                                          uint64_t *address,
+                                          uint64_t *length);
+#endif
+
+#if defined(__linux__)
+// Reads attached bytes from an offset on.
+//
+// # Safety
+//
+// `bytes` is null or has room for `length` bytes.
+enum omniheap_status omniheap_share_read(struct omniheap_attached attached,
+                                         uint64_t offset,
+                                         void *bytes,
+                                         size_t length);
+#endif
+
+#if defined(__linux__)
+// Reads all attached bytes and compares their digest with that of publication: `CHANGED` where it differs.
+enum omniheap_status omniheap_share_check(struct omniheap_attached attached);
+#endif
+
+#if defined(__linux__)
+// Lets attached memory go, after the device has finished all work. The address is stale then.
+enum omniheap_status omniheap_share_detach(struct omniheap_attached attached);
+#endif
+
+#if defined(__linux__)
+// Ends a publication of this user. Its memory is free once nobody has it attached. `NOT_PUBLISHED` where there is none.
+//
+// # Safety
+//
+// `name` is null or a C string.
+enum omniheap_status omniheap_share_withdraw(struct omniheap_manager manager,
+                                             const char *name);
+#endif
 
 // Writes the usual values into a struct of `struct_size` bytes; `omniheap_sleep_default` is the short way.
 //

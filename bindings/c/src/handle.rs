@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
+use omniheap::host::Host;
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
 use omniheap::{
@@ -42,6 +43,7 @@ pub(crate) enum Native {
     Cuda(Arc<Arbitrated<Cuda>>),
     Hip(Arc<Arbitrated<Hip>>),
     Vulkan(Arc<Arbitrated<Vulkan>>),
+    Host(Arc<Arbitrated<Host>>),
     Other,
 }
 
@@ -90,6 +92,10 @@ impl Holder {
     pub(crate) fn hip(backend: Hip, settings: Settings) -> Result<Self, Failure> {
         let ordinal = u32::try_from(backend.ordinal()).unwrap_or(0);
         Self::native(backend, Native::Hip, ordinal, settings)
+    }
+
+    pub(crate) fn host(settings: Settings) -> Result<Self, Failure> {
+        Self::native(Host::new(), Native::Host, 0, settings)
     }
 
     pub(crate) fn vulkan(

@@ -12,6 +12,7 @@
 //! | `manager` | plan, explain, budgets, trim, defragment |
 //! | `defrag` | passes that ask about every move |
 //! | `pool`, `sleep` | pools of the caller's own; their sleep |
+//! | `share` | memory that processes publish and attach |
 //! | `report` | JSON and HTML |
 //! | `hooks` | log messages, and memory pressure |
 //! | `vulkan` | memory for buffers and images that the caller made |
@@ -27,6 +28,8 @@ mod open;
 mod pool;
 mod report;
 mod request;
+#[cfg(target_os = "linux")]
+mod share;
 mod sized;
 mod sleep;
 mod status;
@@ -45,6 +48,8 @@ pub use open::*;
 pub use pool::*;
 pub use report::*;
 pub use request::*;
+#[cfg(target_os = "linux")]
+pub use share::*;
 pub use sleep::*;
 pub use status::*;
 pub use timeline::*;

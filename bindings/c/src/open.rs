@@ -149,6 +149,7 @@ fn open(backend: BackendKind, ordinal: u32, config: Settings) -> Result<Holder, 
         BackendKind::Cuda => Holder::cuda(Cuda::open(ordinal)?, config),
         BackendKind::Hip => Holder::hip(Hip::open(ordinal)?, config),
         BackendKind::Vulkan => Holder::vulkan(Vulkan::open(index)?, ordinal, config),
+        BackendKind::Host if ordinal == 0 => Holder::host(config),
         other => Holder::new(omniheap::open(other, ordinal)?, Native::Other, ordinal, config),
     }
 }
@@ -227,9 +228,7 @@ pub unsafe extern "C" fn omniheap_open_best(
         let best = || {
             let backend = omniheap::open_best()?;
             match kind(backend.caps().device.backend)? {
-                BackendKind::Wgpu | BackendKind::Host => {
-                    Holder::new(backend, Native::Other, 0, settings)
-                }
+                BackendKind::Wgpu => Holder::new(backend, Native::Other, 0, settings),
                 vendor => open(vendor, 0, settings),
             }
         };

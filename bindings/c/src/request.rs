@@ -74,6 +74,8 @@ pub const OMNIHEAP_MAY_SPILL: u32 = 64;
 pub const OMNIHEAP_ZEROED: u32 = 128;
 /// The bytes are zeroed when they are freed, and never move.
 pub const OMNIHEAP_SECRET: u32 = 256;
+/// Communication libraries can register the bytes: one driver handle of their own that can be exported. They never move.
+pub const OMNIHEAP_REGISTRABLE: u32 = 512;
 /// For `heap`, `timeline` and `tag`: none in particular.
 pub const OMNIHEAP_ANY: u32 = u32::MAX;
 
@@ -103,8 +105,8 @@ pub struct OmniheapRequest {
     pub lifetime: u32,
     /// `OMNIHEAP_CLASS_…`.
     pub class_: u32,
-    /// `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`
-    /// and `_SECRET`, added up.
+    /// `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`,
+    /// `_SECRET` and `_REGISTRABLE`, added up.
     pub flags: u32,
     /// Exactly this heap, or `OMNIHEAP_ANY`.
     pub heap: u32,
@@ -224,7 +226,7 @@ type Change<'a> = fn(Request<'a>) -> Request<'a>;
 
 /// The request with what its flags say.
 fn with_flags<'a>(mut wanted: Request<'a>, flags: u32) -> Result<Request<'a>, Failure> {
-    let changes: [(u32, Change<'a>); 9] = [
+    let changes: [(u32, Change<'a>); 10] = [
         (OMNIHEAP_DEDICATED, Request::dedicated),
         (OMNIHEAP_MOVED_ON_CONSENT, Request::moved_on_consent),
         (OMNIHEAP_PINNED, Request::pinned),
@@ -233,6 +235,8 @@ fn with_flags<'a>(mut wanted: Request<'a>, flags: u32) -> Result<Request<'a>, Fa
         (OMNIHEAP_NO_SUBSTITUTE, Request::no_substitute),
         (OMNIHEAP_MAY_SPILL, Request::may_spill),
         (OMNIHEAP_ZEROED, Request::zeroed),
+        // After those: what is registered never moves.
+        (OMNIHEAP_REGISTRABLE, Request::registrable),
         // Last: what is secret never moves, whatever else was said.
         (OMNIHEAP_SECRET, Request::secret),
     ];

@@ -77,6 +77,12 @@ pub enum OmniheapStatus {
     AlreadyAsleep = 30,
     /// The pool is awake already; nothing was changed.
     AlreadyAwake = 31,
+    /// Nothing is published under the name that this user may attach.
+    NotPublished = 32,
+    /// Something is published under the name: withdraw it first, or choose another.
+    NameTaken = 33,
+    /// The bytes are not those that were published: their digest differs.
+    Changed = 34,
 }
 
 impl From<ErrorKind> for OmniheapStatus {

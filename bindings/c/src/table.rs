@@ -17,6 +17,9 @@ pub(crate) struct Table<T> {
 /// What a table's handles stand for. It is part of their number, so that none is good where another kind is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// Handles are never zero all the same: their generation is not.
+    #[cfg(target_os = "linux")]
+    Attached = 0,
     Manager = 1,
     Allocation = 2,
     Pool = 3,
@@ -26,6 +29,8 @@ impl Kind {
     /// What messages call it.
     const fn name(self) -> &'static str {
         match self {
+            #[cfg(target_os = "linux")]
+            Self::Attached => "attached memory",
             Self::Manager => "manager",
             Self::Allocation => "allocation",
             Self::Pool => "pool",

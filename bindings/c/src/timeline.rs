@@ -56,7 +56,7 @@ pub unsafe extern "C" fn omniheap_timeline_adopt(
             Native::Cuda(cuda) => unsafe { cuda.inner().adopt_stream(stream.cast()) }?,
             // SAFETY: as above.
             Native::Hip(hip) => unsafe { hip.inner().adopt_stream(hipStream_t(stream)) }?,
-            Native::Vulkan(_) | Native::Other => {
+            Native::Vulkan(_) | Native::Host(_) | Native::Other => {
                 let message = "only CUDA and HIP have streams to adopt; open a timeline instead";
                 return Err(Failure::new(OmniheapStatus::Unsupported, message));
             }

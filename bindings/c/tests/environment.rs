@@ -116,6 +116,110 @@ fn is_a_tenant() {
     assert!((0..5000).any(gone), "still held: {:?}", held());
 }
 
+/// Runs `part` of the story of a test in a process of its own, with the arbiter at `path`.
+fn tell(name: &str, path: &Path, part: &str) {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", name, "--nocapture"]).env(PART, part).env(VARIABLE, path);
+    let output = command.output().expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success() && said.contains("1 passed"), "{part}: {said}");
+}
+
+/// Names the part that a process tells.
+const PART: &str = "OMNIHEAP_TEST_PART";
+
+#[test]
+fn c_programs_publish_and_attach() {
+    match std::env::var(PART).as_deref() {
+        Ok("publishes") => return publishes(),
+        Ok("attaches") => return attaches(),
+        _ => {}
+    }
+    let path = std::env::temp_dir().join(format!("ohcs-{}.sock", std::process::id()));
+    let policy = Policy::parse("capacity = \"64MiB\"", None).expect("a policy");
+    let mut server = Server::bind(&path, policy, None).expect("a socket");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| server.run(|| stop.load(Ordering::Relaxed)).expect("it serves"));
+        let _stop = Stop(&stop);
+        tell("c_programs_publish_and_attach", &path, "publishes");
+        tell("c_programs_publish_and_attach", &path, "attaches");
+    });
+    let _ = std::fs::remove_file(path.with_extension("sock.lock"));
+}
+
+fn weights() -> Vec<u8> {
+    (0..9 * MIB).map(|at| at.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect()
+}
+
+fn publish(manager: OmniheapManager, name: &CStr, bytes: &[u8]) -> Status {
+    let (name, start) = (name.as_ptr(), bytes.as_ptr().cast());
+    // SAFETY: a C string, and memory of this length.
+    unsafe { omniheap_share_publish(manager, OMNIHEAP_ANY, name, start, bytes.len()) }
+}
+
+fn attach(manager: OmniheapManager, name: &CStr) -> Result<OmniheapAttached, Status> {
+    let mut attached = OmniheapAttached { id: 0 };
+    // SAFETY: a C string, and a place for the handle.
+    match unsafe { omniheap_share_attach(manager, OMNIHEAP_ANY, name.as_ptr(), &raw mut attached) }
+    {
+        Status::Ok => Ok(attached),
+        refused => Err(refused),
+    }
+}
+
+fn publishes() {
+    let manager = open(c"host").expect("it is there");
+    assert_eq!(publish(manager, c"model", &weights()), Status::Ok, "{}", message());
+    assert_eq!(publish(manager, c"model", &weights()), Status::NameTaken);
+    assert_eq!(publish(manager, c"a/b", &weights()), Status::InvalidArgument);
+    assert_eq!(publish(manager, c"none", &[]), Status::ZeroSize);
+    assert_eq!(publish(manager, c"large", &vec![0; 65 << 20]), Status::ExceedsLimit);
+    // SAFETY: a null pointer is refused.
+    let null = unsafe { omniheap_share_publish(manager, 0, c"x".as_ptr(), ptr::null(), 1) };
+    assert_eq!(null, Status::NullArgument);
+    assert_eq!(
+        held(),
+        Some(0),
+        "what is published counts for nobody, and a refusal leaves nothing"
+    );
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+fn attaches() {
+    let manager = open(c"host").expect("it is there");
+    assert_eq!(attach(manager, c"nothing").err(), Some(Status::NotPublished));
+    let attached =
+        attach(manager, c"model").unwrap_or_else(|status| panic!("{status:?}: {}", message()));
+    let (mut address, mut length) = (0, 0);
+    // SAFETY: places for two numbers.
+    let placed = unsafe { omniheap_share_place(attached, &raw mut address, &raw mut length) };
+    assert_eq!((placed, length), (Status::Ok, 9 * MIB));
+    let (wanted, mut found) = (weights(), vec![0; 9 << 20]);
+    let read = |offset, bytes: &mut [u8]| {
+        let (start, length) = (bytes.as_mut_ptr().cast(), bytes.len());
+        // SAFETY: memory of this length.
+        unsafe { omniheap_share_read(attached, offset, start, length) }
+    };
+    assert_eq!(read(0, &mut found), Status::Ok);
+    assert!(found == wanted, "the bytes of a process that has ended");
+    assert_eq!(read(9 * MIB - 1, &mut [0; 2]), Status::OutOfRange);
+    assert_eq!(omniheap_share_check(attached), Status::Ok);
+    let first = ptr::with_exposed_provenance_mut::<u8>(usize::try_from(address).expect("small"));
+    // SAFETY: attached host memory. Programs must not write it; this one shows that it is noticed.
+    unsafe { first.write(wanted[0] ^ 1) };
+    assert_eq!(omniheap_share_check(attached), Status::Changed);
+    assert_eq!(omniheap_close(manager), Status::Busy, "something is attached");
+    assert_eq!(omniheap_share_detach(attached), Status::Ok);
+    assert_eq!(omniheap_share_detach(attached), Status::Stale);
+    assert_eq!(omniheap_share_check(OmniheapAttached { id: 0 }), Status::Stale);
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_share_withdraw(manager, c"model".as_ptr()) }, Status::Ok);
+    assert_eq!(attach(manager, c"model").err(), Some(Status::NotPublished));
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
 #[test]
 fn without_its_arbiter_no_device_is_opened() {
     alone(

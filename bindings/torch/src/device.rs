@@ -133,6 +133,16 @@ impl<B: Streams> Device<B> {
         })
     }
 
+    /// The backend, for what passes the manager by.
+    pub(crate) fn backend(&self) -> &B {
+        self.manager.backend()
+    }
+
+    /// The heap that everything is allocated in.
+    pub(crate) const fn heap(&self) -> HeapId {
+        self.heap
+    }
+
     /// Allocates in a stream's order; returns the address.
     ///
     /// # Safety
@@ -149,6 +159,53 @@ impl<B: Streams> Device<B> {
             // SAFETY: as above.
             unsafe { self.allocate_in_need(size, stream, life, error) }
         });
+        self.settle(made, size, stream)
+    }
+
+    /// Allocates one driver handle that communication libraries can register; returns the address. It is in no tag: it never sleeps.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Streams::borrow`].
+    pub(crate) unsafe fn allocate_registrable(
+        &self,
+        size: u64,
+        stream: *mut c_void,
+    ) -> Result<u64, AllocateError> {
+        // SAFETY: the caller's promise.
+        let made = unsafe { self.take_registrable(size, stream) };
+        self.settle(made, size, stream)
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Streams::borrow`].
+    unsafe fn take_registrable(
+        &self,
+        size: u64,
+        stream: *mut c_void,
+    ) -> Result<(u64, Held<B>), AllocateError> {
+        // SAFETY: the caller's promise.
+        let Standing::Running(number) = (unsafe { self.manager.backend().standing(stream) })?
+        else {
+            let why = "registrable memory cannot be allocated in a capture; allocate it before";
+            return Err(ErrorKind::Busy.because(why).into());
+        };
+        // SAFETY: as above.
+        let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, Life::Process) }?;
+        let request = Request::new(size).registrable().on(seat.timeline);
+        let allocation = self.manager.allocate(&request)?;
+        let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
+        Ok((address, Held::Plain(allocation, seat)))
+    }
+
+    /// Notes what an allocation ended with, and tells whoever looks on; returns the address.
+    fn settle(
+        &self,
+        made: Result<(u64, Held<B>), AllocateError>,
+        size: u64,
+        stream: *mut c_void,
+    ) -> Result<u64, AllocateError> {
         let (address, held) = made.inspect_err(|_| {
             self.meter.failed();
             self.tell(Happened::OutOfMemory, 0, size, stream.addr());
@@ -551,6 +608,7 @@ impl<B: Streams> Device<B> {
             "backend": self.kind.name(),
             "device": self.ordinal,
             "paged": self.is_paged,
+            "registrable": self.manager.caps().heap(self.heap).and_then(|heap| heap.registrable).map(Align::get),
             "device_name": self.manager.caps().device.name,
             "padding_bytes": totals.padding_bytes(),
             "free_bytes": totals.free_bytes,
@@ -635,12 +693,13 @@ impl<B: Streams> Device<B> {
         let total = self.manager.caps().heap(self.heap).map_or(0, |heap| heap.size);
         format!(
             "{} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
-             omniheap could not allocate {size} bytes and holds {held}; {error}",
+             omniheap could not allocate {size} bytes and holds {held}; {error}{}",
             B::NAME,
             human(size),
             self.ordinal,
             human(total),
             human(free),
+            record::of_rank(),
         )
     }
 }

@@ -62,6 +62,15 @@ pub unsafe extern "C" fn omniheap_torch_attach() -> c_int {
 /// Why there is no allocation: what Python sees, and the text.
 type Failure = (Kind, String);
 
+/// The device that an allocation is for, opened now if it was not.
+fn opened(device: c_int) -> Result<&'static state::AnyDevice, Failure> {
+    if state::is_forked() {
+        return Err((Kind::OutOfMemory, FORKED.into()));
+    }
+    state::device(device)
+        .map_err(|error| (Kind::OutOfMemory, format!("device {device} cannot be opened: {error}")))
+}
+
 /// What an allocation ends with.
 ///
 /// # Safety
@@ -73,12 +82,7 @@ unsafe fn allocate(
     stream: *mut c_void,
     life: Life,
 ) -> Result<u64, Failure> {
-    if state::is_forked() {
-        return Err((Kind::OutOfMemory, FORKED.into()));
-    }
-    let found = state::device(device).map_err(|error| {
-        (Kind::OutOfMemory, format!("device {device} cannot be opened: {error}"))
-    })?;
+    let found = opened(device)?;
     // SAFETY: the caller's promise.
     on!(found, it => unsafe { it.allocate(size, stream, life) }.map_err(|error: AllocateError| {
         let is_asleep = error.kind() == ErrorKind::Asleep;
@@ -98,8 +102,12 @@ unsafe fn try_allocate(
     life: Life,
 ) -> Result<u64, Failure> {
     // SAFETY: the caller's promise.
-    let guard = AssertUnwindSafe(|| unsafe { allocate(size, device, stream, life) });
-    let result = catch_unwind(guard)
+    explained(|| unsafe { allocate(size, device, stream, life) })
+}
+
+/// Runs an allocation, and keeps the explanation of its failure.
+fn explained(work: impl FnOnce() -> Result<u64, Failure>) -> Result<u64, Failure> {
+    let result = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err((Kind::OutOfMemory, "omniheap met a bug of its own".into())));
     result.inspect_err(|(_, line)| line.clone_into(&mut lock(&LAST_OOM)))
 }
@@ -158,6 +166,30 @@ pub unsafe extern "C" fn omniheap_torch_segment(
     unsafe { allocate_or_null(size, device, stream, Life::Process) }
 }
 
+/// Allocates a segment of a `torch.cuda.MemPool` whose memory communication libraries can register: one driver handle for each.
+/// Returns null as [`omniheap_torch_segment`] does.
+///
+/// # Safety
+///
+/// As for [`omniheap_torch_alloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_registrable(
+    size: isize,
+    device: c_int,
+    stream: *mut c_void,
+) -> *mut c_void {
+    let size = u64::try_from(size).unwrap_or(u64::MAX);
+    or_null(explained(|| {
+        let found = opened(device)?;
+        on!(found, it => {
+            // SAFETY: the caller's promise.
+            unsafe { it.allocate_registrable(size, stream) }.map_err(|error| {
+                (Kind::OutOfMemory, it.explain(size, &error))
+            })
+        })
+    }))
+}
+
 /// Frees a segment of a `torch.cuda.MemPool`, and gives what is empty back to the driver: PyTorch frees segments when somebody
 /// needs their memory.
 #[unsafe(no_mangle)]
@@ -186,7 +218,12 @@ unsafe fn allocate_or_null(
     life: Life,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    match unsafe { try_allocate(size, device, stream, life) } {
+    or_null(unsafe { try_allocate(size, device, stream, life) })
+}
+
+/// The address of an allocation; null where there is none, which the log says.
+fn or_null(made: Result<u64, Failure>) -> *mut c_void {
+    match made {
         Ok(found) => address(found),
         Err((_, line)) => {
             say(&line);

@@ -6,7 +6,7 @@ use crate::state::{self, on};
 use crate::{lock, record};
 use core::ffi::{c_char, c_int};
 use core::ptr;
-use omniheap::trace::ranks::{self, Digest, Job, Problem};
+use omniheap::trace::ranks::{self, Digest, Job, Place, Problem};
 use std::io::Write as _;
 
 /// Bytes of a device, without opening it; 0 where there is none.
@@ -110,6 +110,18 @@ pub extern "C" fn omniheap_torch_digest(device: c_int, rank: u32, world: u32) ->
         Ok(())
     });
     if code == 0 { say(&shown) } else { ptr::null() }
+}
+
+/// Says which rank of how many this process is: errors end with it, and reports and traces name it. A world of 0 ranks is not known, and a
+/// `known` of 0 takes back what was said.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_set_rank(known: c_int, rank: u32, world: u32) -> c_int {
+    guarded(|| {
+        let world = (world > 0).then_some(world);
+        let place = Place { rank, world, launcher: "the program" };
+        record::tell_place((known != 0).then_some(place));
+        Ok(())
+    })
 }
 
 /// Writes the page of a job from digests, one a line.

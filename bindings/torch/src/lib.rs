@@ -19,6 +19,7 @@
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
 //! | `tags` | pools that sleep and wake, and which of them a thread allocates from |
 //! | `weights` | weights files, loaded to plain addresses |
+//! | `share` | memory that processes publish and attach |
 //! | `map` | the memory of a device as PyTorch's snapshots show it |
 //!
 //! The library is never unloaded and ends nothing at exit: the driver may be gone before it.
@@ -41,6 +42,7 @@ mod profile;
 mod raise;
 mod record;
 mod seats;
+mod share;
 mod state;
 mod streams;
 mod tags;
@@ -53,6 +55,7 @@ pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
+pub use share::*;
 pub use tags::*;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
 pub use weights::*;

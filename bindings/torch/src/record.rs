@@ -35,9 +35,28 @@ impl Recording {
     }
 }
 
-/// The rank that the launcher gave this process, if one started it.
+/// The rank that the program said, for the names of what it writes and for its errors.
+static TOLD: Mutex<Option<Place>> = Mutex::new(None);
+
+/// Sets the rank that errors name, and reports and traces instead of the launcher's; none ends that.
+pub(crate) fn tell_place(place: Option<Place>) {
+    *lock(&TOLD) = place;
+}
+
+/// What errors of this rank end with; nothing where the program said none.
+pub(crate) fn of_rank() -> String {
+    let told = lock(&TOLD).map(|place| (place.rank, place.world));
+    match told {
+        Some((rank, Some(world))) => format!(" (rank {rank} of {world})"),
+        Some((rank, None)) => format!(" (rank {rank})"),
+        None => String::new(),
+    }
+}
+
+/// The rank that the program said or that the launcher gave this process, if one started it.
 pub(crate) fn place() -> Option<Place> {
-    place_from_environment(|name| std::env::var(name).ok())
+    let told = *lock(&TOLD);
+    told.or_else(|| place_from_environment(|name| std::env::var(name).ok()))
 }
 
 fn title() -> String {

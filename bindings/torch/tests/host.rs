@@ -70,6 +70,37 @@ fn holds(pointer: *mut c_void, size: usize, value: u8) -> bool {
 }
 
 #[test]
+fn registrable_memory_is_a_block_of_its_own_that_no_tag_puts_to_sleep() {
+    let _one = begin();
+    let granule = stats()["registrable"].as_u64().expect("host memory can be exported");
+    let segments = || stats()["segments"].as_u64().expect("a number");
+    let before = (stats()["reserved_bytes"].clone(), segments());
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_enter_tag(c"weights".as_ptr()) }, 0);
+    let take = |size| {
+        // SAFETY: to the host backend a stream is a number.
+        unsafe { omniheap_torch_registrable(size, 0, stream(3)) }
+    };
+    let held = [take(1), take(3 << 20)];
+    assert_eq!(omniheap_torch_leave_tag(), 0);
+    assert!(held.iter().all(|it| !it.is_null() && (it.addr() as u64).is_multiple_of(4096)));
+    let taken = stats()["reserved_bytes"].as_u64().expect("a number");
+    assert_eq!(taken - before.0.as_u64().expect("a number"), 3 * granule, "one granule and two");
+    assert_eq!(segments() - before.1, 2);
+    fill(held[1], 3 << 20, 7);
+    // SAFETY: C strings or null, and nothing uses what sleeps.
+    assert_eq!(unsafe { omniheap_torch_sleep(0, ptr::null(), c"host".as_ptr()) }, 0);
+    assert!(holds(held[1], 3 << 20, 7), "it is awake");
+    // SAFETY: null names all tags.
+    assert_eq!(unsafe { omniheap_torch_wake(0, ptr::null()) }, 0);
+    for (pointer, size) in held.into_iter().zip([1, 3 << 20]) {
+        omniheap_torch_segment_free(pointer, size, 0, stream(3));
+    }
+    assert_eq!(segments(), before.1, "freed segments go back to the driver at once");
+    assert!(take(-1).is_null() && take(1 << 40).is_null());
+}
+
+#[test]
 fn bytes_are_ours_until_they_are_freed() {
     let _one = begin();
     let held: Vec<_> = (0..100_u8)

@@ -4,8 +4,8 @@ use super::output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use omniheap::placement::{
-    Access, Coherence, Dependence, Lifetime, Pattern, Privacy, Spill, Substitution, Word, Work,
-    Writer, WrittenRequest, read_requests,
+    Access, Coherence, Dependence, Lifetime, Pattern, Privacy, Registration, Spill, Substitution,
+    Word, Work, Writer, WrittenRequest, read_requests,
 };
 use std::path::Path;
 
@@ -16,7 +16,7 @@ fn words<T: Word>() -> impl TypedValueParser<Value = T> {
 }
 
 /// Every option of a request: a file of requests says them itself.
-pub(super) const OPTIONS: [&str; 14] = [
+pub(super) const OPTIONS: [&str; 15] = [
     "size",
     "align",
     "writes",
@@ -28,6 +28,7 @@ pub(super) const OPTIONS: [&str; 14] = [
     "touches",
     "lifetime",
     "coherence",
+    "registration",
     "substitute",
     "spill",
     "privacy",
@@ -69,6 +70,9 @@ pub(super) struct Options {
     /// Host-device coherence without flushes
     #[arg(long, value_parser = words::<Coherence>(), default_value = "any")]
     coherence: Coherence,
+    /// Whether communication libraries (NCCL, RDMA) must be able to register it
+    #[arg(long, value_parser = words::<Registration>(), default_value = "any")]
+    registration: Registration,
     /// Whether a substitute region is allowed
     #[arg(long, value_parser = words::<Substitution>(), default_value = "allowed")]
     substitute: Substitution,
@@ -97,6 +101,7 @@ impl Options {
             touches: self.touches,
             lifetime: self.lifetime,
             coherence: self.coherence,
+            registration: self.registration,
             substitute: self.substitute,
             spill: self.spill,
             privacy: self.privacy,

@@ -37,6 +37,14 @@ fn explain_says_where_and_why() {
     let told = text(&omniheap(&[&on_host[..], table].concat()).stdout);
     assert!(told.contains("from a new block that others may share"), "{told}");
     assert!(told.contains("not heap 1 staging: the heap is staging memory"), "{told}");
+    let registered = &["--size", "1M", "--registration", "needed"];
+    let decision = &json(&[&on_host[..], registered].concat())[0];
+    assert_eq!(
+        (&decision["source"], &decision["new_bytes"]),
+        (&"dedicated".into(), &(2 << 20).into())
+    );
+    let told = text(&omniheap(&[&on_host[..], registered].concat()).stdout);
+    assert!(told.contains("communication libraries cannot register memory of this heap"), "{told}");
     let nowhere = &["explain", "--backend", "host", "--size", "16777215T"];
     let told = text(&omniheap(nowhere).stdout);
     assert!(

@@ -127,7 +127,7 @@ impl<B: Backend> Manager<B> {
         let ask = pool.ask_with_room(&ordered)?;
         let (growth, lane) = (&pool.shared.growth, pool.lane_for(timeline)?);
         let (source, new_bytes) = if request.sharing == Sharing::Dedicated {
-            (Source::Dedicated, growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)
+            (Source::Dedicated, self.own_size(pool, ask.layout.size, request)?)
         } else if lane.would_fit(ask) {
             (Source::Held, 0)
         } else if let Some(page) = pool.shared.page() {

@@ -6,11 +6,12 @@ use crate::event::{Event, Rung};
 use crate::lane::{Ask, FastPathMiss, Lane, SlotId, WaitMode};
 use crate::pool::Pool;
 use crate::{
-    Backend, Contents, Driver, ErrorKind, HeapKind, Placement, Ranking, Request, Result, Sharing,
-    TimelineId,
+    Backend, Contents, Driver, ErrorKind, HeapKind, Placement, Ranking, Registration, Request,
+    Result, Sharing, TimelineId,
 };
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap_placement::not_registrable;
 
 /// How often each rung served a request.
 #[derive(Debug, Default)]
@@ -208,8 +209,15 @@ impl<B: Backend> Manager<B> {
         let lane = pool.lane_for(ask.timeline)?;
         let mut climb = Climb { manager: self, pool, lane, ask, own: None };
         if request.sharing == Sharing::Dedicated {
-            let size = pool.shared.growth.exact(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?;
-            let mut make = || self.backend().allocate(pool.shared.heap, size);
+            let size = self.own_size(pool, ask.layout.size, request)?;
+            let (heap, backend) = (pool.shared.heap, self.backend());
+            let mut make = || match request.registration {
+                Registration::Any => backend.allocate(heap, size),
+                Registration::Needed => {
+                    let export = backend.as_export().ok_or_else(not_registrable)?;
+                    export.allocate_exportable(heap, size)
+                }
+            };
             climb.own = Some((size, &mut make));
             return climb.up(&Climb::DEDICATED);
         }
@@ -217,6 +225,17 @@ impl<B: Backend> Manager<B> {
             Driver::Allowed => climb.up(&Climb::SHARED),
             Driver::Forbidden => climb.up(&Climb::HELD),
         }
+    }
+
+    /// The bytes of a block for a request that does not share one.
+    pub(super) fn own_size(&self, pool: &Pool<B>, size: u64, request: &Request<'_>) -> Result<u64> {
+        if request.registration == Registration::Any {
+            return pool.shared.growth.exact(size).ok_or(ErrorKind::ExceedsLimit.into());
+        }
+        let heap = self.inner.device.heap(pool.shared.heap)?;
+        let granule = heap.registrable.ok_or_else(not_registrable)?;
+        let size = granule.up(size).ok_or(ErrorKind::SizeOverflow)?;
+        if size > heap.max_block { Err(ErrorKind::ExceedsLimit.into()) } else { Ok(size) }
     }
 
     /// Above the soft limit: gives back what is empty, and asks for more to be freed.

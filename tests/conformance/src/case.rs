@@ -44,6 +44,8 @@ pub enum Need {
     Budget,
     /// Hand-over to others.
     Export,
+    /// Memory that communication libraries can register.
+    Registrable,
     /// A block of more than four gibibytes.
     Large,
     /// A heap of constants.
@@ -71,6 +73,7 @@ impl Need {
     pub(crate) fn missing<B: Backend + 'static>(self, world: &World<B>) -> Option<&'static str> {
         let (backend, extras) = (world.backend(), world.extras());
         let heaps = &backend.caps().heaps;
+        let registers = heaps.iter().any(|heap| heap.registrable.is_some());
         let large = |heap: &omniheap_core::Heap| heap.max_block >= LARGE && heap.size >= 3 * LARGE;
         let (has, why) = match self {
             Self::Transfer => (backend.as_transfer().is_some(), "the backend moves no bytes"),
@@ -90,6 +93,7 @@ impl Need {
             Self::Address => (backend.as_address().is_some(), "the backend has no addresses"),
             Self::Budget => (tells_budget(backend), "the driver does not tell what is free"),
             Self::Export => (backend.as_export().is_some(), "the backend exports nothing"),
+            Self::Registrable => (registers, "no memory of the device can be registered"),
             Self::Large => (heaps.iter().any(large), "no block can have more than four gibibytes"),
             Self::Constant => (
                 heaps.iter().any(|heap| heap.kind == HeapKind::Constant),
@@ -135,6 +139,13 @@ impl Need {
                 let refused =
                     world.manager().load(&SCALE, 0).map(drop).map_err(|error| error.kind());
                 assert_eq!(refused, Err(ErrorKind::Unsupported));
+            }
+            Self::Registrable => {
+                let refused = world.manager().allocate(&Request::new(64).registrable());
+                assert_eq!(
+                    refused.map(drop).map_err(|error| error.kind()),
+                    Err(ErrorKind::Unsupported)
+                );
             }
             Self::Spill => refuses_recall(world),
             // Their absence is the refusal: there is nothing that could be called.

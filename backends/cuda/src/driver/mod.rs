@@ -197,6 +197,11 @@ impl Driver {
 
     /// One device attribute; an unknown one reads as zero.
     pub(crate) fn attribute(&self, attribute: Attribute) -> u64 {
+        self.numbered_attribute(attribute as u32)
+    }
+
+    /// As [`attribute`](Self::attribute), for one that is younger than our bindings.
+    fn numbered_attribute(&self, attribute: u32) -> u64 {
         let mut value = 0;
         // SAFETY: `value` is a valid out-pointer; `device` is a device.
         let code = unsafe { (self.fns.device_attribute)(&raw mut value, attribute, self.device) };

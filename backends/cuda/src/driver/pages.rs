@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 use super::{Driver, check};
 use crate::sys::{
-    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr,
+    Attribute, CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr,
     CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle,
 };
 use core::{ffi::c_void, ptr};
@@ -19,13 +19,30 @@ const GRANULARITY_RECOMMENDED: u32 = 0x1;
 const HANDLE_POSIX_FD: u32 = 0x1;
 const EXTERNAL_DEDICATED: u32 = 0x1;
 
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`, of CUDA 12.3.
+const FABRIC_SUPPORTED: u32 = 128;
+/// `CU_MEM_HANDLE_TYPE_FABRIC`, of CUDA 12.3.
+const HANDLE_FABRIC: u32 = 0x8;
+
 /// Whether physical memory can be shared with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// It cannot.
     Private,
-    /// As a file descriptor.
+    /// As a file descriptor, and by network cards where the device lets them in.
     Exportable,
+    /// As [`Exportable`](Self::Exportable), and as a handle for other nodes of the same fabric.
+    Fabric,
+}
+
+impl Sharing {
+    const fn handle_types(self) -> CUmemAllocationHandleType {
+        CUmemAllocationHandleType(match self {
+            Self::Private => 0,
+            Self::Exportable => HANDLE_POSIX_FD,
+            Self::Fabric => HANDLE_POSIX_FD | HANDLE_FABRIC,
+        })
+    }
 }
 
 impl Driver {
@@ -36,20 +53,20 @@ impl Driver {
         }
     }
 
+    /// Returns whether network cards can reach pages of the device.
+    fn has_rdma(&self) -> bool {
+        self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0
+    }
+
     fn page_properties(&self, sharing: Sharing) -> CUmemAllocationProp {
         CUmemAllocationProp {
             type_: CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: match sharing {
-                Sharing::Private => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
-                Sharing::Exportable => {
-                    CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-                }
-            },
+            requestedHandleTypes: sharing.handle_types(),
             location: self.location(),
             win32HandleMetaData: ptr::null_mut(),
             allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
                 compressionType: 0,
-                gpuDirectRDMACapable: 0,
+                gpuDirectRDMACapable: u8::from(sharing != Sharing::Private && self.has_rdma()),
                 usage: 0,
                 reserved: [0; 4],
             },
@@ -99,6 +116,19 @@ impl Driver {
         // SAFETY: `page` is a valid out-pointer and `properties` is filled in.
         check(unsafe { create(&raw mut page, size, &raw const properties, 0) })?;
         Ok(page)
+    }
+
+    /// Creates physical memory with every kind of handle that the device has.
+    ///
+    /// A device may say that it has fabric handles and refuse them, because nobody gave this process a channel of the fabric.
+    pub(crate) fn create_exportable(&self, size: usize) -> Result<CUmemGenericAllocationHandle> {
+        if self.numbered_attribute(FABRIC_SUPPORTED) == 0 {
+            return self.create_page(size, Sharing::Exportable);
+        }
+        self.create_page(size, Sharing::Fabric).or_else(|error| match error.kind() {
+            kind if kind.is_out_of_memory() || kind == ErrorKind::DeviceLost => Err(error),
+            _ => self.create_page(size, Sharing::Exportable),
+        })
     }
 
     /// # Safety
@@ -154,7 +184,7 @@ impl Driver {
     ///
     /// # Safety
     ///
-    /// `page` is live and was created [`Sharing::Exportable`].
+    /// `page` is live and was made by [`create_exportable`](Self::create_exportable).
     pub(crate) unsafe fn export_page(&self, page: CUmemGenericAllocationHandle) -> Result<i32> {
         let export = self.fns.handle_export.ok_or(ErrorKind::Unsupported)?;
         let _current = self.enter()?;

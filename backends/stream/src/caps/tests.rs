@@ -33,7 +33,11 @@ fn facts() -> Facts {
 }
 
 fn all() -> Usable {
-    Usable { page: Some(Align::of(2 << 20)), managed: Some(Source::Managed) }
+    Usable {
+        page: Some(Align::of(2 << 20)),
+        managed: Some(Source::Managed),
+        exportable: Some(Align::of(2 << 20)),
+    }
 }
 
 #[test]

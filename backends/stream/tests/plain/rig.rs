@@ -91,7 +91,7 @@ pub(crate) fn open() -> Device {
             bank_width: 4,
         },
     };
-    let usable = Usable { page: Some(Align::of(PAGE)), managed: None };
+    let usable = Usable { page: Some(Align::of(PAGE)), managed: None, exportable: None };
     let (caps, sources) = facts.translate(usable);
     let timelines = Registry::new(&driver, None).expect("streams are numbers");
     let described = Described { caps, sources, findings: Vec::new(), max_pitch: 1 << 20 };

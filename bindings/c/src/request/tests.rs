@@ -88,6 +88,8 @@ fn every_flag_changes_what_it_names() {
     assert_eq!(with(OMNIHEAP_NO_SUBSTITUTE).substitution, Substitution::Forbidden);
     assert_eq!(with(OMNIHEAP_MAY_SPILL).spill, Spill::Allowed);
     assert_eq!(with(OMNIHEAP_ZEROED).contents, Contents::Zero);
+    let registrable = with(OMNIHEAP_REGISTRABLE | OMNIHEAP_MOVED_ON_CONSENT);
+    assert_eq!(registrable, Request::new(64).registrable());
     let secret = with(OMNIHEAP_SECRET | OMNIHEAP_MOVED_ON_CONSENT);
     assert_eq!((secret.privacy, secret.mobility), (Privacy::Secret, Mobility::Pinned));
 }

@@ -9,6 +9,8 @@ _NAME = "libomniheap_torch.so"
 _BACKENDS = ("cuda", "hip", "host")
 _library = None
 _enabled = None
+# Rank and world size that names of files and errors carry: set by `enable(ranks="auto")`.
+_place = None
 
 
 class OmniheapError(RuntimeError):
@@ -69,12 +71,14 @@ def _declare(lib):
         ("report", number, [number, text]),
         ("digest", text, [number, ctypes.c_uint32, ctypes.c_uint32]),
         ("job", number, [text, text]),
+        ("set_rank", number, [number, ctypes.c_uint32, ctypes.c_uint32]),
         ("reset_peaks", number, [number]),
         ("trace", number, [text]),
         ("set_limit", number, [number, ctypes.c_uint64]),
         ("reset", None, []),
         ("alloc", pointer, [ctypes.c_ssize_t, number, pointer]),
         ("segment", pointer, [ctypes.c_ssize_t, number, pointer]),
+        ("registrable", pointer, [ctypes.c_ssize_t, number, pointer]),
         ("free", None, [pointer, ctypes.c_size_t, number, pointer]),
         ("segment_free", None, [pointer, ctypes.c_size_t, number, pointer]),
         ("record_stream", None, [pointer, pointer]),
@@ -98,7 +102,32 @@ def address(name):
 def check(code):
     """Raises what the library says when a call has failed."""
     if code:
-        raise OmniheapError(load().omniheap_torch_error().decode())
+        raise OmniheapError(_said())
+
+
+def _said():
+    """What the library says of the last failure, and of which rank."""
+    said = load().omniheap_torch_error().decode()
+    if _place is None or said.endswith(")") and "(rank " in said:
+        return said
+    rank, world = _place
+    return f"{said} (rank {rank})" if world is None else f"{said} (rank {rank} of {world})"
+
+
+def name_rank(place):
+    """Sets the rank and world size that files and errors are named after; None for neither."""
+    global _place
+    rank, world = place or (0, None)
+    check(load().omniheap_torch_set_rank(int(place is not None), rank, world or 0))
+    _place = place
+
+
+def of_rank(path):
+    """The path with the rank before its extension, where the program asked for that: `run.rank3.trace`."""
+    if _place is None or path is None:
+        return path
+    start, end = os.path.splitext(os.fspath(path))
+    return f"{start}.rank{_place[0]}{end}" if isinstance(start, str) else start + f".rank{_place[0]}".encode() + end
 
 
 def to_bytes(limit, backend, device=0):
@@ -168,21 +197,25 @@ def stats(device=0):
     """Figures of one device as a dict: live, reserved and peak bytes, driver calls, rungs of the ladder."""
     text = require_enabled().omniheap_torch_stats(device)
     if text is None:
-        raise OmniheapError(load().omniheap_torch_error().decode())
+        raise OmniheapError(_said())
     return json.loads(text)
 
 
 def report(path, device=0):
-    """Writes one device's memory map as a self-contained HTML page."""
+    """Writes one device's memory map as a self-contained HTML page; returns its path."""
+    path = of_rank(path)
     check(require_enabled().omniheap_torch_report(device, os.fsencode(path)))
+    return path
 
 
 def trace(path):
-    """Records what is allocated from now on into a file; `trace(None)` finishes it.
+    """Records what is allocated from now on into a file, and returns its path; `trace(None)` finishes it.
 
     `omniheap compare FILE` and `omniheap report FILE` read it.
     """
+    path = of_rank(path)
     check(require_enabled().omniheap_torch_trace(None if path is None else os.fsencode(path)))
+    return path
 
 
 def empty_cache():

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import sys
 import weakref
 
 from . import _library
@@ -23,6 +24,22 @@ _calls = weakref.WeakKeyDictionary()
 def place(environment=None):
     """Rank and world size of this process as its launcher says, or None. The world size is None where it does not say."""
     environment = os.environ if environment is None else environment
+    return _place_of_ray() or _place_of(environment)
+
+
+def _place_of_ray():
+    """What Ray Train says inside of one of its workers, where it sets no variables."""
+    train = sys.modules.get("ray.train")
+    try:
+        context = train.get_context()
+        rank, world = context.get_world_rank(), context.get_world_size()
+    except Exception:  # not imported, or not in a worker: its versions say so in different ways
+        return None
+    whole = all(isinstance(number, int) for number in (rank, world))
+    return (rank, world) if whole and 0 <= rank < world else None
+
+
+def _place_of(environment):
     for rank, world in _LAUNCHERS:
         rank, world = _number(environment.get(rank)), _number(environment.get(world))
         if rank is not None and (world is None or rank < world):

@@ -8,6 +8,8 @@ Ray schedules the tasks and runs those again whose worker was lost. Every node n
 OMNIHEAP_COMMAND) and sees the traces under the same paths.
 """
 
+import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -21,6 +23,8 @@ from ._library import OmniheapError
 __all__ = ["OmniheapError", "compare", "limit", "plan", "ranks", "remote", "replay", "share"]
 
 _RETRIES = 3
+# Tasks for each worker, where there are more traces than that.
+_TURNS = 8
 
 
 class _Ended(Exception):
@@ -83,25 +87,62 @@ def share():
 
 
 def limit(whole=None):
-    """Limits this process to its share of a GPU, by OMNIHEAP_LIMIT. Returns the bytes; None where Ray gave a whole GPU, or none.
+    """Limits this process to its share of a GPU. Returns the bytes; None where Ray gave a whole GPU, or none.
+
+    The limit is a quota of the arbiter where OMNIHEAP_ARBITER names one, and OMNIHEAP_LIMIT otherwise.
 
     Call it in a task or an actor before anything is allocated; `remote` does. A limit that is set already and lower stays.
     whole: bytes of the GPU; by default what its driver says.
     """
+    return _limit(whole)[0]
+
+
+def _limit(whole):
+    """As `limit`; also returns what takes the limit back."""
     part = share()
     if not 0.0 < part < 1.0:
-        return None
+        return None, lambda: None
     whole = _device_bytes() if whole is None else whole
     if not whole:
         raise OmniheapError("Ray gave this task a part of a GPU, and no driver tells how large one is; pass its bytes as `whole`")
     wanted = int(whole * part)
+    if os.environ.get("OMNIHEAP_ARBITER"):
+        return _limit_by_quota(wanted)
     before = os.environ.get("OMNIHEAP_LIMIT")
     if before:
         # A limit for several devices is somebody's careful choice.
         wanted = None if "=" in before else min(wanted, _library._parse(before))
     if wanted is not None:
         os.environ["OMNIHEAP_LIMIT"] = str(wanted)
-    return wanted
+    return wanted, functools.partial(_set_variable, before)
+
+
+def _set_variable(value):
+    os.environ.pop("OMNIHEAP_LIMIT", None)
+    if value is not None:
+        os.environ["OMNIHEAP_LIMIT"] = value
+
+
+def _limit_by_quota(wanted):
+    before = _quota()
+    if before <= wanted:
+        return before, lambda: None
+    _quota(wanted)
+
+    def undo():
+        # Without its arbiter the next task is refused anyway.
+        with contextlib.suppress(OmniheapError):
+            _quota(before)
+
+    return wanted, undo
+
+
+def _quota(wanted=0):
+    """What the arbiter grants this process of its GPU, the only one that Ray shows it; and sets it, where it is not zero."""
+    function, before = _library.load().omniheap_share_quota, ctypes.c_uint64()
+    function.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
+    _library.check(function(0, wanted, ctypes.byref(before)))
+    return before.value
 
 
 def remote(num_gpus, whole=None, **options):
@@ -127,15 +168,12 @@ def remote(num_gpus, whole=None, **options):
 def _limited(function, whole):
     @functools.wraps(function)
     def run(*arguments, **named):
-        before = os.environ.get("OMNIHEAP_LIMIT")
-        limit(whole)
+        _, undo = _limit(whole)
         try:
             return function(*arguments, **named)
         finally:
             # The worker may run another task, which has a part of its own.
-            os.environ.pop("OMNIHEAP_LIMIT", None)
-            if before is not None:
-                os.environ["OMNIHEAP_LIMIT"] = before
+            undo()
 
     return run
 
@@ -166,8 +204,20 @@ def _tasks(orders, num_cpus):
     ray = _ray()
     if not ray.is_initialized():
         ray.init()
-    task = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES, retry_exceptions=[_Ended])(_command)
-    return ray.get([task.remote(order) for order in orders])
+    cores = ray.cluster_resources().get("CPU", 1)
+    batches = _batches(orders, cores / num_cpus if num_cpus > 0 else cores)
+    task = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES, retry_exceptions=[_Ended])(_commands)
+    return [each for batch in ray.get([task.remote(batch) for batch in batches]) for each in batch]
+
+
+def _batches(orders, workers):
+    """Orders in batches, in their order: a task costs Ray milliseconds, and several turns for each worker let all of them end at about the same time."""
+    size = max(1, int(len(orders) / (_TURNS * max(1, workers))))
+    return [orders[at:at + size] for at in range(0, len(orders), size)]
+
+
+def _commands(orders):
+    return [_command(order) for order in orders]
 
 
 def _command(arguments):

@@ -9,17 +9,18 @@ Call `enable()` before anything touches the GPU: PyTorch cannot change its alloc
 
 import re
 
-from . import _history, _library, _pools, _stats, _tags
+from . import _history, _library, _pools, _ranks, _stats, _tags
 from ._activations import offload_activations
 from ._fit import fit, largest_batch
 from ._layers import stream_layers
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 from ._ranks import gather
 from ._record import record_step
+from ._share import ChangedError, NameTakenError, NotPublishedError, attach, publish, withdraw
 from ._tags import residence, sleep, wake
 from .weights import load_into, load_safetensors
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "pool", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake"]
+__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "attach", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "pool", "publish", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
 
 _OLDEST = (2, 3)
 _HOOKS = (
@@ -31,7 +32,7 @@ _HOOKS = (
     ("set_release_pool", "omniheap_torch_release_pool"),
 )
 _allocator = None
-_pooled = None
+_pooled = {}
 
 
 def is_enabled():
@@ -39,20 +40,26 @@ def is_enabled():
     return _allocator is not None
 
 
-def enable(limit=None, paged=True):
+def enable(limit=None, paged=True, ranks=None):
     """Makes PyTorch allocate through omniheap.
 
     limit: the most to hold of each device: bytes, a text such as "8GiB", or a share such as 0.5.
     paged: build memory from pages that are mapped where they are needed, so that holes do not add up.
+    ranks: "auto" puts the rank that torchrun, Slurm, Open MPI, MPICH or Ray gave this process into the names of traces and reports
+    (`run.rank3.trace`) and into errors. Nothing changes where none of them did.
     """
     global _allocator
     torch = _import()
     backend = _backend(torch)
+    if ranks not in (None, "auto"):
+        raise OmniheapError(f"ranks is {ranks!r}; pass 'auto', or leave it out")
     if _allocator is not None:
         _library.configure(backend, limit, paged)
+        _name_rank(ranks)
         return
     _refuse_what_cannot_work(torch)
     _library.configure(backend, limit, paged)
+    _name_rank(ranks)
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_alloc", "omniheap_torch_free")
     inner = allocator.allocator()
     missing = [setter for setter, _ in _HOOKS if not hasattr(inner, setter)]
@@ -75,32 +82,49 @@ def enable(limit=None, paged=True):
     _allocator = allocator
 
 
-def pool(limit=None, **options):
+def _name_rank(ranks):
+    if ranks == "auto":
+        _library.name_rank(_ranks.place())
+
+
+def pool(limit=None, registrable=False, **options):
     """A `torch.cuda.MemPool` over omniheap; PyTorch's own allocator stays in charge of everything outside of it.
 
     limit: the most that all pools hold of each device together, as for `enable`.
+    registrable: each segment is one driver handle that NCCL, RDMA and symmetric memory can register, and never sleeps.
     options: those of `torch.cuda.MemPool`.
 
         pool = omniheap.torch.pool()
         with torch.cuda.use_mem_pool(pool):
             x = torch.randn(1 << 20, device="cuda")
     """
-    global _pooled
     torch = _import()
+    if not isinstance(registrable, bool):
+        raise OmniheapError(f"registrable is {registrable!r}; pass True or False")
     if not hasattr(torch.cuda, "MemPool"):
         raise OmniheapError(f"PyTorch {torch.__version__} has no MemPool; install another version, such as 2.11, or use omniheap.torch.enable()")
     if _library._enabled is None or limit is not None:
         _library.configure(_backend(torch), limit, True)
     if _allocator is not None:
+        if registrable:
+            raise OmniheapError(
+                "PyTorch registers only pools beside its own allocator; call omniheap.torch.pool(registrable=True) without omniheap.torch.enable()"
+            )
         return torch.cuda.MemPool(**options)
-    if not stats(torch.cuda.current_device())["paged"]:
+    figures = stats(torch.cuda.current_device())
+    if registrable and not figures["registrable"]:
+        raise OmniheapError(
+            "memory of this device cannot be registered: its driver exports no memory as descriptors; leave registrable out"
+        )
+    if not figures["paged"]:
         raise OmniheapError(
             "a pool needs memory in pages, and there is none (the device has no virtual memory, or paged=False was chosen); "
             "PyTorch would hand parts of larger blocks to other processes as if they were whole; use omniheap.torch.enable()"
         )
-    if _pooled is None:
-        _pooled = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_segment", "omniheap_torch_segment_free")
-    return torch.cuda.MemPool(_pooled.allocator(), **options)
+    allocate = "omniheap_torch_registrable" if registrable else "omniheap_torch_segment"
+    if allocate not in _pooled:
+        _pooled[allocate] = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), allocate, "omniheap_torch_segment_free")
+    return torch.cuda.MemPool(_pooled[allocate].allocator(), **options)
 
 
 def tag(name):

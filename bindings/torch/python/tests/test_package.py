@@ -523,7 +523,7 @@ class Host(unittest.TestCase):
         torch.cuda.memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: types.SimpleNamespace(allocator=lambda: names))
         sys.modules["torch"] = torch
         self.addCleanup(sys.modules.pop, "torch")
-        self.addCleanup(setattr, omniheap.torch, "_pooled", None)
+        self.addCleanup(omniheap.torch._pooled.clear)
         names, options = omniheap.torch.pool(use_on_oom=True)
         self.assertEqual((names[1:], options), (("omniheap_torch_segment", "omniheap_torch_segment_free"), {"use_on_oom": True}))
         self.assertFalse(omniheap.torch.is_enabled())
@@ -535,7 +535,7 @@ class Host(unittest.TestCase):
         before = _library.stats()["reserved_bytes"]
         self.lib.omniheap_torch_segment_free(segment, 2 << 20, 0, None)
         self.assertLess(_library.stats()["reserved_bytes"], before, "others need the memory that PyTorch gives up")
-        earlier, omniheap.torch.stats = omniheap.torch.stats, lambda device: {"paged": False}
+        earlier, omniheap.torch.stats = omniheap.torch.stats, lambda device: {"paged": False, "registrable": None}
         self.addCleanup(setattr, omniheap.torch, "stats", earlier)
         with self.assertRaises(omniheap.OmniheapError) as caught:
             omniheap.torch.pool()
@@ -544,6 +544,40 @@ class Host(unittest.TestCase):
         with self.assertRaises(omniheap.OmniheapError) as caught:
             omniheap.torch.pool()
         self.assertIn("no MemPool", str(caught.exception))
+
+    def test_a_pool_that_can_be_registered(self):
+        torch = FakeTorch()
+        torch.cuda.current_device = lambda: 0
+        torch.cuda.MemPool = lambda *what, **options: (*what, options)
+        torch.cuda.memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: types.SimpleNamespace(allocator=lambda: names))
+        sys.modules["torch"] = torch
+        self.addCleanup(sys.modules.pop, "torch")
+        self.addCleanup(omniheap.torch._pooled.clear)
+        plain, registrable = omniheap.torch.pool()[0], omniheap.torch.pool(registrable=True)[0]
+        self.assertEqual((plain[1], registrable[1:]), ("omniheap_torch_segment", ("omniheap_torch_registrable", "omniheap_torch_segment_free")))
+        granule = _library.stats()["registrable"]
+        _library.empty_cache()
+        before = _library.stats()
+        segment = self.lib.omniheap_torch_registrable(1, 0, None)
+        after = _library.stats()
+        self.assertEqual(after["reserved_bytes"] - before["reserved_bytes"], granule, "rounded to the granularity, and counted so")
+        self.assertEqual(after["segments"] - before["segments"], 1)
+        ctypes.memset(segment, 1, 1)
+        self.lib.omniheap_torch_segment_free(segment, 1, 0, None)
+        self.assertEqual(_library.stats()["reserved_bytes"], before["reserved_bytes"])
+        self.assertIsNone(self.lib.omniheap_torch_registrable(1 << 40, 0, None))
+        self.assertIn("omniheap could not allocate", _library.explain_oom())
+        earlier, omniheap.torch.stats = omniheap.torch.stats, lambda device: {"paged": True, "registrable": None}
+        self.addCleanup(setattr, omniheap.torch, "stats", earlier)
+        for wrong, words in ((True, "cannot be registered"), (1, "pass True or False")):
+            with self.assertRaises(omniheap.OmniheapError) as caught:
+                omniheap.torch.pool(registrable=wrong)
+            self.assertIn(words, str(caught.exception))
+        omniheap.torch._allocator = object()
+        self.addCleanup(setattr, omniheap.torch, "_allocator", None)
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            omniheap.torch.pool(registrable=True)
+        self.assertIn("without omniheap.torch.enable()", str(caught.exception))
 
     def test_the_fraction_is_remembered(self):
         torch, given = FakeTorch(), []

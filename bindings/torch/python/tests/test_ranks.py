@@ -71,6 +71,83 @@ class Places(unittest.TestCase):
         self.assertEqual(_ranks.place({"RANK": "", "SLURM_PROCID": " 4 "}), (4, None))
 
 
+    def test_ray_train_says_it_inside_of_its_workers(self):
+        def context(rank, world):
+            return types.SimpleNamespace(get_context=lambda: types.SimpleNamespace(get_world_rank=lambda: rank, get_world_size=lambda: world))
+
+        self.addCleanup(sys.modules.pop, "ray.train", None)
+        for said, found in (((2, 4), (2, 4)), ((None, None), None), ((4, 4), None)):
+            sys.modules["ray.train"] = context(*said)
+            self.assertEqual(_ranks.place({}), found)
+        sys.modules["ray.train"] = types.SimpleNamespace()
+        self.assertEqual(_ranks.place({"RANK": "1", "WORLD_SIZE": "2"}), (1, 2), "not in a worker of it")
+
+
+class Named(unittest.TestCase):
+    """`enable(ranks="auto")`: files and errors carry the rank."""
+
+    CODE = """
+import os, sys
+import omniheap.torch
+from omniheap import _library as l
+l.configure('host', '64MiB', True)
+omniheap.torch._name_rank(sys.argv[2] or None)
+os.chdir(sys.argv[1])
+print(l.trace('run.trace'))
+held = l.load().omniheap_torch_alloc(4096, 0, None)
+print(l.report('page.html'))
+print(l.trace(None))
+assert not l.load().omniheap_torch_segment(1 << 30, 0, None)
+print(l.explain_oom())
+for call in (lambda: l.report('/nowhere/x.html'), lambda: l.stats(99)):
+    try:
+        call()
+    except l.OmniheapError as error:
+        print(error)
+"""
+
+    def tell(self, ranks, **variables):
+        with tempfile.TemporaryDirectory() as folder:
+            launchers = [name for pair in _ranks._LAUNCHERS for name in pair]
+            environment = {name: value for name, value in os.environ.items() if name not in launchers}
+            done = subprocess.run(
+                [sys.executable, "-c", self.CODE, folder, ranks], check=True, capture_output=True, text=True, env={**environment, **variables}
+            )
+            return done.stdout.splitlines(), sorted(os.listdir(folder))
+
+    def test_every_launcher_names_files_and_errors(self):
+        for variables in (
+            {"RANK": "3", "WORLD_SIZE": "8"}, {"SLURM_PROCID": "3", "SLURM_NTASKS": "8"}, {"PMI_RANK": "3", "PMI_SIZE": "8"},
+            {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"},
+        ):
+            told, files = self.tell("auto", **variables)
+            self.assertEqual(files, ["page.rank3.html", "run.rank3.trace"], variables)
+            self.assertEqual(told[:3], ["run.rank3.trace", "page.rank3.html", "None"])
+            self.assertTrue(len(told) == 6 and all(line.endswith(" (rank 3 of 8)") for line in told[3:]), told)
+            self.assertTrue(told[3].startswith("host out of memory"), "as PyTorch's begins")
+
+    def test_nothing_changes_without_a_launcher_or_a_wish(self):
+        for ranks, variables in (("auto", {}), ("", {"RANK": "3", "WORLD_SIZE": "8"})):
+            told, files = self.tell(ranks, **variables)
+            self.assertEqual(files, ["page.html", "run.trace"])
+            self.assertNotIn("rank", "".join(told))
+
+    def test_a_world_that_nobody_says(self):
+        told, files = self.tell("auto", OMPI_COMM_WORLD_RANK="1")
+        self.assertEqual(files, ["page.rank1.html", "run.rank1.trace"])
+        self.assertTrue(told[3].endswith(" (rank 1)"), told)
+
+    def test_other_values_are_refused(self):
+        torch = types.ModuleType("torch")
+        torch.version = types.SimpleNamespace(hip=None)
+        sys.modules["torch"] = torch
+        self.addCleanup(sys.modules.pop, "torch")
+        for wrong in ("yes", 3, True, (0, 1)):
+            with self.assertRaises(omniheap.OmniheapError) as caught:
+                omniheap.torch.enable(ranks=wrong)
+            self.assertIn("pass 'auto'", str(caught.exception))
+
+
 class Gathering(unittest.TestCase):
     def setUp(self):
         _library.configure("host", "64MiB", True)

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from omniheap import OmniheapError
@@ -79,9 +80,66 @@ class WithoutRay(unittest.TestCase):
         for config in ("--paged", [1]):
             with self.assertRaises(OmniheapError):
                 tasks.replay(["a.csv"], configs=[config])
+        self.assertEqual(tasks._batches([1, 2, 3], 64), [[1], [2], [3]], "all workers have something to do")
+        many = tasks._batches(list(range(100)), 2)
+        self.assertEqual(([each for batch in many for each in batch], len(many)), (list(range(100)), 17), "in their order")
         for part in (0, -0.5, True, None, "0.5"):
             with self.assertRaises(OmniheapError):
                 tasks.remote(num_gpus=part)
+
+
+@unittest.skipUnless(COMMAND, "there is no command omniheap here")
+class Quotas(unittest.TestCase):
+    """A part of a GPU where there is an arbiter, in a process that stands for a worker."""
+
+    CODE = """
+import json, os, subprocess, sys
+from omniheap import ray as tasks
+
+def quota():
+    told = subprocess.run([sys.argv[1], "tenants", "--json"], check=True, capture_output=True, text=True).stdout
+    return next((each["quota_bytes"] for each in map(json.loads, told.splitlines()) if each["pid"] == os.getpid()), None)
+
+tasks.share = lambda: 0.25
+seen = [quota()]
+inside = tasks._limited(lambda: seen.append(quota()), 64 << 20)
+inside()
+seen.append(quota())
+tasks.share = lambda: 1.0
+inside()
+tasks.share = lambda: 0.5
+seen.append(tasks.limit(64 << 20))
+seen.append(tasks.limit(128 << 20))
+seen.append(quota())
+assert "OMNIHEAP_LIMIT" not in os.environ
+print(json.dumps(seen))
+"""
+
+    def run_with(self, socket):
+        done = subprocess.run(
+            [sys.executable, "-c", self.CODE, COMMAND], capture_output=True, text=True, env={**os.environ, "OMNIHEAP_ARBITER": socket}
+        )
+        return done.stdout, done.stderr
+
+    def test_it_is_a_quota(self):
+        with tempfile.TemporaryDirectory() as folder:
+            socket = os.path.join(folder, "arbiter.sock")
+            with subprocess.Popen([COMMAND, "serve", "--socket", socket, "--capacity", "60MiB"], stdout=subprocess.DEVNULL) as arbiter:
+                try:
+                    while not os.path.exists(socket) and arbiter.poll() is None:
+                        time.sleep(0.01)
+                    said, error = self.run_with(socket)
+                finally:
+                    arbiter.terminate()
+        self.assertTrue(said, error)
+        mib = 1 << 20
+        self.assertEqual(json.loads(said), [None, 16 * mib, 60 * mib, 60 * mib, 32 * mib, 32 * mib, 32 * mib])
+
+    def test_without_the_arbiter_it_fails_in_words(self):
+        code = "from omniheap import ray; ray.share = lambda: 0.5; ray.limit(1 << 30)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "OMNIHEAP_ARBITER": "/nowhere.sock"})
+        self.assertIn("OmniheapError: quota: /nowhere.sock", done.stderr)
+        self.assertIn("omniheap serve", done.stderr)
 
 
 @unittest.skipUnless(here() and COMMAND, "there is no Ray, or no command omniheap, here")

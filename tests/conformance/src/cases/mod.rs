@@ -31,6 +31,8 @@ mod l_copies;
 mod m_placement;
 #[cfg(unix)]
 mod n_export;
+#[cfg(unix)]
+mod n_registrable;
 mod o_threads;
 mod p_guards;
 mod p_misuse;
@@ -61,6 +63,8 @@ pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
         m_placement::list(),
         #[cfg(unix)]
         n_export::list(),
+        #[cfg(unix)]
+        n_registrable::list(),
         o_threads::list(),
         p_misuse::list(),
         p_guards::list(),

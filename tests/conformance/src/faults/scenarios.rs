@@ -11,7 +11,7 @@ use bytes::{copy_batch, download, fill, map, map_twice, staging_to_device, uploa
 use memory::{
     aligned, array, buddy_pool, constants, dedicated, defragment, first, grow, held_only,
     ladder_with_callback, many_small, named, next_heap, over_budget, pool, pool_to_its_maximum,
-    pool_with_minimum, recall, ring_pool, slab_pool, trim, trim_and_grow,
+    pool_with_minimum, recall, registrable, ring_pool, slab_pool, trim, trim_and_grow,
 };
 use omniheap_core::{Backend, ErrorKind, Result};
 use omniheap_layers::CallKind;
@@ -43,6 +43,11 @@ fn short_fill(kind: CallKind, error: ErrorKind) -> bool {
     kind == CallKind::Fill && error.is_out_of_memory()
 }
 
+/// A handle that was refused for want of memory is asked for again once unused memory was returned.
+fn short_handle(kind: CallKind, error: ErrorKind) -> bool {
+    kind == CallKind::AllocateExportable && error.is_out_of_memory()
+}
+
 macro_rules! scenarios {
     ($($name:ident $(absorbs $absorbs:ident)?),* $(,)?) => {
         pub(super) fn all<B: Backend + 'static>() -> Vec<Scenario<B>> {
@@ -56,7 +61,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    first, grow, aligned, dedicated, many_small, array, named, ladder_with_callback, next_heap, constants,
+    first, grow, aligned, dedicated, registrable absorbs short_handle, many_small, array, named, ladder_with_callback, next_heap, constants,
     held_only, over_budget, trim, trim_and_grow, pool, pool_with_minimum, pool_to_its_maximum, slab_pool, ring_pool,
     buddy_pool, upload, download, fill, copy_batch, staging_to_device, map, map_twice, cross_timeline, used_elsewhere,
     free_after, collect, shortage_waits, closed_timeline, ordered, threads, budget_query, report, explain, teardown,

@@ -37,6 +37,15 @@ pub(super) fn dedicated<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()
     scene.manager.retire().map(|_| ())
 }
 
+pub(super) fn registrable<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
+    if scene.world.backend().caps().heaps.iter().all(|heap| heap.registrable.is_none()) {
+        return Ok(());
+    }
+    let _one = scene.manager.allocate(&Request::new(MIB).registrable())?;
+    scene.manager.allocate(&Request::new(100).registrable())?.free();
+    scene.manager.retire().map(|_| ())
+}
+
 pub(super) fn many_small<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let many: core::result::Result<Vec<_>, _> =
         (0..100).map(|n| scene.manager.allocate(&Request::new(30_000 + n))).collect();
