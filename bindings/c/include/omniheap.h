@@ -292,6 +292,12 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_NAME_TAKEN = 33,
   // The bytes are not those that were published: their digest differs.
   OMNIHEAP_STATUS_CHANGED = 34,
+  // A weights file that cannot be read, is damaged, or changed while it was loaded.
+  OMNIHEAP_STATUS_BAD_FILE = 35,
+  // No tensor has this name or number.
+  OMNIHEAP_STATUS_NO_SUCH_TENSOR = 36,
+  // The caller's own function cancelled the call.
+  OMNIHEAP_STATUS_CANCELLED = 37,
 } omniheap_status;
 
 // A manager of one device. Zero is none.
@@ -560,6 +566,43 @@ typedef struct omniheap_vulkan_placed {
   // Bytes that were asked for.
   uint64_t size;
 } omniheap_vulkan_placed;
+
+// Weights files that are open together. Zero is none.
+typedef struct omniheap_weights {
+  // Opaque.
+  uint64_t id;
+} omniheap_weights;
+
+// A tensor of weights files. The pointers are good until the files are closed.
+typedef struct omniheap_tensor {
+  // Its name.
+  const char *name;
+  // The type of its elements, as safetensors and GGUF write it: `F32`, `BF16`, `Q4_K`.
+  const char *dtype;
+  // Its shape, slowest dimension first.
+  const uint64_t *shape;
+  // Dimensions of the shape.
+  size_t dimensions;
+  // Bytes that it has in memory.
+  uint64_t bytes;
+} omniheap_tensor;
+
+// Where a tensor goes: into an allocation, or into host memory where `allocation` is zero.
+typedef struct omniheap_weights_target {
+  // The tensor's name.
+  const char *name;
+  // The allocation.
+  struct omniheap_allocation allocation;
+  // Where the tensor begins in the allocation.
+  uint64_t offset;
+  // Host memory, where there is no allocation.
+  void *host;
+  // Bytes that `host` has.
+  size_t capacity;
+} omniheap_weights_target;
+
+// Hears of a load: bytes that have arrived, bytes in total, and the caller's pointer. It runs on the caller's thread; anything but 0 cancels the load.
+typedef int (*omniheap_progress)(uint64_t done, uint64_t total, void *user);
 
 // A queue of a Vulkan device.
 typedef struct omniheap_vulkan_queue {
@@ -1165,6 +1208,53 @@ enum omniheap_status omniheap_vulkan_with_queue(struct omniheap_manager manager,
                                                 uint32_t timeline,
                                                 void (*submit)(uint64_t queue, uint32_t family, void *user),
                                                 void *user);
+
+// Opens weights files together: safetensors, an `index.json` that names some, GGUF, or PyTorch's zip files. Headers are checked, no data is read, and no code of
+// a file runs. `BAD_FILE` where one cannot be read or makes no sense; `omniheap_error` says which and why.
+//
+// # Safety
+//
+// `paths` is null or has `count` pointers, each null or a C string; `weights` is null or may be written.
+enum omniheap_status omniheap_weights_open(const char *const *paths,
+                                           size_t count,
+                                           struct omniheap_weights *weights);
+
+// Closes weights files; what was loaded stays.
+enum omniheap_status omniheap_weights_close(struct omniheap_weights weights);
+
+// Says how many tensors the files have.
+//
+// # Safety
+//
+// `count` is null or may be written.
+enum omniheap_status omniheap_weights_count(struct omniheap_weights weights, size_t *count);
+
+// Describes a tensor by its number, in the order of the files. `struct_size` is the size of the caller's struct: an older header's gets its own fields only, and
+// what this library does not know is zero.
+//
+// # Safety
+//
+// `tensor` is null, or `struct_size` bytes may be written there.
+enum omniheap_status omniheap_weights_tensor(struct omniheap_weights weights,
+                                             size_t number,
+                                             struct omniheap_tensor *tensor,
+                                             size_t struct_size);
+
+// Loads tensors into allocations of the manager, or into host memory. The bytes have arrived when the call returns, for every timeline.
+//
+// `NO_SUCH_TENSOR` and `OUT_OF_RANGE` (a target is too small) before anything is written. After another failure, or once `progress` cancelled the load, targets hold
+// any mixture of old and new bytes.
+//
+// # Safety
+//
+// `targets` is null or has `count` entries, whose names are null or C strings, and whose host memory may be written by this call alone. `progress` is null or may be
+// called with `user`.
+enum omniheap_status omniheap_weights_load(struct omniheap_manager manager,
+                                           struct omniheap_weights weights,
+                                           const struct omniheap_weights_target *targets,
+                                           size_t count,
+                                           omniheap_progress progress,
+                                           void *user);
 
 // Writes the usual values into a struct of `struct_size` bytes; `omniheap_vulkan_device_default` is the short way.
 //

@@ -13,6 +13,7 @@
 //! | `defrag` | passes that ask about every move |
 //! | `pool`, `sleep` | pools of the caller's own; their sleep |
 //! | `share` | memory that processes publish and attach |
+//! | `weights` | weights files, loaded into memory |
 //! | `report` | JSON and HTML |
 //! | `hooks` | log messages, and memory pressure |
 //! | `vulkan` | memory for buffers and images that the caller made |
@@ -36,6 +37,7 @@ mod status;
 mod table;
 mod timeline;
 mod vulkan;
+mod weights;
 mod wrap;
 
 pub use allocation::*;
@@ -54,4 +56,5 @@ pub use sleep::*;
 pub use status::*;
 pub use timeline::*;
 pub use vulkan::*;
+pub use weights::*;
 pub use wrap::*;

@@ -83,6 +83,12 @@ pub enum OmniheapStatus {
     NameTaken = 33,
     /// The bytes are not those that were published: their digest differs.
     Changed = 34,
+    /// A weights file that cannot be read, is damaged, or changed while it was loaded.
+    BadFile = 35,
+    /// No tensor has this name or number.
+    NoSuchTensor = 36,
+    /// The caller's own function cancelled the call.
+    Cancelled = 37,
 }
 
 impl From<ErrorKind> for OmniheapStatus {

@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SHARD_BITS: u32 = 4;
-const KIND_BITS: u32 = 2;
-const INDEX_BITS: u32 = 26;
+const KIND_BITS: u32 = 3;
+const INDEX_BITS: u32 = 25;
 const SHARDS: usize = 1 << SHARD_BITS;
 
 /// What handles stand for. Sharded, so that threads do not queue behind one lock.
@@ -17,12 +17,12 @@ pub(crate) struct Table<T> {
 /// What a table's handles stand for. It is part of their number, so that none is good where another kind is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Handles are never zero all the same: their generation is not.
-    #[cfg(target_os = "linux")]
-    Attached = 0,
     Manager = 1,
     Allocation = 2,
     Pool = 3,
+    Weights = 4,
+    #[cfg(target_os = "linux")]
+    Attached = 5,
 }
 
 impl Kind {
@@ -34,6 +34,7 @@ impl Kind {
             Self::Manager => "manager",
             Self::Allocation => "allocation",
             Self::Pool => "pool",
+            Self::Weights => "weights",
         }
     }
 }

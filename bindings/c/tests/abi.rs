@@ -20,6 +20,8 @@ mod hooks;
 mod passes;
 #[path = "abi/sized.rs"]
 mod sized;
+#[path = "abi/weights.rs"]
+mod weights;
 #[path = "abi/words.rs"]
 mod words;
 #[path = "abi/wrap.rs"]

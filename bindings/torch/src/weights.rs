@@ -34,7 +34,7 @@ fn find(handle: u64) -> Result<Arc<WeightsFile>, String> {
 ///
 /// `paths` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_weights_open(paths: *const c_char) -> u64 {
+pub unsafe extern "C" fn omniheap_torch_weights_open(paths: *const c_char) -> u64 {
     let mut handle = 0;
     guarded(|| {
         // SAFETY: the caller's promise.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn omniheap_weights_open(paths: *const c_char) -> u64 {
 
 /// Closes weights files.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_weights_close(handle: u64) -> c_int {
+pub extern "C" fn omniheap_torch_weights_close(handle: u64) -> c_int {
     guarded(|| {
         find(handle)?;
         lock(&OPEN).remove(&handle);
@@ -62,7 +62,7 @@ pub extern "C" fn omniheap_weights_close(handle: u64) -> c_int {
 /// Lists the tensors as JSON, in the order of the files: name, type, shape, bytes of a block, elements of a block, bytes. Null
 /// on failure.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_weights_list(handle: u64) -> *const c_char {
+pub extern "C" fn omniheap_torch_weights_list(handle: u64) -> *const c_char {
     let mut listed = ptr::null();
     guarded(|| {
         let file = find(handle)?;
@@ -85,7 +85,7 @@ pub extern "C" fn omniheap_weights_list(handle: u64) -> *const c_char {
 ///
 /// `tensors` points to `count` numbers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_weights_arrange(
+pub unsafe extern "C" fn omniheap_torch_weights_arrange(
     handle: u64,
     tensors: *const u64,
     count: usize,
@@ -161,7 +161,7 @@ struct Order<'a> {
 /// - Every buffer is live memory of the device, or of the host, that nothing else uses during the call.
 /// - `report` is null or may be called with `user`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_weights_load(
+pub unsafe extern "C" fn omniheap_torch_weights_load(
     handle: u64,
     backend: *const c_char,
     device: c_int,
@@ -236,7 +236,7 @@ impl Order<'_> {
     fn settings<B: Backend>(&self) -> Load<'_, B> {
         let (report, user) = (self.report, self.user);
         Load::new().progress(move |Progress { done, total }| match report {
-            // SAFETY: `omniheap_weights_load`'s caller promises that it may be called so.
+            // SAFETY: `omniheap_torch_weights_load`'s caller promises that it may be called so.
             Some(report) if unsafe { report(done, total, user) } != 0 => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         })

@@ -50,10 +50,10 @@ class _File:
         if isinstance(paths, (str, os.PathLike)):
             paths = [paths]
         text = json.dumps([os.fspath(path) for path in paths])
-        self.handle = self.library.omniheap_weights_open(text.encode())
+        self.handle = self.library.omniheap_torch_weights_open(text.encode())
         if not self.handle:
             raise OmniheapError(self._error())
-        listed = self._json(self.library.omniheap_weights_list(self.handle))
+        listed = self._json(self.library.omniheap_torch_weights_list(self.handle))
         dtypes = {name: getattr(torch, ours, None) for name, ours in _DTYPES.items()}
         self.tensors = [_Tensor(torch, dtypes, number, entry) for number, entry in enumerate(listed)]
 
@@ -61,7 +61,7 @@ class _File:
         return self
 
     def __exit__(self, *_):
-        self.library.omniheap_weights_close(self.handle)
+        self.library.omniheap_torch_weights_close(self.handle)
 
     def _error(self):
         return self.library.omniheap_torch_error().decode()
@@ -74,7 +74,7 @@ class _File:
     def arrange(self, tensors):
         """Bytes of each buffer, and buffer and offset of each tensor."""
         numbers = array.array("Q", [tensor.number for tensor in tensors])
-        return self._json(self.library.omniheap_weights_arrange(self.handle, numbers.buffer_info()[0], len(tensors)))
+        return self._json(self.library.omniheap_torch_weights_arrange(self.handle, numbers.buffer_info()[0], len(tensors)))
 
     def load(self, torch, device, buffers, wanted, progress=None):
         """Fills buffers; `wanted` are triples in a row: number of a tensor, number of its buffer, offset in it."""
@@ -96,7 +96,7 @@ class _File:
         if backend != "host":
             # PyTorch hands out memory that earlier work on the stream may still use.
             torch.cuda.current_stream(device).synchronize()
-        code = self.library.omniheap_weights_load(
+        code = self.library.omniheap_torch_weights_load(
             self.handle, backend.encode(), ordinal,
             addresses.buffer_info()[0], len(buffers), orders.buffer_info()[0], len(orders) // 3, _REPORT(report), None,
         )
@@ -221,6 +221,6 @@ def _declare(lib):
         ("arrange", text, [number, pointer, size]),
         ("load", ctypes.c_int, [number, text, ctypes.c_int, pointer, size, pointer, size, _REPORT, pointer]),
     ):
-        function = getattr(lib, "omniheap_weights_" + name)
+        function = getattr(lib, "omniheap_torch_weights_" + name)
         function.restype, function.argtypes = result, arguments
     return lib

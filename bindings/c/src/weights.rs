@@ -1,0 +1,251 @@
+//! Weights files: what is in them, and loading them into memory that the caller has.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
+use crate::status::{Failure, OmniheapStatus, call, check, put, text};
+use crate::table::{Kind, Table};
+use core::ffi::{c_char, c_int, c_void};
+use core::ops::ControlFlow;
+use core::{mem, ptr, slice};
+use omniheap::AnyBackend;
+use omniheap::weights::{Destination, Error, ErrorKind, Load, LoadWeights as _, WeightsFile};
+use std::ffi::CString;
+
+/// Weights files that are open together. Zero is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OmniheapWeights {
+    /// Opaque.
+    pub id: u64,
+}
+
+/// A tensor of weights files. The pointers are good until the files are closed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapTensor {
+    /// Its name.
+    pub name: *const c_char,
+    /// The type of its elements, as safetensors and GGUF write it: `F32`, `BF16`, `Q4_K`.
+    pub dtype: *const c_char,
+    /// Its shape, slowest dimension first.
+    pub shape: *const u64,
+    /// Dimensions of the shape.
+    pub dimensions: usize,
+    /// Bytes that it has in memory.
+    pub bytes: u64,
+}
+
+/// Where a tensor goes: into an allocation, or into host memory where `allocation` is zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OmniheapWeightsTarget {
+    /// The tensor's name.
+    pub name: *const c_char,
+    /// The allocation.
+    pub allocation: OmniheapAllocation,
+    /// Where the tensor begins in the allocation.
+    pub offset: u64,
+    /// Host memory, where there is no allocation.
+    pub host: *mut c_void,
+    /// Bytes that `host` has.
+    pub capacity: usize,
+}
+
+/// Hears of a load: bytes that have arrived, bytes in total, and the caller's pointer. It runs on the caller's thread; anything but 0 cancels the load.
+pub type OmniheapProgress =
+    Option<unsafe extern "C" fn(done: u64, total: u64, user: *mut c_void) -> c_int>;
+
+/// Files with a handle, and their texts as C wants them.
+struct Files {
+    file: WeightsFile,
+    names: Vec<[CString; 2]>,
+}
+
+static WEIGHTS: Table<Files> = Table::new(Kind::Weights);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::NoSuchTensor(_) => OmniheapStatus::NoSuchTensor,
+            ErrorKind::Cancelled => OmniheapStatus::Cancelled,
+            ErrorKind::DestinationSize { .. } => OmniheapStatus::OutOfRange,
+            ErrorKind::Destination { error, .. } | ErrorKind::Device(error) => error.kind().into(),
+            ErrorKind::Allocate(error) => error.kind().into(),
+            _ => OmniheapStatus::BadFile,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+/// A slice of the caller; an empty one may be null.
+///
+/// # Safety
+///
+/// `pointer` is null, or not aligned, or `count` items may be read there for `'a`.
+unsafe fn items<'a, T>(pointer: *const T, count: usize, name: &str) -> Result<&'a [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check(pointer, name)?;
+    // SAFETY: not null and aligned, and otherwise the caller's promise.
+    Ok(unsafe { slice::from_raw_parts(pointer, count) })
+}
+
+/// Opens weights files together: safetensors, an `index.json` that names some, GGUF, or PyTorch's zip files. Headers are checked, no data is read, and no code of
+/// a file runs. `BAD_FILE` where one cannot be read or makes no sense; `omniheap_error` says which and why.
+///
+/// # Safety
+///
+/// `paths` is null or has `count` pointers, each null or a C string; `weights` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_weights_open(
+    paths: *const *const c_char,
+    count: usize,
+    weights: *mut OmniheapWeights,
+) -> OmniheapStatus {
+    call(|| {
+        check(weights, "weights")?;
+        // SAFETY: the caller's promise.
+        let paths = unsafe { items(paths, count, "paths") }?;
+        // SAFETY: as above.
+        let paths = paths.iter().map(|path| unsafe { text(*path, "a path") });
+        let file = WeightsFile::open(&paths.collect::<Result<Vec<_>, _>>()?)?;
+        let plain = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let names = file.tensors().iter();
+        let names = names.map(|it| [plain(&it.name), plain(it.dtype.name())]).collect();
+        let id = WEIGHTS.insert(Files { file, names })?;
+        // SAFETY: the caller's promise.
+        unsafe { put(weights, OmniheapWeights { id }, "weights") }
+    })
+}
+
+/// Closes weights files; what was loaded stays.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_weights_close(weights: OmniheapWeights) -> OmniheapStatus {
+    call(|| WEIGHTS.take(weights.id).map(drop))
+}
+
+/// Says how many tensors the files have.
+///
+/// # Safety
+///
+/// `count` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_weights_count(
+    weights: OmniheapWeights,
+    count: *mut usize,
+) -> OmniheapStatus {
+    call(|| {
+        let found = WEIGHTS.get(weights.id)?.file.tensors().len();
+        // SAFETY: the caller's promise.
+        unsafe { put(count, found, "count") }
+    })
+}
+
+/// Describes a tensor by its number, in the order of the files. `struct_size` is the size of the caller's struct: an older header's gets its own fields only, and
+/// what this library does not know is zero.
+///
+/// # Safety
+///
+/// `tensor` is null, or `struct_size` bytes may be written there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_weights_tensor(
+    weights: OmniheapWeights,
+    number: usize,
+    tensor: *mut OmniheapTensor,
+    struct_size: usize,
+) -> OmniheapStatus {
+    call(|| {
+        let files = WEIGHTS.get(weights.id)?;
+        check(tensor, "tensor")?;
+        let first = mem::offset_of!(OmniheapTensor, bytes) + size_of::<u64>();
+        if !(first..=4096).contains(&struct_size) {
+            let why = format!("struct_size is {struct_size}; pass the size of omniheap_tensor");
+            return Err(Failure::invalid(why));
+        }
+        let (of, [name, dtype]) = match (files.file.tensors().get(number), files.names.get(number))
+        {
+            (Some(of), Some(names)) => (of, names),
+            _ => {
+                let why = format!("there is no tensor {number}; ask omniheap_weights_count");
+                return Err(Failure::new(OmniheapStatus::NoSuchTensor, why));
+            }
+        };
+        let found = OmniheapTensor {
+            name: name.as_ptr(),
+            dtype: dtype.as_ptr(),
+            shape: of.shape.as_ptr(),
+            dimensions: of.shape.len(),
+            bytes: of.size,
+        };
+        // SAFETY: the caller says that so many bytes may be written.
+        unsafe { tensor.cast::<u8>().write_bytes(0, struct_size) };
+        let known = struct_size.min(size_of::<OmniheapTensor>());
+        // SAFETY: `known` bytes are in both.
+        unsafe { ptr::copy_nonoverlapping((&raw const found).cast::<u8>(), tensor.cast(), known) };
+        Ok(())
+    })
+}
+
+/// Loads tensors into allocations of the manager, or into host memory. The bytes have arrived when the call returns, for every timeline.
+///
+/// `NO_SUCH_TENSOR` and `OUT_OF_RANGE` (a target is too small) before anything is written. After another failure, or once `progress` cancelled the load, targets hold
+/// any mixture of old and new bytes.
+///
+/// # Safety
+///
+/// `targets` is null or has `count` entries, whose names are null or C strings, and whose host memory may be written by this call alone. `progress` is null or may be
+/// called with `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_weights_load(
+    manager: OmniheapManager,
+    weights: OmniheapWeights,
+    targets: *const OmniheapWeightsTarget,
+    count: usize,
+    progress: OmniheapProgress,
+    user: *mut c_void,
+) -> OmniheapStatus {
+    call(|| {
+        let (holder, files) = (holder(manager)?, WEIGHTS.get(weights.id)?);
+        // SAFETY: the caller's promise.
+        let targets = unsafe { items(targets, count, "targets") }?;
+        let held = targets.iter().map(|target| match target.allocation.id {
+            0 => Ok(None),
+            id => ALLOCATIONS.get(id).map(Some),
+        });
+        let held = held.collect::<Result<Vec<_>, _>>()?;
+        let mut destinations = Vec::with_capacity(count);
+        for (target, held) in targets.iter().zip(&held) {
+            // SAFETY: the caller's promise.
+            let name = unsafe { text(target.name, "target.name") }?;
+            let destination = match held {
+                Some(bytes) => Destination::Allocation(&bytes.allocation, target.offset),
+                // SAFETY: as above.
+                None => Destination::Host(unsafe { host(target) }?),
+            };
+            destinations.push((name, destination));
+        }
+        let report = |now: omniheap::weights::Progress| {
+            // SAFETY: the caller's promise.
+            match progress.map_or(0, |report| unsafe { report(now.done, now.total, user) }) {
+                0 => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            }
+        };
+        let load = Load::<AnyBackend>::new().progress(report);
+        Ok(holder.manager.load_weights_to(&files.file, destinations, &load)?)
+    })
+}
+
+/// The host memory of a target.
+///
+/// # Safety
+///
+/// It may be written by the caller of this function alone.
+unsafe fn host<'a>(target: &OmniheapWeightsTarget) -> Result<&'a mut [u8], Failure> {
+    if target.capacity == 0 {
+        return Ok(&mut []);
+    }
+    check(target.host.cast::<u8>(), "target.host")?;
+    // SAFETY: not null, and otherwise the caller's promise.
+    Ok(unsafe { slice::from_raw_parts_mut(target.host.cast(), target.capacity) })
+}

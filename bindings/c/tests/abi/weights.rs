@@ -1,0 +1,134 @@
+//! Weights files through the C functions.
+use super::*;
+use core::ffi::{c_char, c_int};
+use std::ffi::CString;
+
+/// A file with `first` (four numbers) and `second` (two bytes), which is removed in the end.
+struct File(CString);
+
+impl File {
+    fn new(name: &str) -> Self {
+        let header = br#"{"first":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"second":{"dtype":"U8","shape":[2],"data_offsets":[16,18]}}"#;
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header);
+        bytes.extend(1..=18);
+        let path = std::env::temp_dir().join(format!("omniheap-c-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).expect("a temporary file");
+        Self(CString::new(path.to_str().expect("UTF-8")).expect("no zero"))
+    }
+
+    fn open(&self) -> OmniheapWeights {
+        let mut weights = OmniheapWeights { id: 0 };
+        let paths = [self.0.as_ptr()];
+        assert_eq!(c!(omniheap_weights_open(paths.as_ptr(), 1, &raw mut weights)), Status::Ok);
+        weights
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0.to_str().expect("UTF-8"));
+    }
+}
+
+fn target(name: &CStr, allocation: OmniheapAllocation, offset: u64) -> OmniheapWeightsTarget {
+    let (host, capacity) = (ptr::null_mut(), 0);
+    OmniheapWeightsTarget { name: name.as_ptr(), allocation, offset, host, capacity }
+}
+
+fn load(
+    manager: OmniheapManager,
+    weights: OmniheapWeights,
+    targets: &[OmniheapWeightsTarget],
+    progress: OmniheapProgress,
+    user: *mut c_void,
+) -> Status {
+    c!(omniheap_weights_load(manager, weights, targets.as_ptr(), targets.len(), progress, user))
+}
+
+unsafe extern "C" fn note(done: u64, total: u64, user: *mut c_void) -> c_int {
+    // SAFETY: the tests pass two numbers and a third that is the answer.
+    let seen = unsafe { &mut *user.cast::<[u64; 3]>() };
+    (seen[0], seen[1]) = (done, total);
+    c_int::from(seen[2] != 0)
+}
+
+#[test]
+fn tensors_are_listed_and_loaded() {
+    let (file, manager) = (File::new("listed.safetensors"), open(1));
+    let weights = file.open();
+    let mut count = 0;
+    assert_eq!(c!(omniheap_weights_count(weights, &raw mut count)), Status::Ok);
+    assert_eq!(count, 2);
+    // SAFETY: numbers and null pointers.
+    let mut tensor: OmniheapTensor = unsafe { core::mem::zeroed() };
+    let size = size_of::<OmniheapTensor>();
+    assert_eq!(c!(omniheap_weights_tensor(weights, 0, &raw mut tensor, size)), Status::Ok);
+    let said = |text: *const c_char| c!(CStr::from_ptr(text)).to_str().expect("UTF-8");
+    assert_eq!((said(tensor.name), said(tensor.dtype), tensor.bytes), ("first", "F32", 16));
+    assert_eq!(c!(core::slice::from_raw_parts(tensor.shape, tensor.dimensions)), [2, 2]);
+
+    let made = ask(manager, &omniheap_request_default(64)).expect("room");
+    assert_eq!(write(made, &[0; 64]), Status::Ok);
+    let mut host = [0_u8; 2];
+    let none = OmniheapAllocation { id: 0 };
+    let to_host = OmniheapWeightsTarget {
+        host: host.as_mut_ptr().cast(),
+        capacity: 2,
+        ..target(c"second", none, 0)
+    };
+    let (targets, mut seen) = ([target(c"first", made, 8), to_host], [0_u64; 3]);
+    let user = (&raw mut seen).cast();
+    assert_eq!(load(manager, weights, &targets, Some(note), user), Status::Ok);
+    assert_eq!((seen[0], seen[1]), (18, 18));
+    assert_eq!(host, [17, 18]);
+    let content: Vec<u8> = core::iter::repeat_n(0, 8).chain(1..=16).collect();
+    assert_eq!(read(made, 24), content);
+    assert_eq!(omniheap_weights_close(weights), Status::Ok);
+    assert_eq!(omniheap_weights_close(weights), Status::Stale);
+    assert_eq!(read(made, 24), content, "what was loaded stays");
+    assert_eq!((omniheap_free(made), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}
+
+#[test]
+fn what_cannot_be_loaded_is_said_and_changes_nothing() {
+    let (file, manager) = (File::new("refused.safetensors"), open(1));
+    let weights = file.open();
+    let made = ask(manager, &omniheap_request_default(16)).expect("room");
+    assert_eq!(write(made, &[9; 16]), Status::Ok);
+    let refused =
+        |target: OmniheapWeightsTarget| load(manager, weights, &[target], None, ptr::null_mut());
+    assert_eq!(refused(target(c"third", made, 0)), Status::NoSuchTensor);
+    assert!(message().contains("third"), "{}", message());
+    assert_eq!(refused(target(c"first", made, 1)), Status::OutOfRange);
+    assert_eq!(refused(target(c"second", OmniheapAllocation { id: 0 }, 0)), Status::OutOfRange);
+    assert_eq!(
+        refused(OmniheapWeightsTarget { name: ptr::null(), ..target(c"", made, 0) }),
+        Status::NullArgument
+    );
+    assert_eq!(refused(target(c"first", OmniheapAllocation { id: weights.id }, 0)), Status::Stale);
+    assert_eq!(read(made, 16), [9; 16]);
+    let mut seen = [0, 0, 1_u64];
+    let targets = [target(c"first", made, 0)];
+    let status = load(manager, weights, &targets, Some(note), (&raw mut seen).cast());
+    assert_eq!(status, Status::Cancelled);
+    // SAFETY: numbers and null pointers.
+    let mut tensor: OmniheapTensor = unsafe { core::mem::zeroed() };
+    let size = size_of::<OmniheapTensor>();
+    assert_eq!(
+        c!(omniheap_weights_tensor(weights, 2, &raw mut tensor, size)),
+        Status::NoSuchTensor
+    );
+    assert_eq!(
+        c!(omniheap_weights_tensor(weights, 0, &raw mut tensor, 8)),
+        Status::InvalidArgument
+    );
+    let mut other = OmniheapWeights { id: 0 };
+    let missing = [c"/nowhere/at/all.safetensors".as_ptr()];
+    assert_eq!(c!(omniheap_weights_open(missing.as_ptr(), 1, &raw mut other)), Status::BadFile);
+    assert_eq!(c!(omniheap_weights_open(ptr::null(), 1, &raw mut other)), Status::NullArgument);
+    assert_eq!(c!(omniheap_weights_open(ptr::null(), 0, &raw mut other)), Status::BadFile);
+    assert_eq!(other.id, 0);
+    assert_eq!((omniheap_weights_close(weights), omniheap_free(made)), (Status::Ok, Status::Ok));
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
