@@ -159,7 +159,7 @@ impl<B: Streams> Device<B> {
             // SAFETY: as above.
             unsafe { self.allocate_in_need(size, stream, life, error) }
         });
-        self.settle(made, size, stream)
+        self.note_outcome(made, size, stream)
     }
 
     /// Allocates one driver handle that communication libraries can register; returns the address. It is in no tag: it never sleeps.
@@ -174,7 +174,7 @@ impl<B: Streams> Device<B> {
     ) -> Result<u64, AllocateError> {
         // SAFETY: the caller's promise.
         let made = unsafe { self.take_registrable(size, stream) };
-        self.settle(made, size, stream)
+        self.note_outcome(made, size, stream)
     }
 
     /// # Safety
@@ -200,7 +200,7 @@ impl<B: Streams> Device<B> {
     }
 
     /// Notes what an allocation ended with, and tells whoever looks on; returns the address.
-    fn settle(
+    fn note_outcome(
         &self,
         made: Result<(u64, Held<B>), AllocateError>,
         size: u64,
