@@ -71,9 +71,12 @@ def _import(fake):
     return torch
 
 
-def _run(torch, step, ledger, fake, device, steps):
-    """Runs the step under the recorder; returns the bytes by which the last call left more behind than the one before."""
-    recorder = _recorder(torch)(ledger, fake, device)
+def _run(torch, step, ledger, fake, device, steps, program=None):
+    """Runs the step under the recorder; returns the bytes by which the last call left more behind than the one before.
+
+    program: a `_program.Program`, which is told of every operator and gets what autograd saves.
+    """
+    recorder = _recorder(torch)(ledger, fake, device, program)
     gc.collect()
     was_enabled = gc.isenabled()
     # Cycles would be found at other operators each time; traces of two batches must match.
@@ -85,9 +88,13 @@ def _run(torch, step, ledger, fake, device, steps):
             stack.enter_context(recorder.watching())
             stack.enter_context(_explained(torch))
             stack.enter_context(recorder)
+            if program is not None:
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(program.pack, program.unpack))
             made = step()
             left = []
             for _ in range(steps if callable(made) else 0):
+                if program is not None:
+                    program.begin()
                 made()
                 gc.collect()
                 left.append(ledger.live_bytes)
@@ -143,7 +150,8 @@ def _faked(torch, device):
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
-    patches += _gpu_choices(torch, device)
+    if device.type != "cpu":
+        patches += _gpu_choices(torch, device)
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
@@ -296,9 +304,9 @@ def _recorder(torch):
     copies = (aten.clone.default, aten._to_copy.default)
 
     class Recorder(TorchDispatchMode):
-        def __init__(self, ledger, fake, device):
+        def __init__(self, ledger, fake, device, program=None):
             super().__init__()
-            self._ledger, self._fake, self._device = ledger, fake, device
+            self._ledger, self._fake, self._device, self._program = ledger, fake, device, program
             self._references, self._modules, self._parameters, self._roots = {}, {}, {}, 0
             self._stack, self._optimizer, self._paths = [], None, {}
             self._stopped = False
@@ -309,7 +317,7 @@ def _recorder(torch):
 
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
             options = options or {}
-            if self._fake:
+            if self._fake and self._device.type != "cpu":
                 if function is asks_device:
                     known = arguments[0].fake_device
                     return meta if known.type == self._device.type else known
@@ -320,6 +328,8 @@ def _recorder(torch):
             result = function(*arguments, **options)
             if not self._stopped:
                 self._ran(function, arguments, result)
+                if self._program is not None:
+                    self._program.ran(function, arguments, options, result, torch._C._current_autograd_node() is not None)
             return result
 
         def _is_same(self, tensor, options):
@@ -412,11 +422,15 @@ def _recorder(torch):
             if not self._stack or module not in self._modules:
                 self._learn(module)
             self._stack.append(self._modules[module])
+            if self._program is not None:
+                self._program.enters(module)
 
         def _leaves_module(self, module, _, result):
             if not self._stack:
                 return
             path = self._stack.pop()
+            if self._program is not None:
+                self._program.leaves()
             # The first number on a path is that of a block; modules inside of it may be numbered as well.
             if path and path[-1].isdigit() and not any(part.isdigit() for part in path[:-1]):
                 for tensor in pytree.tree_leaves(result):
