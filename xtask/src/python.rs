@@ -6,8 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 4] =
-    ["test_activations.py", "test_layers.py", "test_tags.py", "test_torch_memory_saver.py"];
+const WITH_TORCH: [&str; 5] = [
+    "test_activations.py",
+    "test_apply.py",
+    "test_layers.py",
+    "test_tags.py",
+    "test_torch_memory_saver.py",
+];
 
 /// Builds, installs and tests the package; says what is missing where there is no Python.
 pub(crate) fn test() -> Outcome {
@@ -59,6 +64,7 @@ fn test_with(torch: &OsStr, tests: &Path) -> Outcome {
         run.args(["-m", "unittest", "discover", "-p", pattern, "-s"]).arg(tests);
         run.env("PYTHONPATH", root().join("bindings/torch/python"));
         run.env("OMNIHEAP_LIBRARY", target().join("debug/libomniheap_torch.so"));
+        run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
         status(pattern, &mut run)
     })
 }

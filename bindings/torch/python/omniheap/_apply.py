@@ -71,7 +71,7 @@ class Applied:
         elif self._open is not None:
             self._open.depth += 1
 
-    def _leave(self, *_):
+    def _leave(self, model, arguments, result):
         if self._open is None:
             return
         if self._open.depth:
@@ -80,7 +80,8 @@ class Applied:
         open, self._open = self._open, None
         open.__exit__(None, None, None)
         self._figures["missing"] = self._planned - open.found
-        if self._planned and not open.found:
+        has_failed = result is None
+        if self._planned and not open.found and not has_failed:
             raise OmniheapError("nothing of the plan was found in this model; plan a step that calls this module itself, not one around it")
 
     def ran_again(self, size):
@@ -157,6 +158,8 @@ class _Pass:
             hook.remove()
         for context in reversed(self._contexts):
             context.__exit__(*error)
+        # Autograd holds this by its hooks until the backward pass is over; nodes live as long as somebody wants them.
+        self._nodes, self._contexts, self._watch = {}, [], []
         self._moves.settle()
 
     def run(self, torch, function, arguments, options):

@@ -11,15 +11,18 @@ import re
 
 from . import _history, _library, _pools, _stats, _tags
 from ._activations import offload_activations
+from ._apply import apply
+from ._change import StepPlan, plan_step
 from ._fit import fit, largest_batch
 from ._layers import stream_layers
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
+from ._program import Speed
 from ._ranks import gather
 from ._record import record_step
 from ._tags import residence, sleep, wake
 from .weights import load_into, load_safetensors
 
-__all__ = ["OmniheapError", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "pool", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake"]
+__all__ = ["OmniheapError", "Speed", "StepPlan", "apply", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "plan_step", "pool", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake"]
 
 _OLDEST = (2, 3)
 _HOOKS = (
