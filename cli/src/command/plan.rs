@@ -49,7 +49,7 @@ pub(super) struct Arguments {
     check: bool,
     /// Write the problem and its plan as JSON, which `--check` and a later run read; to standard output if it is `-`
     #[arg(long, value_name = "FILE.json")]
-    pub(super) plan: Option<PathBuf>,
+    plan: Option<PathBuf>,
     /// Write the table with a column `offset`; to standard output if it is `-`
     #[arg(long, value_name = "FILE.csv")]
     out: Option<PathBuf>,
@@ -65,6 +65,11 @@ impl Arguments {
     /// Returns the files to write.
     fn outputs(&self) -> [Option<&Path>; 4] {
         [&self.out, &self.svg, &self.header, &self.plan].map(Option::as_deref)
+    }
+
+    /// Returns whether standard output has one of them.
+    pub(super) fn is_piped(&self) -> bool {
+        self.outputs().into_iter().flatten().any(is_stdout)
     }
 }
 
@@ -161,8 +166,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         }
         Status::Optimal | Status::Feasible { .. } => outputs.write(&table, &plan, &planned.name)?,
     }
-    let is_piped = arguments.outputs().into_iter().flatten().any(is_stdout);
-    if format == Format::Text && !is_piped { print(&planned) } else { Ok(()) }
+    if format == Format::Text && !arguments.is_piped() { print(&planned) } else { Ok(()) }
 }
 
 /// Says how far an interrupted search came.

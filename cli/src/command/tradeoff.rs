@@ -71,7 +71,11 @@ pub(super) fn run(
         output.write(&plan_file::write_traded(&table, program, &found)?)?;
     }
     outputs.write(&table, &found.plan, &traded.name)?;
-    if format == Format::Json { output::print_json(&traded) } else { print(&traded) }
+    match format {
+        Format::Json => output::print_json(&traded),
+        Format::Text if arguments.is_piped() => Ok(()),
+        Format::Text => print(&traded),
+    }
 }
 
 /// Makes the table that of the changed program.

@@ -1,8 +1,10 @@
 """Plans that change a program, and models that follow them. On the CPU, with the command that OMNIHEAP_COMMAND names."""
 
+import contextlib
 import functools
 import gc
 import importlib.util
+import io
 import os
 import shutil
 import tempfile
@@ -12,6 +14,7 @@ from unittest import mock
 import omniheap.torch
 from omniheap import OmniheapError, _activations
 
+_PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/fit.md")
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 _COMMAND = os.environ.get("OMNIHEAP_COMMAND") or shutil.which("omniheap")
 if _HAS_TORCH:
@@ -286,6 +289,14 @@ class Plans(unittest.TestCase):
 
         self.assertIn("recompute", choices(1e-9))
         self.assertNotIn("recompute", choices(1.0))
+
+    def test_the_example_of_the_documentation(self):
+        with open(_PAGE) as file:
+            examples = [each.split("```")[0] for each in file.read().split("```python\n")[1:]]
+        (example,) = [each for each in examples if "plan_step" in each]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile(example, _PAGE, "exec"), {})
+        self.assertRegex(said.getvalue(), r"recompute +[\d,]+.*\n[^$]*'missing': 0")
 
     def test_bad_input(self):
         plan = planned(transformer, 0.6)
