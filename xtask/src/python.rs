@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 5] = [
+const WITH_TORCH: [&str; 6] = [
     "test_activations.py",
     "test_apply.py",
     "test_layers.py",
+    "test_sharding.py",
     "test_tags.py",
     "test_torch_memory_saver.py",
 ];
