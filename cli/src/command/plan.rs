@@ -125,21 +125,26 @@ struct Planned {
 
 /// Reads, plans, writes.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
-    let file = arguments.file.display();
-    let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
     check_outputs(arguments, format)?;
     let (table, program) = load(arguments)?;
-    table.problem.check().map_err(|error| wrong(&error))?;
+    let wrong = |error| Failure::input(format!("{}: {error}", arguments.file.display()));
+    table.problem.check().map_err(wrong)?;
     if arguments.check {
-        return check(arguments, &table, format);
+        check(arguments, &table, format)
+    } else if program.activations.is_empty() {
+        place(arguments, &table, format)
+    } else {
+        tradeoff::run(arguments, table, &program, format)
     }
-    if !program.activations.is_empty() {
-        return tradeoff::run(arguments, table, &program, format);
-    }
+}
+
+/// Plans a problem as it is.
+fn place(arguments: &Arguments, table: &Table, format: Format) -> Result<(), Failure> {
+    let file = arguments.file.display();
     let outputs = Outputs::open(arguments)?;
     let start = Instant::now();
     interrupt::watch();
-    let (plan, first, is_partial) = search(&table, arguments, format);
+    let (plan, first, is_partial) = search(table, arguments, format);
     let planned = Planned {
         name: name_of(&arguments.file),
         buffers: table.names.len(),
@@ -164,7 +169,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             let line = format!("{file}: no plan found in time; the best needs {excess} bytes more");
             return Err(Failure::failed(line));
         }
-        Status::Optimal | Status::Feasible { .. } => outputs.write(&table, &plan, &planned.name)?,
+        Status::Optimal | Status::Feasible { .. } => outputs.write(table, &plan, &planned.name)?,
     }
     if format == Format::Text && !arguments.is_piped() { print(&planned) } else { Ok(()) }
 }

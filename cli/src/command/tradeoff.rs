@@ -45,25 +45,9 @@ pub(super) fn run(
         seconds: start.elapsed().as_secs_f64(),
         ..Traded::default()
     };
-    let file = arguments.file.display();
     let found = match found {
         Ok(found) => found,
-        Err(error) => {
-            let text = format!("{file}: {error}");
-            let (status, failure) = match error {
-                ActivationError::Floor { tick, bytes, .. } => {
-                    traded.floor = Some((tick, bytes));
-                    ("infeasible", Failure::impossible(text))
-                }
-                ActivationError::NotFound => ("undecided", Failure::failed(text)),
-                _ => return Err(Failure::input(text)),
-            };
-            traded.status = status;
-            if format == Format::Json {
-                output::print_json(&traded)?;
-            }
-            return Err(failure);
-        }
+        Err(error) => return Err(traded.refuse(arguments, &error, format)?),
     };
     traded.fill(&table, program, &found);
     rename(&mut table, program, &found);
@@ -94,6 +78,29 @@ fn rename(table: &mut Table, program: &Program, found: &Tradeoff) {
 }
 
 impl Traded {
+    /// Prints why there are no choices, where that is a result, and returns the failure.
+    fn refuse(
+        mut self,
+        arguments: &Arguments,
+        error: &ActivationError,
+        format: Format,
+    ) -> Result<Failure, Failure> {
+        let text = format!("{}: {error}", arguments.file.display());
+        let (status, failure) = match *error {
+            ActivationError::Floor { tick, bytes, .. } => {
+                self.floor = Some((tick, bytes));
+                ("infeasible", Failure::impossible(text))
+            }
+            ActivationError::NotFound => ("undecided", Failure::failed(text)),
+            _ => return Ok(Failure::input(text)),
+        };
+        self.status = status;
+        if format == Format::Json {
+            output::print_json(&self)?;
+        }
+        Ok(failure)
+    }
+
     fn fill(&mut self, table: &Table, program: &Program, found: &Tradeoff) {
         let is_proven = found.cost == found.lower_bound;
         self.status = if is_proven { "optimal" } else { "feasible" };

@@ -258,7 +258,7 @@ fn traded() -> String {
 
 #[test]
 fn idle_buffers_are_kept_recomputed_or_moved() {
-    let path = file("traded.json", &traded());
+    let path = file("traded.json", traded());
     let run =
         |capacity: &str| json(&["plan", &path, "--capacity", capacity, "--plan", "chosen.json"]);
     let plain = &run("24")[0];
@@ -277,7 +277,7 @@ fn idle_buffers_are_kept_recomputed_or_moved() {
 
 #[test]
 fn a_capacity_that_no_choice_reaches_is_refuted() {
-    let path = file("floor.json", &traded());
+    let path = file("floor.json", traded());
     let output = omniheap(&["plan", &path, "--capacity", "10", "--json"]);
     assert_eq!(output.status.code(), Some(3));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");

@@ -56,6 +56,19 @@ if _HAS_TORCH:
             out += x
             return functional.relu(out, inplace=True)
 
+    class WritesOver(nn.Module):
+        """Something is computed from bytes that are then written over, and held."""
+
+        def __init__(self, width):
+            super().__init__()
+            self.linear, self.held = nn.Linear(width, width), None
+
+        def forward(self, x):
+            self.held = self.linear(x)
+            gate = self.held.sigmoid()
+            self.held.mul_(2)
+            return gate * x
+
     class Cubed(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -190,6 +203,11 @@ class Plans(unittest.TestCase):
 
     def test_custom_functions_shared_activations_and_branches(self):
         self.check(custom, (0.9, 0.7))
+
+    def test_bytes_that_were_written_over_are_computed_again(self):
+        make = lambda: (nn.Sequential(*[WritesOver(32) for _ in range(4)]), lambda: torch.randn(64, 32))
+        plan, _, _ = self.check(make, (0.8,))
+        self.assertIn("aten.sigmoid.default", {each.operator for each in plan.choices if each.choice == "recompute"})
 
     def test_the_cycle_collector_is_not_needed(self):
         plan = planned(transformer, 0.6)
