@@ -157,6 +157,18 @@ fn copies_take_turns() {
 }
 
 #[test]
+fn an_engine_has_time_for_some_of_what_could_move_alone() {
+    let (problem, mut all) = step(&[100; 6], 320);
+    for each in &mut all {
+        (each.recompute, each.move_cost) = (recompute(50, &[]), Some(1));
+    }
+    // Three must go. In the 25 ticks from the first to the turn, the slower engine copies two and a half.
+    let speed = |bytes_per_tick| Some(Copies { turn: 28, bytes_per_tick });
+    assert_eq!(traded(&problem, &all, speed(15)).cost, 3);
+    assert_eq!(traded(&problem, &all, speed(10)).cost, 52);
+}
+
+#[test]
 fn a_capacity_below_the_floor_is_refuted_with_the_tick() {
     let (mut problem, mut all) = step(&[10, 10, 10, 10], 30);
     all.iter_mut().for_each(|a| a.recompute = recompute(1, &[]));
