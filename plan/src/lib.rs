@@ -6,6 +6,7 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+mod activation;
 mod assign;
 mod bound;
 mod classes;
@@ -32,6 +33,7 @@ pub mod svg;
 mod timetable;
 mod validate;
 
+pub use activation::{Activation, ActivationError, Choice, Copies, Recompute, Tradeoff, trade};
 pub use bound::{Certificate, Step, load_profile};
 pub use options::{Options, Progress};
 pub use plan::{Plan, Spot, Status, Usage};

@@ -1,5 +1,7 @@
 //! The planner's integration tests: one binary.
 
+#[path = "suite/activation.rs"]
+mod activation;
 #[path = "suite/brute.rs"]
 mod brute;
 #[path = "suite/certificates.rs"]

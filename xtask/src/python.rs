@@ -6,11 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 6] = [
+const WITH_TORCH: [&str; 8] = [
     "test_activations.py",
+    "test_apply.py",
     "test_checkpoints.py",
     "test_layers.py",
     "test_share.py",
+    "test_sharding.py",
     "test_tags.py",
     "test_torch_memory_saver.py",
 ];
@@ -64,8 +66,8 @@ fn test_with(torch: &OsStr, tests: &Path) -> Outcome {
         let mut run = Command::new(torch);
         run.args(["-m", "unittest", "discover", "-p", pattern, "-s"]).arg(tests);
         run.env("PYTHONPATH", root().join("bindings/torch/python"));
-        run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
         run.env("OMNIHEAP_LIBRARY", target().join("debug/libomniheap_torch.so"));
+        run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
         status(pattern, &mut run)
     })
 }

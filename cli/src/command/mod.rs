@@ -24,6 +24,7 @@ mod request;
 mod selftest;
 mod serve;
 mod tenants;
+mod tradeoff;
 mod weights;
 
 use clap::{Parser, Subcommand};

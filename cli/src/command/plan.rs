@@ -2,9 +2,10 @@
 use super::Failure;
 use super::file::Output;
 use super::output::{self, Format};
-use super::plan_file;
+use super::plan_file::{self, Program};
 use super::portfolio::Portfolio;
 use super::replay::name_of;
+use super::tradeoff;
 use crate::interrupt;
 use core::time::Duration;
 use omniheap::Align;
@@ -27,7 +28,7 @@ pub(super) struct Arguments {
     /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint, fixed, alias, regions; or JSON, as `--plan`
     /// writes it; or a trace or snapshot, each allocation of which is a buffer
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// Bytes that there are (suffixes K, M, G, T); without it, the least is looked for
     #[arg(long, value_parser = output::bytes_argument)]
     capacity: Option<u64>,
@@ -39,7 +40,7 @@ pub(super) struct Arguments {
     align: Align,
     /// Seconds to look, at most
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    time_limit: Option<Duration>,
+    pub(super) time_limit: Option<Duration>,
     /// Search with this many seeds in parallel; the same number gives the same plan, unless time runs out
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
@@ -64,6 +65,11 @@ impl Arguments {
     /// Returns the files to write.
     fn outputs(&self) -> [Option<&Path>; 4] {
         [&self.out, &self.svg, &self.header, &self.plan].map(Option::as_deref)
+    }
+
+    /// Returns whether standard output has one of them.
+    pub(super) fn is_piped(&self) -> bool {
+        self.outputs().into_iter().flatten().any(is_stdout)
     }
 }
 
@@ -119,18 +125,26 @@ struct Planned {
 
 /// Reads, plans, writes.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
-    let file = arguments.file.display();
-    let wrong = |error: &dyn core::fmt::Display| Failure::input(format!("{file}: {error}"));
     check_outputs(arguments, format)?;
-    let table = load(arguments)?;
-    table.problem.check().map_err(|error| wrong(&error))?;
+    let (table, program) = load(arguments)?;
+    let wrong = |error| Failure::input(format!("{}: {error}", arguments.file.display()));
+    table.problem.check().map_err(wrong)?;
     if arguments.check {
-        return check(arguments, &table, format);
+        check(arguments, &table, format)
+    } else if program.activations.is_empty() {
+        place(arguments, &table, format)
+    } else {
+        tradeoff::run(arguments, table, &program, format)
     }
+}
+
+/// Plans a problem as it is.
+fn place(arguments: &Arguments, table: &Table, format: Format) -> Result<(), Failure> {
+    let file = arguments.file.display();
     let outputs = Outputs::open(arguments)?;
     let start = Instant::now();
     interrupt::watch();
-    let (plan, first, is_partial) = search(&table, arguments, format);
+    let (plan, first, is_partial) = search(table, arguments, format);
     let planned = Planned {
         name: name_of(&arguments.file),
         buffers: table.names.len(),
@@ -155,10 +169,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             let line = format!("{file}: no plan found in time; the best needs {excess} bytes more");
             return Err(Failure::failed(line));
         }
-        Status::Optimal | Status::Feasible { .. } => outputs.write(&table, &plan, &planned.name)?,
+        Status::Optimal | Status::Feasible { .. } => outputs.write(table, &plan, &planned.name)?,
     }
-    let is_piped = arguments.outputs().into_iter().flatten().any(is_stdout);
-    if format == Format::Text && !is_piped { print(&planned) } else { Ok(()) }
+    if format == Format::Text && !arguments.is_piped() { print(&planned) } else { Ok(()) }
 }
 
 /// Says how far an interrupted search came.
@@ -212,18 +225,18 @@ fn is_stdout(path: &Path) -> bool {
 }
 
 /// Reads a table or the table of a trace, and puts the regions in that were asked for.
-fn load(arguments: &Arguments) -> Result<Table, Failure> {
-    let mut table = load_file(arguments)?;
+fn load(arguments: &Arguments) -> Result<(Table, Program), Failure> {
+    let (mut table, program) = load_file(arguments)?;
     if let Some(capacity) = arguments.capacity {
         table.problem.regions[0].capacity = Some(capacity);
     }
     if !arguments.region.is_empty() {
         table.problem.regions.clone_from(&arguments.region);
     }
-    Ok(table)
+    Ok((table, program))
 }
 
-fn load_file(arguments: &Arguments) -> Result<Table, Failure> {
+fn load_file(arguments: &Arguments) -> Result<(Table, Program), Failure> {
     let path = &arguments.file;
     let shown = path.display();
     let text = read(path);
@@ -231,8 +244,8 @@ fn load_file(arguments: &Arguments) -> Result<Table, Failure> {
         return plan_file::read(text).map_err(|wrong| Failure::input(format!("{shown}: {wrong}")));
     }
     match (text.map(|text| csv::read(&text, None)), Trace::open(path)) {
-        (Ok(Ok(table)), _) => Ok(table),
-        (_, Ok(trace)) => Ok(table_of(&trace, arguments.align)),
+        (Ok(Ok(table)), _) => Ok((table, Program::default())),
+        (_, Ok(trace)) => Ok((table_of(&trace, arguments.align), Program::default())),
         (Err(failure), Err(_)) => Err(failure),
         (Ok(Err(wrong)), Err(other)) => {
             Err(Failure::input(format!("{shown}: {wrong}; as a trace: {other}")))
@@ -296,15 +309,15 @@ const fn status(status: &Status) -> &'static str {
 }
 
 /// Results that were asked for.
-struct Outputs {
+pub(super) struct Outputs {
     table: Option<Output>,
     picture: Option<Output>,
     header: Option<Output>,
-    plan: Option<Output>,
+    pub(super) plan: Option<Output>,
 }
 
 impl Outputs {
-    fn open(arguments: &Arguments) -> Result<Self, Failure> {
+    pub(super) fn open(arguments: &Arguments) -> Result<Self, Failure> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
         Ok(Self {
             table: open(&arguments.out)?,
@@ -315,7 +328,7 @@ impl Outputs {
     }
 
     /// Checks the plan once more, and writes what was asked for.
-    fn write(self, table: &Table, plan: &Plan, name: &str) -> Result<(), Failure> {
+    pub(super) fn write(self, table: &Table, plan: &Plan, name: &str) -> Result<(), Failure> {
         validate(&table.problem, &plan.spots)
             .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
         if let Some(output) = self.table {

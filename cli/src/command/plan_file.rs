@@ -2,7 +2,10 @@
 use super::Failure;
 use core::fmt::Display;
 use omniheap::plan::csv::Table;
-use omniheap::plan::{Buffer, Flaw, Interval, Plan, Problem, Region, RegionSet, Spot, validate};
+use omniheap::plan::{
+    Activation, Buffer, Choice, Copies, Flaw, Interval, Plan, Problem, Recompute, Region,
+    RegionSet, Spot, Tradeoff, validate,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -26,6 +29,47 @@ struct File {
     peak: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lower_bound: Option<u64>,
+    /// The copy engines, for buffers that may be moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    copies: Option<CopiesRow>,
+    /// Cost of the choices, and the least that any cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cost: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cost_lower_bound: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct CopiesRow {
+    turn: u64,
+    bytes_per_tick: u64,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct RecomputeRow {
+    cost: u64,
+    #[serde(default)]
+    reads: Vec<String>,
+    #[serde(default)]
+    scratch: u64,
+}
+
+/// Buffers that may be recomputed or moved, and how fast.
+#[derive(Debug, Default)]
+pub(super) struct Program {
+    pub(super) activations: Vec<Activation>,
+    pub(super) copies: Option<Copies>,
+}
+
+/// Returns the word for a choice.
+pub(super) const fn word(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Keep => "keep",
+        Choice::Recompute => "recompute",
+        Choice::Move => "move",
+    }
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -66,6 +110,16 @@ struct BufferRow {
     region: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
+    /// Between the last use in the forward pass and the first in the backward pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle: Option<[u64; 2]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recompute: Option<RecomputeRow>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    move_cost: Option<u64>,
+    /// The result for a buffer that has an idle span.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    choice: Option<String>,
 }
 
 const fn one() -> u64 {
@@ -77,8 +131,8 @@ pub(super) fn is_json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// Reads a problem, with the plan if the file has one.
-pub(super) fn read(text: &str) -> Result<Table, String> {
+/// Reads a problem, with the plan if the file has one, and what may be changed about the program.
+pub(super) fn read(text: &str) -> Result<(Table, Program), String> {
     let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.version != VERSION {
         return Err(format!("version {} is not known; write version {VERSION}", file.version));
@@ -107,10 +161,43 @@ pub(super) fn read(text: &str) -> Result<Table, String> {
     for [a, b] in &file.separate {
         problem.separate.push((named(a)?, named(b)?));
     }
+    let program = program(&file, named)?;
     let offsets = file.buffers.iter().map(|row| row.offset).collect();
     let regions = file.buffers.iter().map(|row| row.region).collect();
     let names = file.buffers.into_iter().map(|row| row.id).collect();
-    Ok(Table { problem, names, offsets, regions })
+    Ok((Table { problem, names, offsets, regions }, program))
+}
+
+/// Returns the buffers that have an idle span.
+fn program(
+    file: &File,
+    named: impl Fn(&String) -> Result<usize, String>,
+) -> Result<Program, String> {
+    let rows = file.buffers.iter().enumerate();
+    let idle = rows.filter_map(|(buffer, row)| row.idle.map(|idle| (buffer, row, idle)));
+    let place: HashMap<usize, usize> =
+        idle.clone().enumerate().map(|(place, (buffer, ..))| (buffer, place)).collect();
+    let saved = |id: &String| {
+        let known = place.get(&named(id)?).copied();
+        known.ok_or_else(|| {
+            format!("buffer {id:?} is read and always there; leave it out of `reads`")
+        })
+    };
+    let mut activations = Vec::with_capacity(place.len());
+    for (buffer, row, idle) in idle {
+        let recompute = match &row.recompute {
+            Some(made) => {
+                let reads = made.reads.iter().map(saved).collect::<Result<_, _>>()?;
+                Some(Recompute { cost: made.cost, reads, scratch: made.scratch })
+            }
+            None => None,
+        };
+        let idle = Interval::new(idle[0], idle[1]);
+        activations.push(Activation { buffer, idle, recompute, move_cost: row.move_cost });
+    }
+    let copies = file.copies.as_ref();
+    let copies = copies.map(|c| Copies { turn: c.turn, bytes_per_tick: c.bytes_per_tick });
+    Ok(Program { activations, copies })
 }
 
 fn buffer(row: &BufferRow, regions: usize) -> Result<Buffer, String> {
@@ -128,8 +215,31 @@ fn buffer(row: &BufferRow, regions: usize) -> Result<Buffer, String> {
     Ok(buffer)
 }
 
+/// Writes the program that some choices make, with its plan.
+pub(super) fn write_traded(
+    table: &Table,
+    program: &Program,
+    traded: &Tradeoff,
+) -> Result<String, Failure> {
+    let mut file = file(table, &traded.plan);
+    for (each, &choice) in program.activations.iter().zip(&traded.choices) {
+        file.buffers[each.buffer].choice = Some(word(choice).to_owned());
+    }
+    (file.cost, file.cost_lower_bound) = (Some(traded.cost), Some(traded.lower_bound));
+    text(&file)
+}
+
 /// Writes a problem with its plan.
 pub(super) fn write(table: &Table, plan: &Plan) -> Result<String, Failure> {
+    text(&file(table, plan))
+}
+
+fn text(file: &File) -> Result<String, Failure> {
+    let wrong = |error: serde_json::Error| Failure::failed(format!("cannot write JSON: {error}"));
+    serde_json::to_string(file).map(|text| text + "\n").map_err(wrong)
+}
+
+fn file(table: &Table, plan: &Plan) -> File {
     let problem = &table.problem;
     let name = |&(a, b): &(usize, usize)| [table.names[a].clone(), table.names[b].clone()];
     let mut buffers: Vec<BufferRow> =
@@ -138,16 +248,17 @@ pub(super) fn write(table: &Table, plan: &Plan) -> Result<String, Failure> {
         buffers[a].alias.push(table.names[b].clone());
     }
     let region = |r: &Region| RegionRow { capacity: r.capacity, alignment: r.align, cost: r.cost };
-    let file = File {
+    File {
         version: VERSION,
         regions: problem.regions.iter().map(region).collect(),
         buffers,
         separate: problem.separate.iter().map(name).collect(),
         peak: Some(plan.peak()),
         lower_bound: Some(plan.lower_bound()),
-    };
-    let wrong = |error: serde_json::Error| Failure::failed(format!("cannot write JSON: {error}"));
-    serde_json::to_string(&file).map(|text| text + "\n").map_err(wrong)
+        copies: None,
+        cost: None,
+        cost_lower_bound: None,
+    }
 }
 
 fn row(table: &Table, spot: Spot, index: usize) -> BufferRow {
@@ -168,6 +279,10 @@ fn row(table: &Table, spot: Spot, index: usize) -> BufferRow {
         spill_cost: buffer.spill_cost,
         region: Some(spot.region),
         offset: Some(spot.offset),
+        idle: None,
+        recompute: None,
+        move_cost: None,
+        choice: None,
     }
 }
 

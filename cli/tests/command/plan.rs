@@ -248,3 +248,57 @@ fn the_documented_plan_file_is_valid() {
     let checked = &json(&["plan", &file("documented.json", block), "--check"])[0];
     assert_eq!((&checked["status"], &checked["peak"]), (&"valid".into(), &12.into()));
 }
+
+/// The example of docs/planning.md.
+fn traded() -> String {
+    let page = include_str!("../../../docs/planning.md");
+    let examples = page.split("```json\n").skip(1).filter_map(|each| each.split("```").next());
+    examples.filter(|each| each.contains("idle")).collect()
+}
+
+#[test]
+fn idle_buffers_are_kept_recomputed_or_moved() {
+    let path = file("traded.json", traded());
+    let run =
+        |capacity: &str| json(&["plan", &path, "--capacity", capacity, "--plan", "chosen.json"]);
+    let plain = &run("24")[0];
+    assert_eq!((&plain["status"], &plain["cost"]), (&"optimal".into(), &0.into()));
+    let found = &run("20")[0];
+    assert_eq!(found["cost"], 3, "the move is cheaper");
+    assert_eq!((&found["moved_bytes"], &found["kept_bytes"]), (&8.into(), &8.into()));
+    let written = folder().join("chosen.json");
+    let text = fs::read_to_string(&written).expect("it was written");
+    let chosen: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(chosen["buffers"][0]["choice"], "move");
+    assert_eq!(chosen["buffers"][3]["id"], "a again");
+    let checked = &json(&["plan", written.to_str().expect("a name"), "--check"])[0];
+    assert_eq!(checked["status"], "valid");
+}
+
+#[test]
+fn a_capacity_that_no_choice_reaches_is_refuted() {
+    let path = file("floor.json", traded());
+    let output = omniheap(&["plan", &path, "--capacity", "10", "--json"]);
+    assert_eq!(output.status.code(), Some(3));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(
+        (&found["status"], &found["floor"]),
+        (&"infeasible".into(), &serde_json::json!([16, 16]))
+    );
+}
+
+#[test]
+fn idle_buffers_that_make_no_sense_are_refused() {
+    let text = traded();
+    for (change, to, said) in [
+        ("[\"a\"]", "[\"c\"]", "is read and always there"),
+        ("[\"a\"]", "[\"z\"]", "no buffer has the id"),
+        ("[2, 18]", "[2, 30]", "activation 0 makes no sense"),
+        ("bytes_per_tick\": 4", "bytes_per_tick\": 0", "1 byte per tick or more"),
+        ("\"scratch\": 2", "\"scrap\": 2", "unknown field"),
+    ] {
+        let wrong = text.replace(change, to);
+        assert_ne!(wrong, text);
+        refuses(&["plan", &file("wrong.json", &wrong)], 2, said);
+    }
+}

@@ -27,6 +27,11 @@ class Ledger:
         self._live, self.backwards, self._was_backward = {}, 0, False
         self.live_bytes = self.peak_live_bytes = self.allocations = 0
 
+    @property
+    def time(self):
+        """How many operators have run."""
+        return self._time
+
     def tick(self):
         """An operator runs: a microsecond passes, so that curves have one column for each."""
         self._time += 1

@@ -29,7 +29,7 @@ class Recording:
         return f"Recording({self.path!r}, allocations={self.allocations}, peak_live_bytes={self.peak_live_bytes}, leaked_bytes={self.leaked_bytes})"
 
 
-def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
+def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None):
     """Records what a step allocates into a trace that `omniheap fit` reads.
 
     step: a function without arguments. With fake=True it makes the model, its optimizer and its data itself, because whatever
@@ -38,6 +38,8 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
     path: the file to write.
     fake: run on fake tensors, which have shapes and no bytes.
     device: the device whose memory is recorded.
+    world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
+        `fully_shard`; the buffers of gathers and reductions are then events like all others.
     """
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
@@ -50,7 +52,8 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
         ledger = Ledger(writer)
-        leaked = _run(torch, step, ledger, fake, device, steps)
+        with _group(torch, world):
+            leaked = _run(torch, step, ledger, fake, device, steps)
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         ledger.finish()
@@ -59,6 +62,28 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2):
         writer.abandon()
         raise
     return Recording(os.fspath(path), ledger, leaked)
+
+
+@contextlib.contextmanager
+def _group(torch, world):
+    """A process group of so many ranks, of which this is the first and the others do not exist."""
+    if world is None:
+        yield
+        return
+    if isinstance(world, bool) or not isinstance(world, int) or world < 1:
+        raise OmniheapError(f"world is {world!r}; pass a number of ranks from 1 on, or None")
+    distributed = torch.distributed
+    if not distributed.is_available():
+        raise OmniheapError(f"PyTorch {torch.__version__} was built without torch.distributed; install a build that has it, or leave world out")
+    if distributed.is_initialized():
+        raise OmniheapError("a process group exists already; leave world out to record in it, or call torch.distributed.destroy_process_group() first")
+    # The module makes the backend known.
+    store = importlib.import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
+    distributed.init_process_group("fake", store=store, rank=0, world_size=world)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
 
 
 def _import(fake):
@@ -71,9 +96,12 @@ def _import(fake):
     return torch
 
 
-def _run(torch, step, ledger, fake, device, steps):
-    """Runs the step under the recorder; returns the bytes by which the last call left more behind than the one before."""
-    recorder = _recorder(torch)(ledger, fake, device)
+def _run(torch, step, ledger, fake, device, steps, program=None):
+    """Runs the step under the recorder; returns the bytes by which the last call left more behind than the one before.
+
+    program: a `_program.Program`, which is told of every operator and gets what autograd saves.
+    """
+    recorder = _recorder(torch)(ledger, fake, device, program)
     gc.collect()
     was_enabled = gc.isenabled()
     # Cycles would be found at other operators each time; traces of two batches must match.
@@ -85,9 +113,13 @@ def _run(torch, step, ledger, fake, device, steps):
             stack.enter_context(recorder.watching())
             stack.enter_context(_explained(torch))
             stack.enter_context(recorder)
+            if program is not None:
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(program.pack, program.unpack))
             made = step()
             left = []
             for _ in range(steps if callable(made) else 0):
+                if program is not None:
+                    program.begin()
                 made()
                 gc.collect()
                 left.append(ledger.live_bytes)
@@ -118,6 +150,8 @@ def _explained(torch):
             raise OmniheapError("the step uses a tensor that exists already; make the model, the optimizer and the data inside of the step, or pass fake=False") from error
         if "no NVIDIA driver" in text or "No HIP GPUs" in text:
             raise OmniheapError("the step asks the driver itself (torch.cuda.synchronize, a device's properties, a stream), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
+        if "data is not allocated yet" in text:
+            raise OmniheapError(f"C++ code reads bytes, and fake tensors have none (DistributedDataParallel does; fully_shard does not); {_REAL}") from error
         if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
             raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
         raise
@@ -143,7 +177,9 @@ def _faked(torch, device):
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
-    patches += _gpu_choices(torch, device)
+    if device.type != "cpu":
+        patches += _gpu_choices(torch, device) + _streams(torch, device)
+    patches += _ranks(torch)
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
@@ -157,6 +193,58 @@ def _faked(torch, device):
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
+
+
+class _Stream:
+    """A stream or an event of a device that is not there: everything happens at once, in order."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def wait_stream(self, *_):
+        pass
+
+    wait_event = wait = record = wait_stream
+
+    def record_event(self, event=None):
+        return event or _Stream()
+
+    def query(self):
+        return True
+
+
+def _streams(torch, device):
+    """Streams, for programs that shard: they copy and compute on several."""
+    return [
+        (torch.cuda, "Stream", _Stream),
+        (torch.cuda, "Event", _Stream),
+        (torch.cuda, "current_stream", lambda device=None: _Stream()),
+        (torch.cuda, "stream", lambda stream: contextlib.nullcontext()),
+        (torch.cuda, "current_device", lambda: device.index or 0),
+        (torch._C, "_get_accelerator", lambda *_: torch.device(device.type)),
+    ]
+
+
+def _ranks(torch):
+    """What distributed programs ask of real tensors while they are set up, which has nothing to do with the device's memory."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return []
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    def apart(original):
+        def call(*arguments, **options):
+            with _disable_current_modes():
+                return original(*arguments, **options)
+
+        return call
+
+    meshes = importlib.import_module("torch.distributed.device_mesh")
+    owners = [torch.distributed, meshes, *map(importlib.import_module, ("torch.distributed.fsdp._fully_shard._fsdp_init",))]
+    patches = [(owner, "init_device_mesh", apart(meshes.init_device_mesh)) for owner in owners if hasattr(owner, "init_device_mesh")]
+    groups = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group").FSDPParamGroup
+    # Where C++ is told that tensors are of the device "meta", a DTensor remembers it.
+    patches.append((groups, "_validate_no_meta_params", lambda self: None))
+    return [*patches, (meshes.DeviceMesh, "__init__", apart(meshes.DeviceMesh.__init__))]
 
 
 # What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
@@ -288,7 +376,7 @@ def _gpu_choices(torch, device):
 def _recorder(torch):
     """The dispatch mode; a function, because its base class is PyTorch's."""
     from torch.utils import _pytree as pytree
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type as is_wrapper
 
     aten = torch.ops.aten
     asks_device = torch.ops.prim.device.default
@@ -296,9 +384,9 @@ def _recorder(torch):
     copies = (aten.clone.default, aten._to_copy.default)
 
     class Recorder(TorchDispatchMode):
-        def __init__(self, ledger, fake, device):
+        def __init__(self, ledger, fake, device, program=None):
             super().__init__()
-            self._ledger, self._fake, self._device = ledger, fake, device
+            self._ledger, self._fake, self._device, self._program = ledger, fake, device, program
             self._references, self._modules, self._parameters, self._roots = {}, {}, {}, 0
             self._stack, self._optimizer, self._paths = [], None, {}
             self._stopped = False
@@ -309,7 +397,10 @@ def _recorder(torch):
 
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
             options = options or {}
-            if self._fake:
+            if any(is_wrapper(each) for each in types):
+                # A DTensor runs operators on its own part, which are seen then.
+                return NotImplemented
+            if self._fake and self._device.type != "cpu":
                 if function is asks_device:
                     known = arguments[0].fake_device
                     return meta if known.type == self._device.type else known
@@ -320,6 +411,8 @@ def _recorder(torch):
             result = function(*arguments, **options)
             if not self._stopped:
                 self._ran(function, arguments, result)
+                if self._program is not None:
+                    self._program.ran(function, arguments, options, result, torch._C._current_autograd_node() is not None)
             return result
 
         def _is_same(self, tensor, options):
@@ -400,9 +493,20 @@ def _recorder(torch):
                 optimizer.register_optimizer_step_pre_hook(self._enters_optimizer),
                 optimizer.register_optimizer_step_post_hook(self._leaves_optimizer),
             ]
+            resize = torch.UntypedStorage.resize_
+
+            def resized(storage, size):
+                # Sharded programs free and take the bytes of gathered parameters this way, which is no operator.
+                result = resize(storage, size)
+                if not self._stopped:
+                    self._ledger.resized(storage._cdata, storage.nbytes())
+                return result
+
+            torch.UntypedStorage.resize_ = resized
             try:
                 yield
             finally:
+                torch.UntypedStorage.resize_ = resize
                 for hook in hooks:
                     hook.remove()
 
@@ -412,11 +516,15 @@ def _recorder(torch):
             if not self._stack or module not in self._modules:
                 self._learn(module)
             self._stack.append(self._modules[module])
+            if self._program is not None:
+                self._program.enters(module)
 
         def _leaves_module(self, module, _, result):
             if not self._stack:
                 return
             path = self._stack.pop()
+            if self._program is not None:
+                self._program.leaves()
             # The first number on a path is that of a block; modules inside of it may be numbered as well.
             if path and path[-1].isdigit() and not any(part.isdigit() for part in path[:-1]):
                 for tensor in pytree.tree_leaves(result):
@@ -439,6 +547,7 @@ def _recorder(torch):
                 for name, tensor in named:
                     path = above + tuple(name.split("."))
                     self._parameters[id(tensor)] = path
+                    tensor = _local(tensor)
                     self._ledger.becomes(tensor.untyped_storage()._cdata, category, path[:-1], path[-1], _typed(tensor))
 
         def _enters_optimizer(self, optimizer, *_):
@@ -450,9 +559,15 @@ def _recorder(torch):
                 path = self._parameters.get(id(parameter), ("parameters", str(number)))
                 for name, value in state.items():
                     if isinstance(value, torch.Tensor):
+                        value = _local(value)
                         self._ledger.becomes(value.untyped_storage()._cdata, "optimizer", path, name, _typed(value))
 
     return Recorder
+
+
+def _local(tensor):
+    """A rank's own part of a tensor."""
+    return getattr(tensor, "_local_tensor", tensor)
 
 
 def _dtype(tensor):

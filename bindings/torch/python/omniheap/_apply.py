@@ -1,0 +1,427 @@
+"""Makes a model follow a plan: keeps, recomputes and moves what autograd saves in its forward pass.
+
+A dispatch mode notes the operators that the plan recomputes, without the bytes between them. When the backward pass wants a tensor
+that was dropped, they run again, below autograd, on the same arguments and with the same state of the random generator.
+"""
+
+import functools
+import weakref
+
+from . import _operators
+from ._activations import _check_version, _is_plain, _Kept, _Part, offload_activations
+from ._change import MOVE, RECOMPUTE, StepPlan
+from ._library import OmniheapError
+
+
+def apply(plan, model):
+    """Makes a model follow a plan of `plan_step` whenever gradients are enabled. Returns an `Applied`; `remove()` ends it.
+
+    plan: a `StepPlan`. It stays right for smaller batches.
+    model: the module that the planned step calls.
+
+    Losses and gradients are the same to the bit. Operators that ran in the plan and do not run here are skipped: `figures()` counts them.
+    """
+    if not isinstance(plan, StepPlan):
+        raise OmniheapError(f"plan is {plan!r}; pass what omniheap.torch.plan_step returned")
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise OmniheapError(f"model is {model!r}; pass the torch.nn.Module that the step calls")
+    if type(model).__name__ == "OptimizedModule":
+        raise OmniheapError("the model is compiled, and its compiler decides what to recompute; apply the plan to the model as it was")
+    if any(isinstance(hook, _Enter) for hook in model._forward_pre_hooks.values()):
+        raise OmniheapError("the model follows a plan already; call remove() on that one first")
+    return Applied(plan, model)
+
+
+class Applied:
+    """A model that follows a plan."""
+
+    def __init__(self, plan, model):
+        self._marks, self._hooks, self._open = plan.marks(), [], None
+        self._planned = sum(choice in (RECOMPUTE, MOVE) for _, outputs in self._marks.values() for choice in outputs.values())
+        self._moves = _Moves()
+        self._figures = {"recomputed_bytes": 0, "operators_run_again": 0, "missing": 0}
+        self._hooks.append(model.register_forward_pre_hook(_Enter(self), prepend=True))
+        self._hooks.append(model.register_forward_hook(self._leave, always_call=True))
+
+    def remove(self):
+        """Lets the model run as it did before. What its last forward pass dropped still comes back."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.remove()
+
+    def figures(self):
+        """Bytes recomputed and moved so far, operators that ran again, and activations of the plan that the last forward pass lacked."""
+        moved = self._moves.figures()
+        return {**self._figures, "moved_bytes": moved["offloaded_bytes"]}
+
+    def begin(self, model):
+        import torch
+
+        if self._open is None and torch.is_grad_enabled() and not torch.compiler.is_compiling() and not _is_capturing(torch):
+            self._open = _Pass(torch, self, model)
+            self._open.__enter__()
+        elif self._open is not None:
+            self._open.depth += 1
+
+    def _leave(self, model, arguments, result):
+        if self._open is None:
+            return
+        if self._open.depth:
+            self._open.depth -= 1
+            return
+        open, self._open = self._open, None
+        open.__exit__(None, None, None)
+        self._figures["missing"] = self._planned - open.found
+        has_failed = result is None
+        if self._planned and not open.found and not has_failed:
+            raise OmniheapError("nothing of the plan was found in this model; plan a step that calls this module itself, not one around it")
+
+    def ran_again(self, size):
+        self._figures["recomputed_bytes"] += size
+        self._figures["operators_run_again"] += 1
+
+
+class _Enter:
+    """The hook that begins a pass; a class, so that it is recognised."""
+
+    def __init__(self, applied):
+        self._applied = applied
+
+    def __call__(self, model, _):
+        self._applied.begin(model)
+
+
+def _is_capturing(torch):
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+class _Moves(offload_activations):
+    """Moves what it is told to, whatever its size; the hooks are entered by the pass."""
+
+    def __init__(self):
+        super().__init__(min_bytes=0, keep_last=1)
+
+    def pack(self, tensor):
+        return self._pack(tensor)
+
+    def unpack(self, kept):
+        return self._unpack(kept)
+
+    def settle(self):
+        """The forward pass is over: all that should leave leaves."""
+        with self._lock:
+            self._waiting.clear()
+            while self._leaving:
+                self._leaving.popleft().has_left()
+
+
+class _Pass:
+    """One forward pass of the model."""
+
+    def __init__(self, torch, applied, model):
+        self._applied, self._model, self.depth, self.found = applied, model, 0, 0
+        self._positions = _operators.Positions(model)
+        self._nodes = {}
+        self._moves = applied._moves
+        self._contexts = [_mode(torch)(self), torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)]
+
+    def __enter__(self):
+        import torch
+
+        module = torch.nn.modules.module
+        for context in self._contexts:
+            context.__enter__()
+        self._watch = [
+            module.register_module_forward_pre_hook(self._enters),
+            module.register_module_forward_hook(self._leaves, always_call=True),
+        ]
+        # The hooks were asked for this one already.
+        self._positions.enter(self._model)
+
+    def _enters(self, module, _):
+        self._positions.enter(module)
+
+    def _leaves(self, *_):
+        if self._positions.is_inside():
+            self._positions.leave()
+
+    def __exit__(self, *error):
+        for hook in self._watch:
+            hook.remove()
+        for context in reversed(self._contexts):
+            context.__exit__(*error)
+        # Autograd holds this by its hooks until the backward pass is over; nodes live as long as somebody wants them.
+        self._nodes, self._contexts, self._watch = {}, [], []
+        self._moves.settle()
+
+    def run(self, torch, function, arguments, options):
+        """Runs an operator, and notes it if the plan says so."""
+        if _operators.kind(function) == _operators.VIEW or not self._positions.is_inside():
+            return function(*arguments, **options)
+        mark = self._applied._marks.get(self._positions.next(function))
+        if mark is None:
+            result = function(*arguments, **options)
+            self._forget_written(torch, function, arguments)
+            return result
+        runs_again, outputs = mark
+        call = None
+        if runs_again and _operators.can_run_again(function, arguments):
+            # Before it runs: it may write to what it reads.
+            call = _Call(torch, self, function, arguments, options)
+        result = function(*arguments, **options)
+        self._forget_written(torch, function, arguments)
+        for number, tensor in enumerate(each for each in _leaves(result) if isinstance(each, torch.Tensor)):
+            choice = outputs.get(number)
+            if choice is not None and _is_plain(tensor) and (call is not None or choice == MOVE):
+                storage = tensor.untyped_storage()
+                node = _Node(self._applied, choice, call, number, storage)
+                self._nodes[storage._cdata] = node
+                if call is not None:
+                    call.made.append(weakref.ref(node))
+        return result
+
+    def _forget_written(self, torch, function, arguments):
+        """What was written over is not there any more, though its storage is."""
+        for number in _operators.written(function):
+            if number < len(arguments) and isinstance(arguments[number], torch.Tensor):
+                node = self._nodes.pop(arguments[number].untyped_storage()._cdata, None)
+                if node is not None:
+                    node.reference = _gone
+
+    def node(self, tensor):
+        """What stands for the bytes of a tensor; None where those stay."""
+        storage = tensor.untyped_storage()
+        node = self._nodes.get(storage._cdata)
+        # A storage that is gone may have left its identity to another one.
+        return node if node is not None and node.reference() is storage else None
+
+    def _pack(self, tensor):
+        node = self.node(tensor) if _is_plain(tensor) else None
+        if node is None or node.choice not in (RECOMPUTE, MOVE):
+            if node is not None:
+                node.held = tensor.detach()
+            return _Kept(tensor)
+        if not node.was_saved:
+            node.was_saved = True
+            self.found += 1
+        if node.choice == RECOMPUTE:
+            return _Recomputed(node, tensor)
+        kept = self._moves.pack(tensor)
+        if isinstance(kept, _Part):
+            node.entry = kept.entry
+        else:
+            node.held = tensor.detach()
+        return kept
+
+    def _unpack(self, kept):
+        return kept.tensor() if isinstance(kept, _Recomputed) else self._moves.unpack(kept)
+
+
+def _gone():
+    return None
+
+
+@functools.lru_cache(maxsize=None)
+def _mode(torch):
+    """The dispatch mode; a function, because its base class is PyTorch's."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __init__(self, owner):
+            super().__init__()
+            self._owner = owner
+
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            return self._owner.run(torch, function, arguments, options or {})
+
+    return Mode
+
+
+def _leaves(result):
+    from torch.utils import _pytree as pytree
+
+    return (result,) if not isinstance(result, (tuple, list, dict)) else pytree.tree_leaves(result)
+
+
+class _Node:
+    """The bytes of a storage that the plan drops: results between operators, activations to recompute, and those that move."""
+
+    __slots__ = ("choice", "call", "number", "size", "reference", "wanted", "entry", "held", "was_saved", "_back", "_applied", "__weakref__")
+
+    def __init__(self, applied, choice, call, number, storage):
+        self._applied, self.choice, self.call, self.number, self.size = applied, choice, call, number, storage.nbytes()
+        self.reference, self.wanted, self.was_saved = weakref.ref(storage), 0, False
+        self.entry = self.held = self._back = None
+
+    def here(self):
+        """The bytes, if they need not be computed."""
+        if self._back is not None:
+            return self._back
+        if self.held is not None:
+            return self.held.untyped_storage()
+        return self.entry.storage() if self.entry is not None else self.reference()
+
+    def is_kept(self):
+        """Whether the bytes stay, once they are computed, until the backward pass has used them."""
+        return self.choice == RECOMPUTE and self.wanted > 0
+
+    def keep(self, storage):
+        if storage.nbytes() != self.size:
+            raise OmniheapError(f"{self.call.function} returned {storage.nbytes()} bytes the first time and {self.size} now; leave it out of the plan, and report this")
+        self._back = storage
+        self._applied.ran_again(self.size)
+
+    def storage(self):
+        """The bytes, computed if they are not there. What they are computed from comes first, without recursion."""
+        waiting = [self]
+        while waiting:
+            node = waiting[-1]
+            before = [] if node.here() is not None else [each for each in node.call.kept_before() if each.here() is None]
+            if before:
+                waiting += before
+                continue
+            waiting.pop()
+            if node.here() is None:
+                node.call.run({})
+        return self.here()
+
+    def was_used(self, is_first):
+        self.wanted -= is_first
+        if self.wanted == 0:
+            self._back = None
+
+
+class _Call:
+    """A call that can be made again: tensors whose bytes are dropped stand for themselves by a node."""
+
+    def __init__(self, torch, owner, function, arguments, options):
+        from torch.utils import _pytree as pytree
+
+        self.made = []
+        function, arguments = _operators.again(function, arguments)
+        self._torch, self.function = torch, function
+        self._device = next((each.device for each in pytree.tree_leaves((arguments, options)) if isinstance(each, torch.Tensor)), None)
+        self._random = _random_state(torch, self._device) if _operators.kind(function) == _operators.RANDOM else None
+        leaves, self._shape = pytree.tree_flatten((arguments, options))
+        self._leaves = [_note(owner, each) if isinstance(each, torch.Tensor) else each for each in leaves]
+
+    def kept_before(self):
+        """Activations that this is computed from, through results that are not kept."""
+        found, waiting, seen = [], [self], set()
+        while waiting:
+            for each in waiting.pop()._leaves:
+                if isinstance(each, _View) and id(each.node) not in seen and each.node.here() is None:
+                    seen.add(id(each.node))
+                    (found if each.node.is_kept() else waiting).append(each.node if each.node.is_kept() else each.node.call)
+        return found
+
+    def run(self, between):
+        """Makes the call; gives its results to the nodes that keep them, and to `between`, by identity."""
+        from torch.utils import _pytree as pytree
+
+        torch = self._torch
+        leaves = [each.tensor() if isinstance(each, _Held) else each.tensor(torch, between) if isinstance(each, _View) else each for each in self._leaves]
+        arguments, options = pytree.tree_unflatten(leaves, self._shape)
+        with torch.no_grad(), torch._C._DisableAutocast(), _random(torch, self._device, self._random):
+            result = self.function(*arguments, **options)
+        results = [each for each in _leaves(result) if isinstance(each, torch.Tensor)]
+        for reference in self.made:
+            node = reference()
+            if node is None:
+                continue
+            storage = results[node.number].untyped_storage()
+            between[id(node)] = storage
+            if node.is_kept() and node.here() is None:
+                node.keep(storage)
+
+
+def _note(owner, tensor):
+    node = owner.node(tensor) if _is_plain(tensor) else None
+    return _Held(tensor) if node is None else _View(node, tensor)
+
+
+class _Held:
+    """A tensor that stays. Below autograd a tensor without history has a version of its own, so the original is asked."""
+
+    def __init__(self, tensor):
+        self._tensor, self._original, self._version = tensor.detach(), weakref.ref(tensor), tensor._version
+
+    def tensor(self):
+        original = self._original()
+        if original is not None:
+            _check_version(original, self._version)
+        return self._tensor
+
+
+class _View:
+    """A tensor over the bytes of a node."""
+
+    def __init__(self, node, tensor):
+        self.node, self._dtype, self._device = node, tensor.dtype, tensor.device
+        self._shape = (tensor.storage_offset(), tensor.size(), tensor.stride())
+
+    def tensor(self, torch, between):
+        storage = self.node.here()
+        if storage is None:
+            storage = between.get(id(self.node))
+        if storage is None:
+            self.node.call.run(between)
+            storage = between[id(self.node)]
+        return torch.empty(0, dtype=self._dtype, device=self._device).set_(storage, *self._shape)
+
+
+class _Recomputed:
+    """A tensor that autograd saved and the plan dropped."""
+
+    def __init__(self, node, tensor):
+        self._node, self._version, self._is_first = node, tensor._version, True
+        self._view = _View(node, tensor)
+        # Has the tensor's version and none of its bytes.
+        self._witness = tensor.detach()
+        self._witness.data = tensor.new_empty(0)
+        node.wanted += 1
+
+    def tensor(self):
+        import torch
+
+        _check_version(self._witness, self._version)
+        if not self._is_first:
+            # The graph is retained: its bytes are computed for each pass.
+            self._node.wanted += 1
+        self._node.storage()
+        tensor = self._view.tensor(torch, {})
+        self._node.was_used(True)
+        self._is_first = False
+        return tensor
+
+
+def _random_state(torch, device):
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_random_state(torch, device, state):
+    torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
+
+
+class _random:
+    """Has the random generator repeat itself, and go on afterwards as if it had not."""
+
+    def __init__(self, torch, device, state):
+        self._torch, self._device, self._state = torch, device, state
+
+    def __enter__(self):
+        if self._state is not None:
+            self._now = _random_state(self._torch, self._device)
+            _set_random_state(self._torch, self._device, self._state)
+
+    def __exit__(self, *_):
+        if self._state is not None:
+            _set_random_state(self._torch, self._device, self._now)

@@ -1,0 +1,261 @@
+"""Plans that change a program: which saved activations to keep, to recompute and to move so that a step fits."""
+
+import bisect
+import json
+import os
+import tempfile
+
+from ._fit import _ask
+from ._library import OmniheapError, parse_size
+from ._program import Program, Speed
+from ._record import _import, _run
+
+KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
+# What PyTorch rounds sizes to.
+_ROUND = 512
+_VERSION = 1
+
+
+def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, seconds=10):
+    """Plans which saved activations of a step to keep, to recompute and to move, so that its placed memory fits.
+
+    step, device, steps: as for `record_step`. The step runs on fake tensors, and calls its model once.
+    capacity: bytes of the device: a number, or a text such as "24GiB".
+    move: whether activations may wait in host memory.
+    link: bytes that a copy to the host, or back, makes in a second.
+    min_bytes: smaller activations stay.
+    speed: a `Speed`, which says how long operators take; by default about what an H200 reaches.
+    seconds: look no longer for a better plan.
+
+    Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
+    """
+    if not callable(step):
+        raise OmniheapError(f"step is {step!r}; pass a function without arguments")
+    if not isinstance(steps, int) or steps < 1:
+        raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
+    capacity = parse_size("capacity", capacity, "24GiB", 1)
+    link = parse_size("link", link, "51GiB", 1)
+    min_bytes = max(parse_size("min_bytes", min_bytes, "64KiB"), 1)
+    torch = _import(True)
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", 0)
+    program = Program(torch, device, speed or Speed(), min_bytes)
+    _run(torch, step, program.ledger, True, device, steps, program)
+    draft = _Draft(program, link if move else None)
+    return draft.plan(capacity, seconds)
+
+
+class StepPlan:
+    """Choices for a model's saved activations.
+
+    `choices`: a list of `Choice`s. `peak_bytes` and `plain_peak_bytes`: what is live at most, placed, with the plan, and at least without it.
+    `cost_seconds`: what recomputing and moving adds to a step; no other choices need less than `least_cost_seconds`.
+    """
+
+    def __init__(self, choices, marks, figures):
+        self.choices, self._marks, self._figures = choices, marks, figures
+
+    def __getattr__(self, name):
+        if name.startswith("_") or name not in self._figures:
+            raise AttributeError(name)
+        return self._figures[name]
+
+    def bytes(self, choice):
+        """Bytes of the activations that have a choice."""
+        return sum(each.bytes for each in self.choices if each.choice == choice)
+
+    def marks(self):
+        """By position: whether the operator may run again, and what is done with each of its results."""
+        return self._marks
+
+    def save(self, path):
+        """Writes the plan as JSON, to be applied elsewhere."""
+        marks = [[*position, again, outputs] for position, (again, outputs) in self._marks.items()]
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"version": _VERSION, "figures": self._figures, "choices": [vars(each) for each in self.choices], "marks": marks}, file)
+
+    @classmethod
+    def load(cls, path):
+        """Reads a plan that was saved."""
+        with open(path, encoding="utf-8") as file:
+            try:
+                read = json.load(file)
+                if read["version"] != _VERSION:
+                    raise ValueError(f"version {read['version']}")
+                marks = {(name, family, number): (again, {int(key): value for key, value in outputs.items()}) for name, family, number, again, outputs in read["marks"]}
+                return cls([Choice(**each) for each in read["choices"]], marks, read["figures"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise OmniheapError(f"{path} is no plan of version {_VERSION} ({error}); save it once more with StepPlan.save") from None
+
+    def __str__(self):
+        lines = [f"{'choice':<10}{'bytes':>14}{'cost us':>10}  activation"]
+        for each in self.choices:
+            lines.append(f"{each.choice:<10}{each.bytes:>14,}{each.cost_seconds * 1e6:>10.1f}  {each.module or '(model)'}: {each.operator}")
+        lines.append(f"peak {self.peak_bytes:,} bytes instead of {self.plain_peak_bytes:,}; {self.cost_seconds * 1e3:.3f} ms more, at least {self.least_cost_seconds * 1e3:.3f} ms are needed")
+        return "\n".join(lines)
+
+    def __repr__(self):
+        counts = ", ".join(f"{choice}={self.bytes(choice)}" for choice in (KEEP, RECOMPUTE, MOVE))
+        return f"StepPlan(activations={len(self.choices)}, {counts}, peak_bytes={self.peak_bytes})"
+
+
+class Choice:
+    """What is done with one activation."""
+
+    def __init__(self, module, operator, bytes, choice, cost_seconds):
+        self.module, self.operator, self.bytes, self.choice, self.cost_seconds = module, operator, bytes, choice, cost_seconds
+
+    def __repr__(self):
+        return f"Choice({self.choice}, {self.bytes} bytes, {self.module!r}, {self.operator})"
+
+
+class _Draft:
+    """A recorded program in the terms of the planner: ticks are nanoseconds."""
+
+    def __init__(self, program, link):
+        self._program, self._link = program, link
+        self._last = program.ledger.time
+        if not any(value.is_dropped for value in program.values):
+            raise OmniheapError("the step saves no activation of its device that is large enough; train a model, on the device that is named, inside of the step")
+        twice = [type(module).__name__ for module, calls in program.calls().items() if calls > 1]
+        if twice:
+            raise OmniheapError(f"the step calls {twice[0]} more than once; plan a step that calls its model once, and apply the plan to each call")
+        self._at = self._clock()
+        self._by_life = {}
+        for value in program.values:
+            if value.is_dropped:
+                self._by_life.setdefault(value.life, []).append(value)
+        self._recipes = {}
+
+    def _clock(self):
+        """When each operator begins; the last entry is the end."""
+        now, at = 0, []
+        for time in range(self._program.began_at, self._last + 2):
+            at.append(now)
+            now += max(1, round(self._program.seconds.get(time, 0) * 1e9))
+        return at
+
+    def _tick(self, time):
+        return self._at[min(max(time - self._program.began_at, 0), len(self._at) - 1)]
+
+    def plan(self, capacity, seconds):
+        rows = self._rows()
+        problem = {"version": 1, "regions": [{"capacity": capacity, "alignment": _ROUND}], "buffers": rows}
+        turn = self._program.turn
+        if self._link and turn is not None:
+            problem["copies"] = {"turn": self._tick(turn), "bytes_per_tick": max(1, self._link // 10**9)}
+        with tempfile.TemporaryDirectory() as folder:
+            asked, answered = os.path.join(folder, "step.json"), os.path.join(folder, "plan.json")
+            with open(asked, "w", encoding="utf-8") as file:
+                json.dump(problem, file)
+            answer = _ask("plan", asked, f"--plan={answered}", f"--time-limit={seconds}")
+            if answer["status"] == "infeasible":
+                self._refuse(answer["floor"], capacity)
+            if answer["status"] == "undecided":
+                raise OmniheapError(f"no plan for {capacity} bytes was found in {seconds} s, and none was excluded; allow more bytes or seconds")
+            with open(answered, encoding="utf-8") as file:
+                chosen = {row["id"]: row.get("choice") for row in json.load(file)["buffers"]}
+        return self._answer(rows, chosen, answer)
+
+    def _refuse(self, floor, capacity):
+        tick, needed = floor
+        time = bisect.bisect_right(self._at, tick) - 1 + self._program.began_at
+        name = self._program.names.get(time, "the beginning of the step")
+        raise OmniheapError(f"{name} alone needs {needed} bytes, whatever is recomputed or moved, and the capacity is {capacity}; make the batch smaller, or give it more")
+
+    def _rows(self):
+        began, lives = self._program.began_at, self._program.lives.all
+        seconds = {value.second for values in self._by_life.values() for value in values}
+        rows, resident = [], 0
+        for number, (size, birth, death, _) in enumerate(lives):
+            size = -(-size // _ROUND) * _ROUND
+            if number in seconds or (death is not None and death <= began):
+                continue
+            if number in self._by_life:
+                rows.append(self._saved(number, size, birth, death))
+            elif birth <= began and death is None:
+                resident += size
+            else:
+                rows.append(_row(number, size, self._tick(birth), self._tick(self._last + 1 if death is None else death + 1)))
+        idle = {row["id"] for row in rows if "idle" in row}
+        for row in rows:
+            if "recompute" in row:
+                # What is never away is always there.
+                row["recompute"]["reads"] = [each for each in row["recompute"]["reads"] if each in idle]
+        if resident:
+            rows.append(_row("resident", resident, 0, self._at[-1] + 1))
+        return rows
+
+    def _saved(self, number, size, birth, death):
+        """A storage that autograd keeps, as if it were kept; with its idle span where it may be dropped."""
+        values = self._by_life[number]
+        seconds = [self._program.lives.all[value.second][2] for value in values if value.second is not None]
+        ends = [*(self._last if each is None else each for each in seconds), *(value.released_at or self._last for value in values)]
+        end = max(ends + [self._last if death is None else death])
+        row = _row(number, size, self._tick(birth), self._tick(end + 1))
+        value = values[0]
+        wanted = value.wanted_at or value.released_at or self._last
+        idle = [self._tick(self._last if death is None else death + 1), self._tick(wanted)]
+        if len(values) > 1 or value.is_overwritten or not row["lower"] < idle[0] < idle[1] < row["upper"]:
+            return row
+        row["idle"] = idle
+        recipe = self._program.recipe(value)
+        if recipe is not None:
+            operators, reads = recipe
+            self._recipes[number] = value, operators
+            known = [str(each.life) for each in reads if each.life != number]
+            made = sum(self._size(each.life) for operator in operators for each in operator.writes if each is not value)
+            row["recompute"] = {"cost": round(sum(operator.seconds for operator in operators) * 1e9), "reads": known, "scratch": made}
+        if self._link:
+            row["move_cost"] = 10_000 + size // 2000
+        return row
+
+    def _size(self, life):
+        return -(-self._program.lives.all[life][0] // _ROUND) * _ROUND
+
+    def _answer(self, rows, chosen, answer):
+        choices, marks = [], {}
+        for row in rows:
+            choice = chosen.get(str(row["id"]))
+            if choice is None:
+                continue
+            value = self._by_life[int(row["id"])][0]
+            cost = {KEEP: 0, RECOMPUTE: row.get("recompute", {}).get("cost", 0), MOVE: row.get("move_cost", 0)}[choice]
+            operator = value.operator
+            choices.append(Choice(operator.position[0], operator.name, row["size"], choice, cost / 1e9))
+            if choice == MOVE:
+                marks.setdefault(operator.position, [False, {}])[1][value.output] = MOVE
+            elif choice == RECOMPUTE:
+                self._mark(marks, value)
+        figures = {
+            "peak_bytes": answer["peak"],
+            "plain_peak_bytes": _most(rows),
+            "cost_seconds": answer["cost"] / 1e9,
+            "least_cost_seconds": answer["cost_lower_bound"] / 1e9,
+        }
+        return StepPlan(choices, {position: tuple(mark) for position, mark in marks.items()}, figures)
+
+    def _mark(self, marks, value):
+        """Notes what must be known to compute a value again: its operators, and results between them."""
+        for operator in self._recipes[value.life][1]:
+            mark = marks.setdefault(operator.position, [False, {}])
+            mark[0] = True
+            for each in operator.writes:
+                if not each.is_saved:
+                    mark[1].setdefault(each.output, PASS)
+        marks[value.operator.position][1][value.output] = RECOMPUTE
+
+
+def _row(number, size, lower, upper):
+    return {"id": str(number), "lower": lower, "upper": max(upper, lower + 1), "size": size}
+
+
+def _most(rows):
+    """The most bytes that are live at once."""
+    events = sorted([(row["upper"], -row["size"]) for row in rows] + [(row["lower"], row["size"]) for row in rows])
+    live = most = 0
+    for _, change in events:
+        live += change
+        most = max(most, live)
+    return most

@@ -1,0 +1,128 @@
+"""What is known about operators: which can run again with the same result, and how positions in a model are named.
+
+A position is a module, the how-manieth call of it, a family of operators, and the how-manieth of that family in that call. It
+is the same on fake tensors and on a GPU, where an operator may have another kernel.
+"""
+
+import collections
+import functools
+
+VIEW, RUNS_AGAIN, RANDOM, IN_PLACE, OPAQUE = "view", "runs again", "random", "in place", "opaque"
+
+# These share bytes with what they read, and do not say so.
+_VIEWS = ("_unsafe_view", "lift_fresh")
+# These leave bytes to be written by somebody who is not seen.
+_MADE = ("empty", "new_", "zeros", "ones", "full", "_like", "arange", "scalar_tensor", "resize")
+# The order of their sums depends on the moment.
+_UNORDERED = ("scatter_add", "scatter_reduce", "index_add", "index_put", "put", "histc", "bincount", "cumsum", "cumprod")
+_FAMILIES = (("_batch_norm", "batch_norm"), ("_scaled_dot_product", "scaled_dot_product_attention"), ("_fused_rms_norm", "rms_norm"))
+
+
+def _base(function):
+    return function._schema.name.rpartition("::")[2]
+
+
+@functools.lru_cache(maxsize=None)
+def family(function):
+    """The operator without its overload; kernels of one operator are one family."""
+    name = _base(function)
+    for part, known in _FAMILIES:
+        if part in name:
+            return known
+    return name
+
+
+@functools.lru_cache(maxsize=None)
+def kind(function):
+    """Whether an operator can run again, and how."""
+    import torch
+
+    if not isinstance(function, torch._ops.OpOverload):
+        return OPAQUE
+    schema, name = function._schema, _base(function)
+    if not written(function) and (name in _VIEWS or any(value.alias_info is not None for value in schema.returns)):
+        return VIEW
+    is_made = any(part in name for part in _MADE)
+    if not schema.name.startswith("aten::") or is_made or any(name.startswith(part) for part in _UNORDERED):
+        return OPAQUE
+    is_random = torch.Tag.nondeterministic_seeded in function.tags
+    if written(function):
+        is_plain = written(function) == (0,) and not is_random and functional(function) is not None
+        return IN_PLACE if is_plain else OPAQUE
+    if "batch_norm" in name and name not in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"):
+        return OPAQUE
+    return RANDOM if is_random else RUNS_AGAIN
+
+
+@functools.lru_cache(maxsize=None)
+def written(function):
+    """The numbers of the arguments that an operator writes to."""
+    schema = getattr(function, "_schema", None)
+    arguments = enumerate(schema.arguments) if schema is not None else ()
+    return tuple(number for number, argument in arguments if argument.alias_info is not None and argument.alias_info.is_write)
+
+
+@functools.lru_cache(maxsize=None)
+def functional(function):
+    """The operator that computes what one in place does, into new bytes; None where there is none."""
+    import torch
+
+    name, overload = _base(function), function._overloadname
+    if not name.endswith("_") or name.endswith("__"):
+        return None
+    packet = getattr(torch.ops.aten, name[:-1], None)
+    return getattr(packet, overload, None) if packet is not None and overload in packet.overloads() else None
+
+
+def can_run_again(function, arguments):
+    """Whether this call can be made once more, for the same result."""
+    import torch
+
+    found = kind(function)
+    if found == IN_PLACE:
+        # It must write all of the bytes, in one type.
+        first = arguments[0]
+        others = [each for each in arguments[1:] if isinstance(each, torch.Tensor)]
+        return first.numel() * first.element_size() == first.untyped_storage().nbytes() and all(each.dtype == first.dtype for each in others)
+    return found in (RUNS_AGAIN, RANDOM)
+
+
+def again(function, arguments):
+    """The operator and the arguments of a second call, which changes nothing that exists."""
+    if kind(function) == IN_PLACE:
+        return functional(function), arguments
+    if family(function) == "batch_norm" and len(arguments) > 5 and arguments[5]:
+        # The statistics of this batch give the result; the running ones were updated the first time.
+        return function, (*arguments[:3], None, None, *arguments[5:])
+    return function, arguments
+
+
+class Positions:
+    """Names operators while a model runs. `root` is the module that was called by nobody."""
+
+    def __init__(self, root):
+        self._names = {module: name for name, module in root.named_modules()}
+        self._calls = collections.Counter()
+        self._stack = []
+
+    def enter(self, module):
+        """A module begins; modules that are not below the root are parts of the one that calls them."""
+        name = self._names.get(module)
+        if name is None:
+            name = f"{self._stack[-1][0]}/{type(module).__name__}" if self._stack else type(module).__name__
+        self._calls[name] += 1
+        number = self._calls[name]
+        self._stack.append((name if number == 1 else f"{name}#{number}", collections.Counter()))
+
+    def leave(self):
+        self._stack.pop()
+
+    def is_inside(self):
+        return bool(self._stack)
+
+    def next(self, function):
+        """The position of the operator that runs now."""
+        name, counts = self._stack[-1]
+        found = family(function)
+        counts[found] += 1
+        return (name, found, counts[found])

@@ -1,0 +1,228 @@
+"""Records a step as a program that a planner can change: what each saved activation is computed from, and when it is idle.
+
+What autograd saves is dropped here, which fake tensors allow: so it is seen when the forward pass itself is done with the bytes, and
+when the backward pass wants them again.
+"""
+
+from . import _operators
+from ._activations import _Kept
+from ._ledger import Ledger
+
+# Operators that one activation is computed by, at most.
+_LONGEST = 64
+# Seconds that any kernel takes.
+_LAUNCH = 3e-6
+
+
+class Lives:
+    """Keeps births and deaths, where a writer of traces would write them."""
+
+    def __init__(self):
+        self.all = []
+
+    def allocate(self, time, size, label):
+        self.all.append([size, time, None, label])
+        return len(self.all) - 1
+
+    def free(self, time, number):
+        self.all[number][2] = time
+
+    def rename(self, number, label):
+        self.all[number][3] = label
+
+
+class Value:
+    """The bytes of a storage between two writes."""
+
+    __slots__ = ("life", "operator", "output", "is_overwritten", "is_saved", "is_dropped", "wanted_at", "released_at", "second", "_back", "_wanted")
+
+    def __init__(self, life, operator=None, output=0):
+        self.life, self.operator, self.output = life, operator, output
+        self.is_overwritten = self.is_saved = self.is_dropped = False
+        self.wanted_at = self.released_at = self.second = None
+        self._back, self._wanted = None, 0
+
+
+class Operator:
+    """A call in the model's forward pass."""
+
+    __slots__ = ("position", "name", "seconds", "reads", "runs_again", "writes")
+
+    def __init__(self, position, name, seconds, reads, runs_again):
+        self.position, self.name, self.seconds, self.reads, self.runs_again = position, name, seconds, reads, runs_again
+        self.writes = []
+
+
+class Program:
+    """Listens to a recorder. Only the last step counts."""
+
+    def __init__(self, torch, device, speed, min_bytes):
+        self._torch, self._device, self._speed, self._min_bytes = torch, device, speed, min_bytes
+        self.lives = Lives()
+        self.ledger = Ledger(self.lives)
+        self.begin()
+
+    def begin(self):
+        """A step begins."""
+        self.began_at = self.ledger.time
+        self.values, self.operators, self.seconds, self.names = [], [], {}, {}
+        self.turn = None
+        self._current, self._positions, self._roots, self._depth = {}, None, {}, 0
+
+    def enters(self, module):
+        if not self._depth:
+            self._positions = _operators.Positions(module)
+            self._roots[module] = self._roots.get(module, 0) + 1
+        self._depth += 1
+        self._positions.enter(module)
+
+    def leaves(self):
+        self._depth -= 1
+        self._positions.leave()
+
+    def calls(self):
+        """How often each module was called by nobody, the model and perhaps others."""
+        return self._roots
+
+    def ran(self, function, arguments, options, result, is_backward):
+        """An operator has run."""
+        from torch.utils import _pytree as pytree
+
+        kind = _operators.kind(function)
+        if kind == _operators.VIEW:
+            return
+        time, results = self.ledger.time, [each for each in pytree.tree_leaves(result) if self._is_here(each)]
+        read = [each for each in pytree.tree_leaves((arguments, options)) if self._is_here(each)]
+        self.seconds[time] = seconds = self._speed.seconds(function, arguments, options, result, read, results)
+        self.names[time] = str(function)
+        if is_backward and self.turn is None:
+            self.turn = time
+        if is_backward or self.turn is not None:
+            # What an optimizer overwrites is not read any more.
+            return
+        if not self._depth:
+            self._overwrites(function, arguments)
+            return
+        operator = Operator(self._positions.next(function), str(function), seconds, self._values(read), _operators.can_run_again(function, arguments))
+        self._overwrites(function, arguments)
+        for number, tensor in enumerate(results):
+            life = self.ledger.get(tensor.untyped_storage()._cdata)
+            if life is not None:
+                value = Value(life.number, operator, number)
+                operator.writes.append(value)
+                self._current[life] = value
+                self.values.append(value)
+        self.operators.append(operator)
+
+    def _is_here(self, each):
+        return isinstance(each, self._torch.Tensor) and each.device == self._device
+
+    def _overwrites(self, function, arguments):
+        from torch.utils import _pytree as pytree
+
+        given = [arguments[number] for number in _operators.written(function) if number < len(arguments)]
+        for value in self._values(each for each in pytree.tree_leaves(given) if self._is_here(each)):
+            value.is_overwritten = True
+
+    def _values(self, tensors):
+        found = []
+        for tensor in tensors:
+            life = self.ledger.get(tensor.untyped_storage()._cdata)
+            if life is not None:
+                found.append(self._current.setdefault(life, Value(life.number)))
+        return list(dict.fromkeys(found))
+
+    def pack(self, tensor):
+        life = self.ledger.get(tensor.untyped_storage()._cdata) if self._is_here(tensor) else None
+        value = self._current.get(life)
+        if value is None:
+            return _Kept(tensor)
+        value.is_saved = True
+        if value.operator is None or not life.is_forward or life.size < self._min_bytes or not self._depth:
+            return _Kept(tensor)
+        return _Dropped(self, value, tensor, life.size)
+
+    def unpack(self, kept):
+        return kept.tensor()
+
+    def give(self, value, size):
+        """Bytes for the backward pass."""
+        if value._back is None:
+            value.wanted_at = self.ledger.time + 1 if value.wanted_at is None else value.wanted_at
+            value._back = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
+            value.second = self.ledger.get(value._back.untyped_storage()._cdata).number
+        return value._back
+
+    def released(self, value):
+        """One that stood for the value is gone."""
+        value.released_at = max(self.ledger.time, value.released_at or 0)
+        value._wanted -= 1
+        if not value._wanted:
+            value._back = None
+
+    def recipe(self, value):
+        """The operators that compute a value once more, in order, and the saved values that they read; None if it is impossible."""
+        operators, reads, waiting = {}, {}, [value]
+        while waiting:
+            operator = waiting.pop().operator
+            if operator in operators:
+                continue
+            if not operator.runs_again or len(operators) == _LONGEST:
+                return None
+            operators[operator] = None
+            for each in operator.reads:
+                if each.operator is not None and not each.is_saved:
+                    waiting.append(each)
+                elif each.is_overwritten:
+                    return None
+                else:
+                    reads[each] = None
+        order = [operator for operator in self.operators if operator in operators] if len(operators) > 1 else list(operators)
+        return order, list(reads)
+
+
+class _Dropped:
+    """Stands for a tensor whose bytes are gone."""
+
+    def __init__(self, program, value, tensor, size):
+        self._program, self._value, self._size = program, value, size
+        self._dtype, self._shape = tensor.dtype, (tensor.size(), tensor.stride(), tensor.storage_offset())
+        value.is_dropped = True
+        value._wanted += 1
+
+    def tensor(self):
+        whole = self._program.give(self._value, self._size)
+        return whole.view(self._dtype).as_strided(*self._shape)
+
+    def __del__(self):
+        self._program.released(self._value)
+
+
+class Speed:
+    """How long operators take: by a table, and by what the device computes and copies where that says nothing.
+
+    flops: operations in a second, by element type; a number for all of them.
+    memory_bytes: bytes in a second.
+    times: seconds of one call, by the operator's name, such as "aten.mm.default".
+    """
+
+    # About what an H200 reaches.
+    _FLOPS = {"float32": 5e13, "bfloat16": 6e14, "float16": 6e14}
+
+    def __init__(self, flops=None, memory_bytes=4e12, times=None):
+        self._flops, self._memory_bytes, self._times = flops or self._FLOPS, memory_bytes, times or {}
+
+    def seconds(self, function, arguments, options, result, read, results):
+        known = self._times.get(str(function))
+        if known is not None:
+            return known
+        from torch.utils.flop_counter import flop_registry
+
+        count = flop_registry.get(function._overloadpacket)
+        flops = count(*arguments, **options, out_val=result) if count is not None else 0
+        tensors = {id(each): each for each in (*read, *results)}.values()
+        copied = sum(each.numel() * each.element_size() for each in tensors)
+        rate = self._flops
+        if isinstance(rate, dict):
+            rate = rate.get(str(results[0].dtype)[len("torch."):] if results else "float32", min(rate.values()))
+        return max(flops / rate, copied / self._memory_bytes) + _LAUNCH

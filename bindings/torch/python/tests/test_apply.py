@@ -1,0 +1,348 @@
+"""Plans that change a program, and models that follow them. On the CPU, with the command that OMNIHEAP_COMMAND names."""
+
+import contextlib
+import functools
+import gc
+import importlib.util
+import io
+import os
+import shutil
+import tempfile
+import unittest
+from unittest import mock
+
+import omniheap.torch
+from omniheap import OmniheapError, _activations
+
+_PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/fit.md")
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+_COMMAND = os.environ.get("OMNIHEAP_COMMAND") or shutil.which("omniheap")
+if _HAS_TORCH:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Block(nn.Module):
+        """A block of a transformer."""
+
+        def __init__(self, width, dropout=0.0):
+            super().__init__()
+            self.first, self.last = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.dropout = dropout
+
+        def forward(self, x):
+            batch, length, width = x.shape
+            q, k, v = self.into(self.first(x)).view(batch, length, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+            x = x + self.out(mixed)
+            wide = functional.gelu(self.up(self.last(x)))
+            if self.dropout:
+                wide = torch.native_dropout(wide, self.dropout, True)[0]
+            return x + self.down(wide)
+
+    class Residual(nn.Module):
+        """A block of a ResNet: statistics that change, operators in place, two branches."""
+
+        def __init__(self, width):
+            super().__init__()
+            self.one, self.two = (nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(2))
+            self.norm_one, self.norm_two = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
+
+        def forward(self, x):
+            out = functional.relu(self.norm_one(self.one(x)), inplace=True)
+            out = self.norm_two(self.two(out))
+            out += x
+            return functional.relu(out, inplace=True)
+
+    class WritesOver(nn.Module):
+        """Something is computed from bytes that are then written over, and held."""
+
+        def __init__(self, width):
+            super().__init__()
+            self.linear, self.held = nn.Linear(width, width), None
+
+        def forward(self, x):
+            self.held = self.linear(x)
+            gate = self.held.sigmoid()
+            self.held.mul_(2)
+            return gate * x
+
+    class Cubed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.sin()
+            ctx.save_for_backward(x, y)
+            return y * y * y
+
+        @staticmethod
+        def backward(ctx, gradient):
+            x, y = ctx.saved_tensors
+            return gradient * 3 * y * y * x.cos()
+
+    class Custom(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.linear = nn.Linear(width, width)
+
+        def forward(self, x):
+            shared = self.linear(x)
+            left, right = Cubed.apply(shared), shared.tanh()
+            return left * right + shared.exp().mul(0.1)
+
+
+def transformer(dropout=0.0):
+    return nn.Sequential(*[Block(32, dropout) for _ in range(5)]), lambda: torch.randn(4, 32, 32)
+
+
+def resnet():
+    return nn.Sequential(*[Residual(8) for _ in range(5)]), lambda: torch.randn(4, 8, 16, 16)
+
+
+def custom():
+    return nn.Sequential(*[Custom(32) for _ in range(5)]), lambda: torch.randn(64, 32)
+
+
+def make_step(make):
+    """A step as plan_step takes it."""
+
+    def setup():
+        model, data = make()
+        optimizer, batch = torch.optim.SGD(model.parameters(), lr=0.1), data()
+
+        def step():
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    return setup
+
+
+def planned(make, share=None, capacity=None, move=False, **options):
+    """A plan for a share of what the plain step needs at most."""
+    if capacity is None:
+        capacity = 1 << 40 if share is None else int(plain_peak(make) * share)
+    return omniheap.torch.plan_step(make_step(make), capacity, device="cpu", min_bytes=1024, move=move, **options)
+
+
+@functools.lru_cache(maxsize=None)
+def plain_peak(make):
+    return planned(make).plain_peak_bytes
+
+
+class Trained:
+    """Three steps of training from one seed, and what they held."""
+
+    def __init__(self, make, plan=None, calls=1):
+        torch.manual_seed(7)
+        model, data = make()
+        batch, self.losses, self.figures = data(), [], None
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        applied = omniheap.torch.apply(plan, model) if plan is not None else None
+
+        def step():
+            for _ in range(calls):
+                loss = model(batch).square().mean()
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            self.losses.append(loss.item())
+
+        step()
+        with tempfile.TemporaryDirectory() as folder:
+            recording = omniheap.torch.record_step(lambda: step, os.path.join(folder, "step.omt"), fake=False, device="cpu")
+        self.peak_bytes, self.state = recording.peak_live_bytes, {name: value.clone() for name, value in model.state_dict().items()}
+        self.drawn = torch.rand(4).tolist()
+        if applied is not None:
+            self.figures = applied.figures()
+            applied.remove()
+
+
+@unittest.skipUnless(_HAS_TORCH and _COMMAND, "needs PyTorch, and the command omniheap")
+class Plans(unittest.TestCase):
+    def assert_same(self, one, other):
+        self.assertEqual(one.losses, other.losses)
+        self.assertEqual(one.drawn, other.drawn, "random numbers after the steps")
+        for name, value in one.state.items():
+            self.assertTrue(torch.equal(value, other.state[name]), name)
+
+    def check(self, make, shares, **options):
+        """Trains by plans; the same to the bit as without, and within the bytes that were planned."""
+        plain = Trained(make)
+        for share in shares:
+            with self.subTest(share=share):
+                plan = planned(make, share, **options)
+                self.assertLessEqual(plan.peak_bytes, plan.plain_peak_bytes * share)
+                followed = Trained(make, plan)
+                self.assert_same(plain, followed)
+                self.assertEqual(followed.figures["missing"], 0)
+                self.assertLess(followed.peak_bytes, plain.peak_bytes)
+                self.assertLessEqual(followed.peak_bytes, plan.peak_bytes * 1.02)
+        return plan, plain, followed
+
+    def test_a_transformer_trains_the_same_in_fewer_bytes(self):
+        plan, plain, followed = self.check(transformer, (0.9, 0.7, 0.5))
+        # What was planned is what is held: not much less either.
+        self.assertGreater(followed.peak_bytes, plan.peak_bytes * 0.9)
+        self.assertLess(followed.peak_bytes, plain.peak_bytes * 0.56)
+        self.assertGreater(followed.figures["recomputed_bytes"], 0)
+        self.assertLessEqual(plan.least_cost_seconds, plan.cost_seconds)
+
+    def test_batch_statistics_and_operators_in_place(self):
+        plan, _, followed = self.check(resnet, (0.9, 0.6))
+        self.assertIn("aten.relu_.default", {each.operator for each in plan.choices if each.choice == "recompute"})
+
+    def test_dropout_repeats_itself_and_others_do_not_notice(self):
+        make = lambda: transformer(dropout=0.3)
+        plan, _, _ = self.check(make, (0.6, 0.5))
+        chosen = {each.operator for each in plan.choices if each.choice == "recompute"}
+        self.assertIn("aten.native_dropout.default", chosen)
+
+    def test_custom_functions_shared_activations_and_branches(self):
+        self.check(custom, (0.9, 0.7))
+
+    def test_bytes_that_were_written_over_are_computed_again(self):
+        make = lambda: (nn.Sequential(*[WritesOver(32) for _ in range(4)]), lambda: torch.randn(64, 32))
+        plan, _, _ = self.check(make, (0.8,))
+        self.assertIn("aten.sigmoid.default", {each.operator for each in plan.choices if each.choice == "recompute"})
+
+    def test_the_cycle_collector_is_not_needed(self):
+        plan = planned(transformer, 0.6)
+        gc.collect()
+        gc.disable()
+        try:
+            model, data = transformer()
+            with omniheap.torch.apply(plan, model):
+                batch = data()
+                model(batch).sum().backward()
+                gc.collect()
+                model(batch).sum().backward()
+                from omniheap._apply import _Node
+
+                self.assertFalse([each for each in gc.get_objects() if isinstance(each, _Node)])
+        finally:
+            gc.enable()
+
+    def test_moves_go_through_the_hooks_of_offloading(self):
+        from test_activations import Road
+
+        road = Road()
+        plan = planned(transformer, 0.6, move=True, speed=omniheap.torch.Speed(flops=1e9, memory_bytes=1e9))
+        self.assertGreater(plan.bytes("move"), 0)
+        plain = Trained(transformer)
+        with mock.patch.object(_activations, "_road_of", lambda device: road):
+            followed = Trained(transformer, plan)
+        self.assert_same(plain, followed)
+        self.assertGreater(road.sent, 0)
+        self.assertEqual(road.sent, road.fetched)
+        self.assertGreater(followed.figures["moved_bytes"], 0)
+
+    def test_backward_passes_over_one_graph(self):
+        plan = planned(transformer, 0.6)
+        torch.manual_seed(1)
+        model, data = transformer()
+        batch, found = data(), []
+        for applied in (None, omniheap.torch.apply(plan, model)):
+            loss = model(batch).square().mean()
+            loss.backward(retain_graph=True)
+            loss.backward()
+            found.append([each.grad.clone() for each in model.parameters()])
+            model.zero_grad()
+        self.assertTrue(all(torch.equal(*pair) for pair in zip(*found)))
+        self.assertGreater(applied.figures()["operators_run_again"], 0)
+
+    def test_a_smaller_batch_and_no_gradients(self):
+        plan = planned(transformer, 0.6)
+        model, _ = transformer()
+        small = torch.randn(1, 8, 32)
+        wanted = torch.autograd.grad(model(small).sum(), model[0].up.weight)[0]
+        with omniheap.torch.apply(plan, model) as applied:
+            self.assertTrue(torch.equal(torch.autograd.grad(model(small).sum(), model[0].up.weight)[0], wanted))
+            self.assertEqual(applied.figures()["missing"], 0)
+            with torch.no_grad():
+                model(small)
+        self.assertFalse(model._forward_pre_hooks or model._forward_hooks)
+
+    def test_an_exception_in_the_forward_pass_ends_it(self):
+        plan = planned(transformer, 0.6)
+        model, data = transformer()
+        applied = omniheap.torch.apply(plan, model)
+        with self.assertRaises(ValueError):
+            model(torch.randn(4, 32))
+        model(data()).sum().backward()
+        self.assertEqual(applied.figures()["missing"], 0)
+
+    def test_a_plan_is_printed_saved_and_loaded(self):
+        plan = planned(transformer, 0.6)
+        printed = str(plan)
+        self.assertRegex(printed, r"recompute +[\d,]+ +[\d.]+  1.up: aten.addmm.default")
+        self.assertIn(f"peak {plan.peak_bytes:,} bytes instead of {plan.plain_peak_bytes:,}", printed)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.json")
+            plan.save(path)
+            loaded = omniheap.torch.StepPlan.load(path)
+            self.assertEqual(str(loaded), printed)
+            self.assert_same(Trained(transformer, loaded), Trained(transformer))
+            with open(path, "w") as file:
+                file.write('{"version": 9}')
+            with self.assertRaisesRegex(OmniheapError, "no plan of version 1"):
+                omniheap.torch.StepPlan.load(path)
+
+    def test_what_fits_is_kept(self):
+        plan = planned(transformer)
+        self.assertEqual({each.choice for each in plan.choices}, {"keep"})
+        self.assertEqual((plan.cost_seconds, plan.marks()), (0, {}))
+
+    def test_a_capacity_below_the_floor_names_the_operator(self):
+        with self.assertRaisesRegex(OmniheapError, r"aten\.\S+ alone needs \d+ bytes, whatever is recomputed or moved, and the capacity is 100000"):
+            planned(transformer, capacity=100_000)
+
+    def test_times_come_from_a_table_and_else_from_the_device(self):
+        def choices(seconds):
+            plan = planned(transformer, 0.8, speed=omniheap.torch.Speed(times={"aten.gelu.default": seconds}))
+            return {each.choice for each in plan.choices if each.operator == "aten.gelu.default"}
+
+        self.assertIn("recompute", choices(1e-9))
+        self.assertNotIn("recompute", choices(1.0))
+
+    def test_the_example_of_the_documentation(self):
+        with open(_PAGE) as file:
+            examples = [each.split("```")[0] for each in file.read().split("```python\n")[1:]]
+        (example,) = [each for each in examples if "plan_step" in each]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile(example, _PAGE, "exec"), {})
+        self.assertRegex(said.getvalue(), r"recompute +[\d,]+.*\n[^$]*'missing': 0")
+
+    def test_bad_input(self):
+        plan = planned(transformer, 0.6)
+        model, data = transformer()
+        for wrong, said in (((None, model), "what omniheap.torch.plan_step returned"), ((plan, None), "pass the torch.nn.Module")):
+            with self.assertRaisesRegex(OmniheapError, said):
+                omniheap.torch.apply(*wrong)
+        with omniheap.torch.apply(plan, model):
+            with self.assertRaisesRegex(OmniheapError, "follows a plan already"):
+                omniheap.torch.apply(plan, model)
+        around = nn.Sequential(nn.Sequential(model))
+        with omniheap.torch.apply(plan, around), self.assertRaisesRegex(OmniheapError, "nothing of the plan was found"):
+            around(data())
+        for options, said in (({"capacity": "lots"}, "capacity"), ({"capacity": 1 << 30, "link": 0}, "link"), ({"capacity": 1 << 30, "steps": 0}, "steps")):
+            with self.assertRaisesRegex(OmniheapError, said):
+                omniheap.torch.plan_step(make_step(transformer), **options, device="cpu")
+        with self.assertRaisesRegex(OmniheapError, "saves no activation"):
+            omniheap.torch.plan_step(lambda: torch.ones(4), 1 << 30, device="cpu")
+
+    def test_a_model_that_is_called_twice_in_a_step_is_refused_and_may_follow_a_plan_of_one_call(self):
+        def setup():
+            model, data = transformer()
+            return lambda: (model(data()).sum() + model(data()).sum()).backward()
+
+        with self.assertRaisesRegex(OmniheapError, "calls Sequential more than once"):
+            omniheap.torch.plan_step(setup, 1 << 30, device="cpu")
+        self.assert_same(Trained(transformer, planned(transformer, 0.6), calls=2), Trained(transformer, calls=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

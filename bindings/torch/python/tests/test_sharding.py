@@ -1,0 +1,124 @@
+"""One rank of many, recorded without a GPU and without the others."""
+
+import importlib.util
+import tempfile
+import unittest
+from unittest import mock
+
+import omniheap.torch
+from omniheap import OmniheapError, _record
+from omniheap._ledger import Ledger
+from omniheap._program import Lives
+
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+if _HAS_TORCH:
+    import torch
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+
+_BLOCKS, _WIDTH = 4, 128
+_BLOCK = 2 * _WIDTH * 4 * _WIDTH + 5 * _WIDTH  # Elements.
+_ALL = _BLOCKS * _BLOCK
+
+
+def block():
+    return nn.Sequential(nn.Linear(_WIDTH, 4 * _WIDTH), nn.GELU(), nn.Linear(4 * _WIDTH, _WIDTH)).cuda()
+
+
+def setup(reshard=True):
+    """Blocks are sharded as they are made, so that the model is never whole."""
+    model = nn.Sequential(*[fully_shard(block(), reshard_after_forward=reshard) for _ in range(_BLOCKS)])
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(4, _WIDTH, device="cuda")
+
+    def step():
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+class Rank:
+    """What rank 0 allocates."""
+
+    def __init__(self, world, step=setup):
+        lives, self._torch = Lives(), torch
+        self.ledger = Ledger(lives)
+        with _record._group(torch, world):
+            self.leaked = _record._run(torch, step, self.ledger, True, torch.device("cuda", 0), 2)
+        self.ledger.finish()
+        self.lives, self.peak = lives.all, self.ledger.peak_live_bytes
+
+    def bytes(self, category):
+        """Bytes of a category that live to the end."""
+        return sum(size for size, _, death, label in self.lives if death is None and label[0] == category)
+
+
+@unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
+class Sharding(unittest.TestCase):
+    def test_each_rank_holds_its_share(self):
+        for world in (2, 8, 64):
+            with self.subTest(world=world):
+                rank = Rank(world)
+                self.assertEqual(rank.leaked, 0)
+                # Every shape here is a multiple of 64.
+                self.assertEqual(rank.bytes("parameter"), 4 * _ALL // world)
+                states = 2 * 4 * _ALL // world
+                self.assertLessEqual(abs(rank.bytes("optimizer") - states), 16 * 4 * _BLOCKS)
+
+    def test_gathers_are_events_and_are_freed(self):
+        rank = Rank(8)
+        gathered = [(birth, death) for size, birth, death, _ in rank.lives if size >= 4 * _BLOCK]
+        # Blocks are gathered for the forward and for the backward pass of each of two steps.
+        self.assertGreaterEqual(len(gathered), 2 * 2 * _BLOCKS)
+        self.assertTrue(all(death is not None for _, death in gathered))
+        kept = Rank(8, lambda: setup(reshard=False))
+        self.assertGreater(kept.peak, rank.peak + 4 * _BLOCK, "what is not resharded stays gathered")
+
+    def test_peaks_are_near_the_formula_of_zero_three(self):
+        # DeepSpeed's estimate for all sharded states, in float32 with Adam, and the largest layer gathered.
+        for world in (8, 64):
+            formula = 16 * _ALL // world + 4 * _BLOCK
+            peak = Rank(world).peak
+            self.assertGreater(peak, formula)
+            # Beside it: one block ahead, a buffer for gathers and one for reductions, gradients of a block; activations are small.
+            self.assertLess(peak, formula + 6 * 4 * _BLOCK)
+
+    def test_more_ranks_need_less(self):
+        peaks = [Rank(world).peak for world in (1, 8, 64)]
+        self.assertEqual(peaks, sorted(peaks, reverse=True))
+        self.assertGreater(peaks[0], 16 * _ALL)
+
+    def test_recordings_take_a_world_and_leave_no_group(self):
+        with tempfile.TemporaryDirectory() as folder:
+            recording = omniheap.torch.record_step(setup, f"{folder}/rank.omt", world=8)
+        self.assertEqual(recording.peak_live_bytes, Rank(8).peak)
+        self.assertFalse(torch.distributed.is_initialized())
+
+    def test_bad_input(self):
+        for world in (0, -1, 2.0, True, "8"):
+            with self.assertRaisesRegex(OmniheapError, "world is"):
+                omniheap.torch.record_step(setup, world=world)
+        with mock.patch.object(torch.distributed, "is_initialized", lambda: True), self.assertRaisesRegex(OmniheapError, "exists already"):
+            omniheap.torch.record_step(setup, world=2)
+
+        def fails():
+            raise ValueError("mine")
+
+        with self.assertRaisesRegex(ValueError, "mine"):
+            omniheap.torch.record_step(fails, world=2)
+        self.assertFalse(torch.distributed.is_initialized())
+
+    def test_what_reads_bytes_in_cplusplus_is_named(self):
+        def replicated():
+            model = nn.parallel.DistributedDataParallel(block())
+            return lambda: model(torch.randn(4, _WIDTH, device="cuda")).sum().backward()
+
+        with self.assertRaisesRegex(OmniheapError, "DistributedDataParallel does; fully_shard does not"):
+            omniheap.torch.record_step(replicated, world=2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,227 @@
+//! Keep, recompute or move: against brute force, on long chains, and bad input.
+
+use crate::hard::Rng;
+use omniheap_plan::{
+    Activation, ActivationError, Buffer, Choice, Copies, Interval, Options, Problem, Proof,
+    Recompute, Region, Tradeoff, trade, validate,
+};
+
+/// A step of `sizes.len()` layers: layer `i` is made at tick `4 i + 1`, used until `4 i + 3`, and read again by the backward
+/// pass, last made first.
+fn step(sizes: &[u64], capacity: u64) -> (Problem, Vec<Activation>) {
+    let n = sizes.len() as u64;
+    let mut problem = Problem::new(Region::bounded(capacity));
+    let mut activations = Vec::new();
+    for (i, &size) in (0..).zip(sizes) {
+        let idle = Interval::new(4 * i + 3, 8 * n + 8 - 4 * i);
+        let buffer = problem.push(Buffer::new(size, 4 * i + 1, idle.end + 1));
+        activations.push(Activation { buffer, idle, recompute: None, move_cost: None });
+    }
+    (problem, activations)
+}
+
+fn recompute(cost: u64, reads: &[usize]) -> Option<Recompute> {
+    Some(Recompute { cost, reads: reads.to_vec(), scratch: 0 })
+}
+
+fn traded(problem: &Problem, all: &[Activation], copies: Option<Copies>) -> Tradeoff {
+    let options = Options { effort: 10_000, ..Options::default() };
+    let found = trade(problem, all, copies, &options).expect("it can be made to fit");
+    assert!(found.plan.fits());
+    validate(&found.problem, &found.plan.spots).expect("it is valid");
+    assert!(found.lower_bound <= found.cost);
+    found
+}
+
+/// The most that is live if these are away in their idle span.
+fn live(problem: &Problem, all: &[Activation], away: u32) -> u64 {
+    let last = problem.buffers.iter().map(|b| b.live.end).max().unwrap_or(0);
+    let at = |tick: u64| {
+        let here = problem
+            .buffers
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| b.live.start <= tick && tick < b.live.end);
+        let is_away = |buffer: usize| {
+            let place = all.iter().position(|a| a.buffer == buffer);
+            place.is_some_and(|p| {
+                away >> p & 1 == 1 && all[p].idle.start <= tick && tick < all[p].idle.end
+            })
+        };
+        here.filter(|&(i, _)| !is_away(i)).map(|(_, b)| b.size).sum::<u64>()
+    };
+    (0..last).map(at).max().unwrap_or(0)
+}
+
+#[test]
+fn choices_without_reads_are_the_cheapest_of_all() {
+    let mut rng = Rng(11);
+    for round in 0..60 {
+        let sizes: Vec<u64> = (0..9).map(|_| 1 + rng.below(50)).collect();
+        let (mut problem, mut all) = step(&sizes, 0);
+        all.iter_mut().for_each(|a| a.recompute = recompute(1 + rng.below(40), &[]));
+        let (plain, floor) = (live(&problem, &all, 0), live(&problem, &all, (1 << 9) - 1));
+        let capacity = floor + (plain - floor) * (1 + rng.below(8)) / 10;
+        problem.regions[0].capacity = Some(capacity);
+        let cost = |away: u32| {
+            let price = |(i, a): (usize, &Activation)| {
+                a.recompute.as_ref().filter(|_| away >> i & 1 == 1).map_or(0, |m| m.cost)
+            };
+            all.iter().enumerate().map(price).sum::<u64>()
+        };
+        let best =
+            (0..1 << 9).filter(|&away| live(&problem, &all, away) <= capacity).map(cost).min();
+        let found = traded(&problem, &all, None);
+        assert!(Some(found.lower_bound) <= best, "round {round}");
+        assert_eq!(Some(found.cost), best, "round {round}");
+    }
+}
+
+/// Blocks of a transformer: each value is made from the one before it, and blocks begin with the sum of what they were given.
+fn blocks(count: usize, capacity: u64) -> (Problem, Vec<Activation>) {
+    let sizes: Vec<u64> =
+        (0..count * 6).map(|i| [64, 64, 192, 64, 256, 256][i % 6] << 10).collect();
+    let (problem, mut all) = step(&sizes, capacity);
+    for (i, each) in all.iter_mut().enumerate() {
+        let cost = [90, 10, 120, 80, 160, 12][i % 6];
+        let reads = match i % 6 {
+            _ if i == 0 => Vec::new(),
+            0 => vec![i - 1, i - 6],
+            _ => vec![i - 1],
+        };
+        each.recompute = recompute(cost, &reads);
+    }
+    (problem, all)
+}
+
+#[test]
+fn long_chains_are_cut_where_little_crosses() {
+    let plain = live_of(&blocks(24, u64::MAX / 8).0);
+    let all_cost: u64 =
+        blocks(24, 0).1.iter().filter_map(|a| a.recompute.as_ref()).map(|m| m.cost).sum();
+    for share in [3, 5, 7, 9] {
+        let (problem, all) = blocks(24, plain * share / 10);
+        let found = traded(&problem, &all, None);
+        assert!(found.cost < all_cost, "{share}: {} of {all_cost}", found.cost);
+        assert!(found.choices.contains(&Choice::Keep));
+        // What is recomputed finds what it reads.
+        for (each, choice) in all.iter().zip(&found.choices) {
+            let reads = each.recompute.iter().flat_map(|made| &made.reads);
+            let mut lost = reads.filter(|_| *choice == Choice::Recompute).filter(|&&read| {
+                let back = found.returns[read]
+                    .map_or(0, |second| found.problem.buffers[second].live.start);
+                found.choices[read] != Choice::Keep && back > each.idle.end
+            });
+            assert_eq!(lost.next(), None, "{share}");
+        }
+    }
+}
+
+fn live_of(problem: &Problem) -> u64 {
+    omniheap_plan::load_profile(problem).iter().map(|s| s.bytes).max().unwrap_or(0)
+}
+
+#[test]
+fn ten_thousand_activations_are_within_one_percent_of_the_bound() {
+    let mut rng = Rng(5);
+    let sizes: Vec<u64> = (0..10_000).map(|_| (1 + rng.below(64)) << 16).collect();
+    let (mut problem, mut all) = step(&sizes, 0);
+    for each in &mut all {
+        each.recompute = recompute(20 + rng.below(2_000), &[]);
+        each.move_cost = Some(10 + rng.below(50));
+    }
+    let copies = Copies { turn: 40_004, bytes_per_tick: 1 << 17 };
+    for share in [4, 7] {
+        problem.regions[0].capacity = Some(live_of(&problem) * share / 10);
+        let found = traded(&problem, &all, Some(copies));
+        assert!(
+            found.choices.contains(&Choice::Move) && found.choices.contains(&Choice::Recompute)
+        );
+        let over = found.cost - found.lower_bound;
+        assert!(over * 100 <= found.lower_bound, "{} is {over} above its bound", found.cost);
+    }
+}
+
+#[test]
+fn copies_take_turns() {
+    // Free moves of two thirds, and engines that have time for one of them.
+    let (problem, mut all) = step(&[100, 100, 100], 220);
+    for each in &mut all {
+        (each.recompute, each.move_cost) = (recompute(50, &[]), Some(1));
+    }
+    let slow = Copies { turn: 16, bytes_per_tick: 8 };
+    let fast = Copies { turn: 16, bytes_per_tick: 1000 };
+    assert_eq!(traded(&problem, &all, Some(fast)).cost, 1);
+    assert_eq!(traded(&problem, &all, Some(slow)).cost, 50);
+    assert_eq!(traded(&problem, &all, None).cost, 50);
+}
+
+#[test]
+fn an_engine_has_time_for_some_of_what_could_move_alone() {
+    let (problem, mut all) = step(&[100; 6], 320);
+    for each in &mut all {
+        (each.recompute, each.move_cost) = (recompute(50, &[]), Some(1));
+    }
+    // Three must go. In the 25 ticks from the first to the turn, the slower engine copies two and a half.
+    let speed = |bytes_per_tick| Some(Copies { turn: 28, bytes_per_tick });
+    assert_eq!(traded(&problem, &all, speed(15)).cost, 3);
+    assert_eq!(traded(&problem, &all, speed(10)).cost, 52);
+}
+
+#[test]
+fn a_capacity_below_the_floor_is_refuted_with_the_tick() {
+    let (mut problem, mut all) = step(&[10, 10, 10, 10], 30);
+    all.iter_mut().for_each(|a| a.recompute = recompute(1, &[]));
+    problem.push(Buffer::new(40, 18, 19));
+    let error = trade(&problem, &all, None, &Options::default()).expect_err("40 do not fit 30");
+    assert_eq!(error, ActivationError::Floor { tick: 18, bytes: 40, capacity: 30 });
+    problem.regions[0].capacity = Some(40);
+    assert!(traded(&problem, &all, None).cost > 0);
+}
+
+#[test]
+fn what_fits_is_kept() {
+    let (problem, mut all) = step(&[10, 10], 20);
+    all.iter_mut().for_each(|a| a.recompute = recompute(1, &[]));
+    let found = traded(&problem, &all, None);
+    assert_eq!((found.cost, found.proof), (0, Proof::Best));
+    assert_eq!(found.choices, [Choice::Keep; 2]);
+    assert_eq!(found.problem, problem);
+}
+
+#[test]
+fn scratch_memory_counts() {
+    let (problem, mut all) = step(&[10, 10], 10);
+    for each in &mut all {
+        each.recompute = Some(Recompute { cost: 1, reads: Vec::new(), scratch: 0 });
+    }
+    all.pop();
+    let mut short = problem.clone();
+    short.buffers[1].live = Interval::new(5, 23);
+    assert_eq!(traded(&short, &all, None).cost, 1);
+    all[0].recompute = Some(Recompute { cost: 1, reads: Vec::new(), scratch: 5 });
+    let error = trade(&short, &all, None, &Options::default());
+    assert_eq!(error, Err(ActivationError::NotFound));
+}
+
+#[test]
+fn activations_that_make_no_sense_are_refused() {
+    let (problem, all) = step(&[10, 10], 10);
+    let refused = |change: &dyn Fn(&mut Vec<Activation>)| {
+        let mut changed = all.clone();
+        change(&mut changed);
+        let error = trade(&problem, &changed, None, &Options::default()).expect_err("refused");
+        assert!(matches!(error, ActivationError::Activation { .. }), "{error}");
+        assert!(error.to_string().contains("makes no sense"));
+    };
+    refused(&|all| all[1].buffer = 0);
+    refused(&|all| all[1].buffer = 2);
+    refused(&|all| all[0].idle = Interval::new(5, 5));
+    refused(&|all| all[0].idle = Interval::new(5, 500));
+    refused(&|all| all[0].recompute = recompute(1, &[0]));
+    refused(&|all| all[0].recompute = recompute(1, &[1]));
+    refused(&|all| all[1].recompute = recompute(1, &[7]));
+    let still = Copies { turn: 3, bytes_per_tick: 0 };
+    let error = trade(&problem, &all, Some(still), &Options::default());
+    assert_eq!(error, Err(ActivationError::Copies));
+}
