@@ -45,6 +45,12 @@ impl Default for AllocatorDebugSettings {
 }
 
 const MIB: u64 = 1 << 20;
+/// Requests up to this size share blocks of 4 MiB.
+#[cfg(feature = "vulkan")]
+const SMALL: u64 = MIB;
+/// The largest block that several larger requests share.
+#[cfg(feature = "vulkan")]
+const SHARED_BLOCK: u64 = 32 * MIB;
 
 /// The largest blocks that several allocations share.
 ///
@@ -83,9 +89,12 @@ impl AllocationSizes {
         Self { host: bounded(size).max(self.host), ..self }
     }
 
+    /// Returns the largest request that shares a block, of host or of device memory.
     #[cfg(feature = "vulkan")]
-    pub(crate) const fn largest(self, is_host: bool) -> u64 {
-        if is_host { self.host } else { self.device }
+    pub(crate) const fn largest_shared(self, is_host: bool) -> u64 {
+        let bound = if is_host { self.host } else { self.device };
+        // Blocks of 32 MiB are the smallest that larger requests share.
+        if bound < SHARED_BLOCK { SMALL } else { bound }
     }
 }
 
