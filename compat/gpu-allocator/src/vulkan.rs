@@ -27,7 +27,7 @@ use omniheap_core::{
     Manager, ManagerConfig,
 };
 use omniheap_vulkan::{Bare, Feature, Options, Vulkan};
-use pools::Scratch;
+use pools::Pools;
 use slots::{Live, Slots};
 use std::{backtrace::Backtrace, collections::BTreeMap};
 
@@ -119,7 +119,7 @@ pub struct Allocator {
     number: u64,
     blocks: Blocks,
     heaps: Heaps,
-    scratch: Scratch,
+    pools: Pools,
     /// Properties by memory type.
     properties: Vec<vk::MemoryPropertyFlags>,
     debug: AllocatorDebugSettings,
@@ -164,7 +164,7 @@ impl Allocator {
             number: NEXT.fetch_add(1, Relaxed),
             blocks: Blocks::default(),
             heaps: Heaps::new(desc.allocation_sizes, WhenFull::from_environment()),
-            scratch: Scratch::default(),
+            pools: Pools::default(),
             properties,
             debug: desc.debug_settings,
             manager: Manager::with_config(vulkan, config),
@@ -200,7 +200,8 @@ impl Allocator {
         let Some(first) = heaps.first().map(|heap| (heap.id, heap.is_host)) else {
             return Err(AllocationError::NoCompatibleMemoryTypeFound);
         };
-        let managed = take(&self.manager, &mut self.scratch, desc, align, heaps)?;
+        let live_bytes = self.blocks.live_bytes();
+        let managed = take(&self.manager, &mut self.pools, desc, align, heaps, live_bytes)?;
         self.admit(desc, managed, first)
     }
 
@@ -372,10 +373,11 @@ impl Drop for Allocator {
 #[inline]
 fn take(
     manager: &Manager<Vulkan>,
-    scratch: &mut Scratch,
+    pools: &mut Pools,
     desc: &AllocationCreateDesc<'_>,
     align: Align,
     heaps: &[Candidate],
+    live_bytes: u64,
 ) -> Result<Managed<Vulkan>> {
     let size = desc.requirements.size;
     let mut full = 0;
@@ -387,7 +389,7 @@ fn take(
         if is_skipped {
             continue;
         }
-        match pools::take(manager, scratch, desc, align, heap) {
+        match pools::take(manager, pools, desc, align, heap, live_bytes) {
             Ok(managed) => return Ok(managed),
             Err(why) if why.kind().is_out_of_memory() => full |= heap.physical,
             Err(why) => last = error(&why),

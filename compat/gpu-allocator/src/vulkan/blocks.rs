@@ -4,7 +4,7 @@ use ash::vk;
 use omniheap_core::HeapId;
 use std::collections::BTreeMap;
 
-/// Empty bytes that may be held: a tenth of what is live, and this much at least.
+/// Empty bytes that may be held: one in 32 of what is live, and this much at least.
 const LEAST_SLACK: u64 = 8 << 20;
 /// The most that is held besides because the program took it again soon.
 const MOST_MISSED: u64 = 64 << 20;
@@ -41,9 +41,11 @@ pub(super) struct Blocks {
     empty_bytes: u64,
     /// Empty bytes to hold besides, because they were returned too soon before. Halved each time when returning them was right.
     missed: u64,
-    /// Bytes that were returned last, and how many may be allocated until that counts as right.
+    /// Bytes that were returned last and not missed since, how many may be allocated until that counts as right, and whether it
+    /// was wrong already.
     returned: u64,
     on_trial: u64,
+    was_missed: bool,
     /// Bytes that were freed since the last allocation.
     freed_in_a_row: u64,
 }
@@ -84,7 +86,7 @@ impl Blocks {
 
     /// Makes a place for one more memory object.
     fn grow(&mut self, block: Block) -> usize {
-        self.grew();
+        self.grew(block.size);
         let at = self.free.pop().unwrap_or_else(|| {
             self.known.push(Known { block, live: 0 });
             self.known.len() - 1
@@ -93,11 +95,13 @@ impl Blocks {
         at
     }
 
-    /// Notes that the program needed one more memory object.
-    fn grew(&mut self) {
+    /// Notes that the program needed one more memory object of so many bytes. It misses no more than was returned.
+    fn grew(&mut self, bytes: u64) {
         if self.on_trial > 0 {
-            self.missed = (self.missed * 2).max(self.returned).min(MOST_MISSED);
-            self.on_trial = 0;
+            let missed = bytes.min(self.returned);
+            self.returned -= missed;
+            self.missed = (self.missed + missed).min(MOST_MISSED);
+            self.was_missed = true;
         }
     }
 
@@ -107,7 +111,7 @@ impl Blocks {
         self.freed_in_a_row = 0;
         if self.on_trial > 0 {
             self.on_trial = self.on_trial.saturating_sub(bytes);
-            self.missed /= if self.on_trial == 0 { 2 } else { 1 };
+            self.missed /= if self.on_trial == 0 && !self.was_missed { 2 } else { 1 };
         }
     }
 
@@ -122,14 +126,22 @@ impl Blocks {
         if self.empty_bytes <= LEAST_SLACK {
             return false;
         }
-        // Who frees that much at once does not take it again at once: a level ended.
-        let missed = if self.freed_in_a_row > self.missed * 2 { 0 } else { self.missed };
-        self.empty_bytes > LEAST_SLACK.max(self.live_bytes / 10) + missed
+        let missed = if self.is_the_end() { 0 } else { self.missed };
+        self.empty_bytes > LEAST_SLACK.max(self.live_bytes / 32) + missed
+    }
+
+    /// Returns whether a level ended: who frees that much at once does not take it again at once.
+    const fn is_the_end(&self) -> bool {
+        self.freed_in_a_row > self.missed * 2
     }
 
     /// Forgets the empty blocks, which were returned.
     pub(super) fn trimmed(&mut self) {
-        (self.returned, self.on_trial) = (self.empty_bytes, self.empty_bytes.saturating_mul(SOON));
+        if self.is_the_end() {
+            self.missed = 0;
+        }
+        (self.returned, self.was_missed) = (self.empty_bytes, false);
+        self.on_trial = self.empty_bytes.saturating_mul(SOON);
         let (known, free) = (&self.known, &mut self.free);
         let empty = self.by_memory.extract_if(.., |_, at| known[*at].live == 0);
         free.extend(empty.map(|(_, at)| at));

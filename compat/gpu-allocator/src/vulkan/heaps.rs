@@ -14,8 +14,9 @@ pub(super) struct Candidate {
     pub(super) physical: u32,
     /// The largest request that fits a block.
     pub(super) largest: u64,
-    /// The largest request that shares a block.
+    /// The largest request that shares a block, and the largest block that is shared.
     pub(super) shared: u64,
+    pub(super) bound: u64,
     /// How much of a small window into device memory uploads may fill; `None` for other heaps.
     window: Option<u64>,
 }
@@ -76,6 +77,7 @@ impl Heaps {
             physical: 1 << heap.physical,
             largest: heap.max_block,
             shared: self.sizes.largest_shared(is_host),
+            bound: self.sizes.bound(is_host),
             window: is_small_window(vulkan, heap).then_some(heap.size / 16 * 14),
         })
     }
