@@ -130,7 +130,7 @@ fn compare(programs: &Programs, built: Built, arguments: &[&str]) -> Outcome {
 }
 
 /// What runs on a small device.
-const SMALL_SCENE: [&str; 4] = ["frames", "20", "mib", "160"];
+const SMALL_SCENE: [&str; 4] = ["frames", "20", "mib", "210"];
 
 /// A device that has as much memory as the scene needs with gpu-allocator, divided by 1.3: with gpu-allocator the scene fails on it,
 /// and on omniheap it finishes every time.

@@ -5,7 +5,7 @@ use omniheap_core::HeapId;
 use std::collections::BTreeMap;
 
 /// Empty bytes that may be held: one in 32 of what is live, and this much at least.
-const LEAST_SLACK: u64 = 8 << 20;
+const LEAST_SLACK: u64 = 4 << 20;
 /// The most that is held besides because the program took it again soon.
 const MOST_MISSED: u64 = 64 << 20;
 /// A program that grows before it has allocated this many times what was returned needed its empty blocks.
@@ -41,7 +41,7 @@ pub(super) struct Blocks {
     empty_bytes: u64,
     /// Empty bytes to hold besides, because they were returned too soon before. Halved each time when returning them was right.
     missed: u64,
-    /// Bytes that were returned last and not missed since, how many may be allocated until that counts as right, and whether it
+    /// Bytes that were returned of late and not missed since, how many may be allocated until that counts as right, and whether it
     /// was wrong already.
     returned: u64,
     on_trial: u64,
@@ -111,8 +111,15 @@ impl Blocks {
         self.freed_in_a_row = 0;
         if self.on_trial > 0 {
             self.on_trial = self.on_trial.saturating_sub(bytes);
-            self.missed /= if self.on_trial == 0 && !self.was_missed { 2 } else { 1 };
+            if self.on_trial == 0 {
+                self.end_trial();
+            }
         }
+    }
+
+    fn end_trial(&mut self) {
+        self.missed /= if self.was_missed { 1 } else { 2 };
+        (self.returned, self.was_missed) = (0, false);
     }
 
     /// Notes a free; returns whether it is time to return empty blocks.
@@ -140,8 +147,8 @@ impl Blocks {
         if self.is_the_end() {
             self.missed = 0;
         }
-        (self.returned, self.was_missed) = (self.empty_bytes, false);
-        self.on_trial = self.empty_bytes.saturating_mul(SOON);
+        self.returned += self.empty_bytes;
+        self.on_trial = self.returned.saturating_mul(SOON);
         let (known, free) = (&self.known, &mut self.free);
         let empty = self.by_memory.extract_if(.., |_, at| known[*at].live == 0);
         free.extend(empty.map(|(_, at)| at));
