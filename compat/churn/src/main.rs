@@ -22,6 +22,7 @@ macro_rules! churn {
     ($module:ident, $crate_name:ident) => {
         mod $module {
             use super::{BESIDE, Vulkan, Wish};
+            use std::error::Error;
             use $crate_name::{
                 AllocationSizes, MemoryLocation,
                 vulkan::{
@@ -29,7 +30,6 @@ macro_rules! churn {
                     AllocatorCreateDesc,
                 },
             };
-            use std::error::Error;
 
             pub(super) fn allocator(on: &Vulkan) -> Result<Allocator, Box<dyn Error>> {
                 Ok(Allocator::new(&AllocatorCreateDesc {
@@ -58,7 +58,9 @@ macro_rules! churn {
                 wish: &Wish,
             ) -> Result<Vec<Allocation>, Box<dyn Error>> {
                 let sizes = (0..BESIDE).map(|n| (1 + n * 29 % 64) << 10);
-                Ok(sizes.map(|size| allocator.allocate(&desc(wish, size))).collect::<Result<_, _>>()?)
+                Ok(sizes
+                    .map(|size| allocator.allocate(&desc(wish, size)))
+                    .collect::<Result<_, _>>()?)
             }
 
             #[inline(never)]

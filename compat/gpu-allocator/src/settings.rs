@@ -54,8 +54,8 @@ const SHARED_BLOCK: u64 = 32 * MIB;
 
 /// The largest blocks that several allocations share.
 ///
-/// omniheap begins with blocks of 1 MiB and less, and chooses larger ones by request and by how much is live. It uses the maximum of each kind as an upper bound, and
-/// ignores the minimum. An allocation that is larger than the bound gets a block of its own.
+/// omniheap begins with blocks of 1 MiB and less, and chooses larger ones by request and by how much is live. It uses the maximum
+/// of each kind as an upper bound, and ignores the minimum. An allocation that is larger than the bound gets a block of its own.
 ///
 /// ```
 /// use gpu_allocator::AllocationSizes;

@@ -427,10 +427,7 @@ fn look_at(
     let block = binding.block();
     let heap = block.heap();
     let is_visible = vulkan.caps().heap(heap).is_some_and(|heap| heap.host.is_visible());
-    let base = match vulkan.as_map().filter(|_| is_visible) {
-        Some(map) => Some(map.map(block)),
-        None => None,
-    };
+    let base = vulkan.as_map().filter(|_| is_visible).map(|map| map.map(block));
     let base = base.transpose().map_err(|why| AllocationError::FailedToMap(why.to_string()))?;
     let memory_type = vulkan.memory_type(heap).and_then(|at| usize::try_from(at).ok());
     let properties = memory_type.and_then(|at| properties.get(at)).copied().unwrap_or_default();

@@ -328,9 +328,9 @@ fn most_blocks_go_back_with_most_of_a_scene() {
     let Some(engine) = Engine::open() else { return };
     let mut allocator = engine.allocator();
     let mut scene = Vec::new();
-    for n in 0..3000u64 {
+    for n in 0..3000usize {
         // One of ten levels stays; staging comes and goes with each asset.
-        let size = [4, 16, 64, 256, 1024][n as usize * 7 % 5] << 10;
+        let size = [4u64, 16, 64, 256, 1024][n * 7 % 5] << 10;
         let asked = engine.asks(size);
         let staging = desc("(wgpu internal) Staging", asked, MemoryLocation::CpuToGpu);
         let staging = allocator.allocate(&staging).unwrap();

@@ -33,12 +33,15 @@ impl Candidate {
     }
 }
 
+/// Memory types, and where the memory should lie.
+type Asked = (u32, MemoryLocation);
+
 /// Choices made so far: programs use a few combinations of types and location, over and over.
 #[derive(Debug)]
 pub(super) struct Heaps {
     when_full: WhenFull,
     sizes: AllocationSizes,
-    known: Vec<((u32, MemoryLocation), Box<[Candidate]>)>,
+    known: Vec<(Asked, Box<[Candidate]>)>,
 }
 
 impl Heaps {
@@ -54,7 +57,7 @@ impl Heaps {
         types: u32,
         location: MemoryLocation,
     ) -> &[Candidate] {
-        let is_it = |((t, l), _): &((u32, MemoryLocation), _)| *t == types && *l == location;
+        let is_it = |((t, l), _): &(Asked, _)| *t == types && *l == location;
         let known = self.known.iter().position(is_it);
         let at = known.unwrap_or_else(|| self.choose(vulkan, types, location));
         &self.known[at].1
