@@ -80,7 +80,8 @@ fn streams_of_hip_are_the_engines() {
 
 /// An engine's device, and its functions.
 fn described(engine: &Vulkan, entry: &ash::Entry) -> OmniheapVulkanDevice {
-    let pointer = |raw: u64| ptr::without_provenance_mut(raw as usize);
+    let address = |raw| usize::try_from(raw).expect("a pointer of this machine");
+    let pointer = |raw: u64| ptr::without_provenance_mut(address(raw));
     let first = entry.static_fn().get_instance_proc_addr;
     OmniheapVulkanDevice {
         get_instance_proc_addr: first as *const c_void,
