@@ -11,7 +11,7 @@ type Programs = [(&'static str, &'static str, &'static [&'static str]); 2];
 /// A small wgpu program. Every step asks for the same packages: another selection would unify features otherwise, and build the
 /// dependencies again.
 const WGPU: Programs = [
-    ("scene", "compat", &["-p", "gpu-allocator", "-p", "scene"]),
+    ("scene", "compat", &["-p", "gpu-allocator", "-p", "limit-layer", "-p", "scene"]),
     ("anchor", "compat/anchor", &["-p", "anchor"]),
 ];
 /// How programs are built.
@@ -48,7 +48,8 @@ const BEVY: Programs =
 /// Tests the interface, and compares a scene with and without the patch.
 pub(crate) fn test() -> Outcome {
     test_built(Built::Soon)?;
-    compare(&WGPU, Built::Soon, &["frames", "100", "mib", "512"])
+    compare(&WGPU, Built::Soon, &["frames", "100", "mib", "512"])?;
+    finish_on_a_small_device(Built::Soon, 3)
 }
 
 fn test_built(built: Built) -> Outcome {
@@ -64,7 +65,8 @@ pub(crate) fn run() -> Outcome {
     let lint = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
     status("lint", &mut in_workspace("compat", &lint))?;
     test_built(Built::Optimised)?;
-    compare(&WGPU, Built::Optimised, &["frames", "2000", "mib", "1024"])
+    compare(&WGPU, Built::Optimised, &["frames", "2000", "mib", "1024"])?;
+    finish_on_a_small_device(Built::Optimised, 20)
 }
 
 /// Builds Bevy with the patch and without, and compares a scene.
@@ -125,6 +127,52 @@ fn compare(programs: &Programs, built: Built, arguments: &[&str]) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// What runs on a small device.
+const SMALL_SCENE: [&str; 4] = ["frames", "20", "mib", "210"];
+
+/// A device that has as much memory as the scene needs with gpu-allocator, divided by 1.3: with gpu-allocator the scene fails on it,
+/// and on omniheap it finishes every time.
+fn finish_on_a_small_device(built: Built, times: u32) -> Outcome {
+    let [(ours, ..), (theirs, ..)] = WGPU;
+    let Some(whole) = run_one(theirs, built, &SMALL_SCENE)? else { return Ok(()) };
+    let limit = whole.number("load_peak")?.max(whole.number("scene_peak")?) / 1.3;
+    let manifests = write_manifest(built)?;
+    let run = |name: &str| {
+        let mut program = Command::new(target().join(built.folder()).join(name));
+        program.arg(std::env::temp_dir().join("omniheap-small.rgba")).args(SMALL_SCENE);
+        program.env("VK_LAYER_PATH", &manifests);
+        program.env("VK_INSTANCE_LAYERS", "VK_LAYER_OMNIHEAP_limit");
+        program.env("OMNIHEAP_LAYER_LIMIT", format!("{limit:.0}"));
+        program.output().map_err(|error| format!("{name}: {error}"))
+    };
+    if run(theirs)?.status.success() {
+        return Err(format!("{theirs} finishes with {limit:.0} bytes: the limit proves nothing"));
+    }
+    for time in 1..=times {
+        let ran = run(ours)?;
+        if !ran.status.success() {
+            let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+            return Err(format!("{ours}, run {time}, with {limit:.0} bytes: {said}"));
+        }
+    }
+    println!("    {limit:.0} bytes: {theirs} fails, {ours} finished {times} of {times} times");
+    Ok(())
+}
+
+/// Tells the Vulkan loader of the layer that limits memory; returns the folder.
+fn write_manifest(built: Built) -> Result<PathBuf, String> {
+    let library = target().join(built.folder()).join("liblimit_layer.so");
+    let folder = target().join("limit-layer");
+    let manifest = root().join("compat/limit/limit_layer.json.in");
+    let text = fs::read_to_string(&manifest)
+        .map_err(|error| format!("{}: {error}", manifest.display()))?
+        .replace("@LIBRARY@", &library.display().to_string());
+    let written =
+        fs::create_dir_all(&folder).and_then(|()| fs::write(folder.join("limit_layer.json"), text));
+    written.map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(folder)
 }
 
 /// Runs a program; nothing where there is no device.

@@ -1294,6 +1294,21 @@ enum omniheap_status omniheap_wrap_vulkan(const struct omniheap_vulkan_device *d
                                           const struct omniheap_config *config,
                                           struct omniheap_manager *manager);
 
+// Manages memory of a Vulkan device that the caller owns, without any of its queues: for engines and layers that hand on instance,
+// physical device and device alone. `device.queues` is null and `device.queue_count` zero.
+//
+// Memory is allocated, mapped, counted and limited; bind resources with `omniheap_vulkan_bind_buffer` and `…_bind_image`, or at what
+// `omniheap_vulkan_place` says. There are no transfers, timelines, kernels or pages: memory that the host does not see is not written or
+// read, and nothing moves. Free what the device has finished with. Of `device.enabled`, `OMNIHEAP_VULKAN_BUFFER_DEVICE_ADDRESS` and
+// `OMNIHEAP_VULKAN_MEMORY_PRIORITY` matter; the driver's budget is read where there is one.
+//
+// # Safety
+//
+// As for `omniheap_wrap_vulkan`.
+enum omniheap_status omniheap_wrap_vulkan_memory(const struct omniheap_vulkan_device *device,
+                                                 const struct omniheap_config *config,
+                                                 struct omniheap_manager *manager);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

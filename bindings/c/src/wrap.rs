@@ -8,7 +8,7 @@ use ash::vk::{self, Handle as _};
 use core::ffi::c_void;
 use omniheap::cuda::Cuda;
 use omniheap::hip::{Hip, hipStream_t};
-use omniheap::vulkan::{Existing, Feature, Options, Vulkan};
+use omniheap::vulkan::{Bare, Existing, Feature, Options, Vulkan};
 
 /// A queue of a Vulkan device.
 #[repr(C)]
@@ -170,22 +170,44 @@ pub unsafe extern "C" fn omniheap_wrap_vulkan(
     })
 }
 
+/// Manages memory of a Vulkan device that the caller owns, without any of its queues: for engines and layers that hand on instance,
+/// physical device and device alone. `device.queues` is null and `device.queue_count` zero.
+///
+/// Memory is allocated, mapped, counted and limited; bind resources with `omniheap_vulkan_bind_buffer` and `…_bind_image`, or at what
+/// `omniheap_vulkan_place` says. There are no transfers, timelines, kernels or pages: memory that the host does not see is not written or
+/// read, and nothing moves. Free what the device has finished with. Of `device.enabled`, `OMNIHEAP_VULKAN_BUFFER_DEVICE_ADDRESS` and
+/// `OMNIHEAP_VULKAN_MEMORY_PRIORITY` matter; the driver's budget is read where there is one.
+///
+/// # Safety
+///
+/// As for `omniheap_wrap_vulkan`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_wrap_vulkan_memory(
+    device: *const OmniheapVulkanDevice,
+    config: *const OmniheapConfig,
+    manager: *mut OmniheapManager,
+) -> OmniheapStatus {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let device = unsafe { read_sized(device, omniheap_vulkan_device_default()) }?;
+        // SAFETY: as above.
+        let settings = unsafe { settings(config) }?;
+        // SAFETY: as above.
+        let backend = unsafe { adopt_memory(&device) }?;
+        // SAFETY: as above.
+        unsafe { publish(|| Holder::vulkan(backend, 0, settings), manager) }
+    })
+}
+
 /// # Safety
 ///
 /// The description holds.
 unsafe fn adopt(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
-    let handles = [
-        (described.get_instance_proc_addr, "device.get_instance_proc_addr"),
-        (described.instance.cast_const(), "device.instance"),
-        (described.physical_device.cast_const(), "device.physical_device"),
-        (described.device.cast_const(), "device.device"),
-    ];
-    if let Some((_, name)) = handles.iter().find(|(handle, _)| handle.is_null()) {
-        return Err(Failure::null(name));
-    }
+    check_handles(described)?;
     check(described.queues, "device.queues")?;
     if described.queue_count == 0 {
-        return Err(Failure::invalid("device.queue_count is zero; pass one queue at least"));
+        let message = "device.queue_count is zero; pass one queue at least, or call omniheap_wrap_vulkan_memory";
+        return Err(Failure::invalid(message));
     }
     // SAFETY: the caller promises `queue_count` queues.
     let queues =
@@ -194,29 +216,72 @@ unsafe fn adopt(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
         .iter()
         .map(|queue| (queue.family, vk::Queue::from_raw(queue.queue.addr() as u64)))
         .collect();
-    let enabled: Vec<_> = FEATURES
-        .iter()
-        .filter(|(bit, _)| described.enabled & bit != 0)
-        .map(|(_, feature)| *feature)
-        .collect();
+    // SAFETY: as above, and no handle is null.
+    let (entry, instance, device) = unsafe { load(described) };
+    let physical_device = vk::PhysicalDevice::from_raw(described.physical_device.addr() as u64);
+    let enabled = enabled(described);
+    let existing =
+        Existing { entry, instance, physical_device, device, queues: &queues, enabled: &enabled };
+    // SAFETY: the caller's promise.
+    Ok(unsafe { Vulkan::wrap(existing, Options::default()) }?)
+}
+
+/// # Safety
+///
+/// The description holds.
+unsafe fn adopt_memory(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
+    check_handles(described)?;
+    if !described.queues.is_null() || described.queue_count != 0 {
+        let message = "device.queues is not used without transfers; leave it null and device.queue_count zero, \
+                       or call omniheap_wrap_vulkan";
+        return Err(Failure::invalid(message));
+    }
+    // SAFETY: the caller's promise, and no handle is null.
+    let (_, instance, device) = unsafe { load(described) };
+    let physical_device = vk::PhysicalDevice::from_raw(described.physical_device.addr() as u64);
+    let bare = Bare { instance, physical_device, device, enabled: &enabled(described) };
+    // SAFETY: the caller's promise.
+    Ok(unsafe { Vulkan::wrap_memory(bare, Options::default()) }?)
+}
+
+fn check_handles(described: &OmniheapVulkanDevice) -> Result<(), Failure> {
+    let handles = [
+        (described.get_instance_proc_addr, "device.get_instance_proc_addr"),
+        (described.instance.cast_const(), "device.instance"),
+        (described.physical_device.cast_const(), "device.physical_device"),
+        (described.device.cast_const(), "device.device"),
+    ];
+    match handles.iter().find(|(handle, _)| handle.is_null()) {
+        Some((_, name)) => Err(Failure::null(name)),
+        None => Ok(()),
+    }
+}
+
+fn enabled(described: &OmniheapVulkanDevice) -> Vec<Feature> {
+    let enabled = FEATURES.iter().filter(|(bit, _)| described.enabled & bit != 0);
+    enabled.map(|(_, feature)| *feature).collect()
+}
+
+/// Loads the functions of the caller's instance and device.
+///
+/// # Safety
+///
+/// The description holds, and none of its handles is null.
+unsafe fn load(described: &OmniheapVulkanDevice) -> (ash::Entry, ash::Instance, ash::Device) {
     // SAFETY: the caller promises the function; it is not null.
     let first = unsafe {
         core::mem::transmute::<*const c_void, vk::PFN_vkGetInstanceProcAddr>(
             described.get_instance_proc_addr,
         )
     };
-    let load = ash::StaticFn { get_instance_proc_addr: first };
+    let functions = ash::StaticFn { get_instance_proc_addr: first };
     // SAFETY: as above.
-    let entry = unsafe { ash::Entry::from_static_fn(load) };
+    let entry = unsafe { ash::Entry::from_static_fn(functions) };
     let instance = vk::Instance::from_raw(described.instance.addr() as u64);
     // SAFETY: the caller promises a live instance of this loader.
     let instance = unsafe { ash::Instance::load(entry.static_fn(), instance) };
     let device = vk::Device::from_raw(described.device.addr() as u64);
     // SAFETY: the caller promises a live device of this instance.
     let device = unsafe { ash::Device::load(instance.fp_v1_0(), device) };
-    let physical_device = vk::PhysicalDevice::from_raw(described.physical_device.addr() as u64);
-    let existing =
-        Existing { entry, instance, physical_device, device, queues: &queues, enabled: &enabled };
-    // SAFETY: the caller's promise.
-    Ok(unsafe { Vulkan::wrap(existing, Options::default()) }?)
+    (entry, instance, device)
 }

@@ -45,11 +45,17 @@ impl Default for AllocatorDebugSettings {
 }
 
 const MIB: u64 = 1 << 20;
+/// Requests up to this size share blocks of 4 MiB at most.
+#[cfg(feature = "vulkan")]
+const SMALL: u64 = MIB;
+/// The largest block that several larger requests share.
+#[cfg(feature = "vulkan")]
+const SHARED_BLOCK: u64 = 32 * MIB;
 
 /// The largest blocks that several allocations share.
 ///
-/// omniheap begins with blocks of 4 MiB and chooses larger ones by request. It uses the maximum of each kind as an upper bound, and
-/// ignores the minimum. An allocation that is larger than the bound gets a block of its own.
+/// omniheap begins with blocks of 1 MiB and less, and chooses larger ones by request and by how much is live. It uses the maximum
+/// of each kind as an upper bound, and ignores the minimum. An allocation that is larger than the bound gets a block of its own.
 ///
 /// ```
 /// use gpu_allocator::AllocationSizes;
@@ -83,8 +89,15 @@ impl AllocationSizes {
         Self { host: bounded(size).max(self.host), ..self }
     }
 
+    /// Returns the largest request that shares a block, of host or of device memory.
     #[cfg(feature = "vulkan")]
-    pub(crate) const fn largest(self, is_host: bool) -> u64 {
+    pub(crate) const fn largest_shared(self, is_host: bool) -> u64 {
+        let bound = self.bound(is_host);
+        if bound < SHARED_BLOCK { SMALL } else { bound }
+    }
+
+    #[cfg(feature = "vulkan")]
+    pub(crate) const fn bound(self, is_host: bool) -> u64 {
         if is_host { self.host } else { self.device }
     }
 }

@@ -3,6 +3,8 @@
 mod allocation;
 mod blocks;
 mod heaps;
+mod pools;
+mod slots;
 
 pub use allocation::{Allocation, MappedAllocationSlab};
 
@@ -12,20 +14,21 @@ use crate::{
 };
 use allocation::Pointer;
 use ash::vk;
-use blocks::Blocks;
+use blocks::{Block, Blocks};
 use core::{
     fmt,
     num::NonZeroU64,
-    ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
-use heaps::Heaps;
+use heaps::{Candidate, Heaps};
 use log::{Level, debug, log, warn};
 use omniheap_core::{
-    Align, AllocateError, Allocation as Managed, Backend, Class, ErrorKind, HeapId, HeapKind,
-    Manager, ManagerConfig, PoolConfig, Request, UserPool,
+    Align, AllocateError, Allocation as Managed, Backend, Binding, ErrorKind, HeapId, HeapKind,
+    Manager, ManagerConfig,
 };
-use omniheap_vulkan::{Alone, Bare, Feature, Options, Vulkan};
+use omniheap_vulkan::{Bare, Feature, Options, Vulkan};
+use pools::Pools;
+use slots::{Live, Slots};
 use std::{backtrace::Backtrace, collections::BTreeMap};
 
 /// How a resource gets its memory.
@@ -107,35 +110,19 @@ impl WhenFull {
     }
 }
 
-/// One live allocation.
-struct Live {
-    id: NonZeroU64,
-    managed: Managed<Vulkan>,
-    memory: vk::DeviceMemory,
-    offset: u64,
-    name: Box<str>,
-    is_fallback: bool,
-    trace: Option<Box<Backtrace>>,
-}
-
 /// Allocates memory of one device.
 pub struct Allocator {
     /// Before the pools and the manager, whose memory they hold.
-    live: Vec<Option<Live>>,
-    /// Empty places in `live`.
-    free: Vec<usize>,
+    slots: Slots,
     next: NonZeroU64,
     /// Tells this allocator from all others.
     number: u64,
     blocks: Blocks,
     heaps: Heaps,
-    /// Pools for memory that programs name themselves rarely keep, by heap.
-    scratch: BTreeMap<HeapId, UserPool<Vulkan>>,
+    pools: Pools,
     /// Properties by memory type.
     properties: Vec<vk::MemoryPropertyFlags>,
-    when_full: WhenFull,
     debug: AllocatorDebugSettings,
-    sizes: AllocationSizes,
     manager: Manager<Vulkan>,
 }
 
@@ -170,19 +157,16 @@ impl Allocator {
         }
         // Beyond its budget a driver pages: other heaps are faster then.
         let mut config = ManagerConfig::default().plain().within_driver_budget();
-        config.pool = pool();
+        config.pool = pools::config();
         Ok(Self {
-            live: Vec::new(),
-            free: Vec::new(),
+            slots: Slots::default(),
             next: NonZeroU64::MIN,
             number: NEXT.fetch_add(1, Relaxed),
             blocks: Blocks::default(),
-            heaps: Heaps::default(),
-            scratch: BTreeMap::new(),
+            heaps: Heaps::new(desc.allocation_sizes, WhenFull::from_environment()),
+            pools: Pools::default(),
             properties,
-            when_full: WhenFull::from_environment(),
             debug: desc.debug_settings,
-            sizes: desc.allocation_sizes,
             manager: Manager::with_config(vulkan, config),
         })
     }
@@ -195,8 +179,7 @@ impl Allocator {
 
     /// Sets what happens when device memory is full.
     pub fn set_when_full(&mut self, when_full: WhenFull) {
-        self.when_full = when_full;
-        self.heaps.forget();
+        self.heaps.set_when_full(when_full);
     }
 
     /// Allocates memory for a resource. What the host sees stays mapped.
@@ -213,162 +196,71 @@ impl Allocator {
         }
         let align = Align::new(alignment).filter(|_| size > 0);
         let align = align.ok_or(AllocationError::InvalidAllocationCreateDesc)?;
-        let vulkan = self.manager.backend();
-        let heaps = self.heaps.find(vulkan, types, desc.location, self.when_full);
-        let Some(first) = heaps.as_slice().first().copied() else {
+        let heaps = self.heaps.find(self.manager.backend(), types, desc.location);
+        let Some(first) = heaps.first().map(|heap| (heap.id, heap.is_host)) else {
             return Err(AllocationError::NoCompatibleMemoryTypeFound);
         };
-        let class = if desc.linear { Class::Linear } else { Class::Tiled };
-        // It stays where it is without being pinned: this device copies nothing.
-        let request = Request::new(size).align(align).class(class);
-        let managed = self.take(desc, request, heaps.as_slice())?;
+        let live_bytes = self.blocks.live_bytes();
+        let managed = take(&self.manager, &mut self.pools, desc, align, heaps, live_bytes)?;
         self.admit(desc, managed, first)
     }
 
-    /// Takes memory from the first heap that has some. If one is full, so are the others of its physical memory.
-    fn take(
-        &mut self,
-        desc: &AllocationCreateDesc<'_>,
-        request: Request<'_>,
-        heaps: &[HeapId],
-    ) -> Result<Managed<Vulkan>> {
-        let mut full = 0u32; // The driver numbers at most 16 physical heaps.
-        let mut last = AllocationError::OutOfMemory;
-        for (position, id) in heaps.iter().copied().enumerate() {
-            let Some(heap) = self.manager.caps().heap(id) else { continue };
-            let (physical, is_last) = (1 << heap.physical, position + 1 == heaps.len());
-            let skipped = full & physical != 0 || request.layout.size > heap.max_block;
-            if skipped
-                || !is_last && heaps::is_crowded_window(&self.manager, id, request.layout.size)
-            {
-                continue;
-            }
-            match self.take_from(desc, request.heap(id), id) {
-                Ok(managed) => return Ok(managed),
-                Err(why) if why.kind().is_out_of_memory() => full |= physical,
-                Err(why) => last = error(&why),
-            }
-        }
-        Err(last)
-    }
-
-    fn take_from(
-        &mut self,
-        desc: &AllocationCreateDesc<'_>,
-        request: Request<'_>,
-        heap: HeapId,
-    ) -> core::result::Result<Managed<Vulkan>, AllocateError> {
-        match desc.allocation_scheme {
-            AllocationScheme::DedicatedBuffer(buffer) => {
-                self.dedicate(buffer, desc, &request, heap)
-            }
-            AllocationScheme::DedicatedImage(image) => self.dedicate(image, desc, &request, heap),
-            AllocationScheme::GpuAllocatorManaged => {
-                let bound = self.sizes.largest(heaps::is_host(self.manager.backend(), heap));
-                let size = request.layout.size;
-                let is_alone = size > bound || bound < SHARED_BLOCK && size > SMALL;
-                let request = if is_alone { request.dedicated() } else { request };
-                match is_scratch(desc.name) {
-                    true => self.scratch(heap)?.allocate(&request),
-                    false => self.manager.allocate(&request),
-                }
-            }
-        }
-    }
-
-    fn dedicate<H: omniheap_vulkan::Native>(
-        &self,
-        handle: H,
-        desc: &AllocationCreateDesc<'_>,
-        request: &Request<'_>,
-        heap: HeapId,
-    ) -> core::result::Result<Managed<Vulkan>, AllocateError> {
-        let vulkan = self.manager.backend();
-        let kind = if heaps::is_host(vulkan, heap) { HeapKind::Staging } else { HeapKind::Device };
-        let mut needs = vulkan.needs(desc.requirements, Alone::Required, request.class, kind)?;
-        needs.heaps = vec![heap];
-        // SAFETY: as in the crate whose interface this is, the caller answers for a handle of this device with these
-        // requirements.
-        unsafe { Vulkan::allocate_alone(&self.manager, handle, &needs) }
-    }
-
-    fn scratch(&mut self, heap: HeapId) -> omniheap_core::Result<&UserPool<Vulkan>> {
-        if !self.scratch.contains_key(&heap) {
-            let made = self.manager.create_pool(heap, pool())?;
-            self.scratch.insert(heap, made);
-        }
-        Ok(&self.scratch[&heap])
-    }
-
-    /// Returns whether a request for device memory was served from host memory, and warns of it.
-    fn is_fallback(&self, desc: &AllocationCreateDesc<'_>, first: HeapId, served: HeapId) -> bool {
-        let vulkan = self.manager.backend();
-        let is_fallback = desc.location == MemoryLocation::GpuOnly
-            && served != first
-            && heaps::is_host(vulkan, served)
-            && !heaps::is_host(vulkan, first);
-        if is_fallback {
-            let (name, size) = (desc.name, desc.requirements.size);
-            let heap = vulkan.caps().heap(served).map_or("", |heap| &heap.name);
-            warn!("device memory is full: `{name}` ({size} bytes) lies in {heap}");
-        }
-        is_fallback
-    }
-
-    /// Keeps the memory and describes it; `first` is the heap that suits it best.
+    /// Keeps the memory and describes it; `first` is the heap that suits it best, and whether it is host memory.
+    #[inline]
     fn admit(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
         managed: Managed<Vulkan>,
-        first: HeapId,
+        first: (HeapId, bool),
     ) -> Result<Allocation> {
-        let vulkan = self.manager.backend();
         let binding = managed.binding();
-        let (block, start) = (binding.block(), binding.span().offset);
-        let is_fallback = self.is_fallback(desc, first, block.heap());
-        let memory = block.memory().expect("pools of plain blocks have no pages");
-        let mapped =
-            match vulkan.caps().heap(block.heap()).is_some_and(|heap| heap.host.is_visible()) {
-                true => Some(map(vulkan, block, start)?),
-                false => None,
-            };
-        let memory_type = vulkan.memory_type(block.heap()).unwrap_or(u32::MAX);
-        let properties = usize::try_from(memory_type).ok().and_then(|at| self.properties.get(at));
-        let (properties, block_size) = (properties.copied().unwrap_or_default(), block.size());
+        let offset = binding.span().offset;
+        let memory = binding.block().memory().expect("pools of plain blocks have no pages");
+        let size = desc.requirements.size;
+        let (block, known) = match self.blocks.enter(memory, size) {
+            Some(entered) => entered,
+            None => {
+                let seen = look_at(self.manager.backend(), &self.properties, memory, &binding)?;
+                self.blocks.enter_new(seen, size)
+            }
+        };
         drop(binding);
-        let (offset, size) = (start, desc.requirements.size);
-        let dedicated = desc.allocation_scheme != AllocationScheme::GpuAllocatorManaged;
+        let is_fallback = known.heap != first.0 && self.is_fallback(desc, first.1, known.heap);
         let trace = self.debug.store_stack_traces.then(|| Box::new(Backtrace::force_capture()));
-        let (id, name) = (self.next, desc.name.into());
+        let id = self.next;
         self.next = id.checked_add(1).expect("centuries of allocations");
-        self.blocks.allocated(memory, block_size, size);
-        let slot = self.keep(Live { id, managed, memory, offset, name, is_fallback, trace });
-        let (chunk_id, allocator) = (Some(id), self.number);
+        let slot =
+            self.slots.keep(desc.name, Live { id, managed, block, offset, is_fallback, trace });
         Ok(Allocation {
-            chunk_id,
-            allocator,
+            chunk_id: Some(id),
+            allocator: self.number,
             slot,
             memory,
             offset,
             size,
-            mapped,
-            properties,
-            dedicated,
+            mapped: known.base.map(|base| base.add(offset)),
+            properties: known.properties,
+            dedicated: desc.allocation_scheme != AllocationScheme::GpuAllocatorManaged,
         })
     }
 
-    /// Returns the place of what is kept.
-    fn keep(&mut self, live: Live) -> usize {
-        match self.free.pop() {
-            Some(slot) => {
-                self.live[slot] = Some(live);
-                slot
-            }
-            None => {
-                self.live.push(Some(live));
-                self.live.len() - 1
-            }
+    /// Returns whether a request for device memory was served from host memory, and warns of it.
+    #[cold]
+    fn is_fallback(
+        &self,
+        desc: &AllocationCreateDesc<'_>,
+        is_first_host: bool,
+        served: HeapId,
+    ) -> bool {
+        let heap = self.manager.caps().heap(served);
+        let is_host = heap.is_some_and(|heap| heap.kind == HeapKind::Staging);
+        let is_fallback = desc.location == MemoryLocation::GpuOnly && is_host && !is_first_host;
+        if is_fallback {
+            let (name, size) = (desc.name, desc.requirements.size);
+            let heap = heap.map_or("", |heap| &heap.name);
+            warn!("device memory is full: `{name}` ({size} bytes) lies in {heap}");
         }
+        is_fallback
     }
 
     /// Takes memory back. The device has finished with it.
@@ -378,33 +270,26 @@ impl Allocator {
     /// `Internal` for an allocation of another allocator, which is not freed then.
     #[expect(clippy::needless_pass_by_value, reason = "ends the allocation")]
     pub fn free(&mut self, allocation: Allocation) -> Result<()> {
-        let found = self.find(&allocation)?;
-        let live = found.and_then(|slot| self.live[slot].take());
-        self.free.extend(found);
+        let Some(at) = self.find(&allocation)? else { return Ok(()) };
         if self.debug.log_frees {
-            debug!("Freeing `{}`.", live.as_ref().map_or("<null>", |live| &live.name));
+            debug!("Freeing `{}`.", self.slots.name(at));
             self.log_stack();
         }
-        if let Some(live) = live {
-            let (memory, bytes) = (live.memory, live.managed.size());
-            drop(live);
-            if self.blocks.freed(memory, bytes) {
-                // A lost device has nothing to give back; the calls that allocate report it.
-                let _ = self.manager.trim();
-                self.blocks.trimmed();
-            }
+        let Some(block) = self.slots.release(at) else { return Ok(()) };
+        if self.blocks.freed(block, allocation.size) {
+            // A lost device has nothing to give back; the calls that allocate report it.
+            let _ = self.manager.trim();
+            self.blocks.trimmed();
         }
         Ok(())
     }
 
-    /// Returns the place of an allocation; `None` for the null allocation.
+    /// Returns the slot of an allocation; `None` for the null allocation.
+    #[inline]
     fn find(&self, allocation: &Allocation) -> Result<Option<usize>> {
         let Some(id) = allocation.chunk_id else { return Ok(None) };
-        let live = self.live.get(allocation.slot).and_then(Option::as_ref);
-        match allocation.allocator == self.number && live.is_some_and(|live| live.id == id) {
-            true => Ok(Some(allocation.slot)),
-            false => Err(AllocationError::Internal("the allocation is another allocator's".into())),
-        }
+        let is_own = allocation.allocator == self.number && self.slots.has(allocation.slot, id);
+        if is_own { Ok(Some(allocation.slot)) } else { Err(foreign()) }
     }
 
     /// Gives an allocation another name.
@@ -413,18 +298,18 @@ impl Allocator {
     ///
     /// `Internal` for an allocation of another allocator.
     pub fn rename_allocation(&mut self, allocation: &mut Allocation, name: &str) -> Result<()> {
-        let found = self.find(allocation)?;
-        if let Some(live) = found.and_then(|slot| self.live[slot].as_mut()) {
-            live.name = name.into();
+        if let Some(at) = self.find(allocation)? {
+            self.slots.rename(at, name);
         }
         Ok(())
     }
 
     /// Logs every live allocation.
     pub fn report_memory_leaks(&self, log_level: Level) {
-        for live in self.live.iter().flatten() {
-            let (name, size, at) = (&live.name, live.managed.size(), live.offset);
-            log!(log_level, "leak detected: `{name}`, {size} bytes at {at} of {:?}", live.memory);
+        for (name, live) in self.slots.iter() {
+            let (size, at, memory) =
+                (live.managed.size(), live.offset, self.blocks.get(live.block).memory);
+            log!(log_level, "leak detected: `{name}`, {size} bytes at {at} of {memory:?}");
             if let Some(trace) = &live.trace {
                 log!(log_level, "allocated at: {trace}");
             }
@@ -434,17 +319,17 @@ impl Allocator {
     /// Returns a snapshot.
     #[must_use]
     pub fn generate_report(&self) -> AllocatorReport {
-        let mut by_memory: BTreeMap<vk::DeviceMemory, Vec<AllocationReport>> = BTreeMap::new();
-        for live in self.live.iter().flatten() {
+        let mut by_block: BTreeMap<usize, Vec<AllocationReport>> = BTreeMap::new();
+        for (name, live) in self.slots.iter() {
             let note = if live.is_fallback { " (in host memory: the device was full)" } else { "" };
-            let (name, size) = (format!("{}{note}", live.name), live.managed.size());
+            let (name, size) = (format!("{name}{note}"), live.managed.size());
             let one = AllocationReport { name, offset: live.offset, size };
-            by_memory.entry(live.memory).or_default().push(one);
+            by_block.entry(live.block).or_default().push(one);
         }
         let (mut allocations, mut blocks) = (Vec::new(), Vec::new());
-        for (memory, size) in self.blocks.in_use() {
+        for (at, &Block { size, .. }) in self.blocks.in_use() {
             let first = allocations.len();
-            let mut here = by_memory.remove(&memory).unwrap_or_default();
+            let mut here = by_block.remove(&at).unwrap_or_default();
             here.sort_by_key(|one| one.offset);
             allocations.append(&mut here);
             blocks.push(MemoryBlockReport { size, allocations: first..allocations.len() });
@@ -484,6 +369,35 @@ impl Drop for Allocator {
     }
 }
 
+/// Takes memory from the first heap that has some. If one is full, so are the others of its physical memory.
+#[inline]
+fn take(
+    manager: &Manager<Vulkan>,
+    pools: &mut Pools,
+    desc: &AllocationCreateDesc<'_>,
+    align: Align,
+    heaps: &[Candidate],
+    live_bytes: u64,
+) -> Result<Managed<Vulkan>> {
+    let size = desc.requirements.size;
+    let mut full = 0;
+    let mut last = AllocationError::OutOfMemory;
+    for (position, heap) in heaps.iter().enumerate() {
+        let is_skipped = full & heap.physical != 0
+            || size > heap.largest
+            || position + 1 < heaps.len() && heap.is_crowded(manager, size);
+        if is_skipped {
+            continue;
+        }
+        match pools::take(manager, pools, desc, align, heap, live_bytes) {
+            Ok(managed) => return Ok(managed),
+            Err(why) if why.kind().is_out_of_memory() => full |= heap.physical,
+            Err(why) => last = error(&why),
+        }
+    }
+    Err(last)
+}
+
 /// Wraps the caller's device.
 fn wrap(desc: &AllocatorCreateDesc) -> Result<Vulkan> {
     let enabled: &[Feature] =
@@ -502,31 +416,31 @@ fn wrap(desc: &AllocatorCreateDesc) -> Result<Vulkan> {
     })
 }
 
-/// Requests up to this size share blocks of 4 MiB.
-const SMALL: u64 = 1 << 20;
-/// The largest block that several larger requests share.
-const SHARED_BLOCK: u64 = 32 << 20;
-
-/// Returns the settings of every pool. Callers hold a lock of their own, so one lane is enough, and holds less memory.
-fn pool() -> PoolConfig {
-    PoolConfig::new().lanes(1)
+/// Returns what is known of the memory object that `binding` lies in, mapped where the host sees it.
+#[cold]
+fn look_at(
+    vulkan: &Vulkan,
+    properties: &[vk::MemoryPropertyFlags],
+    memory: vk::DeviceMemory,
+    binding: &Binding<'_, Vulkan>,
+) -> Result<Block> {
+    let block = binding.block();
+    let heap = block.heap();
+    let is_visible = vulkan.caps().heap(heap).is_some_and(|heap| heap.host.is_visible());
+    let base = vulkan.as_map().filter(|_| is_visible).map(|map| map.map(block));
+    let base = base.transpose().map_err(|why| AllocationError::FailedToMap(why.to_string()))?;
+    let memory_type = vulkan.memory_type(heap).and_then(|at| usize::try_from(at).ok());
+    let properties = memory_type.and_then(|at| properties.get(at)).copied().unwrap_or_default();
+    let base = base.map(|base| Pointer(base.cast()));
+    Ok(Block { memory, size: block.size(), heap, properties, base })
 }
 
-/// Returns whether a name says that the memory is staging or scratch: wgpu names its own so, and passes no label on for what
-/// programs did not name.
-fn is_scratch(name: &str) -> bool {
-    name.is_empty() || name.starts_with("(wgpu internal)") || name.starts_with("Unlabeled ")
+#[cold]
+fn foreign() -> AllocationError {
+    AllocationError::Internal("the allocation is another allocator's".into())
 }
 
-fn map(vulkan: &Vulkan, block: &omniheap_vulkan::Block, start: u64) -> Result<Pointer> {
-    let map = vulkan.as_map().expect("this backend maps");
-    let base = map.map(block).map_err(|why| AllocationError::FailedToMap(why.to_string()))?;
-    let start = usize::try_from(start).expect("a mapping fits the address space");
-    // SAFETY: the span lies in the mapping of its block.
-    let first: NonNull<u8> = unsafe { base.add(start) };
-    Ok(Pointer(first.cast()))
-}
-
+#[cold]
 fn error(why: &AllocateError) -> AllocationError {
     match why.kind() {
         kind if kind.is_out_of_memory() => AllocationError::OutOfMemory,

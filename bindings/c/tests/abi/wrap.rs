@@ -1,10 +1,12 @@
-//! Devices that an engine owns: a context and streams of CUDA, streams of HIP.
+//! Devices that an engine owns: a context and streams of CUDA, streams of HIP, a Vulkan device without its queues.
 //!
-//! The engine is played by a second backend. What is not on this machine is said so; `OMNIHEAP_REQUIRE=cuda,hip` makes
+//! The engine is played by a second backend. What is not on this machine is said so; `OMNIHEAP_REQUIRE=cuda,hip,vulkan` makes
 //! that a failure.
 use super::*;
+use ash::vk::{self, Handle as _};
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
+use omniheap::vulkan::Vulkan;
 use omniheap::{
     Backend as _, TimelineId,
     seam::{Result, Timelines as _},
@@ -74,6 +76,98 @@ fn streams_of_hip_are_the_engines() {
     let nowhere = c!(omniheap_wrap_hip(99, ptr::null_mut(), ptr::null(), &raw mut manager));
     assert_eq!(nowhere, Status::InvalidConfig);
     engine.wait_idle().expect("the engine's device lives on");
+}
+
+/// An engine's device, and its functions.
+fn described(engine: &Vulkan, entry: &ash::Entry) -> OmniheapVulkanDevice {
+    let address = |raw| usize::try_from(raw).expect("a pointer of this machine");
+    let pointer = |raw: u64| ptr::without_provenance_mut(address(raw));
+    let first = entry.static_fn().get_instance_proc_addr;
+    OmniheapVulkanDevice {
+        get_instance_proc_addr: first as *const c_void,
+        instance: pointer(engine.ash_instance().handle().as_raw()),
+        physical_device: pointer(engine.physical_device().as_raw()),
+        device: pointer(engine.ash_device().handle().as_raw()),
+        ..omniheap_vulkan_device_default()
+    }
+}
+
+#[test]
+fn a_vulkan_device_needs_no_queues() {
+    let Some(engine) = engine("vulkan", Vulkan::open(0)) else { return };
+    let entry = engine.ash_entry().expect("this engine has loaded it");
+    let described = described(&engine, entry);
+    let mut manager = OmniheapManager { id: 0 };
+    let with_queues = c!(omniheap_wrap_vulkan(&raw const described, ptr::null(), &raw mut manager));
+    assert_eq!(with_queues, Status::NullArgument, "{}", message());
+    let wrapped =
+        c!(omniheap_wrap_vulkan_memory(&raw const described, ptr::null(), &raw mut manager));
+    assert_eq!(wrapped, Status::Ok, "{}", message());
+
+    let usage = vk::BufferUsageFlags::TRANSFER_SRC | vk::BufferUsageFlags::TRANSFER_DST;
+    let info = vk::BufferCreateInfo::default().size(5000).usage(usage);
+    // SAFETY: a plain buffer.
+    let buffer = unsafe { engine.ash_device().create_buffer(&info, None) }.expect("small");
+    let mut bound = OmniheapAllocation { id: 0 };
+    let status = c!(omniheap_vulkan_bind_buffer(
+        manager,
+        buffer.as_raw(),
+        OMNIHEAP_KIND_STAGING,
+        0,
+        c"vertices".as_ptr(),
+        &raw mut bound
+    ));
+    assert_eq!(status, Status::Ok, "{}", message());
+    let mut place = OmniheapVulkanPlace { memory: 0, offset: 0, size: 0 };
+    assert_eq!(c!(omniheap_vulkan_place(bound, &raw mut place)), Status::Ok, "{}", message());
+    assert!(place.memory != 0 && place.size >= 5000);
+    let mut bytes = ptr::null_mut();
+    assert_eq!(c!(omniheap_map(bound, &raw mut bytes)), Status::Ok, "{}", message());
+    // SAFETY: mapped for 5,000 bytes, and the device does not use them.
+    unsafe { bytes.cast::<u8>().write_bytes(7, 5000) };
+    let mut epoch = 0;
+    let mark = c!(omniheap_timeline_mark(manager, 0, &raw mut epoch));
+    assert_eq!(mark, Status::Unsupported, "there is no queue: {}", message());
+    // SAFETY: no work ever used it.
+    unsafe { engine.ash_device().destroy_buffer(buffer, None) };
+    assert_eq!(omniheap_free(bound), Status::Ok, "{}", message());
+    assert_eq!(omniheap_close(manager), Status::Ok, "{}", message());
+    engine.wait_idle().expect("the engine's device lives on");
+}
+
+#[test]
+fn memory_of_an_incomplete_device_is_refused_by_name() {
+    let whole = OmniheapVulkanDevice {
+        get_instance_proc_addr: ptr::dangling(),
+        instance: ptr::dangling_mut(),
+        physical_device: ptr::dangling_mut(),
+        device: ptr::dangling_mut(),
+        ..omniheap_vulkan_device_default()
+    };
+    let mut none = OmniheapManager { id: 0 };
+    let queue = OmniheapVulkanQueue { queue: ptr::null_mut(), family: 0 };
+    let without = [
+        (
+            OmniheapVulkanDevice { get_instance_proc_addr: ptr::null(), ..whole },
+            "proc_addr is a null",
+        ),
+        (OmniheapVulkanDevice { instance: ptr::null_mut(), ..whole }, "device.instance is a null"),
+        (
+            OmniheapVulkanDevice { physical_device: ptr::null_mut(), ..whole },
+            "physical_device is a null",
+        ),
+        (OmniheapVulkanDevice { device: ptr::null_mut(), ..whole }, "device.device is a null"),
+        (OmniheapVulkanDevice { queues: &raw const queue, ..whole }, "device.queues is not used"),
+        (OmniheapVulkanDevice { queue_count: 1, ..whole }, "device.queues is not used"),
+    ];
+    for (described, says) in without {
+        let status =
+            c!(omniheap_wrap_vulkan_memory(&raw const described, ptr::null(), &raw mut none));
+        assert!(matches!(status, Status::NullArgument | Status::InvalidArgument), "{says}");
+        assert!(message().contains(says) && none.id == 0, "{}", message());
+    }
+    let nothing = c!(omniheap_wrap_vulkan_memory(ptr::null(), ptr::null(), &raw mut none));
+    assert_eq!(nothing, Status::NullArgument);
 }
 
 /// AMD's own runtime over the HSA stand-in, in a process that its loader starts.

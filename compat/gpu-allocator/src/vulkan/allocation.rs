@@ -12,6 +12,17 @@ unsafe impl Send for Pointer {}
 // SAFETY: as above.
 unsafe impl Sync for Pointer {}
 
+impl Pointer {
+    /// Returns the address `offset` bytes further on in the same mapping.
+    #[inline]
+    pub(super) fn add(self, offset: u64) -> Self {
+        let offset = usize::try_from(offset).expect("a mapping fits the address space");
+        // A mapping never wraps around, so this is the sum, and an address needs no more: `wrapping_add` keeps the provenance.
+        let sum = self.0.as_ptr().wrapping_byte_add(offset);
+        Self(NonNull::new(sum).expect("a mapping does not end at zero"))
+    }
+}
+
 /// A piece of memory. Give it back with [`Allocator::free`](super::Allocator::free).
 ///
 /// Dropped instead, it stays allocated until the allocator is dropped, and is reported as a leak.

@@ -1,38 +1,92 @@
 //! The heaps that may serve a request, best first.
 use super::WhenFull;
-use crate::MemoryLocation;
+use crate::{AllocationSizes, MemoryLocation};
 use ash::vk;
-use omniheap_core::{Backend, HeapId, HeapKind, HostAccess, Manager, Ranking};
+use omniheap_core::{Backend, Heap, HeapId, HeapKind, HostAccess, Manager};
 use omniheap_vulkan::Vulkan;
 
+/// A heap that may serve a request, with what each request asks of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) id: HeapId,
+    pub(super) is_host: bool,
+    /// The bit of its physical memory: the driver numbers at most 16.
+    pub(super) physical: u32,
+    /// The largest request that fits a block.
+    pub(super) largest: u64,
+    /// The largest request that shares a block, and the largest block that is shared.
+    pub(super) shared: u64,
+    pub(super) bound: u64,
+    /// How much of a small window into device memory uploads may fill; `None` for other heaps.
+    window: Option<u64>,
+}
+
+impl Candidate {
+    /// Returns whether it is a small window into device memory that these bytes would nearly fill.
+    ///
+    /// Such a window is worth keeping for what the host writes every frame; uploads of a whole scene go to host memory.
+    pub(super) fn is_crowded(&self, manager: &Manager<Vulkan>, size: u64) -> bool {
+        self.window.is_some_and(|most| {
+            let held = manager.heap_use(self.id).map_or(0, |held| held.reserved);
+            held.saturating_add(size) > most
+        })
+    }
+}
+
+/// Memory types, and where the memory should lie.
+type Asked = (u32, MemoryLocation);
+
 /// Choices made so far: programs use a few combinations of types and location, over and over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Heaps {
-    known: Vec<((u32, MemoryLocation), Ranking)>,
+    when_full: WhenFull,
+    sizes: AllocationSizes,
+    known: Vec<(Asked, Box<[Candidate]>)>,
 }
 
 impl Heaps {
-    /// Returns the heaps for memory of these types at this location; none where no memory type suits.
+    pub(super) const fn new(sizes: AllocationSizes, when_full: WhenFull) -> Self {
+        Self { when_full, sizes, known: Vec::new() }
+    }
+
+    /// Returns the heaps for memory of these types at this location, best first; none where no memory type suits.
+    #[inline]
     pub(super) fn find(
         &mut self,
         vulkan: &Vulkan,
         types: u32,
         location: MemoryLocation,
-        when_full: WhenFull,
-    ) -> Ranking {
-        let key = (types, location);
-        let at = self.known.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
-            let mut heaps = Ranking::new();
-            for heap in choose(vulkan, types, location, when_full) {
-                heaps.push(heap);
-            }
-            self.known.push((key, heaps));
-            self.known.len() - 1
-        });
-        self.known[at].1
+    ) -> &[Candidate] {
+        let is_it = |((t, l), _): &(Asked, _)| *t == types && *l == location;
+        let known = self.known.iter().position(is_it);
+        let at = known.unwrap_or_else(|| self.choose(vulkan, types, location));
+        &self.known[at].1
     }
 
-    pub(super) fn forget(&mut self) {
+    #[cold]
+    fn choose(&mut self, vulkan: &Vulkan, types: u32, location: MemoryLocation) -> usize {
+        let heaps = choose(vulkan, types, location, self.when_full);
+        let heaps = heaps.into_iter().filter_map(|id| self.candidate(vulkan, id)).collect();
+        self.known.push(((types, location), heaps));
+        self.known.len() - 1
+    }
+
+    fn candidate(&self, vulkan: &Vulkan, id: HeapId) -> Option<Candidate> {
+        let heap = vulkan.caps().heap(id)?;
+        let is_host = is_host(vulkan, id);
+        Some(Candidate {
+            id,
+            is_host,
+            physical: 1 << heap.physical,
+            largest: heap.max_block,
+            shared: self.sizes.largest_shared(is_host),
+            bound: self.sizes.bound(is_host),
+            window: is_small_window(vulkan, heap).then_some(heap.size / 16 * 14),
+        })
+    }
+
+    pub(super) fn set_when_full(&mut self, when_full: WhenFull) {
+        self.when_full = when_full;
         self.known.clear();
     }
 }
@@ -78,24 +132,14 @@ fn protected(vulkan: &Vulkan) -> u32 {
 }
 
 /// Returns whether a heap is host memory.
-pub(super) fn is_host(vulkan: &Vulkan, heap: HeapId) -> bool {
+fn is_host(vulkan: &Vulkan, heap: HeapId) -> bool {
     vulkan.caps().heap(heap).is_some_and(|heap| heap.kind == HeapKind::Staging)
 }
 
-/// Returns whether a heap is a small window into device memory that these bytes would nearly fill.
-///
-/// Such a window is worth keeping for what the host writes every frame; uploads of a whole scene go to host memory.
-pub(super) fn is_crowded_window(manager: &Manager<Vulkan>, id: HeapId, size: u64) -> bool {
-    let caps = manager.caps();
-    let Some(heap) = caps.heap(id).filter(|heap| heap.kind == HeapKind::Unified) else {
-        return false;
-    };
-    let is_larger = |other: &omniheap_core::Heap| {
+/// Returns whether a heap is a window into a larger heap of device memory.
+fn is_small_window(vulkan: &Vulkan, heap: &Heap) -> bool {
+    let is_larger = |other: &Heap| {
         other.kind == HeapKind::Device && other.physical != heap.physical && other.size > heap.size
     };
-    if !caps.heaps.iter().any(is_larger) {
-        return false;
-    }
-    let held = manager.heap_use(id).map_or(0, |held| held.reserved);
-    held.saturating_add(size) > heap.size / 16 * 14
+    heap.kind == HeapKind::Unified && vulkan.caps().heaps.iter().any(is_larger)
 }

@@ -1,0 +1,176 @@
+//! Where the manager's memory comes from: its own pools, pools for scratch, or memory of a resource alone.
+#![expect(unsafe_code, reason = "takes handles that the caller answers for")]
+use super::heaps::Candidate;
+use super::{AllocationCreateDesc, AllocationScheme};
+use crate::MemoryLocation;
+use omniheap_core::{
+    Align, AllocateError, Allocation as Managed, Class, HeapId, HeapKind, Manager, PoolConfig,
+    Request, UserPool,
+};
+use omniheap_vulkan::{Alone, Native, Vulkan};
+use std::collections::{BTreeMap, btree_map::Entry};
+
+/// Which pool memory comes from.
+///
+/// What lives for different times, or is of very different sizes, does not share blocks: one small or lasting piece would keep a
+/// whole block. The larger a piece, the fewer share its block, so that most blocks become empty when most of a scene goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Staging and scratch: gone soon.
+    Scratch,
+    /// Up to 32 KiB, eight or more to a block.
+    Small,
+    /// Up to 256 KiB, four or more to a block.
+    Medium,
+    /// Up to 1 MiB.
+    Large,
+    /// In blocks that the pool chooses by request, or alone.
+    Huge,
+}
+
+const KIB: u64 = 1 << 10;
+const MEDIUM_BLOCK: u64 = 1024 * KIB;
+/// Blocks of no kind grow beyond this.
+const MOST_BLOCK: u64 = 32 * 1024 * KIB;
+
+impl Kind {
+    #[inline]
+    fn of(desc: &AllocationCreateDesc<'_>) -> Self {
+        if desc.linear && is_scratch(desc) {
+            return Self::Scratch;
+        }
+        match desc.requirements.size {
+            size if size <= 32 * KIB => Self::Small,
+            size if size <= 256 * KIB => Self::Medium,
+            size if size <= 1024 * KIB => Self::Large,
+            _ => Self::Huge,
+        }
+    }
+
+    /// Returns the size of its blocks; `None` where the pool chooses by request.
+    const fn block(self) -> Option<u64> {
+        match self {
+            Self::Small => Some(256 * KIB),
+            Self::Medium | Self::Large => Some(MEDIUM_BLOCK),
+            Self::Scratch | Self::Huge => None,
+        }
+    }
+}
+
+/// A pool: of what kind, and by how many powers of two its blocks are larger.
+type Key = (HeapId, Kind, u32);
+
+/// Pools besides the manager's own, which are of medium size.
+#[derive(Default)]
+pub(super) struct Pools(BTreeMap<Key, UserPool<Vulkan>>);
+
+impl Pools {
+    #[inline]
+    fn get(
+        &mut self,
+        manager: &Manager<Vulkan>,
+        key: Key,
+    ) -> omniheap_core::Result<&UserPool<Vulkan>> {
+        match self.0.entry(key) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(free) => {
+                let block = key.1.block().map(|block| block << key.2);
+                Ok(free.insert(manager.create_pool(key.0, one_lane().block(block))?))
+            }
+        }
+    }
+}
+
+/// Callers hold a lock of their own, so one lane is enough, and holds less memory.
+fn one_lane() -> PoolConfig {
+    PoolConfig::new().lanes(1)
+}
+
+/// Returns the settings of the manager's own pools.
+pub(super) fn config() -> PoolConfig {
+    one_lane().block(Kind::Medium.block())
+}
+
+/// Returns by how many powers of two blocks are larger: a program of many GiB has larger ones, and so some thousand memory objects.
+/// Drivers need support no more than 4,096. `bound` is what the caller set, 4 MiB at least.
+#[inline]
+fn growth(live_bytes: u64, bound: u64) -> u32 {
+    let wanted = (live_bytes >> 30).checked_ilog2().map_or(0, |doubled| doubled + 1);
+    wanted.min(bound.min(MOST_BLOCK).ilog2() - MEDIUM_BLOCK.ilog2())
+}
+
+/// Takes memory of one heap; `live_bytes` are live in all of them.
+#[inline]
+pub(super) fn take(
+    manager: &Manager<Vulkan>,
+    pools: &mut Pools,
+    desc: &AllocationCreateDesc<'_>,
+    align: Align,
+    heap: &Candidate,
+    live_bytes: u64,
+) -> Result<Managed<Vulkan>, AllocateError> {
+    let class = if desc.linear { Class::Linear } else { Class::Tiled };
+    match desc.allocation_scheme {
+        AllocationScheme::GpuAllocatorManaged => {
+            let size = desc.requirements.size;
+            // It stays where it is without being pinned: this device copies nothing.
+            let mut request = Request::new(size).align(align).class(class).heap(heap.id);
+            if size > heap.shared {
+                request = request.dedicated();
+            }
+            let kind = Kind::of(desc);
+            let growth = kind.block().map_or(0, |_| growth(live_bytes, heap.bound));
+            match (kind, growth) {
+                (Kind::Medium, 0) => manager.allocate(&request),
+                _ => pools.get(manager, (heap.id, kind, growth))?.allocate(&request),
+            }
+        }
+        AllocationScheme::DedicatedBuffer(buffer) => dedicate(manager, buffer, desc, class, heap),
+        AllocationScheme::DedicatedImage(image) => dedicate(manager, image, desc, class, heap),
+    }
+}
+
+#[cold]
+fn dedicate<H: Native>(
+    manager: &Manager<Vulkan>,
+    handle: H,
+    desc: &AllocationCreateDesc<'_>,
+    class: Class,
+    heap: &Candidate,
+) -> Result<Managed<Vulkan>, AllocateError> {
+    let kind = if heap.is_host { HeapKind::Staging } else { HeapKind::Device };
+    let mut needs = manager.backend().needs(desc.requirements, Alone::Required, class, kind)?;
+    needs.heaps = vec![heap.id];
+    // SAFETY: as in the crate whose interface this is, the caller answers for a handle of this device with these requirements.
+    unsafe { Vulkan::allocate_alone(manager, handle, &needs) }
+}
+
+/// Returns whether it is staging or scratch: wgpu names its own so. What programs did not name counts as such where the host
+/// writes it; on the device it is as likely a texture of the scene.
+fn is_scratch(desc: &AllocationCreateDesc<'_>) -> bool {
+    let name = desc.name;
+    match desc.location {
+        MemoryLocation::CpuToGpu | MemoryLocation::GpuToCpu => {
+            name.is_empty() || name.starts_with("(wgpu internal)") || name.starts_with("Unlabeled ")
+        }
+        MemoryLocation::GpuOnly | MemoryLocation::Unknown => name.starts_with("(wgpu) scratch"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_grow_with_the_program_and_stay_below_the_bound() {
+        const GIB: u64 = 1 << 30;
+        let sizes = |bound: u64| {
+            [0, GIB - 1, GIB, 2 * GIB, 16 * GIB, u64::MAX].map(|live| growth(live, bound))
+        };
+        assert_eq!(sizes(256 << 20), [0, 0, 1, 2, 5, 5]);
+        assert_eq!(sizes(4 << 20), [0, 0, 1, 2, 2, 2]);
+        for bound in [4, 8, 12, 64, 256].map(|mib: u64| mib << 20) {
+            assert!(sizes(bound).iter().all(|growth| MEDIUM_BLOCK << growth <= bound));
+        }
+    }
+}
