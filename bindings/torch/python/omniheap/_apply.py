@@ -115,7 +115,7 @@ class _Moves(offload_activations):
     def unpack(self, kept):
         return self._unpack(kept)
 
-    def settle(self):
+    def finish(self):
         """The forward pass is over: all that should leave leaves."""
         with self._lock:
             self._waiting.clear()
@@ -160,7 +160,7 @@ class _Pass:
             context.__exit__(*error)
         # Autograd holds this by its hooks until the backward pass is over; nodes live as long as somebody wants them.
         self._nodes, self._contexts, self._watch = {}, [], []
-        self._moves.settle()
+        self._moves.finish()
 
     def run(self, torch, function, arguments, options):
         """Runs an operator, and notes it if the plan says so."""
@@ -216,7 +216,7 @@ class _Pass:
             return _Recomputed(node, tensor)
         kept = self._moves.pack(tensor)
         if isinstance(kept, _Part):
-            node.entry = kept.entry
+            node.entry, node.held = kept.entry, None
         else:
             node.held = tensor.detach()
         return kept
@@ -345,7 +345,12 @@ class _Call:
 
 def _note(owner, tensor):
     node = owner.node(tensor) if _is_plain(tensor) else None
-    return _Held(tensor) if node is None else _View(node, tensor)
+    if node is None:
+        return _Held(tensor)
+    if node.call is None and node.entry is None:
+        # Nothing computes it again: it stays here until autograd has saved it, and it moves.
+        node.held = tensor.detach()
+    return _View(node, tensor)
 
 
 class _Held:

@@ -8,11 +8,12 @@ import io
 import os
 import shutil
 import tempfile
+import types
 import unittest
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _activations
+from omniheap import OmniheapError, _activations, _apply
 
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/fit.md")
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -342,6 +343,33 @@ class Plans(unittest.TestCase):
         with self.assertRaisesRegex(OmniheapError, "calls Sequential more than once"):
             omniheap.torch.plan_step(setup, 1 << 30, device="cpu")
         self.assert_same(Trained(transformer, planned(transformer, 0.6), calls=2), Trained(transformer, calls=2))
+
+
+@unittest.skipUnless(_HAS_TORCH, "PyTorch is not installed")
+class Inputs(unittest.TestCase):
+    def test_what_should_move_and_is_never_saved_stays_for_what_is_computed_from_it(self):
+        class Model(nn.Module):
+            def forward(self, x):
+                return (x * 2).exp()  # Autograd saves the result of `exp`, and nothing of the product.
+
+        class Marks(dict):
+            """The product moves, and its exponential is computed again, whatever the positions are called."""
+
+            def __init__(self):
+                super().__init__(last=(True, {0: _apply.RECOMPUTE}))
+                self.choices = [(False, {0: _apply.MOVE}), (True, {0: _apply.RECOMPUTE})]
+
+            def get(self, _, default=None):
+                return self.choices.pop(0) if self.choices else default
+
+        x = torch.linspace(0, 1, 64, requires_grad=True)
+        model = Model()
+        (wanted,) = torch.autograd.grad(model(x).sum(), x)
+        with _apply.Applied(types.SimpleNamespace(marks=Marks), model):
+            result = model(x).sum()
+        gc.collect()
+        (found,) = torch.autograd.grad(result, x)
+        self.assertTrue(torch.equal(found, wanted))
 
 
 if __name__ == "__main__":
