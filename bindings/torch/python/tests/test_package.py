@@ -464,7 +464,7 @@ class Host(unittest.TestCase):
         torch.cuda.memory_snapshot = lambda name, include_traces: (name, include_traces)
         torch.cuda.memory = types.SimpleNamespace()
         torch.cuda.CUDAGraph = type("CUDAGraph", (), dict(capture_begin=None, capture_end=None))
-        torch._C = types.SimpleNamespace(_cuda_releasePool=lambda *what: released.append(what))
+        torch._C = types.SimpleNamespace(_cuda_releasePool=lambda *what: released.append(what), _cuda_setCheckpointPoolState=None)
         _pools.install(torch)
         pool = torch.cuda.MemPool(use_on_oom=True)
         self.assertIs(torch.cuda.memory.MemPool, torch.cuda.MemPool)
@@ -495,7 +495,7 @@ class Host(unittest.TestCase):
                 raise RuntimeError("the capture was spoilt")
 
         torch, capturing = FakeTorch(), [True]
-        torch.cuda.memory, torch._C = types.SimpleNamespace(), types.SimpleNamespace()
+        torch.cuda.memory, torch._C = types.SimpleNamespace(), types.SimpleNamespace(_cuda_setCheckpointPoolState=None)
         torch.cuda.current_device, torch.cuda.current_stream = lambda: 0, lambda: 7
         torch.cuda.stream, torch.cuda.is_current_stream_capturing = contextlib.nullcontext, lambda: capturing[0]
         torch.cuda.CUDAGraph = Graph
