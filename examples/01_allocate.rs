@@ -3,7 +3,7 @@
 //! `cargo run --example 01_allocate -- --backend auto|cuda|hip|vulkan|wgpu|host`
 use omniheap::{
     Align, Request, Usage,
-    placement::{Word as _, Writer},
+    placement::{Keyword as _, Writer},
 };
 use omniheap_examples::{Outcome, check, noise};
 

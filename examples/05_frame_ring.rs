@@ -5,7 +5,7 @@
 use omniheap::shaders::SCALE;
 use omniheap::{
     AnyBackend, ErrorKind, HeapId, Manager, Request, TimelineId, Usage,
-    placement::{Lifetime, Word as _, Writer},
+    placement::{Keyword as _, Lifetime, Writer},
     transfer::{CopyRegion, Staging},
 };
 use omniheap_examples::{Outcome, check, parameters, place, read};

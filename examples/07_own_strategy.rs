@@ -3,7 +3,7 @@
 //! `cargo run --release --example 07_own_strategy -- --backend auto|cuda|hip|vulkan|wgpu|host`
 use omniheap::seam::{Class, Layout, Span};
 use omniheap::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, Usage};
-use omniheap::{Align, ErrorKind, PoolConfig, Request, placement::Word as _};
+use omniheap::{Align, ErrorKind, PoolConfig, Request, placement::Keyword as _};
 use omniheap_examples::{Outcome, check, noise};
 
 /// The first hole that fits.

@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap::{
     AnyBackend, Backend, Caps, HeapId, Manager, Usage,
-    placement::Word as _,
+    placement::Keyword as _,
     seam::{
         Address, AnyBlock, DriverBudget, Export, Launch, Map, Remap, Result, Timelines, Transfer,
     },

@@ -5,7 +5,7 @@
 use omniheap::shaders::BILATERAL;
 use omniheap::{
     AnyBackend, Buffer, Manager, Request, TimelineId,
-    placement::{Pattern, Region, Word as _, Writer},
+    placement::{Keyword as _, Pattern, Region, Writer},
     seam::{HeapKind, Kernel},
 };
 use omniheap_examples::{Image, Outcome, check, noise, option, parameters, place, read, wait};

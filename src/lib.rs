@@ -87,10 +87,10 @@ pub mod placement {
     pub use crate::requests::{RequestError, WrittenRequest, parse_requests, read_requests};
     pub use omniheap_core::{
         Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy,
-        Dependence, Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy,
-        Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Registration,
-        Rejection, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill,
-        Substitution, TableSize, Walk, Word, Work, Writer, choose_constants,
+        Dependence, Grow, Keyword, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement,
+        Policy, Privacy, Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict,
+        Registration, Rejection, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing,
+        Spill, Substitution, TableSize, Walk, Work, Writer, choose_constants,
     };
     pub use omniheap_extras::{
         Constant, ConstantHome, ConstantPlan, allocate_constants, plan_constants,

@@ -1,8 +1,8 @@
 //! Profiles measured by `omniheap calibrate`, their files, and the policy that uses them.
 use core::fmt;
 use omniheap_core::{
-    Caps, Cost, DefaultPolicy, ManagerConfig, MeasuredPolicy, Policy, Probe, Profile, TableSize,
-    Word as _,
+    Caps, Cost, DefaultPolicy, Keyword as _, ManagerConfig, MeasuredPolicy, Policy, Probe, Profile,
+    TableSize,
 };
 use std::env;
 use std::fs;

@@ -84,15 +84,20 @@ const fn once() -> u32 {
 
 /// Enumerations as words.
 mod by_word {
-    use omniheap_core::Word;
+    use omniheap_core::Keyword;
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<T: Word, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<T: Keyword, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         to.serialize_str(value.word())
     }
 
-    pub(super) fn deserialize<'de, T: Word, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    pub(super) fn deserialize<'de, T: Keyword, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
         let word = String::deserialize(from)?;
         T::from_word(&word).ok_or_else(|| {
             let known: Vec<&str> = T::WORDS.iter().map(|(word, _)| *word).collect();

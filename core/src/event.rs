@@ -1,5 +1,5 @@
 //! What a manager tells an observer: everything that it does, as it does it.
-use crate::{HeapId, Placement, Request, TimelineId, Word};
+use crate::{HeapId, Keyword, Placement, Request, TimelineId};
 use core::fmt;
 
 /// Sees everything that a manager does; set it in [`ManagerConfig`](crate::ManagerConfig).
@@ -203,7 +203,7 @@ impl Rung {
     ];
 }
 
-impl Word for Rung {
+impl Keyword for Rung {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("retire", Self::Retire),
         ("lend", Self::Lend),

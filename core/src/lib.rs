@@ -65,10 +65,10 @@ pub use omniheap_strategy as strategy;
 
 pub use omniheap_placement::{
     Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy, Dependence,
-    Driver, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy, Probe,
-    Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Registration, Rejection, Request,
-    SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution, TableSize,
-    Tag, Usage, Walk, Word, Work, Writer, choose_constants,
+    Grow, Keyword, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement, Policy, Privacy,
+    Probe, Profile, Ranking, Reason, Refusal, Region, RegionVerdict, Registration, Rejection,
+    Request, SharedArray, SharedError, SharedLayout, SharedSpan, Sharing, Spill, Substitution,
+    TableSize, Tag, Usage, Walk, Work, Writer, choose_constants,
 };
 pub use omniheap_seam::{
     Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, Caps, Class, ConstantCaps,

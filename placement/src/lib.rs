@@ -26,6 +26,6 @@ pub use rules::{
 };
 pub use shared::{Clear, OptIn, SharedArray, SharedError, SharedLayout, SharedSpan, Walk};
 pub use words::{
-    Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy, Region,
-    Registration, Sharing, Spill, Substitution, Usage, Word, Work, Writer,
+    Access, Coherence, Contents, Dependence, Grow, Keyword, Lifetime, Mobility, Pattern, Privacy,
+    Region, Registration, Sharing, Spill, Substitution, Usage, Work, Writer,
 };

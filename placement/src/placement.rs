@@ -1,5 +1,5 @@
 //! Placements: the chosen region and heaps, with the reason.
-use crate::words::{Region, Word as _};
+use crate::words::{Keyword as _, Region};
 use core::fmt;
 use omniheap_seam::{HeapId, HeapKind};
 

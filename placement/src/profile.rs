@@ -1,7 +1,7 @@
 //! What reading a table costs from each region: assumed, or measured by `calibrate`.
 use crate::assumed;
 use crate::request::Request;
-use crate::words::{Dependence, Pattern, Word, Work};
+use crate::words::{Dependence, Keyword, Pattern, Work};
 use omniheap_seam::{Caps, Heap, HeapKind};
 
 /// What reads cost from one region beside device memory, in percent of the time from device memory.

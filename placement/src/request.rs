@@ -1,6 +1,6 @@
 //! Requests: size, alignment and intended use of an allocation.
 use crate::words::{
-    Access, Coherence, Contents, Dependence, Driver, Lifetime, Mobility, Pattern, Privacy,
+    Access, Coherence, Contents, Dependence, Grow, Lifetime, Mobility, Pattern, Privacy,
     Registration, Sharing, Spill, Substitution, Usage, Work, Writer,
 };
 use omniheap_seam::{Align, Class, HeapId, Layout, TimelineId};
@@ -59,7 +59,7 @@ pub struct Request<'a> {
     /// Zeroing on free.
     pub privacy: Privacy,
     /// Permission to ask the driver for more memory.
-    pub driver: Driver,
+    pub grow: Grow,
     /// Heap to use; overrides the policy.
     pub heap: Option<HeapId>,
     /// Timeline that uses and frees the allocation in order. Without one, free it only when no work uses it.
@@ -93,7 +93,7 @@ impl<'a> Request<'a> {
             mobility: Mobility::Movable,
             contents: Contents::Any,
             privacy: Privacy::Open,
-            driver: Driver::Allowed,
+            grow: Grow::Allowed,
             heap: None,
             timeline: None,
             tag: None,
@@ -262,8 +262,8 @@ impl<'a> Request<'a> {
 
     /// Uses only memory that the pools already hold; never asks the driver.
     #[must_use]
-    pub const fn held_only(mut self) -> Self {
-        self.driver = Driver::Forbidden;
+    pub const fn no_grow(mut self) -> Self {
+        self.grow = Grow::Never;
         self
     }
 

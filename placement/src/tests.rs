@@ -166,7 +166,7 @@ fn every_size_has_the_class_above_it() {
 
 #[test]
 fn words_stand_for_one_value_each() {
-    fn check<T: Word + core::fmt::Debug>(count: usize) {
+    fn check<T: Keyword + core::fmt::Debug>(count: usize) {
         assert_eq!(T::WORDS.len(), count);
         for (word, value) in T::WORDS {
             assert_eq!((T::from_word(word), value.word()), (Some(*value), *word));

@@ -167,12 +167,12 @@ pub enum Privacy {
 
 /// Permission to ask the driver for more memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Driver {
+pub enum Grow {
     /// Allocates from the driver if no held memory fits.
     #[default]
     Allowed,
     /// Never asks; uses only memory that is held already.
-    Forbidden,
+    Never,
 }
 
 /// Permission to use another region when the best one is missing or too small.
@@ -208,11 +208,11 @@ pub enum Spill {
 /// A value with one keyword in files, command lines and reports.
 ///
 /// ```
-/// use omniheap_placement::{Word, Writer};
+/// use omniheap_placement::{Keyword, Writer};
 /// assert_eq!(Writer::from_word("host-once"), Some(Writer::HostOnce));
 /// assert_eq!(Writer::HostPerFrame.word(), "host-per-frame");
 /// ```
-pub trait Word: Copy + PartialEq + Send + Sync + 'static {
+pub trait Keyword: Copy + PartialEq + Send + Sync + 'static {
     /// All values with their keywords.
     const WORDS: &'static [(&'static str, Self)];
 
@@ -230,10 +230,10 @@ pub trait Word: Copy + PartialEq + Send + Sync + 'static {
     }
 }
 
-/// Implements [`Word`] for a type, with all of its values.
+/// Implements [`Keyword`] for a type, with all of its values.
 macro_rules! words {
     ($type:ident: $($word:literal => $value:ident),+) => {
-        impl Word for $type {
+        impl Keyword for $type {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$value)),+];
         }
     };

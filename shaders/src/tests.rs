@@ -1,5 +1,5 @@
 use super::*;
-use omniheap_placement::{Probe, TableSize, Word as _};
+use omniheap_placement::{Keyword as _, Probe, TableSize};
 use omniheap_seam::{Kernel, Slot};
 
 fn tables() -> impl Iterator<Item = Placed> {

@@ -100,8 +100,8 @@ planted! {
     another_heap_is_not_counted caught by the_next_heap_of_the_policy_is_tried_and_counted in "manager/ladder.rs":
         "(position > 0).then_some(Rung::NextHeap)" => "(position > 0 && !PLANTED).then_some(Rung::NextHeap)";
     held_only_asks_the_driver caught by memory_that_must_be_held_never_comes_from_the_driver in "manager/ladder.rs":
-        "Driver::Forbidden => climb.up(&Climb::HELD)," =>
-        "Driver::Forbidden => if PLANTED { climb.up(&Climb::SHARED) } else { climb.up(&Climb::HELD) },";
+        "Grow::Never => climb.up(&Climb::HELD)," =>
+        "Grow::Never => if PLANTED { climb.up(&Climb::SHARED) } else { climb.up(&Climb::HELD) },";
     other_pools_keep_their_blocks caught by empty_blocks_of_other_pools_are_given_back_first in "manager/ladder.rs":
         "bytes += other.trim()?;" => "bytes += if PLANTED { 0 } else { other.trim()? };";
     relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/budget.rs":

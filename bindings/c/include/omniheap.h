@@ -164,7 +164,7 @@
 #define OMNIHEAP_PINNED 2
 
 // The driver is not asked for more.
-#define OMNIHEAP_HELD_ONLY 4
+#define OMNIHEAP_NO_GROW 4
 
 // The bytes move only in passes that ask about them.
 #define OMNIHEAP_MOVED_ON_CONSENT 8

@@ -6,7 +6,7 @@ use crate::status::{Failure, OmniheapStatus, call, check, put, put_text};
 use core::ffi::c_char;
 use omniheap::{
     ErrorKind, Limits,
-    placement::{Placement, Word as _},
+    placement::{Keyword as _, Placement},
     report::Source,
     seam::HeapKind,
 };

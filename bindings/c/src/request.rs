@@ -61,7 +61,7 @@ pub const OMNIHEAP_DEDICATED: u32 = 1;
 /// The bytes never move.
 pub const OMNIHEAP_PINNED: u32 = 2;
 /// The driver is not asked for more.
-pub const OMNIHEAP_HELD_ONLY: u32 = 4;
+pub const OMNIHEAP_NO_GROW: u32 = 4;
 /// The bytes move only in passes that ask about them.
 pub const OMNIHEAP_MOVED_ON_CONSENT: u32 = 8;
 /// Host and device see each other's writes without a flush or an invalidation.
@@ -230,7 +230,7 @@ fn with_flags<'a>(mut wanted: Request<'a>, flags: u32) -> Result<Request<'a>, Fa
         (OMNIHEAP_DEDICATED, Request::dedicated),
         (OMNIHEAP_MOVED_ON_CONSENT, Request::moved_on_consent),
         (OMNIHEAP_PINNED, Request::pinned),
-        (OMNIHEAP_HELD_ONLY, Request::held_only),
+        (OMNIHEAP_NO_GROW, Request::no_grow),
         (OMNIHEAP_COHERENT, Request::coherent),
         (OMNIHEAP_NO_SUBSTITUTE, Request::no_substitute),
         (OMNIHEAP_MAY_SPILL, Request::may_spill),

@@ -600,7 +600,7 @@ impl<B: Streams> Device<B> {
             .iter()
             .zip(report.rungs)
             .map(|(rung, count)| {
-                (omniheap::placement::Word::word(*rung).replace('-', "_"), count.into())
+                (omniheap::placement::Keyword::word(*rung).replace('-', "_"), count.into())
             })
             .collect();
         let blocks = report.blocks;

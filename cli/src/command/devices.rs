@@ -4,7 +4,7 @@ use super::output::{self, Format};
 use super::selftest;
 use omniheap::{
     AnyBackend, Backend as _, BackendKind, Caps, Error, Found, HeapId, devices,
-    placement::Word as _,
+    placement::Keyword as _,
     seam::{Heap, HostAccess, InsideBlock},
 };
 use serde::Serialize;

@@ -6,7 +6,7 @@ use super::request;
 use clap::Args;
 use omniheap::{
     AnyBackend, Backend as _, Caps, Found, Manager, ManagerConfig, Request, devices,
-    placement::{Knowledge, Region, Spill, Word as _, WrittenRequest, config_for},
+    placement::{Keyword as _, Knowledge, Region, Spill, WrittenRequest, config_for},
     report::{Explanation, Source},
 };
 use serde::Serialize;

@@ -4,13 +4,13 @@ use super::output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use omniheap::placement::{
-    Access, Coherence, Dependence, Lifetime, Pattern, Privacy, Registration, Spill, Substitution,
-    Word, Work, Writer, WrittenRequest, read_requests,
+    Access, Coherence, Dependence, Keyword, Lifetime, Pattern, Privacy, Registration, Spill,
+    Substitution, Work, Writer, WrittenRequest, read_requests,
 };
 use std::path::Path;
 
 /// Returns the words of a type, as the command line checks them.
-fn words<T: Word>() -> impl TypedValueParser<Value = T> {
+fn words<T: Keyword>() -> impl TypedValueParser<Value = T> {
     let known = PossibleValuesParser::new(T::WORDS.iter().map(|(word, _)| *word));
     known.map(|word| T::from_word(&word).expect("one of the words above"))
 }

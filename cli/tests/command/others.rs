@@ -1,6 +1,6 @@
 //! The other commands, on host memory.
 use crate::support::{churn, file, folder, json, omniheap, omniheap_with, refuses, text};
-use omniheap::placement::{Probe, TableSize, Word as _};
+use omniheap::placement::{Keyword as _, Probe, TableSize};
 use std::fs;
 
 fn exists(name: &str) -> bool {

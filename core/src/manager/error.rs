@@ -2,7 +2,7 @@
 use super::{Manager, report::pool_totals};
 use crate::lane::Ask;
 use crate::pool::Pool;
-use crate::{Backend, Error, ErrorKind, HeapId, RegionVerdict, Word};
+use crate::{Backend, Error, ErrorKind, HeapId, Keyword, RegionVerdict};
 use core::fmt;
 
 /// What was missing when a request failed.

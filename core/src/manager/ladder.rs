@@ -6,7 +6,7 @@ use crate::event::{Event, Rung};
 use crate::lane::{Ask, FastPathMiss, Lane, SlotId, WaitMode};
 use crate::pool::Pool;
 use crate::{
-    Backend, Contents, Driver, ErrorKind, HeapKind, Placement, Ranking, Registration, Request,
+    Backend, Contents, ErrorKind, Grow, HeapKind, Placement, Ranking, Registration, Request,
     Result, Sharing, TimelineId,
 };
 use alloc::sync::Arc;
@@ -221,9 +221,9 @@ impl<B: Backend> Manager<B> {
             climb.own = Some((size, &mut make));
             return climb.up(&Climb::DEDICATED);
         }
-        match request.driver {
-            Driver::Allowed => climb.up(&Climb::SHARED),
-            Driver::Forbidden => climb.up(&Climb::HELD),
+        match request.grow {
+            Grow::Allowed => climb.up(&Climb::SHARED),
+            Grow::Never => climb.up(&Climb::HELD),
         }
     }
 

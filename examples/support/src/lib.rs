@@ -6,7 +6,7 @@ pub use image::Image;
 
 use omniheap::{
     AnyBackend, BackendKind, Buffer, Manager, Point, Request, TimelineId, open, open_best,
-    placement::{Word as _, config_for},
+    placement::{Keyword as _, config_for},
     report::Placed,
 };
 

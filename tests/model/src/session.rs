@@ -177,7 +177,7 @@ impl Session {
             2 => request.zeroed(),
             3 => request.secret(),
             4 => request.pinned(),
-            5 => request.held_only(),
+            5 => request.no_grow(),
             6 => request.heap(HeapId(1)),
             7..=9 => request.may_spill(),
             _ => request,

@@ -7,7 +7,9 @@ use super::data::{
 use super::post_mortem::explain;
 use crate::label::{LabelId, Labels, tag_text};
 use omniheap_core as core;
-use omniheap_core::{BlockReport, Caps, PoolReport, Report, Rung, Shortage, SpanReport, Word as _};
+use omniheap_core::{
+    BlockReport, Caps, Keyword as _, PoolReport, Report, Rung, Shortage, SpanReport,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Builds the report of a manager: `report` is its [`report`](omniheap_core::Manager::report), `caps` its device.

@@ -1,6 +1,6 @@
 use super::*;
 use omniheap::placement::{
-    Coherence, Contents, Driver, Mobility, Privacy, Sharing, Spill, Substitution, Word,
+    Coherence, Contents, Grow, Keyword, Mobility, Privacy, Sharing, Spill, Substitution,
 };
 
 fn plain() -> OmniheapRequest {
@@ -83,7 +83,7 @@ fn every_flag_changes_what_it_names() {
     assert_eq!(with(OMNIHEAP_DEDICATED).sharing, Sharing::Dedicated);
     assert_eq!(with(OMNIHEAP_PINNED).mobility, Mobility::Pinned);
     assert_eq!(with(OMNIHEAP_MOVED_ON_CONSENT).mobility, Mobility::OnConsent);
-    assert_eq!(with(OMNIHEAP_HELD_ONLY).driver, Driver::Forbidden);
+    assert_eq!(with(OMNIHEAP_NO_GROW).grow, Grow::Never);
     assert_eq!(with(OMNIHEAP_COHERENT).coherence, Coherence::Needed);
     assert_eq!(with(OMNIHEAP_NO_SUBSTITUTE).substitution, Substitution::Forbidden);
     assert_eq!(with(OMNIHEAP_MAY_SPILL).spill, Spill::Allowed);

@@ -5,7 +5,7 @@ use crate::command::output::{self, Format};
 use indicatif::ProgressBar;
 use omniheap::{
     Caps,
-    placement::{Cost, Probe, Profile, Region, TableSize, Word as _},
+    placement::{Cost, Keyword as _, Probe, Profile, Region, TableSize},
 };
 use omniheap_shaders::{Lookup, PROBES};
 use serde::Serialize;

@@ -4,7 +4,7 @@ use crate::command::Failure;
 use crate::command::output::{self, Format};
 use crate::interrupt;
 use omniheap::placement::{
-    DefaultPolicy, Knowledge, MeasuredPolicy, Policy, Profile, Region, Word as _, policy_for,
+    DefaultPolicy, Keyword as _, Knowledge, MeasuredPolicy, Policy, Profile, Region, policy_for,
 };
 use omniheap_shaders::{JUDGED, Lookup};
 use serde::Serialize;

@@ -2,7 +2,7 @@
 use super::super::{Failure, output, selftest};
 use omniheap::{
     Allocation, AnyBackend, Manager, ManagerConfig, Request,
-    placement::{Access, Pattern, Word as _, Writer},
+    placement::{Access, Keyword as _, Pattern, Writer},
 };
 use serde::Serialize;
 

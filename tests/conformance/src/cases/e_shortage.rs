@@ -266,14 +266,14 @@ fn what_may_spill_goes_to_host_memory_last_and_says_so<B: Backend + 'static>(wor
 fn memory_that_must_be_held_never_comes_from_the_driver<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
     let manager = world.manager_over(&stack);
-    let why = kind(manager.allocate(&Request::new(4096).held_only()));
+    let why = kind(manager.allocate(&Request::new(4096).no_grow()));
     assert!(why.is_out_of_memory() || why == ErrorKind::ExceedsLimit, "{why:?}");
     assert_eq!(stack.inner().driver_calls(), 0);
     let one = take(&manager, &Request::new(MIB));
     let calls = stack.inner().driver_calls();
     one.free();
-    let again = take(&manager, &Request::new(MIB).held_only());
-    assert!(manager.allocate(&Request::new(128 * MIB).held_only()).is_err());
+    let again = take(&manager, &Request::new(MIB).no_grow());
+    assert!(manager.allocate(&Request::new(128 * MIB).no_grow()).is_err());
     assert_eq!(stack.inner().driver_calls(), calls, "only what is held");
     again.free();
 }

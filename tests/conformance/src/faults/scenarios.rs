@@ -9,9 +9,10 @@ mod time;
 use super::scene::Scene;
 use bytes::{copy_batch, download, fill, map, map_twice, staging_to_device, upload};
 use memory::{
-    aligned, array, buddy_pool, constants, dedicated, defragment, first, grow, held_only,
-    ladder_with_callback, many_small, named, next_heap, over_budget, pool, pool_to_its_maximum,
-    pool_with_minimum, recall, registrable, ring_pool, slab_pool, trim, trim_and_grow,
+    aligned, array, buddy_pool, constants, dedicated, defragment, first, grow,
+    ladder_with_callback, many_small, named, next_heap, no_grow, over_budget, pool,
+    pool_to_its_maximum, pool_with_minimum, recall, registrable, ring_pool, slab_pool, trim,
+    trim_and_grow,
 };
 use omniheap_core::{Backend, ErrorKind, Result};
 use omniheap_layers::CallKind;
@@ -62,7 +63,7 @@ macro_rules! scenarios {
 
 scenarios! {
     first, grow, aligned, dedicated, registrable absorbs short_handle, many_small, array, named, ladder_with_callback, next_heap, constants,
-    held_only, over_budget, trim, trim_and_grow, pool, pool_with_minimum, pool_to_its_maximum, slab_pool, ring_pool,
+    no_grow, over_budget, trim, trim_and_grow, pool, pool_with_minimum, pool_to_its_maximum, slab_pool, ring_pool,
     buddy_pool, upload, download, fill, copy_batch, staging_to_device, map, map_twice, cross_timeline, used_elsewhere,
     free_after, collect, shortage_waits, closed_timeline, ordered, threads, budget_query, report, explain, teardown,
     two_managers, sleep_and_wake, export, defragment, recall, resize, install, steps, kernel, incoherent,

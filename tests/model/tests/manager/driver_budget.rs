@@ -73,7 +73,7 @@ fn growth_stops_before_the_drivers_budget_and_only_where_it_is_honoured() {
 fn a_request_over_the_budget_asks_the_program_and_is_served_when_it_frees() {
     let (manager, _script) = rig(ManagerConfig::default().within_driver_budget());
     let spare = Arc::new(std::sync::Mutex::new(Vec::new()));
-    while let Ok(one) = manager.allocate(&Request::new(MIB).held_only()).or_else(|_| {
+    while let Ok(one) = manager.allocate(&Request::new(MIB).no_grow()).or_else(|_| {
         match manager.heap_use(DEVICE).expect("a heap").reserved < 56 * MIB {
             true => manager.allocate(&Request::new(MIB)),
             false => Err(ErrorKind::OutOfDeviceMemory.into()),

@@ -204,7 +204,7 @@ fn a_request_is_served_though_another_takes_every_hole_beside_its_pages() {
     let (other, mut taken) = (manager.clone(), Vec::new());
     let calls = manager.report().driver_calls;
     *manager.backend().meanwhile.lock().unwrap() = Some(Box::new(move || {
-        let holes = [PAGE, PAGE / 2].map(|size| other.allocate(&Request::new(size).held_only()));
+        let holes = [PAGE, PAGE / 2].map(|size| other.allocate(&Request::new(size).no_grow()));
         taken.extend(holes.into_iter().flatten());
     }));
     let served = manager.allocate(&Request::new(PAGE + PAGE / 4));

@@ -266,7 +266,7 @@ impl<'a> Program<'a> {
             5 => request.pinned(),
             6 | 9 | 10 => request.align(Align::of(4096)),
             11 => request.name("named"),
-            7 => request.held_only(),
+            7 => request.no_grow(),
             8 if request.layout.size <= MIB => request.may_spill(),
             _ => request,
         };

@@ -111,9 +111,9 @@ pub(super) fn constants<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()
     Ok(())
 }
 
-pub(super) fn held_only<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
+pub(super) fn no_grow<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     scene.manager.allocate(&Request::new(7 * MIB))?.free();
-    let _one = scene.manager.allocate(&Request::new(512).held_only())?;
+    let _one = scene.manager.allocate(&Request::new(512).no_grow())?;
     Ok(())
 }
 
