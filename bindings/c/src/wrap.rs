@@ -158,16 +158,8 @@ pub unsafe extern "C" fn omniheap_wrap_vulkan(
     config: *const OmniheapConfig,
     manager: *mut OmniheapManager,
 ) -> OmniheapStatus {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let device = unsafe { read_sized(device, omniheap_vulkan_device_default()) }?;
-        // SAFETY: as above.
-        let settings = unsafe { settings(config) }?;
-        // SAFETY: as above.
-        let backend = unsafe { adopt(&device) }?;
-        // SAFETY: as above.
-        unsafe { publish(|| Holder::vulkan(backend, 0, settings), manager) }
-    })
+    // SAFETY: the caller's promise.
+    unsafe { wrap_vulkan(device, config, manager, adopt) }
 }
 
 /// Manages memory of a Vulkan device that the caller owns, without any of its queues: for engines and layers that hand on instance,
@@ -187,13 +179,28 @@ pub unsafe extern "C" fn omniheap_wrap_vulkan_memory(
     config: *const OmniheapConfig,
     manager: *mut OmniheapManager,
 ) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { wrap_vulkan(device, config, manager, adopt_memory) }
+}
+
+/// Opens a manager over what `adopt` makes of a description.
+///
+/// # Safety
+///
+/// As for `omniheap_wrap_vulkan`; `adopt` asks no more than that the description holds.
+unsafe fn wrap_vulkan(
+    device: *const OmniheapVulkanDevice,
+    config: *const OmniheapConfig,
+    manager: *mut OmniheapManager,
+    adopt: unsafe fn(&OmniheapVulkanDevice) -> Result<Vulkan, Failure>,
+) -> OmniheapStatus {
     call(|| {
         // SAFETY: the caller's promise.
         let device = unsafe { read_sized(device, omniheap_vulkan_device_default()) }?;
         // SAFETY: as above.
         let settings = unsafe { settings(config) }?;
         // SAFETY: as above.
-        let backend = unsafe { adopt_memory(&device) }?;
+        let backend = unsafe { adopt(&device) }?;
         // SAFETY: as above.
         unsafe { publish(|| Holder::vulkan(backend, 0, settings), manager) }
     })

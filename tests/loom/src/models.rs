@@ -482,51 +482,37 @@ mod reuse {
         second
     }
 
+    /// Another thread uses and frees the second half, after what `first` does, while this one asks twice for a half. What it gets may be used
+    /// at once, and the half that was free is one of them.
+    fn ask_beside_a_free(driver: &Arc<Driver>, request: &Request<'_>, first: fn(&Driver)) {
+        let manager = open(driver, 1);
+        let second = half_free(driver, &manager);
+        let other = thread::spawn({
+            let driver = Arc::clone(driver);
+            move || {
+                first(&driver);
+                driver.submit(ONE, &second);
+                drop(second);
+            }
+        });
+        let ask = || {
+            let got = manager.allocate(request);
+            got.inspect(|one| driver.assert_usable(one, request.timeline))
+        };
+        let both = [ask(), ask()];
+        other.join().expect("no panic");
+        both[0].as_ref().expect("one piece was free: in order, or after a wait");
+        assert_eq!(manager.validate(), Ok(()));
+    }
+
     #[test]
     fn what_is_freed_after_a_mark_has_not_passed_with_it() {
-        check(|driver| {
-            let manager = open(driver, 1);
-            let second = half_free(driver, &manager);
-            let other = thread::spawn({
-                let driver = Arc::clone(driver);
-                move || {
-                    driver.run(ONE);
-                    driver.submit(ONE, &second);
-                    drop(second);
-                }
-            });
-            let ask = || {
-                let got = manager.allocate(&Request::new(PIECE));
-                got.inspect(|one| driver.assert_usable(one, None))
-            };
-            let both = [ask(), ask()];
-            other.join().expect("no panic");
-            both[0].as_ref().expect("one piece was free, and waiting for it is allowed");
-            assert_eq!(manager.validate(), Ok(()));
-        });
+        check(|driver| ask_beside_a_free(driver, &Request::new(PIECE), |driver| driver.run(ONE)));
     }
 
     #[test]
     fn what_is_freed_after_an_order_is_not_in_order() {
-        check(|driver| {
-            let manager = open(driver, 1);
-            let second = half_free(driver, &manager);
-            let other = thread::spawn({
-                let driver = Arc::clone(driver);
-                move || {
-                    driver.submit(ONE, &second);
-                    drop(second);
-                }
-            });
-            let ask = || {
-                let got = manager.allocate(&Request::new(PIECE).on(TWO));
-                got.inspect(|one| driver.assert_usable(one, Some(TWO)))
-            };
-            let both = [ask(), ask()];
-            other.join().expect("no panic");
-            both[0].as_ref().expect("one piece was free in order");
-            assert_eq!(manager.validate(), Ok(()));
-        });
+        check(|driver| ask_beside_a_free(driver, &Request::new(PIECE).on(TWO), |_| {}));
     }
 
     #[test]

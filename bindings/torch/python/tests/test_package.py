@@ -516,7 +516,8 @@ class Host(unittest.TestCase):
         self.lib.omniheap_torch_release_pool.argtypes = [ctypes.c_int, Name]
         self.lib.omniheap_torch_release_pool(0, graph.name)
 
-    def test_a_pool_beside_pytorchs_allocator(self):
+    def torch_with_pools(self):
+        """A stand-in for PyTorch whose pools show what they were made of, imported for one test."""
         torch = FakeTorch()
         torch.cuda.current_device = lambda: 0
         torch.cuda.MemPool = lambda *what, **options: (*what, options)
@@ -524,6 +525,10 @@ class Host(unittest.TestCase):
         sys.modules["torch"] = torch
         self.addCleanup(sys.modules.pop, "torch")
         self.addCleanup(omniheap.torch._pooled.clear)
+        return torch
+
+    def test_a_pool_beside_pytorchs_allocator(self):
+        torch = self.torch_with_pools()
         names, options = omniheap.torch.pool(use_on_oom=True)
         self.assertEqual((names[1:], options), (("omniheap_torch_segment", "omniheap_torch_segment_free"), {"use_on_oom": True}))
         self.assertFalse(omniheap.torch.is_enabled())
@@ -546,13 +551,7 @@ class Host(unittest.TestCase):
         self.assertIn("no MemPool", str(caught.exception))
 
     def test_a_pool_that_can_be_registered(self):
-        torch = FakeTorch()
-        torch.cuda.current_device = lambda: 0
-        torch.cuda.MemPool = lambda *what, **options: (*what, options)
-        torch.cuda.memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: types.SimpleNamespace(allocator=lambda: names))
-        sys.modules["torch"] = torch
-        self.addCleanup(sys.modules.pop, "torch")
-        self.addCleanup(omniheap.torch._pooled.clear)
+        self.torch_with_pools()
         plain, registrable = omniheap.torch.pool()[0], omniheap.torch.pool(registrable=True)[0]
         self.assertEqual((plain[1], registrable[1:]), ("omniheap_torch_segment", ("omniheap_torch_registrable", "omniheap_torch_segment_free")))
         granule = _library.stats()["registrable"]
