@@ -383,6 +383,7 @@ fn a_pool_goes_back_to_what_lived_in_it() {
     let pool = PoolId { captured: 1, named: 0 };
     let [first, second, large] = [700, 4096, 12 * MIB].map(|size| capture(&device, pool, size, 1));
     device.use_on(second, stream(2)).expect("it lives").expect("open");
+    let other = capture(&device, PoolId { captured: 2, named: 0 }, 4096, 1);
     let trunk = device.checkpoint(pool).expect("it is there");
     let before = (device.segments(), device.stats().expect("figures")["live_bytes"].clone());
     free(&device, second);
@@ -411,7 +412,10 @@ fn a_pool_goes_back_to_what_lived_in_it() {
     assert_eq!(capture(&device, pool, 9 * MIB, 1), branch, "a branch has the other one's bytes");
     let new = capture(&device, pool, 4096, 1);
     assert!(![first, second, large].contains(&new), "what lives again is nobody else's");
-    [first, second, large, branch, new].into_iter().for_each(|address| free(&device, address));
+    [branch, new].into_iter().for_each(|address| free(&device, address));
+    (0..device.users(pool)).for_each(|_| device.release(pool));
+    assert_eq!(device.in_pool(pool).map(|live| live.len()), Some(3), "what lives keeps its pool");
+    [first, second, large, other].into_iter().for_each(|address| free(&device, address));
 }
 
 #[test]
