@@ -31,7 +31,7 @@ class offload_activations:
         self._entered = []
         self._figures = collections.Counter()
         self._lock = threading.RLock()
-        self._roads = {}
+        self._copiers = {}
         # Storages that are not activations, by identity; entries by the storage that they stand for.
         self._lasting, self._known = set(), weakref.WeakValueDictionary()
         # In the order in which they were saved: those that wait here, those on their way to the host, and all that are away.
@@ -73,8 +73,8 @@ class offload_activations:
 
     def _pack(self, tensor):
         """What autograd keeps instead of a tensor."""
-        road = self._road(tensor)
-        if road is None:
+        copier = self._copier(tensor)
+        if copier is None:
             return _Kept(tensor)
         with self._lock:
             storage = tensor.untyped_storage()
@@ -84,7 +84,7 @@ class offload_activations:
                 return _Kept(tensor)
             entry = self._known.get(storage._cdata)
             if entry is None or not entry.stands_for(tensor, storage):
-                entry = self._known[storage._cdata] = _Entry(self, road, tensor, storage)
+                entry = self._known[storage._cdata] = _Entry(self, copier, tensor, storage)
                 self._waiting.append(weakref.ref(entry))
                 self._send()
             return _Part(entry, tensor)
@@ -134,16 +134,16 @@ class offload_activations:
     def _came_back(self, size):
         self._figures["returned_bytes"] += size
 
-    def _road(self, tensor):
+    def _copier(self, tensor):
         """The way between the tensor's device and the host; None for what stays where it is."""
         import torch
 
         if not _is_plain(tensor) or torch.compiler.is_compiling():
             return None
-        road = self._roads.get(tensor.device)
-        if road is None:
-            road = self._roads[tensor.device] = _road_of(tensor.device)
-        return road if road.is_open() else None
+        copier = self._copiers.get(tensor.device)
+        if copier is None:
+            copier = self._copiers[tensor.device] = _copier_of(tensor.device)
+        return copier if copier.is_open() else None
 
 
 class _Kept:
@@ -183,8 +183,8 @@ class _Part:
 class _Entry:
     """A storage: here, on its way, or in host memory. As long as a tensor of it is kept, so is this."""
 
-    def __init__(self, owner, road, tensor, storage):
-        self._owner, self._road, self._here = weakref.ref(owner), road, storage
+    def __init__(self, owner, copier, tensor, storage):
+        self._owner, self._copier, self._here = weakref.ref(owner), copier, storage
         self._version = tensor._version
         self.size, self.wanted, self.place = storage.nbytes(), 0, None
         self._away = self._left = self._arrives = None
@@ -201,21 +201,21 @@ class _Entry:
 
     def leave(self):
         """Begins to copy to host memory; whether there is any."""
-        self._away = self._road.take(self.size)
+        self._away = self._copier.take(self.size)
         if self._away is None:
             return False
-        self._left = self._road.send(self._here, self._away)
+        self._left = self._copier.send(self._here, self._away)
         return True
 
     def has_left(self, still_wanted=None):
         """Lets go of the device's bytes: who uses them next comes after the copy."""
         if self._left is not None and still_wanted is not self:
-            self._road.let_go(self._left)
+            self._copier.let_go(self._left)
             self._here = self._left = None
 
     def fetch(self):
         """Begins to copy back."""
-        self._here, self._arrives = self._road.fetch(self._away, self.size)
+        self._here, self._arrives = self._copier.fetch(self._away, self.size)
         owner = self._owner()
         if owner is not None:
             owner._came_back(self.size)
@@ -225,7 +225,7 @@ class _Entry:
         if self._here is None:
             self.fetch()
         if self._arrives is not None:
-            self._road.receive(self._here, self._arrives)
+            self._copier.receive(self._here, self._arrives)
             self._arrives = None
         return self._here
 
@@ -237,9 +237,9 @@ class _Entry:
 
     def __del__(self):
         if self._arrives is not None or self._left is not None:
-            self._road.abandon(self._here)
+            self._copier.abandon(self._here)
         if self._away is not None:
-            self._road.give_back(self._away)
+            self._copier.give_back(self._away)
 
 
 class _HostMemory:
@@ -264,7 +264,7 @@ class _HostMemory:
             self._free[memory.numel()].append(memory)
 
 
-class _CudaRoad:
+class _CudaCopier:
     """Copies between a CUDA device and pinned host memory on a stream of its own.
 
     All copies are on that one stream, so host memory that is given back may be written by the next copy at once.
@@ -321,23 +321,23 @@ class _CudaRoad:
 
 
 # One for each device, because pinned memory takes longer to make than to fill.
-_cuda_roads = {}
+_cuda_copiers = {}
 
 
-def _road_of(device):
+def _copier_of(device):
     if device.type != "cuda":
-        return _NO_ROAD
-    if device not in _cuda_roads:
-        _cuda_roads[device] = _CudaRoad(device)
-    return _cuda_roads[device]
+        return _NO_COPIER
+    if device not in _cuda_copiers:
+        _cuda_copiers[device] = _CudaCopier(device)
+    return _cuda_copiers[device]
 
 
-class _NoRoad:
+class _NoCopier:
     def is_open(self):
         return False
 
 
-_NO_ROAD = _NoRoad()
+_NO_COPIER = _NoCopier()
 
 
 def _is_plain(tensor):

@@ -43,7 +43,7 @@ class stream_layers:
         self._streamed = [_Layer(torch, tensors) for tensors, stays in zip(own, chosen) if not stays]
         largest = max((layer.size for layer in self._streamed), default=0)
         self._slots = [_Slot(torch, largest, self._device) for _ in range(_SLOTS if largest else 0)]
-        self._road = _road(torch, self._device)
+        self._copier = _copier(torch, self._device)
         resident = sum(itertools.compress(sizes, chosen)) + len(self._slots) * largest
         self._figures = collections.Counter(resident_bytes=resident)
         # Nothing of the model has been changed so far, and all that is large is there.
@@ -81,7 +81,7 @@ class stream_layers:
         if slot is None:
             self._figures["unexpected"] += self._at is not None
             slot = self._fetch(number, busy=None)
-        self._road.receive(slot)
+        self._copier.receive(slot)
         self._streamed[number].put(slot)
         self._at = number
         following = self._following.get(number, (number + 1) % len(self._streamed))
@@ -93,7 +93,7 @@ class stream_layers:
         self._streamed[number].put(None)
         slot = self._slot_of(number)
         if slot is not None:
-            self._road.release(slot)
+            self._copier.release(slot)
 
     def _slot_of(self, number):
         return next((slot for slot in self._slots if slot.layer == number), None)
@@ -103,7 +103,7 @@ class stream_layers:
         slot = min((slot for slot in self._slots if slot is not busy), key=lambda slot: slot.used)
         slot.layer, slot.used = number, max(each.used for each in self._slots) + 1
         layer = self._streamed[number]
-        self._road.fetch(layer.host, slot)
+        self._copier.fetch(layer.host, slot)
         self._figures["copied_bytes"] += layer.size
         return slot
 
@@ -138,7 +138,7 @@ class _Slot:
         self.layer, self.used, self.arrives, self.ran = None, 0, None, None
 
 
-class _CudaRoad:
+class _CudaCopier:
     """Copies to a CUDA device on a stream of its own."""
 
     def __init__(self, torch, device):
@@ -160,7 +160,7 @@ class _CudaRoad:
         slot.ran = self._torch.cuda.current_stream(self._device).record_event()
 
 
-class _PlainRoad:
+class _PlainCopier:
     """Copies at once, for devices without streams."""
 
     def fetch(self, host, slot):
@@ -173,8 +173,8 @@ class _PlainRoad:
         pass
 
 
-def _road(torch, device):
-    return _CudaRoad(torch, device) if device.type == "cuda" else _PlainRoad()
+def _copier(torch, device):
+    return _CudaCopier(torch, device) if device.type == "cuda" else _PlainCopier()
 
 
 def _device(torch, device):

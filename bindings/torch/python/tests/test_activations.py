@@ -18,7 +18,7 @@ if _HAS_TORCH:
     from torch.utils.checkpoint import checkpoint
 
 
-class Road:
+class Copier:
     """Copies at once, and counts."""
 
     def __init__(self, room=1 << 40):
@@ -89,8 +89,8 @@ class HostMemory(unittest.TestCase):
 @unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
 class Activations(unittest.TestCase):
     def setUp(self):
-        self.road = Road()
-        patch = mock.patch.object(_activations, "_road_of", lambda device: self.road)
+        self.copier = Copier()
+        patch = mock.patch.object(_activations, "_copier_of", lambda device: self.copier)
         patch.start()
         self.addCleanup(patch.stop)
         torch.manual_seed(0)
@@ -127,7 +127,7 @@ class Activations(unittest.TestCase):
                     self.same(plain, self.gradients(model, batch, offload, inside=inside))
                 self.assertEqual(offload.figures()["offloaded_bytes"] > 0, keep_last < 100)
                 gc.collect()
-                self.assertEqual(self.road.held, 0, "host memory goes back")
+                self.assertEqual(self.copier.held, 0, "host memory goes back")
 
     def test_parameters_and_small_storages_stay(self):
         model, batch = torch.nn.Linear(64, 64, bias=False), torch.randn(32, 64, requires_grad=True)
@@ -135,17 +135,17 @@ class Activations(unittest.TestCase):
             model.weight.requires_grad_(not frozen)
             with self.offload(keep_last=0):
                 loss = model(batch).sum() + (batch @ model.weight.t()).sum()
-            self.assertEqual(self.road.sent, 0)
+            self.assertEqual(self.copier.sent, 0)
             loss.backward()
         model.weight.requires_grad_()
         with self.offload(keep_last=0), torch.autocast("cpu", torch.bfloat16):
             loss = model(batch * 1.0).sum()
-        self.assertEqual(self.road.sent, 1, "autocast's copy of the batch, and not that of the weight")
+        self.assertEqual(self.copier.sent, 1, "autocast's copy of the batch, and not that of the weight")
         loss.backward()
-        self.road.sent = 0
+        self.copier.sent = 0
         with self.offload(keep_last=0, min_bytes="1MiB"):
             (batch * 1.0).sin().sum().backward()
-        self.assertEqual(self.road.sent, 0)
+        self.assertEqual(self.copier.sent, 0)
 
     def test_views_of_one_storage_go_once(self):
         x = torch.randn(64, 64, requires_grad=True)
@@ -157,9 +157,9 @@ class Activations(unittest.TestCase):
         plain = torch.autograd.grad(run(), x)[0]
         with self.offload(keep_last=0):
             loss = run()
-        self.assertEqual(self.road.sent, 1)
+        self.assertEqual(self.copier.sent, 1)
         self.assertTrue(torch.equal(torch.autograd.grad(loss, x)[0], plain))
-        self.assertEqual(self.road.fetched, 1)
+        self.assertEqual(self.copier.fetched, 1)
 
     def test_a_change_in_place_is_noticed(self):
         for keep_last in (0, 9):
@@ -235,11 +235,11 @@ class Activations(unittest.TestCase):
     def test_without_host_memory_tensors_stay_and_are_counted(self):
         model, batch = self.model(), torch.randn(32, 64)
         plain = self.gradients(model, batch)
-        self.road.room = 3 * 32 * 64 * 4
+        self.copier.room = 3 * 32 * 64 * 4
         offload = self.offload(0)
         self.same(plain, self.gradients(model, batch, offload))
         self.assertGreater(offload.figures()["kept_for_want_of_host_memory"], 0)
-        self.assertGreater(self.road.sent, 0)
+        self.assertGreater(self.copier.sent, 0)
 
     def test_an_exception_in_the_forward_pass(self):
         model, batch = self.model(), torch.randn(32, 64)
@@ -250,7 +250,7 @@ class Activations(unittest.TestCase):
                 1 / 0
         del kept
         gc.collect()
-        self.assertEqual(self.road.held, 0)
+        self.assertEqual(self.copier.held, 0)
         self.same(plain, self.gradients(model, batch, offload))
 
     def test_two_models_interleaved(self):
@@ -265,7 +265,7 @@ class Activations(unittest.TestCase):
             self.same(expected[1:], [each.grad for each in model.parameters()])
         del losses
         gc.collect()
-        self.assertEqual(self.road.held, 0)
+        self.assertEqual(self.copier.held, 0)
 
     def test_beside_checkpoints(self):
         model, batch = self.model(), torch.randn(32, 64, requires_grad=True)
@@ -287,7 +287,7 @@ class Activations(unittest.TestCase):
 
             @staticmethod
             def backward(context, gradient):
-                ahead.append(self.road.fetched)
+                ahead.append(self.copier.fetched)
                 return gradient
 
         with self.offload(keep_last=2):
@@ -297,8 +297,8 @@ class Activations(unittest.TestCase):
         y.sum().backward()
         # The last two stayed, and the two before them are fetched when the first is wanted; then one more each time.
         self.assertEqual(ahead, [0, 2, 2, 3, 4, 5, 6, 6])
-        self.assertEqual(self.road.order, [*range(1, 7), *range(-6, 0)], "the nearest comes back first")
-        self.assertEqual((self.road.sent, self.road.held), (6, 0))
+        self.assertEqual(self.copier.order, [*range(1, 7), *range(-6, 0)], "the nearest comes back first")
+        self.assertEqual((self.copier.sent, self.copier.held), (6, 0))
 
     def test_bad_settings(self):
         for wrong in (-1, "much", None, 1.5, True, ""):
@@ -312,7 +312,7 @@ class Activations(unittest.TestCase):
             self.assertRaises(OmniheapError, offload.__enter__)
 
     def test_tensors_of_other_devices_stay(self):
-        with mock.patch.object(_activations, "_road_of", lambda device: _activations._NO_ROAD):
+        with mock.patch.object(_activations, "_copier_of", lambda device: _activations._NO_COPIER):
             offload = self.offload(0)
             model, batch = self.model(), torch.randn(32, 64)
             self.same(self.gradients(model, batch), self.gradients(model, batch, offload))

@@ -228,17 +228,17 @@ class Plans(unittest.TestCase):
             gc.enable()
 
     def test_moves_go_through_the_hooks_of_offloading(self):
-        from test_activations import Road
+        from test_activations import Copier
 
-        road = Road()
+        copier = Copier()
         plan = planned(transformer, 0.6, move=True, speed=omniheap.torch.Speed(flops=1e9, memory_bytes=1e9))
         self.assertGreater(plan.bytes("move"), 0)
         plain = Trained(transformer)
-        with mock.patch.object(_activations, "_road_of", lambda device: road):
+        with mock.patch.object(_activations, "_copier_of", lambda device: copier):
             followed = Trained(transformer, plan)
         self.assert_same(plain, followed)
-        self.assertGreater(road.sent, 0)
-        self.assertEqual(road.sent, road.fetched)
+        self.assertGreater(copier.sent, 0)
+        self.assertEqual(copier.sent, copier.fetched)
         self.assertGreater(followed.figures["moved_bytes"], 0)
 
     def test_backward_passes_over_one_graph(self):
