@@ -133,7 +133,8 @@ pub(super) fn is_json(text: &str) -> bool {
 
 /// Reads a problem, with the plan if the file has one, and what may be changed about the program.
 pub(super) fn read(text: &str) -> Result<(Table, Program), String> {
-    let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let file: File = serde_json::from_str(text)
+        .map_err(|error| format!("{error}; docs/planning.md says what a problem has"))?;
     if file.version != VERSION {
         return Err(format!("version {} is not known; write version {VERSION}", file.version));
     }
