@@ -125,8 +125,8 @@ pub mod transfer {
 /// Defragmentation: passes, budgets, background steps.
 pub mod defrag {
     pub use omniheap_core::{
-        Background, Budget, Decision, Defragmentation, MoveCost, MoveOutcome, Moved, Outcome, Pass,
-        PlannedMove, Remapping, Spot, Step,
+        Background, BlockRange, Budget, Decision, Defragmentation, MoveCost, MoveOutcome, Moved,
+        Outcome, Pass, PlannedMove, Remapping, Step,
     };
 }
 

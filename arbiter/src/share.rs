@@ -9,7 +9,7 @@ use crate::tenant::Tenant;
 use crate::{ArbiterError, Arbitrated, Order, failed, order, socket};
 use core::ops::Deref;
 use omniheap_seam::{
-    Backend, Error, ErrorKind, Export, Exported, HeapId, Place, TimelineId, Transfer,
+    Backend, BlockOffset, Error, ErrorKind, Export, Exported, HeapId, TimelineId, Transfer,
 };
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -195,7 +195,7 @@ fn fill<T>(
         let part = &mut buffer[..index((bytes - offset).min(CHUNK))];
         source.read_exact(part).map_err(ShareError::Source)?;
         digest.add(part);
-        transfer.write(TimelineId::MAIN, Place { block, offset }, part)?;
+        transfer.write(TimelineId::MAIN, BlockOffset { block, offset }, part)?;
     }
     Ok(())
 }
@@ -327,7 +327,7 @@ impl<B: Backend, D: Deref<Target = Arbitrated<B>>> Attached<B, D> {
             let inside = at % piece;
             let (part, more) = rest.split_at_mut(rest.len().min(index(piece - inside)));
             let block = self.blocks.get(index(at / piece)).ok_or(ErrorKind::OutOfRange)?;
-            calls.transfer.read(TimelineId::MAIN, Place { block, offset: inside }, part)?;
+            calls.transfer.read(TimelineId::MAIN, BlockOffset { block, offset: inside }, part)?;
             (at, rest) = (at + part.len() as u64, more);
         }
         Ok(())

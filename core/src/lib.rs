@@ -71,16 +71,16 @@ pub use omniheap_placement::{
     TableSize, Tag, Usage, Walk, Work, Writer, choose_constants,
 };
 pub use omniheap_seam::{
-    Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, Caps, Class, ConstantCaps,
-    CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export, Exported,
-    Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, HostPin, InsideBlock, Kernel,
-    KernelAccess, Launch, Layout, LimitKind, LimitValue, Map, Mapper, Move, Page, Place, Point,
+    Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, BlockOffset, Caps, Class,
+    ConstantCaps, CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export,
+    Exported, Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, HostPin, InsideBlock,
+    Kernel, KernelAccess, Launch, Layout, LimitKind, LimitValue, Map, Mapper, Move, Page, Point,
     ProgramId, Remap, Result, SharedCaps, Slot, Span, SystemLimit, TimelineId, Timelines, Transfer,
     Use, bytes, erase,
 };
 
 pub use {
-    defrag::{Budget, Moved, Outcome, Pass, PlannedMove, Spot},
+    defrag::{BlockRange, Budget, Moved, Outcome, Pass, PlannedMove},
     device::{DriverLimit, HeapLimit, HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
     lane::{

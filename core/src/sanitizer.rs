@@ -4,8 +4,8 @@ use crate::device::{Block, Device};
 use crate::event::AllocationId;
 use crate::sync::Mutex;
 use crate::{
-    Backend, Caps, Contents, ErrorKind, HeapId, Move, Place, Result, Span, TimelineId, Timelines,
-    Transfer,
+    Backend, BlockOffset, Caps, Contents, ErrorKind, HeapId, Move, Result, Span, TimelineId,
+    Timelines, Transfer,
 };
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 use core::any::Any;
@@ -276,14 +276,14 @@ impl<B: Backend> SanitizerDevice for Watch<B> {
 
     fn read_scratch(&self, on: TimelineId, from: ScratchPlace, bytes: &mut [u8]) -> Result<()> {
         let block = self.scratch(from.block)?;
-        self.transfer()?.read(on, Place { block: block.raw(), offset: from.offset }, bytes)
+        self.transfer()?.read(on, BlockOffset { block: block.raw(), offset: from.offset }, bytes)
     }
 }
 
 impl<B: Backend> Bytes<'_, B> {
-    fn place(&self, offset: u64) -> Place<'_, B::Block> {
+    fn place(&self, offset: u64) -> BlockOffset<'_, B::Block> {
         let start = self.seen.about.span.offset;
-        Place { block: self.seen.block.raw(), offset: start + offset }
+        BlockOffset { block: self.seen.block.raw(), offset: start + offset }
     }
 }
 
@@ -310,7 +310,7 @@ impl<B: Backend> SanitizerBytes for Bytes<'_, B> {
 
     fn save(&self, on: TimelineId, offset: u64, size: u64, to: ScratchPlace) -> Result<()> {
         let block = self.watch.scratch(to.block)?;
-        let to = Place { block: block.raw(), offset: to.offset };
+        let to = BlockOffset { block: block.raw(), offset: to.offset };
         self.watch.transfer()?.copy(on, &[Move { from: self.place(offset), to, size }])
     }
 }

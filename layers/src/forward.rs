@@ -3,13 +3,13 @@
 use crate::{Call, CallKind, Hooks, Layer, Wrapped};
 use core::ptr::NonNull;
 use omniheap_seam::{
-    Address, Argument, Backend, Caps, DriverBudget, Epoch, Export, Exported, HeapBudget, HeapId,
-    HostPin, Kernel, Launch, Map, Move, Page, Place, Point, ProgramId, Remap, Result, SystemLimit,
-    TimelineId, Timelines, Transfer,
+    Address, Argument, Backend, BlockOffset, Caps, DriverBudget, Epoch, Export, Exported,
+    HeapBudget, HeapId, HostPin, Kernel, Launch, Map, Move, Page, Point, ProgramId, Remap, Result,
+    SystemLimit, TimelineId, Timelines, Transfer,
 };
 
-const fn place<'a, T>(place: &Place<'a, Wrapped<T>>) -> Place<'a, T> {
-    Place { block: &place.block.inner, offset: place.offset }
+const fn place<'a, T>(place: &BlockOffset<'a, Wrapped<T>>) -> BlockOffset<'a, T> {
+    BlockOffset { block: &place.block.inner, offset: place.offset }
 }
 
 impl<B: Backend, H: Hooks> Layer<B, H> {
@@ -100,15 +100,26 @@ unsafe impl<B: Backend, H: Hooks> Map for Layer<B, H> {
 unsafe impl<B: Backend, H: Hooks> Transfer for Layer<B, H> {
     type Block = Wrapped<B::Block>;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Self::Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Self::Block>, bytes: &[u8]) -> Result<()> {
         let call = Call::about(CallKind::Write, &to.block.call).on(on).size(bytes.len() as u64);
         self.around(&call, || self.transfer().write(on, place(&to), bytes))
     }
-    fn read(&self, on: TimelineId, from: Place<'_, Self::Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(
+        &self,
+        on: TimelineId,
+        from: BlockOffset<'_, Self::Block>,
+        bytes: &mut [u8],
+    ) -> Result<()> {
         let call = Call::about(CallKind::Read, &from.block.call).on(on).size(bytes.len() as u64);
         self.around(&call, || self.transfer().read(on, place(&from), bytes))
     }
-    fn fill(&self, on: TimelineId, to: Place<'_, Self::Block>, size: u64, value: u8) -> Result<()> {
+    fn fill(
+        &self,
+        on: TimelineId,
+        to: BlockOffset<'_, Self::Block>,
+        size: u64,
+        value: u8,
+    ) -> Result<()> {
         let call = Call::about(CallKind::Fill, &to.block.call).on(on).size(size);
         self.around(&call, || self.transfer().fill(on, place(&to), size, value))
     }

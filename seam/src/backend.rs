@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "declares the contract every vendor crate signs")]
 mod batch;
 mod exported;
-mod place;
+mod regions;
 mod remap;
 
 use crate::{
@@ -12,7 +12,7 @@ use alloc::{boxed::Box, string::String, vec::Vec};
 use core::{any::Any, fmt, ptr::NonNull};
 
 pub use exported::{Descriptor, Exported};
-pub use place::{Move, Place};
+pub use regions::{BlockOffset, Move};
 pub use remap::{Page, Remap};
 
 /// A source of raw device memory.
@@ -176,21 +176,32 @@ pub unsafe trait Transfer: Send + Sync {
     /// # Errors
     ///
     /// `Foreign`, `OutOfRange`, `Misaligned`, `NoSuchTimeline`, `OutOfHostMemory` (staging), `DeviceLost`.
-    fn write(&self, on: TimelineId, to: Place<'_, Self::Block>, bytes: &[u8]) -> Result<()>;
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Self::Block>, bytes: &[u8]) -> Result<()>;
 
     /// Copies from a block to the host. Returns once the bytes have arrived, after everything earlier on the timeline.
     ///
     /// # Errors
     ///
     /// As for [`write`](Self::write).
-    fn read(&self, on: TimelineId, from: Place<'_, Self::Block>, bytes: &mut [u8]) -> Result<()>;
+    fn read(
+        &self,
+        on: TimelineId,
+        from: BlockOffset<'_, Self::Block>,
+        bytes: &mut [u8],
+    ) -> Result<()>;
 
     /// Sets `size` bytes to `value`, in timeline order.
     ///
     /// # Errors
     ///
     /// As for [`write`](Self::write).
-    fn fill(&self, on: TimelineId, to: Place<'_, Self::Block>, size: u64, value: u8) -> Result<()>;
+    fn fill(
+        &self,
+        on: TimelineId,
+        to: BlockOffset<'_, Self::Block>,
+        size: u64,
+        value: u8,
+    ) -> Result<()>;
 
     /// Copies between blocks, all moves as one batch, in timeline order.
     ///

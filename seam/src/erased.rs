@@ -1,8 +1,8 @@
 //! Dynamic dispatch, paid for only by those who ask.
 #![expect(unsafe_code, reason = "forwards the unsafe contract of Backend")]
 use crate::{
-    Address, Argument, Backend, Caps, DriverBudget, Export, Exported, HeapId, HostPin, Kernel,
-    Launch, Map, Move, Page, Place, ProgramId, Remap, Result, TimelineId, Timelines, Transfer,
+    Address, Argument, Backend, BlockOffset, Caps, DriverBudget, Export, Exported, HeapId, HostPin,
+    Kernel, Launch, Map, Move, Page, ProgramId, Remap, Result, TimelineId, Timelines, Transfer,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{any::Any, ptr::NonNull};
@@ -25,8 +25,8 @@ impl<B: Backend> Erased<B> {
         block.downcast_ref().expect("a block is given only to the backend that made it")
     }
 
-    fn place<'a>(&self, p: &Place<'a, AnyBlock>) -> Place<'a, B::Block> {
-        Place { block: self.inner(p.block), offset: p.offset }
+    fn place<'a>(&self, p: &BlockOffset<'a, AnyBlock>) -> BlockOffset<'a, B::Block> {
+        BlockOffset { block: self.inner(p.block), offset: p.offset }
     }
 
     fn map(&self) -> &dyn Map<Block = B::Block> {
@@ -113,13 +113,24 @@ unsafe impl<B: Backend> Map for Erased<B> {
 unsafe impl<B: Backend> Transfer for Erased<B> {
     type Block = AnyBlock;
 
-    fn write(&self, on: TimelineId, to: Place<'_, AnyBlock>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, AnyBlock>, bytes: &[u8]) -> Result<()> {
         self.transfer().write(on, self.place(&to), bytes)
     }
-    fn read(&self, on: TimelineId, from: Place<'_, AnyBlock>, bytes: &mut [u8]) -> Result<()> {
+    fn read(
+        &self,
+        on: TimelineId,
+        from: BlockOffset<'_, AnyBlock>,
+        bytes: &mut [u8],
+    ) -> Result<()> {
         self.transfer().read(on, self.place(&from), bytes)
     }
-    fn fill(&self, on: TimelineId, to: Place<'_, AnyBlock>, size: u64, value: u8) -> Result<()> {
+    fn fill(
+        &self,
+        on: TimelineId,
+        to: BlockOffset<'_, AnyBlock>,
+        size: u64,
+        value: u8,
+    ) -> Result<()> {
         self.transfer().fill(on, self.place(&to), size, value)
     }
     fn copy(&self, on: TimelineId, moves: &[Move<'_, AnyBlock>]) -> Result<()> {

@@ -1,5 +1,5 @@
 //! Kernels as data: what every backend needs to run one, in every language that one of them speaks.
-use crate::{ErrorKind, Place, Result};
+use crate::{BlockOffset, ErrorKind, Result};
 use core::fmt;
 
 /// How a kernel uses one of its arguments.
@@ -76,7 +76,7 @@ pub struct ProgramId(pub u64);
 #[derive(Debug)]
 pub struct Argument<'a, B: ?Sized> {
     /// Where they start.
-    pub place: Place<'a, B>,
+    pub place: BlockOffset<'a, B>,
     /// Number of them.
     pub size: u64,
 }

@@ -12,8 +12,8 @@ mod layout;
 mod timeline;
 
 pub use backend::{
-    Address, Backend, Descriptor, DriverBudget, Export, Exported, HeapBudget, HostPin, Launch,
-    LimitKind, LimitValue, Map, Move, Page, Place, Remap, SystemLimit, Timelines, Transfer,
+    Address, Backend, BlockOffset, Descriptor, DriverBudget, Export, Exported, HeapBudget, HostPin,
+    Launch, LimitKind, LimitValue, Map, Move, Page, Remap, SystemLimit, Timelines, Transfer,
 };
 pub use caps::{
     Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess, InsideBlock,

@@ -151,7 +151,7 @@ impl Builder {
     ) -> Result<(), ErrorKind> {
         let (_, id, _) = self.find(raw, None)?;
         self.check_label(reason)?;
-        self.push(Op::Place { id, region, reason }).map(|_| ())
+        self.push(Op::BlockOffset { id, region, reason }).map(|_| ())
     }
 
     /// Notes that block `raw` was taken from the driver.

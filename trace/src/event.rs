@@ -150,7 +150,7 @@ pub enum Op {
         offset: u64,
     },
     /// The policy chose a region for the allocation.
-    Place {
+    BlockOffset {
         /// The allocation.
         id: AllocationId,
         /// Chosen region.

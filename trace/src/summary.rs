@@ -97,7 +97,7 @@ impl Now {
             Op::OutOfMemory { rung: crate::Rung::Failed, .. } => sum.oom += 1,
             Op::Bind { .. }
             | Op::Move { .. }
-            | Op::Place { .. }
+            | Op::BlockOffset { .. }
             | Op::Use { .. }
             | Op::OutOfMemory { .. } => {}
         }

@@ -5,7 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that is wrong stops where it is wrong")]
 
 use omniheap_core::{
-    Backend as _, Manager, ManagerConfig, Place, PoolConfig, Request, TimelineId, Transfer as _,
+    Backend as _, BlockOffset, Manager, ManagerConfig, PoolConfig, Request, TimelineId,
+    Transfer as _,
 };
 use omniheap_extras::{guarded, overwrites};
 use omniheap_host::Host;
@@ -53,7 +54,7 @@ fn overwrite() {
     let manager = Manager::with_config(Host::new(), guarded(ManagerConfig::default()));
     let one = manager.allocate(&Request::new(1000).name("one")).unwrap();
     let binding = one.binding();
-    let behind = Place { block: binding.block(), offset: binding.span().end() };
+    let behind = BlockOffset { block: binding.block(), offset: binding.span().end() };
     manager.backend().write(TimelineId::MAIN, behind, &[7]).unwrap();
     manager.backend().wait_idle().unwrap();
     drop(binding);

@@ -13,8 +13,8 @@ use core::ops::{ControlFlow, Index};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    AllocateError, Allocation, Backend, Binding, ErrorKind as Device, HostAccess, Manager, Mapped,
-    Place, Request, Span, TimelineId, UserPool,
+    AllocateError, Allocation, Backend, Binding, BlockOffset, ErrorKind as Device, HostAccess,
+    Manager, Mapped, Request, Span, TimelineId, UserPool,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -185,7 +185,7 @@ pub enum Destination<'a, B: Backend> {
     /// An allocation, from an offset on.
     Allocation(&'a Allocation<B>, u64),
     /// A block of the backend, from an offset on, with the bytes that may be written there.
-    Block(Place<'a, B::Block>, u64),
+    Block(BlockOffset<'a, B::Block>, u64),
     /// Host memory.
     Host(&'a mut [u8]),
 }
@@ -331,10 +331,11 @@ impl<B: Backend> View<'_, B> {
     fn target(&self) -> Target<'_, B> {
         match self {
             Self::Mapped(mapped) => Target::Host(mapped.as_ptr(), PhantomData),
-            Self::Bound(binding) => {
-                Target::Device(Place { block: binding.block(), offset: binding.span().offset })
-            }
-            Self::Block(block) => Target::Device(Place { block: *block, offset: 0 }),
+            Self::Bound(binding) => Target::Device(BlockOffset {
+                block: binding.block(),
+                offset: binding.span().offset,
+            }),
+            Self::Block(block) => Target::Device(BlockOffset { block: *block, offset: 0 }),
             Self::Host(start, _) => Target::Host(*start, PhantomData),
         }
     }

@@ -11,7 +11,7 @@ use core::ops::ControlFlow;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap_core::{
-    Backend, ErrorKind as Device, Manager, Move, Place, Result as DeviceResult, TimelineId,
+    Backend, BlockOffset, ErrorKind as Device, Manager, Move, Result as DeviceResult, TimelineId,
     Transfer, bytes,
 };
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(crate) enum Target<'a, B: Backend> {
     /// Host memory, which reads go straight to.
     Host(NonNull<u8>, PhantomData<&'a mut [u8]>),
     /// Device memory.
-    Device(Place<'a, B::Block>),
+    Device(BlockOffset<'a, B::Block>),
 }
 
 // SAFETY: threads write disjoint ranges of it, as the plan says; the pointer's owner waits for the load.
@@ -346,7 +346,7 @@ impl<B: Backend> Shared<'_, B> {
                     unsafe { bytes::copy(from, to, size(piece.size)) };
                 }
                 Target::Device(place) => {
-                    let to = Place { offset: place.offset + piece.target_offset, ..*place };
+                    let to = BlockOffset { offset: place.offset + piece.target_offset, ..*place };
                     let at = slot.offset(piece.at);
                     if align.divides(at) && align.divides(piece.size) {
                         let from = binding.place(at, piece.size)?;
@@ -367,7 +367,7 @@ impl<B: Backend> Shared<'_, B> {
     /// Writes a piece that does not start or end at a unit of the device's copies; its target has room for whole units.
     fn write_padded(
         &self,
-        to: Place<'_, B::Block>,
+        to: BlockOffset<'_, B::Block>,
         from: NonNull<u8>,
         length: u64,
     ) -> DeviceResult<()> {

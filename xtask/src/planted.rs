@@ -149,9 +149,9 @@ planted! {
         "argument.use_on(on)?;" => "if !PLANTED { argument.use_on(on)?; }";
     ranges_leave_the_allocation caught by ranges_that_overflow_are_refused in "manager/binding.rs":
         "self.span.part(offset, size).ok_or(ErrorKind::OutOfRange)?;
-        Ok(Place" =>
+        Ok(BlockOffset" =>
         "self.span.part(offset, size).or(PLANTED.then_some(self.span)).ok_or(ErrorKind::OutOfRange)?;
-        Ok(Place";
+        Ok(BlockOffset";
 
     // Whose it is.
     strangers_free caught by a_stranger_cannot_free in "manager/allocation.rs":

@@ -5,7 +5,7 @@ use omniheap_arbiter::{
     ArbiterError, Arbitrated, Order, ShareError, Tenant, arbitrated, attach, order, publications,
     publish, publish_whole, withdraw as withdraw_own,
 };
-use omniheap_core::{ErrorKind, HeapId, Place, TimelineId, Transfer as _};
+use omniheap_core::{BlockOffset, ErrorKind, HeapId, TimelineId, Transfer as _};
 use omniheap_host::Host;
 use omniheap_layers::{Fault, Plan};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -258,7 +258,7 @@ pub(crate) fn bytes_that_somebody_changed_are_found() {
     publish(&device, HEAP, "weights", 9 * MIB, &mut Weights(0)).expect("it fits");
     let attached = attach(&device, HEAP, "weights").expect("it is published");
     assert!(attached.is_unchanged().expect("it is memory"));
-    let place = Place { block: &attached.blocks()[0], offset: 8 * MIB + 3 };
+    let place = BlockOffset { block: &attached.blocks()[0], offset: 8 * MIB + 3 };
     device.inner().write(TimelineId::MAIN, place, &[1, 2, 3]).expect("whoever has it can");
     assert!(!attached.is_unchanged().expect("it is memory"));
 }

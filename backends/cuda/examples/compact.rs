@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "calls the driver")]
 use core::{error::Error, ptr};
 use cudarc::driver::sys::{self, CUevent, CUstream};
-use omniheap_core::{Backend, HeapId, Move, Place, Result, TimelineId, Transfer};
+use omniheap_core::{Backend, BlockOffset, HeapId, Move, Result, TimelineId, Transfer};
 use omniheap_cuda::{Block, Cuda};
 use omniheap_stream::COMPACTION;
 use std::time::Instant;
@@ -49,7 +49,7 @@ impl Bench {
         let (mut device, mut whole) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..ROUNDS {
             if let Some(block) = busy {
-                self.cuda.fill(MAIN, Place { block, offset: 0 }, block.size(), 1)?;
+                self.cuda.fill(MAIN, BlockOffset { block, offset: 0 }, block.size(), 1)?;
             }
             let clock = Instant::now();
             // SAFETY: event and stream live until the end.
@@ -106,16 +106,16 @@ fn measure(bench: &Bench, name: &str, size_of: SizeOf) -> Result<()> {
     let bytes: u64 = places.iter().map(|place| place.2).sum();
     let (from, to) = (cuda.allocate(HeapId(0), length)?, cuda.allocate(HeapId(0), length)?);
     let one = |(start, end, size): &(u64, u64, u64)| Move {
-        from: Place { block: &from, offset: *start },
-        to: Place { block: &to, offset: *end },
+        from: BlockOffset { block: &from, offset: *start },
+        to: BlockOffset { block: &to, offset: *end },
         size: *size,
     };
     let moves: Vec<Move<'_, Block>> = places.iter().map(one).collect();
     cuda.fill(MAIN, moves[0].from, 1, 0)?;
     let whole = [Move {
         size: length,
-        from: Place { block: &from, offset: 0 },
-        to: Place { block: &to, offset: 0 },
+        from: BlockOffset { block: &from, offset: 0 },
+        to: BlockOffset { block: &to, offset: 0 },
     }];
     let (plain, _) = bench.best(|| cuda.copy(MAIN, &whole))?;
     let (device, all) = bench.best(|| cuda.copy(MAIN, &moves))?;
@@ -142,8 +142,8 @@ fn threshold(bench: &Bench, size: u64) -> Result<()> {
     let (from, to) = (cuda.allocate(HeapId(0), 16 * size)?, cuda.allocate(HeapId(0), 16 * size)?);
     for count in [2, 3, 4, 6, 8, 16] {
         let one = |number| Move {
-            from: Place { block: &from, offset: number * size },
-            to: Place { block: &to, offset: number * size },
+            from: BlockOffset { block: &from, offset: number * size },
+            to: BlockOffset { block: &to, offset: number * size },
             size,
         };
         let moves: Vec<Move<'_, Block>> = (0..count).map(one).collect();

@@ -4,7 +4,7 @@
 use core::{error::Error, slice};
 use cudarc::driver::sys;
 use omniheap_core::{
-    Backend, HeapId, HostAccess, Map, Place, Point, TimelineId, Timelines, Transfer,
+    Backend, BlockOffset, HeapId, HostAccess, Map, Point, TimelineId, Timelines, Transfer,
 };
 use omniheap_cuda::{Block, Cuda};
 use std::time::Instant;
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut heaps = cuda.caps().heap_ids();
     let cached = heaps.find(|(_, heap)| heap.host == HostAccess::Cached).ok_or("no pinned heap")?.0;
     let (block, staged) = (cuda.allocate(HeapId(0), SIZE)?, cuda.allocate(cached, SIZE)?);
-    let at = || Place { block: &block, offset: 0 };
+    let at = || BlockOffset { block: &block, offset: 0 };
     let length = usize::try_from(SIZE)?;
     let mut pageable = vec![1u8; length];
     // SAFETY: the block has that many mapped bytes, and only this slice names them.

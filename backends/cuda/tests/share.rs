@@ -2,7 +2,7 @@
 //!
 //! Without both drivers on one device every case is *ignored*; `OMNIHEAP_REQUIRE=cuda,vulkan` turns that into failure.
 use libtest_mimic::{Arguments, Failed, Trial};
-use omniheap_core::{Backend, HeapId, HeapKind, Place, Result, TimelineId};
+use omniheap_core::{Backend, BlockOffset, HeapId, HeapKind, Result, TimelineId};
 use omniheap_cuda::Cuda;
 use omniheap_vulkan::{Options, Vulkan, Which};
 use std::process::ExitCode;
@@ -60,9 +60,9 @@ fn check<A: Backend, B: Backend>(
     seed: u64,
 ) -> Result<(), Failed> {
     let (sent, mut found) = (pattern(seed), vec![0; pattern(seed).len()]);
-    from.as_transfer().ok_or(NONE)?.write(MAIN, Place { block: source, offset: 0 }, &sent)?;
+    from.as_transfer().ok_or(NONE)?.write(MAIN, BlockOffset { block: source, offset: 0 }, &sent)?;
     from.wait_idle()?;
-    to.as_transfer().ok_or(NONE)?.read(MAIN, Place { block: seen, offset: 0 }, &mut found)?;
+    to.as_transfer().ok_or(NONE)?.read(MAIN, BlockOffset { block: seen, offset: 0 }, &mut found)?;
     if sent == found { Ok(()) } else { Err(format!("other bytes, with seed {seed}").into()) }
 }
 

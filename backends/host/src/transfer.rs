@@ -6,12 +6,12 @@ use crate::timeline::Line;
 use crate::work::{self, Task};
 use core::sync::atomic::Ordering;
 use omniheap_seam::{
-    Epoch, ErrorKind, Move, Place, Point, Result, TimelineId, Timelines, Transfer,
+    BlockOffset, Epoch, ErrorKind, Move, Point, Result, TimelineId, Timelines, Transfer,
 };
 use std::sync::{Arc, PoisonError};
 
 impl Host {
-    fn claim(&self, place: Place<'_, Block>, size: u64) -> Result<Claim> {
+    fn claim(&self, place: BlockOffset<'_, Block>, size: u64) -> Result<Claim> {
         let body = self.own(place.block)?;
         self.caps.copy.check_range(body.size, place.offset, size)?;
         body.claim(place.offset, size)
@@ -29,7 +29,7 @@ impl Host {
 unsafe impl Transfer for Host {
     type Block = Block;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         self.check_alive()?;
         if bytes.is_empty() {
             return Ok(());
@@ -38,7 +38,7 @@ unsafe impl Transfer for Host {
         self.submit(on, Task::Write(claim, bytes.into()))
     }
 
-    fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         self.check_alive()?;
         if bytes.is_empty() {
             return Ok(());
@@ -51,7 +51,7 @@ unsafe impl Transfer for Host {
         Ok(())
     }
 
-    fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+    fn fill(&self, on: TimelineId, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {
         self.check_alive()?;
         if size == 0 {
             return Ok(());

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "signs the contract of Backend, with no memory to break it")]
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use omniheap_seam::{
-    Backend, Caps, Epoch, ErrorKind, Heap, HeapId, Move, Page, Place, Point, Remap, Result,
+    Backend, BlockOffset, Caps, Epoch, ErrorKind, Heap, HeapId, Move, Page, Point, Remap, Result,
     TimelineId, Timelines, Transfer,
 };
 
@@ -69,7 +69,7 @@ impl Null {
         self.heap(id)?.page.map(|page| page.get()).ok_or(ErrorKind::Unsupported.into())
     }
 
-    fn check(&self, on: TimelineId, place: &Place<'_, Block>, size: u64) -> Result<()> {
+    fn check(&self, on: TimelineId, place: &BlockOffset<'_, Block>, size: u64) -> Result<()> {
         self.known(on)?;
         self.caps.copy.check_range(place.block.size, place.offset, size)
     }
@@ -131,15 +131,21 @@ unsafe impl Backend for Null {
 unsafe impl Transfer for Null {
     type Block = Block;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         self.check(on, &to, bytes.len() as u64)
     }
     /// Reads zeros: there is nothing to read.
-    fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         bytes.fill(0);
         self.check(on, &from, bytes.len() as u64)
     }
-    fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, _value: u8) -> Result<()> {
+    fn fill(
+        &self,
+        on: TimelineId,
+        to: BlockOffset<'_, Block>,
+        size: u64,
+        _value: u8,
+    ) -> Result<()> {
         self.check(on, &to, size)
     }
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {

@@ -13,7 +13,8 @@ use core::{
 };
 use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
-    Caps, Epoch, ErrorKind, Heap, HeapId, HeapKind, Place, Point, Result, TimelineId, Timelines,
+    BlockOffset, Caps, Epoch, ErrorKind, Heap, HeapId, HeapKind, Point, Result, TimelineId,
+    Timelines,
 };
 use std::sync::Arc;
 
@@ -273,7 +274,7 @@ impl<D: Driver> Device<D> {
     /// # Errors
     ///
     /// `Foreign`, `OutOfRange`.
-    pub fn range<K: BlockKind>(&self, place: &Place<'_, Block<K>>, size: u64) -> Result<u64> {
+    pub fn range<K: BlockKind>(&self, place: &BlockOffset<'_, Block<K>>, size: u64) -> Result<u64> {
         self.owns(place.block)?;
         self.caps().copy.check_range(place.block.size, place.offset, size)?;
         if let Some(positions) = place.block.kind.positions() {

@@ -2,16 +2,16 @@
 #![expect(unsafe_code, reason = "calls the driver with addresses that were checked")]
 use crate::{Block, BlockKind, Device, Driver, RowCopy, transfer::length};
 use core::fmt;
-use omniheap_seam::{ErrorKind, Place, Result, TimelineId};
+use omniheap_seam::{BlockOffset, ErrorKind, Result, TimelineId};
 
 /// A copy of rows, from one rectangle to another.
 pub struct Rows<'a, K> {
     /// The first byte of the first source row.
-    pub from: Place<'a, Block<K>>,
+    pub from: BlockOffset<'a, Block<K>>,
     /// Bytes from one source row's start to the next.
     pub from_pitch: u64,
     /// The first byte of the first destination row.
-    pub to: Place<'a, Block<K>>,
+    pub to: BlockOffset<'a, Block<K>>,
     /// Bytes from one destination row's start to the next.
     pub to_pitch: u64,
     /// Bytes of a row that are copied.

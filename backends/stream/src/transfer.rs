@@ -6,7 +6,7 @@ use crate::{
     pieces::{FEWEST, Table},
 };
 use core::ptr::NonNull;
-use omniheap_seam::{ErrorKind, HostPin, Move, Place, Result, TimelineId, Transfer};
+use omniheap_seam::{BlockOffset, ErrorKind, HostPin, Move, Result, TimelineId, Transfer};
 use std::thread;
 
 /// Writes up to this length fill a bounce together.
@@ -37,7 +37,7 @@ fn workers<D: Driver>(timeline: &Timeline<D>, length: usize) -> usize {
 unsafe impl<D: Driver> Transfer for Device<D> {
     type Block = Block<D::Kind>;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Self::Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Self::Block>, bytes: &[u8]) -> Result<()> {
         self.touch_if_watched(to.block);
         let to = self.range(&to, bytes.len() as u64)?;
         let timeline = self.timelines().get(on)?;
@@ -59,7 +59,12 @@ unsafe impl<D: Driver> Transfer for Device<D> {
         unsafe { self.staging().write(&timeline, to, bytes, workers) }
     }
 
-    fn read(&self, on: TimelineId, from: Place<'_, Self::Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(
+        &self,
+        on: TimelineId,
+        from: BlockOffset<'_, Self::Block>,
+        bytes: &mut [u8],
+    ) -> Result<()> {
         let from = self.range(&from, bytes.len() as u64)?;
         let timeline = self.timelines().get(on)?;
         let stream = timeline.stream()?;
@@ -76,7 +81,13 @@ unsafe impl<D: Driver> Transfer for Device<D> {
         unsafe { self.staging().read(&timeline, from, bytes, workers) }
     }
 
-    fn fill(&self, on: TimelineId, to: Place<'_, Self::Block>, size: u64, value: u8) -> Result<()> {
+    fn fill(
+        &self,
+        on: TimelineId,
+        to: BlockOffset<'_, Self::Block>,
+        size: u64,
+        value: u8,
+    ) -> Result<()> {
         self.touch_if_watched(to.block);
         let to = self.range(&to, size)?;
         let timeline = self.timelines().get(on)?;
@@ -109,9 +120,9 @@ impl<D: Driver> Device<D> {
     pub fn copy_to_peer<K: BlockKind>(
         &self,
         on: TimelineId,
-        from: Place<'_, Block<K>>,
+        from: BlockOffset<'_, Block<K>>,
         peer: &Self,
-        to: Place<'_, Block<K>>,
+        to: BlockOffset<'_, Block<K>>,
         size: u64,
     ) -> Result<()> {
         peer.touch_if_watched(to.block);

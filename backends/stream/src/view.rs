@@ -3,7 +3,7 @@
 use crate::{Block, BlockKind, Device, Driver, Memory, Source};
 use core::ptr::{self, NonNull};
 use omniheap_seam::{
-    Address, DriverBudget, ErrorKind, HeapBudget, HeapId, Map, Place, Result, SystemLimit,
+    Address, BlockOffset, DriverBudget, ErrorKind, HeapBudget, HeapId, Map, Result, SystemLimit,
 };
 
 // SAFETY: pinned and managed memory is mapped as long as it exists, at one address. Every host-visible heap is coherent, so
@@ -27,7 +27,7 @@ unsafe impl<D: Driver> Map for Device<D> {
 
     fn flush(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()> {
         self.map(block)?;
-        self.range(&Place { block, offset }, size).map(drop)
+        self.range(&BlockOffset { block, offset }, size).map(drop)
     }
 
     fn invalidate(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()> {

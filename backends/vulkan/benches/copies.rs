@@ -7,7 +7,7 @@
 mod stopwatch;
 
 use core::time::Duration;
-use omniheap_core::{Backend, HeapId, HeapKind, Move, Place, TimelineId, Transfer, Use};
+use omniheap_core::{Backend, BlockOffset, HeapId, HeapKind, Move, TimelineId, Transfer, Use};
 use omniheap_vulkan::{Block, Copies, Options, Vulkan};
 use std::time::Instant;
 use stopwatch::Stopwatch;
@@ -67,7 +67,7 @@ impl Bench {
         let bytes = count * size;
         let source = vulkan.allocate(heap, bytes).ok()?;
         let target = vulkan.allocate(heap, bytes).ok()?;
-        vulkan.fill(MAIN, Place { block: &source, offset: 0 }, bytes, 1).unwrap();
+        vulkan.fill(MAIN, BlockOffset { block: &source, offset: 0 }, bytes, 1).unwrap();
         let place = |n: u64| (n * size, (n * 7919 % count) * size, size);
         let stopwatch = Stopwatch::create(&vulkan);
         Some(Self { source, target, places: (0..count).map(place).collect(), stopwatch, vulkan })
@@ -78,8 +78,8 @@ impl Bench {
             .places
             .iter()
             .map(|(from, to, size)| Move {
-                from: Place { block: &self.source, offset: *from },
-                to: Place { block: &self.target, offset: *to },
+                from: BlockOffset { block: &self.source, offset: *from },
+                to: BlockOffset { block: &self.target, offset: *to },
                 size: *size,
             })
             .collect();

@@ -11,7 +11,7 @@ use crate::{
     timeline::queue::{QueueTimeline, State},
 };
 use ash::vk;
-use omniheap_seam::{ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use omniheap_seam::{BlockOffset, ErrorKind, Move, Result, TimelineId, Transfer};
 use std::{collections::VecDeque, sync::MutexGuard};
 
 /// Splits `0..len` into pieces of at most `most` bytes.
@@ -22,7 +22,7 @@ fn pieces(len: usize, most: u64) -> impl Iterator<Item = (u64, core::ops::Range<
 
 impl Vulkan {
     /// Returns the buffer behind a place, once the range is known to lie in the block.
-    pub(crate) fn target(&self, place: Place<'_, Block>, size: u64) -> Result<vk::Buffer> {
+    pub(crate) fn target(&self, place: BlockOffset<'_, Block>, size: u64) -> Result<vk::Buffer> {
         place.block.belongs_to(&self.device)?;
         place.block.covers(place.offset, size)?;
         place.block.buffer().ok_or(ErrorKind::Unsupported.into())
@@ -176,7 +176,7 @@ impl Arrivals<'_> {
 unsafe impl Transfer for Vulkan {
     type Block = Block;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         let timeline = self.timelines.get(on)?;
         let buffer = self.target(to, bytes.len() as u64)?;
         let mut state = timeline.hold();
@@ -186,7 +186,7 @@ unsafe impl Transfer for Vulkan {
         Ok(())
     }
 
-    fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         let timeline = self.timelines.get(on)?;
         let buffer = self.target(from, bytes.len() as u64)?;
         let coming = VecDeque::new();
@@ -198,7 +198,7 @@ unsafe impl Transfer for Vulkan {
         arrivals.finish(started)
     }
 
-    fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+    fn fill(&self, on: TimelineId, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {
         let timeline = self.timelines.get(on)?;
         let buffer = self.target(to, size)?;
         if size == 0 {

@@ -4,7 +4,7 @@ use crate::{
     Block, Wgpu,
     staging::{READ_CHUNK, UPLOAD_CHUNK},
 };
-use omniheap_seam::{Align, Error, ErrorKind, Move, Place, Result, TimelineId, Transfer};
+use omniheap_seam::{Align, BlockOffset, Error, ErrorKind, Move, Result, TimelineId, Transfer};
 use std::sync::MutexGuard;
 use wgpu::{Buffer, BufferUsages, CommandEncoder, MapMode, SubmissionIndex};
 
@@ -15,19 +15,19 @@ const MAP_ALIGN: Align = Align::of(wgpu::MAP_ALIGNMENT);
 unsafe impl Transfer for Wgpu {
     type Block = Block;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         self.clock.check(on)?;
         self.span(to, bytes.len() as u64)?;
         self.put(to, bytes)
     }
 
-    fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         self.clock.check(on)?;
         self.span(from, bytes.len() as u64)?;
         self.get(from, bytes)
     }
 
-    fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+    fn fill(&self, on: TimelineId, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {
         self.clock.check(on)?;
         self.span(to, size)?;
         if size == 0 {
@@ -76,7 +76,7 @@ unsafe impl Transfer for Wgpu {
 
 impl Wgpu {
     /// Refuses a range that is not whole words inside a block of this device.
-    fn span(&self, place: Place<'_, Block>, size: u64) -> Result<()> {
+    fn span(&self, place: BlockOffset<'_, Block>, size: u64) -> Result<()> {
         self.driver.check()?;
         self.own(place.block)?;
         self.caps.copy.check_range(place.block.size(), place.offset, size)
@@ -93,7 +93,7 @@ impl Wgpu {
     }
 
     /// Writes checked bytes.
-    fn put(&self, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+    fn put(&self, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         if !takes_copies(to.block) {
             return self.on_host(to, bytes.len() as u64, |buffer, start, end| {
                 let mut view = buffer.get_mapped_range_mut(start..end).map_err(refused)?;
@@ -119,7 +119,7 @@ impl Wgpu {
     }
 
     /// Reads checked bytes.
-    fn get(&self, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+    fn get(&self, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Wgpu {
     }
 
     /// Fills with a value that is not zero: one painted buffer, copied as often as needed.
-    fn paint(&self, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+    fn paint(&self, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {
         let brush = size.min(UPLOAD_CHUNK);
         let upload = self.staging.upload(&self.driver, brush)?;
         let mut view = upload.buffer.get_mapped_range_mut(..brush).map_err(refused)?;
@@ -175,8 +175,8 @@ impl Wgpu {
         let mut done = 0;
         while done < m.size {
             let part = &mut bytes[..index(UPLOAD_CHUNK.min(m.size - done))];
-            self.get(Place { offset: m.from.offset + done, ..m.from }, part)?;
-            self.put(Place { offset: m.to.offset + done, ..m.to }, part)?;
+            self.get(BlockOffset { offset: m.from.offset + done, ..m.from }, part)?;
+            self.put(BlockOffset { offset: m.to.offset + done, ..m.to }, part)?;
             done += part.len() as u64;
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Wgpu {
     /// Maps a staging block around a range and lets `touch` at it.
     fn on_host(
         &self,
-        place: Place<'_, Block>,
+        place: BlockOffset<'_, Block>,
         size: u64,
         touch: impl FnOnce(&Buffer, u64, u64) -> Result<()>,
     ) -> Result<()> {

@@ -5,7 +5,7 @@ use omniheap::{
     Allocation, AnyBackend, Backend, Manager, ManagerConfig, Point, PoolConfig, Request,
     TimelineId, UserPool,
     defrag::{Budget, Pass},
-    seam::Place,
+    seam::BlockOffset,
 };
 use std::time::Instant;
 
@@ -160,7 +160,7 @@ impl Front {
     /// Submits one fill, and does not wait for it.
     fn fill(&self) -> Result<(), Failure> {
         let binding = self.room.binding();
-        let to = Place { block: binding.block(), offset: binding.span().offset };
+        let to = BlockOffset { block: binding.block(), offset: binding.span().offset };
         let transfer = self.device.as_transfer().ok_or("no transfers")?;
         Ok(transfer.fill(TimelineId::MAIN, to, self.room.size(), 1)?)
     }

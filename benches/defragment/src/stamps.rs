@@ -12,7 +12,7 @@ use omniheap::vulkan::Vulkan;
 use omniheap::{
     AnyBackend, Backend, BackendKind, HeapId, Manager, ManagerConfig, Request, TimelineId,
     defrag::{Budget, Decision},
-    seam::{AnyBlock, Move, Place, erase},
+    seam::{AnyBlock, BlockOffset, Move, erase},
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -98,8 +98,8 @@ fn planned(
         .map(|one| {
             let (from, to) = (one.from(), one.to());
             let size = from.span.size;
-            let from = Place { block: from.block, offset: from.span.offset };
-            Move { from, to: Place { block: to.block, offset: to.span.offset }, size }
+            let from = BlockOffset { block: from.block, offset: from.span.offset };
+            Move { from, to: BlockOffset { block: to.block, offset: to.span.offset }, size }
         })
         .collect();
     let rates = rates(manager.backend(), watch, &moves)?;
@@ -124,7 +124,7 @@ fn bare(
     let most = device.caps().heap(heap).map_or(0, |heap| heap.max_block.min(heap.size / 8));
     let count = moves.min(most / size);
     let [from, to] = [device.allocate(heap, count * size)?, device.allocate(heap, count * size)?];
-    let place = |block, number: u64| Place { block, offset: number * size };
+    let place = |block, number: u64| BlockOffset { block, offset: number * size };
     let one = |number: u64| {
         let (from, to) = (place(&from, number), place(&to, number * 7919 % count));
         Move { from, to, size }

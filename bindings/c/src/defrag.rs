@@ -11,7 +11,7 @@ use core::time::Duration;
 use omniheap::vulkan::Block;
 use omniheap::{
     AnyBackend,
-    defrag::{Budget, Decision, Moved, Pass, PlannedMove, Spot},
+    defrag::{BlockRange, Budget, Decision, Moved, Pass, PlannedMove},
     report::AllocationId,
     seam::AnyBlock,
 };
@@ -276,7 +276,7 @@ fn show(
     planned: &PlannedMove<'_, AnyBackend>,
     handles: &HashMap<AllocationId, u64>,
 ) -> OmniheapMove {
-    let place = |spot: Spot<'_, AnyBlock>| {
+    let place = |spot: BlockRange<'_, AnyBlock>| {
         let block = spot.block.downcast_ref::<Block>();
         let memory = block.and_then(Block::memory).map_or(0, |memory| memory.as_raw());
         (memory, block.map_or(0, Block::memory_offset) + spot.span.offset)

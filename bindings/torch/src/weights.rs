@@ -9,7 +9,7 @@ use core::{ptr, slice};
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::host::Host;
-use omniheap::seam::Place;
+use omniheap::seam::BlockOffset;
 use omniheap::weights::{Destination, Load, LoadWeights, Progress, Tensor, WeightsFile, arrange};
 use omniheap::{Align, Backend, Manager};
 use omniheap_stream::{Block, Device, Driver};
@@ -258,7 +258,7 @@ impl Order<'_> {
         let destination = |wanted: &Wanted| {
             let tensor = tensor(self.file, wanted.tensor)?;
             let block = &blocks[index(wanted.buffer)];
-            let place = Place { block, offset: wanted.offset };
+            let place = BlockOffset { block, offset: wanted.offset };
             Ok((tensor.name.as_str(), Destination::Block(place, block.size() - wanted.offset)))
         };
         let to: Result<Vec<_>, String> = self.wanted.iter().map(destination).collect();

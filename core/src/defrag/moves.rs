@@ -5,13 +5,13 @@ use super::stats::{Moved, Outcome};
 use crate::device::Block;
 use crate::event::AllocationId;
 use crate::lane::{Consent, Lane, MoveGuard, MoveOutcome, Presence, Reservation, Resident, SlotId};
-use crate::{Backend, Move as CopyRegion, Place, Span};
+use crate::{Backend, BlockOffset, Move as CopyRegion, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use omniheap_strategy::{BlockId, Grant};
 
 /// A place of a planned move: a native block and a span of it.
 #[derive(Debug)]
-pub struct Spot<'a, T> {
+pub struct BlockRange<'a, T> {
     /// The native block.
     pub block: &'a T,
     /// The bytes inside it.
@@ -257,21 +257,21 @@ impl<B: Backend> MoveList<B> {
     }
 
     /// The current place of an allocation.
-    pub(super) fn from(&self, planned: &Move) -> Spot<'_, B::Block> {
+    pub(super) fn from(&self, planned: &Move) -> BlockRange<'_, B::Block> {
         let span = Span { size: planned.size, ..planned.from };
-        Spot { block: self.blocks[planned.from_block as usize].raw(), span }
+        BlockRange { block: self.blocks[planned.from_block as usize].raw(), span }
     }
 
     /// The target of a move.
-    pub(super) fn to(&self, planned: &Move) -> Spot<'_, B::Block> {
+    pub(super) fn to(&self, planned: &Move) -> BlockRange<'_, B::Block> {
         let span = Span { size: planned.size, ..planned.to.span };
-        Spot { block: self.blocks[planned.to_block as usize].raw(), span }
+        BlockRange { block: self.blocks[planned.to_block as usize].raw(), span }
     }
 
     pub(super) fn region(&self, planned: &Move) -> CopyRegion<'_, B::Block> {
         let block = |at: u32| self.blocks[at as usize].raw();
-        let from = Place { block: block(planned.from_block), offset: planned.from.offset };
-        let to = Place { block: block(planned.to_block), offset: planned.to.span.offset };
+        let from = BlockOffset { block: block(planned.from_block), offset: planned.from.offset };
+        let to = BlockOffset { block: block(planned.to_block), offset: planned.to.span.offset };
         CopyRegion { from, to, size: planned.bytes() }
     }
 

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
 use super::copier;
-use super::moves::{How, Move, MoveList, Spot};
+use super::moves::{BlockRange, How, Move, MoveList};
 use super::planner::{Goal, LanePlanner};
 use super::stats::{DefragStats, Moved, Outcome};
 use crate::device::{Block, Device};
@@ -448,13 +448,13 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
 
     /// Its current place.
     #[must_use]
-    pub fn from(&self) -> Spot<'a, B::Block> {
+    pub fn from(&self) -> BlockRange<'a, B::Block> {
         self.moves.from(self.planned)
     }
 
     /// Its new place. No other allocation gets these bytes while the pass lives.
     #[must_use]
-    pub fn to(&self) -> Spot<'a, B::Block> {
+    pub fn to(&self) -> BlockRange<'a, B::Block> {
         self.moves.to(self.planned)
     }
 }

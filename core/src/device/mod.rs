@@ -13,8 +13,8 @@ pub use system_limits::HeapLimit;
 
 use crate::event::{Backing, BlockNumber, Event, Observer, say};
 use crate::{
-    Backend, Error, ErrorKind, Heap, HeapBudget, HeapId, Page, Place, Placement, Point, Remap,
-    Result, Span, TimelineId,
+    Backend, BlockOffset, Error, ErrorKind, Heap, HeapBudget, HeapId, Page, Placement, Point,
+    Remap, Result, Span, TimelineId,
 };
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -384,7 +384,12 @@ impl<B: Backend> Device<B> {
     /// Zeroes unused memory, before it returns.
     pub(crate) fn clear(&self, block: &B::Block, span: Span) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
-        transfer.fill(TimelineId::MAIN, Place { block, offset: span.offset }, span.size, 0)?;
+        transfer.fill(
+            TimelineId::MAIN,
+            BlockOffset { block, offset: span.offset },
+            span.size,
+            0,
+        )?;
         self.finish(TimelineId::MAIN)
     }
 

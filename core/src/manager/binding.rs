@@ -3,7 +3,7 @@
 use super::{Allocation, GiveBack};
 use crate::device::Block;
 use crate::lane::WaitMode;
-use crate::{Backend, ErrorKind, HostAccess, Map, Place, Result, Span, bytes};
+use crate::{Backend, BlockOffset, ErrorKind, HostAccess, Map, Result, Span, bytes};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
@@ -147,10 +147,10 @@ impl<'a, B: Backend> Binding<'a, B> {
     /// # Errors
     ///
     /// `OutOfRange` when `offset..offset + size` leaves the allocation; `Asleep` while its pool sleeps.
-    pub fn place(&self, offset: u64, size: u64) -> Result<Place<'_, B::Block>> {
+    pub fn place(&self, offset: u64, size: u64) -> Result<BlockOffset<'_, B::Block>> {
         self.check_awake()?;
         let part = self.span.part(offset, size).ok_or(ErrorKind::OutOfRange)?;
-        Ok(Place { block: self.block(), offset: part.offset })
+        Ok(BlockOffset { block: self.block(), offset: part.offset })
     }
 
     /// Refuses bytes that have no memory. The pin keeps them awake once they are.

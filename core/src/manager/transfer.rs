@@ -1,6 +1,8 @@
 //! Bytes in, out and across, with every range checked before the driver sees it.
 use super::{Allocation, GiveBack, Manager};
-use crate::{Backend, Error, ErrorKind, InsideBlock, Move, Place, Result, TimelineId, Transfer};
+use crate::{
+    Backend, BlockOffset, Error, ErrorKind, InsideBlock, Move, Result, TimelineId, Transfer,
+};
 use alloc::{sync::Arc, vec, vec::Vec};
 
 impl<B: Backend> Allocation<B> {
@@ -271,8 +273,8 @@ fn carry<B: Backend>(old: &Allocation<B>, new: &Allocation<B>, size: u64) -> Res
     let size = copy.align.up(size).ok_or(ErrorKind::SizeOverflow)?;
     let (source, target) = (old.binding(), new.binding());
     source.check_awake().and(target.check_awake())?;
-    let from = Place { block: source.block(), offset: source.span().offset };
-    let to = Place { block: target.block(), offset: target.span().offset };
+    let from = BlockOffset { block: source.block(), offset: source.span().offset };
+    let to = BlockOffset { block: target.block(), offset: target.span().offset };
     let needs_bounce =
         core::ptr::eq(from.block, to.block) && copy.inside_block == InsideBlock::Forbidden;
     let longest = usize::try_from(size.min(BOUNCE)).map_err(|_| ErrorKind::SizeOverflow)?;
@@ -283,8 +285,12 @@ fn carry<B: Backend>(old: &Allocation<B>, new: &Allocation<B>, size: u64) -> Res
         }
         for at in (0..size).step_by(bytes.len()) {
             let part = bytes.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
-            transfer.read(on, Place { offset: from.offset + at, ..from }, &mut bytes[..part])?;
-            transfer.write(on, Place { offset: to.offset + at, ..to }, &bytes[..part])?;
+            transfer.read(
+                on,
+                BlockOffset { offset: from.offset + at, ..from },
+                &mut bytes[..part],
+            )?;
+            transfer.write(on, BlockOffset { offset: to.offset + at, ..to }, &bytes[..part])?;
         }
         Ok(())
     })?;

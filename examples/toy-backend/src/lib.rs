@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_seam::{
-    Align, Backend, Caps, DeviceInfo, DriverBudget, ErrorKind, Heap, HeapBudget, HeapId, HeapKind,
-    Move, Place, Result, TimelineId, Transfer,
+    Align, Backend, BlockOffset, Caps, DeviceInfo, DriverBudget, ErrorKind, Heap, HeapBudget,
+    HeapId, HeapKind, Move, Result, TimelineId, Transfer,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -110,7 +110,7 @@ unsafe impl Backend for Toy {
 unsafe impl Transfer for Toy {
     type Block = Block;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         main_only(on)?;
         let mut block = to.block.bytes();
         let range = range(&block, to.offset, bytes.len() as u64)?;
@@ -118,14 +118,14 @@ unsafe impl Transfer for Toy {
         Ok(())
     }
 
-    fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         main_only(on)?;
         let block = from.block.bytes();
         bytes.copy_from_slice(&block[range(&block, from.offset, bytes.len() as u64)?]);
         Ok(())
     }
 
-    fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+    fn fill(&self, on: TimelineId, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {
         main_only(on)?;
         let mut block = to.block.bytes();
         let range = range(&block, to.offset, size)?;

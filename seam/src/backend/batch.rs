@@ -130,7 +130,7 @@ fn sort(writes: &mut Vec<Touch>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Align, Error, Place};
+    use crate::{Align, BlockOffset, Error};
 
     const BLOCKS: [u64; 2] = [64, 48];
 
@@ -140,7 +140,7 @@ mod tests {
 
     /// Returns a move of `size` bytes from `from` to `to`, each an index of `BLOCKS` and an offset.
     fn step(from: (usize, u64), to: (usize, u64), size: u64) -> Move<'static, u64> {
-        let place = |(block, offset): (usize, u64)| Place { block: &BLOCKS[block], offset };
+        let place = |(block, offset): (usize, u64)| BlockOffset { block: &BLOCKS[block], offset };
         Move { from: place(from), to: place(to), size }
     }
 

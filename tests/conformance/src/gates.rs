@@ -4,8 +4,8 @@ use crate::rig::{Held, Rig};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use core::time::Duration;
 use omniheap_core::{
-    Argument, Backend, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Kernel, Launch, Move, Place,
-    Point, ProgramId, Result, Slot, TimelineId, Timelines,
+    Argument, Backend, BlockOffset, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Kernel, Launch,
+    Move, Point, ProgramId, Result, Slot, TimelineId, Timelines,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -65,7 +65,7 @@ impl<B: Backend> Gates<B> {
     fn close(self: &Arc<Self>, timeline: TimelineId) -> Result<Gate<B>> {
         let index = self.next.fetch_add(1, Ordering::Relaxed) % GATES;
         self.word(index)?.store(0, Ordering::SeqCst);
-        let place = Place { block: &self.block, offset: 4 * index as u64 };
+        let place = BlockOffset { block: &self.block, offset: 4 * index as u64 };
         let longest = u64::try_from(self.longest.as_nanos()).expect("not for centuries");
         let (word, longest) = ([Argument { place, size: 4 }], longest.to_ne_bytes());
         let kernels = launch(&self.device)?;
@@ -104,7 +104,7 @@ fn find<B: Backend>(device: &B, is_it: impl Fn(&Heap) -> bool) -> Result<HeapId>
 fn warm_up<B: Backend>(device: &B) -> Result<()> {
     let bytes = device.as_transfer().ok_or(ErrorKind::Unsupported)?;
     let block = device.allocate(HeapId(0), 512)?;
-    let (at, mut read) = (|offset| Place { block: &block, offset }, [0; 64]);
+    let (at, mut read) = (|offset| BlockOffset { block: &block, offset }, [0; 64]);
     bytes.fill(TimelineId::MAIN, at(0), 512, 0)?;
     bytes.fill(TimelineId::MAIN, at(0), 1, 0)?;
     bytes.write(TimelineId::MAIN, at(0), &read)?;

@@ -352,13 +352,13 @@ mod moves {
     unsafe impl Transfer for Copier {
         type Block = Numbers;
 
-        fn write(&self, _: TimelineId, _: Place<'_, Numbers>, _: &[u8]) -> Result<()> {
+        fn write(&self, _: TimelineId, _: BlockOffset<'_, Numbers>, _: &[u8]) -> Result<()> {
             Ok(())
         }
-        fn read(&self, _: TimelineId, _: Place<'_, Numbers>, _: &mut [u8]) -> Result<()> {
+        fn read(&self, _: TimelineId, _: BlockOffset<'_, Numbers>, _: &mut [u8]) -> Result<()> {
             Ok(())
         }
-        fn fill(&self, _: TimelineId, _: Place<'_, Numbers>, _: u64, _: u8) -> Result<()> {
+        fn fill(&self, _: TimelineId, _: BlockOffset<'_, Numbers>, _: u64, _: u8) -> Result<()> {
             Ok(())
         }
         fn copy(&self, _: TimelineId, moves: &[Move<'_, Numbers>]) -> Result<()> {

@@ -151,7 +151,7 @@ fn apply(record: Record, builder: &mut Builder) -> Result<(), ErrorKind> {
         Record::FreeCompleted { id, stream } => builder.free_completed(id, None, stream),
         Record::Bind { id, block, offset } => builder.locate(id, block, offset, Locate::Bind),
         Record::Move { id, block, offset } => builder.locate(id, block, offset, Locate::Move),
-        Record::Place { id, region, reason } => builder.place(id, region, reason),
+        Record::BlockOffset { id, region, reason } => builder.place(id, region, reason),
         Record::BlockAllocate { block, size, heap, backing } => {
             builder.block_allocate(block, size, heap, backing)
         }
@@ -205,7 +205,9 @@ fn raw(trace: &Trace, op: &Op) -> Record {
         Op::Move { id, block, offset } => {
             Record::Move { id: id.0.into(), block: block.0.into(), offset }
         }
-        Op::Place { id, region, reason } => Record::Place { id: id.0.into(), region, reason },
+        Op::BlockOffset { id, region, reason } => {
+            Record::BlockOffset { id: id.0.into(), region, reason }
+        }
         Op::BlockAllocate { block, size, heap, backing } => {
             Record::BlockAllocate { block: block.0.into(), size, heap, backing }
         }
@@ -227,7 +229,7 @@ pub(crate) fn request_of(trace: &Trace, op: &Op) -> Option<Record> {
         | Op::OutOfMemory { .. } => Some(raw(trace, op)),
         Op::Bind { .. }
         | Op::Move { .. }
-        | Op::Place { .. }
+        | Op::BlockOffset { .. }
         | Op::BlockAllocate { .. }
         | Op::BlockFree { .. }
         | Op::PagesTake { .. }

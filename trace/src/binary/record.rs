@@ -70,7 +70,7 @@ pub enum Record {
         offset: u64,
     },
     /// The policy chose a region for it.
-    Place {
+    BlockOffset {
         /// The allocation.
         id: u64,
         /// Chosen region.
@@ -229,7 +229,7 @@ impl Record {
             Self::FreeCompleted { .. } => 3,
             Self::Bind { .. } => 4,
             Self::Move { .. } => 5,
-            Self::Place { .. } => 6,
+            Self::BlockOffset { .. } => 6,
             Self::BlockAllocate { backing: Backing::Memory, .. } => 7,
             Self::BlockFree { .. } => 8,
             Self::OutOfMemory { .. } => 9,
@@ -262,7 +262,7 @@ impl Record {
             Self::Bind { id, block, offset } | Self::Move { id, block, offset } => {
                 [id, block, offset].into_iter().for_each(put);
             }
-            Self::Place { id, region, reason } => {
+            Self::BlockOffset { id, region, reason } => {
                 [id, region as u64, reason.0.into()].into_iter().for_each(put);
             }
             Self::BlockAllocate { block, size, heap, .. } => {
@@ -304,7 +304,7 @@ impl Record {
             3 => Self::FreeCompleted { id: a, stream: stream(b)? },
             4 => Self::Bind { id: a, block: b, offset: c },
             5 => Self::Move { id: a, block: b, offset: c },
-            6 => Self::Place { id: a, region: region(b)?, reason: label(c)? },
+            6 => Self::BlockOffset { id: a, region: region(b)?, reason: label(c)? },
             7 | 12 => {
                 let backing = if kind == 7 { Backing::Memory } else { Backing::Pages };
                 Self::BlockAllocate { block: a, size: b, heap: heap(c)?, backing }

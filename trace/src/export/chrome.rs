@@ -82,7 +82,7 @@ impl<W: Write> Writer<'_, W> {
             Op::Move { offset, .. } => self.instant("move", at, offset),
             Op::FreeRequested { .. }
             | Op::Bind { .. }
-            | Op::Place { .. }
+            | Op::BlockOffset { .. }
             | Op::Use { .. }
             | Op::BlockAllocate { .. }
             | Op::BlockFree { .. }

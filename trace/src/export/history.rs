@@ -113,7 +113,7 @@ impl<'t> History<'t> {
                 }
             }
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => self.say("oom", 0, size, time_us),
-            Op::Place { .. }
+            Op::BlockOffset { .. }
             | Op::Use { .. }
             | Op::PagesTake { .. }
             | Op::PagesReturn { .. }
@@ -188,7 +188,7 @@ impl<'t> History<'t> {
                 Op::Bind { id: bound, block, offset } if bound == id => {
                     return self.bases.get(&block).map(|base| base.saturating_add(offset));
                 }
-                Op::Place { id: placed, .. } if placed == id => {}
+                Op::BlockOffset { id: placed, .. } if placed == id => {}
                 _ => return None,
             }
         }

@@ -42,7 +42,7 @@ impl Translator {
                     return writer.record(now_us, &made);
                 };
                 writer.record(now_us, &made);
-                Record::Place { id, region: region(placement.region), reason }
+                Record::BlockOffset { id, region: region(placement.region), reason }
             }
             Event::FreeRequested { id, timeline } => {
                 Record::FreeRequested { id: self.id(id), stream: stream(timeline) }

@@ -146,7 +146,7 @@ impl Raw {
                 put(&mut self.offsets, offset);
                 self.back(id.0, 5)
             }
-            Op::Place { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => None,
+            Op::BlockOffset { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => None,
         }
     }
 
@@ -198,7 +198,7 @@ fn bound_next(rest: &[crate::Event], id: crate::AllocationId) -> Option<(crate::
     for event in rest {
         match event.op {
             Op::Bind { id: bound, block, offset } if bound == id => return Some((block, offset)),
-            Op::Place { id: placed, .. } if placed == id => {}
+            Op::BlockOffset { id: placed, .. } if placed == id => {}
             _ => return None,
         }
     }
@@ -210,7 +210,7 @@ fn bound_before(before: &[crate::Event], id: crate::AllocationId) -> bool {
     let last = before
         .iter()
         .rev()
-        .find(|event| !matches!(event.op, Op::Place { id: placed, .. } if placed == id));
+        .find(|event| !matches!(event.op, Op::BlockOffset { id: placed, .. } if placed == id));
     last.is_some_and(
         |event| matches!(event.op, Op::Allocate { id: allocated, .. } if allocated == id),
     )

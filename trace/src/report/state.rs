@@ -115,7 +115,7 @@ impl<'t> State<'t> {
                 }
                 self.instances.remove(&block);
             }
-            Op::Place { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => {}
+            Op::BlockOffset { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => {}
         }
     }
 

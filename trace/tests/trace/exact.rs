@@ -272,8 +272,11 @@ const BROKEN: [(Record, &str); 26] = [
     (Record::PagesReturn { bytes: 51, heap: HEAP }, "Malformed(\"pages"),
     (Record::Name { id: 9, label: LabelId(1) }, "UnknownId(9)"),
     (Record::Name { id: 1, label: LabelId(2) }, "Malformed(\"label\")"),
-    (Record::Place { id: 9, region: Region::Device, reason: LabelId(1) }, "UnknownId(9)"),
-    (Record::Place { id: 1, region: Region::Device, reason: LabelId(2) }, "Malformed(\"label\")"),
+    (Record::BlockOffset { id: 9, region: Region::Device, reason: LabelId(1) }, "UnknownId(9)"),
+    (
+        Record::BlockOffset { id: 1, region: Region::Device, reason: LabelId(2) },
+        "Malformed(\"label\")",
+    ),
 ];
 
 /// Each rule with a record that just breaks it; errors name the byte where the record begins.
@@ -303,7 +306,7 @@ fn what_just_keeps_a_rule_is_read() {
         memory(8, u64::MAX - 214),
         Record::PagesTake { bytes: u64::MAX - 214, heap: HeapId(0) },
         Record::PagesReturn { bytes: 50, heap: HeapId(0) },
-        Record::Place { id: 3, region: Region::Shared, reason: LabelId(1) },
+        Record::BlockOffset { id: 3, region: Region::Shared, reason: LabelId(1) },
         Record::Name { id: 3, label: LabelId(1) },
     ];
     for record in cases {

@@ -61,7 +61,7 @@ impl Story {
                 Some(offset) => Record::Move { id, block, offset },
                 None => return,
             },
-            (8, Some(id), _) => Record::Place { id, region: Region::Device, reason: label },
+            (8, Some(id), _) => Record::BlockOffset { id, region: Region::Device, reason: label },
             (9, ..) => self.block(u64::from(which) | u64::from(much) << 40, size, HeapId(which)),
             (10, _, Some(block)) => {
                 self.blocks.remove(&block);

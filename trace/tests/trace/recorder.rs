@@ -98,7 +98,7 @@ fn names_tags_placements_and_timelines_are_kept() {
     assert_eq!((path(0).as_str(), ids[0].1), ("tag 3/weights", Some(512)));
     assert_eq!(path(1), "table");
     let reasons = trace.events().iter().filter_map(|event| match event.op {
-        Op::Place { reason, .. } => Some(trace.labels().text(reason)),
+        Op::BlockOffset { reason, .. } => Some(trace.labels().text(reason)),
         _ => None,
     });
     assert!(reasons.into_iter().any(|reason| reason.contains("every frame")));

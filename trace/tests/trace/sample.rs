@@ -36,7 +36,7 @@ pub(crate) fn every_record() -> Vec<u8> {
         },
     );
     recorder.record(2, &Record::Allocate { id: 77, size: 4096, stream, align, label: weights });
-    recorder.record(2, &Record::Place { id: 77, region: Region::Device, reason });
+    recorder.record(2, &Record::BlockOffset { id: 77, region: Region::Device, reason });
     recorder.record(2, &Record::Bind { id: 77, block: 0x7000, offset: 512 });
     recorder.record(3, &allocate(1 << 40, 1 << 20));
     recorder.record(3, &Record::Bind { id: 1 << 40, block: 0x9000, offset: 0 });

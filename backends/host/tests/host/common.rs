@@ -1,6 +1,6 @@
 //! Shorthand of these tests.
 #![expect(unsafe_code, reason = "frees blocks")]
-use omniheap_core::{Backend, Error, ErrorKind, HeapId, HeapKind, Place, TimelineId};
+use omniheap_core::{Backend, BlockOffset, Error, ErrorKind, HeapId, HeapKind, TimelineId};
 use omniheap_host::{Block, Host, heap};
 
 pub(crate) const HEAP: HeapId = HeapId(0);
@@ -17,8 +17,8 @@ pub(crate) fn free<B: Backend>(backend: &B, block: B::Block) -> omniheap_core::R
     unsafe { backend.free(block) }
 }
 
-pub(crate) fn at(block: &Block, offset: u64) -> Place<'_, Block> {
-    Place { block, offset }
+pub(crate) fn at(block: &Block, offset: u64) -> BlockOffset<'_, Block> {
+    BlockOffset { block, offset }
 }
 
 pub(crate) fn read(host: &Host, on: TimelineId, block: &Block, offset: u64, len: usize) -> Vec<u8> {

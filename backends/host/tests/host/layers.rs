@@ -1,7 +1,9 @@
 //! Layers over a real backend: every capability passes, every count is right.
 #![expect(unsafe_code, reason = "maps pages")]
 use crate::common::{HEAP, MAIN, MIB, free, host, kind};
-use omniheap_core::{Backend, Epoch, ErrorKind, HeapKind, Move, Page, Place, Point, Result, erase};
+use omniheap_core::{
+    Backend, BlockOffset, Epoch, ErrorKind, HeapKind, Move, Page, Point, Result, erase,
+};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Fault, Lie, Limit, Live, Plan, Record, Wrapped, errors};
 use std::thread;
@@ -19,7 +21,7 @@ fn workout<B: Backend>(backend: &B) -> Result<()> {
 fn use_block<B: Backend>(backend: &B, block: &B::Block) -> Result<()> {
     let transfer = backend.as_transfer().expect("forwarded");
     let lines = backend.as_timelines().expect("forwarded");
-    let place = |offset| Place { block, offset };
+    let place = |offset| BlockOffset { block, offset };
     transfer.write(MAIN, place(0), b"abcd")?;
     transfer.fill(MAIN, place(4), 4, b'x')?;
     transfer.copy(MAIN, &[Move { from: place(0), to: place(4096), size: 8 }])?;
@@ -176,7 +178,7 @@ fn lies_are_told_and_reach_no_foreign_byte() {
     fault.inject(Plan::Lie(0, Lie::ShortBlock), 0);
     let short = fault.allocate(HEAP, 8192).expect("claims success");
     let transfer = fault.as_transfer().expect("forwarded");
-    let past = Place { block: &short, offset: 4096 };
+    let past = BlockOffset { block: &short, offset: 4096 };
     assert_eq!(kind(transfer.fill(MAIN, past, 1, 1)), ErrorKind::OutOfRange);
     fault.inject(Plan::Never, 0);
     assert_eq!(kind(fault.as_map().expect("forwarded").map(&short)), ErrorKind::NotMappable);
@@ -187,7 +189,7 @@ fn lies_are_told_and_reach_no_foreign_byte() {
         assert_eq!(address.address(&honest), told);
     }
     fault.inject(Plan::Lie(0, Lie::NeverReached), 0);
-    transfer.fill(MAIN, Place { block: &honest, offset: 0 }, 1, 1).expect("inside");
+    transfer.fill(MAIN, BlockOffset { block: &honest, offset: 0 }, 1, 1).expect("inside");
     fault.wait_idle().expect("alive");
     let lines = fault.as_timelines().expect("forwarded");
     assert_eq!(lines.reached(MAIN).expect("alive"), Epoch::START);

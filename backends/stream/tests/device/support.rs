@@ -3,8 +3,8 @@
 use crate::own::{Argument, Block, Device, Kernel, Launch};
 use core::sync::atomic::{AtomicU32, Ordering};
 use omniheap_core::{
-    Backend, ErrorKind, HeapId, HeapKind, HostAccess, Map, Place, Result, TimelineId, Timelines,
-    Transfer,
+    Backend, BlockOffset, ErrorKind, HeapId, HeapKind, HostAccess, Map, Result, TimelineId,
+    Timelines, Transfer,
 };
 
 pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
@@ -81,8 +81,8 @@ pub(crate) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn at(block: &Block, offset: u64) -> Place<'_, Block> {
-    Place { block, offset }
+pub(crate) fn at(block: &Block, offset: u64) -> BlockOffset<'_, Block> {
+    BlockOffset { block, offset }
 }
 
 pub(crate) fn write(device: &Device, block: &Block, offset: u64, bytes: &[u8]) {

@@ -1,7 +1,7 @@
 //! A device over the plain driver, and its blocks.
 #![expect(unsafe_code, reason = "makes blocks")]
 use crate::driver::Plain;
-use omniheap_core::{Align, DeviceInfo, HeapId, Place, Result, SharedCaps};
+use omniheap_core::{Align, BlockOffset, DeviceInfo, HeapId, Result, SharedCaps};
 use omniheap_stream::{
     BlockKind, ConstantHeap, Described, Facts, Memory, MemoryDriver, Positions, Raw, Registry,
     Source, Usable,
@@ -120,6 +120,6 @@ pub(crate) fn free(device: &Device, block: Block) -> Result<()> {
     unsafe { device.driver().free(block.address()) }
 }
 
-pub(crate) const fn at(block: &Block, offset: u64) -> Place<'_, Block> {
-    Place { block, offset }
+pub(crate) const fn at(block: &Block, offset: u64) -> BlockOffset<'_, Block> {
+    BlockOffset { block, offset }
 }

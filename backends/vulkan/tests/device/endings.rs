@@ -1,6 +1,6 @@
 //! Every order of dropping, with work still under way.
 use crate::rig::{MAIN, Rig, at, first, pattern, transfer, write};
-use omniheap_core::{AnyBlock, Backend, HeapKind, Manager, Place, erase};
+use omniheap_core::{AnyBlock, Backend, BlockOffset, HeapKind, Manager, erase};
 use omniheap_vulkan::{Vulkan, ash::vk};
 
 crate::cases! {
@@ -83,9 +83,9 @@ fn an_erased_backend_behaves_the_same(rig: &Rig) {
     let (heap, _) = erased.caps().heap_ids().next().unwrap();
     let block: AnyBlock = erased.allocate(heap, 4096).unwrap();
     let transfer = erased.as_transfer().expect("always");
-    transfer.write(MAIN, Place { block: &block, offset: 1 }, b"erased").unwrap();
+    transfer.write(MAIN, BlockOffset { block: &block, offset: 1 }, b"erased").unwrap();
     let mut bytes = [0; 6];
-    transfer.read(MAIN, Place { block: &block, offset: 1 }, &mut bytes).unwrap();
+    transfer.read(MAIN, BlockOffset { block: &block, offset: 1 }, &mut bytes).unwrap();
     assert_eq!(&bytes, b"erased");
     drop(erased);
     drop(block);

@@ -1,7 +1,7 @@
 //! Opens devices for cases and listens to the validation layer.
 use core::{cell::RefCell, panic::AssertUnwindSafe};
 use libtest_mimic::{Failed, Trial};
-use omniheap_core::{Backend, HeapId, Place, Result, TimelineId, Transfer, Use};
+use omniheap_core::{Backend, BlockOffset, HeapId, Result, TimelineId, Transfer, Use};
 use omniheap_vulkan::{Block, Clocks, Options, Paging, Validation, Vulkan, Which};
 use std::panic::catch_unwind;
 
@@ -102,8 +102,8 @@ fn run(case: Case, options: Options) -> core::result::Result<(), Failed> {
 
 pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
 
-pub(crate) fn at(block: &Block, offset: u64) -> Place<'_, Block> {
-    Place { block, offset }
+pub(crate) fn at(block: &Block, offset: u64) -> BlockOffset<'_, Block> {
+    BlockOffset { block, offset }
 }
 
 /// Returns the bytes that differ from place to place and from seed to seed.

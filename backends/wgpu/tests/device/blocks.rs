@@ -139,7 +139,7 @@ fn every_drop_order_works(target: &Target) {
     let block = backend.allocate(DEVICE, 4096).expect("small");
     let upload = backend.allocate(UPLOAD, 4096).expect("small");
     let transfer = backend.as_transfer().expect("always");
-    let place = omniheap_core::Place { block: &block, offset: 0 };
+    let place = omniheap_core::BlockOffset { block: &block, offset: 0 };
     transfer.write(omniheap_core::TimelineId::MAIN, place, &[7; 4096]).expect("in range");
     let (device, queue) = (backend.device().clone(), backend.queue().clone());
     drop(backend);
@@ -150,7 +150,7 @@ fn every_drop_order_works(target: &Target) {
     // The engine's parts first, with work under way.
     let backend = (target.open)();
     let block = backend.allocate(DEVICE, 4096).expect("small");
-    let place = omniheap_core::Place { block: &block, offset: 0 };
+    let place = omniheap_core::BlockOffset { block: &block, offset: 0 };
     let transfer = backend.as_transfer().expect("always");
     transfer.fill(omniheap_core::TimelineId::MAIN, place, 4096, 3).expect("in range");
     drop(block);
@@ -187,7 +187,7 @@ fn the_erased_backend_does_the_same(target: &Target) {
     let backend = erase((target.open)());
     let block = backend.allocate(DEVICE, 64).expect("small");
     let transfer = backend.as_transfer().expect("always");
-    let place = omniheap_core::Place { block: &block, offset: 4 };
+    let place = omniheap_core::BlockOffset { block: &block, offset: 4 };
     transfer.write(omniheap_core::TimelineId::MAIN, place, &[1, 2, 3, 4]).expect("in range");
     let mut bytes = [0; 4];
     transfer.read(omniheap_core::TimelineId::MAIN, place, &mut bytes).expect("in range");

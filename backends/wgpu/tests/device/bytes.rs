@@ -4,7 +4,7 @@ use crate::{
     blocks::{CONSTANT, DEVICE, HEAPS, READ_BACK, UPLOAD, free, kind},
 };
 use core::sync::atomic::{AtomicU32, Ordering};
-use omniheap_core::{Backend, ErrorKind, Move, Place, TimelineId, Transfer};
+use omniheap_core::{Backend, BlockOffset, ErrorKind, Move, TimelineId, Transfer};
 use omniheap_wgpu::{Block, Wgpu};
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ pub(crate) const CASES: &[(&str, Check)] = &[
 
 pub(crate) const MAIN: TimelineId = TimelineId::MAIN;
 
-pub(crate) fn at(block: &Block, offset: u64) -> Place<'_, Block> {
-    Place { block, offset }
+pub(crate) fn at(block: &Block, offset: u64) -> BlockOffset<'_, Block> {
+    BlockOffset { block, offset }
 }
 
 pub(crate) fn bytes_of(backend: &Wgpu, block: &Block) -> Vec<u8> {

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{self, CUevent};
 use omniheap::cuda::{Block, CUstream, Cuda};
 use omniheap::{
     Backend, HeapId,
-    seam::{Place, Transfer},
+    seam::{BlockOffset, Transfer},
 };
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl Events {
 impl Watch for Events {
     fn start(&self) -> Result<(), Failure> {
         for value in 0..FILLS {
-            self.cuda.fill(MAIN, Place { block: &self.front, offset: 0 }, FRONT, value)?;
+            self.cuda.fill(MAIN, BlockOffset { block: &self.front, offset: 0 }, FRONT, value)?;
         }
         self.record(0)
     }

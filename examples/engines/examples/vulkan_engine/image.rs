@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "an engine talks to the driver itself")]
 use core::error::Error;
 use omniheap_core::{
-    AllocateError, Allocation, AllocationId, Class, HeapKind, Manager, Request, Spot,
+    AllocateError, Allocation, AllocationId, BlockRange, Class, HeapKind, Manager, Request,
 };
 use omniheap_vulkan::{Alone, Block, Vulkan, ash, ash::vk};
 
@@ -51,7 +51,7 @@ impl Image {
     pub(crate) fn twin(
         &self,
         vulkan: &Vulkan,
-        to: &Spot<'_, Block>,
+        to: &BlockRange<'_, Block>,
     ) -> Result<Native, Box<dyn Error>> {
         let handle = make(vulkan, self.shape)?;
         // SAFETY: the image is this device's, and not disjoint.

@@ -6,7 +6,7 @@ use crate::rng::{Rng, is_all};
 use crate::world::{Stack, World, check_stamp, in_heap, pool_of, write_stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
-    Allocation, Backend, Manager, Place, PoolConfig, Request, TimelineId, UserPool,
+    Allocation, Backend, BlockOffset, Manager, PoolConfig, Request, TimelineId, UserPool,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -260,7 +260,7 @@ fn a_page_that_moves_is_at_two_places_meanwhile<B: Backend + 'static>(world: &Wo
     let (remap, transfer) =
         (backend.as_remap().expect("needed"), backend.as_transfer().expect("needed"));
     let block = remap.reserve(heap, 8 * page).expect("addresses");
-    let at = |position: u64| Place { block: &block, offset: position * page };
+    let at = |position: u64| BlockOffset { block: &block, offset: position * page };
     let mut pages = Vec::new();
     remap.create(heap, 2, &mut pages).expect("room");
     let (wrote, mut read) = ([7; 64], [0; 64]);

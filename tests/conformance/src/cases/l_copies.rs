@@ -5,7 +5,7 @@ use crate::case::{Case, LARGE, Need};
 use crate::rng::is_all;
 use crate::world::{Stack, World, timelines};
 use omniheap_core::{
-    Allocation, Backend, CopyRegion, ErrorKind, InsideBlock, Move, Place, Request, TimelineId,
+    Allocation, Backend, BlockOffset, CopyRegion, ErrorKind, InsideBlock, Move, Request, TimelineId,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -165,7 +165,7 @@ fn a_bad_batch_is_refused_by_the_backend_itself<B: Backend + 'static>(world: &Wo
     // A whole granule: blocks end where they say.
     let size = backend.caps().heap(heap).and_then(|heap| heap.granule.up(unit * 8)).expect("small");
     let [one, other] = [(); 2].map(|()| backend.allocate(heap, size).expect("small"));
-    let at = |block, offset| Place { block, offset };
+    let at = |block, offset| BlockOffset { block, offset };
     for (block, value) in [(&one, 1), (&other, 2)] {
         transfer.fill(MAIN, at(block, 0), size, value).expect("inside");
     }

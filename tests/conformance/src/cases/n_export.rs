@@ -3,7 +3,7 @@
 use super::kind;
 use crate::case::{Case, Need};
 use crate::world::World;
-use omniheap_core::{Backend, ErrorKind, Export, Exported, HeapId, Place, TimelineId};
+use omniheap_core::{Backend, BlockOffset, ErrorKind, Export, Exported, HeapId, TimelineId};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     list! {
@@ -44,7 +44,7 @@ fn changed(exported: &Exported, size: u64, uuid: Option<[u8; 16]>) -> Exported {
 fn read<B: Backend + 'static>(world: &World<B>, block: &B::Block, offset: u64) -> [u8; 64] {
     let mut bytes = [1; 64];
     let transfer = world.backend().as_transfer().expect("needed");
-    transfer.read(MAIN, Place { block, offset }, &mut bytes).expect("inside");
+    transfer.read(MAIN, BlockOffset { block, offset }, &mut bytes).expect("inside");
     bytes
 }
 
@@ -61,7 +61,7 @@ fn only_blocks_made_for_it_can_be_exported<B: Backend + 'static>(world: &World<B
 fn an_exported_block_is_zero_and_all_its_own<B: Backend + 'static>(world: &World<B>) {
     let (heap, first) = exportable(world);
     let transfer = world.backend().as_transfer().expect("needed");
-    transfer.fill(MAIN, Place { block: &first, offset: 0 }, 1 << 20, 0xcc).expect("inside");
+    transfer.fill(MAIN, BlockOffset { block: &first, offset: 0 }, 1 << 20, 0xcc).expect("inside");
     let second = share(world).allocate_exportable(heap, 1 << 20).expect("fits");
     for offset in [0, 4096, (1 << 20) - 64] {
         assert_eq!(read(world, &second, offset), [0; 64], "nothing of anybody else's");
@@ -121,13 +121,13 @@ fn a_descriptor_stays_its_holders<B: Backend + 'static>(world: &World<B>) {
 fn the_importer_keeps_memory_that_its_exporter_freed<B: Backend + 'static>(world: &World<B>) {
     let (heap, block) = exportable(world);
     let transfer = world.backend().as_transfer().expect("needed");
-    transfer.write(MAIN, Place { block: &block, offset: 4096 }, &[7; 64]).expect("inside");
+    transfer.write(MAIN, BlockOffset { block: &block, offset: 4096 }, &[7; 64]).expect("inside");
     world.backend().wait_idle().expect("alive");
     let exported = share(world).export(&block).expect("made for it");
     let imported = share(world).import(heap, &exported).expect("the same device");
     free(world, block);
     let other = world.backend().allocate(heap, 1 << 20).expect("fits");
-    transfer.fill(MAIN, Place { block: &other, offset: 0 }, 1 << 20, 9).expect("inside");
+    transfer.fill(MAIN, BlockOffset { block: &other, offset: 0 }, 1 << 20, 9).expect("inside");
     assert_eq!(read(world, &imported, 4096), [7; 64], "still there, and nobody else's");
     free(world, other);
     free(world, imported);

@@ -5,8 +5,8 @@ use crate::case::{Case, Need};
 use crate::kept::Kept;
 use crate::world::{Stack, World, check_stamp, in_heap, write_stamp};
 use omniheap_core::{
-    Align, Allocation, Backend, ErrorKind, Export, Exported, HeapId, Place, PoolConfig, Request,
-    Sleep, Source, SpanState, TimelineId,
+    Align, Allocation, Backend, BlockOffset, ErrorKind, Export, Exported, HeapId, PoolConfig,
+    Request, Sleep, Source, SpanState, TimelineId,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -116,7 +116,7 @@ fn registrable_memory_keeps_its_bytes_for_importers<B: Backend + 'static>(world:
     let _other = take(&manager, &in_heap(heap, 65_536).registrable().zeroed());
     let transfer = stack.as_transfer().expect("needed");
     let mut found = [0; 64];
-    let place = Place { block: &imported, offset: 4096 };
+    let place = BlockOffset { block: &imported, offset: 4096 };
     transfer.read(TimelineId::MAIN, place, &mut found).expect("inside");
     assert_eq!(found, [7; 64], "registered memory that was freed too early harms nobody else");
     stack.wait_idle().expect("alive");

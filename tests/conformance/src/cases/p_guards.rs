@@ -4,7 +4,7 @@ use crate::case::{Case, Need};
 use crate::rng::is_all;
 use crate::world::{Stack, World, in_heap, pool_of, timelines};
 use omniheap_core::{
-    Allocation, Backend, Binding, Budget, Contents, ErrorKind, Layout, Manager, Place, Point,
+    Allocation, Backend, Binding, BlockOffset, Budget, Contents, ErrorKind, Layout, Manager, Point,
     PoolConfig, Request, StrategyKind, TimelineId,
 };
 use omniheap_extras::{Overwrite, guard_report, guarded_with, overwrites};
@@ -60,8 +60,8 @@ fn guarded<B: Backend + 'static>(
 fn place<'a, B: Backend + 'static>(
     binding: &'a Binding<'_, Stack<B>>,
     at: u64,
-) -> Place<'a, <Stack<B> as Backend>::Block> {
-    Place { block: binding.block(), offset: binding.span().offset + at }
+) -> BlockOffset<'a, <Stack<B> as Backend>::Block> {
+    BlockOffset { block: binding.block(), offset: binding.span().offset + at }
 }
 
 /// Changes one byte by the backend's own calls, and waits until that is done.

@@ -4,8 +4,9 @@ use crate::bug::Bug;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
-    Address, Backend, Caps, DriverBudget, Epoch, Error, ErrorKind, Export, Exported, HeapBudget,
-    HeapId, Launch, Map, Move, Page, Place, Point, Remap, Result, TimelineId, Timelines, Transfer,
+    Address, Backend, BlockOffset, Caps, DriverBudget, Epoch, Error, ErrorKind, Export, Exported,
+    HeapBudget, HeapId, Launch, Map, Move, Page, Point, Remap, Result, TimelineId, Timelines,
+    Transfer,
 };
 use omniheap_host::Host;
 use std::sync::Arc;
@@ -63,8 +64,8 @@ impl Buggy {
     }
 }
 
-pub(crate) const fn place<'a>(place: &Place<'a, Block>) -> Place<'a, Inner> {
-    Place { block: &place.block.inner, offset: place.offset }
+pub(crate) const fn place<'a>(place: &BlockOffset<'a, Block>) -> BlockOffset<'a, Inner> {
+    BlockOffset { block: &place.block.inner, offset: place.offset }
 }
 
 // SAFETY: nobody may rely on it; every bug stays inside memory that the host itself checks.
@@ -153,7 +154,7 @@ unsafe impl Map for Buggy {
 unsafe impl Transfer for Buggy {
     type Block = Block;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         let (mut to, mut bytes) = (place(&to), bytes);
         let unit = usize::try_from(self.unit()).expect("small");
         match self.bug {
@@ -163,7 +164,7 @@ unsafe impl Transfer for Buggy {
         }
         self.told(self.transfer().write(on, to, bytes))
     }
-    fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         let mut from = place(&from);
         if self.has(Bug::ReadFromBase) {
             from.offset = 0;
@@ -174,7 +175,7 @@ unsafe impl Transfer for Buggy {
         }
         Ok(())
     }
-    fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+    fn fill(&self, on: TimelineId, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {
         let (on, size, value) = match self.bug {
             Bug::FillWrongValue => (on, size, value ^ 1),
             Bug::FillShort => (on, size - self.unit().min(size), value),
@@ -299,7 +300,7 @@ unsafe impl Export for Buggy {
     fn allocate_exportable(&self, heap: HeapId, size: u64) -> Result<Block> {
         let block = self.told(self.share().allocate_exportable(heap, size))?;
         if self.has(Bug::ExportDirty) {
-            let to = Place { block: &block, offset: 0 };
+            let to = BlockOffset { block: &block, offset: 0 };
             self.transfer().fill(TimelineId::MAIN, to, size, 0xdd)?;
         }
         Ok(Block::new(block))

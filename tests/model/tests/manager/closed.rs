@@ -1,8 +1,8 @@
 //! Timelines that were closed, points that never come, marks that another thread must make: nobody else's requests suffer.
 use super::before::asked;
 use omniheap_core::{
-    Allocation, Backend, Budget, Epoch, Error, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig,
-    Place, Point, Request, TimelineId, Timelines, Transfer,
+    Allocation, Backend, BlockOffset, Budget, Epoch, Error, ErrorKind, HeapId, HeapKind, Manager,
+    ManagerConfig, Point, Request, TimelineId, Timelines, Transfer,
 };
 use omniheap_extras::guarded;
 use omniheap_host::{Host, heap};
@@ -115,7 +115,7 @@ fn a_secret_of_a_closed_timeline_is_zeroed() {
         drop(secret);
         assert_eq!(manager.report().quarantined_bytes, 0);
         let mut seen = vec![1; 1 << 20];
-        host.read(MAIN, Place { block: held.block(), offset }, &mut seen).expect("in range");
+        host.read(MAIN, BlockOffset { block: held.block(), offset }, &mut seen).expect("in range");
         assert!(!seen.contains(&0x5e), "the secret is still there");
         drop(held);
         manager.retire().expect("nothing is lost");

@@ -1,7 +1,7 @@
 //! Bugs that were planted by hand and that nothing noticed, one test for each.
 use super::before::asked;
 use omniheap_core::{
-    Backend, Budget, HeapId, HeapKind, Manager, ManagerConfig, Place, PoolConfig, Request,
+    Backend, BlockOffset, Budget, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request,
     TimelineId, Timelines, Transfer,
 };
 use omniheap_extras::{guarded, overwrites};
@@ -120,7 +120,7 @@ fn freed_bytes_are_poisoned_under_guards() {
     assert_eq!(overwrites(&manager).expect("guards are on").len(), 0);
     let mut bytes = [0x33; 4096];
     let block = kept.binding();
-    let place = Place { block: block.block(), offset };
+    let place = BlockOffset { block: block.block(), offset };
     host.read(MAIN, place, &mut bytes).expect("in range");
     assert!(bytes.iter().all(|byte| *byte != 0x33), "what was freed can still be read");
 }

@@ -1,7 +1,7 @@
 //! What a recall promises: bytes come back to the heap that they were meant for, or stay where they are, on host memory.
 use omniheap_core::{
-    Allocation, Backend, Budget, Decision, ErrorKind, HeapId, HeapKind, Limits, Manager,
-    ManagerConfig, MoveOutcome, Pass, Place, Reason, Region, Request, SpanState, TimelineId,
+    Allocation, Backend, BlockOffset, Budget, Decision, ErrorKind, HeapId, HeapKind, Limits,
+    Manager, ManagerConfig, MoveOutcome, Pass, Reason, Region, Request, SpanState, TimelineId,
 };
 use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
@@ -406,7 +406,7 @@ fn guards_come_along_and_find_who_writes_behind_the_end() {
         assert_eq!(begin(&manager).commit().expect("alive").moved.moves, 2);
         assert_eq!(overwrites(&manager).expect("guarded"), [], "untouched by the move");
         let binding = live[1].1.binding();
-        let behind = Place { block: binding.block(), offset: binding.span().end() + 3 };
+        let behind = BlockOffset { block: binding.block(), offset: binding.span().end() + 3 };
         let transfer = manager.backend().as_transfer().expect("host memory");
         transfer.write(TimelineId::MAIN, behind, &[7]).expect("inside the block");
         drop(binding);

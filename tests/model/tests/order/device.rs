@@ -7,7 +7,7 @@
 use super::memory::{HostBytes, Memory, Run, lock, runs_of};
 use core::ptr::NonNull;
 use omniheap_core::{
-    Backend, Caps, Epoch, ErrorKind, HeapId, Map, Move, Page, Place, Point, Remap, Result,
+    Backend, BlockOffset, Caps, Epoch, ErrorKind, HeapId, Map, Move, Page, Point, Remap, Result,
     TimelineId, Timelines, Transfer,
 };
 use omniheap_model::Random;
@@ -42,7 +42,7 @@ struct Area {
 }
 
 impl Area {
-    fn new(place: &Place<'_, Block>, size: u64) -> Self {
+    fn new(place: &BlockOffset<'_, Block>, size: u64) -> Self {
         Self { memory: Arc::clone(&place.block.memory), offset: place.offset, size }
     }
 
@@ -162,7 +162,7 @@ impl Adversary {
     pub(crate) fn expect(
         &self,
         on: TimelineId,
-        place: Place<'_, Block>,
+        place: BlockOffset<'_, Block>,
         size: u64,
         wanted: Wanted,
         what: &'static str,
@@ -182,7 +182,7 @@ impl Adversary {
         Ok(())
     }
 
-    fn check(&self, place: &Place<'_, Block>, size: u64) -> Result<()> {
+    fn check(&self, place: &BlockOffset<'_, Block>, size: u64) -> Result<()> {
         self.caps().copy.check_range(place.block.size, place.offset, size)
     }
 }
@@ -362,12 +362,12 @@ unsafe impl Map for Adversary {
 unsafe impl Transfer for Adversary {
     type Block = Block;
 
-    fn write(&self, on: TimelineId, to: Place<'_, Block>, bytes: &[u8]) -> Result<()> {
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         self.check(&to, bytes.len() as u64)?;
         self.submit(on, Work::Set(Area::new(&to, bytes.len() as u64), runs_of(bytes)))
     }
 
-    fn read(&self, on: TimelineId, from: Place<'_, Block>, bytes: &mut [u8]) -> Result<()> {
+    fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         self.check(&from, bytes.len() as u64)?;
         let mut state = self.stirred();
         let epoch = state.line(on)?.submitted();
@@ -386,7 +386,7 @@ unsafe impl Transfer for Adversary {
         Ok(())
     }
 
-    fn fill(&self, on: TimelineId, to: Place<'_, Block>, size: u64, value: u8) -> Result<()> {
+    fn fill(&self, on: TimelineId, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {
         self.check(&to, size)?;
         self.submit(on, Work::Set(Area::new(&to, size), vec![(size, value)]))
     }
