@@ -64,6 +64,10 @@ const UNOPTIMISED: [&str; 3] = ["omniheap-plan", "proptest", "regex-syntax"];
 
 /// For how long the test run tries mutants, once the tests are built.
 const SAMPLE_TAKES: Duration = Duration::from_secs(120);
+/// How long the tests of one mutant may take there: most that is caught is caught in a second, and what survives takes it all.
+const SAMPLE_MOST: Duration = Duration::from_secs(10);
+/// How long they may take elsewhere.
+const MOST: Duration = Duration::from_secs(60);
 
 /// The switch, in every crate that is changed.
 const SWITCH: &str = r#"
@@ -118,7 +122,7 @@ struct Options {
 /// Tries every mutant of the named folders or files, or of [`FOLDERS`], or a sample of each.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let options = parse(arguments)?;
-    let (mutants, tests) = prepare(&options.paths, &tests_of(&options))?;
+    let (mutants, tests) = prepare(&options.paths, &tests_of(&options), MOST)?;
     let state = Mutex::new(State::load()?);
     let lock = || state.lock().expect("nobody panics");
     let mut chosen = choose(&mutants, &options);
@@ -136,7 +140,7 @@ pub(crate) fn sample() -> Outcome {
     let mut options =
         parse(&["seam/src", "strategy/src", "core/src", "--sample", "14"].map(String::from))?;
     options.takes = Some(SAMPLE_TAKES);
-    let (mutants, tests) = prepare(&options.paths, &SAMPLE_TESTS)?;
+    let (mutants, tests) = prepare(&options.paths, &SAMPLE_TESTS, SAMPLE_MOST)?;
     try_all(choose(&mutants, &options), &tests, options.takes, |_, _| ());
     Ok(())
 }
@@ -172,11 +176,15 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 }
 
 /// Builds everything, and runs the tests without a mutant.
-fn prepare(paths: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Tests), String> {
+fn prepare(
+    paths: &[String],
+    tests: &[&str],
+    most: Duration,
+) -> Result<(Vec<Mutant>, Tests), String> {
     let start = Instant::now();
     let (mutants, binaries) = build(paths, tests)?;
     println!("    {} mutants in one build, {}", mutants.len(), seconds(start.elapsed()));
-    Ok((mutants, Tests::measure(&binaries)?))
+    Ok((mutants, Tests::measure(&binaries, most)?))
 }
 
 /// The mutants to try: all, or so many of each path.
