@@ -529,6 +529,8 @@ mod tests {
     #[test]
     fn no_more_is_taken_than_is_wanted() {
         let (mut pager, mut tlsf) = table(&[1, 1, 1, 2, 3, 3, 3, 3]);
+        let chosen = pager.choose_pages(&tlsf, 3 * PAGE, None, |_| true);
+        assert_eq!(chosen, [], "a hole without a page group of that size is not chosen");
         assert_eq!(taken(&mut pager, &mut tlsf, 3), []);
         assert_eq!(taken(&mut pager, &mut tlsf, 5), [(3, 5)]);
         let (mut pager, mut tlsf) = table(&[1, 2, 3, 4]);

@@ -31,6 +31,7 @@ usage: cargo xtask TASK
   test [STEP…]           check formatting, lints and documentation, and run all tests; with STEPs, only those whose name
                          contains one of them
   test --quick           only what a change is most likely to break: for between commits
+  test --long [STEP…]    the same as `test`, with every optimised test, every sanitized test, and a minute for each fuzz target
   conformance [ARGS…]    run the conformance suite on this machine's devices; ARGS go to `omniheap conformance`
   conformance-table [FILE.json…]
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to

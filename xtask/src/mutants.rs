@@ -64,6 +64,10 @@ const UNOPTIMISED: [&str; 3] = ["omniheap-plan", "proptest", "regex-syntax"];
 
 /// For how long the test run tries mutants, once the tests are built.
 const SAMPLE_TAKES: Duration = Duration::from_secs(120);
+/// How long the tests of one mutant may take there: most that is caught is caught in a second, and what survives takes it all.
+const SAMPLE_MOST: Duration = Duration::from_secs(10);
+/// How long they may take elsewhere.
+const MOST: Duration = Duration::from_secs(60);
 
 /// The switch, in every crate that is changed.
 const SWITCH: &str = r#"
@@ -118,7 +122,7 @@ struct Options {
 /// Tries every mutant of the named folders or files, or of [`FOLDERS`], or a sample of each.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let options = parse(arguments)?;
-    let (mutants, tests) = prepare(&options.paths, &tests_of(&options))?;
+    let (mutants, tests) = prepare(&options.paths, &tests_of(&options), MOST)?;
     let state = Mutex::new(State::load()?);
     let lock = || state.lock().expect("nobody panics");
     let mut chosen = choose(&mutants, &options);
@@ -136,7 +140,7 @@ pub(crate) fn sample() -> Outcome {
     let mut options =
         parse(&["seam/src", "strategy/src", "core/src", "--sample", "14"].map(String::from))?;
     options.takes = Some(SAMPLE_TAKES);
-    let (mutants, tests) = prepare(&options.paths, &SAMPLE_TESTS)?;
+    let (mutants, tests) = prepare(&options.paths, &SAMPLE_TESTS, SAMPLE_MOST)?;
     try_all(choose(&mutants, &options), &tests, options.takes, |_, _| ());
     Ok(())
 }
@@ -172,11 +176,15 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 }
 
 /// Builds everything, and runs the tests without a mutant.
-fn prepare(paths: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Tests), String> {
+fn prepare(
+    paths: &[String],
+    tests: &[&str],
+    most: Duration,
+) -> Result<(Vec<Mutant>, Tests), String> {
     let start = Instant::now();
     let (mutants, binaries) = build(paths, tests)?;
     println!("    {} mutants in one build, {}", mutants.len(), seconds(start.elapsed()));
-    Ok((mutants, Tests::measure(&binaries)?))
+    Ok((mutants, Tests::measure(&binaries, most)?))
 }
 
 /// The mutants to try: all, or so many of each path.
@@ -197,7 +205,7 @@ fn build(folders: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Vec<Binary>
     let tree = target().join("mutants/tree");
     bite::copy(&tree)?;
     let known = equivalent()?;
-    let mut broken = BTreeSet::new();
+    let mut broken = load_broken();
     loop {
         let (mutants, places) = write(&tree, folders, |one| {
             known.contains(&line(one)) || broken.contains(&(line(one), one.line))
@@ -217,7 +225,40 @@ fn build(folders: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Vec<Binary>
         if broken.len() == before {
             return Err(format!("the copy with changes does not build: {errors:?}"));
         }
+        save_broken(&broken)?;
     }
+}
+
+/// The changes that do not compile, each with the number of its line.
+type Broken = BTreeSet<(String, usize)>;
+
+fn broken_path() -> PathBuf {
+    target().join("mutants/broken.json")
+}
+
+/// Returns the changes that did not compile in an earlier run. To find them again, everything would be built again: with other changes
+/// in it, no source is as it was the last time.
+fn load_broken() -> Broken {
+    let text = fs::read_to_string(broken_path()).unwrap_or_default();
+    broken_in(&text)
+}
+
+/// Reads what [`save_broken`] wrote; nothing where that is damaged, because all of it can be found again.
+fn broken_in(text: &str) -> Broken {
+    serde_json::from_str::<Value>(text).ok().as_ref().and_then(Value::as_array).map_or_else(
+        Broken::new,
+        |all| {
+            let one = |one: &Value| {
+                Some((one[0].as_str()?.to_owned(), usize::try_from(one[1].as_u64()?).ok()?))
+            };
+            all.iter().filter_map(one).collect()
+        },
+    )
+}
+
+fn save_broken(broken: &Broken) -> Outcome {
+    let all: Vec<_> = broken.iter().map(|(change, line)| json!([change, line])).collect();
+    bite::save(&broken_path(), &Value::from(all).to_string())
 }
 
 /// Where errors are: files, and bytes in them.
@@ -503,5 +544,20 @@ fn shuffle<T>(all: &mut [T], seed: u64) {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let other = usize::try_from((state >> 33) % (at as u64 + 1)).unwrap_or(0);
         all.swap(at, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Broken, broken_in};
+    use serde_json::json;
+
+    #[test]
+    fn changes_that_do_not_compile_are_remembered_and_a_damaged_list_is_empty() {
+        let known = Broken::from([("a.rs | + to - | x + y".to_owned(), 7)]);
+        let text = json!([["a.rs | + to - | x + y", 7], ["b", "no line"], 3]).to_string();
+        assert_eq!(broken_in(&text), known);
+        assert_eq!(broken_in(""), Broken::new());
+        assert_eq!(broken_in(&text[1..]), Broken::new());
     }
 }

@@ -22,9 +22,13 @@ const SANITIZED: [&str; 4] =
 const LIBRARIES: [&str; 8] =
     ["-p", "omniheap-c", "-p", "omniheap-torch", "--test", "abi", "--test", "host"];
 
-/// The same in a short form: programs on the adversarial device, threads, the host backend's own tests, and streams over host
-/// memory.
-const SANITIZED_SHORTLY: [&str; 14] = [
+/// The same in a short form, for [`ADDRESS`]: the host backend's own tests, and streams over host memory. Both have pointers of
+/// their own. The core has next to none, and is fuzzed under that sanitizer beside it.
+const ADDRESS_SHORTLY: [&str; 8] =
+    ["-p", "omniheap-host", "-p", "omniheap-stream", "--test", "host", "--test", "plain"];
+
+/// The same for [`THREAD`], with programs on the adversarial device, and threads.
+const THREAD_SHORTLY: [&str; 14] = [
     "-p",
     "omniheap-model",
     "-p",
@@ -55,8 +59,11 @@ const UNOPTIMISED: [&str; 7] = [
 /// Operations of the random tests in the short form.
 const OPERATIONS: &str = "8000";
 
+const ADDRESS: &str = "address";
+const THREAD: &str = "thread";
+
 /// Every sanitizer.
-const SANITIZERS: [&str; 2] = ["address", "thread"];
+const SANITIZERS: [&str; 2] = [ADDRESS, THREAD];
 
 /// Seconds that CI fuzzes each target.
 const SHORT: u64 = 3;
@@ -183,7 +190,7 @@ pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
             sanitized(kind, &usual, None)?;
             sanitized(kind, &LIBRARIES, None)
         }
-        [short] if short == "short" => sanitized(kind, &SANITIZED_SHORTLY, Some(OPERATIONS)),
+        [short] if short == "short" => sanitized(kind, shortly(kind), Some(OPERATIONS)),
         _ => sanitized(kind, &rest.iter().map(String::as_str).collect::<Vec<_>>(), None),
     })
 }
@@ -192,13 +199,18 @@ pub(crate) fn sanitize(arguments: &[String]) -> Outcome {
 pub(crate) fn sanitize_shortly() -> Outcome {
     SANITIZERS.into_iter().try_for_each(|kind| {
         match require().and_then(|()| require_sources(kind)) {
-            Ok(()) => sanitized(kind, &SANITIZED_SHORTLY, Some(OPERATIONS)),
+            Ok(()) => sanitized(kind, shortly(kind), Some(OPERATIONS)),
             Err(why) => {
                 println!("    *** NOT TESTED: {kind} sanitizer: {why}");
                 Ok(())
             }
         }
     })
+}
+
+/// Returns the short form's tests.
+fn shortly(kind: &str) -> &'static [&'static str] {
+    if kind == THREAD { &THREAD_SHORTLY } else { &ADDRESS_SHORTLY }
 }
 
 /// Runs the tests of the seam and of the strategies under Miri, which finds undefined behaviour.
@@ -213,7 +225,7 @@ pub(crate) fn miri() -> Outcome {
 
 /// `ThreadSanitizer` must see the standard library's own synchronisation, so that is built too.
 fn require_sources(kind: &str) -> Outcome {
-    if kind != "thread" || sources().is_some_and(|path| path.exists()) {
+    if kind != THREAD || sources().is_some_and(|path| path.exists()) {
         return Ok(());
     }
     Err("ThreadSanitizer needs the library's sources: `rustup +nightly component add rust-src`"
@@ -226,7 +238,7 @@ fn sanitized(kind: &str, tests: &[&str], operations: Option<&str>) -> Outcome {
     require_sources(kind)?;
     let mut command =
         cargo(&["test", "--quiet", "--release", "--no-fail-fast", "--target", TRIPLE]);
-    if kind == "thread" {
+    if kind == THREAD {
         command.arg("-Zbuild-std");
     }
     if operations.is_some() {

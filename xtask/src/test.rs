@@ -12,6 +12,32 @@ use std::process::Command;
 const OPTIMISED: [&str; 4] =
     ["omniheap-strategy", "omniheap-core", "omniheap-host", "omniheap-model"];
 
+/// What [`Length::Short`] takes of them: threads, the host's memory, and random walks. A manager is built anew for each binary
+/// that uses one, which takes longer than its tests; the soak has one too, with five million operations. None of these plans, and
+/// the planner takes longer to optimise than the rest.
+const OPTIMISED_SHORTLY: [&str; 11] = [
+    "--config",
+    "profile.release.package.omniheap-plan.opt-level=0",
+    "--lib",
+    "--test",
+    "host",
+    "--test",
+    "strategies",
+    "--test",
+    "order",
+    "--test",
+    "threads",
+];
+
+/// How much runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    /// What fits between a change and its merge.
+    Short,
+    /// All that there is, for every night.
+    Long,
+}
+
 /// Crates whose tests run between commits.
 const QUICK: [&str; 5] =
     ["omniheap-seam", "omniheap-strategy", "omniheap-core", "omniheap-host", "omniheap-model"];
@@ -29,9 +55,13 @@ const SOAK: [&str; 9] = [
     "--nocapture",
 ];
 
-/// Runs every check and every test, or only the steps whose name contains one of `only`.
-pub(crate) fn run(only: &[String]) -> Outcome {
-    let mut steps = steps();
+/// Runs every check and every test, or only the steps whose name contains one of `only`; after `--long`, each in its long form.
+pub(crate) fn run(arguments: &[String]) -> Outcome {
+    let (length, only) = match arguments.split_first() {
+        Some((first, rest)) if first == "--long" => (Length::Long, rest),
+        _ => (Length::Short, arguments),
+    };
+    let mut steps = steps(length);
     steps.retain(|step| only.is_empty() || only.iter().any(|part| step.name.contains(part)));
     if steps.is_empty() {
         return Err("no step has such a name".into());
@@ -65,7 +95,7 @@ fn rules() -> Vec<Step> {
     ]
 }
 
-fn steps() -> Vec<Step> {
+fn steps(length: Length) -> Vec<Step> {
     let mut documents = cargo(&["doc", "--quiet", "--no-deps"]);
     documents.args(WORKSPACE).env("RUSTDOCFLAGS", "-Dwarnings");
     let mut doctests = cargo(&["test", "--quiet", "--doc", "--no-fail-fast"]);
@@ -90,13 +120,21 @@ fn steps() -> Vec<Step> {
         Step::new("wgpu on omniheap", compat::test),
         Step::new("Python package", python::test),
         Step::new("C library as installed", installed),
-        Step::new("optimised tests", || of(&optimised(), tests)),
+        Step::new("optimised tests", move || of(&optimised(length), tests)),
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
-        Step::new("fuzzing", nightly::fuzz_shortly),
-        Step::new("sanitizers", nightly::sanitize_shortly),
-        Step::new("a sample of mutants", mutants::sample),
     ]);
+    steps.extend(match length {
+        Length::Short => [
+            Step::new("fuzzing", nightly::fuzz_shortly),
+            Step::new("sanitizers", nightly::sanitize_shortly),
+        ],
+        Length::Long => [
+            Step::new("fuzzing", || nightly::fuzz(&[])),
+            Step::new("sanitizers", || nightly::sanitize(&[])),
+        ],
+    });
+    steps.push(Step::new("a sample of mutants", mutants::sample));
     steps
 }
 
@@ -114,8 +152,12 @@ fn models() -> Command {
 const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
 
 /// The optimised build of some packages.
-fn optimised() -> Vec<&'static str> {
-    core::iter::once("--release").chain(packages(&OPTIMISED)).collect()
+fn optimised(length: Length) -> Vec<&'static str> {
+    let all = core::iter::once("--release").chain(packages(&OPTIMISED));
+    match length {
+        Length::Short => all.chain(OPTIMISED_SHORTLY).collect(),
+        Length::Long => all.collect(),
+    }
 }
 
 fn packages(names: &[&'static str]) -> Vec<&'static str> {

@@ -115,6 +115,17 @@ impl Bins {
         Some(word * 64 + self.words[word as usize % WORDS].checked_ilog2()?)
     }
 
+    /// Returns the last bin below `bin` that has a hole.
+    pub(super) fn last_below(&self, bin: u32) -> Option<u32> {
+        let word = bin / 64;
+        let here = self.words[word as usize % WORDS] & !(u64::MAX << (bin % 64));
+        if here != 0 {
+            return Some(word * 64 + here.ilog2());
+        }
+        let word = (self.top & !(u32::MAX << word)).checked_ilog2()?;
+        Some(word * 64 + self.words[word as usize % WORDS].checked_ilog2()?)
+    }
+
     /// Inserts a hole of `size` bytes at the front of its list.
     #[inline]
     pub(super) fn push(&mut self, index: u32, size: u64) {
@@ -222,5 +233,24 @@ mod tests {
             let smallest = (1..40_000).find(|s| bin_of(*s) == bin).expect("the bin has sizes");
             assert!(smallest >= size, "{smallest} shares the bin that fits {size}");
         }
+    }
+
+    #[test]
+    fn bins_with_holes_are_found_from_either_end() {
+        let mut bins = Bins::new();
+        let sizes = [1, 31, 64, 65, 1 << 20, (1 << 20) + 1, 3 << 30, 1 << 50, u64::MAX];
+        bins.grow(sizes.len()).expect("memory");
+        assert_eq!((bins.last(), bins.last_below(BINS - 1)), (None, None));
+        (0..).zip(sizes).for_each(|(index, size)| bins.push(index, size));
+        let mut up: Vec<u32> = (0..BINS).filter(|bin| bins.head(*bin).is_some()).collect();
+        assert_eq!(bins.last(), up.last().copied());
+        for bin in 0..BINS {
+            let below = up.iter().rev().find(|one| **one < bin);
+            assert_eq!(bins.last_below(bin), below.copied(), "below {bin}");
+        }
+        let down = core::iter::successors(bins.last(), |bin| bins.last_below(*bin));
+        let down: Vec<u32> = down.collect();
+        up.reverse();
+        assert_eq!(down, up);
     }
 }

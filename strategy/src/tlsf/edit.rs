@@ -1,5 +1,5 @@
 //! Operations on exact spans: carve, split, join, widen and slide. Pools and defragmentation use them.
-use super::bins::{BINS, bin_of};
+use super::bins::bin_of;
 use super::nodes::Node;
 use super::{LastUse, Tlsf};
 use crate::{BlockId, Grant, Key, Strategy};
@@ -299,7 +299,9 @@ impl Tlsf {
         mut visit: impl FnMut(Key, Span, LastUse) -> ControlFlow<()>,
     ) {
         let lowest = bin_of(size.max(1));
-        for hole in (lowest..BINS).rev().flat_map(|bin| self.bins.holes(bin)) {
+        let bins = core::iter::successors(self.bins.last(), |bin| self.bins.last_below(*bin));
+        let bins = bins.take_while(|bin| *bin >= lowest);
+        for hole in bins.flat_map(|bin| self.bins.holes(bin)) {
             let node = self.nodes.get(hole);
             if node.size >= size
                 && node.block() == block

@@ -15,9 +15,6 @@ use std::time::Instant;
 const LONGEST: Duration = Duration::from_secs(20);
 /// What it takes to start a test, beside its own time.
 const STARTING: Duration = Duration::from_millis(20);
-/// The longest time that all tests of one mutant may take together, as measured without it.
-const MOST: Duration = Duration::from_secs(60);
-
 /// A test binary that cargo built.
 #[derive(Clone, Debug)]
 pub(crate) struct Binary {
@@ -39,6 +36,8 @@ struct Test {
 /// Every test that is quick enough, and how each did with the mutants so far.
 pub(crate) struct Tests {
     all: Vec<Test>,
+    /// The longest time that all tests of one mutant may take together, as measured without it.
+    most: Duration,
     records: Mutex<Vec<Record>>,
 }
 
@@ -79,12 +78,13 @@ enum Ended {
 }
 
 impl Tests {
-    /// Runs every test of the binaries once, without a mutant, and notes what it executes.
+    /// Runs every test of the binaries once, without a mutant, and notes what it executes. Later, the tests of one mutant
+    /// take `most` together.
     ///
     /// # Errors
     ///
     /// A binary cannot be run.
-    pub(crate) fn measure(binaries: &[Binary]) -> Result<Self, String> {
+    pub(crate) fn measure(binaries: &[Binary], most: Duration) -> Result<Self, String> {
         let start = Instant::now();
         let mut all = Vec::new();
         for binary in binaries {
@@ -116,7 +116,7 @@ impl Tests {
             seconds(start.elapsed())
         );
         let records = Mutex::new(vec![Record::default(); tests.len()]);
-        Ok(Self { all: tests, records })
+        Ok(Self { all: tests, most, records })
     }
 
     /// The tests that execute a mutant's place, those first that are likely to catch it soon.
@@ -141,7 +141,7 @@ impl Tests {
         for at in self.reaching(mutant) {
             let test = &self.all[at];
             spent += test.time;
-            if spent > MOST && verdict == Verdict::Survived {
+            if spent > self.most && verdict == Verdict::Survived {
                 break;
             }
             let mut command = command(&test.binary, &test.name);

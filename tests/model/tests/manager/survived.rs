@@ -2,8 +2,10 @@
 use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Backend, Background, Budget, Decision, Defragmentation, ErrorKind, HeapId, HeapKind, Manager,
-    ManagerConfig, PoolConfig, Relief, Request, Rung, Shortage, Step, TimelineId, Timelines,
+    Align, AllocationId, Backend, Background, BackingStore, Budget, Decision, Defragmentation,
+    ErrorKind, GetPiece, Growth, HeapId, HeapKind, HostPinner, Manager, ManagerConfig, PoolConfig,
+    Privacy, PutPiece, Relief, Request, Result, Rung, Shortage, Sleep, Step, TimelineId, Timelines,
+    Wake,
 };
 use omniheap_extras::{guard_report, guarded, overwrites};
 use omniheap_host::{Host, heap};
@@ -319,4 +321,121 @@ fn memory_is_cleared_for_a_domain_that_has_neighbours() {
         let held = other.heap_use(HEAP).expect("there").reserved;
         assert_eq!(cleared.load(Relaxed), held, "all that it got");
     }
+}
+
+#[test]
+fn a_block_holds_as_many_of_a_size_as_leave_little_over() {
+    let half = MIB / 2;
+    let growth = Growth {
+        smallest: 4 * MIB,
+        largest: 10 * MIB,
+        granule: Align::of(2 * MIB),
+        shared_up_to: 32 * MIB,
+    };
+    // One leaves a sixth of its block over, and two fill the largest block there is.
+    assert_eq!(growth.block_for(5 * MIB), Some(10 * MIB));
+    assert_eq!(growth.block_for(10 * MIB + 1), None);
+    let growth = Growth::new(1 << 30, Align::ONE);
+    // Two of these would leave less over, and are more than requests share.
+    assert_eq!(growth.block_for(33 * half), Some(18 * MIB));
+    assert_eq!(growth.block_for(31 * half), Some(16 * MIB));
+}
+
+/// Keeps zeros: as many as it was given bytes last. Counts how often it was lent a way to pin host memory.
+#[derive(Debug, Default)]
+struct Zeros {
+    size: AtomicU64,
+    pinned: AtomicU64,
+}
+
+impl Zeros {
+    fn bytes(&self) -> Vec<u8> {
+        vec![0; usize::try_from(self.size.load(Relaxed)).expect("small")]
+    }
+}
+
+impl BackingStore for Zeros {
+    fn pin(&self, _: &HostPinner<'_>) {
+        self.pinned.fetch_add(1, Relaxed);
+    }
+
+    fn put(&self, _: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
+        self.size.store(size, Relaxed);
+        copy(0, &mut self.bytes())
+    }
+
+    fn get(&self, _: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        take(0, &self.bytes())
+    }
+
+    fn forget(&self, _: AllocationId) {}
+}
+
+#[test]
+fn a_pool_that_wakes_gets_what_others_hold_and_do_not_use() {
+    let device = heap(HeapKind::Device, 16 * MIB).page(Some(Align::of(64 << 10)));
+    let host = Host::builder().heap(device).open().expect("a host device");
+    let manager = Manager::with_config(host, one_lane(ManagerConfig::default()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages are there");
+    let sleeper = pool.allocate(&Request::new(10 * MIB)).expect("fits");
+    let store = Arc::new(Zeros::default());
+    pool.sleep(&Sleep::to(Arc::<Zeros>::clone(&store))).expect("nothing is pinned");
+    assert_eq!(store.pinned.load(Relaxed), 1, "a store may pin once, before bytes come");
+    let other = manager.create_pool(HEAP, PoolConfig::new().paged()).expect("valid");
+    let full = other.allocate(&Request::new(12 * MIB)).expect("the sleeper's memory");
+    let refused = pool.wake(&Wake::all()).expect_err("the memory is in use");
+    assert!(refused.kind().is_out_of_memory(), "{refused:?}");
+    drop(full);
+    assert_eq!(other.reserved(), 12 * MIB, "it keeps what is free now");
+    pool.wake(&Wake::all()).expect("nobody uses it");
+    assert_eq!(pool.reserved(), 10 * MIB);
+    drop(sleeper);
+}
+
+/// A driver that cannot make one timeline run after another: what was to run after it is not taken.
+#[test]
+fn a_request_whose_order_fails_is_served_elsewhere_and_counted_once() {
+    let host = device(1 << 30);
+    let device = asked(&host, |call| match call.kind {
+        CallKind::Order => Verdict::Refuse(ErrorKind::Driver.into()),
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(device, plain());
+    let other = host.open().expect("another timeline");
+    let ask = |on| manager.allocate(&Request::new(100 * MIB).on(on)).expect("there is room");
+    let first = ask(TimelineId::MAIN);
+    let held = host.hold(TimelineId::MAIN).expect("it is open");
+    drop(first);
+    let (before, reserved) = (manager.report().totals, manager.heap_use(HEAP).expect("there"));
+    let second = ask(other);
+    let after = manager.report().totals;
+    assert!(manager.heap_use(HEAP).expect("there").reserved > reserved.reserved, "it was grown");
+    assert_eq!(after.live, before.live + 1);
+    assert_eq!(after.live_bytes, before.live_bytes + 100 * MIB);
+    assert_eq!(after.granted_bytes, before.granted_bytes + 100 * MIB);
+    drop((held, second));
+    manager.validate().expect("what is counted is there");
+}
+
+#[test]
+fn pages_that_the_driver_keeps_are_not_said_to_be_returned() {
+    let (host, refuses) = (device(64 * MIB), Arc::new(AtomicU64::new(0)));
+    let asked_to = Arc::clone(&refuses);
+    let device = asked(&host, move |call| match call.kind {
+        CallKind::UnmapPages if asked_to.load(Relaxed) == 1 => {
+            Verdict::Refuse(ErrorKind::Driver.into())
+        }
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
+    let all: Vec<_> =
+        (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
+    let _kept: Vec<_> = all.into_iter().step_by(3).collect();
+    refuses.store(1, Relaxed);
+    let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    let moved = pass.commit().expect("it changes nothing where it fails").moved;
+    assert_eq!(moved.returned_bytes, 0, "{moved:?}");
+    refuses.store(0, Relaxed);
+    let returned = manager.trim().expect("alive");
+    assert!(returned > 0);
 }
