@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod format;
 mod load;
+mod mapped;
 mod packing;
 mod picture;
 mod plan;
