@@ -45,6 +45,13 @@ pub(crate) trait Disk: Sync {
     /// The buffer is valid for writes, and nothing else uses it during the call.
     unsafe fn read(&self, file: &File, offset: u64, buffer: Buffer) -> io::Result<usize>;
 
+    /// As [`read`](Self::read), to a slice.
+    fn read_to(&self, file: &File, offset: u64, to: &mut [u8]) -> io::Result<usize> {
+        let buffer = Buffer { start: to.as_mut_ptr(), length: to.len() };
+        // SAFETY: the slice is borrowed exclusively during the call.
+        unsafe { self.read(file, offset, buffer) }
+    }
+
     /// Makes a queue for `depth` reads at a time.
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>>;
 

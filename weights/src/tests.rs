@@ -3,11 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod mapped;
+mod origin;
 
 use crate::disk::{Access, Buffer, Disk, Mapping, Queue, System};
 use crate::error::{ErrorKind, Fault};
 use crate::file::State;
-use crate::{Error, Load, LoadWeights, WeightsFile};
+use crate::{Error, Load, LoadWeights, Loaded, WeightsFile};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use omniheap_core::Manager;
 use omniheap_host::Host;
@@ -175,10 +176,16 @@ impl Sample {
     /// Loads, and compares every tensor with its file.
     fn load(&self, manager: &Manager<Host>, disk: &Bad) -> Result<(), Error> {
         let loaded = manager.load_weights(&self.file, &Load::new().disk(disk))?;
+        self.compare(&loaded);
+        Ok(())
+    }
+
+    fn compare(&self, loaded: &Loaded<Host>) {
         assert_eq!(loaded.iter().len(), self.file.tensors().len());
-        for one in &loaded {
-            let tensor = one.tensor();
-            let whole = std::fs::read(&self.file.files()[tensor.file].path).unwrap();
+        let wholes: Vec<_> =
+            self.file.files().iter().map(|part| std::fs::read(&part.path).unwrap()).collect();
+        for one in loaded {
+            let (tensor, whole) = (one.tensor(), &wholes[one.tensor().file]);
             let range =
                 usize::try_from(tensor.offset).unwrap()..usize::try_from(tensor.end()).unwrap();
             let mut got = vec![0; range.len()];
@@ -187,7 +194,6 @@ impl Sample {
             }
             assert!(got == whole[range], "{} differs", tensor.name);
         }
-        Ok(())
     }
 }
 
