@@ -17,6 +17,7 @@ use crate::watch::{self, Event, Happened};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
+use omniheap::residency::Arena;
 use omniheap::{
     Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, Limits, Manager,
     ManagerConfig, Request, TimelineId,
@@ -463,6 +464,16 @@ impl<B: Streams> Device<B> {
         if tag.is_none() {
             self.trim().map_err(|error| format!("all tags sleep, but empty_cache: {error}"))?;
         }
+        Ok(())
+    }
+
+    /// Has the process's arena hold pinned memory for sleeping bytes.
+    pub(crate) fn prepare_sleep(&self, bytes: u64, waits: bool) -> Result<()> {
+        let arena = Arena::of_process();
+        if waits {
+            return arena.hold(self.manager.backend(), bytes);
+        }
+        arena.hold_ahead(&self.manager, bytes);
         Ok(())
     }
 

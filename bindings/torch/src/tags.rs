@@ -379,6 +379,15 @@ pub unsafe extern "C" fn omniheap_torch_wake(device: c_int, tag: *const c_char) 
     })
 }
 
+/// Takes host memory for sleeping bytes and has a device pin it, until `bytes` are there: in the background, unless `wait` is not 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_prepare_sleep(device: c_int, bytes: u64, wait: c_int) -> c_int {
+    guarded(|| {
+        let found = state::device(device).map_err(failed("prepare_sleep"))?;
+        on!(found, it => it.prepare_sleep(bytes, wait != 0)).map_err(failed("prepare_sleep"))
+    })
+}
+
 /// Says where the bytes of each tag of a device are, as JSON; null on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_residence(device: c_int) -> *const c_char {

@@ -68,6 +68,26 @@ def sleep(tag=None, to="host", device=None):
     check(lib.omniheap_torch_sleep(_number(device), name, os.fsencode(to)))
 
 
+def prepare_sleep(what, wait=False, device=None):
+    """Takes and pins host memory for a sleep, in the background: call it while a model loads, and the first sleep takes as long as the next ones.
+
+    what: the number of bytes that will sleep, or the name of a tag, for as many as it has now.
+    wait: return when the memory is there, and raise where there is too little.
+    device: its number; None is the current one.
+
+    A sleep that comes earlier uses what is ready.
+    """
+    lib, number = require_enabled(), _number(device)
+    if isinstance(what, str):
+        known = residence(device)
+        if what not in known:
+            raise OmniheapError(f"nothing was allocated in tag {what!r} on this device; the tags are {sorted(known)}; or pass a number of bytes")
+        what = known[what]["device"]
+    if isinstance(what, bool) or not isinstance(what, int) or not 0 <= what < 1 << 63:
+        raise OmniheapError(f"what is {what!r}; pass the name of a tag, or a number of bytes")
+    check(lib.omniheap_torch_prepare_sleep(number, what, 1 if wait else 0))
+
+
 def wake(tag=None, device=None):
     """Gives a tag its memory and its bytes back, at the same addresses; without a name, all tags that sleep, one after the other.
 

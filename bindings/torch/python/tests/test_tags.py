@@ -71,6 +71,19 @@ class Tags(unittest.TestCase):
         for value, pointer in enumerate(pointers, 1):
             self.holds(pointer, MIB, value)
 
+    def test_memory_for_a_sleep_is_taken_ahead(self):
+        pointer = self.tagged("ahead", MIB, 5)
+        _tags.prepare_sleep("ahead", wait=True)
+        _tags.prepare_sleep(4 * MIB, wait=True)
+        _tags.prepare_sleep(4 * MIB)
+        _tags.sleep("ahead")
+        _tags.wake("ahead")
+        self.holds(pointer, MIB, 5)
+        self.refuses(lambda: _tags.prepare_sleep("never"), "'never'", "number of bytes")
+        for wrong in (None, True, -1, 1.5, 1 << 70):
+            self.refuses(lambda: _tags.prepare_sleep(wrong), "pass the name of a tag")
+        self.refuses(lambda: _tags.prepare_sleep(1 << 60, wait=True), "memory")
+
     def test_freed_asleep(self):
         with _tags.tag("freed"):
             pointer = self.lib.omniheap_torch_alloc(MIB, 0, None)
