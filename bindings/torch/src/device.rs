@@ -18,6 +18,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
 use omniheap::residency::Arena;
+use omniheap::weights::WeightsFile;
 use omniheap::{
     Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, Limits, Manager,
     ManagerConfig, Request, TimelineId,
@@ -380,6 +381,7 @@ impl<B: Streams> Device<B> {
         record::freed(address);
         match held {
             Held::Plain(allocation, seat) => {
+                self.tags.forget(&allocation);
                 let is_current = self.seats.is_current(seat);
                 if shared == Shared::Yes || !is_current {
                     self.late.freed(1);
@@ -465,6 +467,32 @@ impl<B: Streams> Device<B> {
             self.trim().map_err(|error| format!("all tags sleep, but empty_cache: {error}"))?;
         }
         Ok(())
+    }
+
+    /// Remembers what tensors of a file lie at an address, of which they fill all `size` bytes; whether such an allocation lives there.
+    pub(crate) fn remember(
+        &self,
+        (address, size): (u64, u64),
+        file: &WeightsFile,
+        tensors: &[(usize, u64)],
+    ) -> bool {
+        let remember = |resident: &mut Resident<B>| match &resident.held {
+            Held::Plain(allocation, _) if resident.size == size => {
+                self.tags.remember(allocation.id(), file, tensors);
+                true
+            }
+            _ => false,
+        };
+        self.live.with(address, remember).unwrap_or(false)
+    }
+
+    /// Forgets what the bytes at an address were loaded from; whether that was known.
+    pub(crate) fn forget(&self, address: u64) -> bool {
+        let forget = |resident: &mut Resident<B>| match &resident.held {
+            Held::Plain(allocation, _) => self.tags.forget(allocation),
+            Held::Kept(_) => false,
+        };
+        self.live.with(address, forget).unwrap_or(false)
     }
 
     /// Has the process's arena hold pinned memory for sleeping bytes.
