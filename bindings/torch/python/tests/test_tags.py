@@ -19,8 +19,13 @@ MIB = 1 << 20
 class Tensor:
     """As much of a tensor as a sleep to files looks at."""
 
+    dtype = device = None
+
     def __init__(self, pointer, nbytes):
         self.pointer, self.nbytes, self._version = pointer, nbytes, 0
+
+    def detach(self):
+        return self
 
     def data_ptr(self):
         return self.pointer
@@ -106,8 +111,9 @@ class Tags(unittest.TestCase):
             with open(path, "wb") as file:
                 file.write(len(header).to_bytes(8, "little") + header + bytes([4]) * MIB)
             tensor = Tensor(self.tagged("file", MIB, 4), MIB)
-            with weights._File(types.SimpleNamespace(uint8="uint8"), path) as opened:
-                opened.remember([tensor], [0, 0, 0])
+            torch = types.SimpleNamespace(uint8="uint8", empty=lambda *_, **__: None)
+            with weights._File(torch, path) as opened:
+                opened.remember(torch, [tensor], [0, 0, 0])
             _tags.sleep("file", to="origin")
             self.assertEqual(_tags.residence()["file"]["origin"], MIB)
             os.rename(path, path + ".away")
@@ -122,6 +128,21 @@ class Tags(unittest.TestCase):
             _tags.wake("file")
             self.holds(tensor.pointer, MIB, 9)
             self.assertEqual(weights._loaded, {})
+
+    def test_writes_are_counted_without_the_memory(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no PyTorch")
+        buffer = torch.zeros(1024, dtype=torch.uint8)
+        counter = weights._counter(torch, buffer)
+        view, version = torch.as_strided(buffer.view(torch.float32), (4, 4), (4, 1), 0), counter._version
+        del buffer
+        self.assertEqual((counter.untyped_storage().nbytes(), counter._version), (0, version))
+        parameter = torch.nn.Parameter(view)
+        parameter.grad = torch.ones_like(parameter)
+        torch.optim.SGD([parameter], lr=1.0).step()
+        self.assertGreater(counter._version, version)
 
     def test_freed_asleep(self):
         with _tags.tag("freed"):
