@@ -10,6 +10,7 @@ use omniheap_core::{
     HostPinner, Privacy, PutPiece, Result,
 };
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,8 @@ struct Range {
 
 /// Where the bytes of an allocation came from.
 struct Known {
-    parts: Arc<[Part]>,
+    /// The files, by number, as they were.
+    parts: HashMap<usize, Part>,
     /// Sorted; none overlaps another.
     ranges: Vec<Range>,
     is_live: Box<dyn Fn() -> bool + Send + Sync>,
@@ -46,6 +48,9 @@ struct Away {
     known: Arc<Known>,
     size: u64,
 }
+
+/// An allocation, and numbers of the tensors that it has from which byte on.
+type Filled<'a, B> = (&'a Arc<Allocation<B>>, Vec<(usize, u64)>);
 
 /// Keeps no bytes of allocations that were loaded and are final: they are read again from their weights files. All others go to
 /// another store.
@@ -90,8 +95,7 @@ impl Origin {
         file: &WeightsFile,
         loaded: &Loaded<B>,
     ) -> Result<()> {
-        let mut by_allocation: HashMap<AllocationId, (&Arc<Allocation<B>>, Vec<(usize, u64)>)> =
-            HashMap::new();
+        let mut by_allocation: HashMap<AllocationId, Filled<'_, B>> = HashMap::new();
         let numbers: HashMap<_, _> =
             file.tensors().iter().enumerate().map(|(at, one)| (one.name.as_str(), at)).collect();
         for one in loaded {
@@ -123,7 +127,8 @@ impl Origin {
         };
         let mut ranges: Vec<_> = tensors.iter().map(range).filter(|range| range.size > 0).collect();
         ranges.sort_unstable_by_key(|range| range.at);
-        let (parts, is_live) = (file.files().into(), Box::new(is_live));
+        let part = |range: &Range| (range.file, file.files()[range.file].clone());
+        let (parts, is_live) = (ranges.iter().map(part).collect(), Box::new(is_live));
         lock(&self.known).insert(id, Arc::new(Known { parts, ranges, is_live }));
     }
 
@@ -142,9 +147,9 @@ impl Origin {
     fn open(&self, known: &Known) -> Result<HashMap<usize, File>> {
         let mut files = HashMap::new();
         for range in &known.ranges {
-            if !files.contains_key(&range.file) {
-                let opened = self.disk.open(&known.parts[range.file].path, Access::Cached);
-                files.insert(range.file, opened.map_err(|error| unreadable(&error))?);
+            if let Entry::Vacant(vacant) = files.entry(range.file) {
+                let opened = self.disk.open(&known.parts[&range.file].path, Access::Cached);
+                vacant.insert(opened.map_err(|error| unreadable(&error))?);
             }
         }
         self.check(known, &files)?;
@@ -153,7 +158,7 @@ impl Origin {
 
     fn check(&self, known: &Known, files: &HashMap<usize, File>) -> Result<()> {
         let is_same = |(number, file): (&usize, &File)| {
-            self.disk.state(file).is_ok_and(|state| state == known.parts[*number].state)
+            self.disk.state(file).is_ok_and(|state| state == known.parts[number].state)
         };
         let why =
             "a weights file changed since it was loaded: put it back, or free what came from it";

@@ -120,12 +120,12 @@ unsafe impl Transfer for Pinning {
     unsafe fn pin_host(&self, start: NonNull<u8>, size: usize) -> DeviceResult<Option<HostPin>> {
         self.step()?;
         let mut bytes = vec![0; size];
+        let own = libc::pid_t::try_from(std::process::id()).unwrap();
         let here = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: size };
         let there = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: size };
         // SAFETY: both have `size` bytes. The kernel copies, so that a page that is gone is an error, as it is for a driver.
-        let copied = unsafe {
-            libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
-        };
+        let copied =
+            unsafe { libc::process_vm_readv(own, &raw const here, 1, &raw const there, 1, 0) };
         if usize::try_from(copied) != Ok(size) {
             return Err(Device::Driver.into());
         }
