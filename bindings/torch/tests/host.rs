@@ -350,10 +350,8 @@ fn a_tag_sleeps_and_wakes_and_says_what_is_wrong() {
     assert!(omniheap_torch_residence(99).is_null());
 }
 
-#[test]
-fn loaded_weights_sleep_to_their_file_until_they_are_written() {
-    let _one = begin();
-    let size = 3 * MIB;
+/// A weights file of one tensor of fives, opened; its handle and its path.
+fn weights_of_fives(size: usize) -> (u64, std::path::PathBuf) {
     let path = std::env::temp_dir().join(format!("omniheap-origin-{}", std::process::id()));
     let header = format!(r#"{{"w":{{"dtype":"U8","shape":[{size}],"data_offsets":[0,{size}]}}}}"#);
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
@@ -361,30 +359,30 @@ fn loaded_weights_sleep_to_their_file_until_they_are_written() {
     bytes.resize(bytes.len() + size, 5);
     std::fs::write(&path, &bytes).expect("a folder for files");
     let listed = CString::new(format!("[{path:?}]")).expect("no zero");
-    // SAFETY: C strings.
+    // SAFETY: a C string.
+    (unsafe { omniheap_torch_weights_open(listed.as_ptr()) }, path)
+}
+
+/// Loads its tensor to a buffer.
+fn load_to(handle: u64, buffer: &Buffer, wanted: &Wanted) -> i32 {
+    let (host, none) = (c"host".as_ptr(), ptr::null_mut());
+    let (buffer, wanted) = (ptr::from_ref(buffer), ptr::from_ref(wanted));
+    // SAFETY: one value each, and memory that nothing else uses.
+    unsafe { omniheap_torch_weights_load(handle, host, 0, buffer, 1, wanted, 1, None, none) }
+}
+
+#[test]
+fn loaded_weights_sleep_to_their_file_until_they_are_written() {
+    let _one = begin();
+    let size = 3 * MIB;
+    let (handle, path) = weights_of_fives(size);
+    // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_enter_tag(c"loaded".as_ptr()) }, 0);
     let pointer = allocate(size, 1);
     assert_eq!(omniheap_torch_leave_tag(), 0);
-    // SAFETY: as above.
-    let handle = unsafe { omniheap_torch_weights_open(listed.as_ptr()) };
     let buffer = Buffer { address: pointer.expose_provenance() as u64, size: size as u64 };
     let wanted = Wanted { tensor: 0, buffer: 0, offset: 0 };
-    let host = c"host".as_ptr();
-    // SAFETY: one value each, and memory that nothing else uses.
-    let loaded = unsafe {
-        omniheap_torch_weights_load(
-            handle,
-            host,
-            0,
-            &raw const buffer,
-            1,
-            &raw const wanted,
-            1,
-            None,
-            ptr::null_mut(),
-        )
-    };
-    assert_eq!(loaded, 0);
+    assert_eq!(load_to(handle, &buffer, &wanted), 0);
     // SAFETY: one value each.
     let remember = |buffer: Buffer| unsafe {
         omniheap_torch_weights_remember(handle, &raw const buffer, 1, &raw const wanted, 1)
@@ -404,10 +402,7 @@ fn loaded_weights_sleep_to_their_file_until_they_are_written() {
     assert_eq!(wake(), 0);
     assert!(holds(pointer, size, 5));
     fill(pointer, size, 6);
-    assert_eq!(
-        [omniheap_torch_weights_forget(buffer.address), omniheap_torch_weights_forget(7)],
-        [1, 0]
-    );
+    assert_eq!([buffer.address, 7].map(|at| omniheap_torch_weights_forget(at)), [1, 0]);
     assert_eq!([sleep(), wake()], [0, 0]);
     assert!(holds(pointer, size, 6), "what was written since is copied");
     omniheap_torch_free(pointer, size, 0, stream(1));
