@@ -70,6 +70,7 @@ pub(crate) const PAGE: u64 = 64 << 10;
 /// The processor must not touch them: where the file is cut short meanwhile, that ends the process (SIGBUS). A device reads
 /// pages that were pinned before, which stay whatever becomes of the file.
 #[derive(Debug)]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "other systems map nothing"))]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     length: usize,
