@@ -169,6 +169,10 @@ mod documents {
     #[doc = include_str!("../docs/residency.md")]
     mod residency {}
 
+    #[cfg(all(feature = "weights", target_os = "linux"))]
+    #[doc = include_str!("../docs/weights.md")]
+    mod weights {}
+
     #[doc = include_str!("../docs/budgets.md")]
     mod budgets {}
 

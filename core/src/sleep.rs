@@ -70,11 +70,11 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
 pub struct HostPinner<'a>(&'a PinHost<'a>);
 
 /// A device's way to pin: where the bytes begin, and how many there are. They stay mapped until the pin is dropped.
-type PinHost<'a> = dyn Fn(NonNull<u8>, usize) -> Result<Option<HostPin>> + 'a;
+type PinHost<'a> = dyn Fn(NonNull<u8>, usize) -> Result<Option<HostPin>> + Sync + 'a;
 
 impl HostPinner<'_> {
-    /// Lets a store pin for the copies of a backend.
-    pub(crate) fn lend(backend: &impl Backend, store: &dyn BackingStore) {
+    /// Has a store pin for the copies of a backend. A sleep does it; whoever prepares one does it earlier.
+    pub fn lend(backend: &impl Backend, store: &dyn BackingStore) {
         let Some(transfer) = backend.as_transfer() else { return };
         // SAFETY: only `pin` calls it, whose caller promises that the bytes stay mapped.
         store.pin(&HostPinner(&|start, size| unsafe { transfer.pin_host(start, size) }));

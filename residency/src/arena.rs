@@ -11,6 +11,8 @@ use omniheap_core::strategy::{BlockId, Grant, Strategy, Tlsf};
 use omniheap_core::{Align, Class, ErrorKind, HostPinner, Layout, Result};
 use std::sync::{Arc, Mutex, OnceLock};
 
+/// Threads that pin together.
+const PINNERS: usize = 4;
 /// Every stretch starts at, and is a multiple of, this.
 const UNIT: Align = Align::of(4096);
 
@@ -123,7 +125,13 @@ impl Arena {
     /// Has a device pin all memory that the arena holds, so that copies run at the speed of the link.
     pub(crate) fn pin(&self, pinner: &HostPinner<'_>) {
         let pieces: Vec<_> = lock(&self.inner.divided).pieces.iter().flatten().cloned().collect();
-        let failed = pieces.iter().find_map(|piece| piece.pin(pinner).err());
+        let pin = |some: &[Arc<Memory>]| some.iter().find_map(|piece| piece.pin(pinner).err());
+        let share = pieces.len().div_ceil(PINNERS).max(1);
+        let failed = std::thread::scope(|scope| {
+            let parts: Vec<_> =
+                pieces.chunks(share).map(|some| scope.spawn(move || pin(some))).collect();
+            parts.into_iter().find_map(|part| part.join().ok().flatten())
+        });
         if let Some(error) = failed.filter(|error| error.kind() != ErrorKind::Unsupported) {
             tracing::warn!(%error, "host memory was not pinned: copies take longer");
         }
@@ -132,15 +140,7 @@ impl Arena {
     /// As [`prepare`](Self::prepare), by a thread in the background; failures are logged, and met again by whoever takes.
     pub fn prepare_ahead(&self, bytes: u64) {
         let arena = self.clone();
-        let grow = move || {
-            if let Err(error) = arena.prepare(bytes) {
-                tracing::warn!(%error, bytes, "host memory was not prepared");
-            }
-        };
-        let name = String::from("omniheap-arena");
-        if let Err(error) = std::thread::Builder::new().name(name).spawn(grow) {
-            tracing::warn!(%error, "no thread to prepare host memory");
-        }
+        ahead(bytes, move || arena.prepare(bytes));
     }
 
     /// Takes a stretch of `bytes` bytes. Its contents are unspecified, but initialized.
@@ -186,7 +186,7 @@ impl Arena {
     }
 
     /// Refuses what the arena may not hold, or the machine does not have.
-    fn check_room(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
         let held = lock(&self.inner.divided).strategy.total_bytes();
         if held.checked_add(bytes).is_none_or(|sum| sum > self.inner.config.maximum) {
             return Err(ErrorKind::OverBudget.because("the arena's `maximum` is lower"));
@@ -236,8 +236,21 @@ impl Arena {
     }
 }
 
+/// Grows an arena by a thread in the background.
+pub(crate) fn ahead(bytes: u64, grow: impl FnOnce() -> Result<()> + Send + 'static) {
+    let grow = move || {
+        if let Err(error) = grow() {
+            tracing::warn!(%error, bytes, "host memory was not prepared");
+        }
+    };
+    let name = String::from("omniheap-arena");
+    if let Err(error) = std::thread::Builder::new().name(name).spawn(grow) {
+        tracing::warn!(%error, "no thread to prepare host memory");
+    }
+}
+
 /// Rounds to what is taken from the system.
-fn round(bytes: u64) -> Result<u64> {
+pub(crate) fn round(bytes: u64) -> Result<u64> {
     Ok(bytes.checked_next_multiple_of(ALIGN as u64).ok_or(ErrorKind::SizeOverflow)?)
 }
 

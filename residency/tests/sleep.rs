@@ -1,4 +1,5 @@
 //! Pools that sleep and wake on the host device, whose pages are real: bytes, addresses, refusals.
+#![expect(unsafe_code, reason = "stands in for a device that pins")]
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
@@ -422,4 +423,140 @@ fn several_lanes_sleep_together() {
     });
     pool.wake(&Wake::all()).unwrap();
     check(&all);
+}
+
+/// A device that pins memory of others: counts its calls, and refuses one.
+struct Pinning {
+    host: Host,
+    pinned: Arc<std::sync::Mutex<Vec<(usize, usize)>>>,
+    refuses: bool,
+}
+
+struct Unpin(Arc<std::sync::Mutex<Vec<(usize, usize)>>>, usize);
+
+impl Drop for Unpin {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().retain(|(start, _)| *start != self.1);
+    }
+}
+
+impl Pinning {
+    fn new(refuses: bool) -> Self {
+        let device = heap(HeapKind::Device, 128 * MIB).page(Some(Align::of(PAGE)));
+        let host = Host::builder().heap(device).open().unwrap();
+        Self { host, pinned: Arc::default(), refuses }
+    }
+
+    fn pinned(&self) -> usize {
+        self.pinned.lock().unwrap().iter().map(|(_, size)| size).sum()
+    }
+
+    fn transfer(&self) -> &dyn Transfer<Block = omniheap_host::Block> {
+        self.host.as_transfer().unwrap()
+    }
+}
+
+// SAFETY: every call is the host's own.
+unsafe impl Backend for Pinning {
+    type Block = omniheap_host::Block;
+    fn caps(&self) -> &Caps {
+        self.host.caps()
+    }
+    fn allocate(&self, heap: HeapId, size: u64) -> Result<Self::Block> {
+        self.host.allocate(heap, size)
+    }
+    unsafe fn free(&self, block: Self::Block) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.host.free(block) }
+    }
+    fn wait_idle(&self) -> Result<()> {
+        self.host.wait_idle()
+    }
+    fn as_transfer(&self) -> Option<&dyn Transfer<Block = Self::Block>> {
+        Some(self)
+    }
+    fn as_address(&self) -> Option<&dyn Address<Block = Self::Block>> {
+        self.host.as_address()
+    }
+    fn as_timelines(&self) -> Option<&dyn Timelines> {
+        self.host.as_timelines()
+    }
+    fn as_remap(&self) -> Option<&dyn Remap<Block = Self::Block>> {
+        self.host.as_remap()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Transfer for Pinning {
+    type Block = omniheap_host::Block;
+    fn write(&self, on: TimelineId, to: BlockOffset<'_, Self::Block>, bytes: &[u8]) -> Result<()> {
+        self.transfer().write(on, to, bytes)
+    }
+    fn read(
+        &self,
+        on: TimelineId,
+        from: BlockOffset<'_, Self::Block>,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        self.transfer().read(on, from, bytes)
+    }
+    fn fill(
+        &self,
+        on: TimelineId,
+        to: BlockOffset<'_, Self::Block>,
+        size: u64,
+        value: u8,
+    ) -> Result<()> {
+        self.transfer().fill(on, to, size, value)
+    }
+    fn copy(&self, on: TimelineId, moves: &[Move<'_, Self::Block>]) -> Result<()> {
+        self.transfer().copy(on, moves)
+    }
+    unsafe fn pin_host(
+        &self,
+        start: core::ptr::NonNull<u8>,
+        size: usize,
+    ) -> Result<Option<HostPin>> {
+        let mut pinned = self.pinned.lock().unwrap();
+        let address = start.as_ptr().addr();
+        if pinned.iter().any(|(start, _)| *start == address) {
+            return Ok(None);
+        }
+        if self.refuses && pinned.len() == 1 {
+            return Err(ErrorKind::Driver.into());
+        }
+        pinned.push((address, size));
+        Ok(Some(HostPin::new(Unpin(Arc::clone(&self.pinned), address))))
+    }
+}
+
+#[test]
+fn a_sleep_uses_what_was_held_and_pinned_ahead() {
+    for refuses in [false, true] {
+        let arena = arena();
+        let manager = Manager::new(Pinning::new(refuses));
+        let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap();
+        let layer = pool.allocate(&Request::new(5 * MIB)).unwrap();
+        layer.fill(0, 5 * MIB, 3).unwrap();
+        arena.hold(manager.backend(), 7 * MIB).unwrap();
+        let ready = arena.report();
+        assert_eq!((ready.held, ready.used), (8 * MIB, 0));
+        let pinned = manager.backend().pinned() as u64;
+        assert_eq!(pinned, if refuses { 2 * MIB } else { 8 * MIB });
+        arena.hold(manager.backend(), 8 * MIB).unwrap();
+        assert_eq!(arena.report(), ready, "it is there already");
+        pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
+        assert_eq!(arena.report().held, ready.held, "nothing was taken from the system");
+        arena.hold(manager.backend(), 8 * MIB).unwrap();
+        assert_eq!(arena.report().held, ready.held, "what is lent counts");
+        pool.wake(&Wake::all()).unwrap();
+        let mut bytes = vec![0; 1 << 20];
+        layer.read(4 * MIB, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 3));
+        let refused = arena.hold(manager.backend(), 1 << 60).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::OutOfHostMemory);
+        assert_eq!(arena.report().held, ready.held);
+        arena.trim();
+        assert_eq!(manager.backend().pinned(), 0, "what goes back is not pinned");
+    }
 }

@@ -4,7 +4,7 @@
 use crate::arrange::{Arrangement, arrange};
 use crate::disk::{Disk, System};
 use crate::error::{Error, ErrorKind};
-use crate::plan::{READ, Want, plan};
+use crate::plan::{Want, plan};
 use crate::run::{Run, Target};
 use crate::{Tensor, WeightsFile};
 use core::fmt;
@@ -23,8 +23,8 @@ use std::thread;
 
 /// Bytes of the ring, unless [`Load::ring`] says otherwise.
 const RING: u64 = 128 << 20;
-/// A few threads fill the bus.
-const MOST_THREADS: usize = 8;
+/// So many threads fill the bus: one alone copies a tenth of it.
+const MOST_THREADS: usize = 12;
 
 /// Progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub struct Load<'a, B: Backend> {
     on: Option<TimelineId>,
     progress: Option<OnProgress<'a>>,
     ring: u64,
+    threads: Option<usize>,
     disk: &'a dyn Disk,
 }
 
@@ -60,7 +61,15 @@ impl<B: Backend> fmt::Debug for Load<'_, B> {
 
 impl<B: Backend> Default for Load<'_, B> {
     fn default() -> Self {
-        Self { only: None, pool: None, on: None, progress: None, ring: RING, disk: &System }
+        Self {
+            only: None,
+            pool: None,
+            on: None,
+            progress: None,
+            ring: RING,
+            threads: None,
+            disk: &System,
+        }
     }
 }
 
@@ -97,6 +106,12 @@ impl<'a, B: Backend> Load<'a, B> {
     /// Sets the most bytes of pinned memory that the load uses beside the tensors (default 128 MiB, at least 16).
     pub const fn ring(mut self, bytes: u64) -> Self {
         self.ring = bytes;
+        self
+    }
+
+    /// Sets the number of threads that read what is cached (default one for each core, 12 at most).
+    pub fn threads(mut self, count: usize) -> Self {
+        self.threads = Some(count.max(1));
         self
     }
 
@@ -458,7 +473,7 @@ unsafe fn run<B: Backend>(
     targets: &[Target<'_, B>],
     load: &Load<'_, B>,
 ) -> Result<(), Error> {
-    let reads = plan(wants, READ);
+    let reads = plan(wants);
     if reads.is_empty() {
         return Ok(());
     }
@@ -470,7 +485,7 @@ unsafe fn run<B: Backend>(
             .as_ref()
             .map_or(ControlFlow::Continue(()), |report| report(Progress { done, total }))
     };
-    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let cores = || thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
     let timeline = Timeline::new(manager, load.on);
     let run = Run {
         manager,
@@ -480,7 +495,7 @@ unsafe fn run<B: Backend>(
         targets,
         on: timeline.id,
         ring: load.ring,
-        threads: cores.min(MOST_THREADS),
+        threads: load.threads.unwrap_or_else(cores),
     };
     // SAFETY: the caller's promise.
     unsafe { run.run(&report) }

@@ -5,7 +5,12 @@ pub(crate) const ALIGN: u64 = 4096;
 /// Most bytes of one read from a disk: fewer calls, and as fast as the disk.
 pub(crate) const READ: u64 = 8 << 20;
 /// Most bytes of one read from the page cache: what was read is still in the processor's cache when the device fetches it.
-pub(crate) const WARM_READ: u64 = 2 << 20;
+pub(crate) const WARM_READ: u64 = 1 << 20;
+/// Most bytes of a file in memory that a device gets at a time: enough that pinning costs little, and few enough that one is
+/// pinned while another is copied.
+pub(crate) const MAPPED_READ: u64 = 16 << 20;
+/// Start of reads through the page cache: any byte. What is copied on then starts at the beginning of its slot.
+const ANY: u64 = 1;
 /// Reading a gap of this length costs less than another read.
 const GAP: u64 = 64 << 10;
 
@@ -35,7 +40,7 @@ pub(crate) struct Piece {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) file: usize,
-    /// A multiple of [`ALIGN`].
+    /// A multiple of [`ALIGN`] where the read may be direct.
     pub(crate) offset: u64,
     /// Bytes that the pieces need from `offset` on.
     pub(crate) needs: u64,
@@ -48,16 +53,15 @@ impl Read {
         self.needs.next_multiple_of(ALIGN)
     }
 
-    /// Divides the read into reads of at most `longest` bytes.
-    pub(crate) fn split(&self, longest: u64) -> Vec<Self> {
-        let want = |piece: &Piece| Want {
+    /// Returns what it reads for.
+    pub(crate) fn wants(&self) -> impl Iterator<Item = Want> {
+        self.pieces.iter().map(|piece| Want {
             file: self.file,
             offset: self.offset + piece.at,
             size: piece.size,
             target: piece.target,
             target_offset: piece.target_offset,
-        };
-        plan(self.pieces.iter().map(want).collect(), longest)
+        })
     }
 
     /// Returns the bytes that arrive at targets.
@@ -66,15 +70,25 @@ impl Read {
     }
 }
 
-/// Plans reads of at most `longest` bytes for `wants`.
-pub(crate) fn plan(mut wants: Vec<Want>, longest: u64) -> Vec<Read> {
+/// Plans reads that may be direct, for `wants`.
+pub(crate) fn plan(wants: Vec<Want>) -> Vec<Read> {
+    plan_aligned(wants, READ, ALIGN)
+}
+
+/// Plans reads of at most `longest` bytes through the page cache, for `wants`.
+pub(crate) fn plan_cached(wants: Vec<Want>, longest: u64) -> Vec<Read> {
+    plan_aligned(wants, longest, ANY)
+}
+
+/// Plans reads of at most `longest` bytes that start at multiples of `align`.
+fn plan_aligned(mut wants: Vec<Want>, longest: u64, align: u64) -> Vec<Read> {
     wants.retain(|want| want.size > 0);
     wants.sort_by_key(|want| (want.file, want.offset, want.target, want.target_offset));
     let mut reads: Vec<Read> = Vec::new();
     for mut want in wants {
         while want.size > 0 {
             if !reads.last().is_some_and(|read| reaches(read, &want, longest)) {
-                let offset = want.offset - want.offset % ALIGN;
+                let offset = want.offset - want.offset % align;
                 reads.push(Read { file: want.file, offset, needs: 0, pieces: Vec::new() });
             }
             let read = reads.last_mut().expect("one was pushed if there was none");
@@ -131,7 +145,7 @@ fn take(read: &mut Read, want: &mut Want, longest: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALIGN, READ, WARM_READ, Want, plan};
+    use super::{ALIGN, READ, WARM_READ, Want, plan, plan_cached};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
@@ -148,14 +162,14 @@ mod tests {
             target: 0,
             target_offset: number * 4096,
         });
-        let reads = plan(wants.collect(), READ);
+        let reads = plan(wants.collect());
         assert!(reads.len() <= 26, "{} reads for 195 MiB", reads.len());
         assert!(reads.iter().all(|read| read.pieces.len() == 1));
     }
 
     #[test]
     fn distant_tensors_and_files_are_reads_of_their_own() {
-        let reads = plan(vec![want(0, 0, 10, 0), want(0, 1 << 20, 10, 1), want(1, 0, 10, 2)], READ);
+        let reads = plan(vec![want(0, 0, 10, 0), want(0, 1 << 20, 10, 1), want(1, 0, 10, 2)]);
         assert_eq!(reads.len(), 3);
     }
 
@@ -171,14 +185,16 @@ mod tests {
                 wants.push(want(file, *end + gap, size, target));
                 *end += gap + size;
             }
-            let reads = plan(wants.clone(), READ);
-            let parts: Vec<_> = reads.iter().flat_map(|read| read.split(WARM_READ)).collect();
-            prop_assert!(parts.iter().all(|read| read.length() <= WARM_READ));
+            let reads = plan(wants.clone());
+            prop_assert!(reads.iter().all(|read| read.offset % ALIGN == 0));
+            let again = reads.iter().flat_map(super::Read::wants).collect();
+            let parts: Vec<_> = plan_cached(again, WARM_READ);
+            prop_assert!(parts.iter().all(|read| read.needs <= WARM_READ && read.pieces[0].at == 0));
             for reads in [reads, parts] {
             for want in &wants {
                 let mut next = 0;
                 for read in &reads {
-                    prop_assert!(read.offset % ALIGN == 0 && read.length() <= READ);
+                    prop_assert!(read.length() <= READ);
                     for piece in read.pieces.iter().filter(|piece| piece.target == want.target) {
                         prop_assert_eq!(piece.target_offset, next);
                         prop_assert_eq!(read.offset + piece.at, want.offset + next);

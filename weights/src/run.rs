@@ -1,13 +1,14 @@
 //! Runs a plan: reads files by the fastest way that each range allows, and starts copies as pieces arrive.
 #![expect(unsafe_code, reason = "reads into raw memory")]
 
-use crate::disk::{Access, Buffer, Disk, Queue};
+use crate::disk::{Access, Buffer, Disk, Queue, size};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::file::Part;
-use crate::plan::{ALIGN, READ, Read, WARM_READ};
+use crate::mapped::{Mapped, Pinned};
+use crate::plan::{ALIGN, MAPPED_READ, READ, Read, WARM_READ, Want, plan_cached};
 use crate::ring::{Patience, Ring, Slot};
 use core::marker::PhantomData;
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap_core::{
@@ -65,6 +66,15 @@ type WarmReads = Vec<(Read, Access)>;
 /// Reads for the queue, in order.
 type ColdReads = Vec<usize>;
 
+/// Reads, by the way that is the fastest for each.
+#[derive(Default)]
+struct Ways {
+    warm: WarmReads,
+    /// Of files in memory: a device can read them where they are.
+    mapped: Vec<Read>,
+    cold: ColdReads,
+}
+
 /// State that the threads of a load share.
 struct Shared<'a, B: Backend> {
     run: &'a Run<'a, B>,
@@ -72,6 +82,7 @@ struct Shared<'a, B: Backend> {
     slots: usize,
     open: OpenFiles,
     warm: WarmReads,
+    mapped: Mapped,
     next: AtomicUsize,
     is_stopped: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -88,9 +99,14 @@ impl<B: Backend> Run<'_, B> {
         progress: &dyn Fn(u64) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let open = Mutex::default();
-        let (mut warm, cold) = self.classify(&open)?;
+        let Ways { mut warm, mapped, cold } = self.classify(&open)?;
         let longest = if cold.is_empty() { WARM_READ } else { READ };
-        let slots = size((self.ring / longest).max(2));
+        let mut slots = size((self.ring / longest).max(2));
+        if cold.is_empty() {
+            // Each thread fills one while a few are copied: so few that they stay in the processor's cache.
+            slots = slots.min(2 * self.threads + 8);
+        }
+        let mapped = Mapped::new(mapped);
         let queue = if cold.is_empty() { None } else { self.queue(slots) };
         if queue.is_none() {
             // No `io_uring` here: threads read past the page cache.
@@ -99,7 +115,8 @@ impl<B: Backend> Run<'_, B> {
         let ring = Ring::new(self.manager, self.on, longest, slots);
         let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure = Mutex::default();
-        let shared = Shared { run: self, ring, slots, open, warm, next, is_stopped, failure };
+        let shared =
+            Shared { run: self, ring, slots, open, warm, mapped, next, is_stopped, failure };
         shared.spawn(queue.map(|queue| (queue, cold)), progress);
         shared.finish()
     }
@@ -135,27 +152,50 @@ impl<B: Backend> Run<'_, B> {
         if state == part.state { Ok(()) } else { Err(at_file(ErrorKind::Changed.into())) }
     }
 
-    /// Divides the reads into those of cached ranges, and those that only the disk has.
-    fn classify(&self, files: &OpenFiles) -> Result<(WarmReads, ColdReads), Error> {
-        let (mut warm, mut cold) = (Vec::new(), Vec::new());
-        let mut current = None;
-        for (number, read) in self.reads.iter().enumerate() {
-            if current.as_ref().is_none_or(|(file, _)| *file != read.file) {
-                current = Some((read.file, self.open(files, read.file)?));
-            }
-            let Some((_, open)) = &current else { continue };
-            let is_cached = || {
-                // A kernel that does not tell is believed to have it: reading through the cache is always right.
-                self.disk.is_cached(&open.cached, read.offset, read.length()).unwrap_or(true)
-            };
-            if open.direct.is_none() || is_cached() {
-                let parts = read.split(WARM_READ).into_iter();
-                warm.extend(parts.map(|part| (part, Access::Cached)));
+    /// Finds the fastest way for each read.
+    fn classify(&self, files: &OpenFiles) -> Result<Ways, Error> {
+        let mut ways = Ways::default();
+        let mut number = 0;
+        for of_file in self.reads.chunk_by(|one, next| one.file == next.file) {
+            let first = number;
+            number += of_file.len();
+            let open = self.open(files, of_file[0].file)?;
+            // A system that does not tell is asked no more: reading through the cache is always right.
+            let is_in_memory = self.disk.is_in_memory(&open.cached).unwrap_or(false);
+            if is_in_memory && of_file.iter().any(|read| !self.goes_to_host(read)) {
+                let wants = of_file.iter().flat_map(Read::wants).collect();
+                ways.mapped.extend(plan_cached(wants, MAPPED_READ));
             } else {
-                cold.push(number);
+                self.classify_file(&open, first..number, &mut ways);
             }
         }
-        Ok((warm, cold))
+        Ok(ways)
+    }
+
+    /// Divides the reads of a file into those of cached ranges, and those that only the disk has.
+    fn classify_file(&self, open: &Open, numbers: Range<usize>, ways: &mut Ways) {
+        let mut cached: Vec<Want> = Vec::new();
+        for number in numbers {
+            let read = &self.reads[number];
+            let is_cached =
+                || self.disk.is_cached(&open.cached, read.offset, read.length()).unwrap_or(true);
+            if open.direct.is_none() || is_cached() {
+                cached.extend(read.wants());
+            } else {
+                ways.cold.push(number);
+            }
+        }
+        let reads = plan_cached(cached, WARM_READ).into_iter();
+        ways.warm.extend(reads.map(|read| (read, Access::Cached)));
+    }
+
+    fn transfer(&self) -> DeviceResult<&dyn Transfer<Block = B::Block>> {
+        self.manager.backend().as_transfer().ok_or(Device::Unsupported.into())
+    }
+
+    fn goes_to_host(&self, read: &Read) -> bool {
+        let is_host = |target: usize| matches!(self.targets[target], Target::Host(..));
+        read.pieces.iter().all(|piece| is_host(piece.target))
     }
 }
 
@@ -182,9 +222,13 @@ impl<B: Backend> Shared<'_, B> {
     ) {
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
-            for _ in 0..self.run.threads.min(self.warm.len()) {
+            let (threads, parts) = (self.run.threads, size(MAPPED_READ / WARM_READ));
+            let threads = threads.min(self.warm.len() + self.mapped.len() * parts);
+            for number in 0..threads {
                 let sender = sender.clone();
-                scope.spawn(move || self.read_warm(&sender));
+                // Pinning alone, or reading alone, is slower than the link: half of the threads do each.
+                let maps = number < threads.div_ceil(2);
+                scope.spawn(move || self.work(maps, &sender));
             }
             if let Some((queue, reads)) = cold {
                 let sender = sender.clone();
@@ -220,6 +264,78 @@ impl<B: Backend> Shared<'_, B> {
         checked.and(finished)
     }
 
+    /// One thread of the load.
+    fn work(&self, maps: bool, sender: &Sender<u64>) {
+        if maps {
+            self.each_mapped(Mapped::first, |read| self.send_mapped(read), sender);
+        }
+        self.read_warm(sender);
+        self.each_mapped(Mapped::last, |read| self.read_parts(read.wants().collect()), sender);
+    }
+
+    /// Takes files in memory piece by piece, until there are none.
+    fn each_mapped(
+        &self,
+        take: impl Fn(&Mapped) -> Option<&Read>,
+        deliver: impl Fn(&Read) -> Result<(), Error>,
+        sender: &Sender<u64>,
+    ) {
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            let Some(read) = take(&self.mapped) else { return };
+            match deliver(read) {
+                // Nobody listens any more only when the load ends.
+                Ok(()) => {
+                    let _ = sender.send(read.payload());
+                }
+                Err(error) => return self.fail(error),
+            }
+        }
+    }
+
+    /// Has the device read a file in memory where it is. What it cannot, or is too small for that, goes by way of the ring.
+    fn send_mapped(&self, read: &Read) -> Result<(), Error> {
+        let open = self.open(read.file)?;
+        let (large, mut left): (Vec<_>, Vec<_>) =
+            read.wants().partition(|want| Mapped::pays_for(want) && self.is_copied_whole(want));
+        let pin = || Pinned::new(self.run.disk, &open.cached, read, self.run.transfer().ok()?);
+        match (!large.is_empty()).then(pin) {
+            None => {}
+            Some(Some(pinned)) => {
+                for want in large {
+                    self.send_pinned(&pinned, &want).map_err(|error| {
+                        let fault = Fault::at(want.offset, ErrorKind::Device(error));
+                        Error::new(self.path(read.file), fault)
+                    })?;
+                }
+            }
+            Some(None) => {
+                self.mapped.give_up();
+                left.extend(large);
+            }
+        }
+        self.read_parts(left)
+    }
+
+    /// Returns whether the device copies bytes as they are.
+    fn is_copied_whole(&self, want: &Want) -> bool {
+        let align = self.run.manager.caps().copy.align;
+        matches!(self.run.targets[want.target], Target::Device(_)) && align.divides(want.size)
+    }
+
+    /// Copies bytes of a pinned file to the device. The copy has run when it returns.
+    fn send_pinned(&self, pinned: &Pinned, want: &Want) -> DeviceResult<()> {
+        let Target::Device(place) = &self.run.targets[want.target] else { return Ok(()) };
+        let to = BlockOffset { offset: place.offset + want.target_offset, ..*place };
+        self.run.transfer()?.write(self.run.on, to, pinned.bytes(want))
+    }
+
+    /// Reads through the page cache.
+    fn read_parts(&self, wants: Vec<Want>) -> Result<(), Error> {
+        plan_cached(wants, WARM_READ)
+            .iter()
+            .try_for_each(|read| self.read_one(read, Access::Cached))
+    }
+
     fn read_warm(&self, sender: &Sender<u64>) {
         while !self.is_stopped.load(Ordering::Relaxed) {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
@@ -236,7 +352,7 @@ impl<B: Backend> Shared<'_, B> {
 
     fn read_one(&self, read: &Read, access: Access) -> Result<(), Error> {
         let open = self.open(read.file)?;
-        if access == Access::Cached && self.goes_to_host(read) {
+        if access == Access::Cached && self.run.goes_to_host(read) {
             return self.read_to_host(read, &open);
         }
         let at_file = |kind| Error::new(self.path(read.file), Fault::at(read.offset, kind));
@@ -248,11 +364,6 @@ impl<B: Backend> Shared<'_, B> {
                 Err(error)
             }
         }
-    }
-
-    fn goes_to_host(&self, read: &Read) -> bool {
-        let is_host = |target: usize| matches!(self.run.targets[target], Target::Host(..));
-        read.pieces.iter().all(|piece| is_host(piece.target))
     }
 
     /// Reads each piece to where it belongs, without a slot.
@@ -357,11 +468,7 @@ impl<B: Backend> Shared<'_, B> {
                 }
             }
         }
-        if moves.is_empty() { Ok(()) } else { self.transfer()?.copy(self.run.on, &moves) }
-    }
-
-    fn transfer(&self) -> DeviceResult<&dyn Transfer<Block = B::Block>> {
-        self.run.manager.backend().as_transfer().ok_or(Device::Unsupported.into())
+        if moves.is_empty() { Ok(()) } else { self.run.transfer()?.copy(self.run.on, &moves) }
     }
 
     /// Writes a piece that does not start or end at a unit of the device's copies; its target has room for whole units.
@@ -375,7 +482,7 @@ impl<B: Backend> Shared<'_, B> {
         let mut whole = vec![0; size(padded)];
         // SAFETY: the slot has `length` bytes from `from` on, and only this thread uses it.
         unsafe { bytes::read(from, &mut whole[..size(length)]) };
-        self.transfer()?.write(self.run.on, to, &whole)
+        self.run.transfer()?.write(self.run.on, to, &whole)
     }
 
     /// Reads past the page cache, as many reads at a time as there are slots.
@@ -479,11 +586,6 @@ impl<B: Backend> Cold<'_, B> {
         let _ = sender.send(read.payload());
         Ok(())
     }
-}
-
-/// Returns a size or offset inside memory, which therefore fits.
-fn size(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("inside memory that has addresses")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,10 +2,13 @@
 #![expect(unsafe_code, reason = "stands in for the disk")]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use crate::disk::{Access, Buffer, Disk, Queue, System};
+mod mapped;
+mod origin;
+
+use crate::disk::{Access, Buffer, Disk, Mapping, Queue, System};
 use crate::error::{ErrorKind, Fault};
 use crate::file::State;
-use crate::{Error, Load, LoadWeights, WeightsFile};
+use crate::{Error, Load, LoadWeights, Loaded, WeightsFile};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use omniheap_core::Manager;
 use omniheap_host::Host;
@@ -78,6 +81,16 @@ impl Disk for Bad {
         }
         // SAFETY: the caller's promise.
         unsafe { System.read(file, offset, buffer) }
+    }
+
+    fn is_in_memory(&self, file: &File) -> io::Result<bool> {
+        self.step()?;
+        System.is_in_memory(file)
+    }
+
+    fn map(&self, file: &File, offset: u64, length: usize) -> io::Result<Mapping> {
+        self.step()?;
+        System.map(file, offset, length)
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
@@ -163,10 +176,16 @@ impl Sample {
     /// Loads, and compares every tensor with its file.
     fn load(&self, manager: &Manager<Host>, disk: &Bad) -> Result<(), Error> {
         let loaded = manager.load_weights(&self.file, &Load::new().disk(disk))?;
+        self.compare(&loaded);
+        Ok(())
+    }
+
+    fn compare(&self, loaded: &Loaded<Host>) {
         assert_eq!(loaded.iter().len(), self.file.tensors().len());
-        for one in &loaded {
-            let tensor = one.tensor();
-            let whole = std::fs::read(&self.file.files()[tensor.file].path).unwrap();
+        let wholes: Vec<_> =
+            self.file.files().iter().map(|part| std::fs::read(&part.path).unwrap()).collect();
+        for one in loaded {
+            let (tensor, whole) = (one.tensor(), &wholes[one.tensor().file]);
             let range =
                 usize::try_from(tensor.offset).unwrap()..usize::try_from(tensor.end()).unwrap();
             let mut got = vec![0; range.len()];
@@ -175,7 +194,6 @@ impl Sample {
             }
             assert!(got == whole[range], "{} differs", tensor.name);
         }
-        Ok(())
     }
 }
 
@@ -278,6 +296,12 @@ fn a_disk_that_dies_half_way_is_named_with_its_offset() {
         }
         fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
             System.queue(depth)
+        }
+        fn is_in_memory(&self, file: &File) -> io::Result<bool> {
+            System.is_in_memory(file)
+        }
+        fn map(&self, file: &File, offset: u64, length: usize) -> io::Result<Mapping> {
+            System.map(file, offset, length)
         }
     }
     let sample = Sample::new();

@@ -4,12 +4,14 @@ use crate::{Driver, lock};
 use core::ptr::NonNull;
 use omniheap_seam::{HostPin, Result};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, Weak};
 
 /// What a device has pinned. Whatever is left is unpinned when the device is closed.
 pub(crate) struct Pins<D: Driver> {
     driver: Arc<D>,
-    /// The length of each piece, by its first address.
+    /// The length of each piece, by its first address; none while the driver pins or unpins it. The lock is not held then, because
+    /// that takes long, and other threads pin other pieces meanwhile.
     pieces: Mutex<BTreeMap<usize, (NonNull<u8>, usize)>>,
 }
 
@@ -40,20 +42,25 @@ impl<D: Driver> Pins<D> {
         size: usize,
     ) -> Result<Option<HostPin>> {
         let address = start.as_ptr().expose_provenance();
-        // Held meanwhile, so that no other thread pins the same piece.
-        let mut pieces = lock(&self.pieces);
-        if pieces.contains_key(&address) {
+        if let Entry::Vacant(vacant) = lock(&self.pieces).entry(address) {
+            vacant.insert((start, 0));
+        } else {
             return Ok(None);
         }
         // SAFETY: the caller's promise: the bytes are mapped until the pin is dropped, and that unpins them, unless `self` did.
-        match unsafe { self.driver.pin(start, size) } {
-            Ok(()) => {}
-            Err(_) if self.driver.holds(address as u64, size as u64) => return Ok(None),
-            Err(error) => return Err(error),
+        let pinned = unsafe { self.driver.pin(start, size) };
+        let mut pieces = lock(&self.pieces);
+        if pinned.is_ok() {
+            pieces.insert(address, (start, size));
+        } else {
+            pieces.remove(&address);
         }
-        pieces.insert(address, (start, size));
         drop(pieces);
-        Ok(Some(HostPin::new(Pin { pins: Arc::downgrade(self), start: address })))
+        match pinned {
+            Ok(()) => Ok(Some(HostPin::new(Pin { pins: Arc::downgrade(self), start: address }))),
+            Err(_) if self.driver.holds(address as u64, size as u64) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether bytes lie in a piece.
@@ -82,10 +89,14 @@ impl<D: Driver> Drop for Pins<D> {
 impl<D: Driver> Drop for Pin<D> {
     fn drop(&mut self) {
         let Some(pins) = self.pins.upgrade() else { return };
-        // Held while the driver unpins, so that the piece is not pinned again before.
-        let mut pieces = lock(&pins.pieces);
-        if let Some((start, _)) = pieces.remove(&self.start) {
+        let found = lock(&pins.pieces).get_mut(&self.start).map(|(start, size)| {
+            *size = 0;
+            *start
+        });
+        if let Some(start) = found {
             pins.unpin(start);
+            // Only now may the piece be pinned again.
+            lock(&pins.pieces).remove(&self.start);
         }
     }
 }

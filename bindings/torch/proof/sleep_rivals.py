@@ -1,6 +1,7 @@
 """Sleep and wake beside others that do the same, a process for each, one after the other. Prints a table.
 
-usage: sleep_rivals.py [--gib 8] [--cycles 5] [--long 1000] [--limit 60] [--modes omniheap,saver,checkpoint]
+usage: sleep_rivals.py [--gib 8] [--cycles 5] [--long 1000] [--limit 60] [--modes omniheap,prepared,saver,checkpoint]
+prepared is omniheap with `prepare_sleep` called before the tensors are made, as a program does that loads a model; its row says how long that took.
 saver is torch_memory_saver with a pinned backup that it keeps; checkpoint is the driver's own `cuCheckpointProcess*` on a process with the same tensors.
 Each has `gib` GiB that live; with holes, a fifth more was allocated between them and freed. `--long` cycles of one tensor, in a process of their own, show
 what is left behind.
@@ -53,7 +54,7 @@ def fill(torch, gib, holes):
 def run(mode, gib, cycles, holes, long):
     import torch
 
-    if mode == "omniheap":
+    if mode in ("omniheap", "prepared"):
         import omniheap.torch as ours
 
         ours.enable()
@@ -76,11 +77,18 @@ def run(mode, gib, cycles, holes, long):
     if long:
         print(json.dumps(cycle(torch, scope, sleep, wake, long)), flush=True)
         return
+    prepared = None
+    if mode == "prepared":
+        started = time.perf_counter()
+        ours.prepare_sleep(gib << 30)
     with scope():
         kept, live = fill(torch, gib, holes)
+    if mode == "prepared":
+        ours.prepare_sleep(live, wait=True)  # A program that loads for longer does not wait.
+        prepared = time.perf_counter() - started
     times = [(clock(sleep), clock(wake)) for _ in range(1 + cycles)]
     warm = [statistics.median(each) for each in zip(*times[1:])]
-    print(json.dumps(dict(live=live, rates=rates, first=times[0], sleep=warm[0], wake=warm[1], equal=check(kept))), flush=True)
+    print(json.dumps(dict(live=live, rates=rates, prepared=prepared, first=times[0], sleep=warm[0], wake=warm[1], equal=check(kept))), flush=True)
 
 
 def cycle(torch, scope, sleep, wake, count):
@@ -130,7 +138,7 @@ def measure(options, mode, holes=False, long=0):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gib", type=int, default=8), parser.add_argument("--cycles", type=int, default=5)
-    parser.add_argument("--long", type=int, default=1000), parser.add_argument("--modes", default="omniheap,saver,checkpoint")
+    parser.add_argument("--long", type=int, default=1000), parser.add_argument("--modes", default="omniheap,prepared,saver,checkpoint")
     parser.add_argument("--limit", type=float, default=60, help="seconds of one process")
     parser.add_argument("--child"), parser.add_argument("--holes", action="store_true")
     options = parser.parse_args()
@@ -148,9 +156,10 @@ def main():
             warm = one["sleep"] + one["wake"]
             floor = [one["sleep"] / (one["live"] * one["rates"][0]), one["wake"] / (one["live"] * one["rates"][1])]
             shares = f"{warm / (ours['sleep'] + ours['wake']):.2f}, first {sum(one['first']) / sum(ours['first']):.2f}"
+            mode += f" ({one['prepared']:.2f} s)" if one.get("prepared") else ""
             print(f"| {holes} | {mode} | {sum(one['first']):.3f} | {one['sleep']:.3f} | {one['wake']:.3f} | {floor[0]:.2f}, {floor[1]:.2f} | {shares} | {one['equal']} |", flush=True)
     for mode in options.modes.split(","):
-        if options.long and mode != "checkpoint":
+        if options.long and mode not in ("checkpoint", "prepared"):
             print(mode, "one tensor of 64 MiB:", measure(options, mode, long=options.long), flush=True)
 
 

@@ -17,6 +17,8 @@ use crate::watch::{self, Event, Happened};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap::cuda::Standing;
+use omniheap::residency::Arena;
+use omniheap::weights::WeightsFile;
 use omniheap::{
     Align, AllocateError, Allocation, BackendKind, Caps, ErrorKind, HeapId, Limits, Manager,
     ManagerConfig, Request, TimelineId,
@@ -379,6 +381,7 @@ impl<B: Streams> Device<B> {
         record::freed(address);
         match held {
             Held::Plain(allocation, seat) => {
+                self.tags.forget(&allocation);
                 let is_current = self.seats.is_current(seat);
                 if shared == Shared::Yes || !is_current {
                     self.late.freed(1);
@@ -463,6 +466,42 @@ impl<B: Streams> Device<B> {
         if tag.is_none() {
             self.trim().map_err(|error| format!("all tags sleep, but empty_cache: {error}"))?;
         }
+        Ok(())
+    }
+
+    /// Remembers what tensors of a file lie at an address, of which they fill all `size` bytes; whether such an allocation lives there.
+    pub(crate) fn remember(
+        &self,
+        (address, size): (u64, u64),
+        file: &WeightsFile,
+        tensors: &[(usize, u64)],
+    ) -> bool {
+        let remember = |resident: &mut Resident<B>| match &resident.held {
+            Held::Plain(allocation, _) if resident.size == size => {
+                self.tags.remember(allocation.id(), file, tensors);
+                true
+            }
+            _ => false,
+        };
+        self.live.with(address, remember).unwrap_or(false)
+    }
+
+    /// Forgets what the bytes at an address were loaded from; whether that was known.
+    pub(crate) fn forget(&self, address: u64) -> bool {
+        let forget = |resident: &mut Resident<B>| match &resident.held {
+            Held::Plain(allocation, _) => self.tags.forget(allocation),
+            Held::Kept(_) => false,
+        };
+        self.live.with(address, forget).unwrap_or(false)
+    }
+
+    /// Has the process's arena hold pinned memory for sleeping bytes.
+    pub(crate) fn prepare_sleep(&self, bytes: u64, waits: bool) -> Result<()> {
+        let arena = Arena::of_process();
+        if waits {
+            return arena.hold(self.manager.backend(), bytes);
+        }
+        arena.hold_ahead(&self.manager, bytes);
         Ok(())
     }
 

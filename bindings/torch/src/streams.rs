@@ -23,7 +23,7 @@ pub(crate) enum Life {
 }
 
 /// A backend that follows the caller's streams.
-pub(crate) trait Streams: Backend + Sized {
+pub(crate) trait Streams: Backend + Sized + 'static {
     /// What out-of-memory messages call its memory.
     const NAME: &'static str;
 

@@ -11,7 +11,10 @@ use crate::streams::Streams;
 use core::cell::Cell;
 use core::ffi::{c_char, c_int};
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use omniheap::report::AllocationId;
 use omniheap::residency::{BackingStore, FileStore, HostStore, Nothing, Sleep, Wake};
+use omniheap::weights::{Origin, WeightsFile};
 use omniheap::{
     AllocateError, Allocation, ErrorKind, HeapId, Manager, Request, UserPool, seam::Result,
 };
@@ -97,6 +100,8 @@ impl From<String> for Refusal {
 pub(crate) enum Target {
     Host,
     Disk(String),
+    /// Loaded weights are read again from their files; everything else goes to host memory.
+    Origin,
     Nothing,
 }
 
@@ -105,15 +110,17 @@ impl Target {
         match (text, text.strip_prefix("disk:")) {
             ("host", _) => Ok(Self::Host),
             ("nothing", _) => Ok(Self::Nothing),
+            ("origin", _) => Ok(Self::Origin),
             (_, Some(directory)) if !directory.is_empty() => Ok(Self::Disk(directory.into())),
-            _ => {
-                Err(format!("to is {text:?}; choose \"host\", \"disk:/directory\" or \"nothing\""))
-            }
+            _ => Err(format!(
+                "to is {text:?}; choose \"host\", \"disk:/directory\", \"origin\" or \"nothing\""
+            )),
         }
     }
 
-    fn store(&self) -> Result<Arc<dyn BackingStore>, String> {
+    fn store(&self, origin: &Arc<Origin>) -> Result<Arc<dyn BackingStore>, String> {
         match self {
+            Self::Origin => Ok(Arc::clone(origin) as _),
             Self::Host => Ok(HostStore::new()),
             Self::Nothing => Ok(Nothing::new()),
             Self::Disk(directory) => match FileStore::open(directory) {
@@ -134,6 +141,10 @@ struct Tagged<B: Streams> {
 /// The tags of one device. Their pools stay as long as the process.
 pub(crate) struct Tags<B: Streams> {
     pools: Mutex<BTreeMap<Tag, Arc<Tagged<B>>>>,
+    /// Where loaded weights came from, of all tags.
+    origin: Arc<Origin>,
+    /// Whether `origin` knows anything: frees look no further where not.
+    remembers: AtomicBool,
 }
 
 /// Where the calling thread's memory comes from: the manager's own pools, or the pool of its tag.
@@ -166,7 +177,21 @@ impl<B: Streams> Source<'_, B> {
 
 impl<B: Streams> Tags<B> {
     pub(crate) fn new() -> Self {
-        Self { pools: Mutex::default() }
+        let origin = Origin::with(HostStore::new());
+        Self { pools: Mutex::default(), origin, remembers: AtomicBool::new(false) }
+    }
+
+    /// Remembers which tensors of a file an allocation has from which byte on. It is final, until it is freed or forgotten.
+    pub(crate) fn remember(&self, id: AllocationId, file: &WeightsFile, tensors: &[(usize, u64)]) {
+        // What is freed is forgotten by `forget`.
+        self.origin.remember_final(id, file, tensors, || true);
+        self.remembers.store(true, Ordering::Release);
+    }
+
+    /// Forgets what an allocation was loaded from; whether that was known.
+    #[inline]
+    pub(crate) fn forget(&self, allocation: &Allocation<B>) -> bool {
+        self.remembers.load(Ordering::Acquire) && self.origin.forget_origin(allocation.id())
     }
 
     /// Where memory of the calling thread comes from now.
@@ -219,7 +244,7 @@ impl<B: Streams> Tags<B> {
     /// streams were given before.
     pub(crate) unsafe fn sleep(&self, name: Option<&str>, target: &Target) -> Result<u64, Refusal> {
         let meant = self.meant(name)?;
-        let store = target.store()?;
+        let store = target.store(&self.origin)?;
         let mut returned = 0;
         for tagged in meant {
             let sleep = Sleep::to(Arc::clone(&store));
@@ -267,6 +292,7 @@ impl<B: Streams> Tags<B> {
                 "device": now.device,
                 "host": stored(*target == Target::Host),
                 "disk": stored(matches!(*target, Target::Disk(_))),
+                "origin": stored(*target == Target::Origin),
             });
             (tagged.name.clone(), shown)
         };
@@ -339,7 +365,7 @@ unsafe fn optional<'a>(name: *const c_char) -> Result<Option<&'a str>, String> {
     if name.is_null() { Ok(None) } else { unsafe { text(name, "tag") }.map(Some) }
 }
 
-/// Moves the bytes of a tag on a device to a store (`host`, `disk:/directory` or `nothing`), and returns its memory to the driver. A tag
+/// Moves the bytes of a tag on a device to a store (`host`, `disk:/directory`, `origin` or `nothing`), and returns its memory to the driver. A tag
 /// of null is all that are awake, and everything else that is empty goes back to the driver too.
 ///
 /// # Safety
@@ -376,6 +402,15 @@ pub unsafe extern "C" fn omniheap_torch_wake(device: c_int, tag: *const c_char) 
         let tag = unsafe { optional(tag) }?;
         let found = state::device(device).map_err(failed("wake"))?;
         on!(found, it => it.wake(tag))
+    })
+}
+
+/// Takes host memory for sleeping bytes and has a device pin it, until `bytes` are there: in the background, unless `wait` is not 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_prepare_sleep(device: c_int, bytes: u64, wait: c_int) -> c_int {
+    guarded(|| {
+        let found = state::device(device).map_err(failed("prepare_sleep"))?;
+        on!(found, it => it.prepare_sleep(bytes, wait != 0)).map_err(failed("prepare_sleep"))
     })
 }
 

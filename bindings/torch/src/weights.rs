@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions, and writes where the caller says")]
 use crate::guard::{failed, guarded, say, text};
 use crate::lock;
+use crate::state::{self, on};
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::{ControlFlow, Deref};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -193,6 +194,55 @@ pub unsafe extern "C" fn omniheap_torch_weights_load(
             other => Err(format!("unknown backend {other:?}; choose cuda, hip or host")),
         }
     })
+}
+
+/// Remembers for `sleep` to "origin" what buffers were loaded from: those that are whole allocations of this library, which tensors
+/// fill. Returns how many were, or -1.
+///
+/// # Safety
+///
+/// The pointers point to as many values as their counts say.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_weights_remember(
+    handle: u64,
+    buffers: *const Buffer,
+    buffer_count: usize,
+    wanted: *const Wanted,
+    wanted_count: usize,
+) -> c_int {
+    let mut count = 0;
+    let code = guarded(|| {
+        let file = find(handle)?;
+        // SAFETY: the caller's promise.
+        let buffers = unsafe { list(buffers, buffer_count) };
+        // SAFETY: as above.
+        let wanted = unsafe { list(wanted, wanted_count) };
+        Order { file: &file, buffers, wanted, report: None, user: ptr::null_mut() }.check()?;
+        let mut tensors = vec![Vec::new(); buffers.len()];
+        for one in wanted {
+            tensors[index(one.buffer)].push((index(one.tensor), one.offset));
+        }
+        for (buffer, tensors) in buffers.iter().zip(&tensors) {
+            let at = (buffer.address, buffer.size);
+            let remembers =
+                state::opened().any(|any| on!(any, it => it.remember(at, &file, tensors)));
+            count += c_int::from(remembers);
+        }
+        Ok(())
+    });
+    if code == 0 { count } else { code }
+}
+
+/// Forgets what the bytes at an address were loaded from, because they were written since: a sleep copies them. Returns whether it was
+/// known.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_weights_forget(address: u64) -> c_int {
+    let mut was_known = false;
+    guarded(|| {
+        was_known = state::opened().any(|any| on!(any, it => it.forget(address)));
+        Ok(())
+    });
+    c_int::from(was_known)
 }
 
 type Managers<B> = Mutex<BTreeMap<u32, Manager<B>>>;

@@ -4,6 +4,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use omniheap_torch::*;
 use serde_json::Value;
+use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LIMIT: u64 = 64 << 20;
@@ -259,7 +260,7 @@ fn a_trace_is_read_back_and_a_report_is_a_page() {
     let folder = std::env::temp_dir();
     let file = |end: &str| {
         let path = folder.join(format!("omniheap-torch-{}.{end}", std::process::id()));
-        std::ffi::CString::new(path.to_str().expect("UTF-8")).expect("no zero byte")
+        CString::new(path.to_str().expect("UTF-8")).expect("no zero byte")
     };
     let (trace, page) = (file("trace"), file("html"));
     // SAFETY: a C string.
@@ -347,4 +348,64 @@ fn a_tag_sleeps_and_wakes_and_says_what_is_wrong() {
     omniheap_torch_free(pointer, size, 0, stream(1));
     omniheap_torch_reset();
     assert!(omniheap_torch_residence(99).is_null());
+}
+
+/// A weights file of one tensor of fives, opened; its handle and its path.
+fn weights_of_fives(size: usize) -> (u64, std::path::PathBuf) {
+    let path = std::env::temp_dir().join(format!("omniheap-origin-{}", std::process::id()));
+    let header = format!(r#"{{"w":{{"dtype":"U8","shape":[{size}],"data_offsets":[0,{size}]}}}}"#);
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.resize(bytes.len() + size, 5);
+    std::fs::write(&path, &bytes).expect("a folder for files");
+    let listed = CString::new(format!("[{path:?}]")).expect("no zero");
+    // SAFETY: a C string.
+    (unsafe { omniheap_torch_weights_open(listed.as_ptr()) }, path)
+}
+
+/// Loads its tensor to a buffer.
+fn load_to(handle: u64, buffer: &Buffer, wanted: &Wanted) -> i32 {
+    let (host, none) = (c"host".as_ptr(), ptr::null_mut());
+    let (buffer, wanted) = (ptr::from_ref(buffer), ptr::from_ref(wanted));
+    // SAFETY: one value each, and memory that nothing else uses.
+    unsafe { omniheap_torch_weights_load(handle, host, 0, buffer, 1, wanted, 1, None, none) }
+}
+
+#[test]
+fn loaded_weights_sleep_to_their_file_until_they_are_written() {
+    let _one = begin();
+    let size = 3 * MIB;
+    let (handle, path) = weights_of_fives(size);
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_enter_tag(c"loaded".as_ptr()) }, 0);
+    let pointer = allocate(size, 1);
+    assert_eq!(omniheap_torch_leave_tag(), 0);
+    let buffer = Buffer { address: pointer.expose_provenance() as u64, size: size as u64 };
+    let wanted = Wanted { tensor: 0, buffer: 0, offset: 0 };
+    assert_eq!(load_to(handle, &buffer, &wanted), 0);
+    // SAFETY: one value each.
+    let remember = |buffer: Buffer| unsafe {
+        omniheap_torch_weights_remember(handle, &raw const buffer, 1, &raw const wanted, 1)
+    };
+    let larger = Buffer { size: buffer.size + 512, ..buffer };
+    assert_eq!((remember(larger), remember(buffer)), (0, 1), "only whole allocations");
+    // SAFETY: C strings, and nothing uses the tag meanwhile.
+    let sleep = || unsafe { omniheap_torch_sleep(0, c"loaded".as_ptr(), c"origin".as_ptr()) };
+    // SAFETY: a C string.
+    let wake = || unsafe { omniheap_torch_wake(0, c"loaded".as_ptr()) };
+    assert_eq!(sleep(), 0);
+    assert_eq!(residence("loaded")["origin"], size);
+    std::fs::rename(&path, path.with_extension("away")).expect("a file");
+    assert_eq!(wake(), -1, "it is in no other place");
+    assert!(text(omniheap_torch_error()).contains("put it back"));
+    std::fs::rename(path.with_extension("away"), &path).expect("a file");
+    assert_eq!(wake(), 0);
+    assert!(holds(pointer, size, 5));
+    fill(pointer, size, 6);
+    assert_eq!([buffer.address, 7].map(|at| omniheap_torch_weights_forget(at)), [1, 0]);
+    assert_eq!([sleep(), wake()], [0, 0]);
+    assert!(holds(pointer, size, 6), "what was written since is copied");
+    omniheap_torch_free(pointer, size, 0, stream(1));
+    assert_eq!(omniheap_torch_weights_close(handle), 0);
+    std::fs::remove_file(&path).expect("the file");
 }

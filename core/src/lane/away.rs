@@ -212,6 +212,7 @@ impl<B: Backend> Lane<B> {
         let mut copied = 0;
         for Sleeper { slot, span, privacy } in &sleepers {
             let put = store.put(self.id_of(*slot), span.size, *privacy, &mut |at, bytes| {
+                copied += bytes.len() as u64;
                 transfer.read(
                     on,
                     BlockOffset { block: block.raw(), offset: span.offset + at },
@@ -219,7 +220,6 @@ impl<B: Backend> Lane<B> {
                 )
             });
             put?;
-            copied += span.size;
             if !self.is_away(*slot) {
                 store.forget(self.id_of(*slot)); // Freed meanwhile, perhaps before the bytes arrived.
             }

@@ -85,6 +85,7 @@ def _declare(lib):
         ("enter_tag", number, [text]),
         ("leave_tag", number, []),
         ("sleep", number, [number, text, text]),
+        ("prepare_sleep", number, [number, ctypes.c_uint64, number]),
         ("wake", number, [number, text]),
         ("residence", text, [number]),
     ):

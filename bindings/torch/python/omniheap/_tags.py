@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 
+from . import weights
 from ._library import OmniheapError, check, load, require_enabled
 
 _SHORT = -2
@@ -56,16 +57,39 @@ def sleep(tag=None, to="host", device=None):
     """Moves the bytes of a tag away and returns its memory to the driver. Tensors keep their addresses.
 
     tag: its name; None is all tags that are awake, and everything else that is empty goes back to the driver too.
-    to: "host", "disk:/directory", or "nothing", after which tensors wake up zeroed.
+    to: "host", "disk:/directory", or "nothing", after which tensors wake up zeroed. "origin" copies no weights that `load_safetensors` or
+        `load_into` loaded and that are as they were: they are read from their files again. All others go to host memory.
     device: its number; None is the current one.
 
     Waits for all work that streams were given before. Do not use a tensor of the tag before it is awake again: a kernel that
     does ends with an illegal address. Tensors may be freed meanwhile.
     """
     if not isinstance(to, (str, os.PathLike)):
-        raise OmniheapError(f"to is {to!r}; choose 'host', 'disk:/directory' or 'nothing'")
+        raise OmniheapError(f"to is {to!r}; choose 'host', 'disk:/directory', 'origin' or 'nothing'")
+    if to == "origin":
+        weights.forget_changed()
     lib, name = require_enabled(), None if tag is None else _encode(tag)
     check(lib.omniheap_torch_sleep(_number(device), name, os.fsencode(to)))
+
+
+def prepare_sleep(what, wait=False, device=None):
+    """Takes and pins host memory for a sleep, in the background: call it while a model loads, and the first sleep takes as long as the next ones.
+
+    what: the number of bytes that will sleep, or the name of a tag, for as many as it has now.
+    wait: return when the memory is there, and raise where there is too little.
+    device: its number; None is the current one.
+
+    A sleep that comes earlier uses what is ready.
+    """
+    lib, number = require_enabled(), _number(device)
+    if isinstance(what, str):
+        known = residence(device)
+        if what not in known:
+            raise OmniheapError(f"nothing was allocated in tag {what!r} on this device; the tags are {sorted(known)}; or pass a number of bytes")
+        what = known[what]["device"]
+    if isinstance(what, bool) or not isinstance(what, int) or not 0 <= what < 1 << 63:
+        raise OmniheapError(f"what is {what!r}; pass the name of a tag, or a number of bytes")
+    check(lib.omniheap_torch_prepare_sleep(number, what, 1 if wait else 0))
 
 
 def wake(tag=None, device=None):
@@ -81,7 +105,10 @@ def wake(tag=None, device=None):
 
 
 def residence(device=None):
-    """Where the bytes of each tag are: {"weights": {"asleep": False, "device": 1 << 30, "host": 0, "disk": 0}}."""
+    """Where the bytes of each tag are: {"weights": {"asleep": False, "device": 1 << 30, "host": 0, "disk": 0, "origin": 0}}.
+
+    What sleeps to "origin" counts there, with what of it is in host memory.
+    """
     text = require_enabled().omniheap_torch_residence(_number(device))
     if text is None:
         raise OmniheapError(load().omniheap_torch_error().decode())

@@ -20,10 +20,10 @@ from ._program import Speed
 from ._ranks import gather
 from ._record import record_step
 from ._share import ChangedError, NameTakenError, NotPublishedError, attach, publish, withdraw
-from ._tags import residence, sleep, wake
+from ._tags import prepare_sleep, residence, sleep, wake
 from .weights import load_into, load_safetensors
 
-__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "Speed", "StepPlan", "apply", "attach", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "plan_step", "pool", "publish", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
+__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "Speed", "StepPlan", "apply", "attach", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "plan_step", "pool", "prepare_sleep", "publish", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
 
 _OLDEST = (2, 3)
 _HOOKS = (

@@ -24,6 +24,8 @@ _DTYPES = {
     "C64": "complex64", "C128": "complex128", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
     "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }
+# What sleeps to its files, by address: what counts the writes, and the count when it was loaded.
+_loaded = {}
 _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
 
 
@@ -105,6 +107,18 @@ class _File:
         if code:
             raise OmniheapError(self._error())
 
+    def remember(self, torch, tensors, wanted):
+        """Notes for `omniheap.torch.sleep(..., to="origin")` what fills whole tensors. Those that do not count writes are left out."""
+        if any(tensor.is_inference() for tensor in tensors):
+            return
+        addresses = array.array("Q", [number for tensor in tensors for number in (tensor.data_ptr(), tensor.nbytes)])
+        orders = array.array("Q", wanted)
+        known = self.library.omniheap_torch_weights_remember(self.handle, addresses.buffer_info()[0], len(tensors), orders.buffer_info()[0], len(orders) // 3)
+        if known > 0:
+            for tensor in tensors:
+                counter = _counter(torch, tensor)
+                _loaded[tensor.data_ptr()] = counter, counter._version
+
 
 def load_safetensors(paths, device="cuda", only=None, progress=None):
     """Loads tensors; returns a dict of them by name.
@@ -127,6 +141,7 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
         buffers = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
         wanted = [number for tensor, spot in zip(chosen, spots) if tensor.size for number in (tensor.number, *spot)]
         file.load(torch, device, buffers, wanted, progress)
+        file.remember(torch, buffers, wanted)
     return _views(torch, chosen, buffers, spots, device)
 
 
@@ -172,6 +187,9 @@ def _load_group(torch, file, device, group, progress):
         for (_, target), buffer, is_straight in zip(group, buffers, straight):
             if not is_straight:
                 target.copy_(buffer)
+    # A view of something larger is not all that its memory has; the library knows.
+    whole = [(tensor, target) for (tensor, target), is_straight in zip(group, straight) if is_straight and tensor.size]
+    file.remember(torch, [target for _, target in whole], [number for at, (tensor, _) in enumerate(whole) for number in (tensor.number, at, 0)])
 
 
 def _views(torch, tensors, buffers, spots, device):
@@ -193,6 +211,21 @@ def _views(torch, tensors, buffers, spots, device):
         strides.reverse()
         views[tensor.name] = as_strided(buffer, tensor.shape, strides, offset // buffer.element_size())
     return views
+
+
+def forget_changed():
+    """Forgets the files of tensors that were written since they were loaded: a sleep copies their bytes."""
+    for address, (counter, version) in list(_loaded.items()):
+        if counter._version != version:
+            del _loaded[address]
+            _declare(_library.load()).omniheap_torch_weights_forget(address)
+
+
+def _counter(torch, tensor):
+    """A tensor that shares PyTorch's count of writes with another one and its views, and none of its memory."""
+    counter = tensor.detach()
+    counter.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return counter
 
 
 def _place(torch, device):
@@ -219,6 +252,8 @@ def _declare(lib):
         ("close", ctypes.c_int, [number]),
         ("list", text, [number]),
         ("arrange", text, [number, pointer, size]),
+        ("remember", ctypes.c_int, [number, pointer, size, pointer, size]),
+        ("forget", ctypes.c_int, [number]),
         ("load", ctypes.c_int, [number, text, ctypes.c_int, pointer, size, pointer, size, _REPORT, pointer]),
     ):
         function = getattr(lib, "omniheap_torch_weights_" + name)

@@ -1,6 +1,8 @@
 """Tags on the host backend: what sleeps comes back, and what goes wrong is an exception that says what to do."""
 
 import ctypes
+import json
+import os
 import sys
 import tempfile
 import threading
@@ -9,9 +11,27 @@ import unittest
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _library, _tags
+from omniheap import OmniheapError, _library, _tags, weights
 
 MIB = 1 << 20
+
+
+class Tensor:
+    """As much of a tensor as a sleep to files looks at."""
+
+    dtype = device = None
+
+    def __init__(self, pointer, nbytes):
+        self.pointer, self.nbytes, self._version = pointer, nbytes, 0
+
+    def detach(self):
+        return self
+
+    def data_ptr(self):
+        return self.pointer
+
+    def is_inference(self):
+        return False
 
 
 class Tags(unittest.TestCase):
@@ -56,7 +76,7 @@ class Tags(unittest.TestCase):
     def test_what_sleeps_to_nothing_is_zero(self):
         pointer = self.tagged("nothing", MIB, 7)
         _tags.sleep("nothing", to="nothing")
-        self.assertEqual(_tags.residence()["nothing"], {"asleep": True, "device": 0, "host": 0, "disk": 0})
+        self.assertEqual(_tags.residence()["nothing"], {"asleep": True, "device": 0, "host": 0, "disk": 0, "origin": 0})
         _tags.wake("nothing")
         self.holds(pointer, MIB, 0)
 
@@ -70,6 +90,59 @@ class Tags(unittest.TestCase):
         _tags.wake()
         for value, pointer in enumerate(pointers, 1):
             self.holds(pointer, MIB, value)
+
+    def test_memory_for_a_sleep_is_taken_ahead(self):
+        pointer = self.tagged("ahead", MIB, 5)
+        _tags.prepare_sleep("ahead", wait=True)
+        _tags.prepare_sleep(4 * MIB, wait=True)
+        _tags.prepare_sleep(4 * MIB)
+        _tags.sleep("ahead")
+        _tags.wake("ahead")
+        self.holds(pointer, MIB, 5)
+        self.refuses(lambda: _tags.prepare_sleep("never"), "'never'", "number of bytes")
+        for wrong in (None, True, -1, 1.5, 1 << 70):
+            self.refuses(lambda: _tags.prepare_sleep(wrong), "pass the name of a tag")
+        self.refuses(lambda: _tags.prepare_sleep(1 << 60, wait=True), "memory")
+
+    def test_weights_sleep_to_their_file_until_they_are_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "w.safetensors")
+            header = json.dumps({"w": {"dtype": "U8", "shape": [MIB], "data_offsets": [0, MIB]}}).encode()
+            with open(path, "wb") as file:
+                file.write(len(header).to_bytes(8, "little") + header + bytes([4]) * MIB)
+            tensor = Tensor(self.tagged("file", MIB, 4), MIB)
+            torch = types.SimpleNamespace(uint8="uint8", empty=lambda *_, **__: None)
+            with weights._File(torch, path) as opened:
+                opened.remember(torch, [tensor], [0, 0, 0])
+            _tags.sleep("file", to="origin")
+            self.assertEqual(_tags.residence()["file"]["origin"], MIB)
+            os.rename(path, path + ".away")
+            self.refuses(lambda: _tags.wake("file"), "put it back")
+            os.rename(path + ".away", path)
+            _tags.wake("file")
+            self.holds(tensor.pointer, MIB, 4)
+            ctypes.memset(tensor.pointer, 9, MIB)
+            tensor._version += 1
+            _tags.sleep("file", to="origin")
+            os.remove(path)
+            _tags.wake("file")
+            self.holds(tensor.pointer, MIB, 9)
+            self.assertEqual(weights._loaded, {})
+
+    def test_writes_are_counted_without_the_memory(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no PyTorch")
+        buffer = torch.zeros(1024, dtype=torch.uint8)
+        counter = weights._counter(torch, buffer)
+        view, version = torch.as_strided(buffer.view(torch.float32), (4, 4), (4, 1), 0), counter._version
+        del buffer
+        self.assertEqual((counter.untyped_storage().nbytes(), counter._version), (0, version))
+        parameter = torch.nn.Parameter(view)
+        parameter.grad = torch.ones_like(parameter)
+        torch.optim.SGD([parameter], lr=1.0).step()
+        self.assertGreater(counter._version, version)
 
     def test_freed_asleep(self):
         with _tags.tag("freed"):

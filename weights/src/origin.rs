@@ -1,0 +1,314 @@
+//! A backing store for sleeping pools: what came from a weights file and is final is read again from there.
+#![forbid(unsafe_code)]
+
+use crate::disk::{Access, Disk, System, size};
+use crate::file::Part;
+use crate::{Loaded, WeightsFile};
+use core::fmt;
+use omniheap_core::{
+    Allocation, AllocationId, Backend, BackingStore, Error as DeviceError, ErrorKind, GetPiece,
+    HostPinner, Privacy, PutPiece, Result,
+};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Bytes that are read while as many are copied to the device: a multiple of what stores hand out.
+const PIECE: u64 = 16 << 20;
+/// Bytes that are worth a thread.
+const SHARE: usize = 2 << 20;
+/// So many threads read a piece.
+const THREADS: usize = 8;
+
+/// Bytes of a file that belong in an allocation.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    /// First byte in the allocation.
+    at: u64,
+    size: u64,
+    file: usize,
+    /// First byte in the file.
+    offset: u64,
+}
+
+/// Where the bytes of an allocation came from.
+struct Known {
+    /// The files, by number, as they were.
+    parts: HashMap<usize, Part>,
+    /// Sorted; none overlaps another.
+    ranges: Vec<Range>,
+    is_live: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// Bytes of an allocation that sleeps and that only its files have.
+struct Away {
+    known: Arc<Known>,
+    size: u64,
+}
+
+/// An allocation, and numbers of the tensors that it has from which byte on.
+type Filled<'a, B> = (&'a Arc<Allocation<B>>, Vec<(usize, u64)>);
+
+/// Keeps no bytes of allocations that were loaded and are final: they are read again from their weights files. All others go to
+/// another store.
+///
+/// A file that changed since it was loaded is seen twice. When the pool falls asleep, the bytes go to the other store. When it wakes
+/// up, the wake fails with [`ErrorKind::Stale`], and the pool sleeps on: put the file back and wake it again, or free what came from it.
+pub struct Origin {
+    rest: Arc<dyn BackingStore>,
+    disk: Box<dyn Disk + Send>,
+    known: Mutex<HashMap<AllocationId, Arc<Known>>>,
+    away: Mutex<HashMap<AllocationId, Arc<Away>>>,
+    /// Memory to read to, kept because its first touch is slow.
+    buffers: Mutex<[Vec<u8>; 2]>,
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Origin").field("rest", &self.rest).finish_non_exhaustive()
+    }
+}
+
+impl Origin {
+    /// Creates a store that keeps what no file has in `rest`.
+    #[must_use]
+    pub fn with(rest: Arc<dyn BackingStore>) -> Arc<Self> {
+        Self::over(rest, Box::new(System))
+    }
+
+    pub(crate) fn over(rest: Arc<dyn BackingStore>, disk: Box<dyn Disk + Send>) -> Arc<Self> {
+        let (known, away, buffers) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { rest, disk, known, away, buffers })
+    }
+
+    /// Remembers where loaded tensors came from, and makes their allocations final ([`Allocation::publish`]): later writes are refused,
+    /// so that no sleep loses one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Allocation::publish`]; nothing is remembered of the allocation that failed and those behind it.
+    pub fn remember<B: Backend + 'static>(
+        &self,
+        file: &WeightsFile,
+        loaded: &Loaded<B>,
+    ) -> Result<()> {
+        let mut by_allocation: HashMap<AllocationId, Filled<'_, B>> = HashMap::new();
+        let numbers: HashMap<_, _> =
+            file.tensors().iter().enumerate().map(|(at, one)| (one.name.as_str(), at)).collect();
+        for one in loaded {
+            let Some(allocation) = one.allocation() else { continue };
+            let number = numbers.get(one.tensor().name.as_str()).ok_or(ErrorKind::Foreign)?;
+            let (_, tensors) = by_allocation.entry(allocation.id()).or_insert((allocation, vec![]));
+            tensors.push((*number, one.span().offset));
+        }
+        for (id, (allocation, tensors)) in by_allocation {
+            allocation.publish()?;
+            let is_live = Arc::downgrade(allocation);
+            self.remember_final(id, file, &tensors, move || is_live.strong_count() > 0);
+        }
+        Ok(())
+    }
+
+    /// Remembers where the bytes of an allocation came from: numbers of tensors, and where they start in it. Bytes between them come
+    /// back as zeros. The caller knows that nothing writes the allocation any more, and says whether it lives.
+    pub fn remember_final(
+        &self,
+        id: AllocationId,
+        file: &WeightsFile,
+        tensors: &[(usize, u64)],
+        is_live: impl Fn() -> bool + Send + Sync + 'static,
+    ) {
+        let range = |(number, at): &(usize, u64)| {
+            let tensor = &file.tensors()[*number];
+            Range { at: *at, size: tensor.size, file: tensor.file, offset: tensor.offset }
+        };
+        let mut ranges: Vec<_> = tensors.iter().map(range).filter(|range| range.size > 0).collect();
+        ranges.sort_unstable_by_key(|range| range.at);
+        let part = |range: &Range| (range.file, file.files()[range.file].clone());
+        let (parts, is_live) = (ranges.iter().map(part).collect(), Box::new(is_live));
+        lock(&self.known).insert(id, Arc::new(Known { parts, ranges, is_live }));
+    }
+
+    /// Forgets where the bytes of an allocation came from: they go to the other store from now on. Says whether it was known.
+    pub fn forget_origin(&self, id: AllocationId) -> bool {
+        lock(&self.known).remove(&id).is_some()
+    }
+
+    /// Returns the bytes of sleeping allocations that only files have.
+    #[must_use]
+    pub fn away_bytes(&self) -> u64 {
+        lock(&self.away).values().map(|away| away.size).sum()
+    }
+
+    /// Opens the files of an allocation; fails where one is not as it was when it was loaded.
+    fn open(&self, known: &Known) -> Result<HashMap<usize, File>> {
+        let mut files = HashMap::new();
+        for range in &known.ranges {
+            if let Entry::Vacant(vacant) = files.entry(range.file) {
+                let opened = self.disk.open(&known.parts[&range.file].path, Access::Cached);
+                vacant.insert(opened.map_err(|error| unreadable(&error))?);
+            }
+        }
+        self.check(known, &files)?;
+        Ok(files)
+    }
+
+    fn check(&self, known: &Known, files: &HashMap<usize, File>) -> Result<()> {
+        let is_same = |(number, file): (&usize, &File)| {
+            self.disk.state(file).is_ok_and(|state| state == known.parts[number].state)
+        };
+        let why =
+            "a weights file changed since it was loaded: put it back, or free what came from it";
+        if files.iter().all(is_same) { Ok(()) } else { Err(ErrorKind::Stale.because(why)) }
+    }
+
+    /// Fills a buffer with the bytes of an allocation from `from` on.
+    fn read(
+        &self,
+        known: &Known,
+        files: &HashMap<usize, File>,
+        from: u64,
+        to: &mut [u8],
+    ) -> Result<()> {
+        let share = to.len().div_ceil(THREADS).max(SHARE);
+        thread::scope(|scope| {
+            let parts = (from..).step_by(share).zip(to.chunks_mut(share));
+            let parts: Vec<_> = parts
+                .map(|(from, to)| scope.spawn(move || self.read_part(known, files, from, to)))
+                .collect();
+            let ended =
+                parts.into_iter().map(|part| part.join().unwrap_or(Err(ErrorKind::Driver.into())));
+            ended.fold(Ok(()), Result::and)
+        })
+    }
+
+    fn read_part(
+        &self,
+        known: &Known,
+        files: &HashMap<usize, File>,
+        from: u64,
+        to: &mut [u8],
+    ) -> Result<()> {
+        let end = from + to.len() as u64;
+        let first = known.ranges.partition_point(|range| range.at + range.size <= from);
+        let mut filled = 0;
+        for range in known.ranges[first..].iter().take_while(|range| range.at < end) {
+            let (start, stop) = (range.at.max(from), (range.at + range.size).min(end));
+            let within = size(start - from)..size(stop - from);
+            to[filled..within.start].fill(0);
+            filled = within.end;
+            let offset = range.offset + (start - range.at);
+            self.read_exact(&files[&range.file], offset, &mut to[within])?;
+        }
+        to[filled..].fill(0);
+        Ok(())
+    }
+
+    fn read_exact(&self, file: &File, mut offset: u64, mut to: &mut [u8]) -> Result<()> {
+        while !to.is_empty() {
+            match self.disk.read_to(file, offset, to) {
+                Ok(0) => return Err(unreadable(&io::ErrorKind::UnexpectedEof.into())),
+                Ok(arrived) => {
+                    to = &mut to[arrived..];
+                    offset += arrived as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(unreadable(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the bytes of an allocation out, piece by piece: the next one is read while one is taken.
+    fn get_away(&self, away: &Away, take: &mut GetPiece<'_>) -> Result<()> {
+        let Away { known, size: whole } = away;
+        let files = self.open(known)?;
+        let mut buffers = lock(&self.buffers);
+        let length = |from: u64| size(PIECE.min(whole.saturating_sub(from)));
+        let [now, next] = &mut *buffers;
+        for buffer in [&mut *now, &mut *next] {
+            buffer.resize(buffer.len().max(length(0)), 0);
+        }
+        self.read(known, &files, 0, &mut now[..length(0)])?;
+        for from in (0..*whole).step_by(size(PIECE)) {
+            let after = from + PIECE;
+            let (bytes, ahead) = (&now[..length(from)], &mut next[..length(after)]);
+            let (read, taken) = thread::scope(|scope| {
+                let reads = scope.spawn(|| self.read(known, &files, after, ahead));
+                let taken = take(from, bytes);
+                (reads.join().unwrap_or(Err(ErrorKind::Driver.into())), taken)
+            });
+            taken.and(read)?;
+            core::mem::swap(now, next);
+        }
+        drop(buffers);
+        // Bytes that changed while they were read are not what was loaded.
+        self.check(known, &files)
+    }
+}
+
+fn unreadable(error: &io::Error) -> DeviceError {
+    tracing::warn!(%error, "a weights file cannot be read again");
+    ErrorKind::Stale
+        .because("a weights file cannot be read again: put it back, or free what came from it")
+}
+
+impl BackingStore for Origin {
+    fn prepare(&self, bytes: u64) -> Result<()> {
+        let mut known = lock(&self.known);
+        known.retain(|_, known| (known.is_live)());
+        let end = |known: &Arc<Known>| known.ranges.last().map_or(0, |range| range.at + range.size);
+        let from_files: u64 = known.values().map(end).sum();
+        drop(known);
+        // What lives elsewhere makes this too little: the other store then grows as bytes come.
+        self.rest.prepare(bytes.saturating_sub(from_files))
+    }
+
+    fn pin(&self, pinner: &HostPinner<'_>) {
+        self.rest.pin(pinner);
+    }
+
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        privacy: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()> {
+        let known = lock(&self.known).get(&id).cloned();
+        match known.filter(|known| privacy == Privacy::Open && self.open(known).is_ok()) {
+            Some(known) => {
+                lock(&self.away).insert(id, Arc::new(Away { known, size }));
+                Ok(())
+            }
+            // No file has them, or not any more.
+            None => self.rest.put(id, size, privacy, copy),
+        }
+    }
+
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        let away = lock(&self.away).get(&id).cloned();
+        match away {
+            Some(away) => self.get_away(&away, take),
+            None => self.rest.get(id, take),
+        }
+    }
+
+    fn forget(&self, id: AllocationId) {
+        if lock(&self.away).remove(&id).is_none() {
+            self.rest.forget(id);
+        }
+    }
+
+    fn accepts(&self, privacy: Privacy) -> bool {
+        self.rest.accepts(privacy)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

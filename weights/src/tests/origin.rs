@@ -1,0 +1,153 @@
+//! Pools that sleep over their weights files.
+
+use super::{Bad, EIO, Sample};
+use crate::{Load, LoadWeights, Loaded, Origin};
+use core::sync::atomic::Ordering;
+use omniheap_core::{
+    Align, BackingStore, ErrorKind, HeapId, HeapKind, Manager, PoolConfig, Request, Sleep,
+    UserPool, Wake,
+};
+use omniheap_host::{Host, heap};
+use omniheap_residency::{Arena, ArenaConfig, HostStore};
+use std::sync::Arc;
+
+/// Weights in a pool that sleeps, and something beside them that no file has.
+struct Asleep {
+    sample: Sample,
+    manager: Manager<Host>,
+    pool: UserPool<Host>,
+    loaded: Loaded<Host>,
+    arena: Arena,
+}
+
+impl Asleep {
+    fn new() -> Self {
+        let paged = |kind| heap(kind, 256 << 20).page(Some(Align::of(64 << 10)));
+        let host = Host::builder().heap(paged(HeapKind::Device)).heap(paged(HeapKind::Staging));
+        let manager = Manager::new(host.open().unwrap());
+        let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).unwrap();
+        let sample = Sample::new();
+        let loaded = manager.load_weights(&sample.file, &Load::new().into(&pool)).unwrap();
+        let mut config = ArenaConfig::default();
+        (config.piece, config.threads) = (4 << 20, Some(1));
+        Self { sample, manager, pool, loaded, arena: Arena::with_config(config).unwrap() }
+    }
+
+    fn origin(&self, disk: Bad) -> Arc<Origin> {
+        let origin = Origin::over(HostStore::within(&self.arena), Box::new(disk));
+        origin.remember(&self.sample.file, &self.loaded).unwrap();
+        origin
+    }
+
+    fn sleep(&self, origin: &Arc<Origin>) -> omniheap_core::Slept {
+        let store: Arc<dyn BackingStore> = Arc::clone(origin) as _;
+        self.pool.sleep(&Sleep::to(store)).unwrap()
+    }
+
+    fn touch(&self) {
+        let path = &self.sample.file.files()[0].path;
+        let later = std::time::SystemTime::now() + core::time::Duration::from_secs(5);
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(later).unwrap();
+    }
+
+    /// Puts the time of the file back.
+    fn untouch(&self, before: std::time::SystemTime) {
+        let path = &self.sample.file.files()[0].path;
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
+    }
+
+    fn modified(&self) -> std::time::SystemTime {
+        std::fs::metadata(&self.sample.file.files()[0].path).unwrap().modified().unwrap()
+    }
+}
+
+#[test]
+fn loaded_bytes_are_read_again_and_only_the_others_are_copied() {
+    let one = Asleep::new();
+    let own = one.pool.allocate(&Request::new(100_000)).unwrap();
+    own.fill(0, 100_000, 9).unwrap();
+    let origin = one.origin(Bad::default());
+    let layer = &one.loaded["0.0"];
+    let refused = layer.allocation().unwrap().write(0, &[1; 256]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Published, "a sleep would lose it");
+    for _ in 0..2 {
+        let slept = one.sleep(&origin);
+        assert!(slept.copied < 200_000 && slept.live > 40 << 20, "{slept:?}");
+        assert!(one.arena.report().held < 8 << 20, "no room was made for what files have");
+        assert!(origin.away_bytes() > 40 << 20);
+        one.pool.wake(&Wake::all()).unwrap();
+        one.sample.compare(&one.loaded);
+        let mut bytes = vec![0; 100_000];
+        own.read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 9));
+        assert_eq!((origin.away_bytes(), one.arena.report().used), (0, 0));
+    }
+    assert!(origin.forget_origin(layer.allocation().unwrap().id()));
+    assert!(one.sleep(&origin).copied > 9 << 20, "it is copied as usual");
+    one.pool.wake(&Wake::all()).unwrap();
+    one.sample.compare(&one.loaded);
+}
+
+#[test]
+fn a_file_that_changed_before_the_sleep_is_not_relied_on() {
+    let one = Asleep::new();
+    let origin = one.origin(Bad::default());
+    one.touch();
+    let slept = one.sleep(&origin);
+    assert!(slept.copied > 20 << 20 && origin.away_bytes() > 0, "one file of two: {slept:?}");
+    one.pool.wake(&Wake::all()).unwrap();
+    one.sample.compare(&one.loaded);
+}
+
+#[test]
+fn a_file_that_changed_while_the_pool_slept_leaves_it_asleep() {
+    let one = Asleep::new();
+    let origin = one.origin(Bad::default());
+    let before = one.modified();
+    one.sleep(&origin);
+    one.touch();
+    let error = one.pool.wake(&Wake::all()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stale);
+    assert!(error.to_string().contains("put it back"), "{error}");
+    assert!(one.pool.residence().asleep);
+    one.untouch(before);
+    one.pool.wake(&Wake::all()).unwrap();
+    one.sample.compare(&one.loaded);
+}
+
+#[test]
+fn what_is_freed_asleep_is_forgotten() {
+    let one = Asleep::new();
+    let origin = one.origin(Bad::default());
+    one.sleep(&origin);
+    let Asleep { pool, loaded, manager, .. } = one;
+    drop(loaded);
+    assert_eq!(origin.away_bytes(), 0);
+    pool.wake(&Wake::all()).unwrap();
+    drop(pool);
+    assert_eq!(manager.report().totals.live, 0);
+}
+
+#[test]
+fn every_call_that_fails_loses_nothing() {
+    let one = Asleep::new();
+    let cycle = |fails: u64| {
+        let disk = Bad { fails, ..Bad::default() };
+        let calls = Arc::clone(&disk.calls);
+        let origin = one.origin(disk);
+        // A file that cannot be opened now is not relied on: the bytes are copied.
+        one.sleep(&origin);
+        let woken = one.pool.wake(&Wake::all());
+        if let Err(error) = woken {
+            assert_eq!(error.kind(), ErrorKind::Stale, "{EIO} {error}");
+            assert!(one.pool.residence().asleep, "call {fails}");
+            one.pool.wake(&Wake::all()).unwrap();
+        }
+        one.sample.compare(&one.loaded);
+        (calls.load(Ordering::Relaxed), woken.is_err())
+    };
+    let (calls, _) = cycle(0);
+    assert!(calls > 20, "{calls} calls");
+    let failed = (1..=calls).filter(|fails| cycle(*fails).1).count();
+    assert!(failed > 5, "{failed} of {calls} calls that failed were noticed");
+}
