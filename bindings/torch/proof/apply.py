@@ -1,6 +1,6 @@
 """Plans that change the program, on a GPU: step time and peak beside checkpointing and PyTorch's memory budget.
 
-    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.1,0.5] [--steps 4] [--seconds 100]
+    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.3,0.6] [--steps 4] [--seconds 100]
 
 Prints a line of JSON for whatever is known, and at the end a table, also of a run that fails or is ended early. A capacity is a share of the
 plain peak (`--shares`), or lies between the floor, which no plan can pass, and the plain peak (`--between`); both are printed. Shares below the floor are
@@ -366,7 +366,7 @@ def main():
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--device", default=None)
     parser.add_argument("--shares", default="0.4,0.6,0.8", help="capacities as shares of the plain peak")
-    parser.add_argument("--between", default="0.1,0.5", help="capacities between the floor, 0, and the plain peak, 1")
+    parser.add_argument("--between", default="0.3,0.6", help="capacities between the floor, 0, and the plain peak, 1")
     parser.add_argument("--models", default="gpt2,llama,resnet,unet")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=100, help="begin nothing new after this")

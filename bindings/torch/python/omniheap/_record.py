@@ -437,7 +437,7 @@ def _recorder(torch):
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
             life = self._ledger.get(key)
-            if life is None and size:
+            if life is None and size and not self._has_storage(arguments, key):
                 life = self._born(storage, key, size, tensor, function, arguments, path, node)
             elif life is not None:
                 self._ledger.resized(key, size)
@@ -455,6 +455,10 @@ def _recorder(torch):
             if function in copies and _changes_layout(torch, arguments[0], tensor):
                 marks.append("layout")
             return self._ledger.born(key, size, category, path, str(function), _dtype(tensor), is_forward, marks)
+
+        def _has_storage(self, arguments, key):
+            """Whether an operator was given a storage: it was there before the recording began."""
+            return any(isinstance(each, torch.Tensor) and each.device == self._device and each.untyped_storage()._cdata == key for each in pytree.tree_leaves(arguments))
 
         def _has_tensor(self, arguments):
             """Whether an operator reads a tensor of the device; a copy from the host does not."""
