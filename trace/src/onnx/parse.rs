@@ -59,8 +59,8 @@ pub(super) struct Node<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Graph<'a> {
     pub(super) nodes: Vec<Node<'a>>,
-    /// Tensors with one name are the parts of a sparse one.
     pub(super) constants: Vec<Constant<'a>>,
+    /// Values and indices; the name is that of the values.
     pub(super) sparse: Vec<[Constant<'a>; 2]>,
     pub(super) inputs: Vec<Info<'a>>,
     pub(super) outputs: Vec<Info<'a>>,
@@ -264,9 +264,8 @@ fn dim(mut wire: Wire<'_>) -> Result<Dim<'_>, Error> {
         match (field, value) {
             (1, Value::Number(size)) => dim = Dim::Size(size.cast_signed()),
             (2, Value::Bytes(text)) => {
-                dim = Some(text.text()?)
-                    .filter(|name| !name.is_empty())
-                    .map_or(Dim::Unknown, Dim::Name)
+                let name = Some(text.text()?).filter(|name| !name.is_empty());
+                dim = name.map_or(Dim::Unknown, Dim::Name);
             }
             _ => {}
         }
