@@ -29,8 +29,9 @@ pub(super) struct Arguments {
     dims: Dims,
     #[command(flatten)]
     room: Room,
-    /// Ranks of the table's line about FSDP
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    /// Ranks of the table's line about FSDP of each block, an estimate; other sharding is recorded, by
+    /// `omniheap.torch.record_step(step, world=N)`
+    #[arg(long, visible_alias = "world", value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     ranks: u64,
     /// Draw live and reserved bytes, categories and the table
     #[arg(long, value_name = "FILE.html")]
