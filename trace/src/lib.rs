@@ -15,6 +15,7 @@ mod input;
 mod label;
 mod limits;
 pub mod model;
+pub mod onnx;
 pub mod pytorch;
 pub mod ranks;
 mod record;

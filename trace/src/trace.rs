@@ -25,6 +25,8 @@ pub enum Source {
     Rmm,
     /// A VMA statistics dump (JSON).
     Vma,
+    /// An ONNX model.
+    Onnx,
 }
 
 /// End of the recording.

@@ -1,10 +1,12 @@
 """Plans that change the program, on a GPU: step time and peak beside checkpointing and PyTorch's memory budget.
 
-    python apply.py [--small] [--device cuda:0] [--capacities 0.4,0.6,0.8] [--models gpt2,llama,resnet,unet] [--steps 4] [--seconds 80]
+    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.3,0.6] [--steps 4] [--seconds 100]
 
-Prints a line for each model, capacity and way: `plain`, `plan` (ours), `whole` (all blocks in one checkpoint), `blocks` (each block in its own),
-`halves` (every other block), `budget` (torch.compile with activation_memory_budget, at the capacities of --budget, because compiling takes
-long). A capacity is a share of the plain peak, which is what is live at most; a way that passes it is printed, and not compared. `--small` runs on a CPU to see that the script works. Needs OMNIHEAP_COMMAND.
+Prints a line of JSON for whatever is known, and at the end a table, also of a run that fails or is ended early. A capacity is a share of the
+plain peak (`--shares`), or lies between the floor, which no plan can pass, and the plain peak (`--between`); both are printed. Shares below the floor are
+said to be so, and not run. Ways: `plan` (ours), `whole` (all blocks in one checkpoint), `halves` (every other block), `blocks` (each block in its own),
+and with `--budget` compiled models (`activation_memory_budget`), last, because compiling takes long. A way that passes its capacity by 2 % is printed, and not compared.
+Models share the time: none begins anything new after its part of `--seconds`. `--small` runs on a CPU to see that the script works. Needs OMNIHEAP_COMMAND.
 """
 
 import argparse
@@ -13,6 +15,8 @@ import gc
 import json
 import math
 import os
+import signal
+import sys
 import tempfile
 import time
 
@@ -133,56 +137,81 @@ def workloads(is_small):
 
 
 class Bench:
-    def __init__(self, make, data, device, steps):
+    """One workload, with plans for it."""
+
+    def __init__(self, make, data, device, steps, is_small):
         self._make, self._data, self._device, self._steps = make, data, torch.device(device), steps
+        self._minimum = {"min_bytes": 1024} if is_small else {}
 
-    def setup(self):
-        """As plan_step takes it; no optimizer, so that ways differ by activations alone."""
-        model, batch = self._make().to(self._device), self._data().to(self._device)
+    def draft(self):
+        # Nothing moves on a CPU.
+        return omniheap.torch.draft_step(self._setup, device=str(self._device), steps=1, move=self._device.type != "cpu", **self._minimum)
 
-        def step():
-            with torch.autocast(self._device.type, torch.bfloat16):
-                loss = model(batch)
-            loss.backward()
-            model.zero_grad()
-            return loss
+    def _setup(self):
+        """As draft_step takes it; no optimizer, so that ways differ by activations alone."""
+        model, batch = self._create()
+        return lambda: self._step(model, model, batch)
 
-        return step
+    def _create(self):
+        with self._device:
+            return self._make(), self._data()
+
+    def _step(self, model, call, batch, look=None):
+        with torch.autocast(self._device.type, torch.bfloat16):
+            loss = call(batch)
+        loss.backward()
+        looked = look(model) if look is not None else None
+        model.zero_grad()
+        return loss.detach(), looked
 
     def run(self, change):
-        """Losses, seconds of the median step, and bytes live at most. `change` gets the model, and returns what to call instead."""
+        """A `Run`. `change` gets the model, and returns what to call instead."""
         torch.manual_seed(0)
-        model, batch = self._make().to(self._device), self._data().to(self._device)
-        call = change(model)
-        losses, times, peak = [], [], 0
-
-        def step():
-            with torch.autocast(self._device.type, torch.bfloat16):
-                loss = call(batch)
-            loss.backward()
-            model.zero_grad()
-            return loss.detach()
-
-        for _ in range(2):
-            losses.append(step())
+        model, batch = self._create()
+        call, times = change(model), []
+        step = lambda look=None: self._step(model, call, batch, look)
+        step()
+        step()
         gc.collect()
+        self._wait()
         if self._device.type == "cuda":
-            torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
         for _ in range(self._steps):
             start = time.perf_counter()
-            losses.append(step())
-            if self._device.type == "cuda":
-                torch.cuda.synchronize()
+            step()
+            self._wait()
             times.append(time.perf_counter() - start)
+        peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else self._recorded_peak(model, batch, step)
+        loss, gradients = step(gradients_of)
+        return Run(sorted(times)[len(times) // 2], peak, loss.item(), gradients)
+
+    def _wait(self):
         if self._device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated()
-        else:
-            # What was there before is not recorded.
-            there = sum(each.untyped_storage().nbytes() for each in (*model.parameters(), *model.buffers(), batch))
-            with tempfile.TemporaryDirectory() as folder:
-                peak = there + omniheap.torch.record_step(lambda: step, os.path.join(folder, "step.omt"), fake=False, device="cpu").peak_live_bytes
-        return [each.item() for each in losses], sorted(times)[len(times) // 2], peak
+            torch.cuda.synchronize()
+
+    def _recorded_peak(self, model, batch, step):
+        # What was there before is not recorded.
+        there = sum(each.untyped_storage().nbytes() for each in (*model.parameters(), *model.buffers(), batch))
+        with tempfile.TemporaryDirectory() as folder:
+            return there + omniheap.torch.record_step(lambda: step, os.path.join(folder, "step.omt"), fake=False, device="cpu").peak_live_bytes
+
+
+def gradients_of(model):
+    """A sum for each parameter: equal gradients have equal ones."""
+    return [each.grad.double().abs().sum().item() for each in model.parameters() if each.grad is not None]
+
+
+class Run:
+    """Seconds of the median step, bytes live at most, and what came out."""
+
+    def __init__(self, seconds, peak, loss, gradients):
+        self.seconds, self.peak, self.loss, self.gradients = seconds, peak, loss, gradients
+
+    def difference(self, other):
+        """The most by which a gradient's sum differs, as a share."""
+        if len(self.gradients) != len(other.gradients):
+            return math.inf
+        return max((abs(a - b) / max(abs(b), 1e-30) for a, b in zip(self.gradients, other.gradients)), default=0.0)
 
 
 def whole(model):
@@ -211,75 +240,173 @@ def budget(share):
     return change
 
 
+class Table:
+    """Lines as they are known, and all of them at the end."""
+
+    _COLUMNS = ("model", "of_peak", "of_room", "way", "of_plain", "peak_of_capacity", "fits", "loss_equal", "gradients_differ")
+
+    def __init__(self):
+        self._rows, self._ratios, self._began = [], [], time.perf_counter()
+
+    def seconds(self):
+        return time.perf_counter() - self._began
+
+    def compared(self, ratio):
+        self._ratios.append(ratio)
+
+    def add(self, **row):
+        self._rows.append(row)
+        say(**row)
+
+    def print(self):
+        print("| " + " | ".join(self._COLUMNS) + " |\n|" + "---|" * len(self._COLUMNS))
+        for row in self._rows:
+            print("| " + " | ".join(_cell(row.get(column)) for column in self._COLUMNS) + " |")
+        if self._ratios:
+            mean = math.exp(sum(map(math.log, self._ratios)) / len(self._ratios))
+            say(plan_of_best_geometric_mean=mean, worst=max(self._ratios), compared=len(self._ratios), seconds=self.seconds())
+        sys.stdout.flush()
+
+
+def _cell(value):
+    return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+class Trial:
+    """One model at several capacities."""
+
+    def __init__(self, name, options, device, table, until):
+        self._name, self._options, self._table, self._until = name, options, table, until
+        self._bench = Bench(*workloads(options.small)[name], device, options.steps, options.small)
+        self._known = {}
+
+    def run(self):
+        bench = self._bench
+        self._plain = bench.run(lambda model: model)
+        repeated = bench.run(lambda model: model)
+        say(model=self._name, way="plain", seconds=self._plain.seconds, peak=self._plain.peak, loss_repeats=repeated.loss == self._plain.loss, gradients_differ=repeated.difference(self._plain))
+        start = time.perf_counter()
+        draft = bench.draft()
+        self._floor = draft.floor().bytes
+        say(model=self._name, draft_seconds=time.perf_counter() - start, drafted_peak=draft.plain_peak_bytes, floor=str(draft.floor()), floor_of_peak=self._floor / self._plain.peak)
+        for way, change in (("blocks", checkpointed(1)), ("halves", checkpointed(2)), ("whole", whole)):
+            if not self._is_late():
+                with explained(self._name, way):
+                    self._known[way] = bench.run(change)
+        for capacity in self._capacities():
+            if self._is_late():
+                say(model=self._name, of_peak=capacity / self._plain.peak, skipped="out of time")
+                continue
+            with explained(self._name, "plan"):
+                self._compare(draft, capacity)
+
+    def _is_late(self):
+        return self._table.seconds() > self._until
+
+    def _capacities(self):
+        """Bytes, those first that are more telling."""
+        room, wanted = self._plain.peak - self._floor, []
+        for share in numbers(self._options.between):
+            wanted.append(int(self._floor + share * room))
+        for share in numbers(self._options.shares):
+            if self._plain.peak * share > self._floor:
+                wanted.append(int(self._plain.peak * share))
+            else:
+                say(model=self._name, of_peak=share, skipped=f"below the floor, which is {self._floor / self._plain.peak:.3f} of the peak")
+        return wanted
+
+    def _compare(self, draft, capacity):
+        ways = {**self._known, "plan": self._planned(draft, capacity)}
+        for way, run in ways.items():
+            self._say(way, run, capacity)
+        others = [run.seconds for way, run in ways.items() if way != "plan" and fits(run, capacity)]
+        if others:
+            ratio = ways["plan"].seconds / min(others)
+            say(model=self._name, of_peak=capacity / self._plain.peak, plan_of_best=ratio, plan_fits=fits(ways["plan"], capacity))
+            self._table.compared(ratio)
+
+    def _say(self, way, run, capacity):
+        self._table.add(
+            model=self._name, way=way, of_peak=capacity / self._plain.peak, of_room=(capacity - self._floor) / (self._plain.peak - self._floor),
+            of_plain=run.seconds / self._plain.seconds, peak_of_capacity=run.peak / capacity, fits=fits(run, capacity),
+            loss_equal=run.loss == self._plain.loss, gradients_differ=run.difference(self._plain), seconds=run.seconds, peak=run.peak, capacity=capacity,
+        )
+
+    def _planned(self, draft, capacity):
+        start = time.perf_counter()
+        plan = draft.plan(capacity, seconds=3)
+        took, applied = time.perf_counter() - start, []
+
+        def change(model):
+            applied.append(omniheap.torch.apply(plan, model))
+            return model
+
+        run = self._bench.run(change)
+        planned = {f"{choice}_bytes": plan.bytes(choice) for choice in ("keep", "recompute", "move")}
+        say(model=self._name, planned_peak=plan.peak_bytes, peak=run.peak, plan_seconds=took, cost_seconds=plan.cost_seconds, least_cost_seconds=plan.least_cost_seconds, **planned, **applied[0].figures())
+        return run
+
+    def compile(self):
+        """The memory budget, at the first capacity between floor and peak."""
+        for share in numbers(self._options.between)[:1]:
+            with explained(self._name, "budget"):
+                self._say("budget", self._bench.run(budget(share)), int(self._floor + share * (self._plain.peak - self._floor)))
+
+
+def fits(run, capacity):
+    return run.peak <= capacity * 1.02
+
+
+def numbers(text):
+    return [float(each) for each in text.split(",") if each]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--device", default=None)
-    parser.add_argument("--capacities", default="0.4,0.6,0.8")
+    parser.add_argument("--shares", default="0.4,0.6,0.8", help="capacities as shares of the plain peak")
+    parser.add_argument("--between", default="0.3,0.6", help="capacities between the floor, 0, and the plain peak, 1")
     parser.add_argument("--models", default="gpt2,llama,resnet,unet")
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=80, help="begin nothing new after this")
-    parser.add_argument("--budget", default="0.6", help="capacities at which to compile")
+    parser.add_argument("--seconds", type=float, default=100, help="begin nothing new after this")
+    parser.add_argument("--budget", action="store_true", help="compile models too, as long as there is time")
     options = parser.parse_args()
     if options.small:
         torch.set_num_threads(1)
     device = options.device or ("cpu" if options.small else "cuda:0")
-    began, ratios = time.perf_counter(), []
-    is_over = lambda: time.perf_counter() - began > options.seconds
-    for name in options.models.split(","):
-        bench = Bench(*workloads(options.small)[name], device, options.steps)
-        minimum = {"min_bytes": 1024} if options.small else {}
-        losses, plain_seconds, plain_peak = bench.run(lambda model: model)
-        say(model=name, way="plain", seconds=plain_seconds, peak=plain_peak)
-        known = {"whole": bench.run(whole), "halves": bench.run(checkpointed(2)), "blocks": bench.run(checkpointed(1))}
-        for capacity in map(float, options.capacities.split(",")):
-            if is_over():
-                say(model=name, capacity=capacity, skipped="out of time")
-                continue
-            room = int(plain_peak * capacity)
-            ways = dict(known)
-            with explained(name, capacity, "plan"):
-                ways["plan"] = planned(bench, room, device, minimum)
-            if not options.small and str(capacity) in options.budget.split(","):
-                with explained(name, capacity, "budget"):
-                    ways["budget"] = bench.run(budget(capacity))
-            for way, (found, seconds, peak) in ways.items():
-                say(model=name, capacity=capacity, way=way, seconds=seconds, peak=peak, room=room, fits=peak <= room * 1.02, losses_equal=found == losses, of_plain=seconds / plain_seconds)
-            others = [seconds for way, (_, seconds, peak) in ways.items() if way != "plan" and peak <= room * 1.02]
-            if "plan" in ways and others:
-                ratios.append(ways["plan"][1] / min(others))
-                say(model=name, capacity=capacity, plan_of_best=ratios[-1])
-    if ratios:
-        say(geometric_mean=math.exp(sum(map(math.log, ratios)) / len(ratios)), worst=max(ratios), seconds=time.perf_counter() - began)
-
-
-def planned(bench, room, device, minimum):
-    start = time.perf_counter()
-    # Nothing moves on a CPU.
-    plan = omniheap.torch.plan_step(bench.setup, room, device=device, steps=1, seconds=3, move=device != "cpu", **minimum)
-    took = time.perf_counter() - start
-    kept = []
-
-    def change(model):
-        kept.append(omniheap.torch.apply(plan, model))
-        return model
-
-    result = bench.run(change)
-    say(planned_peak=plan.peak_bytes, peak=result[2], plan_seconds=took, cost_seconds=plan.cost_seconds, least_cost_seconds=plan.least_cost_seconds, **kept[0].figures())
-    return result
+    table, names, trials = Table(), options.models.split(","), []
+    # Whoever ends this gets the table of what is known.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        for number, name in enumerate(names):
+            until = table.seconds() + (options.seconds - table.seconds()) / (len(names) - number)
+            with explained(name, "all"):
+                trial = Trial(name, options, device, table, until)
+                trial.run()
+                trials.append(trial)
+        for trial in trials if options.budget else ():
+            if table.seconds() < options.seconds:
+                trial.compile()
+    finally:
+        table.print()
 
 
 @contextlib.contextmanager
-def explained(name, capacity, way):
-    """A way that fails is a line, and the others go on."""
+def explained(name, way):
+    """What fails is a line, and the rest goes on."""
     try:
         yield
-    except (omniheap.torch.OmniheapError, RuntimeError) as error:
-        say(model=name, capacity=capacity, way=way, failed=str(error).splitlines()[0])
+    except Exception as error:
+        say(model=name, way=way, failed=f"{type(error).__name__}: {error}"[:600])
+    finally:
+        gc.collect()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
 
 
 def say(**line):
-    print(json.dumps({key: round(value, 5) if isinstance(value, float) else value for key, value in line.items()}), flush=True)
+    print(json.dumps({key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in line.items()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ mod explain;
 mod failure;
 mod file;
 mod fit;
+mod onnx;
 mod output;
 mod plan;
 mod plan_file;

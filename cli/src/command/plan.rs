@@ -1,6 +1,7 @@
 //! `omniheap plan`: the offline planner.
 use super::Failure;
 use super::file::Output;
+use super::onnx::{self, Dims};
 use super::output::{self, Format};
 use super::plan_file::{self, Program};
 use super::portfolio::Portfolio;
@@ -26,7 +27,7 @@ const LONGEST_FILE: u64 = 1 << 30;
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
     /// CSV with columns id, lower, upper, size, and optionally alignment, gaps, hint, fixed, alias, regions; or JSON, as `--plan`
-    /// writes it; or a trace or snapshot, each allocation of which is a buffer
+    /// writes it; or a trace or snapshot, each allocation of which is a buffer; or an .onnx model, each tensor of which is one
     #[arg(value_name = "FILE")]
     pub(super) file: PathBuf,
     /// Bytes that there are (suffixes K, M, G, T); without it, the least is looked for
@@ -35,7 +36,9 @@ pub(super) struct Arguments {
     /// A region to place buffers in, once for each: its bytes or `any`, the alignment of its offsets, its cost per byte
     #[arg(long, value_name = "BYTES[:ALIGN[:COST]]", conflicts_with = "capacity", value_parser = parse_region)]
     region: Vec<Region>,
-    /// The offsets of a trace's buffers are multiples of this; a table has its own alignments
+    #[command(flatten)]
+    dims: Dims,
+    /// The offsets of a trace's or a model's buffers are multiples of this; a table has its own alignments
     #[arg(long, value_name = "BYTES", default_value = "256", value_parser = parse_align)]
     align: Align,
     /// Seconds to look, at most
@@ -80,6 +83,7 @@ Examples:
   omniheap plan graph.csv --region 1M:64 --region any:256:10 --plan planned.json
   omniheap plan planned.json --check
   omniheap plan snapshot.pickle --time-limit 10
+  omniheap plan model.onnx --dim batch=8 --header model.h
 
 Exit codes: 0 planned or checked, 1 no plan found in time or a wrong one, 2 bad input, 3 proven not to fit, 130 Ctrl-C ended the search: the best so
 far is printed, and no file is written.";
@@ -121,25 +125,32 @@ struct Planned {
     status: &'static str,
     seconds: f64,
     first_plan_seconds: f64,
+    /// Of a model, beside the buffers: they live always, and are not placed.
+    weight_bytes: Option<u64>,
 }
 
 /// Reads, plans, writes.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     check_outputs(arguments, format)?;
-    let (table, program) = load(arguments)?;
+    let Loaded { table, program, weight_bytes } = load(arguments)?;
     let wrong = |error| Failure::input(format!("{}: {error}", arguments.file.display()));
     table.problem.check().map_err(wrong)?;
     if arguments.check {
         check(arguments, &table, format)
     } else if program.activations.is_empty() {
-        place(arguments, &table, format)
+        place(arguments, &table, weight_bytes, format)
     } else {
         tradeoff::run(arguments, table, &program, format)
     }
 }
 
 /// Plans a problem as it is.
-fn place(arguments: &Arguments, table: &Table, format: Format) -> Result<(), Failure> {
+fn place(
+    arguments: &Arguments,
+    table: &Table,
+    weight_bytes: Option<u64>,
+    format: Format,
+) -> Result<(), Failure> {
     let file = arguments.file.display();
     let outputs = Outputs::open(arguments)?;
     let start = Instant::now();
@@ -154,6 +165,7 @@ fn place(arguments: &Arguments, table: &Table, format: Format) -> Result<(), Fai
         status: status(&plan.status),
         seconds: start.elapsed().as_secs_f64(),
         first_plan_seconds: first.as_secs_f64(),
+        weight_bytes,
     };
     if format == Format::Json {
         output::print_json(&planned)?;
@@ -224,28 +236,51 @@ fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Reads a table or the table of a trace, and puts the regions in that were asked for.
-fn load(arguments: &Arguments) -> Result<(Table, Program), Failure> {
-    let (mut table, program) = load_file(arguments)?;
-    if let Some(capacity) = arguments.capacity {
-        table.problem.regions[0].capacity = Some(capacity);
-    }
-    if !arguments.region.is_empty() {
-        table.problem.regions.clone_from(&arguments.region);
-    }
-    Ok((table, program))
+/// What a file says.
+struct Loaded {
+    table: Table,
+    program: Program,
+    /// Of a model.
+    weight_bytes: Option<u64>,
 }
 
-fn load_file(arguments: &Arguments) -> Result<(Table, Program), Failure> {
+impl From<(Table, Program)> for Loaded {
+    fn from((table, program): (Table, Program)) -> Self {
+        Self { table, program, weight_bytes: None }
+    }
+}
+
+/// Reads a table or the table of a trace or a model, and puts the regions in that were asked for.
+fn load(arguments: &Arguments) -> Result<Loaded, Failure> {
+    let mut loaded = load_file(arguments)?;
+    let problem = &mut loaded.table.problem;
+    if let Some(capacity) = arguments.capacity {
+        problem.regions[0].capacity = Some(capacity);
+    }
+    if !arguments.region.is_empty() {
+        problem.regions.clone_from(&arguments.region);
+    }
+    Ok(loaded)
+}
+
+fn load_file(arguments: &Arguments) -> Result<Loaded, Failure> {
     let path = &arguments.file;
     let shown = path.display();
+    if onnx::is_named(path) {
+        let tensors = onnx::read(path, &arguments.dims)?;
+        let table = onnx::table(&tensors, arguments.align);
+        let weight_bytes = Some(tensors.weight_bytes());
+        return Ok(Loaded { table, program: Program::default(), weight_bytes });
+    }
+    arguments.dims.refuse_unless_model()?;
     let text = read(path);
     if let Some(text) = text.as_ref().ok().filter(|text| plan_file::is_json(text)) {
-        return plan_file::read(text).map_err(|wrong| Failure::input(format!("{shown}: {wrong}")));
+        let wrong = |wrong| Failure::input(format!("{shown}: {wrong}"));
+        return plan_file::read(text).map(Loaded::from).map_err(wrong);
     }
     match (text.map(|text| csv::read(&text, None)), Trace::open(path)) {
-        (Ok(Ok(table)), _) => Ok((table, Program::default())),
-        (_, Ok(trace)) => Ok((table_of(&trace, arguments.align), Program::default())),
+        (Ok(Ok(table)), _) => Ok((table, Program::default()).into()),
+        (_, Ok(trace)) => Ok((table_of(&trace, arguments.align), Program::default()).into()),
         (Err(failure), Err(_)) => Err(failure),
         (Ok(Err(wrong)), Err(other)) => {
             Err(Failure::input(format!("{shown}: {wrong}; as a trace: {other}")))
@@ -348,8 +383,11 @@ impl Outputs {
 }
 
 fn print(planned: &Planned) -> Result<(), Failure> {
+    let weights = planned.weight_bytes;
+    let beside =
+        weights.map_or(String::new(), |bytes| format!("; weights {bytes} bytes beside it"));
     output::print_line(&format!(
-        "{}: {} buffers, peak {} bytes, at least {} are needed: {} ({:.3} s, first plan {:.3} s)",
+        "{}: {} buffers, peak {} bytes, at least {} are needed: {} ({:.3} s, first plan {:.3} s){beside}",
         planned.name,
         planned.buffers,
         planned.peak,

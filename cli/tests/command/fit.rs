@@ -56,6 +56,17 @@ fn every_allocator_has_its_peak() {
 }
 
 #[test]
+fn ranks_of_the_table_are_those_of_a_world() {
+    let path = file("fit-world.csv", PLAIN);
+    for option in ["--world", "--ranks"] {
+        let answer = &json(&["fit", &path, "--capacity", "1G", option, "64"])[0];
+        let rows = answer["changes"].as_array().expect("a list");
+        let is_named = |row: &Value| row["change"].as_str().is_some_and(|c| c.contains("over 64"));
+        assert!(rows.iter().any(is_named), "{rows:?}");
+    }
+}
+
+#[test]
 fn the_exit_code_says_whether_it_fits() {
     let path = file("fit-code.csv", PLAIN);
     assert_eq!(answers(&["fit", &path, "--capacity", "50M"], 0)["left_bytes"], 0);

@@ -6,6 +6,7 @@ mod conformance;
 mod fit;
 #[cfg(target_os = "linux")]
 mod interrupt;
+mod onnx;
 mod others;
 mod plan;
 mod planned;

@@ -19,6 +19,7 @@ fn json_has_the_fields_of_the_contract() {
         "peak",
         "seconds",
         "status",
+        "weight_bytes",
     ];
     assert_eq!(fields, contract);
     assert_eq!(planned["name"], "small");

@@ -130,6 +130,7 @@ fn facts(trace: &Trace) -> Vec<Fact> {
         Source::PyTorch => "PyTorch memory snapshot",
         Source::Rmm => "RMM log",
         Source::Vma => "VMA statistics dump",
+        Source::Onnx => "ONNX model",
     };
     let mut facts = vec![fact("source", source)];
     if !trace.meta().title.is_empty() {

@@ -84,6 +84,11 @@ fn vma() {
 }
 
 #[test]
+fn onnx() {
+    run("trace_onnx", targets::onnx);
+}
+
+#[test]
 fn report() {
     let seed = fs::read(Path::new(CORPUS).join("trace_report/story.json")).unwrap();
     omniheap_trace::report::read_json(&seed[..]).expect("a seed that is refused mutates nothing");

@@ -15,6 +15,7 @@ mod fit;
 mod hostile;
 mod imports;
 mod model;
+mod onnx;
 mod real;
 mod recorder;
 mod report;

@@ -29,11 +29,16 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
 
     Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
     """
+    capacity = parse_size("capacity", capacity, "24GiB", 1)
+    return draft_step(step, move=move, link=link, min_bytes=min_bytes, speed=speed, device=device, steps=steps).plan(capacity, seconds)
+
+
+def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2):
+    """Records a step once, to be planned for several capacities. Arguments as for `plan_step`; returns a `StepDraft`."""
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
     if not isinstance(steps, int) or steps < 1:
         raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
-    capacity = parse_size("capacity", capacity, "24GiB", 1)
     link = parse_size("link", link, "51GiB", 1)
     min_bytes = max(parse_size("min_bytes", min_bytes, "64KiB"), 1)
     torch = _import(True)
@@ -42,8 +47,8 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
         device = torch.device("cuda", 0)
     program = Program(torch, device, speed or Speed(), min_bytes)
     _run(torch, step, program.ledger, True, device, steps, program)
-    draft = _Draft(program, link if move else None)
-    return draft.plan(capacity, seconds)
+    program.ledger.finish()
+    return StepDraft(program, link if move else None)
 
 
 class StepPlan:
@@ -110,10 +115,32 @@ class Choice:
         return f"Choice({self.choice}, {self.bytes} bytes, {self.module!r}, {self.operator})"
 
 
-class _Draft:
-    """A recorded program in the terms of the planner: ticks are nanoseconds."""
+class Floor:
+    """What a step needs whatever is recomputed or moved.
+
+    `bytes`: how many. `operator`: the one that needs them. `parts`: bytes by category: parameters, gradients, an optimizer's state and so on
+    that are there, what the operator reads and writes, and activations on their way to the host or back.
+    """
+
+    def __init__(self, bytes, operator, parts):
+        self.bytes, self.operator, self.parts = bytes, operator, parts
+
+    def __str__(self):
+        return f"{self.operator} alone needs {self.bytes} bytes ({self.listed()})"
+
+    def listed(self):
+        """The parts as a text."""
+        return ", ".join(f"{category} {size}" for category, size in self.parts.items())
+
+
+class StepDraft:
+    """A recorded step, which can be planned for several capacities.
+
+    `plain_peak_bytes`: what is live at most when everything is kept.
+    """
 
     def __init__(self, program, link):
+        # A tick of the planner is a nanosecond.
         self._program, self._link = program, link
         self._last = program.ledger.time
         if not any(value.is_dropped for value in program.values):
@@ -127,6 +154,16 @@ class _Draft:
             if value.is_dropped:
                 self._by_life.setdefault(value.life, []).append(value)
         self._recipes = {}
+        self._rows = self._make_rows()
+        self._floor = None
+        self.plain_peak_bytes = _most(self._rows)
+
+    def floor(self):
+        """The least that any plan needs: a `Floor`. Placed, a plan may need somewhat more."""
+        if self._floor is None:
+            answer, _ = self._solve(1, 1)
+            self._floor = self._floor_of(answer["floor"])
+        return self._floor
 
     def _clock(self):
         """When each operator begins; the last entry is the end."""
@@ -139,9 +176,23 @@ class _Draft:
     def _tick(self, time):
         return self._at[min(max(time - self._program.began_at, 0), len(self._at) - 1)]
 
-    def plan(self, capacity, seconds):
-        rows = self._rows()
-        problem = {"version": 1, "regions": [{"capacity": capacity, "alignment": _ROUND}], "buffers": rows}
+    def plan(self, capacity, seconds=10):
+        """Plans the step for a capacity: a `StepPlan`."""
+        capacity = parse_size("capacity", capacity, "24GiB", 1)
+        answer, chosen = self._solve(capacity, seconds)
+        if answer["status"] == "infeasible":
+            floor = self._floor_of(answer["floor"])
+            raise OmniheapError(
+                f"{floor.operator} alone needs {floor.bytes} bytes, whatever is recomputed or moved, and the capacity is {capacity} "
+                f"(live then: {floor.listed()}); make the batch smaller, or give it more"
+            )
+        if answer["status"] == "undecided":
+            raise OmniheapError(f"no plan for {capacity} bytes was found in {seconds} s, and none was excluded; allow more bytes or seconds")
+        return self._answer(chosen, answer)
+
+    def _solve(self, capacity, seconds):
+        """What the planner answers, and its choice for each row."""
+        problem = {"version": 1, "regions": [{"capacity": capacity, "alignment": _ROUND}], "buffers": self._rows}
         turn = self._program.turn
         if self._link and turn is not None:
             problem["copies"] = {"turn": self._tick(turn), "bytes_per_tick": max(1, self._link // 10**9)}
@@ -150,32 +201,44 @@ class _Draft:
             with open(asked, "w", encoding="utf-8") as file:
                 json.dump(problem, file)
             answer = _ask("plan", asked, f"--plan={answered}", f"--time-limit={seconds}")
-            if answer["status"] == "infeasible":
-                self._refuse(answer["floor"], capacity)
-            if answer["status"] == "undecided":
-                raise OmniheapError(f"no plan for {capacity} bytes was found in {seconds} s, and none was excluded; allow more bytes or seconds")
+            if answer["status"] in ("infeasible", "undecided"):
+                return answer, {}
             with open(answered, encoding="utf-8") as file:
-                chosen = {row["id"]: row.get("choice") for row in json.load(file)["buffers"]}
-        return self._answer(rows, chosen, answer)
+                return answer, {row["id"]: row.get("choice") for row in json.load(file)["buffers"]}
 
-    def _refuse(self, floor, capacity):
-        tick, needed = floor
+    def _floor_of(self, found):
+        tick, needed = found
         time = bisect.bisect_right(self._at, tick) - 1 + self._program.began_at
-        name = self._program.names.get(time, "the beginning of the step")
-        raise OmniheapError(f"{name} alone needs {needed} bytes, whatever is recomputed or moved, and the capacity is {capacity}; make the batch smaller, or give it more")
+        parts = {}
+        for row in self._rows:
+            idle = row.get("idle", (0, 0))
+            if row["lower"] <= tick < row["upper"] and not idle[0] <= tick < idle[1]:
+                for category, size in self._categories(row):
+                    parts[category] = parts.get(category, 0) + size
+        copied = needed - sum(parts.values())
+        if copied > 0:
+            parts["on its way"] = copied
+        return Floor(needed, self._program.names.get(time, "the beginning of the step"), dict(sorted(parts.items())))
 
-    def _rows(self):
+    def _categories(self, row):
+        """Categories of a row's bytes."""
+        if row["id"] == "resident":
+            return self._resident
+        number = int(row["id"])
+        return [("activation" if number in self._by_life else self._program.lives.all[number][3][0], row["size"])]
+
+    def _make_rows(self):
         began, lives = self._program.began_at, self._program.lives.all
         seconds = {value.second for values in self._by_life.values() for value in values}
-        rows, resident = [], 0
-        for number, (size, birth, death, _) in enumerate(lives):
+        rows, self._resident = [], []
+        for number, (size, birth, death, label) in enumerate(lives):
             size = -(-size // _ROUND) * _ROUND
             if number in seconds or (death is not None and death <= began):
                 continue
             if number in self._by_life:
                 rows.append(self._saved(number, size, birth, death))
             elif birth <= began and death is None:
-                resident += size
+                self._resident.append((label[0], size))
             else:
                 rows.append(_row(number, size, self._tick(birth), self._tick(self._last + 1 if death is None else death + 1)))
         idle = {row["id"] for row in rows if "idle" in row}
@@ -183,8 +246,8 @@ class _Draft:
             if "recompute" in row:
                 # What is never away is always there.
                 row["recompute"]["reads"] = [each for each in row["recompute"]["reads"] if each in idle]
-        if resident:
-            rows.append(_row("resident", resident, 0, self._at[-1] + 1))
+        if self._resident:
+            rows.append(_row("resident", sum(size for _, size in self._resident), 0, self._at[-1] + 1))
         return rows
 
     def _saved(self, number, size, birth, death):
@@ -214,9 +277,9 @@ class _Draft:
     def _size(self, life):
         return -(-self._program.lives.all[life][0] // _ROUND) * _ROUND
 
-    def _answer(self, rows, chosen, answer):
+    def _answer(self, chosen, answer):
         choices, marks = [], {}
-        for row in rows:
+        for row in self._rows:
             choice = chosen.get(str(row["id"]))
             if choice is None:
                 continue
@@ -230,7 +293,7 @@ class _Draft:
                 self._mark(marks, value)
         figures = {
             "peak_bytes": answer["peak"],
-            "plain_peak_bytes": _most(rows),
+            "plain_peak_bytes": self.plain_peak_bytes,
             "cost_seconds": answer["cost"] / 1e9,
             "least_cost_seconds": answer["cost_lower_bound"] / 1e9,
         }

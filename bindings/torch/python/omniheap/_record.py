@@ -244,7 +244,21 @@ def _ranks(torch):
     groups = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group").FSDPParamGroup
     # Where C++ is told that tensors are of the device "meta", a DTensor remembers it.
     patches.append((groups, "_validate_no_meta_params", lambda self: None))
-    return [*patches, (meshes.DeviceMesh, "__init__", apart(meshes.DeviceMesh.__init__))]
+    # Programs that imported init_device_mesh before have the original, which looks its modules up when it is called.
+    patches.append((meshes, "torch", _Apart(torch, apart, ("arange", "tensor", "as_tensor"))))
+    asked = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_local_rank", "get_coordinate")
+    return [*patches, *((meshes.DeviceMesh, name, apart(getattr(meshes.DeviceMesh, name))) for name in asked if hasattr(meshes.DeviceMesh, name))]
+
+
+class _Apart:
+    """A module, some functions of which are called apart from the modes."""
+
+    def __init__(self, module, apart, names):
+        self._module = module
+        self.__dict__.update({name: apart(getattr(module, name)) for name in names})
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
 
 
 # What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
@@ -437,7 +451,7 @@ def _recorder(torch):
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
             life = self._ledger.get(key)
-            if life is None and size:
+            if life is None and size and not self._has_storage(arguments, key):
                 life = self._born(storage, key, size, tensor, function, arguments, path, node)
             elif life is not None:
                 self._ledger.resized(key, size)
@@ -455,6 +469,10 @@ def _recorder(torch):
             if function in copies and _changes_layout(torch, arguments[0], tensor):
                 marks.append("layout")
             return self._ledger.born(key, size, category, path, str(function), _dtype(tensor), is_forward, marks)
+
+        def _has_storage(self, arguments, key):
+            """Whether an operator was given a storage: it was there before the recording began."""
+            return any(isinstance(each, torch.Tensor) and each.device == self._device and each.untyped_storage()._cdata == key for each in pytree.tree_leaves(arguments))
 
         def _has_tensor(self, arguments):
             """Whether an operator reads a tensor of the device; a copy from the host does not."""

@@ -12,7 +12,7 @@ import re
 from . import _history, _library, _pools, _ranks, _stats, _tags
 from ._activations import offload_activations
 from ._apply import apply
-from ._change import StepPlan, plan_step
+from ._change import StepDraft, StepPlan, draft_step, plan_step
 from ._fit import fit, largest_batch
 from ._layers import stream_layers
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
@@ -23,7 +23,7 @@ from ._share import ChangedError, NameTakenError, NotPublishedError, attach, pub
 from ._tags import prepare_sleep, residence, sleep, wake
 from .weights import load_into, load_safetensors
 
-__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "Speed", "StepPlan", "apply", "attach", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "plan_step", "pool", "prepare_sleep", "publish", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
+__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "Speed", "StepDraft", "StepPlan", "apply", "attach", "draft_step", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "plan_step", "pool", "prepare_sleep", "publish", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
 
 _OLDEST = (2, 3)
 _HOOKS = (

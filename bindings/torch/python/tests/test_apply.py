@@ -155,7 +155,9 @@ class Trained:
         step()
         with tempfile.TemporaryDirectory() as folder:
             recording = omniheap.torch.record_step(lambda: step, os.path.join(folder, "step.omt"), fake=False, device="cpu")
-        self.peak_bytes, self.state = recording.peak_live_bytes, {name: value.clone() for name, value in model.state_dict().items()}
+        # What was there before is not recorded.
+        there = sum(each.untyped_storage().nbytes() for each in (*model.parameters(), *model.buffers(), batch))
+        self.peak_bytes, self.state = there + recording.peak_live_bytes, {name: value.clone() for name, value in model.state_dict().items()}
         self.drawn = torch.rand(4).tolist()
         if applied is not None:
             self.figures = applied.figures()
@@ -300,6 +302,28 @@ class Plans(unittest.TestCase):
     def test_a_capacity_below_the_floor_names_the_operator(self):
         with self.assertRaisesRegex(OmniheapError, r"aten\.\S+ alone needs \d+ bytes, whatever is recomputed or moved, and the capacity is 100000"):
             planned(transformer, capacity=100_000)
+
+    def test_a_draft_is_planned_for_several_capacities_and_knows_its_floor(self):
+        draft = omniheap.torch.draft_step(make_step(transformer), device="cpu", min_bytes=1024, move=False)
+        floor, model = draft.floor(), transformer()[0]
+        self.assertEqual(floor.bytes, sum(floor.parts.values()))
+        self.assertEqual(floor.parts["parameter"], sum(-(-each.nbytes // 512) * 512 for each in model.parameters()))
+        self.assertIn(f"{floor.operator} alone needs {floor.bytes} bytes (activation ", str(floor))
+        with self.assertRaisesRegex(OmniheapError, rf"needs {floor.bytes} bytes.*and the capacity is {floor.bytes - 1} \(live then: .*parameter {floor.parts['parameter']}"):
+            draft.plan(floor.bytes - 1)
+        # No way to checkpoint passes it either.
+        from torch.utils.checkpoint import checkpoint
+
+        def checkpointed():
+            model, data = transformer()
+            for block in model:
+                block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+            return model, data
+
+        self.assertGreater(Trained(checkpointed).peak_bytes, floor.bytes)
+        costs = [draft.plan(int(floor.bytes + share * (draft.plain_peak_bytes - floor.bytes))).cost_seconds for share in (0.3, 0.6, 1)]
+        self.assertEqual(sorted(costs, reverse=True), costs)
+        self.assertEqual(costs[-1], 0)
 
     def test_times_come_from_a_table_and_else_from_the_device(self):
         def choices(seconds):

@@ -248,6 +248,18 @@ class Steps(unittest.TestCase):
         self.assertEqual([size for _, size in of_steps(fake)], [size for _, size in of_steps(real)])
         self.assertAlmostEqual(fakes_peak, self.recording.peak_live_bytes, delta=256)
 
+    def test_what_was_there_before_is_no_allocation(self):
+        import torch
+
+        weight, bias = torch.ones(64, 64, requires_grad=True), torch.zeros(64)
+
+        def step():
+            bias.add_(1)
+            return (weight.detach().view(-1)[:64] + bias).sum()
+
+        sizes = [size for _, size in self.labels(lambda: step, fake=False, device="cpu", steps=1)]
+        self.assertEqual(sizes, [256, 4])
+
     def test_autocast_and_checkpoints_are_followed(self):
         import torch
         from torch.utils.checkpoint import checkpoint

@@ -14,7 +14,9 @@ _HAS_TORCH = importlib.util.find_spec("torch") is not None
 if _HAS_TORCH:
     import torch
     from torch import nn
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 _BLOCKS, _WIDTH = 4, 128
 _BLOCK = 2 * _WIDTH * 4 * _WIDTH + 5 * _WIDTH  # Elements.
@@ -38,6 +40,27 @@ def setup(reshard=True):
         optimizer.zero_grad()
 
     return step
+
+
+def trained(model):
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(4, _WIDTH, device="cuda")
+
+    def step():
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def tensor_parallel(replicas=1):
+    """Each block over 8 ranks; with `replicas`, and over so many groups of those by FSDP."""
+    mesh = init_device_mesh("cuda", (replicas, 8), mesh_dim_names=("data", "tensor"))
+    blocks = [parallelize_module(block(), mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()}) for _ in range(_BLOCKS)]
+    if replicas == 1:
+        return trained(nn.Sequential(*blocks))
+    return trained(fully_shard(nn.Sequential(*(fully_shard(each, mesh=mesh["data"]) for each in blocks)), mesh=mesh["data"]))
 
 
 class Rank:
@@ -68,6 +91,26 @@ class Sharding(unittest.TestCase):
                 states = 2 * 4 * _ALL // world
                 self.assertLessEqual(abs(rank.bytes("optimizer") - states), 16 * 4 * _BLOCKS)
 
+    def test_tensor_parallel_models_hold_their_part(self):
+        # The bias of the second layer is on every rank.
+        part = 4 * _BLOCKS * (2 * _WIDTH * 4 * _WIDTH // 8 + 4 * _WIDTH // 8 + _WIDTH)
+        rank = Rank(8, tensor_parallel)
+        self.assertEqual((rank.bytes("parameter"), rank.leaked), (part, 0))
+        self.assertLess(rank.peak, 16 * _ALL // 4)
+        # No gradient is as large as a whole weight.
+        whole = [label for size, birth, death, label in rank.lives if size >= 4 * _BLOCK // 2 and "backward" in str(label)]
+        self.assertEqual(whole, [])
+        both = Rank(64, lambda: tensor_parallel(8))
+        self.assertEqual((both.bytes("parameter"), both.leaked), (part // 8, 0))
+        self.assertLess(both.peak, rank.peak)
+
+    def test_replicas_hold_everything_and_reduce_it(self):
+        from torch.distributed._composable.replicate_with_fsdp import replicate
+
+        rank = Rank(8, lambda: trained(replicate(nn.Sequential(*(replicate(block()) for _ in range(_BLOCKS))))))
+        self.assertEqual((rank.bytes("parameter"), rank.leaked), (4 * _ALL, 0))
+        self.assertGreater(rank.peak, 16 * _ALL)
+
     def test_gathers_are_events_and_are_freed(self):
         rank = Rank(8)
         gathered = [(birth, death) for size, birth, death, _ in rank.lives if size >= 4 * _BLOCK]
@@ -76,6 +119,16 @@ class Sharding(unittest.TestCase):
         self.assertTrue(all(death is not None for _, death in gathered))
         kept = Rank(8, lambda: setup(reshard=False))
         self.assertGreater(kept.peak, rank.peak + 4 * _BLOCK, "what is not resharded stays gathered")
+
+    def test_prefetches_are_events(self):
+        def setup(ahead):
+            blocks = [fully_shard(block()) for _ in range(_BLOCKS)]
+            model = fully_shard(nn.Sequential(*blocks))
+            for number, each in enumerate(blocks):
+                each.set_modules_to_forward_prefetch(blocks[number + 1 : number + 1 + ahead])
+            return trained(model)
+
+        self.assertGreater(Rank(64, lambda: setup(3)).peak, Rank(64, lambda: setup(1)).peak + 4 * _BLOCK // 2)
 
     def test_peaks_are_near_the_formula_of_zero_three(self):
         # DeepSpeed's estimate for all sharded states, in float32 with Adam, and the largest layer gathered.

@@ -5,6 +5,7 @@ mod page;
 
 use super::Failure;
 use super::file::NewFile;
+use super::onnx::{self, Dims};
 use super::output::{self, Format};
 use super::replay::{name_of, open_trace};
 use crate::interrupt;
@@ -18,16 +19,19 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Traces of `omniheap.torch.record_step` or of any other recorder, or PyTorch snapshots; or the files of one
-    /// model: .safetensors, .index.json or .gguf
+    /// Traces of `omniheap.torch.record_step` or of any other recorder, PyTorch snapshots, or .onnx models; or the files of
+    /// one model's weights: .safetensors, .index.json or .gguf
     #[arg(required = true, value_name = "TRACE|MODEL")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     context: model::Context,
     #[command(flatten)]
+    dims: Dims,
+    #[command(flatten)]
     room: Room,
-    /// Ranks of the table's line about FSDP
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    /// Ranks of the table's line about FSDP of each block, an estimate; other sharding is recorded, by
+    /// `omniheap.torch.record_step(step, world=N)`
+    #[arg(long, visible_alias = "world", value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     ranks: u64,
     /// Draw live and reserved bytes, categories and the table
     #[arg(long, value_name = "FILE.html")]
@@ -68,6 +72,7 @@ Examples:
   omniheap fit step.omt --capacity 24G --allocator expandable --report step.html
   omniheap fit snapshot.pickle --capacity 80G --fixed 523M --json
   omniheap fit model.gguf --context 8192 --capacity 24G
+  omniheap fit model.onnx --dim batch=8 --capacity 24G
 
 Exit codes: 0 fits, 1 does not fit, 2 bad input, 3 what is live exceeds the capacity, whatever the allocator,
 130 Ctrl-C ended it: the answers so far are printed, and no page is written.";
@@ -139,6 +144,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 
 /// Reads traces, or the files of one model.
 fn open(arguments: &Arguments) -> Result<Vec<(String, Trace)>, Failure> {
+    if !arguments.files.iter().any(|path| onnx::is_named(path)) {
+        arguments.dims.refuse_unless_model()?;
+    }
     let models = arguments.files.iter().filter(|path| model::is_named(path)).count();
     if models == arguments.files.len() {
         let name = name_of(&arguments.files[0]);
@@ -148,7 +156,13 @@ fn open(arguments: &Arguments) -> Result<Vec<(String, Trace)>, Failure> {
         let why = "--context and model files do not go with traces; a trace says what was cached";
         return Err(Failure::input(why));
     }
-    let read = |path: &PathBuf| Ok((name_of(path), not_empty(path, open_trace(path)?)?));
+    let read = |path: &PathBuf| {
+        let trace = match onnx::is_named(path) {
+            true => onnx::trace(path, &arguments.dims)?,
+            false => open_trace(path)?,
+        };
+        Ok((name_of(path), not_empty(path, trace)?))
+    };
     arguments.files.iter().map(read).collect()
 }
 
