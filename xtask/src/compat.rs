@@ -49,6 +49,7 @@ const BEVY: Programs =
 pub(crate) fn test() -> Outcome {
     test_built(Built::Soon)?;
     compare(&WGPU, Built::Soon, &["frames", "100", "mib", "512"])?;
+    swapped_offsets_show(Built::Soon)?;
     finish_on_a_small_device(Built::Soon, 3)
 }
 
@@ -66,6 +67,7 @@ pub(crate) fn run() -> Outcome {
     status("lint", &mut in_workspace("compat", &lint))?;
     test_built(Built::Optimised)?;
     compare(&WGPU, Built::Optimised, &["frames", "2000", "mib", "1024"])?;
+    swapped_offsets_show(Built::Optimised)?;
     finish_on_a_small_device(Built::Optimised, 20)
 }
 
@@ -138,15 +140,7 @@ fn finish_on_a_small_device(built: Built, times: u32) -> Outcome {
     let [(ours, ..), (theirs, ..)] = WGPU;
     let Some(whole) = run_one(theirs, built, &SMALL_SCENE)? else { return Ok(()) };
     let limit = whole.number("load_peak")?.max(whole.number("scene_peak")?) / 1.3;
-    let manifests = write_manifest(built)?;
-    let run = |name: &str| {
-        let mut program = Command::new(target().join(built.folder()).join(name));
-        program.arg(std::env::temp_dir().join("omniheap-small.rgba")).args(SMALL_SCENE);
-        program.env("VK_LAYER_PATH", &manifests);
-        program.env("VK_INSTANCE_LAYERS", "VK_LAYER_OMNIHEAP_limit");
-        program.env("OMNIHEAP_LAYER_LIMIT", format!("{limit:.0}"));
-        program.output().map_err(|error| format!("{name}: {error}"))
-    };
+    let run = |name| under_layer(name, built, "OMNIHEAP_LAYER_LIMIT", &format!("{limit:.0}"));
     if run(theirs)?.status.success() {
         return Err(format!("{theirs} finishes with {limit:.0} bytes: the limit proves nothing"));
     }
@@ -159,6 +153,44 @@ fn finish_on_a_small_device(built: Built, times: u32) -> Outcome {
     }
     println!("    {limit:.0} bytes: {theirs} fails, {ours} finished {times} of {times} times");
     Ok(())
+}
+
+/// Staging buffers with each other's offsets give another picture: equal pictures say that offsets are right.
+fn swapped_offsets_show(built: Built) -> Outcome {
+    let [(ours, ..), _] = WGPU;
+    let Some(right) = run_one(ours, built, &SMALL_SCENE)? else { return Ok(()) };
+    let swapped = under_layer(ours, built, "OMNIHEAP_LAYER_SWAP", "1")?;
+    let said = String::from_utf8_lossy(&swapped.stderr).into_owned();
+    let count = said.lines().find_map(|line| line.strip_suffix(" offsets swapped"));
+    if !swapped.status.success() || count.is_none_or(|count| count.ends_with(" 0")) {
+        return Err(format!("{ours} with swapped offsets: {}: {said}", swapped.status));
+    }
+    let path = layer_picture();
+    let wrong = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    if wrong == right.picture {
+        return Err("the picture is the same with swapped offsets: it proves nothing".into());
+    }
+    println!("    {ours} with swapped offsets: another picture");
+    Ok(())
+}
+
+/// Where the picture of a program under the layer comes to.
+fn layer_picture() -> PathBuf {
+    std::env::temp_dir().join("omniheap-small.rgba")
+}
+
+/// Runs a program with the layer, which is told one variable.
+fn under_layer(
+    name: &str,
+    built: Built,
+    variable: &str,
+    value: &str,
+) -> Result<std::process::Output, String> {
+    let mut program = Command::new(target().join(built.folder()).join(name));
+    program.arg(layer_picture()).args(SMALL_SCENE).env(variable, value);
+    program.env("VK_LAYER_PATH", write_manifest(built)?);
+    program.env("VK_INSTANCE_LAYERS", "VK_LAYER_OMNIHEAP_limit");
+    program.output().map_err(|error| format!("{name}: {error}"))
 }
 
 /// Tells the Vulkan loader of the layer that limits memory; returns the folder.

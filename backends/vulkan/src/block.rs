@@ -7,6 +7,7 @@ use crate::driver::{
 use crate::remap::table::PageTable;
 use ash::vk;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
 use omniheap_seam::{ErrorKind, HeapId, Result};
 use std::sync::{Arc, Mutex};
 
@@ -27,6 +28,7 @@ pub struct Block {
     #[cfg_attr(not(feature = "manager"), expect(dead_code, reason = "resources need the manager"))]
     owner: Option<u64>,
     ending: Ending,
+    user_data: AtomicU64,
     device: Arc<Device>,
 }
 
@@ -70,8 +72,9 @@ impl Block {
     ) -> Self {
         let address = buffer.as_ref().map_or(0, Buffer::address);
         let backing = Backing::Memory { memory, mapped: Mutex::new(None) };
-        let (ending, device) = (Ending::Waits, Arc::clone(device));
-        Self { buffer, backing, heap, size, address, shared, owner: None, ending, device }
+        let (owner, ending, user_data) = (None, Ending::Waits, AtomicU64::new(0));
+        let device = Arc::clone(device);
+        Self { buffer, backing, heap, size, address, shared, owner, ending, user_data, device }
     }
 
     pub(crate) fn with_pages(
@@ -85,8 +88,9 @@ impl Block {
         let table = PageTable::new(count);
         let (address, device) = (buffer.address(), Arc::clone(device));
         let (backing, shared) = (Backing::Pages { page, table }, Shared::No);
-        let (buffer, ending) = (Some(buffer), Ending::Waits);
-        Ok(Self { buffer, backing, heap, size, address, shared, owner: None, ending, device })
+        let (buffer, owner) = (Some(buffer), None);
+        let (ending, user_data) = (Ending::Waits, AtomicU64::new(0));
+        Ok(Self { buffer, backing, heap, size, address, shared, owner, ending, user_data, device })
     }
 
     /// Returns the buffer over all bytes; `None` in a heap that takes only images, and in memory dedicated to another resource.
@@ -129,6 +133,14 @@ impl Block {
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
+    }
+
+    /// Returns a number that is the program's: 0 in a new block, and never read by omniheap.
+    ///
+    /// With it a program finds what it knows of a block without a table of handles, which drivers use again.
+    #[must_use]
+    pub const fn user_data(&self) -> &AtomicU64 {
+        &self.user_data
     }
 
     pub(crate) const fn backing(&self) -> &Backing {

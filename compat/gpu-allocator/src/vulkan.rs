@@ -14,7 +14,7 @@ use crate::{
 };
 use allocation::Pointer;
 use ash::vk;
-use blocks::{Block, Blocks};
+use blocks::{Block, Blocks, Tag};
 use core::{
     fmt,
     num::NonZeroU64,
@@ -157,7 +157,7 @@ impl Allocator {
         }
         // Beyond its budget a driver pages: other heaps are faster then.
         let mut config = ManagerConfig::default().plain().within_driver_budget();
-        config.pool = pools::config();
+        config.pool = pools::one_lane();
         Ok(Self {
             slots: Slots::default(),
             next: NonZeroU64::MIN,
@@ -197,35 +197,40 @@ impl Allocator {
         let align = Align::new(alignment).filter(|_| size > 0);
         let align = align.ok_or(AllocationError::InvalidAllocationCreateDesc)?;
         let heaps = self.heaps.find(self.manager.backend(), types, desc.location);
-        let Some(first) = heaps.first().map(|heap| (heap.id, heap.is_host)) else {
+        let [first, others @ ..] = heaps else {
             return Err(AllocationError::NoCompatibleMemoryTypeFound);
         };
-        let live_bytes = self.blocks.live_bytes();
+        let best = (first.id, first.is_host);
+        let (heaps, live_bytes) = ((first, others), self.blocks.live_bytes());
         let managed = take(&self.manager, &mut self.pools, desc, align, heaps, live_bytes)?;
-        self.admit(desc, managed, first)
+        self.admit(desc, managed, best)
     }
 
-    /// Keeps the memory and describes it; `first` is the heap that suits it best, and whether it is host memory.
+    /// Keeps the memory and describes it; `best` is the heap that suits it best, and whether it is host memory.
     #[inline]
     fn admit(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
         managed: Managed<Vulkan>,
-        first: (HeapId, bool),
+        best: (HeapId, bool),
     ) -> Result<Allocation> {
         let binding = managed.binding();
         let offset = binding.span().offset;
         let memory = binding.block().memory().expect("pools of plain blocks have no pages");
         let size = desc.requirements.size;
-        let (block, known) = match self.blocks.enter(memory, size) {
-            Some(entered) => entered,
+        let user_data = binding.block().user_data();
+        let block = match self.blocks.enter(Tag::from_raw(user_data.load(Relaxed)), size) {
+            Some(at) => at,
             None => {
                 let seen = look_at(self.manager.backend(), &self.properties, memory, &binding)?;
-                self.blocks.enter_new(seen, size)
+                let tag = self.blocks.enter_new(seen, size);
+                user_data.store(tag.into_raw(), Relaxed);
+                tag.at()
             }
         };
         drop(binding);
-        let is_fallback = known.heap != first.0 && self.is_fallback(desc, first.1, known.heap);
+        let Block { heap, properties, base, .. } = *self.blocks.get(block);
+        let is_fallback = heap != best.0 && self.is_fallback(desc, best.1, heap);
         let trace = self.debug.store_stack_traces.then(|| Box::new(Backtrace::force_capture()));
         let id = self.next;
         self.next = id.checked_add(1).expect("centuries of allocations");
@@ -238,8 +243,8 @@ impl Allocator {
             memory,
             offset,
             size,
-            mapped: known.base.map(|base| base.add(offset)),
-            properties: known.properties,
+            mapped: base.map(|base| base.add(offset)),
+            properties,
             dedicated: desc.allocation_scheme != AllocationScheme::GpuAllocatorManaged,
         })
     }
@@ -369,33 +374,57 @@ impl Drop for Allocator {
     }
 }
 
-/// Takes memory from the first heap that has some. If one is full, so are the others of its physical memory.
+/// Takes memory from the first heap that has some.
 #[inline]
 fn take(
     manager: &Manager<Vulkan>,
     pools: &mut Pools,
     desc: &AllocationCreateDesc<'_>,
     align: Align,
-    heaps: &[Candidate],
+    (first, others): (&Candidate, &[Candidate]),
     live_bytes: u64,
 ) -> Result<Managed<Vulkan>> {
-    let size = desc.requirements.size;
-    let mut full = 0;
-    let mut last = AllocationError::OutOfMemory;
-    for (position, heap) in heaps.iter().enumerate() {
-        let is_skipped = full & heap.physical != 0
-            || size > heap.largest
-            || position + 1 < heaps.len() && heap.is_crowded(manager, size);
-        if is_skipped {
-            continue;
-        }
-        match pools::take(manager, pools, desc, align, heap, live_bytes) {
+    let mut refused = None;
+    if first.may_serve(manager, desc.requirements.size, others.is_empty()) {
+        match pools::take(manager, pools, desc, align, first, live_bytes) {
             Ok(managed) => return Ok(managed),
-            Err(why) if why.kind().is_out_of_memory() => full |= heap.physical,
-            Err(why) => last = error(&why),
+            Err(why) => refused = Some(why),
         }
     }
-    Err(last)
+    take_elsewhere(manager, pools, desc, align, (first, others), live_bytes, refused)
+}
+
+/// As [`take`], after the first heap refused or may not serve. If a heap is full, so are the others of its physical memory.
+#[cold]
+fn take_elsewhere(
+    manager: &Manager<Vulkan>,
+    pools: &mut Pools,
+    desc: &AllocationCreateDesc<'_>,
+    align: Align,
+    (first, others): (&Candidate, &[Candidate]),
+    live_bytes: u64,
+    refused: Option<AllocateError>,
+) -> Result<Managed<Vulkan>> {
+    let (mut full, mut last) = (0, AllocationError::OutOfMemory);
+    let mut refused = refused.map(|why| (first, why));
+    let mut others = others;
+    loop {
+        if let Some((heap, why)) = refused.take() {
+            match why.kind().is_out_of_memory() {
+                true => full |= heap.physical,
+                false => last = error(&why),
+            }
+        }
+        let [heap, rest @ ..] = others else { return Err(last) };
+        others = rest;
+        let size = desc.requirements.size;
+        if full & heap.physical == 0 && heap.may_serve(manager, size, rest.is_empty()) {
+            match pools::take(manager, pools, desc, align, heap, live_bytes) {
+                Ok(managed) => return Ok(managed),
+                Err(why) => refused = Some((heap, why)),
+            }
+        }
+    }
 }
 
 /// Wraps the caller's device.

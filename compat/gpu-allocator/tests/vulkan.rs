@@ -14,8 +14,8 @@ use gpu_allocator::{
 use omniheap_core::{HeapKind, Relief};
 use omniheap_vulkan::{Feature, Options, Validation, Vulkan};
 use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering::Relaxed},
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
 /// A device that an engine owns. Every message of the validation layer fails the test that drops it.
@@ -165,6 +165,58 @@ fn what_cannot_be_served_is_refused_and_changes_nothing() {
     let mut null = Allocation::default();
     allocator.rename_allocation(&mut null, "null").unwrap();
     assert!(null.is_null() && null.mapped_slice().is_none() && null.try_as_mapped_slab().is_none());
+}
+
+/// Answers of a device that is lost for a while.
+unsafe extern "system" fn lose(
+    device: vk::Device,
+    info: *const vk::MemoryAllocateInfo<'_>,
+    callbacks: *const vk::AllocationCallbacks<'_>,
+    memory: *mut vk::DeviceMemory,
+) -> vk::Result {
+    if IS_LOST.load(Relaxed) {
+        return vk::Result::ERROR_DEVICE_LOST;
+    }
+    let driver = DRIVER.get().unwrap();
+    // SAFETY: handed on as it came.
+    unsafe { driver(device, info, callbacks, memory) }
+}
+
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+static DRIVER: OnceLock<vk::PFN_vkAllocateMemory> = OnceLock::new();
+
+#[test]
+fn a_lost_device_is_an_error_that_changes_nothing() {
+    let Some(engine) = Engine::open() else { return };
+    let mut functions = engine.desc(AllocationSizes::default());
+    DRIVER.get_or_init(|| functions.device.fp_v1_0().allocate_memory);
+    let (instance, handle) = (functions.instance.clone(), functions.device.handle());
+    // SAFETY: the device's own functions, but for one that has the same type and hands on to it.
+    functions.device = unsafe {
+        ash::Device::load_with(
+            |name| match name.to_bytes() {
+                b"vkAllocateMemory" => lose as *const core::ffi::c_void,
+                _ => instance
+                    .get_device_proc_addr(handle, name.as_ptr())
+                    .map_or(core::ptr::null(), |function| function as *const _),
+            },
+            handle,
+        )
+    };
+    let mut allocator = Allocator::new(&functions).unwrap();
+    let kept = allocator.allocate(&desc("kept", engine.asks(4096), MemoryLocation::GpuOnly));
+    let held = allocator.capacity();
+    IS_LOST.store(true, Relaxed);
+    for location in LOCATIONS {
+        let refused = allocator.allocate(&desc("lost", engine.asks(64 << 20), location));
+        assert!(matches!(refused, Err(AllocationError::Internal(_))), "{refused:?}");
+        assert_eq!(allocator.capacity(), held);
+        assert_eq!(allocator.generate_report().allocations.len(), 1);
+    }
+    allocator.free(kept.unwrap()).unwrap();
+    IS_LOST.store(false, Relaxed);
+    let after = allocator.allocate(&desc("after", engine.asks(64 << 20), MemoryLocation::GpuOnly));
+    allocator.free(after.unwrap()).unwrap();
 }
 
 #[test]

@@ -2,7 +2,11 @@
 //!
 //! It makes a device small for a program whose allocator is not ours to limit. Load it with `VK_LAYER_PATH` (the folder of its manifest)
 //! and `VK_INSTANCE_LAYERS=VK_LAYER_OMNIHEAP_limit`. When a device is destroyed, it writes the peak to the standard error.
+//!
+//! With `OMNIHEAP_LAYER_SWAP` it also swaps the offsets of staging buffers, as an allocator with a bug might: see [`swap`].
 #![expect(unsafe_code, reason = "is called by the Vulkan loader, and calls the driver")]
+mod swap;
+
 use ash::vk;
 use core::ffi::{CStr, c_char, c_void};
 use core::mem::transmute;
@@ -47,6 +51,7 @@ struct Below {
     allocate: vk::PFN_vkAllocateMemory,
     free: vk::PFN_vkFreeMemory,
     destroy: vk::PFN_vkDestroyDevice,
+    swap: swap::Below,
 }
 
 #[derive(Default)]
@@ -56,6 +61,7 @@ struct State {
     sizes: HashMap<vk::DeviceMemory, u64>,
     held: u64,
     peak: u64,
+    staging: swap::Staging,
 }
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
@@ -90,6 +96,7 @@ macro_rules! function {
         Some(unsafe { transmute::<$kind, unsafe extern "system" fn()>(function) })
     }};
 }
+use function;
 
 unsafe extern "system" fn get_instance_proc_addr(
     instance: vk::Instance,
@@ -117,6 +124,7 @@ fn own(name: &[u8]) -> vk::PFN_vkVoidFunction {
         b"vkAllocateMemory" => function!(allocate_memory: vk::PFN_vkAllocateMemory),
         b"vkFreeMemory" => function!(free_memory: vk::PFN_vkFreeMemory),
         b"vkDestroyDevice" => function!(destroy_device: vk::PFN_vkDestroyDevice),
+        _ if *swap::IS_ON => swap::own(name),
         _ => None,
     }
 }
@@ -208,7 +216,7 @@ unsafe extern "system" fn create_device(
 /// `get` is the device's.
 unsafe fn functions(device: vk::Device, get: vk::PFN_vkGetDeviceProcAddr) -> Option<Below> {
     // SAFETY: the caller's promise.
-    let find = |name: &CStr| unsafe { get(device, name.as_ptr()) };
+    let find = &|name: &CStr| unsafe { get(device, name.as_ptr()) };
     let (allocate, free) = (find(c"vkAllocateMemory")?, find(c"vkFreeMemory")?);
     let destroy = find(c"vkDestroyDevice")?;
     // SAFETY: the type that this name has.
@@ -217,7 +225,9 @@ unsafe fn functions(device: vk::Device, get: vk::PFN_vkGetDeviceProcAddr) -> Opt
     let free: vk::PFN_vkFreeMemory = unsafe { transmute(free) };
     // SAFETY: as above.
     let destroy: vk::PFN_vkDestroyDevice = unsafe { transmute(destroy) };
-    Some(Below { get, allocate, free, destroy })
+    // SAFETY: the caller's promise.
+    let swap = unsafe { swap::functions(find) }?;
+    Some(Below { get, allocate, free, destroy, swap })
 }
 
 unsafe extern "system" fn allocate_memory(
@@ -271,6 +281,9 @@ unsafe extern "system" fn destroy_device(
         state.peak,
         state.sizes.len()
     );
+    if *swap::IS_ON {
+        eprintln!("limit layer: {} offsets swapped", state.staging.swapped());
+    }
     drop(state);
     if let Some(below) = below {
         // SAFETY: handed on as it came.

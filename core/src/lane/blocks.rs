@@ -355,8 +355,11 @@ impl Thrift {
     };
 
     /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more; for blocks
-    /// of 25 % of it and more, always, unless all blocks have one size.
+    /// of 25 % of it and more, always. Where the pool says how large blocks are, a new one leaves as much over as an empty one.
     fn new(high: u64, largest_block: u64, growth: &Growth) -> Self {
+        if growth.shared_up_to == 0 {
+            return Self::OFF;
+        }
         let has_one_size = growth.smallest == growth.largest;
         let huge = if has_one_size { u64::MAX } else { LEAST_HUGE.max(high / 4) };
         let (live_above, left_above) = (high / 10 * 7, high / 50);

@@ -65,6 +65,7 @@ impl<B: Backend> State<B> {
         }
     }
 
+    #[inline]
     fn forget(&mut self, last_freed: LastFreed) {
         if let Suballocator::General(tlsf) = &mut self.suballocator
             && last_freed.now != Now::Live

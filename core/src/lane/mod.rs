@@ -483,6 +483,7 @@ impl<B: Backend> State<B> {
     }
 
     /// The block of what is in a slot, and everything that it occupies there, padding included.
+    #[inline]
     fn spot(&self, id: SlotId, slot: &Slot) -> Result<(&Arc<Block<B>>, Span), ErrorKind> {
         if let Some(remote) = self.remote.get(&id.index) {
             return Ok((&remote.block, remote.span));

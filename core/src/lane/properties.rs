@@ -226,20 +226,27 @@ impl<B: Backend> Lane<B> {
     /// Pins an allocation once its place can be shown, and returns the place and whether its bytes are away. What is pinned
     /// and not away stays so.
     pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span, bool) {
-        let mut state = self.state.lock();
-        while state.slots.is_moving(id) {
+        // What is free does not matter to what is live.
+        let mut state = self.state.lock_fast();
+        let slot = loop {
+            let slot = state.slots.pin(id).expect("an owned allocation is live and has few pins");
+            if slot.is_shown() {
+                break slot;
+            }
+            state.slots.unpin(id);
             let moves = self.moved.count();
             drop(state);
             self.moved.wait_beyond(moves);
-            state = self.state.lock();
-        }
-        state.slots.pin(id).expect("an owned allocation is live and has few pins");
-        let (block, span) = state.locate(id).expect("an owned allocation is live");
-        (block, span, state.slots.is_away(id))
+            state = self.state.lock_fast();
+        };
+        let (block, Span { offset, .. }) =
+            state.spot(id, &slot).expect("an owned allocation has a span");
+        (Arc::clone(block), Span { offset, size: slot.size }, slot.is_away())
     }
 
     /// Ends one pin.
+    #[inline]
     pub(crate) fn unpin(&self, id: SlotId) {
-        self.state.lock().slots.unpin(id);
+        self.state.lock_fast().slots.unpin(id);
     }
 }

@@ -143,7 +143,7 @@ impl<B: Backend> Lane<B> {
         state.held_bytes -= held.span.size;
         let slot = state.admit(held, facts.size, User::HOST);
         // It ends with the slot.
-        let pinned = state.slots.pin(slot).and_then(|()| state.slots.set_extra(slot));
+        let pinned = state.slots.pin(slot).and_then(|_| state.slots.set_extra(slot));
         debug_assert_eq!(pinned, Ok(()), "just admitted");
         let note = state.extras.of(slot.index);
         (note.name, note.tag, note.residence) = (facts.name, facts.tag, Residence::ForRemote);

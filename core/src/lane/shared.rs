@@ -27,6 +27,8 @@ pub(crate) struct Shared<B: Backend> {
     needed: AtomicU64,
     /// Requests whose alignment is not recorded with their allocation yet. Nothing moves meanwhile.
     pub(super) pending_alignments: AtomicU64,
+    /// Whether a user made the pool.
+    pub(crate) is_own: AtomicBool,
     /// Whether the driver had no more pages when it was last asked.
     pub(super) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
@@ -47,7 +49,6 @@ impl<B: Backend> Shared<B> {
         watch: Option<Arc<Watch<B>>>,
     ) -> Self {
         let [reserved, high, needed, pending_alignments] = [const { AtomicU64::new(0) }; 4];
-        let spare = Mutex::new(Vec::new());
         Self {
             device,
             heap,
@@ -58,8 +59,9 @@ impl<B: Backend> Shared<B> {
             high,
             needed,
             pending_alignments,
+            is_own: AtomicBool::new(false),
             refused: AtomicBool::new(false),
-            spare,
+            spare: Mutex::new(Vec::new()),
             asleep: Mutex::new(false),
             watch,
         }

@@ -93,6 +93,12 @@ impl Slot {
         !matches!(self.state, State::Live | State::Deferred)
     }
 
+    /// Whether its place can be shown now.
+    #[inline]
+    pub(super) const fn is_shown(&self) -> bool {
+        !matches!(self.state, State::Moving)
+    }
+
     /// How many pins keep it where it is.
     pub(super) const fn pins(&self) -> u32 {
         self.pins
@@ -349,18 +355,22 @@ impl Slots {
     }
 
     /// Keeps the allocation where it is until the matching [`unpin`](Self::unpin).
-    pub(super) fn pin(&mut self, id: SlotId) -> Result<(), ErrorKind> {
-        self.get(id)?;
+    #[inline]
+    pub(super) fn pin(&mut self, id: SlotId) -> Result<Slot, ErrorKind> {
         let slot = self.current_mut(id)?;
+        if slot.is_deferred() {
+            return Err(ErrorKind::Stale);
+        }
         slot.pins = slot.pins.checked_add(1).ok_or(ErrorKind::ExceedsLimit)?;
         if slot.state == State::Copying {
             // A caller that knows its place may write there during the copy.
             slot.state = State::Staying;
         }
-        Ok(())
+        Ok(*slot)
     }
 
     /// Ends one pin. An allocation that is gone has none.
+    #[inline]
     pub(super) fn unpin(&mut self, id: SlotId) {
         if let Ok(slot) = self.current_mut(id) {
             slot.pins = slot.pins.saturating_sub(1);
@@ -427,23 +437,15 @@ impl Slots {
         self.current(id).is_ok_and(|slot| slot.state == State::Copying)
     }
 
-    /// Whether an allocation's place cannot be shown now.
-    pub(super) fn is_moving(&self, id: SlotId) -> bool {
-        self.current(id).is_ok_and(|slot| slot.state == State::Moving)
-    }
-
     /// Whether a pass has the allocation, and it has an owner.
     pub(super) fn is_in_pass(&self, id: SlotId) -> bool {
-        let held =
-            |slot: &Slot| matches!(slot.state, State::Moving | State::Copying | State::Staying);
-        self.current(id).is_ok_and(held)
+        self.get(id).is_ok_and(|slot| slot.state != State::Live)
     }
 
     /// The key of an allocation that a pass has, freed or not.
     #[inline]
     pub(super) fn moving_key(&self, id: SlotId) -> Option<Key> {
-        let held = |slot: &&Slot| !matches!(slot.state, State::Live | State::Deferred);
-        self.current(id).ok().filter(held).map(|slot| slot.key)
+        self.current(id).ok().filter(|slot| slot.is_moving()).map(|slot| slot.key)
     }
 
     /// Puts an allocation that moves somewhere else.

@@ -1,6 +1,7 @@
 //! A request that a held hole serves: the way that nearly all of them take.
 use super::{AllocateError, Allocation, Manager};
-use crate::{Backend, HeapId, Request};
+use crate::pool::Pool;
+use crate::{Backend, HeapId, HeapKind, Request};
 use alloc::vec::Vec;
 
 impl<B: Backend> Manager<B> {
@@ -20,19 +21,34 @@ impl<B: Backend> Manager<B> {
             && request.layout.align <= self.inner.config.unit
             && let Some(heap) = self.heap_at_once(request, self.inner.unseen)
             && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
-            && let Ok(ask) = pool.ask(request)
-            && let Some(lane) = pool.known_lane()
+            && let Some(allocation) = Self::allocate_held(pool, request)
         {
-            match lane.allocate(ask) {
-                Ok(owned) => return Ok(Allocation::new(owned, ask.size)),
-                Err(miss) => {
-                    if let Some(owned) = lane.allocate_after(ask, miss) {
-                        return Ok(Allocation::new(owned, ask.size));
-                    }
-                }
-            }
+            return Ok(allocation);
         }
         self.allocate_slowly(request)
+    }
+
+    /// A hole that the lane of this thread holds, for a request without hints.
+    #[inline]
+    pub(super) fn allocate_held(pool: &Pool<B>, request: &Request<'_>) -> Option<Allocation<B>> {
+        let ask = pool.ask(request).ok()?;
+        let lane = pool.known_lane()?;
+        let owned = match lane.allocate(ask) {
+            Ok(owned) => owned,
+            Err(miss) => lane.allocate_after(ask, miss)?,
+        };
+        Some(Allocation::new(owned, ask.size))
+    }
+
+    /// Whether a request takes the fast path in a pool that a user made. A pool that sleeps has none: its holes may have no memory.
+    #[inline]
+    pub(super) fn is_fast_in(&self, pool: &Pool<B>, request: &Request<'_>) -> bool {
+        let Some(about) = self.caps().heap(pool.shared.heap) else { return false };
+        // As in `heap_at_once`.
+        let is_ordered = request.timeline.is_none() || about.kind != HeapKind::Staging;
+        let is_aligned = request.layout.align <= about.align.min(pool.shared.unit);
+        let may_sleep = pool.shared.config.sleepable;
+        request.is_plain() && is_aligned && is_ordered && self.inner.unseen.is_some() && !may_sleep
     }
 
     /// Returns the heap whose holes may serve a request without hints: the one that it names, else `first`. None where there is no
@@ -70,9 +86,7 @@ impl<B: Backend> Manager<B> {
         }
         let heap = self.heap_at_once(request, self.inner.plain)?;
         let pool = self.inner.pools[usize::from(heap.0)].get()?;
-        let ask = pool.ask(request).ok()?;
-        let lane = pool.known_lane()?;
-        let owned = lane.allocate_observed(ask, request)?;
+        let owned = pool.known_lane()?.allocate_observed(pool.ask(request).ok()?, request)?;
         Some(Allocation::new(owned, request.layout.size))
     }
 }

@@ -138,7 +138,18 @@ impl<B: Backend> UserPool<B> {
     ///
     /// As for [`Manager::allocate`]; never from another pool. `Asleep` where the pool sleeps and does not
     /// [wake on request](PoolConfig::wakes_on_request).
+    #[inline]
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
+        if self.manager.is_fast_in(&self.pool, request)
+            && let Some(allocation) = Manager::allocate_held(&self.pool, request)
+        {
+            return Ok(allocation);
+        }
+        self.allocate_slowly(request)
+    }
+
+    #[cold]
+    fn allocate_slowly(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
         let allocate = || self.manager.allocate_in(&self.pool, request, None, None);
         let mut allocated = allocate();
         if self.pool.shared.config.wakes_on_request

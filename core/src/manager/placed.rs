@@ -108,14 +108,16 @@ impl<B: Backend> Allocation<B> {
         self.lane().shared.device.heap(heap).ok().map(|about| about.kind)
     }
 
-    /// The heap that the bytes lie in, and why; for what the fast path served, what the policy says of requests without hints.
+    /// The heap that the bytes lie in, and why; for what the fast path served, its pool, or what the policy says of requests without hints.
     fn cause(&self) -> (HeapId, Cause) {
         let (heap, noted) = self.lane().cause_of(self.slot());
         let usual = self.lane().shared.device.usual();
         let usual = usual.filter(|usual| usual.heaps.as_slice().first() == Some(&heap));
+        let here = || self.kind(heap).map_or(Region::Device, region_of);
         let (region, reason) = match usual {
+            _ if self.lane().shared.is_own.load(Relaxed) => (here(), Reason::OwnPool),
             Some(usual) => (usual.region, usual.reason),
-            None => (self.kind(heap).map_or(Region::Device, region_of), Reason::Named),
+            None => (here(), Reason::Named),
         };
         (heap, noted.unwrap_or(Cause { reason, region, rung: None, elsewhere: false }))
     }

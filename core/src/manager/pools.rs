@@ -5,6 +5,7 @@ use crate::lane::{FastPathMiss, MakeStrategy, PoolConfig, StrategyKind, WaitMode
 use crate::pool::Pool;
 use crate::{Align, Backend, Class, ErrorKind, HeapId, Request, Result, Sharing, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::Ordering::Relaxed;
 use omniheap_strategy::Strategy;
 use std::sync::OnceLock;
 
@@ -29,15 +30,8 @@ impl<B: Backend> Manager<B> {
     ) -> Result<Pool<B>> {
         let device = Arc::clone(&self.inner.device);
         let names = Arc::clone(&self.inner.names);
-        let pool = Pool::new(
-            device,
-            heap,
-            config,
-            make,
-            self.inner.config.unit,
-            names,
-            self.inner.watch.clone(),
-        )?;
+        let (unit, watch) = (self.inner.config.unit, self.inner.watch.clone());
+        let pool = Pool::new(device, heap, config, make, unit, names, watch)?;
         pool.prime()?;
         Ok(pool)
     }
@@ -82,6 +76,7 @@ impl<B: Backend> Manager<B> {
     }
 
     fn register_pool(&self, pool: Pool<B>) -> UserPool<B> {
+        pool.shared.is_own.store(true, Relaxed);
         let pool = Arc::new(pool);
         self.inner.user_pools.lock().push(Arc::clone(&pool));
         UserPool::new(self.clone(), pool)

@@ -114,13 +114,15 @@ impl<B: Backend> Pool<B> {
 
     fn make_lane(&self) -> Arc<Lane<B>> {
         let granularity = self.shared.device.backend().caps().neighbour_granularity;
+        // Spans are whole units, so unlike neighbours are as far apart without anyone's care.
+        let cared_for = if granularity > self.shared.unit { granularity } else { Align::ONE };
         let other = match &self.make {
             Some(make) => Some(Box::new(Checked::new(make(granularity))) as Box<dyn Strategy>),
             None => other(self.shared.config.strategy, granularity),
         };
         let suballocator = match other {
             Some(other) => Suballocator::Other(other),
-            None => Suballocator::General(Tlsf::new(granularity)),
+            None => Suballocator::General(Tlsf::new(cared_for)),
         };
         let number = self.names.lanes.fetch_add(1, Relaxed);
         Arc::new(Lane::new(Arc::clone(&self.shared), suballocator, self.names.manager, number))
@@ -129,7 +131,10 @@ impl<B: Backend> Pool<B> {
     /// The lane of the calling thread, where it was used before.
     #[inline]
     pub(crate) fn known_lane(&self) -> Option<&Arc<Lane<B>>> {
-        self.lanes[thread_number() & (self.lanes.len() - 1)].get()
+        match &*self.lanes {
+            [only] => only.get(),
+            lanes => lanes[thread_number() & (lanes.len() - 1)].get(),
+        }
     }
 
     /// The lane of the calling thread, made at first use.

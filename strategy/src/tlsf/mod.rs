@@ -720,7 +720,7 @@ impl Strategy for Tlsf {
 
     #[inline]
     fn grant(&self, key: Key) -> Result<Grant, ErrorKind> {
-        Ok(self.grant_of(self.live_index(key)?))
+        self.granted(key).map(|(grant, _)| grant)
     }
 
     fn usage(&self) -> Usage {

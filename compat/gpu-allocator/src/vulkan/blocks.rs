@@ -1,8 +1,8 @@
 //! The memory objects that allocations lie in, and when empty ones go back to the driver.
 use super::allocation::Pointer;
 use ash::vk;
+use core::num::NonZeroU64;
 use omniheap_core::HeapId;
-use std::collections::BTreeMap;
 
 /// Empty bytes that may be held: one in 32 of what is live, and this much at least.
 const LEAST_SLACK: u64 = 4 << 20;
@@ -25,18 +25,46 @@ pub(super) struct Block {
 #[derive(Debug)]
 struct Known {
     block: Block,
+    /// What the memory object carries; none when it was returned.
+    tag: Option<Tag>,
     live: u64,
+}
+
+/// The place of a memory object, in the lower half, and one number for all that ever had the place, in the upper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(NonZeroU64);
+
+impl Tag {
+    fn new(at: usize, number: u32) -> Self {
+        let at = u32::try_from(at).expect("fewer memory objects than allocations");
+        let tag = NonZeroU64::new(u64::from(number) << 32 | u64::from(at));
+        Self(tag.expect("numbers start at one"))
+    }
+
+    /// Reads what a memory object carries; none in a new one.
+    pub(super) fn from_raw(raw: u64) -> Option<Self> {
+        NonZeroU64::new(raw).map(Self)
+    }
+
+    pub(super) const fn into_raw(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Returns the place.
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    pub(super) const fn at(self) -> usize {
+        self.0.get() as u32 as usize
+    }
 }
 
 /// Every memory object that an allocation ever lay in, until it is trimmed.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     known: Vec<Known>,
-    by_memory: BTreeMap<vk::DeviceMemory, usize>,
     /// Places without a memory object.
     free: Vec<usize>,
-    /// The place of the memory object that was asked for last.
-    last: usize,
+    /// How many memory objects there ever were.
+    count: u32,
     live_bytes: u64,
     empty_bytes: u64,
     /// Empty bytes to hold besides, because they were returned too soon before. Halved each time when returning them was right.
@@ -51,48 +79,33 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Notes an allocation of `bytes` in a memory object that has live ones already. Returns its place, and what it is.
-    ///
-    /// Nothing is known of an empty one: the manager may have returned it, and the driver may use its handle again.
+    /// Notes an allocation of `bytes` in a memory object that carries `tag`. Returns its place; none where nothing is
+    /// known of it.
     #[inline]
-    pub(super) fn enter(&mut self, memory: vk::DeviceMemory, bytes: u64) -> Option<(usize, Block)> {
-        let is_it = |known: &Known| known.block.memory == memory && known.live > 0;
-        let at = match self.known.get(self.last) {
-            Some(known) if is_it(known) => self.last,
-            _ => *self.by_memory.get(&memory)?,
-        };
-        let known = self.known.get_mut(at).filter(|known| is_it(known))?;
+    pub(super) fn enter(&mut self, tag: Option<Tag>, bytes: u64) -> Option<usize> {
+        let at = tag?.at();
+        let known = self.known.get_mut(at).filter(|known| known.tag == tag)?;
+        if known.live == 0 {
+            self.empty_bytes = self.empty_bytes.saturating_sub(known.block.size);
+        }
         known.live += 1;
-        let block = known.block;
-        self.last = at;
         self.allocated(bytes);
-        Some((at, block))
+        Some(at)
     }
 
-    /// Notes the first allocation in a memory object. Returns its place, and what it is.
-    pub(super) fn enter_new(&mut self, block: Block, bytes: u64) -> (usize, Block) {
-        let at = match self.by_memory.get(&block.memory).copied() {
-            Some(at) => {
-                self.empty_bytes = self.empty_bytes.saturating_sub(self.known[at].block.size);
-                at
-            }
-            None => self.grow(block),
-        };
-        self.known[at] = Known { block, live: 1 };
-        self.last = at;
-        self.allocated(bytes);
-        (at, block)
-    }
-
-    /// Makes a place for one more memory object.
-    fn grow(&mut self, block: Block) -> usize {
+    /// Notes the first allocation in a memory object. Returns what the object is to carry from now on.
+    pub(super) fn enter_new(&mut self, block: Block, bytes: u64) -> Tag {
         self.grew(block.size);
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.known.push(Known { block, live: 0 });
-            self.known.len() - 1
-        });
-        self.by_memory.insert(block.memory, at);
-        at
+        self.count = self.count.checked_add(1).expect("four billion memory objects");
+        let at = self.free.pop().unwrap_or(self.known.len());
+        let tag = Tag::new(at, self.count);
+        let known = Known { block, tag: Some(tag), live: 1 };
+        match self.known.get_mut(at) {
+            Some(place) => *place = known,
+            None => self.known.push(known),
+        }
+        self.allocated(bytes);
+        tag
     }
 
     /// Notes that the program needed one more memory object of so many bytes. It misses no more than was returned.
@@ -149,9 +162,11 @@ impl Blocks {
         }
         self.returned += self.empty_bytes;
         self.on_trial = self.returned.saturating_mul(SOON);
-        let (known, free) = (&self.known, &mut self.free);
-        let empty = self.by_memory.extract_if(.., |_, at| known[*at].live == 0);
-        free.extend(empty.map(|(_, at)| at));
+        for (at, known) in self.known.iter_mut().enumerate() {
+            if known.live == 0 && known.tag.take().is_some() {
+                self.free.push(at);
+            }
+        }
         self.empty_bytes = 0;
     }
 
@@ -183,19 +198,22 @@ mod tests {
         Block { memory, size: 4 * MIB, heap: HeapId(0), properties, base: None }
     }
 
-    /// Fills `count` blocks.
-    fn take(blocks: &mut Blocks, count: u64) {
-        for n in 1..=count {
-            blocks.enter_new(block(n), 4 * MIB);
-        }
+    /// Fills `count` blocks, those of `before` where they are still known.
+    fn take(blocks: &mut Blocks, before: &[Tag], count: u64) -> Vec<Tag> {
+        let mut before = before.iter().copied();
+        let mut take =
+            |n| match before.next().filter(|tag| blocks.enter(Some(*tag), 4 * MIB).is_some()) {
+                Some(known) => known,
+                None => blocks.enter_new(block(n), 4 * MIB),
+            };
+        (1..=count).map(&mut take).collect()
     }
 
     /// Empties them; returns how often empty blocks went back.
-    fn give(blocks: &mut Blocks, count: u64) -> u32 {
+    fn give(blocks: &mut Blocks, full: &[Tag]) -> u32 {
         let mut trims = 0;
-        for n in 1..=count {
-            let at = blocks.by_memory[&block(n).memory];
-            if blocks.freed(at, 4 * MIB) {
+        for tag in full {
+            if blocks.freed(tag.at(), 4 * MIB) {
                 blocks.trimmed();
                 trims += 1;
             }
@@ -204,31 +222,36 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_a_block_without_allocations() {
+    fn a_block_is_known_until_it_was_returned() {
         let mut blocks = Blocks::default();
-        assert!(blocks.enter(block(1).memory, 1).is_none());
-        let (at, _) = blocks.enter_new(block(1), 1);
-        assert_eq!(blocks.enter(block(1).memory, 1).map(|(at, _)| at), Some(at));
-        assert!(!blocks.freed(at, 1) && !blocks.freed(at, 1));
-        assert!(blocks.enter(block(1).memory, 1).is_none(), "its handle may be another block's");
-        let (again, _) = blocks.enter_new(Block { size: 32 * MIB, ..block(1) }, 1);
-        assert_eq!((again, blocks.get(again).size, blocks.empty_bytes), (at, 32 * MIB, 0));
-        assert!(blocks.freed(again, 1), "32 MiB are too much to keep");
+        assert!(blocks.enter(None, 1).is_none(), "a new one carries nothing");
+        let first = blocks.enter_new(Block { size: 32 * MIB, ..block(1) }, 1);
+        let enter = |blocks: &mut Blocks| blocks.enter(Some(first), 1);
+        assert_eq!(enter(&mut blocks), Some(first.at()));
+        assert!(!blocks.freed(first.at(), 1));
+        assert!(blocks.freed(first.at(), 1), "32 MiB are too much to keep");
+        assert_eq!(blocks.empty_bytes, 32 * MIB);
+        assert_eq!(enter(&mut blocks), Some(first.at()), "an empty one is still there");
+        assert_eq!(blocks.empty_bytes, 0);
+        blocks.freed(first.at(), 1);
         blocks.trimmed();
-        assert_eq!((blocks.by_memory.len(), blocks.free.len()), (0, 1));
+        assert!(enter(&mut blocks).is_none());
+        let second = blocks.enter_new(block(1), 1);
+        assert_eq!((second.at(), second == first), (first.at(), false), "the place, not the tag");
+        assert!(enter(&mut blocks).is_none(), "the driver used the handle again");
     }
 
     #[test]
     fn rounds_that_come_back_keep_their_blocks_and_the_end_of_a_level_does_not() {
         let mut blocks = Blocks::default();
-        let mut last = u32::MAX;
+        let (mut last, mut full) = (u32::MAX, Vec::new());
         for _ in 0..8 {
-            take(&mut blocks, 6);
-            last = give(&mut blocks, 6);
+            full = take(&mut blocks, &full, 6);
+            last = give(&mut blocks, &full);
         }
         assert_eq!(last, 0, "24 MiB that come and go stay");
-        take(&mut blocks, 100);
-        assert!(give(&mut blocks, 100) > 0, "400 MiB that go do not");
+        let full = take(&mut blocks, &full, 100);
+        assert!(give(&mut blocks, &full) > 0, "400 MiB that go do not");
         assert!(blocks.empty_bytes <= LEAST_SLACK);
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct Candidate {
     /// The bit of its physical memory: the driver numbers at most 16.
     pub(super) physical: u32,
     /// The largest request that fits a block.
-    pub(super) largest: u64,
+    largest: u64,
     /// The largest request that shares a block, and the largest block that is shared.
     pub(super) shared: u64,
     pub(super) bound: u64,
@@ -22,10 +22,16 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// Returns whether a request of `size` may go here; the last heap serves what it can.
+    #[inline]
+    pub(super) fn may_serve(&self, manager: &Manager<Vulkan>, size: u64, is_last: bool) -> bool {
+        size <= self.largest && (is_last || !self.is_crowded(manager, size))
+    }
+
     /// Returns whether it is a small window into device memory that these bytes would nearly fill.
     ///
     /// Such a window is worth keeping for what the host writes every frame; uploads of a whole scene go to host memory.
-    pub(super) fn is_crowded(&self, manager: &Manager<Vulkan>, size: u64) -> bool {
+    fn is_crowded(&self, manager: &Manager<Vulkan>, size: u64) -> bool {
         self.window.is_some_and(|most| {
             let held = manager.heap_use(self.id).map_or(0, |held| held.reserved);
             held.saturating_add(size) > most

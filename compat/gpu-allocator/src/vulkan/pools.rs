@@ -1,4 +1,4 @@
-//! Where the manager's memory comes from: its own pools, pools for scratch, or memory of a resource alone.
+//! Where memory comes from: pools by lifetime and size, or memory of a resource alone.
 #![expect(unsafe_code, reason = "takes handles that the caller answers for")]
 use super::heaps::Candidate;
 use super::{AllocationCreateDesc, AllocationScheme};
@@ -8,13 +8,12 @@ use omniheap_core::{
     Request, UserPool,
 };
 use omniheap_vulkan::{Alone, Native, Vulkan};
-use std::collections::{BTreeMap, btree_map::Entry};
 
 /// Which pool memory comes from.
 ///
 /// What lives for different times, or is of very different sizes, does not share blocks: one small or lasting piece would keep a
 /// whole block. The larger a piece, the fewer share its block, so that most blocks become empty when most of a scene goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Staging and scratch: gone soon.
     Scratch,
@@ -32,6 +31,9 @@ const KIB: u64 = 1 << 10;
 const MEDIUM_BLOCK: u64 = 1024 * KIB;
 /// Blocks of no kind grow beyond this.
 const MOST_BLOCK: u64 = 32 * 1024 * KIB;
+/// How many kinds of pools there are, and how many sizes of blocks each may have.
+const KINDS: usize = Kind::Huge as usize + 1;
+const GROWTHS: usize = (MOST_BLOCK.ilog2() - MEDIUM_BLOCK.ilog2()) as usize + 1;
 
 impl Kind {
     #[inline]
@@ -60,35 +62,44 @@ impl Kind {
 /// A pool: of what kind, and by how many powers of two its blocks are larger.
 type Key = (HeapId, Kind, u32);
 
-/// Pools besides the manager's own, which are of medium size.
+/// The pools of each heap, by kind and growth, made at first use.
 #[derive(Default)]
-pub(super) struct Pools(BTreeMap<Key, UserPool<Vulkan>>);
+pub(super) struct Pools(Vec<Option<UserPool<Vulkan>>>);
 
 impl Pools {
     #[inline]
     fn get(
         &mut self,
         manager: &Manager<Vulkan>,
-        key: Key,
+        (heap, kind, growth): Key,
     ) -> omniheap_core::Result<&UserPool<Vulkan>> {
-        match self.0.entry(key) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(free) => {
-                let block = key.1.block().map(|block| block << key.2);
-                Ok(free.insert(manager.create_pool(key.0, one_lane().block(block))?))
-            }
+        let at = (usize::from(heap.0) * KINDS + kind as usize) * GROWTHS + growth as usize;
+        if self.0.get(at).is_none_or(Option::is_none) {
+            self.make(manager, at, (heap, kind, growth))?;
         }
+        Ok(self.0[at].as_ref().expect("made at first use"))
+    }
+
+    #[cold]
+    fn make(
+        &mut self,
+        manager: &Manager<Vulkan>,
+        at: usize,
+        (heap, kind, growth): Key,
+    ) -> omniheap_core::Result<()> {
+        let block = kind.block().map(|block| block << growth);
+        let pool = manager.create_pool(heap, one_lane().block(block))?;
+        if at >= self.0.len() {
+            self.0.resize_with(at + 1, || None);
+        }
+        self.0[at] = Some(pool);
+        Ok(())
     }
 }
 
 /// Callers hold a lock of their own, so one lane is enough, and holds less memory.
-fn one_lane() -> PoolConfig {
+pub(super) fn one_lane() -> PoolConfig {
     PoolConfig::new().lanes(1)
-}
-
-/// Returns the settings of the manager's own pools.
-pub(super) fn config() -> PoolConfig {
-    one_lane().block(Kind::Medium.block())
 }
 
 /// Returns by how many powers of two blocks are larger: a program of many GiB has larger ones, and so some thousand memory objects.
@@ -120,10 +131,7 @@ pub(super) fn take(
             }
             let kind = Kind::of(desc);
             let growth = kind.block().map_or(0, |_| growth(live_bytes, heap.bound));
-            match (kind, growth) {
-                (Kind::Medium, 0) => manager.allocate(&request),
-                _ => pools.get(manager, (heap.id, kind, growth))?.allocate(&request),
-            }
+            pools.get(manager, (heap.id, kind, growth))?.allocate(&request)
         }
         AllocationScheme::DedicatedBuffer(buffer) => dedicate(manager, buffer, desc, class, heap),
         AllocationScheme::DedicatedImage(image) => dedicate(manager, image, desc, class, heap),

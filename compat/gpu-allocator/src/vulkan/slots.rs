@@ -59,9 +59,11 @@ impl Slots {
     /// Frees what is in a slot, and returns the place of its block.
     #[inline]
     pub(super) fn release(&mut self, at: usize) -> Option<usize> {
-        let live = self.slots.get_mut(at)?.live.take()?;
+        let slot = self.slots.get_mut(at)?;
+        let block = slot.live.as_ref()?.block;
+        slot.live = None;
         self.free.push(at);
-        Some(live.block)
+        Some(block)
     }
 
     pub(super) fn name(&self, at: usize) -> &str {
