@@ -275,15 +275,13 @@ impl<B: Backend> SanitizerDevice for Watch<B> {
     }
 
     fn read_scratch(&self, on: TimelineId, from: ScratchPlace, bytes: &mut [u8]) -> Result<()> {
-        let block = self.scratch(from.block)?;
-        self.transfer()?.read(on, BlockOffset { block: block.raw(), offset: from.offset }, bytes)
+        self.transfer()?.read(on, self.scratch(from.block)?.at(from.offset), bytes)
     }
 }
 
 impl<B: Backend> Bytes<'_, B> {
     fn place(&self, offset: u64) -> BlockOffset<'_, B::Block> {
-        let start = self.seen.about.span.offset;
-        BlockOffset { block: self.seen.block.raw(), offset: start + offset }
+        self.seen.block.at(self.seen.about.span.offset + offset)
     }
 }
 
@@ -310,7 +308,7 @@ impl<B: Backend> SanitizerBytes for Bytes<'_, B> {
 
     fn save(&self, on: TimelineId, offset: u64, size: u64, to: ScratchPlace) -> Result<()> {
         let block = self.watch.scratch(to.block)?;
-        let to = BlockOffset { block: block.raw(), offset: to.offset };
+        let to = block.at(to.offset);
         self.watch.transfer()?.copy(on, &[Move { from: self.place(offset), to, size }])
     }
 }

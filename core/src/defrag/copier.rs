@@ -3,8 +3,7 @@
 use crate::device::{Block, Device, insist};
 use crate::lane::SlotId;
 use crate::{
-    Backend, BlockOffset, ErrorKind, HeapId, InsideBlock, Move as CopyRegion, Result, TimelineId,
-    Transfer,
+    Backend, ErrorKind, HeapId, InsideBlock, Move as CopyRegion, Result, TimelineId, Transfer,
 };
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::moves::{MoveDown, room_for};
@@ -106,7 +105,7 @@ impl<B: Backend> OverlapCopier<'_, B> {
             let size = left.min(PIECE);
             left -= size;
             bytes.resize(size as usize, 0);
-            let at = |offset: u64| BlockOffset { block: self.block.raw(), offset: offset + left };
+            let at = |offset: u64| self.block.at(offset + left);
             insist(|| self.transfer.read(self.on, at(step.from), &mut bytes))?;
             insist(|| self.transfer.write(self.on, at(step.to), &bytes))?;
         }
@@ -119,18 +118,16 @@ impl<B: Backend> OverlapCopier<'_, B> {
         else {
             return self.copy(core::slice::from_ref(step));
         };
-        let at = |offset: u64| BlockOffset { block: self.block.raw(), offset };
-        let around = CopyRegion { from: at(step.from), to: at(step.to), size: step.size };
-        carry(self.transfer, self.on, bounce, &[around])
+        carry(self.transfer, self.on, bounce, &[self.region(step)])
     }
 
     fn copy(&self, steps: &[Step]) -> Result<()> {
-        let at = |offset: u64| BlockOffset { block: self.block.raw(), offset };
-        let moves: Vec<_> = steps
-            .iter()
-            .map(|step| CopyRegion { from: at(step.from), to: at(step.to), size: step.size })
-            .collect();
+        let moves: Vec<_> = steps.iter().map(|step| self.region(step)).collect();
         self.transfer.copy(self.on, &moves)
+    }
+
+    fn region(&self, &Step { from, to, size }: &Step) -> CopyRegion<'_, B::Block> {
+        CopyRegion { from: self.block.at(from), to: self.block.at(to), size }
     }
 }
 
@@ -177,7 +174,7 @@ pub(super) fn carry<B: Backend>(
             let size = (one.size - done).min(bounce.size() - used);
             let (mut from, mut to) = (one.from, one.to);
             (from.offset, to.offset) = (from.offset + done, to.offset + done);
-            let between = BlockOffset { block: bounce.raw(), offset: used };
+            let between = bounce.at(used);
             inward.push(CopyRegion { from, to: between, size });
             outward.push(CopyRegion { from: between, to, size });
             (done, used) = (done + size, used + size);

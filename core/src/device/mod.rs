@@ -384,12 +384,8 @@ impl<B: Backend> Device<B> {
     /// Zeroes unused memory, before it returns.
     pub(crate) fn clear(&self, block: &B::Block, span: Span) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
-        transfer.fill(
-            TimelineId::MAIN,
-            BlockOffset { block, offset: span.offset },
-            span.size,
-            0,
-        )?;
+        let from = BlockOffset { block, offset: span.offset };
+        transfer.fill(TimelineId::MAIN, from, span.size, 0)?;
         self.finish(TimelineId::MAIN)
     }
 
@@ -539,6 +535,10 @@ impl<B: Backend> Block<B> {
 
     pub(crate) fn raw(&self) -> &B::Block {
         self.raw.as_ref().expect("present until drop")
+    }
+
+    pub(crate) fn at(&self, offset: u64) -> BlockOffset<'_, B::Block> {
+        BlockOffset { block: self.raw(), offset }
     }
 
     pub(crate) const fn size(&self) -> u64 {

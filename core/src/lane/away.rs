@@ -11,7 +11,7 @@ use super::{Lane, State};
 use crate::device::{Block, insist};
 use crate::event::AllocationId;
 use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
-use crate::{Backend, BlockOffset, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
+use crate::{Backend, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::pages::{Pager, without};
 
@@ -213,11 +213,7 @@ impl<B: Backend> Lane<B> {
         for Sleeper { slot, span, privacy } in &sleepers {
             let put = store.put(self.id_of(*slot), span.size, *privacy, &mut |at, bytes| {
                 copied += bytes.len() as u64;
-                transfer.read(
-                    on,
-                    BlockOffset { block: block.raw(), offset: span.offset + at },
-                    bytes,
-                )
+                transfer.read(on, block.at(span.offset + at), bytes)
             });
             put?;
             if !self.is_away(*slot) {
@@ -330,7 +326,7 @@ impl<B: Backend> Lane<B> {
         let Some((block, store, sleepers)) = self.sleeping() else { return Ok(()) };
         let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
         for Sleeper { slot, span, .. } in sleepers {
-            let place = |at: u64| BlockOffset { block: block.raw(), offset: span.offset + at };
+            let place = |at: u64| block.at(span.offset + at);
             if !store.keeps_bytes() {
                 transfer.fill(on, place(0), span.size, 0)?;
                 continue;

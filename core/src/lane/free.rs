@@ -5,9 +5,7 @@ use super::reuse::Origin;
 use super::table::SlotId;
 use super::{Lane, State, Uses};
 use crate::sync::Guard;
-use crate::{
-    Backend, BlockOffset, Error, ErrorKind, Point, Privacy, Result, Sharing, TimelineId, Timelines,
-};
+use crate::{Backend, Error, ErrorKind, Point, Privacy, Result, Sharing, TimelineId, Timelines};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
@@ -151,7 +149,7 @@ impl<B: Backend> Lane<B> {
         let ((block, _), span) = (state.locate(id)?, state.granted(id)?);
         drop(state);
         let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
-        transfer.fill(on, BlockOffset { block: block.raw(), offset: span.offset }, span.size, 0)
+        transfer.fill(on, block.at(span.offset), span.size, 0)
     }
 
     /// Returns the timeline that orders the uses of an allocation; the main one for allocations that the host orders.

@@ -239,9 +239,8 @@ impl<B: Backend> Lane<B> {
             self.moved.wait_beyond(moves);
             state = self.state.lock_fast();
         };
-        let (block, Span { offset, .. }) =
-            state.spot(id, &slot).expect("an owned allocation has a span");
-        (Arc::clone(block), Span { offset, size: slot.size }, slot.is_away())
+        let (block, span) = state.spot(id, &slot).expect("an owned allocation has a span");
+        (Arc::clone(block), Span { size: slot.size, ..span }, slot.is_away())
     }
 
     /// Ends one pin.

@@ -285,12 +285,9 @@ fn carry<B: Backend>(old: &Allocation<B>, new: &Allocation<B>, size: u64) -> Res
         }
         for at in (0..size).step_by(bytes.len()) {
             let part = bytes.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
-            transfer.read(
-                on,
-                BlockOffset { offset: from.offset + at, ..from },
-                &mut bytes[..part],
-            )?;
-            transfer.write(on, BlockOffset { offset: to.offset + at, ..to }, &bytes[..part])?;
+            let [from, to] = [from, to].map(|it| BlockOffset { offset: it.offset + at, ..it });
+            transfer.read(on, from, &mut bytes[..part])?;
+            transfer.write(on, to, &bytes[..part])?;
         }
         Ok(())
     })?;
