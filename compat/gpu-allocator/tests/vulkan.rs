@@ -191,18 +191,14 @@ fn a_lost_device_is_an_error_that_changes_nothing() {
     let mut functions = engine.desc(AllocationSizes::default());
     DRIVER.get_or_init(|| functions.device.fp_v1_0().allocate_memory);
     let (instance, handle) = (functions.instance.clone(), functions.device.handle());
-    // SAFETY: the device's own functions, but for one that has the same type and hands on to it.
-    functions.device = unsafe {
-        ash::Device::load_with(
-            |name| match name.to_bytes() {
-                b"vkAllocateMemory" => lose as *const core::ffi::c_void,
-                _ => instance
-                    .get_device_proc_addr(handle, name.as_ptr())
-                    .map_or(core::ptr::null(), |function| function as *const _),
-            },
-            handle,
-        )
+    let find = |name: &core::ffi::CStr| match name.to_bytes() {
+        b"vkAllocateMemory" => lose as *const core::ffi::c_void,
+        // SAFETY: a live device, and a name.
+        _ => unsafe { instance.get_device_proc_addr(handle, name.as_ptr()) }
+            .map_or(core::ptr::null(), |function| function as *const _),
     };
+    // SAFETY: the device's own functions, but for one that has the same type and hands on to it.
+    functions.device = unsafe { ash::Device::load_with(find, handle) };
     let mut allocator = Allocator::new(&functions).unwrap();
     let kept = allocator.allocate(&desc("kept", engine.asks(4096), MemoryLocation::GpuOnly));
     let held = allocator.capacity();
