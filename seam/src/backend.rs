@@ -216,9 +216,6 @@ pub unsafe trait Transfer: Send + Sync {
     /// Pins host memory, so that [`write`](Self::write) and [`read`](Self::read) copy it at the speed of the link. It stays pinned until
     /// the returned value is dropped or the device is closed. Nothing is returned where it is pinned already.
     ///
-    /// Slices of 2 MiB or more inside it are the device's to read: [`write`](Self::write) does not touch them on the host. So it may be
-    /// a mapping of a file that another process may cut short. Memory that can only be read may be pinned for `write`.
-    ///
     /// # Errors
     ///
     /// `Unsupported` where this backend pins no memory of others; otherwise the driver's error.

@@ -3,7 +3,6 @@
 
 use crate::error::Fault;
 use crate::file::{State, open_file};
-use core::ptr::NonNull;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -54,44 +53,6 @@ pub(crate) trait Disk: Sync {
 
     /// Makes a queue for `depth` reads at a time.
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>>;
-
-    /// Returns whether the bytes of a file are memory, and on no disk.
-    fn is_in_memory(&self, file: &File) -> io::Result<bool>;
-
-    /// Maps bytes of such a file, for devices to read. `offset` is a multiple of [`PAGE`].
-    fn map(&self, file: &File, offset: u64, length: usize) -> io::Result<Mapping>;
-}
-
-/// Mappings start at multiples of this, the largest page of a processor.
-pub(crate) const PAGE: u64 = 64 << 10;
-
-/// Bytes of a file that have addresses, until this is dropped.
-///
-/// The processor must not touch them: where the file is cut short meanwhile, that ends the process (SIGBUS). A device reads
-/// pages that were pinned before, which stay whatever becomes of the file.
-#[derive(Debug)]
-#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "other systems map nothing"))]
-pub(crate) struct Mapping {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-impl Mapping {
-    pub(crate) const fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    pub(crate) const fn length(&self) -> usize {
-        self.length
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: `linux::map` mapped these bytes for this value alone.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
-    }
 }
 
 /// Reads that run by themselves. Dropping it waits for all of them.
@@ -170,26 +131,6 @@ impl Disk for System {
     fn queue(&self, _: u32) -> io::Result<Box<dyn Queue>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-
-    #[cfg(target_os = "linux")]
-    fn is_in_memory(&self, file: &File) -> io::Result<bool> {
-        linux::is_in_memory(file)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn is_in_memory(&self, _: &File) -> io::Result<bool> {
-        Ok(false)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn map(&self, file: &File, offset: u64, length: usize) -> io::Result<Mapping> {
-        linux::map(file, offset, length)
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn map(&self, _: &File, _: u64, _: usize) -> io::Result<Mapping> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
 }
 
 #[cfg(target_os = "linux")]
@@ -206,9 +147,7 @@ fn open_direct(_: &Path) -> io::Result<File> {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::{Buffer, File, Mapping, Queue, io};
-    use core::mem::MaybeUninit;
-    use core::ptr::{NonNull, null_mut};
+    use super::{Buffer, File, Queue, io};
     use io_uring::{IoUring, opcode, types::Fd};
     use std::os::fd::AsRawFd;
 
@@ -270,31 +209,6 @@ mod linux {
         match io::Error::last_os_error() {
             error if error.raw_os_error() == Some(libc::EAGAIN) => Ok(false),
             error => Err(error),
-        }
-    }
-
-    /// Tmpfs, which memfd has too, and ramfs.
-    pub(super) fn is_in_memory(file: &File) -> io::Result<bool> {
-        const RAMFS_MAGIC: i128 = 0x8584_58f6;
-        let mut about = MaybeUninit::<libc::statfs>::zeroed();
-        // SAFETY: the descriptor is open, and the structure is large enough by its type.
-        if unsafe { libc::fstatfs(file.as_raw_fd(), about.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: all zeros are a valid structure, and the system has filled it since.
-        let kind = i128::from(unsafe { about.assume_init() }.f_type);
-        Ok(kind == i128::from(libc::TMPFS_MAGIC) || kind == RAMFS_MAGIC)
-    }
-
-    pub(super) fn map(file: &File, offset: u64, length: usize) -> io::Result<Mapping> {
-        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
-        // SAFETY: a fresh mapping touches nothing that exists.
-        let start =
-            unsafe { libc::mmap(null_mut(), length, read, shared, file.as_raw_fd(), offset) };
-        match NonNull::new(start.cast::<u8>()) {
-            Some(first) if start != libc::MAP_FAILED => Ok(Mapping { start: first, length }),
-            _ => Err(io::Error::last_os_error()),
         }
     }
 

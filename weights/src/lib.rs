@@ -7,7 +7,6 @@ mod error;
 mod file;
 mod format;
 mod load;
-mod mapped;
 mod origin;
 mod packing;
 mod picture;

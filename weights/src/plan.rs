@@ -6,9 +6,6 @@ pub(crate) const ALIGN: u64 = 4096;
 pub(crate) const READ: u64 = 8 << 20;
 /// Most bytes of one read from the page cache: what was read is still in the processor's cache when the device fetches it.
 pub(crate) const WARM_READ: u64 = 1 << 20;
-/// Most bytes of a file in memory that a device gets at a time: enough that pinning costs little, and few enough that one is
-/// pinned while another is copied.
-pub(crate) const MAPPED_READ: u64 = 16 << 20;
 /// Start of reads through the page cache: any byte. What is copied on then starts at the beginning of its slot.
 const ANY: u64 = 1;
 /// Reading a gap of this length costs less than another read.

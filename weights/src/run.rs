@@ -4,8 +4,7 @@
 use crate::disk::{Access, Buffer, Disk, Queue, size};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::file::Part;
-use crate::mapped::{Mapped, Pinned};
-use crate::plan::{ALIGN, MAPPED_READ, READ, Read, WARM_READ, Want, plan_cached};
+use crate::plan::{ALIGN, READ, Read, WARM_READ, Want, plan_cached};
 use crate::ring::{Patience, Ring, Slot};
 use core::marker::PhantomData;
 use core::ops::{ControlFlow, Range};
@@ -70,8 +69,6 @@ type ColdReads = Vec<usize>;
 #[derive(Default)]
 struct Ways {
     warm: WarmReads,
-    /// Of files in memory: a device can read them where they are.
-    mapped: Vec<Read>,
     cold: ColdReads,
 }
 
@@ -82,7 +79,6 @@ struct Shared<'a, B: Backend> {
     slots: usize,
     open: OpenFiles,
     warm: WarmReads,
-    mapped: Mapped,
     next: AtomicUsize,
     is_stopped: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -99,14 +95,13 @@ impl<B: Backend> Run<'_, B> {
         progress: &dyn Fn(u64) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let open = Mutex::default();
-        let Ways { mut warm, mapped, cold } = self.classify(&open)?;
+        let Ways { mut warm, cold } = self.classify(&open)?;
         let longest = if cold.is_empty() { WARM_READ } else { READ };
         let mut slots = size((self.ring / longest).max(2));
         if cold.is_empty() {
             // Each thread fills one while a few are copied: so few that they stay in the processor's cache.
             slots = slots.min(2 * self.threads + 8);
         }
-        let mapped = Mapped::new(mapped);
         let queue = if cold.is_empty() { None } else { self.queue(slots) };
         if queue.is_none() {
             // No `io_uring` here: threads read past the page cache.
@@ -115,8 +110,7 @@ impl<B: Backend> Run<'_, B> {
         let ring = Ring::new(self.manager, self.on, longest, slots);
         let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure = Mutex::default();
-        let shared =
-            Shared { run: self, ring, slots, open, warm, mapped, next, is_stopped, failure };
+        let shared = Shared { run: self, ring, slots, open, warm, next, is_stopped, failure };
         shared.spawn(queue.map(|queue| (queue, cold)), progress);
         shared.finish()
     }
@@ -160,14 +154,7 @@ impl<B: Backend> Run<'_, B> {
             let first = number;
             number += of_file.len();
             let open = self.open(files, of_file[0].file)?;
-            // A system that does not tell is asked no more: reading through the cache is always right.
-            let is_in_memory = self.disk.is_in_memory(&open.cached).unwrap_or(false);
-            if is_in_memory && of_file.iter().any(|read| !self.goes_to_host(read)) {
-                let wants = of_file.iter().flat_map(Read::wants).collect();
-                ways.mapped.extend(plan_cached(wants, MAPPED_READ));
-            } else {
-                self.classify_file(&open, first..number, &mut ways);
-            }
+            self.classify_file(&open, first..number, &mut ways);
         }
         Ok(ways)
     }
@@ -222,13 +209,9 @@ impl<B: Backend> Shared<'_, B> {
     ) {
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
-            let (threads, parts) = (self.run.threads, size(MAPPED_READ / WARM_READ));
-            let threads = threads.min(self.warm.len() + self.mapped.len() * parts);
-            for number in 0..threads {
+            for _ in 0..self.run.threads.min(self.warm.len()) {
                 let sender = sender.clone();
-                // Pinning alone, or reading alone, is slower than the link: half of the threads do each.
-                let maps = number < threads.div_ceil(2);
-                scope.spawn(move || self.work(maps, &sender));
+                scope.spawn(move || self.read_warm(&sender));
             }
             if let Some((queue, reads)) = cold {
                 let sender = sender.clone();
@@ -262,78 +245,6 @@ impl<B: Backend> Shared<'_, B> {
         let device = |error| Error::new(Path::new(""), ErrorKind::Device(error));
         let finished = self.ring.finish().map_err(device);
         checked.and(finished)
-    }
-
-    /// One thread of the load.
-    fn work(&self, maps: bool, sender: &Sender<u64>) {
-        if maps {
-            self.each_mapped(Mapped::first, |read| self.send_mapped(read), sender);
-        }
-        self.read_warm(sender);
-        self.each_mapped(Mapped::last, |read| self.read_parts(read.wants().collect()), sender);
-    }
-
-    /// Takes files in memory piece by piece, until there are none.
-    fn each_mapped(
-        &self,
-        take: impl Fn(&Mapped) -> Option<&Read>,
-        deliver: impl Fn(&Read) -> Result<(), Error>,
-        sender: &Sender<u64>,
-    ) {
-        while !self.is_stopped.load(Ordering::Relaxed) {
-            let Some(read) = take(&self.mapped) else { return };
-            match deliver(read) {
-                // Nobody listens any more only when the load ends.
-                Ok(()) => {
-                    let _ = sender.send(read.payload());
-                }
-                Err(error) => return self.fail(error),
-            }
-        }
-    }
-
-    /// Has the device read a file in memory where it is. What it cannot, or is too small for that, goes by way of the ring.
-    fn send_mapped(&self, read: &Read) -> Result<(), Error> {
-        let open = self.open(read.file)?;
-        let (large, mut left): (Vec<_>, Vec<_>) =
-            read.wants().partition(|want| Mapped::pays_for(want) && self.is_copied_whole(want));
-        let pin = || Pinned::new(self.run.disk, &open.cached, read, self.run.transfer().ok()?);
-        match (!large.is_empty()).then(pin) {
-            None => {}
-            Some(Some(pinned)) => {
-                for want in large {
-                    self.send_pinned(&pinned, &want).map_err(|error| {
-                        let fault = Fault::at(want.offset, ErrorKind::Device(error));
-                        Error::new(self.path(read.file), fault)
-                    })?;
-                }
-            }
-            Some(None) => {
-                self.mapped.give_up();
-                left.extend(large);
-            }
-        }
-        self.read_parts(left)
-    }
-
-    /// Returns whether the device copies bytes as they are.
-    fn is_copied_whole(&self, want: &Want) -> bool {
-        let align = self.run.manager.caps().copy.align;
-        matches!(self.run.targets[want.target], Target::Device(_)) && align.divides(want.size)
-    }
-
-    /// Copies bytes of a pinned file to the device. The copy has run when it returns.
-    fn send_pinned(&self, pinned: &Pinned, want: &Want) -> DeviceResult<()> {
-        let Target::Device(place) = &self.run.targets[want.target] else { return Ok(()) };
-        let to = BlockOffset { offset: place.offset + want.target_offset, ..*place };
-        self.run.transfer()?.write(self.run.on, to, pinned.bytes(want))
-    }
-
-    /// Reads through the page cache.
-    fn read_parts(&self, wants: Vec<Want>) -> Result<(), Error> {
-        plan_cached(wants, WARM_READ)
-            .iter()
-            .try_for_each(|read| self.read_one(read, Access::Cached))
     }
 
     fn read_warm(&self, sender: &Sender<u64>) {

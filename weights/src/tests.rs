@@ -2,10 +2,9 @@
 #![expect(unsafe_code, reason = "stands in for the disk")]
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod mapped;
 mod origin;
 
-use crate::disk::{Access, Buffer, Disk, Mapping, Queue, System};
+use crate::disk::{Access, Buffer, Disk, Queue, System};
 use crate::error::{ErrorKind, Fault};
 use crate::file::State;
 use crate::{Error, Load, LoadWeights, Loaded, WeightsFile};
@@ -81,16 +80,6 @@ impl Disk for Bad {
         }
         // SAFETY: the caller's promise.
         unsafe { System.read(file, offset, buffer) }
-    }
-
-    fn is_in_memory(&self, file: &File) -> io::Result<bool> {
-        self.step()?;
-        System.is_in_memory(file)
-    }
-
-    fn map(&self, file: &File, offset: u64, length: usize) -> io::Result<Mapping> {
-        self.step()?;
-        System.map(file, offset, length)
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
@@ -296,12 +285,6 @@ fn a_disk_that_dies_half_way_is_named_with_its_offset() {
         }
         fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
             System.queue(depth)
-        }
-        fn is_in_memory(&self, file: &File) -> io::Result<bool> {
-            System.is_in_memory(file)
-        }
-        fn map(&self, file: &File, offset: u64, length: usize) -> io::Result<Mapping> {
-            System.map(file, offset, length)
         }
     }
     let sample = Sample::new();

@@ -16,8 +16,6 @@ use std::sync::Arc;
 const STREAM_NON_BLOCKING: u32 = 0x1;
 const EVENT_DISABLE_TIMING: u32 = 0x2;
 const REGISTER_PORTABLE: u32 = 0x1;
-/// `CU_MEMHOSTREGISTER_READ_ONLY`.
-const REGISTER_READ_ONLY: u32 = 0x8;
 /// The driver's own handle of the stream that zero stands for too.
 const LEGACY: CUstream = ptr::without_provenance_mut(1);
 /// Capture states of a stream: not captured, and captured without an error.
@@ -226,13 +224,8 @@ unsafe impl StreamDriver for Driver {
 
     unsafe fn pin(&self, start: NonNull<u8>, size: usize) -> Result<()> {
         let _current = self.enter()?;
-        let register = |flags| {
-            // SAFETY: the caller's promise is the function's precondition.
-            check(unsafe { (self.fns.host_register)(start.as_ptr().cast(), size, flags) })
-        };
-        // Pages that can only be read are refused without the second flag, and all others copied slower with it or refused.
-        register(REGISTER_PORTABLE)
-            .or_else(|error| register(REGISTER_PORTABLE | REGISTER_READ_ONLY).map_err(|_| error))
+        // SAFETY: the caller's promise is the function's precondition.
+        check(unsafe { (self.fns.host_register)(start.as_ptr().cast(), size, REGISTER_PORTABLE) })
     }
 
     unsafe fn unpin(&self, start: NonNull<u8>) -> Result<()> {
