@@ -228,7 +228,7 @@ def kill(options):
     for _ in range(options.kills):
         victim = Light(arbiter.socket)
         victim.ask("take", 7 * GIB)
-        heir.send("until", 6 * GIB)
+        heir.send("until", 2 * GIB)
         time.sleep(0.02)
         begun = time.monotonic()
         victim.end(signal.SIGKILL)
