@@ -1,6 +1,6 @@
 //! A backend that fails on purpose.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
-use crate::plan::{Lie, Plan, errors};
+use crate::plan::{Corruption, Plan, errors};
 use crate::{Call, CallKind, Hooks, Layer, Verdict, lock};
 use omniheap_seam::{Backend, Epoch, Error, ErrorKind};
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 ///
 /// A refused call never reaches the wrapped backend. A refused free, destroy or unmap leaves the memory with the
 /// driver, where [`quarantine`](Layer::quarantine) counts it; after a loss they are forwarded, so that the process
-/// gets its memory back. With [`Plan::Lie`] it breaks promises of [`Backend`]: only for callers that are being tested
+/// gets its memory back. With [`Plan::Corruption`] it breaks promises of [`Backend`]: only for callers that are being tested
 /// against that, and whose kernels use no address. Once a block came short, this layer maps none any more.
 pub type Fault<B> = Layer<B, Faults>;
 
@@ -114,7 +114,7 @@ impl State {
         self.seen += 1;
         self.of_kind[kind as usize] += 1;
         let fails = match self.plan {
-            Plan::Never | Plan::Delay(..) | Plan::Lie(..) => false,
+            Plan::Never | Plan::Delay(..) | Plan::Corruption(..) => false,
             Plan::Nth(at) => n == at,
             Plan::From(at) => self.goes_on(kind, n == at, u64::MAX),
             Plan::NthThenOk { at, times } => self.goes_on(kind, n == at, times),
@@ -162,10 +162,10 @@ impl State {
         Verdict::Refuse(answer.into())
     }
 
-    /// Returns the planned lie of this call, if any.
-    const fn lie(&self) -> Option<Lie> {
+    /// Returns the planned corruption of this call, if any.
+    const fn corruption(&self) -> Option<Corruption> {
         match self.plan {
-            Plan::Lie(at, lie) if self.seen > at => Some(lie),
+            Plan::Corruption(at, corruption) if self.seen > at => Some(corruption),
             _ => None,
         }
     }
@@ -179,7 +179,7 @@ const fn mix(seed: u64, n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-// SAFETY: the caps pass unchanged. Only under `Plan::Lie` are sizes and addresses false: a short block can never be
+// SAFETY: the caps pass unchanged. Only under `Plan::Corruption` are sizes and addresses false: a short block can never be
 // mapped and the wrapped backend checks every transfer, so no byte outside it is reachable; a false address is a number
 // that only a kernel could use, and the documentation of `Fault` says who may be given one. A false epoch is the first one.
 unsafe impl Hooks for Faults {
@@ -209,7 +209,7 @@ unsafe impl Hooks for Faults {
 
     fn size(&self, _: &Call, size: u64) -> u64 {
         let mut state = lock(&self.state);
-        if state.lie() != Some(Lie::ShortBlock) {
+        if state.corruption() != Some(Corruption::ShortBlock) {
             return size;
         }
         state.shortened = true;
@@ -219,17 +219,17 @@ unsafe impl Hooks for Faults {
     fn address(&self, _: u64, address: u64) -> u64 {
         let mut state = lock(&self.state);
         let first = *state.first_address.get_or_insert(address);
-        match state.lie() {
-            Some(Lie::NullAddress) => 0,
-            Some(Lie::MisalignedAddress) => address + 1,
-            Some(Lie::OverlappingAddress) => first,
+        match state.corruption() {
+            Some(Corruption::NullAddress) => 0,
+            Some(Corruption::MisalignedAddress) => address + 1,
+            Some(Corruption::OverlappingAddress) => first,
             _ => address,
         }
     }
 
     fn reached(&self, epoch: Epoch) -> Epoch {
-        match lock(&self.state).lie() {
-            Some(Lie::NeverReached) => Epoch::START,
+        match lock(&self.state).corruption() {
+            Some(Corruption::NeverReached) => Epoch::START,
             _ => epoch,
         }
     }

@@ -12,7 +12,7 @@ mod tests;
 pub use call::{Call, CallKind};
 pub use fault::{Fault, Faults, Quarantine};
 pub use limit::{Limit, Limits};
-pub use plan::{Lie, Plan, errors};
+pub use plan::{Corruption, Plan, errors};
 pub use record::{Calls, Entry, Live, Record, Records};
 
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -34,14 +34,14 @@ pub enum Plan {
     /// None, but every call of this kind returns late.
     Delay(CallKind, Duration),
     /// None, but from this call on the driver says what is not so.
-    Lie(u64, Lie),
+    Corruption(u64, Corruption),
     /// This one and everything after it: the device is gone.
     LoseDeviceAt(u64),
 }
 
 /// What a driver says that is not so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum Corruption {
     /// A block's address is null.
     NullAddress,
     /// A block's address is one byte off.

@@ -73,7 +73,7 @@ fn every_kind_has_its_number_and_an_error() {
 #[test]
 fn a_short_block_is_half() {
     let fault = Fault::new(null());
-    fault.inject(Plan::Lie(0, super::Lie::ShortBlock), 0);
+    fault.inject(Plan::Corruption(0, super::Corruption::ShortBlock), 0);
     fault.allocate(HEAP, 96).expect("claims success");
     assert_eq!(fault.inner().used(HEAP), 48);
 }

@@ -113,7 +113,7 @@ impl Hip {
     }
 
     /// Maps a page at a new address and makes it a block; releases the page on failure.
-    fn settle(
+    fn map_block(
         &self,
         heap: HeapId,
         page: Handle,
@@ -147,7 +147,7 @@ unsafe impl Export for Hip {
         let granule = Align::new(self.device.page(heap)?).ok_or(ErrorKind::Driver)?;
         let (size, bytes) = self.device.admit_export(heap, size, granule)?;
         let page = self.driver().create_page(bytes, Sharing::Exportable)?;
-        self.settle(heap, page, size, Kind::Exportable)
+        self.map_block(heap, page, size, Kind::Exportable)
     }
 
     fn export(&self, block: &Block) -> Result<Exported> {
@@ -168,7 +168,7 @@ unsafe impl Export for Hip {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let page = self.driver().import_page(exported.number())?;
-        self.settle(heap, page, exported.size, Kind::Imported).map_err(wrong_size)
+        self.map_block(heap, page, exported.size, Kind::Imported).map_err(wrong_size)
     }
 }
 

@@ -159,7 +159,7 @@ impl<D: StreamDriver> Registry<D> {
     /// # Errors
     ///
     /// The device is lost.
-    pub fn settle(&self, timeline: &Timeline<D>) -> Result<()> {
+    pub fn wait_for_transfer(&self, timeline: &Timeline<D>) -> Result<()> {
         let Ok(event) = self.spare.take(&self.driver) else { return timeline.drain() };
         // SAFETY: the stream lives as long as the timeline.
         match unsafe { event.record(timeline.stream()?) } {

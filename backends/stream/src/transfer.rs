@@ -52,7 +52,7 @@ unsafe impl<D: Driver> Transfer for Device<D> {
         if self.is_pinned(bytes) {
             // SAFETY: `range` as above; the slice is borrowed until the copy has run, which is waited for, also where it failed.
             let sent = unsafe { self.driver().write(to, bytes.as_ptr(), bytes.len(), stream) };
-            return self.timelines().settle(&timeline).and(sent);
+            return self.timelines().wait_for_transfer(&timeline).and(sent);
         }
         let workers = workers(&timeline, bytes.len());
         // SAFETY: `range` saw the bytes inside a live block.
@@ -74,7 +74,7 @@ unsafe impl<D: Driver> Transfer for Device<D> {
         if self.is_pinned(bytes) {
             // SAFETY: `range` as above; the slice is borrowed until the copy has run, which is waited for, also where it failed.
             let sent = unsafe { self.driver().read(bytes.as_mut_ptr(), from, bytes.len(), stream) };
-            return self.timelines().settle(&timeline).and(sent);
+            return self.timelines().wait_for_transfer(&timeline).and(sent);
         }
         let workers = workers(&timeline, bytes.len());
         // SAFETY: `range` saw the bytes inside a live block.

@@ -66,7 +66,7 @@ impl DriverBudgets {
     }
 
     /// Reads the budget of a heap once more, smoothed.
-    pub(super) fn settle<B: Backend>(&self, backend: &B, heap: HeapId, held: u64) {
+    pub(super) fn refresh<B: Backend>(&self, backend: &B, heap: HeapId, held: u64) {
         self.read(backend, heap, held, true);
     }
 

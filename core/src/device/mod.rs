@@ -157,7 +157,7 @@ impl<B: Backend> Device<B> {
                 .is_some_and(|(first, _)| first == id)
         };
         for (id, _) in caps.heap_ids().filter(|(id, heap)| is_first(*id, heap.physical)) {
-            self.opened.driver_budgets.settle(self.backend(), id, self.opened.held_beside(id));
+            self.opened.driver_budgets.refresh(self.backend(), id, self.opened.held_beside(id));
         }
     }
 

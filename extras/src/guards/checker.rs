@@ -50,7 +50,7 @@ pub(super) fn unless_closed<T>(
 }
 
 /// Waits until everything on a timeline is done.
-fn settle(device: &dyn SanitizerDevice, timeline: TimelineId) -> Result<()> {
+fn wait_for(device: &dyn SanitizerDevice, timeline: TimelineId) -> Result<()> {
     let Some(timelines) = device.timelines() else { return device.wait_idle() };
     let epoch = timelines.mark(timeline)?;
     timelines.wait(Point { timeline, epoch })
@@ -112,7 +112,7 @@ impl Checker {
                 let poisoned = line.and_then(|line| self.poison(line, bytes));
                 self.checked.fetch_add(1, Relaxed);
                 self.find(judge(bytes.about(), &seen, align(device)));
-                poisoned.and_then(|()| settle(device, line?))
+                poisoned.and_then(|()| wait_for(device, line?))
             }
             Err(error) => {
                 self.miss(error);

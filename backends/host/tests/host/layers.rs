@@ -5,7 +5,7 @@ use omniheap_core::{
     Backend, BlockOffset, Epoch, ErrorKind, HeapKind, Move, Page, Point, Result, erase,
 };
 use omniheap_host::{Host, heap};
-use omniheap_layers::{CallKind, Fault, Lie, Limit, Live, Plan, Record, Wrapped, errors};
+use omniheap_layers::{CallKind, Corruption, Fault, Limit, Live, Plan, Record, Wrapped, errors};
 use std::thread;
 
 /// Uses every capability once and cleans up behind itself, also when a call fails.
@@ -175,20 +175,20 @@ fn lies_are_told_and_reach_no_foreign_byte() {
     let address = fault.as_address().expect("forwarded");
     let honest = fault.allocate(HEAP, 8192).expect("fits");
     let truth = address.address(&honest);
-    fault.inject(Plan::Lie(0, Lie::ShortBlock), 0);
+    fault.inject(Plan::Corruption(0, Corruption::ShortBlock), 0);
     let short = fault.allocate(HEAP, 8192).expect("claims success");
     let transfer = fault.as_transfer().expect("forwarded");
     let past = BlockOffset { block: &short, offset: 4096 };
     assert_eq!(kind(transfer.fill(MAIN, past, 1, 1)), ErrorKind::OutOfRange);
     fault.inject(Plan::Never, 0);
     assert_eq!(kind(fault.as_map().expect("forwarded").map(&short)), ErrorKind::NotMappable);
-    for (lie, told) in [(Lie::NullAddress, 0), (Lie::MisalignedAddress, truth + 1)] {
-        fault.inject(Plan::Lie(0, lie), 0);
+    for (lie, told) in [(Corruption::NullAddress, 0), (Corruption::MisalignedAddress, truth + 1)] {
+        fault.inject(Plan::Corruption(0, lie), 0);
         assert_eq!(address.address(&honest), truth, "from the first call on");
         fault.wait_idle().expect("alive");
         assert_eq!(address.address(&honest), told);
     }
-    fault.inject(Plan::Lie(0, Lie::NeverReached), 0);
+    fault.inject(Plan::Corruption(0, Corruption::NeverReached), 0);
     transfer.fill(MAIN, BlockOffset { block: &honest, offset: 0 }, 1, 1).expect("inside");
     fault.wait_idle().expect("alive");
     let lines = fault.as_timelines().expect("forwarded");

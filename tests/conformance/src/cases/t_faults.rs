@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::rng::is_all;
 use crate::world::{World, in_heap, timelines};
 use omniheap_core::{Backend, ErrorKind, Request, TimelineId};
-use omniheap_layers::{CallKind, Lie, Live, Plan, errors};
+use omniheap_layers::{CallKind, Corruption, Live, Plan, errors};
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
     use crate::case::Need;
@@ -74,7 +74,7 @@ fn a_block_that_is_too_short_harms_nobody<B: Backend + 'static>(world: &World<B>
     let manager = world.manager_over(&stack);
     let neighbour = take(&manager, &Request::new(64 << 10).dedicated());
     neighbour.fill(0, 64 << 10, 1).expect("inside");
-    stack.inject(Plan::Lie(0, Lie::ShortBlock), 0);
+    stack.inject(Plan::Corruption(0, Corruption::ShortBlock), 0);
     let short = take(&manager, &Request::new(64 << 20).dedicated());
     stack.inject(Plan::Never, 0);
     let past = short.fill((64 << 20) - 4096, 4096, 2);
@@ -93,7 +93,7 @@ fn a_timeline_that_never_ends_harms_nobody<B: Backend + 'static>(world: &World<B
     if world.backend().as_transfer().is_some() {
         one.fill(0, MIB, 1).expect("inside");
     }
-    stack.inject(Plan::Lie(0, Lie::NeverReached), 0);
+    stack.inject(Plan::Corruption(0, Corruption::NeverReached), 0);
     let place = super::place_of(&one);
     one.free();
     for _ in 0..5 {

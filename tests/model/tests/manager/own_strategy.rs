@@ -24,7 +24,7 @@ fn config() -> PoolConfig {
 
 /// What a strategy does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lie {
+enum Corruption {
     UnknownBlock,
     PastTheEnd,
     Overflow,
@@ -48,7 +48,7 @@ enum Lie {
 #[derive(Debug)]
 struct Liar {
     inner: Box<dyn Strategy>,
-    lie: Lie,
+    corruption: Corruption,
     /// The first grant, which is honest.
     first: Option<Grant>,
 }
@@ -56,14 +56,14 @@ struct Liar {
 impl Liar {
     fn spoil(&self, mut grant: Grant) -> Grant {
         let Some(first) = self.first else { return grant };
-        match self.lie {
-            Lie::UnknownBlock => grant.block = BlockId(7),
-            Lie::PastTheEnd => grant.span.offset = BLOCK - 256,
-            Lie::Overflow => grant.span.offset = u64::MAX - 255,
-            Lie::TooSmall => grant.span.size -= 1,
-            Lie::NotAligned => grant.span.offset += 1,
-            Lie::OldKey => grant.key = first.key,
-            Lie::ReservedKey => grant.key = Key::new(u32::MAX, u32::MAX),
+        match self.corruption {
+            Corruption::UnknownBlock => grant.block = BlockId(7),
+            Corruption::PastTheEnd => grant.span.offset = BLOCK - 256,
+            Corruption::Overflow => grant.span.offset = u64::MAX - 255,
+            Corruption::TooSmall => grant.span.size -= 1,
+            Corruption::NotAligned => grant.span.offset += 1,
+            Corruption::OldKey => grant.key = first.key,
+            Corruption::ReservedKey => grant.key = Key::new(u32::MAX, u32::MAX),
             _ => {}
         }
         grant
@@ -73,15 +73,15 @@ impl Liar {
 impl Strategy for Liar {
     fn add_block(&mut self, size: u64) -> Result<BlockId, ErrorKind> {
         let id = self.inner.add_block(size)?;
-        Ok(match (self.first, self.lie) {
-            (Some(_), Lie::FarBlock) => BlockId(9),
-            (Some(_), Lie::SameBlock) => BlockId(0),
+        Ok(match (self.first, self.corruption) {
+            (Some(_), Corruption::FarBlock) => BlockId(9),
+            (Some(_), Corruption::SameBlock) => BlockId(0),
             _ => id,
         })
     }
 
     fn remove_block(&mut self, block: BlockId) -> Result<(), ErrorKind> {
-        if self.lie == Lie::Empty { Ok(()) } else { self.inner.remove_block(block) }
+        if self.corruption == Corruption::Empty { Ok(()) } else { self.inner.remove_block(block) }
     }
 
     fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
@@ -95,12 +95,16 @@ impl Strategy for Liar {
     }
 
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
-        if self.lie == Lie::NoFree { Err(ErrorKind::Busy) } else { self.inner.free(key) }
+        if self.corruption == Corruption::NoFree {
+            Err(ErrorKind::Busy)
+        } else {
+            self.inner.free(key)
+        }
     }
 
     fn grant(&self, key: Key) -> Result<Grant, ErrorKind> {
         let mut grant = self.inner.grant(key)?;
-        if self.lie == Lie::Moved {
+        if self.corruption == Corruption::Moved {
             grant.span = Span { offset: BLOCK - 1, size: 1 };
         }
         Ok(grant)
@@ -111,7 +115,7 @@ impl Strategy for Liar {
     }
 
     fn is_empty(&self, block: BlockId) -> bool {
-        self.lie == Lie::Empty || self.inner.is_empty(block)
+        self.corruption == Corruption::Empty || self.inner.is_empty(block)
     }
 
     fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
@@ -123,7 +127,7 @@ impl Strategy for Liar {
     }
 
     fn as_take(&mut self) -> Option<&mut dyn TakeSpan> {
-        (self.lie == Lie::NextSpan).then_some(self)
+        (self.corruption == Corruption::NextSpan).then_some(self)
     }
 }
 
@@ -134,10 +138,10 @@ impl TakeSpan for Liar {
     }
 }
 
-fn pool(manager: &Manager<Host>, lie: Lie) -> UserPool<Host> {
+fn pool(manager: &Manager<Host>, corruption: Corruption) -> UserPool<Host> {
     let make = move |granularity| {
         let inner = Subject::FirstFit.make(granularity);
-        Box::new(Liar { inner, lie, first: None }) as Box<dyn Strategy>
+        Box::new(Liar { inner, corruption, first: None }) as Box<dyn Strategy>
     };
     manager.create_pool_with(HEAP, config(), make).expect("a valid pool")
 }
@@ -156,53 +160,53 @@ fn holds(allocation: &Allocation<Host>, byte: u8) -> bool {
 #[test]
 fn a_bad_grant_is_refused_and_taken_back() {
     let lies = [
-        Lie::UnknownBlock,
-        Lie::PastTheEnd,
-        Lie::Overflow,
-        Lie::TooSmall,
-        Lie::NotAligned,
-        Lie::OldKey,
-        Lie::ReservedKey,
+        Corruption::UnknownBlock,
+        Corruption::PastTheEnd,
+        Corruption::Overflow,
+        Corruption::TooSmall,
+        Corruption::NotAligned,
+        Corruption::OldKey,
+        Corruption::ReservedKey,
     ];
-    for lie in lies {
+    for corruption in lies {
         let manager = manager();
-        let pool = pool(&manager, lie);
+        let pool = pool(&manager, corruption);
         let first = pool.allocate(&Request::new(1024)).expect("the first answer is honest");
         write(&first, 1);
         let before = manager.totals();
         for _ in 0..200 {
             // More than the block holds, if each refused grant stayed.
             let refused = pool.allocate(&Request::new(1024)).expect_err("a bad grant");
-            assert_eq!(refused.kind(), ErrorKind::BadStrategy, "{lie:?}");
+            assert_eq!(refused.kind(), ErrorKind::BadStrategy, "{corruption:?}");
             assert!(refused.to_string().contains("fix the strategy"), "{refused}");
         }
-        assert_eq!(manager.totals(), before, "{lie:?}: nothing changed");
-        assert!(holds(&first, 1), "{lie:?}");
+        assert_eq!(manager.totals(), before, "{corruption:?}: nothing changed");
+        assert!(holds(&first, 1), "{corruption:?}");
         manager.validate().expect("sound");
         drop(first);
         manager.destroy_pool(pool).map_err(|refused| refused.error).expect("nothing is live");
-        assert_eq!(manager.totals().reserved_bytes, 0, "{lie:?}");
+        assert_eq!(manager.totals().reserved_bytes, 0, "{corruption:?}");
     }
 }
 
 #[test]
 fn a_block_with_a_bad_id_is_refused_and_returned() {
-    for lie in [Lie::FarBlock, Lie::SameBlock] {
+    for corruption in [Corruption::FarBlock, Corruption::SameBlock] {
         let manager = manager();
-        let pool = pool(&manager, lie);
+        let pool = pool(&manager, corruption);
         let first = pool.allocate(&Request::new(BLOCK)).expect("the first block is honest");
         write(&first, 1);
         let refused = pool.allocate(&Request::new(BLOCK)).expect_err("a second block");
-        assert_eq!(refused.kind(), ErrorKind::BadStrategy, "{lie:?}");
-        assert_eq!(pool.reserved(), BLOCK, "{lie:?}: the driver has the other block again");
-        assert!(holds(&first, 1), "{lie:?}");
+        assert_eq!(refused.kind(), ErrorKind::BadStrategy, "{corruption:?}");
+        assert_eq!(pool.reserved(), BLOCK, "{corruption:?}: the driver has the other block again");
+        assert!(holds(&first, 1), "{corruption:?}");
     }
 }
 
 #[test]
 fn a_block_with_live_spans_is_never_returned() {
     let manager = manager();
-    let pool = pool(&manager, Lie::Empty);
+    let pool = pool(&manager, Corruption::Empty);
     let live = pool.allocate(&Request::new(1024)).expect("fits");
     write(&live, 3);
     assert_eq!(manager.trim().expect("alive"), 0);
@@ -229,7 +233,7 @@ fn blocks_are_returned_as_soon_as_nothing_lives_in_them() {
 #[test]
 fn an_allocation_stays_where_it_was_granted() {
     let manager = manager();
-    let pool = pool(&manager, Lie::Moved);
+    let pool = pool(&manager, Corruption::Moved);
     let live = pool.allocate(&Request::new(1024)).expect("fits");
     assert_eq!(live.binding().span(), Span { offset: 0, size: 1024 });
     write(&live, 4);
@@ -239,7 +243,7 @@ fn an_allocation_stays_where_it_was_granted() {
 #[test]
 fn what_is_not_freed_is_lost_to_everybody_until_the_pool_ends() {
     let manager = manager();
-    let pool = pool(&manager, Lie::NoFree);
+    let pool = pool(&manager, Corruption::NoFree);
     let offsets: Vec<u64> = (0..4)
         .map(|_| {
             let one = pool.allocate(&Request::new(1024)).expect("fits");
@@ -356,7 +360,7 @@ fn a_strategy_that_takes_another_span_is_refused() {
     let manager = manager();
     let make = |granularity| {
         let inner = Subject::Exact.make(granularity);
-        Box::new(Liar { inner, lie: Lie::NextSpan, first: None }) as Box<dyn Strategy>
+        Box::new(Liar { inner, corruption: Corruption::NextSpan, first: None }) as Box<dyn Strategy>
     };
     let config = config().minimum(BLOCK);
     let pool = manager.create_pool_with(HEAP, config, make).expect("a valid pool");
