@@ -73,11 +73,11 @@ pub struct HostPinner<'a>(&'a PinHost<'a>);
 type PinHost<'a> = dyn Fn(NonNull<u8>, usize) -> Result<Option<HostPin>> + Sync + 'a;
 
 impl HostPinner<'_> {
-    /// Has a store pin for the copies of a backend. A sleep does it; whoever prepares one does it earlier.
-    pub fn lend(backend: &impl Backend, store: &dyn BackingStore) {
+    /// Calls `with` a pinner for the copies of a backend, where it copies at all.
+    pub fn lend(backend: &impl Backend, with: impl FnOnce(&HostPinner<'_>)) {
         let Some(transfer) = backend.as_transfer() else { return };
         // SAFETY: only `pin` calls it, whose caller promises that the bytes stay mapped.
-        store.pin(&HostPinner(&|start, size| unsafe { transfer.pin_host(start, size) }));
+        with(&HostPinner(&|start, size| unsafe { transfer.pin_host(start, size) }));
     }
 
     /// Pins bytes until the returned value is dropped; nothing is returned where they are pinned already.

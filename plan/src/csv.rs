@@ -29,6 +29,15 @@ pub struct Table {
     pub regions: Vec<Option<usize>>,
 }
 
+impl Table {
+    /// Returns the table of a problem whose buffers have no places yet.
+    #[must_use]
+    pub fn unplaced(problem: Problem, names: Vec<String>) -> Self {
+        let (offsets, regions) = (alloc::vec![None; names.len()], alloc::vec![None; names.len()]);
+        Self { problem, names, offsets, regions }
+    }
+}
+
 /// Error in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsvError {

@@ -8,7 +8,7 @@ use crate::lock;
 use crate::memory::{ALIGN, Memory};
 use core::ptr::NonNull;
 use omniheap_core::strategy::{BlockId, Grant, Strategy, Tlsf};
-use omniheap_core::{Align, Class, ErrorKind, HostPinner, Layout, Result};
+use omniheap_core::{Align, Backend, Class, ErrorKind, HostPinner, Layout, Manager, Result};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Threads that pin together.
@@ -143,6 +143,34 @@ impl Arena {
         ahead(bytes, move || arena.prepare(bytes));
     }
 
+    /// Grows until the arena has `bytes` bytes, lent ones included, and has a device pin them, piece after piece. A sleep at the same
+    /// time uses what is ready.
+    ///
+    /// # Errors
+    ///
+    /// As for [`prepare`](Self::prepare). What the device does not pin is logged, and copied slower.
+    pub fn prepare_pinned(&self, backend: &impl Backend, bytes: u64) -> Result<()> {
+        self.check_room(round(bytes.saturating_sub(self.report().held))?)?;
+        std::thread::scope(|scope| {
+            loop {
+                let ArenaReport { held, used, .. } = self.report();
+                if held >= bytes {
+                    return Ok(());
+                }
+                self.prepare(held - used + round(bytes - held)?.min(self.longest()))?;
+                // The next piece is touched meanwhile.
+                scope.spawn(|| HostPinner::lend(backend, |pinner| self.pin(pinner)));
+            }
+        })
+    }
+
+    /// As [`prepare_pinned`](Self::prepare_pinned), by a thread in the background: call it while the program loads, and the first sleep
+    /// is as fast as those behind it. Failures are logged, and met again by whoever takes.
+    pub fn prepare_pinned_ahead<B: Backend + 'static>(&self, manager: &Manager<B>, bytes: u64) {
+        let (arena, manager) = (self.clone(), manager.clone());
+        ahead(bytes, move || arena.prepare_pinned(manager.backend(), bytes));
+    }
+
     /// Takes a stretch of `bytes` bytes. Its contents are unspecified, but initialized.
     ///
     /// # Errors
@@ -186,7 +214,7 @@ impl Arena {
     }
 
     /// Refuses what the arena may not hold, or the machine does not have.
-    pub(crate) fn check_room(&self, bytes: u64) -> Result<()> {
+    fn check_room(&self, bytes: u64) -> Result<()> {
         let held = lock(&self.inner.divided).strategy.total_bytes();
         if held.checked_add(bytes).is_none_or(|sum| sum > self.inner.config.maximum) {
             return Err(ErrorKind::OverBudget.because("the arena's `maximum` is lower"));
@@ -237,7 +265,7 @@ impl Arena {
 }
 
 /// Grows an arena by a thread in the background.
-pub(crate) fn ahead(bytes: u64, grow: impl FnOnce() -> Result<()> + Send + 'static) {
+fn ahead(bytes: u64, grow: impl FnOnce() -> Result<()> + Send + 'static) {
     let grow = move || {
         if let Err(error) = grow() {
             tracing::warn!(%error, bytes, "host memory was not prepared");
@@ -250,7 +278,7 @@ pub(crate) fn ahead(bytes: u64, grow: impl FnOnce() -> Result<()> + Send + 'stat
 }
 
 /// Rounds to what is taken from the system.
-pub(crate) fn round(bytes: u64) -> Result<u64> {
+fn round(bytes: u64) -> Result<u64> {
     Ok(bytes.checked_next_multiple_of(ALIGN as u64).ok_or(ErrorKind::SizeOverflow)?)
 }
 

@@ -1,10 +1,9 @@
 //! The store in host memory.
 #![forbid(unsafe_code)]
-use crate::arena::{Arena, ArenaReport, Stretch, ahead, round};
+use crate::arena::{Arena, Stretch};
 use crate::lock;
 use omniheap_core::{
-    AllocationId, Backend, BackingStore, ErrorKind, GetPiece, HostPinner, Manager, Privacy,
-    PutPiece, Result,
+    AllocationId, BackingStore, ErrorKind, GetPiece, HostPinner, Privacy, PutPiece, Result,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -55,37 +54,6 @@ impl HostStore {
             copied?;
         }
         Ok(())
-    }
-}
-
-impl Arena {
-    /// Has the arena hold at least `bytes` bytes, lent ones included, and a device pin them, piece after piece. A sleep at the same
-    /// time uses what is ready.
-    ///
-    /// # Errors
-    ///
-    /// As for [`prepare`](Self::prepare). What the device does not pin is logged, and copied slower.
-    pub fn hold(&self, backend: &impl Backend, bytes: u64) -> Result<()> {
-        let store = HostStore::within(self);
-        self.check_room(round(bytes.saturating_sub(self.report().held))?)?;
-        std::thread::scope(|scope| {
-            loop {
-                let ArenaReport { held, used, .. } = self.report();
-                if held >= bytes {
-                    return Ok(());
-                }
-                self.prepare(held - used + round(bytes - held)?.min(self.longest()))?;
-                // The next piece is touched meanwhile.
-                scope.spawn(|| HostPinner::lend(backend, &*store));
-            }
-        })
-    }
-
-    /// As [`hold`](Self::hold), by a thread in the background: call it while the program loads, and the first sleep is as fast as
-    /// those behind it. Failures are logged, and met again by whoever takes.
-    pub fn hold_ahead<B: Backend + 'static>(&self, manager: &Manager<B>, bytes: u64) {
-        let (arena, manager) = (self.clone(), manager.clone());
-        ahead(bytes, move || arena.hold(manager.backend(), bytes));
     }
 }
 

@@ -144,64 +144,90 @@ impl Origin {
     }
 
     /// Opens the files of an allocation; fails where one is not as it was when it was loaded.
-    fn open(&self, known: &Known) -> Result<HashMap<usize, File>> {
+    fn open<'a>(&'a self, known: &'a Known) -> Result<Opened<'a>> {
+        let disk: &dyn Disk = &*self.disk;
         let mut files = HashMap::new();
         for range in &known.ranges {
             if let Entry::Vacant(vacant) = files.entry(range.file) {
-                let opened = self.disk.open(&known.parts[&range.file].path, Access::Cached);
+                let opened = disk.open(&known.parts[&range.file].path, Access::Cached);
                 vacant.insert(opened.map_err(|error| unreadable(&error))?);
             }
         }
-        self.check(known, &files)?;
-        Ok(files)
+        let opened = Opened { disk, known, files };
+        opened.check()?;
+        Ok(opened)
     }
 
-    fn check(&self, known: &Known, files: &HashMap<usize, File>) -> Result<()> {
+    /// Hands the bytes of an allocation out, piece by piece: the next one is read while one is taken.
+    fn get_away(&self, away: &Away, take: &mut GetPiece<'_>) -> Result<()> {
+        let Away { known, size: whole } = away;
+        let opened = self.open(known)?;
+        let mut buffers = lock(&self.buffers);
+        let length = |from: u64| size(PIECE.min(whole.saturating_sub(from)));
+        let [now, next] = &mut *buffers;
+        for buffer in [&mut *now, &mut *next] {
+            buffer.resize(buffer.len().max(length(0)), 0);
+        }
+        opened.read(0, &mut now[..length(0)])?;
+        for from in (0..*whole).step_by(size(PIECE)) {
+            let after = from + PIECE;
+            let (bytes, ahead) = (&now[..length(from)], &mut next[..length(after)]);
+            let (read, taken) = thread::scope(|scope| {
+                let reads = scope.spawn(|| opened.read(after, ahead));
+                let taken = take(from, bytes);
+                (reads.join().unwrap_or(Err(ErrorKind::Driver.into())), taken)
+            });
+            taken.and(read)?;
+            core::mem::swap(now, next);
+        }
+        drop(buffers);
+        // Bytes that changed while they were read are not what was loaded.
+        opened.check()
+    }
+}
+
+/// Files of an allocation that are open.
+struct Opened<'a> {
+    disk: &'a dyn Disk,
+    known: &'a Known,
+    files: HashMap<usize, File>,
+}
+
+impl Opened<'_> {
+    /// Fails where a file is not as it was when it was loaded.
+    fn check(&self) -> Result<()> {
         let is_same = |(number, file): (&usize, &File)| {
-            self.disk.state(file).is_ok_and(|state| state == known.parts[number].state)
+            self.disk.state(file).is_ok_and(|state| state == self.known.parts[number].state)
         };
         let why =
             "a weights file changed since it was loaded: put it back, or free what came from it";
-        if files.iter().all(is_same) { Ok(()) } else { Err(ErrorKind::Stale.because(why)) }
+        if self.files.iter().all(is_same) { Ok(()) } else { Err(ErrorKind::Stale.because(why)) }
     }
 
-    /// Fills a buffer with the bytes of an allocation from `from` on.
-    fn read(
-        &self,
-        known: &Known,
-        files: &HashMap<usize, File>,
-        from: u64,
-        to: &mut [u8],
-    ) -> Result<()> {
+    /// Fills a buffer with the bytes of the allocation from `from` on, by several threads.
+    fn read(&self, from: u64, to: &mut [u8]) -> Result<()> {
         let share = to.len().div_ceil(THREADS).max(SHARE);
         thread::scope(|scope| {
             let parts = (from..).step_by(share).zip(to.chunks_mut(share));
-            let parts: Vec<_> = parts
-                .map(|(from, to)| scope.spawn(move || self.read_part(known, files, from, to)))
-                .collect();
+            let parts: Vec<_> =
+                parts.map(|(from, to)| scope.spawn(move || self.read_part(from, to))).collect();
             let ended =
                 parts.into_iter().map(|part| part.join().unwrap_or(Err(ErrorKind::Driver.into())));
             ended.fold(Ok(()), Result::and)
         })
     }
 
-    fn read_part(
-        &self,
-        known: &Known,
-        files: &HashMap<usize, File>,
-        from: u64,
-        to: &mut [u8],
-    ) -> Result<()> {
-        let end = from + to.len() as u64;
-        let first = known.ranges.partition_point(|range| range.at + range.size <= from);
+    fn read_part(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        let (end, ranges) = (from + to.len() as u64, &self.known.ranges);
+        let first = ranges.partition_point(|range| range.at + range.size <= from);
         let mut filled = 0;
-        for range in known.ranges[first..].iter().take_while(|range| range.at < end) {
+        for range in ranges[first..].iter().take_while(|range| range.at < end) {
             let (start, stop) = (range.at.max(from), (range.at + range.size).min(end));
             let within = size(start - from)..size(stop - from);
             to[filled..within.start].fill(0);
             filled = within.end;
             let offset = range.offset + (start - range.at);
-            self.read_exact(&files[&range.file], offset, &mut to[within])?;
+            self.read_exact(&self.files[&range.file], offset, &mut to[within])?;
         }
         to[filled..].fill(0);
         Ok(())
@@ -220,33 +246,6 @@ impl Origin {
             }
         }
         Ok(())
-    }
-
-    /// Hands the bytes of an allocation out, piece by piece: the next one is read while one is taken.
-    fn get_away(&self, away: &Away, take: &mut GetPiece<'_>) -> Result<()> {
-        let Away { known, size: whole } = away;
-        let files = self.open(known)?;
-        let mut buffers = lock(&self.buffers);
-        let length = |from: u64| size(PIECE.min(whole.saturating_sub(from)));
-        let [now, next] = &mut *buffers;
-        for buffer in [&mut *now, &mut *next] {
-            buffer.resize(buffer.len().max(length(0)), 0);
-        }
-        self.read(known, &files, 0, &mut now[..length(0)])?;
-        for from in (0..*whole).step_by(size(PIECE)) {
-            let after = from + PIECE;
-            let (bytes, ahead) = (&now[..length(from)], &mut next[..length(after)]);
-            let (read, taken) = thread::scope(|scope| {
-                let reads = scope.spawn(|| self.read(known, &files, after, ahead));
-                let taken = take(from, bytes);
-                (reads.join().unwrap_or(Err(ErrorKind::Driver.into())), taken)
-            });
-            taken.and(read)?;
-            core::mem::swap(now, next);
-        }
-        drop(buffers);
-        // Bytes that changed while they were read are not what was loaded.
-        self.check(known, &files)
     }
 }
 

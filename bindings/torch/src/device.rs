@@ -499,9 +499,9 @@ impl<B: Streams> Device<B> {
     pub(crate) fn prepare_sleep(&self, bytes: u64, waits: bool) -> Result<()> {
         let arena = Arena::of_process();
         if waits {
-            return arena.hold(self.manager.backend(), bytes);
+            return arena.prepare_pinned(self.manager.backend(), bytes);
         }
-        arena.hold_ahead(&self.manager, bytes);
+        arena.prepare_pinned_ahead(&self.manager, bytes);
         Ok(())
     }
 

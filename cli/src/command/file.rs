@@ -1,8 +1,8 @@
-//! Files that commands write: under their own name only once they are whole.
+//! Files that commands read whole, and those that they write: under their own name only once they are whole.
 use super::Failure;
 use super::output::print_line;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 /// A file under way. It is written beside its place, so that what was there stays until [`NewFile::write`] is through.
@@ -110,4 +110,27 @@ fn open(path: &Path) -> io::Result<(File, Option<(PathBuf, PathBuf)>)> {
         file.set_permissions(there.permissions())?;
     }
     Ok((file, Some((beside, place))))
+}
+
+/// Reads a file of at most `longest` bytes; `advice` is for one that is longer.
+pub(super) fn read_bytes(path: &Path, longest: u64, advice: &str) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(longest + 1).read_to_end(&mut bytes));
+    read.map_err(|error| unreadable(path, &error))?;
+    if bytes.len() as u64 > longest {
+        let (shown, gib) = (path.display(), longest >> 30);
+        return Err(Failure::input(format!("{shown}: longer than {gib} GiB; {advice}")));
+    }
+    Ok(bytes)
+}
+
+/// As [`read_bytes`], for text.
+pub(super) fn read_text(path: &Path, longest: u64, advice: &str) -> Result<String, Failure> {
+    let text = String::from_utf8(read_bytes(path, longest, advice)?);
+    text.map_err(|error| unreadable(path, &io::Error::new(io::ErrorKind::InvalidData, error)))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    let shown = path.display();
+    Failure::input(format!("{shown}: cannot read: {error}; check the path and its permissions"))
 }

@@ -1,13 +1,12 @@
 //! ONNX models, as `plan` and `fit` read them.
 use super::Failure;
+use super::file::read_bytes;
 use omniheap::Align;
 use omniheap::plan::csv::Table;
 use omniheap::plan::{Buffer, Problem, Region};
 use omniheap::trace::onnx::Tensors;
 use omniheap::trace::{Limits, Trace};
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 /// Protocol buffers cannot be longer.
@@ -47,7 +46,8 @@ fn parse_dim(text: &str) -> Result<(String, u64), String> {
     // A name may be an expression such as `2*batch`.
     let parts = text.rsplit_once('=').filter(|(name, _)| !name.is_empty());
     let parsed = parts.and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
-    parsed.ok_or_else(|| "expected a name and a size, such as batch=8".into())
+    let parsed = parsed.filter(|&(_, size)| size > 0);
+    parsed.ok_or_else(|| "expected a name and a size of 1 or more, such as batch=8".into())
 }
 
 /// Returns whether a file is called as models are.
@@ -58,17 +58,7 @@ pub(super) fn is_named(path: &Path) -> bool {
 /// Reads a model.
 pub(super) fn read(path: &Path, dims: &Dims) -> Result<Tensors, Failure> {
     let (shown, dims) = (path.display(), dims.map()?);
-    let unreadable = |error: std::io::Error| {
-        let advice = "check the path and its permissions";
-        Failure::input(format!("{shown}: cannot read: {error}; {advice}"))
-    };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(LONGEST_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > LONGEST_FILE {
-        let advice = "save its weights as external data";
-        return Err(Failure::input(format!("{shown}: longer than 2 GiB; {advice}")));
-    }
+    let bytes = read_bytes(path, LONGEST_FILE, "save its weights as external data")?;
     let wrong = |error| Failure::input(format!("{shown}: {error}"));
     let tensors = Tensors::read(&bytes, &dims).map_err(wrong)?;
     if tensors.tensors.is_empty() {
@@ -95,6 +85,5 @@ pub(super) fn table(tensors: &Tensors, align: Align) -> Table {
         let name = Some(name).filter(|name| taken.insert(name.clone()));
         names.push(name.unwrap_or_else(|| format!("{number} {}", tensor.operator)));
     }
-    let (offsets, regions) = (vec![None; names.len()], vec![None; names.len()]);
-    Table { problem, names, offsets, regions }
+    Table::unplaced(problem, names)
 }

@@ -1,6 +1,6 @@
 //! `omniheap plan`: the offline planner.
 use super::Failure;
-use super::file::Output;
+use super::file::{Output, read_text};
 use super::onnx::{self, Dims};
 use super::output::{self, Format};
 use super::plan_file::{self, Program};
@@ -14,8 +14,6 @@ use omniheap::plan::csv::{self, Table};
 use omniheap::plan::{Plan, Progress, Region, Status, header, problem_from_trace, svg, validate};
 use omniheap::trace::{AllocationId, Trace};
 use serde::Serialize;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -273,7 +271,7 @@ fn load_file(arguments: &Arguments) -> Result<Loaded, Failure> {
         return Ok(Loaded { table, program: Program::default(), weight_bytes });
     }
     arguments.dims.refuse_unless_model()?;
-    let text = read(path);
+    let text = read_text(path, LONGEST_FILE, "plan fewer buffers");
     if let Some(text) = text.as_ref().ok().filter(|text| plan_file::is_json(text)) {
         let wrong = |wrong| Failure::input(format!("{shown}: {wrong}"));
         return plan_file::read(text).map(Loaded::from).map_err(wrong);
@@ -296,24 +294,7 @@ fn table_of(trace: &Trace, align: Align) -> Table {
         path => format!("{id} {}", path.replace(|c: char| c == ',' || c.is_control(), " ")),
     };
     let names: Vec<_> = (0..trace.allocations()).map(name).collect();
-    let (offsets, regions) = (vec![None; names.len()], vec![None; names.len()]);
-    Table { problem, names, offsets, regions }
-}
-
-/// Reads a file that is text and not too long.
-fn read(path: &Path) -> Result<String, Failure> {
-    let shown = path.display();
-    let wrong = |error: std::io::Error| {
-        let advice = "check the path and its permissions";
-        Failure::input(format!("{shown}: cannot read: {error}; {advice}"))
-    };
-    let mut text = String::new();
-    let file = File::open(path).map_err(wrong)?;
-    file.take(LONGEST_FILE + 1).read_to_string(&mut text).map_err(wrong)?;
-    if text.len() as u64 > LONGEST_FILE {
-        return Err(Failure::input(format!("{shown}: longer than 1 GiB; plan fewer buffers")));
-    }
-    Ok(text)
+    Table::unplaced(problem, names)
 }
 
 /// Plans with every seed, and keeps the best; also says when the first plan was there, and whether Ctrl-C ended the search.

@@ -27,7 +27,7 @@ use omniheap_core::{
     Manager, ManagerConfig,
 };
 use omniheap_vulkan::{Bare, Feature, Options, Vulkan};
-use pools::Pools;
+use pools::{Ask, Pools};
 use slots::{Live, Slots};
 use std::{backtrace::Backtrace, collections::BTreeMap};
 
@@ -201,8 +201,9 @@ impl Allocator {
             return Err(AllocationError::NoCompatibleMemoryTypeFound);
         };
         let best = (first.id, first.is_host);
-        let (heaps, live_bytes) = ((first, others), self.blocks.live_bytes());
-        let managed = take(&self.manager, &mut self.pools, desc, align, heaps, live_bytes)?;
+        let (manager, live_bytes) = (&self.manager, self.blocks.live_bytes());
+        let ask = Ask { manager, desc, align, live_bytes };
+        let managed = take(&ask, &mut self.pools, first, others)?;
         self.admit(desc, managed, best)
     }
 
@@ -377,37 +378,30 @@ impl Drop for Allocator {
 /// Takes memory from the first heap that has some.
 #[inline]
 fn take(
-    manager: &Manager<Vulkan>,
+    ask: &Ask<'_>,
     pools: &mut Pools,
-    desc: &AllocationCreateDesc<'_>,
-    align: Align,
-    (first, others): (&Candidate, &[Candidate]),
-    live_bytes: u64,
+    first: &Candidate,
+    others: &[Candidate],
 ) -> Result<Managed<Vulkan>> {
     let mut refused = None;
-    if first.may_serve(manager, desc.requirements.size, others.is_empty()) {
-        match pools::take(manager, pools, desc, align, first, live_bytes) {
+    if first.may_serve(ask.manager, ask.desc.requirements.size, others.is_empty()) {
+        match pools::take(ask, pools, first) {
             Ok(managed) => return Ok(managed),
-            Err(why) => refused = Some(why),
+            Err(why) => refused = Some((first, why)),
         }
     }
-    take_elsewhere(manager, pools, desc, align, (first, others), live_bytes, refused)
+    take_elsewhere(ask, pools, others, refused)
 }
 
 /// As [`take`], after the first heap refused or may not serve. If a heap is full, so are the others of its physical memory.
 #[cold]
-fn take_elsewhere(
-    manager: &Manager<Vulkan>,
+fn take_elsewhere<'a>(
+    ask: &Ask<'_>,
     pools: &mut Pools,
-    desc: &AllocationCreateDesc<'_>,
-    align: Align,
-    (first, others): (&Candidate, &[Candidate]),
-    live_bytes: u64,
-    refused: Option<AllocateError>,
+    mut others: &'a [Candidate],
+    mut refused: Option<(&'a Candidate, AllocateError)>,
 ) -> Result<Managed<Vulkan>> {
     let (mut full, mut last) = (0, AllocationError::OutOfMemory);
-    let mut refused = refused.map(|why| (first, why));
-    let mut others = others;
     loop {
         if let Some((heap, why)) = refused.take() {
             match why.kind().is_out_of_memory() {
@@ -417,9 +411,9 @@ fn take_elsewhere(
         }
         let [heap, rest @ ..] = others else { return Err(last) };
         others = rest;
-        let size = desc.requirements.size;
-        if full & heap.physical == 0 && heap.may_serve(manager, size, rest.is_empty()) {
-            match pools::take(manager, pools, desc, align, heap, live_bytes) {
+        let size = ask.desc.requirements.size;
+        if full & heap.physical == 0 && heap.may_serve(ask.manager, size, rest.is_empty()) {
+            match pools::take(ask, pools, heap) {
                 Ok(managed) => return Ok(managed),
                 Err(why) => refused = Some((heap, why)),
             }

@@ -86,6 +86,8 @@ pub struct PoolConfig {
     pub sleepable: bool,
     /// Whether a request wakes the pool when it is asleep, instead of failing with `Asleep`.
     pub wakes_on_request: bool,
+    /// Whether a user makes the pool.
+    pub(crate) is_own: bool,
 }
 
 impl PoolConfig {
@@ -103,6 +105,7 @@ impl PoolConfig {
             lanes: None,
             sleepable: false,
             wakes_on_request: false,
+            is_own: false,
         }
     }
 

@@ -27,8 +27,6 @@ pub(crate) struct Shared<B: Backend> {
     needed: AtomicU64,
     /// Requests whose alignment is not recorded with their allocation yet. Nothing moves meanwhile.
     pub(super) pending_alignments: AtomicU64,
-    /// Whether a user made the pool.
-    pub(crate) is_own: AtomicBool,
     /// Whether the driver had no more pages when it was last asked.
     pub(super) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
@@ -59,7 +57,6 @@ impl<B: Backend> Shared<B> {
             high,
             needed,
             pending_alignments,
-            is_own: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             spare: Mutex::new(Vec::new()),
             asleep: Mutex::new(false),

@@ -115,7 +115,7 @@ impl<B: Backend> Allocation<B> {
         let usual = usual.filter(|usual| usual.heaps.as_slice().first() == Some(&heap));
         let here = || self.kind(heap).map_or(Region::Device, region_of);
         let (region, reason) = match usual {
-            _ if self.lane().shared.is_own.load(Relaxed) => (here(), Reason::OwnPool),
+            _ if self.lane().shared.config.is_own => (here(), Reason::OwnPool),
             Some(usual) => (usual.region, usual.reason),
             None => (here(), Reason::Named),
         };

@@ -5,7 +5,6 @@ use crate::lane::{FastPathMiss, MakeStrategy, PoolConfig, StrategyKind, WaitMode
 use crate::pool::Pool;
 use crate::{Align, Backend, Class, ErrorKind, HeapId, Request, Result, Sharing, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::sync::atomic::Ordering::Relaxed;
 use omniheap_strategy::Strategy;
 use std::sync::OnceLock;
 
@@ -50,6 +49,7 @@ impl<B: Backend> Manager<B> {
     ///
     /// `NoSuchHeap`, `InvalidConfig`, `ExceedsLimit`; when the pool has a minimum, what the driver says.
     pub fn create_pool(&self, heap: HeapId, config: PoolConfig) -> Result<UserPool<B>> {
+        let config = PoolConfig { is_own: true, ..config };
         Ok(self.register_pool(self.make_pool(heap, config, None)?))
     }
 
@@ -71,12 +71,11 @@ impl<B: Backend> Manager<B> {
         config: PoolConfig,
         make: impl Fn(Align) -> Box<dyn Strategy> + Send + Sync + 'static,
     ) -> Result<UserPool<B>> {
-        let config = PoolConfig { strategy: StrategyKind::Custom, ..config };
+        let config = PoolConfig { strategy: StrategyKind::Custom, is_own: true, ..config };
         Ok(self.register_pool(self.make_pool(heap, config, Some(Box::new(make)))?))
     }
 
     fn register_pool(&self, pool: Pool<B>) -> UserPool<B> {
-        pool.shared.is_own.store(true, Relaxed);
         let pool = Arc::new(pool);
         self.inner.user_pools.lock().push(Arc::clone(&pool));
         UserPool::new(self.clone(), pool)

@@ -52,7 +52,7 @@ impl<B: Backend> Pool<B> {
         let mut closed = self.close(sleep)?;
         if sleep.store.keeps_bytes() {
             sleep.store.prepare(closed.0.iter().map(|lane| lane.away_bytes().1).sum())?;
-            HostPinner::lend(self.shared.device.backend(), &*sleep.store);
+            HostPinner::lend(self.shared.device.backend(), |pinner| sleep.store.pin(pinner));
         }
         let mut slept = Slept::default();
         for lane in &closed.0 {

@@ -114,15 +114,15 @@ impl<B: Backend> Pool<B> {
 
     fn make_lane(&self) -> Arc<Lane<B>> {
         let granularity = self.shared.device.backend().caps().neighbour_granularity;
-        // Spans are whole units, so unlike neighbours are as far apart without anyone's care.
-        let cared_for = if granularity > self.shared.unit { granularity } else { Align::ONE };
+        // Spans are whole units: a granularity up to that is kept without a check.
+        let checked = if granularity > self.shared.unit { granularity } else { Align::ONE };
         let other = match &self.make {
             Some(make) => Some(Box::new(Checked::new(make(granularity))) as Box<dyn Strategy>),
             None => other(self.shared.config.strategy, granularity),
         };
         let suballocator = match other {
             Some(other) => Suballocator::Other(other),
-            None => Suballocator::General(Tlsf::new(cared_for)),
+            None => Suballocator::General(Tlsf::new(checked)),
         };
         let number = self.names.lanes.fetch_add(1, Relaxed);
         Arc::new(Lane::new(Arc::clone(&self.shared), suballocator, self.names.manager, number))

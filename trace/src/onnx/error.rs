@@ -42,7 +42,9 @@ pub enum Error {
         dim: String,
     },
     /// A size was given for a dimension that no tensor has.
-    #[error("no dimension is called {dim:?}; the model has {known}")]
+    #[error(
+        "no dimension is called {dim:?}, the model has {known}; correct the --dim, or leave it out"
+    )]
     UnknownDim {
         /// The name that was given.
         dim: String,

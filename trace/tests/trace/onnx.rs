@@ -101,7 +101,7 @@ fn what_is_missing_is_named_with_what_to_do() {
     let said = error("perceptron", &[("batch", 8), ("length", 2)]);
     assert_eq!(said, "no dimension is called \"length\"; the model has \"batch\"");
     assert!(error("perceptron", &[("batch", 1 << 62)]).contains("exceeds 64 bits"));
-    assert!(error("branches", &[("batch", 1)]).contains("the model has none"));
+    assert!(error("branches", &[("batch", 1)]).contains("the model has none; correct the --dim"));
 }
 
 #[test]

@@ -230,6 +230,10 @@ fn an_allocation_remembers_what_was_decided_for_it() {
     assert_eq!(why(&warm), (usual.0, usual.1, usual.2, None), "the fast path did");
     let labelled = manager.allocate(&Request::new(4096).name("mesh")).expect("fits");
     assert_eq!(why(&labelled), (usual.0, usual.1, usual.2, None));
+    let own = manager.create_pool(DEVICE, PoolConfig::new()).expect("a pool");
+    let kept = [(); 2].map(|()| own.allocate(&Request::new(4096)).expect("fits"));
+    let of_own = |rung| (DEVICE, Region::Device, Reason::OwnPool, rung);
+    assert_eq!(kept.each_ref().map(why), [of_own(driver), of_own(None)], "both ways of a pool");
     let read = manager.allocate(&Request::new(4096).usage(Usage::Readback)).expect("fits");
     assert_eq!(why(&read), (STAGING, Region::Staging, Reason::ReadByHost, driver));
     let again = manager.allocate(&Request::new(4096).usage(Usage::Readback)).expect("fits");

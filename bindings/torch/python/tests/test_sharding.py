@@ -27,21 +27,6 @@ def block():
     return nn.Sequential(nn.Linear(_WIDTH, 4 * _WIDTH), nn.GELU(), nn.Linear(4 * _WIDTH, _WIDTH)).cuda()
 
 
-def setup(reshard=True):
-    """Blocks are sharded as they are made, so that the model is never whole."""
-    model = nn.Sequential(*[fully_shard(block(), reshard_after_forward=reshard) for _ in range(_BLOCKS)])
-    fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters())
-    batch = torch.randn(4, _WIDTH, device="cuda")
-
-    def step():
-        model(batch).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
 def trained(model):
     optimizer = torch.optim.AdamW(model.parameters())
     batch = torch.randn(4, _WIDTH, device="cuda")
@@ -52,6 +37,13 @@ def trained(model):
         optimizer.zero_grad()
 
     return step
+
+
+def setup(reshard=True):
+    """Blocks are sharded as they are made, so that the model is never whole."""
+    model = nn.Sequential(*[fully_shard(block(), reshard_after_forward=reshard) for _ in range(_BLOCKS)])
+    fully_shard(model)
+    return trained(model)
 
 
 def tensor_parallel(replicas=1):

@@ -110,15 +110,21 @@ fn growth(live_bytes: u64, bound: u64) -> u32 {
     wanted.min(bound.min(MOST_BLOCK).ilog2() - MEDIUM_BLOCK.ilog2())
 }
 
-/// Takes memory of one heap; `live_bytes` are live in all of them.
+/// A request for memory.
+pub(super) struct Ask<'a> {
+    pub(super) manager: &'a Manager<Vulkan>,
+    pub(super) desc: &'a AllocationCreateDesc<'a>,
+    pub(super) align: Align,
+    /// Bytes that are live in all heaps together.
+    pub(super) live_bytes: u64,
+}
+
+/// Takes memory of one heap.
 #[inline]
 pub(super) fn take(
-    manager: &Manager<Vulkan>,
+    &Ask { manager, desc, align, live_bytes }: &Ask<'_>,
     pools: &mut Pools,
-    desc: &AllocationCreateDesc<'_>,
-    align: Align,
     heap: &Candidate,
-    live_bytes: u64,
 ) -> Result<Managed<Vulkan>, AllocateError> {
     let class = if desc.linear { Class::Linear } else { Class::Tiled };
     match desc.allocation_scheme {
