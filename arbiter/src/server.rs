@@ -61,7 +61,7 @@ pub struct Server {
     listener: OwnedFd,
     path: PathBuf,
     /// Held for life: two arbiters of one socket are impossible.
-    _lock: File,
+    lock: File,
     policy: Policy,
     books: Books,
     connections: BTreeMap<u64, Connection>,
@@ -85,6 +85,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         // A file that stays is recognised as stale by the next arbiter.
         let _ = fs::remove_file(&self.path);
+        // Closing the file would not do: a child that another thread has just forked shares the lock until it runs its own program.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
@@ -110,7 +112,7 @@ impl Server {
         Ok(Self {
             listener,
             path: path.to_owned(),
-            _lock: lock,
+            lock,
             books: Books::new(policy.capacity, policy.patience),
             policy,
             connections: BTreeMap::new(),
@@ -523,5 +525,22 @@ fn remove_stale(path: &Path) -> Result<(), ArbiterError> {
             fs::remove_file(path).map_err(|error| failed(path, &error))
         }
         Ok(_) => Err(ArbiterError::Occupied(path.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_ends_with_the_arbiter_whoever_inherited_its_file() {
+        let path = std::env::temp_dir().join(format!("omniheap-lock-{}.sock", std::process::id()));
+        let server = Server::bind(&path, Policy::equal(1), None).expect("a socket");
+        let inherited = server.lock.try_clone().expect("a descriptor");
+        drop(server);
+        let next = Server::bind(&path, Policy::equal(1), None);
+        assert!(next.is_ok(), "{next:?}");
+        drop((next, inherited));
+        fs::remove_file(path.with_extension("sock.lock")).expect("it was there");
     }
 }
