@@ -65,37 +65,6 @@ const THREAD: &str = "thread";
 /// Every sanitizer.
 const SANITIZERS: [&str; 2] = [ADDRESS, THREAD];
 
-/// Seconds that CI fuzzes each target.
-const SHORT: u64 = 3;
-
-/// How targets are fuzzed.
-#[derive(Clone, Copy)]
-enum Form {
-    /// For so many seconds, with inputs of its own each time.
-    Long(u64),
-    /// In CI: the same inputs every time, because that says whether the code is right, and luck has no part in it. Building
-    /// takes longer than fuzzing, so that a little optimisation is the best.
-    Short,
-}
-
-impl Form {
-    /// Returns what libFuzzer is told.
-    fn arguments(self) -> Vec<String> {
-        match self {
-            Self::Long(seconds) => vec![format!("-max_total_time={seconds}")],
-            Self::Short => vec![format!("-max_total_time={SHORT}"), "-seed=1".into()],
-        }
-    }
-
-    /// Returns what cargo is told.
-    fn profile(self) -> &'static [&'static str] {
-        match self {
-            Self::Long(_) => &[],
-            Self::Short => &["--config", "profile.release.opt-level=1"],
-        }
-    }
-}
-
 /// Fuzzes for `SECONDS` each: all targets, or the one that is named.
 pub(crate) fn fuzz(arguments: &[String]) -> Outcome {
     let (seconds, only) = match arguments {
@@ -105,25 +74,14 @@ pub(crate) fn fuzz(arguments: &[String]) -> Outcome {
         _ => return Err("usage: cargo xtask fuzz [SECONDS [TARGET]]".into()),
     };
     require()?;
-    run(Form::Long(seconds), only)
+    fuzz_for(seconds, only)
 }
 
-/// Fuzzes every target for a few seconds if there is a nightly compiler; warns if not.
-pub(crate) fn fuzz_shortly() -> Outcome {
-    match require() {
-        Ok(()) => run(Form::Short, None),
-        Err(why) => {
-            println!("    *** NOT TESTED: fuzzing: {why}; the tests have replayed the corpora");
-            Ok(())
-        }
-    }
-}
-
-fn run(form: Form, only: Option<&str>) -> Outcome {
+fn fuzz_for(seconds: u64, only: Option<&str>) -> Outcome {
     let folder = root().join("fuzz");
     let built = target().join("fuzz");
     let mut build = cargo(&["build", "--quiet", "--release", "--target", TRIPLE, "--target-dir"]);
-    build.arg(&built).args(form.profile()).current_dir(&folder).env("RUSTFLAGS", COVERAGE);
+    build.arg(&built).current_dir(&folder).env("RUSTFLAGS", COVERAGE);
     status("the fuzz targets do not build", &mut build)?;
     let mut names = targets()?;
     names.retain(|name| only.is_none_or(|only| only == name));
@@ -133,7 +91,7 @@ fn run(form: Form, only: Option<&str>) -> Outcome {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let failed = beside(count, names, |name| {
         let mut fuzzer = Command::new(built.join(TRIPLE).join("release").join(name));
-        fuzzer.args(form.arguments());
+        fuzzer.arg(format!("-max_total_time={seconds}"));
         let done = one(fuzzer, &built.join("found").join(name), &folder.join("corpus").join(name));
         match &done {
             Ok(said) => println!("    {name}: {said}"),

@@ -12,23 +12,6 @@ use std::process::Command;
 const OPTIMISED: [&str; 4] =
     ["omniheap-strategy", "omniheap-core", "omniheap-host", "omniheap-model"];
 
-/// What [`Length::Short`] takes of them: threads, the host's memory, and random walks. A manager is built anew for each binary
-/// that uses one, which takes longer than its tests; the soak has one too, with five million operations. None of these plans, and
-/// the planner takes longer to optimise than the rest.
-const OPTIMISED_SHORTLY: [&str; 11] = [
-    "--config",
-    "profile.release.package.omniheap-plan.opt-level=0",
-    "--lib",
-    "--test",
-    "host",
-    "--test",
-    "strategies",
-    "--test",
-    "order",
-    "--test",
-    "threads",
-];
-
 /// How much runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
@@ -120,16 +103,15 @@ fn steps(length: Length) -> Vec<Step> {
         Step::new("wgpu on omniheap", compat::test),
         Step::new("Python package", python::test),
         Step::new("C library as installed", installed),
-        Step::new("optimised tests", move || of(&optimised(length), tests)),
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
     ]);
     steps.extend(match length {
-        Length::Short => [
-            Step::new("fuzzing", nightly::fuzz_shortly),
-            Step::new("sanitizers", nightly::sanitize_shortly),
-        ],
-        Length::Long => [
+        // Fuzzers are built for longer than they would run here; the tests have replayed their corpora. What optimisation
+        // could break shows in the random operations, or in the night.
+        Length::Short => vec![Step::new("sanitizers", nightly::sanitize_shortly)],
+        Length::Long => vec![
+            Step::new("optimised tests", || of(&optimised(), tests)),
             Step::new("fuzzing", || nightly::fuzz(&[])),
             Step::new("sanitizers", || nightly::sanitize(&[])),
         ],
@@ -152,12 +134,8 @@ fn models() -> Command {
 const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
 
 /// The optimised build of some packages.
-fn optimised(length: Length) -> Vec<&'static str> {
-    let all = core::iter::once("--release").chain(packages(&OPTIMISED));
-    match length {
-        Length::Short => all.chain(OPTIMISED_SHORTLY).collect(),
-        Length::Long => all.collect(),
-    }
+fn optimised() -> Vec<&'static str> {
+    core::iter::once("--release").chain(packages(&OPTIMISED)).collect()
 }
 
 fn packages(names: &[&'static str]) -> Vec<&'static str> {

@@ -42,16 +42,18 @@ fn a_model_fits_with_its_weights() {
 
 #[test]
 fn what_is_wrong_with_a_model_is_said() {
-    let text = file("text.onnx", "id,lower,upper,size\n");
+    let table = file("text.onnx", "id,lower,upper,size\n");
     for command in [&["plan"][..], &["fit", "--capacity", "1G"]] {
         let refuses = |more: &[&str], word| refuses(&[command, more].concat(), 2, word);
-        refuses(&[&text], "not an ONNX model");
+        refuses(&[&table], "not an ONNX model");
         refuses(&["nowhere.onnx"], "cannot read");
         let Some(path) = model("perceptron") else { return };
         refuses(&[&path], "such as --dim batch=8");
         refuses(&[&path, "--dim", "batch=8", "--dim", "batch=9"], "given twice");
         refuses(&[&path, "--dim", "batch=8", "--dim", "b=9"], "no dimension is called");
-        refuses(&[&path, "--dim", "batch=0"], "makes a tensor");
+        let none = omniheap(&[command, &[&path, "--dim", "batch=0"]].concat());
+        assert_eq!(none.status.code(), Some(2));
+        assert!(text(&none.stderr).contains("a size of 1 or more"));
         let Some(path) = model("unshaped") else { return };
         refuses(&[&path, "--dim", "batch=8"], "onnx.shape_inference");
     }
