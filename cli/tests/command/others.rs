@@ -1,5 +1,5 @@
 //! The other commands, on host memory.
-use crate::support::{churn, file, folder, json, omniheap, omniheap_with, refuses, text};
+use crate::support::{DEMO, churn, file, folder, json, omniheap, omniheap_with, refuses, text};
 use omniheap::placement::{Keyword as _, Probe, TableSize};
 use std::fs;
 
@@ -133,7 +133,7 @@ fn regret_judges_what_calibration_never_saw() {
 
 #[test]
 fn the_demo_proves_itself_and_writes_a_page() {
-    let demo = &json(&["demo", "--backend", "host", "--out", "demo.html"])[0];
+    let demo = &*DEMO;
     assert!(demo["verified_bytes"].as_u64().is_some_and(|bytes| bytes > 64 << 20), "{demo}");
     assert_eq!(demo["reuse"]["timelines"], 2);
     for compaction in demo["compactions"].as_array().expect("a list") {

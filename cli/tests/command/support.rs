@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 /// Runs the command with the built-in placement rules, whatever was measured here.
 pub(crate) fn omniheap(arguments: &[&str]) -> Output {
@@ -42,6 +43,17 @@ pub(crate) fn json(arguments: &[&str]) -> Vec<Value> {
     assert!(output.status.success(), "{arguments:?}: {err}");
     assert_eq!(err, "", "nothing but results with --json");
     out.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
+}
+
+/// The demo on host memory: what it says. Its page is `demo.html`, its recording `demo.trace`. It runs once for all tests.
+pub(crate) static DEMO: LazyLock<Value> = LazyLock::new(|| {
+    json(&["demo", "--backend", "host", "--out", "demo.html", "--record", "demo.trace"]).remove(0)
+});
+
+/// The demo's recording.
+pub(crate) fn recorded() -> String {
+    LazyLock::force(&DEMO);
+    folder().join("demo.trace").to_str().expect("the folder has a plain name").to_owned()
 }
 
 /// Asserts that the command refuses: this code, one line on standard error, nothing on standard output.

@@ -1,15 +1,8 @@
 //! Recording, and what is made of recordings.
-use crate::support::{binary, churn, file, folder, json, omniheap, refuses, text};
+use crate::support::{binary, churn, file, folder, json, omniheap, recorded, refuses, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-
-/// A recording of the demo on host memory, made once for each test that asks.
-fn recorded(name: &str) -> String {
-    let page = format!("{name}.html");
-    json(&["demo", "--backend", "host", "--out", &page, "--record", name]);
-    folder().join(name).to_str().expect("the folder has a plain name").to_owned()
-}
 
 fn read(name: &str) -> String {
     fs::read_to_string(folder().join(name)).expect("it was written")
@@ -17,14 +10,14 @@ fn read(name: &str) -> String {
 
 #[test]
 fn the_demo_is_recorded_and_replayed() {
-    for name in ["demo.trace", "demo.csv"] {
-        let trace = recorded(name);
-        let replayed = &json(&["replay", &trace, "--repeat", "1"])[0];
+    json(&["demo", "--backend", "host", "--out", "csv.html", "--record", "demo.csv"]);
+    for trace in [&recorded(), "demo.csv"] {
+        let replayed = &json(&["replay", trace, "--repeat", "1"])[0];
         assert_eq!(replayed["oom"], 0, "{replayed}");
         assert!(replayed["events"].as_u64() > Some(2000), "{replayed}");
         assert!(replayed["peak_live_bytes"].as_u64() > Some(64 << 20), "{replayed}");
     }
-    let rows = json(&["compare", &recorded("compared.trace")]);
+    let rows = json(&["compare", &recorded()]);
     assert_eq!(rows[0]["allocator"], "as recorded");
     assert!(rows[0]["peak_reserved_bytes"].as_u64() >= rows[0]["peak_live_bytes"].as_u64());
     refuses(&["demo", "--backend", "host", "--record", "no/such/folder/x.trace"], 1, "no/such");
@@ -32,7 +25,7 @@ fn the_demo_is_recorded_and_replayed() {
 
 #[test]
 fn a_recording_goes_to_every_tool() {
-    let trace = recorded("tools.trace");
+    let trace = recorded();
     let write = |shape: &str, name: &str| {
         json(&["report", &trace, "--shape", shape, "-o", name]);
         folder().join(name).to_str().expect("the folder has a plain name").to_owned()
@@ -83,7 +76,7 @@ fn a_report_tells_the_recording_from_models_and_replays() {
         assert!(metrics.contains("omniheap_peak_live_bytes "), "{metrics}");
         assert!(!metrics.contains("reserved"), "{metrics}");
     }
-    json(&["report", &recorded("own.trace"), "--shape", "json", "-o", "own.json"]);
+    json(&["report", &recorded(), "--shape", "json", "-o", "own.json"]);
     let report: Value = serde_json::from_str(&read("own.json")).expect("JSON");
     assert_eq!(report["placed_by_model"], Value::Null);
     assert!(report["figures"]["peak_reserved_bytes"].as_u64() > Some(64 << 20));
@@ -106,8 +99,8 @@ fn a_dash_is_standard_output() {
 
 #[test]
 fn the_demos_page_agrees_with_itself() {
-    json(&["demo", "--backend", "host", "--out", "agrees.html"]);
-    let page = read("agrees.html");
+    recorded();
+    let page = read("demo.html");
     let (_, data) = page.split_once("id=\"data\">").expect("the data is there");
     let (data, _) = data.split_once("</script>").expect("it ends");
     let report: Value = serde_json::from_str(data).expect("JSON");
