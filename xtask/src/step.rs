@@ -1,9 +1,11 @@
 //! One step after the other, each with its name and its seconds.
 //!
 //! Seconds of processors tell what a step costs also on a machine that does other work meanwhile.
+use crate::target;
 use core::time::Duration;
-use std::fs;
-use std::process::Command;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// Result of a step; an error is one line.
@@ -27,6 +29,36 @@ impl Step {
     pub(crate) fn command(name: &str, mut command: Command) -> Self {
         let shown = name.to_owned();
         Self::new(name, move || status(&shown, &mut command))
+    }
+}
+
+/// Steps in a process of their own, beside those of this one.
+pub(crate) struct Apart {
+    process: Child,
+    said: PathBuf,
+}
+
+impl Apart {
+    /// Begins the steps with these names.
+    pub(crate) fn begin(names: &[&str]) -> Result<Self, String> {
+        let said = target().join("apart.log");
+        let begin = || {
+            fs::create_dir_all(target())?;
+            let file = File::create(&said)?;
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg("test").args(names).stdin(Stdio::null());
+            command.stdout(file.try_clone()?).stderr(file).spawn()
+        };
+        let process = begin().map_err(|error| format!("{}: {error}", said.display()))?;
+        Ok(Self { process, said })
+    }
+
+    /// Waits for them, and prints all that they said.
+    pub(crate) fn end(mut self) -> Outcome {
+        let status = self.process.wait().map_err(|error| error.to_string())?;
+        let said = fs::read(&self.said).unwrap_or_default();
+        print!("{}", String::from_utf8_lossy(&said));
+        if status.success() { Ok(()) } else { Err(format!("of the steps above: {status}")) }
     }
 }
 

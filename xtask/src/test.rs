@@ -1,11 +1,13 @@
 //! `cargo xtask test`: everything that must hold, cheapest first.
 use crate::binaries::{Binary, Kind, build, test};
-use crate::step::{Outcome, Step, run_all, status};
+use crate::step::{Apart, Outcome, Step, run_all, status};
 use crate::{
     arrows, cargo, compat, embed, header, images, mutants, nightly, packages, python, root, system,
     table, target, words,
 };
+use core::cell::Cell;
 use std::process::Command;
+use std::rc::Rc;
 
 /// Crates whose tests also run optimised: those with `unsafe` or threads, or whose random walks are longer then, and
 /// without slow dependencies. Elsewhere the same inputs meet the same code with fewer checks, and nothing new can show.
@@ -38,6 +40,10 @@ const SOAK: [&str; 9] = [
     "--nocapture",
 ];
 
+/// Steps that share no build with the others. They run beside these, which leave cores idle while they link or wait.
+const APART: [&str; 4] =
+    ["five million random operations", "models of threads", "sanitizers", "a sample of mutants"];
+
 /// Runs every check and every test, or only the steps whose name contains one of `only`; after `--long`, each in its long form.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let (length, only) = match arguments.split_first() {
@@ -46,10 +52,23 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     };
     let mut steps = steps(length);
     steps.retain(|step| only.is_empty() || only.iter().any(|part| step.name.contains(part)));
-    if steps.is_empty() {
-        return Err("no step has such a name".into());
+    match (steps.is_empty(), only.is_empty()) {
+        (true, _) => Err("no step has such a name".into()),
+        (false, true) if length == Length::Short => run_all(with_apart(steps)),
+        _ => run_all(steps),
     }
-    run_all(steps)
+}
+
+/// Moves [`APART`] into a process of their own, which begins when the system has its packages.
+fn with_apart(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.retain(|step| !APART.contains(&step.name.as_str()));
+    let apart = Rc::new(Cell::new(None));
+    let begun = Rc::clone(&apart);
+    let begin = move || Apart::begin(&APART).map(|it| begun.set(Some(it)));
+    steps.insert(1, Step::new("what has a build of its own begins", begin));
+    let end = move || apart.take().ok_or("it never began")?.end();
+    steps.push(Step::new("what has a build of its own", end));
+    steps
 }
 
 /// Runs what needs little building: the sources' own rules, a check of everything, and the tests of the parts that the rest
