@@ -9,12 +9,14 @@ use crate::error::{ErrorKind, Fault};
 use crate::file::State;
 use crate::{Error, Load, LoadWeights, Loaded, WeightsFile};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
 use omniheap_core::Manager;
 use omniheap_host::Host;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// The system's disk, made to misbehave.
 #[derive(Default)]
@@ -32,6 +34,8 @@ struct Bad {
     no_queue: bool,
     /// Most bytes of a read; 0 for all.
     short: usize,
+    /// The file changes with every read.
+    is_changing: bool,
 }
 
 const EIO: i32 = 5;
@@ -74,6 +78,9 @@ impl Disk for Bad {
         self.step()?;
         if self.direct_refuses && is_direct(file) {
             return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if self.is_changing {
+            file.set_modified(SystemTime::now() + Duration::from_secs(5))?;
         }
         if self.short > 0 {
             buffer.length = buffer.length.min(self.short);

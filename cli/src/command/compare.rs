@@ -2,11 +2,14 @@
 use super::Failure;
 use super::output::{self, Format};
 use super::replay::{keep_plan, name_of, open_trace};
+use crate::interrupt;
 use crate::replay::{Capacity, Device, Paging, Program};
+use core::time::Duration;
 use omniheap::trace::{Trace, model};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::thread;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 /// One table: what the recording allocator reserved, a model of PyTorch's policy, ours plain, ours paged, ours planned
 #[derive(clap::Args, Debug)]
@@ -31,11 +34,116 @@ struct Row {
     oom: u64,
 }
 
+/// What one allocator did.
+struct Figures {
+    reserved: u64,
+    driver_calls: u64,
+    oom: u64,
+}
+
+/// What every allocator replays.
+struct Work {
+    name: String,
+    trace: Trace,
+    program: Program,
+    device: Device,
+}
+
+impl Work {
+    fn play(&self, paging: Paging) -> Result<Figures, Failure> {
+        let played = self.device.play(&self.program, Capacity::Whole, paging)?;
+        let (reserved, driver_calls) = (played.peak_reserved, played.driver_calls);
+        Ok(Figures { reserved, driver_calls, oom: played.failed.len() as u64 })
+    }
+
+    fn model(&self) -> Figures {
+        let told = model::pytorch(&self.trace);
+        let (reserved, driver_calls) = (told.peak_reserved_bytes, told.driver_calls);
+        Figures { reserved, driver_calls, oom: told.oom }
+    }
+
+    fn plan(&self) -> Result<Figures, Failure> {
+        let reserved = keep_plan(&self.name, &self.trace, &self.program, &self.device)?;
+        Ok(Figures { reserved, driver_calls: 1, oom: 0 })
+    }
+
+    fn row(&self, allocator: &'static str, live: u64, figures: &Figures) -> Row {
+        Row {
+            name: self.name.clone(),
+            allocator,
+            peak_live_bytes: live,
+            peak_reserved_bytes: figures.reserved,
+            ratio: output::ratio(figures.reserved, live),
+            driver_calls: figures.driver_calls,
+            oom: figures.oom,
+        }
+    }
+}
+
+/// An allocator's replay.
+type Play = fn(&Work) -> Result<Figures, Failure>;
+
+/// Every allocator that replays the trace.
+const ALLOCATORS: [(&str, Play); 4] = [
+    ("PyTorch's policy (model)", |work| Ok(work.model())),
+    ("omniheap, plain pools", |work| work.play(Paging::Off)),
+    ("omniheap, paged pools", |work| work.play(Paging::Wanted)),
+    ("omniheap, planned ahead", Work::plan),
+];
+
+/// How often Ctrl-C is looked for.
+const NAP: Duration = Duration::from_millis(20);
+
 /// Replays the trace through every allocator.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let trace = open_trace(&arguments.trace)?;
     let name = name_of(&arguments.trace);
-    let rows = rows(&name, &trace)?;
+    let program = Program::new(&trace);
+    let work = Arc::new(Work { name, trace, program, device: Device::open(None, 0)? });
+    let live = work.program.peak_live(&[]);
+    interrupt::watch();
+    let replayed = replay(&work)?;
+    let mut rows: Vec<_> = recorded(&work.trace)
+        .iter()
+        .map(|figures| work.row("as recorded", live, figures))
+        .collect();
+    let ended = ALLOCATORS.iter().zip(&replayed);
+    rows.extend(ended.filter_map(|((name, _), one)| Some(work.row(name, live, one.as_ref()?))));
+    print(&work.name, live, &rows, format)?;
+    interrupt::check(
+        replayed.iter().flatten().count(),
+        ALLOCATORS.len(),
+        "allocators have replayed",
+    )
+}
+
+/// What the recording allocator did, if the trace says so.
+fn recorded(trace: &Trace) -> Option<Figures> {
+    let told = trace.summary();
+    let (reserved, driver_calls) = (told.peak_reserved_bytes, told.driver_calls);
+    (reserved > 0).then_some(Figures { reserved, driver_calls, oom: told.oom })
+}
+
+/// Every allocator on a core of its own, as far as there are cores; after Ctrl-C, those that have ended.
+fn replay(work: &Arc<Work>) -> Result<[Option<Figures>; ALLOCATORS.len()], Failure> {
+    let plays = ALLOCATORS.map(|(_, play)| {
+        let work = Arc::clone(work);
+        thread::spawn(move || play(&work))
+    });
+    while !plays.iter().all(JoinHandle::is_finished) && !interrupt::is_wanted() {
+        thread::sleep(NAP);
+    }
+    let mut figures = [const { None }; ALLOCATORS.len()];
+    for (one, play) in figures.iter_mut().zip(plays) {
+        // The end of the process ends the others.
+        if play.is_finished() {
+            *one = Some(finished(play.join())?);
+        }
+    }
+    Ok(figures)
+}
+
+fn print(name: &str, live: u64, rows: &[Row], format: Format) -> Result<(), Failure> {
     if format == Format::Json {
         return rows.iter().try_for_each(output::print_json);
     }
@@ -48,51 +156,10 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             row.oom.to_string(),
         ]
     };
-    let live = rows.first().map_or(0, |row| row.peak_live_bytes);
     output::print_line(&format!("{name}, {} live at peak\n", output::bytes(live)))?;
     let cells: Vec<_> = rows.iter().map(cells).collect();
     let header = ["allocator", "peak reserved", "ratio", "calls", "oom"];
     output::print_line(&output::table(&header, &cells))
-}
-
-fn rows(name: &str, trace: &Trace) -> Result<Vec<Row>, Failure> {
-    let program = Program::new(trace);
-    let live = program.peak_live(&[]);
-    let row = |allocator, reserved, driver_calls, oom| Row {
-        name: name.to_owned(),
-        allocator,
-        peak_live_bytes: live,
-        peak_reserved_bytes: reserved,
-        ratio: output::ratio(reserved, live),
-        driver_calls,
-        oom,
-    };
-    let recorded = trace.summary();
-    let mut rows = Vec::new();
-    if recorded.peak_reserved_bytes > 0 {
-        let (calls, oom) = (recorded.driver_calls, recorded.oom);
-        rows.push(row("as recorded", recorded.peak_reserved_bytes, calls, oom));
-    }
-    let device = Device::open(None, 0)?;
-    let play = |paging| device.play(&program, Capacity::Whole, paging);
-    // Every allocator on a core of its own, as far as there are cores.
-    let (torch, plain, paged, kept) = thread::scope(|scope| {
-        let torch = scope.spawn(|| model::pytorch(trace));
-        let plain = scope.spawn(|| play(Paging::Off));
-        let paged = scope.spawn(|| play(Paging::Wanted));
-        let kept = keep_plan(name, trace, &program, &device);
-        (finished(torch.join()), finished(plain.join()), finished(paged.join()), kept)
-    });
-    let (reserved, calls) = (torch.peak_reserved_bytes, torch.driver_calls);
-    rows.push(row("PyTorch's policy (model)", reserved, calls, torch.oom));
-    for (allocator, played) in
-        [("omniheap, plain pools", plain?), ("omniheap, paged pools", paged?)]
-    {
-        let oom = played.failed.len() as u64;
-        rows.push(row(allocator, played.peak_reserved, played.driver_calls, oom));
-    }
-    rows.push(row("omniheap, planned ahead", kept?, 1, 0));
-    Ok(rows)
 }
 
 /// Returns the result of a thread, or panics with its panic.

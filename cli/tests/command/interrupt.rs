@@ -118,6 +118,14 @@ fn an_interrupted_fit_keeps_the_answers_that_it_gave() {
 }
 
 #[test]
+fn an_interrupted_comparison_shows_who_has_ended() {
+    let long = file("long-compare.csv", churn(100_000, 4, 1 << 20).csv);
+    let (told, why) = interrupted(&["compare", &long, "--json"]);
+    assert!(told.lines().count() < 4, "{told}");
+    assert!(why.contains("of 4 allocators have replayed"), "{why}");
+}
+
+#[test]
 fn an_interrupted_batch_says_what_is_known() {
     let traces = [2, 4, 8].map(|batch: u64| {
         let mut csv = String::from("op,id,size,stream,time_us\n");

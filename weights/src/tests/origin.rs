@@ -9,6 +9,7 @@ use omniheap_core::{
 };
 use omniheap_host::{Host, heap};
 use omniheap_residency::{Arena, ArenaConfig, HostStore};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Weights in a pool that sleeps, and something beside them that no file has.
@@ -44,6 +45,23 @@ impl Asleep {
         self.pool.sleep(&Sleep::to(store)).unwrap()
     }
 
+    /// Returns every byte of the allocations that belongs to no tensor.
+    fn between_tensors(&self) -> Vec<u8> {
+        let mut wholes = HashMap::new();
+        for one in &self.loaded {
+            let Some(allocation) = one.allocation() else { continue };
+            let whole: &mut Vec<Option<u8>> = wholes.entry(allocation.id()).or_insert_with(|| {
+                let mut bytes = vec![0; usize::try_from(allocation.size()).unwrap()];
+                allocation.read(0, &mut bytes).unwrap();
+                bytes.into_iter().map(Some).collect()
+            });
+            let span = one.span();
+            let [start, end] = [span.offset, span.end()].map(|at| usize::try_from(at).unwrap());
+            whole[start..end].fill(None);
+        }
+        wholes.into_values().flatten().flatten().collect()
+    }
+
     fn touch(&self) {
         let path = &self.sample.file.files()[0].path;
         let later = std::time::SystemTime::now() + core::time::Duration::from_secs(5);
@@ -77,6 +95,8 @@ fn loaded_bytes_are_read_again_and_only_the_others_are_copied() {
         assert!(origin.away_bytes() > 40 << 20);
         one.pool.wake(&Wake::all()).unwrap();
         one.sample.compare(&one.loaded);
+        let between = one.between_tensors();
+        assert!(!between.is_empty() && between.iter().all(|byte| *byte == 0), "no leftovers");
         let mut bytes = vec![0; 100_000];
         own.read(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 9));
@@ -113,6 +133,15 @@ fn a_file_that_changed_while_the_pool_slept_leaves_it_asleep() {
     one.untouch(before);
     one.pool.wake(&Wake::all()).unwrap();
     one.sample.compare(&one.loaded);
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_leaves_the_pool_asleep() {
+    let one = Asleep::new();
+    let origin = one.origin(Bad { is_changing: true, ..Bad::default() });
+    one.sleep(&origin);
+    assert_eq!(one.pool.wake(&Wake::all()).unwrap_err().kind(), ErrorKind::Stale);
+    assert!(one.pool.residence().asleep);
 }
 
 #[test]
