@@ -34,8 +34,9 @@ struct Bad {
     no_queue: bool,
     /// Most bytes of a read; 0 for all.
     short: usize,
-    /// The file changes with every read.
-    is_changing: bool,
+    /// The read with which the file changes, from 1; 0 for none.
+    changes: u64,
+    reads: Arc<AtomicU64>,
 }
 
 const EIO: i32 = 5;
@@ -79,7 +80,7 @@ impl Disk for Bad {
         if self.direct_refuses && is_direct(file) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        if self.is_changing {
+        if self.reads.fetch_add(1, Ordering::Relaxed) + 1 == self.changes {
             file.set_modified(SystemTime::now() + Duration::from_secs(5))?;
         }
         if self.short > 0 {

@@ -137,11 +137,19 @@ fn a_file_that_changed_while_the_pool_slept_leaves_it_asleep() {
 
 #[test]
 fn a_file_that_changes_while_it_is_read_leaves_the_pool_asleep() {
+    let reads = Arc::default();
     let one = Asleep::new();
-    let origin = one.origin(Bad { is_changing: true, ..Bad::default() });
+    let origin = one.origin(Bad { reads: Arc::clone(&reads), ..Bad::default() });
     one.sleep(&origin);
-    assert_eq!(one.pool.wake(&Wake::all()).unwrap_err().kind(), ErrorKind::Stale);
-    assert!(one.pool.residence().asleep);
+    one.pool.wake(&Wake::all()).unwrap();
+    // With the last of them, nothing is opened any more.
+    for changes in [1, reads.load(Ordering::Relaxed)] {
+        let one = Asleep::new();
+        let origin = one.origin(Bad { changes, ..Bad::default() });
+        one.sleep(&origin);
+        assert_eq!(one.pool.wake(&Wake::all()).unwrap_err().kind(), ErrorKind::Stale, "{changes}");
+        assert!(one.pool.residence().asleep);
+    }
 }
 
 #[test]
