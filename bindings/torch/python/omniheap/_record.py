@@ -262,26 +262,36 @@ class _Apart:
 
 
 # What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
-_IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matmul linalg_multi_dot prelu conv1d conv2d conv3d conv_tbc
-    conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution _convolution einsum""".split()
+_IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matmul linalg_multi_dot linalg_vecdot prelu conv1d conv2d conv3d conv_tbc
+    conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution _convolution _convolution.deprecated cudnn_convolution
+    cudnn_convolution_transpose einsum scaled_dot_product_attention _scaled_dot_product_flash_attention _thnn_fused_lstm_cell _thnn_fused_gru_cell
+    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell""".split()
 _IN_FLOAT = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus
-    layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
+    layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim norm.names_ScalarOpt_dim frobenius_norm.dim nuclear_norm nuclear_norm.dim
+    linalg_vector_norm linalg_matrix_norm linalg_matrix_norm.str_ord cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
     nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
-    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp""".split()
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d
+    _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d
+    upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa""".split()
 _TO_FLOAT = "softmax.int log_softmax.int cumprod cumsum prod prod.dim_int sum sum.dim_IntList".split()
+_IN_WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
 
 
 @contextlib.contextmanager
 def _autocast(torch):
     """Autocast's kernels of a GPU in Python: the original ones ask the device, and are told another one."""
+    from torch.utils import _pytree as pytree
+
     key = torch._C.DispatchKey.AutocastCUDA
     cache = {}
+
+    def is_cast(value):
+        return isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64 and value.device.type == "cuda"
 
     def cast(value, dtype):
         if isinstance(value, (list, tuple)):
             return type(value)(cast(each, dtype) for each in value)
-        is_cast = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype not in (dtype, torch.float64) and value.device.type == "cuda"
-        if not is_cast:
+        if not is_cast(value) or value.dtype == dtype:
             return value
         # As the original: leaves are cast once while the outermost context lasts.
         is_kept = dtype != torch.float32 and value.dtype == torch.float32 and value.requires_grad and value.is_leaf and torch.is_autocast_cache_enabled()
@@ -292,8 +302,15 @@ def _autocast(torch):
         return cache[id(value)][1]
 
     def in_type(operator, arguments, options, dtype):
-        options = {name: cast(value, dtype) for name, value in options.items()}
-        return operator(*(cast(value, dtype) for value in arguments), **options)
+        # The last argument is cast first, as the compiler of PyTorch's wheels orders it: a plan's operators are found by their order.
+        options = {name: cast(options[name], dtype) for name in reversed(options)}
+        arguments = [cast(value, dtype) for value in reversed(arguments)]
+        return operator(*reversed(arguments), **options)
+
+    def in_widest(operator, arguments, options):
+        given = [each for each in pytree.tree_leaves((arguments, options)) if is_cast(each)]
+        is_wide = any(each.dtype == torch.float32 for each in given)
+        return in_type(operator, arguments, options, torch.float32 if is_wide else torch.get_autocast_dtype("cuda"))
 
     def to_float(operator, arguments, options):
         # These are asked for another result, and read what they are given.
@@ -307,6 +324,7 @@ def _autocast(torch):
         (_IN_HALF, lambda *call: in_type(*call, torch.get_autocast_dtype("cuda"))),
         (_IN_FLOAT, lambda *call: in_type(*call, torch.float32)),
         (_TO_FLOAT, to_float),
+        (_IN_WIDEST, in_widest),
     )
 
     def kernel(operator, run):
@@ -356,9 +374,15 @@ def _gpu_choices(torch, device):
     def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if query.dim() != 4 or key.size(-1) != value.size(-1):
             return NotImplemented
+        allowed = torch.backends.cuda
+        is_half = query.dtype in halves or torch.is_autocast_enabled(device.type)
+        is_flash = allowed.flash_sdp_enabled() and attn_mask is None and is_half and query.size(-1) <= 256 and query.size(-1) % 8 == 0
+        if not is_flash and not allowed.mem_efficient_sdp_enabled():
+            # The program allows no fused kernel that fits: what is left are plain products, as elsewhere.
+            return NotImplemented
         if torch.is_autocast_enabled(device.type):
-            query, key, value = (each.to(torch.get_autocast_dtype(device.type)) for each in (query, key, value))
-        if attn_mask is None and query.dtype in halves and query.size(-1) <= 256 and query.size(-1) % 8 == 0:
+            value, key, query = (each.to(torch.get_autocast_dtype(device.type)) for each in (value, key, query))
+        if is_flash:
             return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
         if enable_gqa:
             key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
