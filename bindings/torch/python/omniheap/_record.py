@@ -12,6 +12,7 @@ import os
 import warnings
 import weakref
 
+from . import _replicas
 from ._ledger import Ledger
 from ._library import OmniheapError
 from ._trace import Writer
@@ -39,7 +40,7 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     fake: run on fake tensors, which have shapes and no bytes.
     device: the device whose memory is recorded.
     world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
-        `fully_shard`; the buffers of gathers and reductions are then events like all others.
+        `fully_shard`, `DistributedDataParallel` or `ZeroRedundancyOptimizer`; the buffers of gathers and reductions are then events like all others.
     """
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
@@ -109,7 +110,7 @@ def _run(torch, step, ledger, fake, device, steps, program=None):
     try:
         with contextlib.ExitStack() as stack:
             if fake:
-                stack.enter_context(_faked(torch, device))
+                stack.enter_context(_faked(torch, device, ledger))
             stack.enter_context(recorder.watching())
             stack.enter_context(_explained(torch))
             stack.enter_context(recorder)
@@ -151,14 +152,14 @@ def _explained(torch):
         if "no NVIDIA driver" in text or "No HIP GPUs" in text:
             raise OmniheapError("the step asks the driver itself (torch.cuda.synchronize, a device's properties, a stream), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
         if "data is not allocated yet" in text:
-            raise OmniheapError(f"C++ code reads bytes, and fake tensors have none (DistributedDataParallel does; fully_shard does not); {_REAL}") from error
+            raise OmniheapError(f"C++ code reads bytes, and fake tensors have none; {_REAL}") from error
         if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
             raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
         raise
 
 
 @contextlib.contextmanager
-def _faked(torch, device):
+def _faked(torch, device, ledger):
     """Fake tensors, and the places of PyTorch that look at types or drivers where a fake tensor of a GPU should pass."""
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -179,7 +180,7 @@ def _faked(torch, device):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
     if device.type != "cpu":
         patches += _gpu_choices(torch, device) + _streams(torch, device)
-    patches += _ranks(torch)
+    patches += _ranks(torch, ledger)
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
@@ -225,7 +226,7 @@ def _streams(torch, device):
     ]
 
 
-def _ranks(torch):
+def _ranks(torch, ledger):
     """What distributed programs ask of real tensors while they are set up, which has nothing to do with the device's memory."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return []
@@ -244,6 +245,7 @@ def _ranks(torch):
     groups = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group").FSDPParamGroup
     # Where C++ is told that tensors are of the device "meta", a DTensor remembers it.
     patches.append((groups, "_validate_no_meta_params", lambda self: None))
+    patches += _replicas.patches(torch, ledger)
     # Programs that imported init_device_mesh before have the original, which looks its modules up when it is called.
     patches.append((meshes, "torch", _Apart(torch, apart, ("arange", "tensor", "as_tensor"))))
     asked = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_local_rank", "get_coordinate")
