@@ -333,8 +333,18 @@ class Trial:
         )
 
     def _planned(self, draft, capacity):
+        """A run by a plan; if the model keeps what the plan does not know, by one that leaves room for it."""
+        run, applied = self._followed(draft, capacity, capacity)
+        unplanned = applied.figures()["unplanned_bytes"]
+        if applied.differences():
+            say(model=self._name, of_peak=capacity / self._plain.peak, differences=applied.differences())
+        if unplanned and not fits(run, capacity) and not self._is_late():
+            run, _ = self._followed(draft, capacity, max(capacity - unplanned, 1))
+        return run
+
+    def _followed(self, draft, capacity, planned_for):
         start = time.perf_counter()
-        plan = draft.plan(capacity, seconds=3)
+        plan = draft.plan(planned_for, seconds=3)
         took, applied = time.perf_counter() - start, []
 
         def change(model):
@@ -343,8 +353,11 @@ class Trial:
 
         run = self._bench.run(change)
         planned = {f"{choice}_bytes": plan.bytes(choice) for choice in ("keep", "recompute", "move")}
-        say(model=self._name, planned_peak=plan.peak_bytes, peak=run.peak, plan_seconds=took, cost_seconds=plan.cost_seconds, least_cost_seconds=plan.least_cost_seconds, **planned, **applied[0].figures())
-        return run
+        say(
+            model=self._name, planned_for=planned_for / capacity, planned_peak=plan.peak_bytes, peak=run.peak, plan_seconds=took, cost_seconds=plan.cost_seconds,
+            least_cost_seconds=plan.least_cost_seconds, **planned, **applied[0].figures(),
+        )
+        return run, applied[0]
 
     def compile(self):
         """The memory budget, at the first capacity between floor and peak."""

@@ -3,11 +3,10 @@
 use super::lives::{self, Life, Point};
 use super::names::{Category, Name, Names};
 use super::passes::{self, Pass};
-use crate::event::{Alignment, StreamId};
-use crate::label::LabelId;
+use super::shard::Sharding;
 use crate::trace::Trace;
 use core::fmt;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 /// A change of the program that made a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +33,17 @@ pub enum Change {
     OffloadOptimizer,
     /// What each block keeps for its backward pass waits in host memory.
     OffloadActivations,
-    /// Parameters, gradients and state are divided among this many ranks; blocks are gathered while they run, one ahead.
-    FullyShard(u64),
+    /// The program runs on this many ranks, and they divide what it keeps.
+    Shard {
+        /// What is divided.
+        how: Sharding,
+        /// Ranks.
+        ranks: u64,
+        /// Blocks that are gathered before they run, where parameters are divided.
+        ahead: u64,
+    },
+    /// Layers are divided among this many ranks. A trace never tells what that takes.
+    TensorParallel(u64),
 }
 
 /// An optimizer, for the state that it keeps.
@@ -53,8 +61,8 @@ pub enum Optimizer {
 }
 
 impl Change {
-    /// Returns the changes that a table shows; the last is for `ranks` ranks.
-    pub fn table(ranks: u64) -> Vec<Self> {
+    /// Returns the changes of one rank that a table shows; [`Sharding::ALL`] has those of several.
+    pub fn table() -> Vec<Self> {
         vec![
             Self::Bfloat16,
             Self::Quantized { bits: 8, group: None },
@@ -70,7 +78,6 @@ impl Change {
             Self::CheckpointBlocks,
             Self::OffloadOptimizer,
             Self::OffloadActivations,
-            Self::FullyShard(ranks),
         ]
     }
 
@@ -90,9 +97,10 @@ impl Change {
             Self::CheckpointBlocks => step.leave_out_saved(Saved::RunAgain)?,
             Self::OffloadOptimizer => step.drop_optimizer()?,
             Self::OffloadActivations => step.leave_out_saved(Saved::BringBack)?,
-            Self::FullyShard(ranks) => step.shard(ranks.max(1))?,
+            Self::Shard { how, ranks, ahead } => step.shard(how, ranks.max(1), ahead)?,
+            Self::TensorParallel(_) => return Err(NotKnown::recorded(TENSOR_PARALLEL)),
         }
-        lives::to_trace(&step.lives, trace).ok_or(NotKnown("live bytes would exceed 64 bits"))
+        lives::to_trace(&step.lives, trace).ok_or(NotKnown::new("live bytes would exceed 64 bits"))
     }
 }
 
@@ -117,15 +125,36 @@ impl fmt::Display for Change {
             Self::CheckpointBlocks => f.write_str("checkpoint each block"),
             Self::OffloadOptimizer => f.write_str("offload the optimizer"),
             Self::OffloadActivations => f.write_str("offload saved activations"),
-            Self::FullyShard(ranks) => write!(f, "FSDP over {ranks} ranks"),
+            Self::Shard { how, ranks, .. } => write!(f, "{how} over {ranks} ranks"),
+            Self::TensorParallel(ranks) => write!(f, "tensor parallel over {ranks} ranks"),
         }
     }
 }
 
+const TENSOR_PARALLEL: &str = "how layers are divided is the program's choice";
+
 /// A change whose effect cannot be computed from a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not known from this trace: {0}; record the step with omniheap.torch.record_step")]
-pub struct NotKnown(&'static str);
+#[error("not known from this trace: {why}; {then}")]
+pub struct NotKnown {
+    why: &'static str,
+    then: &'static str,
+}
+
+impl NotKnown {
+    /// Labels are missing.
+    pub(super) const fn new(why: &'static str) -> Self {
+        Self { why, then: "record the step with omniheap.torch.record_step" }
+    }
+
+    /// A recording of the change itself would tell.
+    const fn recorded(why: &'static str) -> Self {
+        Self {
+            why,
+            then: "call parallelize_module in the step, and record it with omniheap.torch.record_step(step, world=N)",
+        }
+    }
+}
 
 /// What happens to activations that blocks keep for their backward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,31 +166,35 @@ enum Saved {
 }
 
 /// A step under change.
-struct Step<'n> {
-    lives: Vec<Life>,
-    names: &'n Names,
+pub(super) struct Step<'n> {
+    pub(super) lives: Vec<Life>,
+    pub(super) names: &'n Names,
 }
 
 impl Step<'_> {
-    fn name(&self, life: &Life) -> &Name {
+    pub(super) fn name(&self, life: &Life) -> &Name {
         self.names.of(life.label)
     }
 
     /// Returns the numbers of the lives of a category, of which there must be some.
-    fn of(&self, category: Category, missing: &'static str) -> Result<Vec<usize>, NotKnown> {
+    pub(super) fn of(
+        &self,
+        category: Category,
+        missing: &'static str,
+    ) -> Result<Vec<usize>, NotKnown> {
         let is = |number: &usize| self.name(&self.lives[*number]).category == category;
         let found: Vec<_> = (0..self.lives.len()).filter(is).collect();
-        if found.is_empty() { Err(NotKnown(missing)) } else { Ok(found) }
+        if found.is_empty() { Err(NotKnown::new(missing)) } else { Ok(found) }
     }
 
-    fn parameters(&self) -> Result<Vec<usize>, NotKnown> {
+    pub(super) fn parameters(&self) -> Result<Vec<usize>, NotKnown> {
         self.of(Category::Parameter, "no allocation is labelled as a parameter")
     }
 
     fn halve_floats(&mut self) -> Result<(), NotKnown> {
         let is_typed = |life: &Life| self.name(life).element.is_some();
         if !self.lives.iter().any(is_typed) {
-            return Err(NotKnown("no label names an element type"));
+            return Err(NotKnown::new("no label names an element type"));
         }
         let names = self.names;
         for life in &mut self.lives {
@@ -186,7 +219,7 @@ impl Step<'_> {
                 found.push((number, element.bits));
             }
         }
-        if shaped { Ok(found) } else { Err(NotKnown("no parameter has a shape in its label")) }
+        if shaped { Ok(found) } else { Err(NotKnown::new("no parameter has a shape in its label")) }
     }
 
     fn quantize(&mut self, bits: u64, group: Option<u64>) -> Result<(), NotKnown> {
@@ -218,7 +251,9 @@ impl Step<'_> {
             let size = match &name.shape {
                 Some(shape) if served.insert(name.parent) => state_bytes(optimizer, shape),
                 Some(_) => 0,
-                None => return Err(NotKnown("state of the optimizer has no shape in its label")),
+                None => {
+                    return Err(NotKnown::new("state of the optimizer has no shape in its label"));
+                }
             };
             self.lives[number].size = size;
         }
@@ -229,7 +264,7 @@ impl Step<'_> {
     }
 
     /// Changes what the optimizer's step makes for itself.
-    fn scale_updates(&mut self, scale: impl Fn(u64) -> u64) {
+    pub(super) fn scale_updates(&mut self, scale: impl Fn(u64) -> u64) {
         let names = self.names;
         let made = self.lives.iter_mut().filter(|life| {
             let name = names.of(life.label);
@@ -253,7 +288,7 @@ impl Step<'_> {
     fn drop_layout_copies(&mut self) -> Result<(), NotKnown> {
         let is_labelled = |life: &Life| self.name(life).category != Category::Unlabelled;
         if !self.lives.iter().any(is_labelled) {
-            return Err(NotKnown("labels do not name operators and categories"));
+            return Err(NotKnown::new("labels do not name operators and categories"));
         }
         let names = self.names;
         let copies = self.lives.iter_mut().filter(|life| names.of(life.label).is_layout_copy);
@@ -261,10 +296,10 @@ impl Step<'_> {
         Ok(())
     }
 
-    fn passes(&self) -> Result<Vec<Pass>, NotKnown> {
+    pub(super) fn passes(&self) -> Result<Vec<Pass>, NotKnown> {
         let passes = passes::of(&self.lives, self.names);
         if passes.is_empty() {
-            Err(NotKnown("no label names a numbered block"))
+            Err(NotKnown::new("no label names a numbered block"))
         } else {
             Ok(passes)
         }
@@ -275,7 +310,7 @@ impl Step<'_> {
         let passes = self.passes()?;
         let is_output = |life: &Life| self.name(life).is_output;
         if !self.lives.iter().any(is_output) {
-            return Err(NotKnown("no label marks the output of a block"));
+            return Err(NotKnown::new("no label marks the output of a block"));
         }
         for pass in &passes {
             if let Some(backward) = pass.backward_events.clone() {
@@ -301,86 +336,6 @@ impl Step<'_> {
                 self.lives.push(Life { death: Some(Point::before(back, death)), ..again });
             }
         }
-    }
-
-    fn shard(&mut self, ranks: u64) -> Result<(), NotKnown> {
-        let parameters = self.parameters()?;
-        let passes = self.passes()?;
-        let mut blocks = vec![0_u64; self.names.blocks as usize];
-        let mut rest = 0_u64;
-        for number in parameters {
-            let life = self.lives[number];
-            match self.name(&life).block {
-                Some(block) => {
-                    let sum = &mut blocks[block as usize];
-                    *sum = sum.saturating_add(life.size);
-                }
-                None => rest = rest.saturating_add(life.size),
-            }
-            self.lives[number].size = life.size.div_ceil(ranks);
-        }
-        let optimizer = self.of(Category::Optimizer, "").unwrap_or_default();
-        optimizer.into_iter().for_each(|number| {
-            self.lives[number].size = self.lives[number].size.div_ceil(ranks);
-        });
-        self.scale_updates(|bytes| bytes.div_ceil(ranks));
-        self.shard_gradients(&passes, ranks);
-        self.gather(&passes, &blocks, rest);
-        Ok(())
-    }
-
-    /// Gathers each block one pass ahead, and what belongs to no block from the first pass to the last.
-    fn gather(&mut self, passes: &[Pass], blocks: &[u64], rest: u64) {
-        let mut runs: Vec<(u32, u32, u64)> = Vec::new();
-        for pass in passes {
-            for events in
-                [Some(&pass.forward_events), pass.backward_events.as_ref()].into_iter().flatten()
-            {
-                runs.push((*events.start(), *events.end(), blocks[pass.block as usize]));
-            }
-        }
-        runs.sort_unstable();
-        let last = runs.iter().map(|run| run.1).max().unwrap_or(0);
-        let first = runs.first().map_or(0, |run| run.0);
-        self.add(Point::before(first, 0), Point::after(last, 3), rest);
-        for at in 0..runs.len() {
-            let (start, end, bytes) = runs[at];
-            let ahead = at.checked_sub(1).map_or(start, |before| runs[before].0);
-            self.add(Point::before(ahead, 1), Point::after(end, 3), bytes);
-        }
-    }
-
-    /// Reduces the gradients of each block when its backward pass ends: from then on a rank has its share.
-    fn shard_gradients(&mut self, passes: &[Pass], ranks: u64) {
-        let ends =
-            passes.iter().filter_map(|pass| Some((pass, *pass.backward_events.as_ref()?.end())));
-        let ends: Vec<_> = ends.map(|(pass, end)| (pass.block, end)).collect();
-        let mut reduced = BTreeMap::<u32, u64>::new();
-        for number in self.of(Category::Gradient, "").unwrap_or_default() {
-            let life = self.lives[number];
-            let block = self.name(&life).block;
-            let is_own = |&&(other, end): &&(u32, u32)| {
-                block.is_none_or(|block| block == other) && end >= life.birth.event
-            };
-            let own = ends.iter().filter(is_own).map(|&(_, end)| end);
-            // What belongs to no block is reduced when all have run.
-            let end = if block.is_some() { own.min() } else { own.max() };
-            let Some(end) = end.filter(|end| life.survives(end + 1)) else { continue };
-            let sum = reduced.entry(end).or_default();
-            *sum = sum.saturating_add(life.size);
-            self.lives[number].death = Some(Point::after(end, 2));
-            let (birth, size) = (Point::after(end, 1), life.size.div_ceil(ranks));
-            self.lives.push(Life { birth, size, ..life });
-        }
-        // The reduction reads the gradients from one buffer.
-        for (end, bytes) in reduced {
-            self.add(Point::after(end, 0), Point::after(end, 3), bytes);
-        }
-    }
-
-    fn add(&mut self, birth: Point, death: Point, size: u64) {
-        let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
-        self.lives.push(Life { birth, death: Some(death), size, stream, align, label });
     }
 }
 

@@ -17,10 +17,12 @@ mod change;
 mod lives;
 mod names;
 mod passes;
+mod shard;
 
 pub use batch::{BatchError, Difference, Lines, largest};
 pub use change::{Change, NotKnown, Optimizer};
 pub use names::Category;
+pub use shard::Sharding;
 
 use crate::event::{AllocationId, Op};
 use crate::model::{self, Model, Observe};

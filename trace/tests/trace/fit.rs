@@ -1,7 +1,9 @@
 //! Fit: peaks, categories, changes and lines in the batch, on a step small enough to check by hand.
 
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::fit::{BatchError, Category, Change, Lines, Moment, Optimizer, Peak, largest};
+use omniheap_trace::fit::{
+    BatchError, Category, Change, Lines, Moment, Optimizer, Peak, Sharding, largest,
+};
 use omniheap_trace::model::{PyTorch, Ranges};
 use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
 
@@ -171,7 +173,7 @@ fn an_optimizer_elsewhere_makes_nothing_here() {
     for change in [Change::OffloadOptimizer, Change::Optimizer(Optimizer::Sgd)] {
         assert!(labels(change).iter().all(|path| !path.contains("optimizer")), "{change}");
     }
-    assert_eq!(last(Change::FullyShard(2)), 5 * MIB);
+    assert_eq!(last(shard(Sharding::Full)), 5 * MIB);
 }
 
 #[test]
@@ -200,18 +202,55 @@ fn checkpointed_blocks_run_forward_again() {
 
 #[test]
 fn shards_are_gathered_one_block_ahead() {
+    let sharded = |ahead| Change::Shard { how: Sharding::Full, ranks: 2, ahead };
+    // Nothing ahead: one block less. Two ahead are all that there are.
+    assert_eq!(live(sharded(0)).0, 30 * MIB);
+    assert_eq!(live(sharded(2)).0, live(sharded(1)).0);
     // Shards 1.5, the embedding 1, blocks 1 and 0 gathered 2, activations 20, passing 4, gradients 1, their buffer 1,
     // their shard 0.5.
-    assert_eq!(live(Change::FullyShard(2)).0, 31 * MIB);
+    assert_eq!(live(shard(Sharding::Full)).0, 31 * MIB);
     // Half of weights, gradients and state.
-    assert_eq!(live(Change::FullyShard(2)).1, 9 * MIB / 2);
+    assert_eq!(live(shard(Sharding::Full)).1, 9 * MIB / 2);
+}
+
+#[test]
+fn replicas_have_buckets_and_divide_state_alone() {
+    let (peak, end) = live(Change::OneLayout);
+    // Weights of 3 MiB: a bucket for the gradient of each.
+    assert_eq!(live(shard(Sharding::Ddp)), (peak + 3 * MIB, end + 3 * MIB));
+    // The state is 4 MiB.
+    assert_eq!(live(shard(Sharding::Zero1)), (peak + 3 * MIB, end + 3 * MIB - 2 * MIB));
+    let four = Change::Shard { how: Sharding::Zero1, ranks: 4, ahead: 1 };
+    assert_eq!(live(four).1, end + 3 * MIB - 3 * MIB);
+}
+
+#[test]
+fn blocks_that_stay_gathered_need_more_than_those_that_do_not() {
+    // At the end everything is as divided as it is with FSDP.
+    assert_eq!(live(shard(Sharding::GradOp)).1, live(shard(Sharding::Full)).1);
+    let (kept, gone) = (live(shard(Sharding::GradOp)).0, live(shard(Sharding::Full)).0);
+    assert_eq!((kept, gone), (31 * MIB, 31 * MIB), "two blocks: both are gathered at the peak");
+    let lean = |how| live(Change::Shard { how, ranks: 2, ahead: 0 }).0;
+    assert_eq!(lean(Sharding::GradOp), lean(Sharding::Full) + MIB);
+}
+
+#[test]
+fn tensor_parallel_layers_are_for_a_recording() {
+    let error = Change::TensorParallel(8).apply(&step(1)).unwrap_err().to_string();
+    assert!(error.contains("record_step(step, world=N)"), "{error}");
+}
+
+/// Two ranks, one block ahead.
+fn shard(how: Sharding) -> Change {
+    Change::Shard { how, ranks: 2, ahead: 1 }
 }
 
 #[test]
 fn a_change_that_labels_do_not_tell_is_not_known() {
     let text = b"op,id,size,stream,time_us\na,0,100,0,0\n";
     let trace = Trace::read(&text[..], &Limits::default()).unwrap();
-    for change in Change::table(8) {
+    let shards = Sharding::ALL.map(shard);
+    for change in Change::table().into_iter().chain(shards).chain([Change::TensorParallel(2)]) {
         let error = change.apply(&trace).unwrap_err().to_string();
         assert!(error.starts_with("not known from this trace: "), "{change}: {error}");
     }
@@ -299,7 +338,7 @@ fn sizes_beyond_64_bits_are_refused() {
     script.allocate(1, high.1, "parameter/h/0/weight float32[2x2]");
     script.allocate(2, 100, "activation/h/0/mm float32");
     let trace = script.trace();
-    let error = Change::FullyShard(2).apply(&trace).unwrap_err();
+    let error = shard(Sharding::Full).apply(&trace).unwrap_err();
     assert!(error.to_string().contains("exceed 64 bits"), "{error}");
     assert_eq!(Peak::of(&trace, Ranges::expandable(u64::MAX)).refused, 2);
 }

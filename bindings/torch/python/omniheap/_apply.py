@@ -4,7 +4,9 @@ A dispatch mode notes the operators that the plan recomputes, without the bytes 
 that was dropped, they run again, below autograd, on the same arguments and with the same state of the random generator.
 """
 
+import collections
 import functools
+import warnings
 import weakref
 
 from . import _operators
@@ -19,7 +21,8 @@ def apply(plan, model):
     plan: a `StepPlan`. It stays right for smaller batches.
     model: the module that the planned step calls.
 
-    Losses and gradients are the same to the bit. Operators that ran in the plan and do not run here are skipped: `figures()` counts them.
+    Losses and gradients are the same to the bit. What the model does not run as it was planned is kept and counted: `figures()`, and `differences()`
+    in words. A warning says if the capacity of the plan may be exceeded for it.
     """
     if not isinstance(plan, StepPlan):
         raise OmniheapError(f"plan is {plan!r}; pass what omniheap.torch.plan_step returned")
@@ -38,10 +41,12 @@ class Applied:
     """A model that follows a plan."""
 
     def __init__(self, plan, model):
-        self._marks, self._hooks, self._open = plan.marks(), [], None
-        self._planned = sum(choice in (RECOMPUTE, MOVE) for _, outputs in self._marks.values() for choice in outputs.values())
+        self._plan, self._hooks, self._open = plan, [], None
+        wanted = ((each, number) for each in plan.operators() for number, choice in each.outputs.items() if choice in (RECOMPUTE, MOVE))
+        self._wanted = dict.fromkeys(wanted)
         self._moves = _Moves()
-        self._figures = {"recomputed_bytes": 0, "operators_run_again": 0, "missing": 0}
+        self._figures = {"recomputed_bytes": 0, "operators_run_again": 0, "missing": 0, "unplanned": 0, "unplanned_bytes": 0}
+        self._missing, self._unplanned, self._has_warned = [], [], False
         self._hooks.append(model.register_forward_pre_hook(_Enter(self), prepend=True))
         self._hooks.append(model.register_forward_hook(self._leave, always_call=True))
 
@@ -58,9 +63,24 @@ class Applied:
         self.remove()
 
     def figures(self):
-        """Bytes recomputed and moved so far, operators that ran again, and activations of the plan that the last forward pass lacked."""
+        """Bytes recomputed and moved so far, operators that ran again, and how the last forward pass differed from the plan.
+
+        `missing`: activations that the plan drops and the pass did not save. `unplanned`: activations that the pass kept and the plan
+        does not keep; with their `unplanned_bytes` the step needs more than was planned. A plan for so many bytes less makes up for them.
+        """
         moved = self._moves.figures()
         return {**self._figures, "moved_bytes": moved["offloaded_bytes"]}
+
+    def differences(self):
+        """How the last forward pass differed from the plan, in words; an empty text if it did not."""
+        lines = []
+        if self._missing:
+            names = _counted(planned.name for planned, _ in self._missing)
+            lines.append(f"{len(self._missing)} of {len(self._wanted)} activations that the plan drops were not saved by this model: {names}")
+        if self._unplanned:
+            names, size = _counted(name for name, _ in self._unplanned), self._figures["unplanned_bytes"]
+            lines.append(f"{len(self._unplanned)} activations with {size} bytes were kept that the plan does not keep: {names}")
+        return "\n".join(lines)
 
     def begin(self, model):
         import torch
@@ -79,10 +99,26 @@ class Applied:
             return
         open, self._open = self._open, None
         open.__exit__(None, None, None)
-        self._figures["missing"] = self._planned - open.found
         has_failed = result is None
-        if self._planned and not open.found and not has_failed:
+        if self._wanted and not open.found and not has_failed:
             raise OmniheapError("nothing of the plan was found in this model; plan a step that calls this module itself, not one around it")
+        self._missing = [each for each in self._wanted if each not in open.found]
+        self._unplanned = list(open.unplanned.values())
+        size = sum(size for _, size in self._unplanned)
+        self._figures.update(missing=len(self._missing), unplanned=len(self._unplanned), unplanned_bytes=size)
+        if not has_failed:
+            self._warn(size)
+
+    def _warn(self, size):
+        """Says once that the capacity may be exceeded."""
+        plan = self._plan
+        if self._has_warned or plan.peak_bytes + size <= plan.capacity_bytes:
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"the model differs from its plan, and may need {plan.peak_bytes + size} bytes, where the capacity is {plan.capacity_bytes}: "
+            f"plan it for {max(plan.capacity_bytes - size, 0)} to make up for that. {self.differences()}"
+        )
 
     def ran_again(self, size):
         self._figures["recomputed_bytes"] += size
@@ -97,6 +133,13 @@ class _Enter:
 
     def __call__(self, model, _):
         self._applied.begin(model)
+
+
+def _counted(names):
+    """Names, the most frequent ones first, with their numbers."""
+    counts = collections.Counter(names)
+    shown = [f"{name} ({number})" if number > 1 else name for name, number in counts.most_common(8)]
+    return ", ".join(shown) + (f" and {len(counts) - 8} others" if len(counts) > 8 else "")
 
 
 def _is_capturing(torch):
@@ -127,9 +170,12 @@ class _Pass:
     """One forward pass of the model."""
 
     def __init__(self, torch, applied, model):
-        self._applied, self._model, self.depth, self.found = applied, model, 0, 0
-        self._positions = _operators.Positions(model)
-        self._nodes = {}
+        self._applied, self._model, self.depth = applied, model, 0
+        # Results of the plan that autograd saved, and what it saved that the plan does not keep: operator and bytes, by storage.
+        self.found, self.unplanned = set(), {}
+        self._calls, self._matches = _operators.Calls(model), _operators.Matches(applied._plan.operators())
+        # By storage: what stands for its bytes; and who made them, of those that autograd has not saved so far.
+        self._nodes, self._made = {}, {}
         self._moves = applied._moves
         self._contexts = [_mode(torch)(self), torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)]
 
@@ -144,14 +190,14 @@ class _Pass:
             module.register_module_forward_hook(self._leaves, always_call=True),
         ]
         # The hooks were asked for this one already.
-        self._positions.enter(self._model)
+        self._calls.enter(self._model)
 
     def _enters(self, module, _):
-        self._positions.enter(module)
+        self._calls.enter(module)
 
     def _leaves(self, *_):
-        if self._positions.is_inside():
-            self._positions.leave()
+        if self._calls.is_inside():
+            self._calls.leave()
 
     def __exit__(self, *error):
         for hook in self._watch:
@@ -159,34 +205,40 @@ class _Pass:
         for context in reversed(self._contexts):
             context.__exit__(*error)
         # Autograd holds this by its hooks until the backward pass is over; nodes live as long as somebody wants them.
-        self._nodes, self._contexts, self._watch = {}, [], []
+        self._nodes, self._made, self._contexts, self._watch = {}, {}, [], []
         self._moves.finish()
 
     def run(self, torch, function, arguments, options):
         """Runs an operator, and notes it if the plan says so."""
-        if _operators.kind(function) == _operators.VIEW or not self._positions.is_inside():
+        if _operators.kind(function) == _operators.VIEW or not self._calls.is_inside():
             return function(*arguments, **options)
-        mark = self._applied._marks.get(self._positions.next(function))
-        if mark is None:
-            result = function(*arguments, **options)
-            self._forget_written(torch, function, arguments)
-            return result
-        runs_again, outputs = mark
+        call_name, family, reads = self._calls.current(), _operators.family(function), self._calls.reads(arguments)
+        planned = self._matches.find(call_name, family, reads)
+        is_noted = planned.runs_again if planned is not None else self._matches.may_find_like(call_name)
         call = None
-        if runs_again and _operators.can_run_again(function, arguments):
+        if is_noted and _operators.can_run_again(function, arguments):
             # Before it runs: it may write to what it reads.
             call = _Call(torch, self, function, arguments, options)
         result = function(*arguments, **options)
         self._forget_written(torch, function, arguments)
-        for number, tensor in enumerate(each for each in _leaves(result) if isinstance(each, torch.Tensor)):
-            choice = outputs.get(number)
-            if choice is not None and _is_plain(tensor) and (call is not None or choice == MOVE):
-                storage = tensor.untyped_storage()
-                node = _Node(self._applied, choice, call, number, storage)
-                self._nodes[storage._cdata] = node
-                if call is not None:
-                    call.made.append(weakref.ref(node))
+        results = [(number, each) for number, each in enumerate(_leaves(result)) if isinstance(each, torch.Tensor) and _is_plain(each)]
+        if planned is None and is_noted and results:
+            planned = self._matches.find_like(call_name, family, reads, _operators.kind_of(results[0][1]), call is not None)
+            call = call if planned is not None and planned.runs_again else None
+        for number, tensor in results:
+            self._note_maker(planned, call, number, tensor, function)
         return result
+
+    def _note_maker(self, planned, call, number, tensor, function):
+        """Notes who made the bytes of a tensor, and what the plan does with them."""
+        storage = tensor.untyped_storage()
+        choice = planned.outputs.get(number) if planned is not None else None
+        self._made[storage._cdata] = weakref.ref(storage), planned, number, function
+        if choice is not None and (call is not None or choice == MOVE):
+            node = _Node(self._applied, planned, choice, call, number, storage)
+            self._nodes[storage._cdata] = node
+            if call is not None:
+                call.made.append(weakref.ref(node))
 
     def _forget_written(self, torch, function, arguments):
         """What was written over is not there any more, though its storage is."""
@@ -208,10 +260,9 @@ class _Pass:
         if node is None or node.choice not in (RECOMPUTE, MOVE):
             if node is not None:
                 node.held = tensor.detach()
+            self._keeps(tensor)
             return _Kept(tensor)
-        if not node.was_saved:
-            node.was_saved = True
-            self.found += 1
+        self.found.add((node.planned, node.number))
         if node.choice == RECOMPUTE:
             return _Recomputed(node, tensor)
         kept = self._moves.pack(tensor)
@@ -219,7 +270,20 @@ class _Pass:
             node.entry, node.held = kept.entry, None
         else:
             node.held = tensor.detach()
+            self._keeps(tensor)
         return kept
+
+    def _keeps(self, tensor):
+        """Autograd keeps a tensor: counts its bytes if the pass made them and the plan does not have them."""
+        if not self._made or not _is_plain(tensor):
+            return
+        storage = tensor.untyped_storage()
+        reference, planned, number, function = self._made.pop(storage._cdata, (_gone, None, 0, None))
+        if reference() is not storage:
+            return
+        is_planned = planned is not None and number in planned.saved and planned.outputs.get(number) not in (RECOMPUTE, MOVE)
+        if not is_planned:
+            self.unplanned[storage._cdata] = str(function), storage.nbytes()
 
     def _unpack(self, kept):
         return kept.tensor() if isinstance(kept, _Recomputed) else self._moves.unpack(kept)
@@ -254,11 +318,12 @@ def _leaves(result):
 class _Node:
     """The bytes of a storage that the plan drops: results between operators, activations to recompute, and those that move."""
 
-    __slots__ = ("choice", "call", "number", "size", "reference", "wanted", "entry", "held", "was_saved", "_back", "_applied", "__weakref__")
+    __slots__ = ("planned", "choice", "call", "number", "size", "reference", "wanted", "entry", "held", "_back", "_applied", "__weakref__")
 
-    def __init__(self, applied, choice, call, number, storage):
-        self._applied, self.choice, self.call, self.number, self.size = applied, choice, call, number, storage.nbytes()
-        self.reference, self.wanted, self.was_saved = weakref.ref(storage), 0, False
+    def __init__(self, applied, planned, choice, call, number, storage):
+        self._applied, self.planned, self.choice = applied, planned, choice
+        self.call, self.number, self.size = call, number, storage.nbytes()
+        self.reference, self.wanted = weakref.ref(storage), 0
         self.entry = self.held = self._back = None
 
     def here(self):
@@ -332,7 +397,7 @@ class _Call:
         arguments, options = pytree.tree_unflatten(leaves, self._shape)
         with torch.no_grad(), torch._C._DisableAutocast(), _random(torch, self._device, self._random):
             result = self.function(*arguments, **options)
-        results = [each for each in _leaves(result) if isinstance(each, torch.Tensor)]
+        results = _leaves(result)
         for reference in self.made:
             node = reference()
             if node is None:

@@ -7,13 +7,14 @@ import tempfile
 
 from ._fit import _ask
 from ._library import OmniheapError, parse_size
+from ._operators import Planned
 from ._program import Program, Speed
 from ._record import _import, _run
 
 KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
 # What PyTorch rounds sizes to.
 _ROUND = 512
-_VERSION = 1
+_VERSION = 2
 
 
 def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, seconds=10):
@@ -54,12 +55,12 @@ def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, 
 class StepPlan:
     """Choices for a model's saved activations.
 
-    `choices`: a list of `Choice`s. `peak_bytes` and `plain_peak_bytes`: what is live at most, placed, with the plan, and at least without it.
+    `choices`: a list of `Choice`s. `capacity_bytes`: what it was planned for. `peak_bytes` and `plain_peak_bytes`: what is live at most, placed, with the plan, and at least without it.
     `cost_seconds`: what recomputing and moving adds to a step; no other choices need less than `least_cost_seconds`.
     """
 
-    def __init__(self, choices, marks, figures):
-        self.choices, self._marks, self._figures = choices, marks, figures
+    def __init__(self, choices, operators, figures):
+        self.choices, self._operators, self._figures = choices, operators, figures
 
     def __getattr__(self, name):
         if name.startswith("_") or name not in self._figures:
@@ -70,15 +71,15 @@ class StepPlan:
         """Bytes of the activations that have a choice."""
         return sum(each.bytes for each in self.choices if each.choice == choice)
 
-    def marks(self):
-        """By position: whether the operator may run again, and what is done with each of its results."""
-        return self._marks
+    def operators(self):
+        """Every operator of the model's forward pass, in order, and what is done with its results."""
+        return self._operators
 
     def save(self, path):
         """Writes the plan as JSON, to be applied elsewhere."""
-        marks = [[*position, again, outputs] for position, (again, outputs) in self._marks.items()]
+        operators = [each.listed() for each in self._operators]
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"version": _VERSION, "figures": self._figures, "choices": [vars(each) for each in self.choices], "marks": marks}, file)
+            json.dump({"version": _VERSION, "figures": self._figures, "choices": [vars(each) for each in self.choices], "operators": operators}, file)
 
     @classmethod
     def load(cls, path):
@@ -88,9 +89,8 @@ class StepPlan:
                 read = json.load(file)
                 if read["version"] != _VERSION:
                     raise ValueError(f"version {read['version']}")
-                marks = {(name, family, number): (again, {int(key): value for key, value in outputs.items()}) for name, family, number, again, outputs in read["marks"]}
-                return cls([Choice(**each) for each in read["choices"]], marks, read["figures"])
-            except (KeyError, TypeError, ValueError) as error:
+                return cls([Choice(**each) for each in read["choices"]], [Planned.from_list(each) for each in read["operators"]], read["figures"])
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise OmniheapError(f"{path} is no plan of version {_VERSION} ({error}); save it once more with StepPlan.save") from None
 
     def __str__(self):
@@ -188,7 +188,7 @@ class StepDraft:
             )
         if answer["status"] == "undecided":
             raise OmniheapError(f"no plan for {capacity} bytes was found in {seconds} s, and none was excluded; allow more bytes or seconds")
-        return self._answer(chosen, answer)
+        return self._answer(capacity, chosen, answer)
 
     def _solve(self, capacity, seconds):
         """What the planner answers, and its choice for each row."""
@@ -277,8 +277,10 @@ class StepDraft:
     def _size(self, life):
         return -(-self._program.lives.all[life][0] // _ROUND) * _ROUND
 
-    def _answer(self, chosen, answer):
-        choices, marks = [], {}
+    def _answer(self, capacity, chosen, answer):
+        sizes = self._program.lives.all
+        planned = {operator: operator.planned(sizes) for operator in self._program.operators}
+        choices = []
         for row in self._rows:
             choice = chosen.get(str(row["id"]))
             if choice is None:
@@ -286,28 +288,28 @@ class StepDraft:
             value = self._by_life[int(row["id"])][0]
             cost = {KEEP: 0, RECOMPUTE: row.get("recompute", {}).get("cost", 0), MOVE: row.get("move_cost", 0)}[choice]
             operator = value.operator
-            choices.append(Choice(operator.position[0], operator.name, row["size"], choice, cost / 1e9))
+            choices.append(Choice(operator.call, operator.name, row["size"], choice, cost / 1e9))
             if choice == MOVE:
-                marks.setdefault(operator.position, [False, {}])[1][value.output] = MOVE
+                planned[operator].outputs[value.output] = MOVE
             elif choice == RECOMPUTE:
-                self._mark(marks, value)
+                self._mark(planned, value)
         figures = {
+            "capacity_bytes": capacity,
             "peak_bytes": answer["peak"],
             "plain_peak_bytes": self.plain_peak_bytes,
             "cost_seconds": answer["cost"] / 1e9,
             "least_cost_seconds": answer["cost_lower_bound"] / 1e9,
         }
-        return StepPlan(choices, {position: tuple(mark) for position, mark in marks.items()}, figures)
+        return StepPlan(choices, list(planned.values()), figures)
 
-    def _mark(self, marks, value):
+    def _mark(self, planned, value):
         """Notes what must be known to compute a value again: its operators, and results between them."""
         for operator in self._recipes[value.life][1]:
-            mark = marks.setdefault(operator.position, [False, {}])
-            mark[0] = True
+            planned[operator].runs_again = True
             for each in operator.writes:
                 if not each.is_saved:
-                    mark[1].setdefault(each.output, PASS)
-        marks[value.operator.position][1][value.output] = RECOMPUTE
+                    planned[operator].outputs.setdefault(each.output, PASS)
+        planned[value.operator].outputs[value.output] = RECOMPUTE
 
 
 def _row(number, size, lower, upper):

@@ -1,7 +1,8 @@
-"""What is known about operators: which can run again with the same result, and how positions in a model are named.
+"""What is known about operators: which can run again with the same result, and how those of a plan are found again in a run.
 
-A position is a module, the how-manieth call of it, a family of operators, and the how-manieth of that family in that call. It
-is the same on fake tensors and on a GPU, where an operator may have another kernel.
+An operator of a plan is known by the call of a module in which it ran, its family, the parameters that it reads and its number
+among such. These are the same on fake tensors and on a GPU, where an operator may have another kernel, and for smaller batches. What a
+run has under another name is found by type and shape of its result.
 """
 
 import collections
@@ -97,22 +98,24 @@ def again(function, arguments):
     return function, arguments
 
 
-class Positions:
-    """Names operators while a model runs. `root` is the module that was called by nobody."""
+class Calls:
+    """Names calls of modules while a model runs. `root` is the module that was called by nobody."""
 
     def __init__(self, root):
         self._names = {module: name for name, module in root.named_modules()}
-        self._calls = collections.Counter()
+        held = (*root.named_parameters(), *root.named_buffers())
+        self._held = {getattr(tensor, "_local_tensor", tensor).untyped_storage()._cdata: name for name, tensor in reversed(held)}
+        self._counts = collections.Counter()
         self._stack = []
 
     def enter(self, module):
         """A module begins; modules that are not below the root are parts of the one that calls them."""
         name = self._names.get(module)
         if name is None:
-            name = f"{self._stack[-1][0]}/{type(module).__name__}" if self._stack else type(module).__name__
-        self._calls[name] += 1
-        number = self._calls[name]
-        self._stack.append((name if number == 1 else f"{name}#{number}", collections.Counter()))
+            name = f"{self._stack[-1]}/{type(module).__name__}" if self._stack else type(module).__name__
+        self._counts[name] += 1
+        number = self._counts[name]
+        self._stack.append(name if number == 1 else f"{name}#{number}")
 
     def leave(self):
         self._stack.pop()
@@ -120,9 +123,81 @@ class Positions:
     def is_inside(self):
         return bool(self._stack)
 
-    def next(self, function):
-        """The position of the operator that runs now."""
-        name, counts = self._stack[-1]
-        found = family(function)
-        counts[found] += 1
-        return (name, found, counts[found])
+    def current(self):
+        """The innermost call, by a name of its own."""
+        return self._stack[-1]
+
+    def reads(self, arguments):
+        """The parameters and buffers among an operator's arguments, by name."""
+        import torch
+
+        flat = (part for each in arguments for part in (each if isinstance(each, (list, tuple)) else (each,)))
+        names = (self._held.get(each.untyped_storage()._cdata) for each in flat if isinstance(each, torch.Tensor) and each.layout is torch.strided)
+        return tuple(name for name in names if name is not None)
+
+
+class Planned:
+    """An operator of a plan.
+
+    call, family, reads: what it is found by. kinds: type and shape of each result, None for what is no tensor of the device.
+    saved: bytes of the results that autograd saves, by number. runs_again: whether it is noted, to run once more.
+    outputs: what is done with results, by number; those that are not named stay.
+    """
+
+    __slots__ = ("call", "name", "family", "reads", "kinds", "saved", "runs_again", "outputs")
+
+    def __init__(self, call, name, family, reads, kinds, saved, runs_again=False, outputs=None):
+        self.call, self.name, self.family, self.reads, self.kinds, self.saved = call, name, family, tuple(reads), kinds, saved
+        self.runs_again, self.outputs = runs_again, outputs if outputs is not None else {}
+
+    def listed(self):
+        """As JSON has it."""
+        return [getattr(self, name) for name in self.__slots__]
+
+    @classmethod
+    def from_list(cls, listed):
+        call, name, family, reads, kinds, saved, runs_again, outputs = listed
+        by_number = lambda given: {int(number): value for number, value in given.items()}
+        return cls(call, name, family, reads, kinds, by_number(saved), runs_again, by_number(outputs))
+
+
+class Matches:
+    """Finds the operators of a plan while a model runs."""
+
+    def __init__(self, operators):
+        self._waiting, self._left = {}, {}
+        for each in operators:
+            self._waiting.setdefault((each.call, each.family, each.reads), collections.deque()).append(each)
+            if each.runs_again or each.outputs or each.saved:
+                self._left.setdefault(each.call, {})[each] = None
+
+    def find(self, call, family, reads):
+        """The next operator of that family that reads these parameters; None if the plan has no other one."""
+        waiting = self._waiting.get((call, family, reads))
+        if not waiting:
+            return None
+        found = waiting.popleft()
+        self._left.get(call, {}).pop(found, None)
+        return found
+
+    def may_find_like(self, call):
+        """Whether there is something left in the plan for this call that `find_like` could find."""
+        return bool(self._left.get(call))
+
+    def find_like(self, call, family, reads, kind, can_run_again):
+        """An operator of the plan that has another name, or reads other parameters, and whose first result has this type and shape.
+
+        Should the operator itself run later, it is found all the same: more is dropped than was planned then, and not less.
+        """
+        left = self._left.get(call, {})
+        for each in left:
+            is_alike = each.kinds[:1] == [kind] and (each.family == family or each.reads == reads)
+            if is_alike and (can_run_again or not each.runs_again):
+                del left[each]
+                return each
+        return None
+
+
+def kind_of(tensor):
+    """Type and shape."""
+    return f"{str(tensor.dtype)[len('torch.'):]}[{'x'.join(str(int(size)) for size in tensor.shape)}]"

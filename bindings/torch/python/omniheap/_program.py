@@ -46,11 +46,21 @@ class Value:
 class Operator:
     """A call in the model's forward pass."""
 
-    __slots__ = ("position", "name", "seconds", "reads", "runs_again", "writes")
+    __slots__ = ("call", "function", "held", "kinds", "seconds", "reads", "runs_again", "writes")
 
-    def __init__(self, position, name, seconds, reads, runs_again):
-        self.position, self.name, self.seconds, self.reads, self.runs_again = position, name, seconds, reads, runs_again
+    def __init__(self, call, function, held, kinds, seconds, reads, runs_again):
+        self.call, self.function, self.held, self.kinds = call, function, held, kinds
+        self.seconds, self.reads, self.runs_again = seconds, reads, runs_again
         self.writes = []
+
+    @property
+    def name(self):
+        return str(self.function)
+
+    def planned(self, sizes):
+        """The operator as a plan has it; `sizes`: bytes by number of life."""
+        saved = {each.output: sizes[each.life][0] for each in self.writes if each.is_saved}
+        return _operators.Planned(self.call, self.name, _operators.family(self.function), self.held, self.kinds, saved)
 
 
 class Program:
@@ -67,18 +77,18 @@ class Program:
         self.began_at = self.ledger.time
         self.values, self.operators, self.seconds, self.names = [], [], {}, {}
         self.turn = None
-        self._current, self._positions, self._roots, self._depth = {}, None, {}, 0
+        self._current, self._calls, self._roots, self._depth = {}, None, {}, 0
 
     def enters(self, module):
         if not self._depth:
-            self._positions = _operators.Positions(module)
+            self._calls = _operators.Calls(module)
             self._roots[module] = self._roots.get(module, 0) + 1
         self._depth += 1
-        self._positions.enter(module)
+        self._calls.enter(module)
 
     def leaves(self):
         self._depth -= 1
-        self._positions.leave()
+        self._calls.leave()
 
     def calls(self):
         """How often each module was called by nobody, the model and perhaps others."""
@@ -91,7 +101,8 @@ class Program:
         kind = _operators.kind(function)
         if kind == _operators.VIEW:
             return
-        time, results = self.ledger.time, [each for each in pytree.tree_leaves(result) if self._is_here(each)]
+        leaves = pytree.tree_leaves(result)
+        time, results = self.ledger.time, [each for each in leaves if self._is_here(each)]
         read = [each for each in pytree.tree_leaves((arguments, options)) if self._is_here(each)]
         self.seconds[time] = seconds = self._speed.seconds(function, arguments, options, result, read, results)
         self.names[time] = str(function)
@@ -103,10 +114,12 @@ class Program:
         if not self._depth:
             self._overwrites(function, arguments)
             return
-        operator = Operator(self._positions.next(function), str(function), seconds, self._values(read), _operators.can_run_again(function, arguments))
+        kinds = [_operators.kind_of(each) if self._is_here(each) else None for each in leaves]
+        can_run_again = _operators.can_run_again(function, arguments)
+        operator = Operator(self._calls.current(), function, self._calls.reads(arguments), kinds, seconds, self._values(read), can_run_again)
         self._overwrites(function, arguments)
-        for number, tensor in enumerate(results):
-            life = self.ledger.get(tensor.untyped_storage()._cdata)
+        for number, tensor in enumerate(leaves):
+            life = self.ledger.get(tensor.untyped_storage()._cdata) if self._is_here(tensor) else None
             if life is not None:
                 value = Value(life.number, operator, number)
                 operator.writes.append(value)

@@ -12,6 +12,7 @@ import os
 import warnings
 import weakref
 
+from . import _replicas
 from ._ledger import Ledger
 from ._library import OmniheapError
 from ._trace import Writer
@@ -39,7 +40,7 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     fake: run on fake tensors, which have shapes and no bytes.
     device: the device whose memory is recorded.
     world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
-        `fully_shard`; the buffers of gathers and reductions are then events like all others.
+        `fully_shard`, `DistributedDataParallel` or `ZeroRedundancyOptimizer`; the buffers of gathers and reductions are then events like all others.
     """
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
@@ -109,7 +110,7 @@ def _run(torch, step, ledger, fake, device, steps, program=None):
     try:
         with contextlib.ExitStack() as stack:
             if fake:
-                stack.enter_context(_faked(torch, device))
+                stack.enter_context(_faked(torch, device, ledger))
             stack.enter_context(recorder.watching())
             stack.enter_context(_explained(torch))
             stack.enter_context(recorder)
@@ -151,14 +152,14 @@ def _explained(torch):
         if "no NVIDIA driver" in text or "No HIP GPUs" in text:
             raise OmniheapError("the step asks the driver itself (torch.cuda.synchronize, a device's properties, a stream), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
         if "data is not allocated yet" in text:
-            raise OmniheapError(f"C++ code reads bytes, and fake tensors have none (DistributedDataParallel does; fully_shard does not); {_REAL}") from error
+            raise OmniheapError(f"C++ code reads bytes, and fake tensors have none; {_REAL}") from error
         if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
             raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
         raise
 
 
 @contextlib.contextmanager
-def _faked(torch, device):
+def _faked(torch, device, ledger):
     """Fake tensors, and the places of PyTorch that look at types or drivers where a fake tensor of a GPU should pass."""
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -179,7 +180,7 @@ def _faked(torch, device):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
     if device.type != "cpu":
         patches += _gpu_choices(torch, device) + _streams(torch, device)
-    patches += _ranks(torch)
+    patches += _ranks(torch, ledger)
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
@@ -225,7 +226,7 @@ def _streams(torch, device):
     ]
 
 
-def _ranks(torch):
+def _ranks(torch, ledger):
     """What distributed programs ask of real tensors while they are set up, which has nothing to do with the device's memory."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return []
@@ -244,6 +245,7 @@ def _ranks(torch):
     groups = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group").FSDPParamGroup
     # Where C++ is told that tensors are of the device "meta", a DTensor remembers it.
     patches.append((groups, "_validate_no_meta_params", lambda self: None))
+    patches += _replicas.patches(torch, ledger)
     # Programs that imported init_device_mesh before have the original, which looks its modules up when it is called.
     patches.append((meshes, "torch", _Apart(torch, apart, ("arange", "tensor", "as_tensor"))))
     asked = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_local_rank", "get_coordinate")
@@ -262,26 +264,36 @@ class _Apart:
 
 
 # What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
-_IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matmul linalg_multi_dot prelu conv1d conv2d conv3d conv_tbc
-    conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution _convolution einsum""".split()
+_IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matmul linalg_multi_dot linalg_vecdot prelu conv1d conv2d conv3d conv_tbc
+    conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution _convolution _convolution.deprecated cudnn_convolution
+    cudnn_convolution_transpose einsum scaled_dot_product_attention _scaled_dot_product_flash_attention _thnn_fused_lstm_cell _thnn_fused_gru_cell
+    lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell""".split()
 _IN_FLOAT = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar softplus
-    layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
+    layer_norm native_layer_norm group_norm norm.Scalar norm.ScalarOpt_dim norm.names_ScalarOpt_dim frobenius_norm.dim nuclear_norm nuclear_norm.dim
+    linalg_vector_norm linalg_matrix_norm linalg_matrix_norm.str_ord cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss
     nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss
-    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp""".split()
+    triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm logsumexp upsample_nearest1d
+    _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d
+    upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa""".split()
 _TO_FLOAT = "softmax.int log_softmax.int cumprod cumsum prod prod.dim_int sum sum.dim_IntList".split()
+_IN_WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
 
 
 @contextlib.contextmanager
 def _autocast(torch):
     """Autocast's kernels of a GPU in Python: the original ones ask the device, and are told another one."""
+    from torch.utils import _pytree as pytree
+
     key = torch._C.DispatchKey.AutocastCUDA
     cache = {}
+
+    def is_cast(value):
+        return isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64 and value.device.type == "cuda"
 
     def cast(value, dtype):
         if isinstance(value, (list, tuple)):
             return type(value)(cast(each, dtype) for each in value)
-        is_cast = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype not in (dtype, torch.float64) and value.device.type == "cuda"
-        if not is_cast:
+        if not is_cast(value) or value.dtype == dtype:
             return value
         # As the original: leaves are cast once while the outermost context lasts.
         is_kept = dtype != torch.float32 and value.dtype == torch.float32 and value.requires_grad and value.is_leaf and torch.is_autocast_cache_enabled()
@@ -292,8 +304,15 @@ def _autocast(torch):
         return cache[id(value)][1]
 
     def in_type(operator, arguments, options, dtype):
-        options = {name: cast(value, dtype) for name, value in options.items()}
-        return operator(*(cast(value, dtype) for value in arguments), **options)
+        # The last argument is cast first, as the compiler of PyTorch's wheels orders it: a plan's operators are found by their order.
+        options = {name: cast(options[name], dtype) for name in reversed(options)}
+        arguments = [cast(value, dtype) for value in reversed(arguments)]
+        return operator(*reversed(arguments), **options)
+
+    def in_widest(operator, arguments, options):
+        given = [each for each in pytree.tree_leaves((arguments, options)) if is_cast(each)]
+        is_wide = any(each.dtype == torch.float32 for each in given)
+        return in_type(operator, arguments, options, torch.float32 if is_wide else torch.get_autocast_dtype("cuda"))
 
     def to_float(operator, arguments, options):
         # These are asked for another result, and read what they are given.
@@ -307,6 +326,7 @@ def _autocast(torch):
         (_IN_HALF, lambda *call: in_type(*call, torch.get_autocast_dtype("cuda"))),
         (_IN_FLOAT, lambda *call: in_type(*call, torch.float32)),
         (_TO_FLOAT, to_float),
+        (_IN_WIDEST, in_widest),
     )
 
     def kernel(operator, run):
@@ -356,9 +376,15 @@ def _gpu_choices(torch, device):
     def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if query.dim() != 4 or key.size(-1) != value.size(-1):
             return NotImplemented
+        allowed = torch.backends.cuda
+        is_half = query.dtype in halves or torch.is_autocast_enabled(device.type)
+        is_flash = allowed.flash_sdp_enabled() and attn_mask is None and is_half and query.size(-1) <= 256 and query.size(-1) % 8 == 0
+        if not is_flash and not allowed.mem_efficient_sdp_enabled():
+            # The program allows no fused kernel that fits: what is left are plain products, as elsewhere.
+            return NotImplemented
         if torch.is_autocast_enabled(device.type):
-            query, key, value = (each.to(torch.get_autocast_dtype(device.type)) for each in (query, key, value))
-        if attn_mask is None and query.dtype in halves and query.size(-1) <= 256 and query.size(-1) % 8 == 0:
+            value, key, query = (each.to(torch.get_autocast_dtype(device.type)) for each in (value, key, query))
+        if is_flash:
             return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
         if enable_gqa:
             key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))

@@ -296,6 +296,63 @@ class Steps(unittest.TestCase):
         single, half = "torch.float32", "torch.bfloat16"
         self.assertEqual(found, dict(half=half, softmax=single, sum=single, norm=single, gelu=half, gradient=single, is_cuda=True))
 
+    def test_autocast_has_all_operators_of_a_gpu_and_casts_in_its_order(self):
+        import torch
+        from omniheap import _record
+
+        has = lambda name: torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA")
+        theirs = {name[len("aten::"):] for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::") and has(name)}
+        ours = {*_record._IN_HALF, *_record._IN_FLOAT, *_record._TO_FLOAT, *_record._IN_WIDEST}
+        # Names of dimensions are not followed; the first asks the device, the second is refused by autocast.
+        rest = {name for name in theirs - ours if "imname" not in name} - {"_cudnn_rnn", "binary_cross_entropy"}
+        self.assertEqual((ours - theirs, rest), (set(), set()))
+
+        def step(device):
+            def run():
+                layer = torch.nn.Linear(8, 32, device=device)
+                with torch.autocast(device, dtype=torch.bfloat16):
+                    layer(torch.ones(16, 8, device=device)).sum().backward()
+
+            return run
+
+        casts = lambda *given, **options: [size for label, size in self.labels(*given, **options) if "_to_copy" in label and "backward" not in label]
+        # The compiled casts run on a CPU; bias, weight, input.
+        self.assertEqual(casts(step("cpu"), fake=False, device="cpu")[:3], [64, 512, 256])
+        self.assertEqual(casts(step("cuda"))[:3], [64, 512, 256])
+
+    def test_interpolation_is_in_single_precision_under_autocast(self):
+        import torch
+
+        found = []
+
+        def step():
+            image = torch.ones(1, 4, 8, 8, device="cuda", dtype=torch.bfloat16)
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                found.append(torch.nn.functional.interpolate(image, scale_factor=2))
+                found.append(torch.addcmul(image, image, image.float()))
+
+        omniheap.torch.record_step(step, self.path)
+        self.assertEqual([each.dtype for each in found], [torch.float32] * 2)
+
+    def test_attention_is_the_one_that_the_program_allows(self):
+        import torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        def labels(dtype, *backends):
+            def step():
+                query = torch.ones(2, 4, 32, 16, device="cuda", dtype=dtype)
+                with sdpa_kernel(list(backends)):
+                    torch.nn.functional.scaled_dot_product_attention(query, query, query)
+
+            return " ".join(label for label, _ in self.labels(step))
+
+        flash, efficient, plain = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH
+        self.assertIn("_flash_attention", labels(torch.bfloat16, flash, efficient, plain))
+        self.assertIn("_efficient_attention", labels(torch.bfloat16, efficient, plain))
+        self.assertIn("_efficient_attention", labels(torch.float32, flash, efficient, plain))
+        self.assertRegex(labels(torch.bfloat16, plain), "softmax")
+        self.assertNotIn("_attention", labels(torch.bfloat16, plain))
+
     def test_pytorch_is_as_it_was(self):
         import torch
 

@@ -1,6 +1,12 @@
 """One rank of many, recorded without a GPU and without the others."""
 
+import contextlib
+import functools
 import importlib.util
+import json
+import os
+import shutil
+import subprocess
 import tempfile
 import unittest
 from unittest import mock
@@ -11,6 +17,7 @@ from omniheap._ledger import Ledger
 from omniheap._program import Lives
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
+_COMMAND = os.environ.get("OMNIHEAP_COMMAND") or shutil.which("omniheap")
 if _HAS_TORCH:
     import torch
     from torch import nn
@@ -23,13 +30,13 @@ _BLOCK = 2 * _WIDTH * 4 * _WIDTH + 5 * _WIDTH  # Elements.
 _ALL = _BLOCKS * _BLOCK
 
 
-def block():
-    return nn.Sequential(nn.Linear(_WIDTH, 4 * _WIDTH), nn.GELU(), nn.Linear(4 * _WIDTH, _WIDTH)).cuda()
+def block(device="cuda"):
+    return nn.Sequential(nn.Linear(_WIDTH, 4 * _WIDTH), nn.GELU(), nn.Linear(4 * _WIDTH, _WIDTH)).to(device)
 
 
-def trained(model):
-    optimizer = torch.optim.AdamW(model.parameters())
-    batch = torch.randn(4, _WIDTH, device="cuda")
+def trained(model, device="cuda", optimizer=torch.optim.AdamW):
+    optimizer = optimizer(model.parameters())
+    batch = torch.randn(4, _WIDTH, device=device)
 
     def step():
         model(batch).sum().backward()
@@ -55,20 +62,48 @@ def tensor_parallel(replicas=1):
     return trained(fully_shard(nn.Sequential(*(fully_shard(each, mesh=mesh["data"]) for each in blocks)), mesh=mesh["data"]))
 
 
+def replicated(device="cuda", optimizer=None, **options):
+    """A model that is whole on every rank, by DistributedDataParallel."""
+    model = nn.Sequential(*(block(device) for _ in range(_BLOCKS)))
+    return trained(nn.parallel.DistributedDataParallel(model, **options), device, optimizer or torch.optim.AdamW)
+
+
+@contextlib.contextmanager
+def alone():
+    """A group of one that sends to itself: what waits for a result gets one."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 class Rank:
     """What rank 0 allocates."""
 
-    def __init__(self, world, step=setup):
+    def __init__(self, world, step=setup, fake=True, device="cuda:0"):
         lives, self._torch = Lives(), torch
         self.ledger = Ledger(lives)
-        with _record._group(torch, world):
-            self.leaked = _record._run(torch, step, self.ledger, True, torch.device("cuda", 0), 2)
+        with _record._group(torch, world) if fake else alone():
+            self.leaked = _record._run(torch, step, self.ledger, fake, torch.device(device), 2)
         self.ledger.finish()
         self.lives, self.peak = lives.all, self.ledger.peak_live_bytes
 
     def bytes(self, category):
         """Bytes of a category that live to the end."""
         return sum(size for size, _, death, label in self.lives if death is None and label[0] == category)
+
+    def buckets(self):
+        """Bytes of what DistributedDataParallel makes of its own accord, in order."""
+        return [size for size, _, _, label in self.lives if "DistributedDataParallel" in label]
+
+    def made(self, sizes):
+        """Those of some sizes that were made in this order, as far as they were."""
+        wanted, found = list(sizes), []
+        for size, _, _, label in self.lives:
+            if wanted and size == wanted[0] and "parameter" not in label:
+                found.append(wanted.pop(0))
+        return found
 
 
 @unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
@@ -156,13 +191,82 @@ class Sharding(unittest.TestCase):
             omniheap.torch.record_step(fails, world=2)
         self.assertFalse(torch.distributed.is_initialized())
 
-    def test_what_reads_bytes_in_cplusplus_is_named(self):
-        def replicated():
-            model = nn.parallel.DistributedDataParallel(block())
-            return lambda: model(torch.randn(4, _WIDTH, device="cuda")).sum().backward()
+    def test_replicas_have_the_buckets_of_the_original(self):
+        # The original runs on a CPU, where its C++ has bytes to read.
+        together = functools.partial(torch.optim.AdamW, foreach=True)
+        for options in ({}, {"gradient_as_bucket_view": True}, {"bucket_cap_mb": 0.2}, {"find_unused_parameters": True}):
+            with self.subTest(**options):
+                options = {**options, "optimizer": together}
+                fake, real = Rank(8, lambda: replicated(**options)), Rank(8, lambda: replicated("cpu", **options), fake=False, device="cpu")
+                self.assertEqual((fake.leaked, real.leaked), (0, 0))
+                # They are made twice, unless a pass may leave parameters out.
+                times = 1 if "find_unused_parameters" in options else 2
+                self.assertEqual(sum(fake.buckets()), times * 4 * _ALL)
+                self.assertEqual(real.made(fake.buckets()), fake.buckets())
+                self.assertLessEqual(abs(fake.peak - real.peak), real.peak // 100)
 
-        with self.assertRaisesRegex(OmniheapError, "DistributedDataParallel does; fully_shard does not"):
-            omniheap.torch.record_step(replicated, world=2)
+    def test_gradients_that_are_views_of_buckets_need_no_bytes_of_their_own(self):
+        copied, views = Rank(8, replicated), Rank(8, lambda: replicated(gradient_as_bucket_view=True))
+        self.assertEqual(copied.bytes("gradient"), 4 * _ALL)
+        self.assertLessEqual(abs(copied.peak - views.peak - 4 * _ALL), 4 * _ALL // 50)
+
+    def test_passes_without_sums_leave_buckets_alone(self):
+        def setup():
+            model = nn.parallel.DistributedDataParallel(block(), gradient_as_bucket_view=True)
+            batch = torch.randn(4, _WIDTH, device="cuda")
+
+            def step():
+                model(batch).sum().backward()
+                model.zero_grad()
+                with model.no_sync():
+                    model(batch).sum().backward()
+                # Gradients that nobody summed up are their own.
+                seen.append({parameter.grad.untyped_storage().nbytes() == parameter.grad.nbytes for parameter in model.parameters()})
+                model.zero_grad()
+
+            return step
+
+        seen = []
+        Rank(2, setup)
+        self.assertEqual(seen, [{True}, {True}])
+
+    def test_zero_one_divides_the_state_and_nothing_else(self):
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        whole = Rank(8, replicated)
+        for as_views in (False, True):
+            optimizer = lambda parameters: ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, parameters_as_bucket_view=as_views)
+            rank = Rank(8, lambda: replicated(optimizer=optimizer))
+            self.assertEqual(rank.leaked, 0)
+            # Parameters go to ranks whole, so that the largest matters: eight of them are of one size here, and each rank has one.
+            self.assertAlmostEqual(rank.bytes("optimizer") / (8 * _ALL / 8), 1, delta=0.02)
+            self.assertGreater(whole.peak - rank.peak, 8 * _ALL * 6 // 8)
+            self.assertEqual(rank.bytes("gradient"), whole.bytes("gradient"))
+
+    @unittest.skipUnless(_COMMAND, "needs the command omniheap")
+    def test_estimates_of_the_command_are_near_what_is_recorded(self):
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        divided = lambda parameters: ZeroRedundancyOptimizer(parameters, torch.optim.AdamW)
+        ways = {"full": setup, "grad_op": lambda: setup(False), "zero1": lambda: replicated(optimizer=divided), "ddp": replicated}
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/whole.omt"
+            omniheap.torch.record_step(lambda: trained(nn.Sequential(*(block() for _ in range(_BLOCKS)))), path)
+            for way, step in ways.items():
+                done = subprocess.run([_COMMAND, "fit", path, "--capacity=1G", "--world=8", f"--fsdp={way}", "--json"], capture_output=True, text=True)
+                answer = json.loads(done.stdout)
+                estimated = answer["peak_live_bytes"] - answer["changes"][-1]["gained_live_bytes"]
+                self.assertAlmostEqual(estimated / Rank(8, step).peak, 1, delta=0.05, msg=way)
+
+    def test_hooks_of_communication_are_refused_in_words(self):
+        def setup():
+            model = nn.parallel.DistributedDataParallel(block())
+            model.register_comm_hook(None, lambda state, bucket: None)
+
+        with self.assertRaisesRegex(OmniheapError, "communication hooks.*fake=False"):
+            omniheap.torch.record_step(setup, world=2)
+        # Everything of PyTorch is its own again.
+        self.assertEqual(torch.distributed.Reducer.__module__, "torch._C._distributed_c10d")
 
 
 if __name__ == "__main__":
