@@ -115,6 +115,8 @@ struct Options {
     seed: u64,
     /// No more are begun after this time.
     takes: Option<Duration>,
+    /// How long the tests of one mutant may take.
+    most: Duration,
     /// The packages whose tests are run; none for those of [`PACKAGES`].
     tests: Vec<String>,
 }
@@ -122,7 +124,7 @@ struct Options {
 /// Tries every mutant of the named folders or files, or of [`FOLDERS`], or a sample of each.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let options = parse(arguments)?;
-    let (mutants, tests) = prepare(&options.paths, &tests_of(&options), MOST)?;
+    let (mutants, tests) = prepare(&options.paths, &tests_of(&options), options.most)?;
     let state = Mutex::new(State::load()?);
     let lock = || state.lock().expect("nobody panics");
     let mut chosen = choose(&mutants, &options);
@@ -147,7 +149,7 @@ pub(crate) fn sample() -> Outcome {
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
     let (mut paths, mut count, mut seed, mut takes) = (Vec::new(), None, None, None);
-    let mut tests = Vec::new();
+    let (mut tests, mut most) = (Vec::new(), MOST);
     let mut rest = arguments.iter();
     let number = |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok());
     while let Some(argument) = rest.next() {
@@ -155,6 +157,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--sample" => count = Some(number(rest.next()).ok_or("--sample N")?),
             "--seed" => seed = Some(number(rest.next()).ok_or("--seed S")?),
             "--tests" => tests.push(rest.next().ok_or("--tests PACKAGE")?.clone()),
+            "--most" => most = Duration::from_secs(number(rest.next()).ok_or("--most SECONDS")?),
             "--minutes" => takes = Some(number(rest.next()).ok_or("--minutes M")?),
             path if root().join(path).exists() => paths.push(path.to_owned()),
             other => return Err(format!("{other} is neither an option nor a path")),
@@ -171,6 +174,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         count,
         seed,
         takes: takes.map(|minutes| Duration::from_secs(minutes * 60)),
+        most,
         tests,
     })
 }
@@ -187,9 +191,17 @@ fn prepare(
     Ok((mutants, Tests::measure(&binaries, most)?))
 }
 
-/// The mutants to try: all, or so many of each path.
+/// The mutants to try: all, or so many of each path. They are mixed, so that a run that is stopped has tried some of everything.
 fn choose<'a>(mutants: &'a [Mutant], options: &Options) -> Vec<&'a Mutant> {
-    let Some(count) = options.count else { return mutants.iter().collect() };
+    let mut chosen = match options.count {
+        Some(count) => some_of_each(mutants, options, count),
+        None => mutants.iter().collect(),
+    };
+    shuffle(&mut chosen, options.seed);
+    chosen
+}
+
+fn some_of_each<'a>(mutants: &'a [Mutant], options: &Options, count: usize) -> Vec<&'a Mutant> {
     println!("    {count} of each path; the same again: --sample {count} --seed {}", options.seed);
     let of = |path: &String| {
         let mut here: Vec<_> = mutants.iter().filter(|one| one.file.starts_with(path)).collect();
