@@ -39,7 +39,7 @@ const PACKAGES: [(&str, &[&str]); 8] = [
 ];
 
 /// The tests of [`sample`]: those that are built soonest.
-const SAMPLE_TESTS: [&str; 17] = [
+const SAMPLE_TESTS: [&str; 19] = [
     "-p",
     "omniheap-seam",
     "-p",
@@ -54,9 +54,11 @@ const SAMPLE_TESTS: [&str; 17] = [
     "--test",
     "order",
     "--test",
-    "footprint",
+    "sessions",
     "--test",
-    "scarce",
+    "host_memory",
+    "--test",
+    "numbers",
 ];
 
 /// Packages that tests spend little time in, and builds much.

@@ -1,6 +1,7 @@
 //! Any bytes, read as one session with a manager on host memory: every call of the public interface, in any order, with
 //! contents checked and with a driver that fails when the bytes say so.
 use crate::check_books;
+use crate::stamp::is_full_of;
 use omniheap_core::{
     Align, Allocation, AllocationId, Backend, BackingStore, Budget, CopyRegion, Error, ErrorKind,
     GetPiece, HeapId, HeapKind, Limits, Manager, ManagerConfig, Pass, Point, PoolConfig, Privacy,
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The device of a session: it can fail, and it remembers what it gave.
-type Device = Arc<Fault<Record<Host>>>;
+pub(crate) type Device = Arc<Fault<Record<Host>>>;
 
 const HEAP: HeapId = HeapId(0);
 /// Small, so that shortage is a common state.
@@ -88,12 +89,6 @@ impl Reader<'_> {
                 [usize::from(kind / 8) % 6],
         }
     }
-}
-
-/// Whether all bytes are this one; as one comparison, because a fuzzer would count every step of a loop.
-fn is_full_of(byte: u8, bytes: &[u8]) -> bool {
-    let Some((first, rest)) = bytes.split_first() else { return true };
-    *first == byte && *rest == bytes[..rest.len()]
 }
 
 /// One session.
@@ -515,20 +510,5 @@ impl Session {
         }
         domains.clear();
         assert!(faulty || device.inner().live() == Live::default(), "memory was left");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_full_of;
-
-    #[test]
-    fn one_other_byte_is_seen_wherever_it_is() {
-        assert!(is_full_of(7, &[]) && is_full_of(7, &[7; 33]) && !is_full_of(7, &[8; 33]));
-        for at in 0..33 {
-            let mut bytes = [7; 33];
-            bytes[at] = 6;
-            assert!(!is_full_of(7, &bytes), "byte {at}");
-        }
     }
 }

@@ -1,42 +1,7 @@
 //! Requests while the host itself has no memory to spare: refused in words, and nothing has changed.
-#![expect(unsafe_code, reason = "refuses what the global allocator is asked for")]
-use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
+use super::MOST;
 use omniheap_core::{Allocation, ErrorKind, HeapKind, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
-use std::alloc::System;
-
-thread_local! {
-    /// Bytes above which this thread gets no host memory.
-    static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-struct Scarce;
-
-impl Scarce {
-    fn has(size: usize) -> bool {
-        MOST.try_with(Cell::get).is_ok_and(|most| size <= most)
-    }
-}
-
-// SAFETY: the system's allocator does the work; to refuse is allowed.
-unsafe impl GlobalAlloc for Scarce {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !Self::has(layout.size()) {
-            return core::ptr::null_mut();
-        }
-        // SAFETY: the caller's promise is the system's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is the system's.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static GLOBAL: Scarce = Scarce;
 
 const KIB: u64 = 1 << 10;
 

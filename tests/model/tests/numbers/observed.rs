@@ -1,4 +1,6 @@
 //! Random programs whose observer keeps books of its own: what a manager tells, reports and does must agree after every operation.
+use super::before::Asked;
+use super::managed;
 use omniheap_core::{
     Align, Allocation, AllocationId, Backend, Backing, BlockNumber, Budget, Decision, Event,
     HeapId, HeapKind, Manager, ManagerConfig, Observer, Request, Rung, TimelineId, Timelines,
@@ -115,7 +117,7 @@ impl Books {
     }
 }
 
-type Device = Arc<Host>;
+type Device = Asked;
 
 struct Program {
     manager: Manager<Device>,
@@ -136,7 +138,7 @@ impl Program {
         let mut config = config.observed(Arc::clone(&books) as _);
         config.pool.lanes = Some(1);
         let lines = vec![TimelineId::MAIN, host.open().expect("another timeline")];
-        let manager = Manager::with_config(host, config);
+        let manager = managed(host, config);
         let (live, random) = (Vec::new(), Random(seed));
         Self { manager, books, lines, random, live, next: 0, failed: 0 }
     }

@@ -1,35 +1,7 @@
 //! What bookkeeping costs: bytes for each live allocation, and nothing at all where memory is reused.
-#![expect(unsafe_code, reason = "counts what the global allocator hands out")]
-use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
+use super::{BYTES, CALLS};
 use omniheap_core::{HeapKind, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
-use std::alloc::System;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-    static BYTES: Cell<i64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is passed on unchanged; the counters are plain numbers of the calling thread.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.with(|calls| calls.set(calls.get() + 1));
-        BYTES.with(|bytes| bytes.set(bytes.get() + i64::try_from(layout.size()).expect("a size")));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        BYTES.with(|bytes| bytes.set(bytes.get() - i64::try_from(layout.size()).expect("a size")));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 fn manager(config: ManagerConfig) -> Manager<Host> {
     let host = Host::builder().heap(heap(HeapKind::Device, 1 << 36)).open().expect("a host device");
