@@ -121,6 +121,10 @@ struct Options {
     most: Duration,
     /// The packages whose tests are run; none for those of [`PACKAGES`].
     tests: Vec<String>,
+    /// Only [`SAMPLE_TESTS`] are run.
+    is_quick: bool,
+    /// Only what was tried before and not caught.
+    again: bool,
 }
 
 /// Tries every mutant of the named folders or files, or of [`FOLDERS`], or a sample of each.
@@ -131,8 +135,11 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let lock = || state.lock().expect("nobody panics");
     let mut chosen = choose(&mutants, &options);
     let known = chosen.len();
-    chosen.retain(|one| !lock().is_caught(one));
-    println!("    {} of {known} are known to be caught", known - chosen.len());
+    chosen.retain(|one| match lock().of(one) {
+        Some(verdict) => !is_caught(&verdict),
+        None => !options.again,
+    });
+    println!("    {} of {known} are left out", known - chosen.len());
     try_all(chosen, &tests, options.takes, |mutant, verdict| lock().note(mutant, verdict));
     let mut state = state.into_inner().expect("nobody panics");
     state.save()?;
@@ -152,6 +159,7 @@ pub(crate) fn sample() -> Outcome {
 fn parse(arguments: &[String]) -> Result<Options, String> {
     let (mut paths, mut count, mut seed, mut takes) = (Vec::new(), None, None, None);
     let (mut tests, mut most) = (Vec::new(), MOST);
+    let (mut is_quick, mut again) = (false, false);
     let mut rest = arguments.iter();
     let number = |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok());
     while let Some(argument) = rest.next() {
@@ -160,6 +168,8 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--seed" => seed = Some(number(rest.next()).ok_or("--seed S")?),
             "--tests" => tests.push(rest.next().ok_or("--tests PACKAGE")?.clone()),
             "--most" => most = Duration::from_secs(number(rest.next()).ok_or("--most SECONDS")?),
+            "--quick" => is_quick = true,
+            "--again" => again = true,
             "--minutes" => takes = Some(number(rest.next()).ok_or("--minutes M")?),
             path if root().join(path).exists() => paths.push(path.to_owned()),
             other => return Err(format!("{other} is neither an option nor a path")),
@@ -178,6 +188,8 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         takes: takes.map(|minutes| Duration::from_secs(minutes * 60)),
         most,
         tests,
+        is_quick,
+        again,
     })
 }
 
@@ -344,6 +356,9 @@ fn sources(path: &Path) -> Vec<PathBuf> {
 
 /// Cargo's arguments for the tests that were asked for, or for those of what is changed.
 fn tests_of(options: &Options) -> Vec<&str> {
+    if options.is_quick {
+        return SAMPLE_TESTS.into();
+    }
     let under = |folder: &str| options.paths.iter().any(|path| path.starts_with(folder));
     let usual = PACKAGES.iter().filter(|(folder, _)| under(folder));
     let packages: BTreeSet<&str> = match &*options.tests {
@@ -488,10 +503,10 @@ impl State {
         let key = self.key(one);
         self.verdicts.get(&key).and_then(Value::as_str).map(String::from)
     }
+}
 
-    fn is_caught(&mut self, one: &Mutant) -> bool {
-        matches!(self.of(one).as_deref(), Some("Caught" | "Hung"))
-    }
+fn is_caught(verdict: &str) -> bool {
+    matches!(verdict, "Caught" | "Hung")
 }
 
 /// Writes the scores of all modules that were tried; those of others stay as they are.
@@ -507,7 +522,7 @@ fn write_scores(mutants: &[Mutant], state: &mut State) -> Outcome {
         let (all, counts) = modules.entry(module(&one.file)).or_default();
         *all += 1;
         match state.of(one).as_deref() {
-            Some("Caught" | "Hung") => counts[0] += 1,
+            Some(verdict) if is_caught(verdict) => counts[0] += 1,
             Some("Survived") => counts[1] += 1,
             Some(_) => counts[2] += 1,
             None => {}

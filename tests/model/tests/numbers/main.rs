@@ -4,6 +4,7 @@
 #[path = "../manager/before.rs"]
 mod before;
 mod observed;
+mod promises;
 mod survived;
 
 use before::{Asked, asked};
