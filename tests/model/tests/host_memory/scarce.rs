@@ -38,3 +38,32 @@ fn data_is_not_moved_where_the_host_has_no_memory_for_the_plan() {
         assert_eq!(u32::from_le_bytes(seen), *number);
     }
 }
+
+#[test]
+fn a_request_is_refused_where_the_host_has_no_memory_for_its_record() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).open().expect("a device");
+    let mut config = ManagerConfig::default().plain();
+    config.pool.lanes = Some(1);
+    let manager = Manager::with_config(host, config);
+    drop(manager.allocate(&Request::new(64 << 20)).expect("one block"));
+    let mut live = Vec::with_capacity(12_000);
+    let mut refused = 0;
+    for most in [256, 1 << 10, 4 << 10, 64 << 10, 1 << 20] {
+        MOST.set(most);
+        let failed = loop {
+            match manager.allocate(&Request::new(4 * KIB).no_grow()) {
+                Ok(one) if live.len() < live.capacity() => live.push(one),
+                Ok(_) => break None,
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        MOST.set(usize::MAX);
+        refused += u64::from(failed == Some(ErrorKind::OutOfHostMemory));
+        assert!(
+            failed.is_none_or(|kind| kind.is_out_of_memory() || kind == ErrorKind::OutOfHostMemory)
+        );
+        assert_eq!((manager.validate(), manager.totals().live), (Ok(()), live.len() as u64));
+        drop(manager.allocate(&Request::new(4 * KIB)));
+    }
+    assert!(refused >= 2, "{refused} times the host had no memory");
+}
