@@ -253,17 +253,25 @@ impl Session {
         match allocated {
             Ok(allocation) => {
                 assert!(size > 0 && allocation.size() == size);
-                let wanted = (flags >> 4 == 6).then_some(HeapId(1));
-                let may = |heap| wanted == Some(heap) || (7..=9).contains(&(flags >> 4));
-                assert!(allocation.heap() == wanted.unwrap_or(HEAP) || may(allocation.heap()));
-                match flags >> 4 {
-                    2 => self.expect(&allocation, 0),
-                    _ => self.expect_clean(&allocation, domain),
-                }
+                self.check_fresh(&allocation, flags >> 4, domain);
                 let byte = if flags >> 4 == 3 { SECRET } else { self.value(domain) };
                 self.admit(allocation, byte, domain);
             }
             Err(error) => self.excuse(error, &legal),
+        }
+    }
+
+    /// A new allocation lies in a heap that its kind of request may have, and holds nothing of others.
+    fn check_fresh(&self, allocation: &Allocation<Device>, kind: u8, domain: usize) {
+        let may = match kind {
+            6 => [HeapId(1)].as_slice(),
+            7..=9 => &[HEAP, HeapId(1)],
+            _ => &[HEAP],
+        };
+        assert!(may.contains(&allocation.heap()), "it is in {:?}", allocation.heap());
+        match kind {
+            2 => self.expect(allocation, 0),
+            _ => self.expect_clean(allocation, domain),
         }
     }
 
