@@ -84,6 +84,10 @@ fn a_sleep_tells_every_byte_that_it_copied_returned_and_kept() {
         assert_eq!((live, copied), (8 * MIB, 8 * MIB));
         assert_eq!((returned + kept, pool.reserved()), (held, kept));
         assert_eq!(kept > 0, refused > 0, "{kept} bytes were kept");
+        let totals = manager.totals();
+        let holes = (totals.free_bytes, totals.largest_hole, totals.holes);
+        assert_eq!(holes, (0, 0, 0), "what sleeps has no memory to lend");
+        assert_eq!((totals.live, totals.live_bytes), (2, 8 * MIB));
         pool.wake(&Wake::all()).expect("its memory is there");
         for (one, byte) in [(&first, 7), (&last, 9)] {
             let mut seen = vec![0; usize::try_from(one.size()).expect("small")];
