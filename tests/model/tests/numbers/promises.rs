@@ -3,9 +3,9 @@ use super::before::asked;
 use super::managed;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, AllocationId, Backend, BackingStore, Budget, CopyRegion, ErrorKind, GetPiece, HeapId,
-    HeapKind, Limits, Manager, ManagerConfig, Point, PoolConfig, Privacy, PutPiece, Relief,
-    Request, Result, Sleep, Slept, Source, TimelineId, Timelines, Wake,
+    Align, AllocationId, Backend, BackingStore, Budget, CopyRegion, ErrorKind, Event, GetPiece,
+    HeapId, HeapKind, Limits, Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Privacy,
+    PutPiece, Relief, Request, Result, Sleep, Slept, Source, TimelineId, Timelines, Wake,
 };
 use omniheap_extras::guarded;
 use omniheap_host::{Hold, Host, heap};
@@ -301,7 +301,7 @@ fn a_recall_spends_its_budget_on_what_has_room() {
     let ask =
         |size: u64| manager.allocate(&Request::new(size).heap(HEAP).dedicated()).expect("fits");
     let [_stays, goes] = [ask(4 * MIB), ask(4 * MIB)];
-    let spilled = [2 * MIB, MIB, 6 * MIB, 5 * MIB].map(|size| {
+    let spilled = [MIB, 2 * MIB, 6 * MIB, 5 * MIB].map(|size| {
         let one = manager.allocate(&Request::new(size).may_spill()).expect("host memory");
         assert_eq!(one.heap(), HeapId(1));
         one
@@ -315,6 +315,35 @@ fn a_recall_spends_its_budget_on_what_has_room() {
         assert_eq!(moved, wanted);
     }
     drop(spilled);
+}
+
+/// Notes where moves end.
+#[derive(Debug, Default)]
+struct Moves(Mutex<Vec<(AllocationId, u64)>>);
+
+impl Observer for Moves {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Move { id, offset, .. } = *event {
+            self.0.lock().expect("no panic").push((id, offset));
+        }
+    }
+}
+
+#[test]
+fn an_observer_is_told_of_what_came_back_and_where_it_lies() {
+    let mut far = heap(HeapKind::Staging, 32 * MIB);
+    (far.physical, far.page) = (1, None);
+    let near = heap(HeapKind::Device, 8 * MIB);
+    let host = Host::builder().heap(near).heap(far).open().expect("a host device");
+    let moves = Arc::new(Moves::default());
+    let manager = managed(host, plain().observed(Arc::<Moves>::clone(&moves)));
+    let full = manager.allocate(&Request::new(8 * MIB).heap(HEAP)).expect("fits");
+    let spilled = manager.allocate(&Request::new(MIB).may_spill()).expect("host memory");
+    drop(full);
+    manager.begin_recall(&Budget::new()).and_then(Pass::commit).expect("alive");
+    assert_eq!(spilled.heap(), HEAP);
+    let told = moves.0.lock().expect("no panic").clone();
+    assert_eq!(told, [(spilled.id(), spilled.binding().span().offset)]);
 }
 
 #[test]
