@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 /// Which bug of the lists is on, in a copy that has them all.
 const SWITCH: &str = "
@@ -80,14 +81,40 @@ fn build() -> Result<BTreeMap<String, PathBuf>, String> {
 
 /// Copies what git knows of the working tree.
 pub(crate) fn copy(tree: &Path) -> Outcome {
-    if tree.exists() {
-        fs::remove_dir_all(tree).map_err(|error| format!("{}: {error}", tree.display()))?;
+    let last = tree.with_extension("last");
+    let fails = |error: std::io::Error| format!("{}: {error}", tree.display());
+    if last.exists() {
+        fs::remove_dir_all(&last).map_err(fails)?;
     }
-    fs::create_dir_all(tree).map_err(|error| format!("{}: {error}", tree.display()))?;
+    if tree.exists() {
+        fs::rename(tree, &last).map_err(fails)?;
+    }
+    fs::create_dir_all(tree).map_err(fails)?;
     let listed = "git ls-files -z --cached --others --exclude-standard | tar -c --null -T - --ignore-failed-read";
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{listed} | tar -x -C \"$1\"",), "sh"]).arg(tree);
-    status("copying the working tree", command.current_dir(root()))
+    status("copying the working tree", command.current_dir(root()))?;
+    keep_ages(tree, &last).map_err(fails)
+}
+
+/// What is as it was in the last copy keeps its age, and what is not is new: cargo builds again what is younger than its last build, and a
+/// file that was changed while that build ran is older.
+fn keep_ages(tree: &Path, last: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(tree)? {
+        let (path, last) = (entry?.path(), last.to_owned());
+        let last = last.join(path.file_name().unwrap_or_default());
+        if path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            keep_ages(&path, &last)?;
+            continue;
+        }
+        let is_same = fs::read(&last).is_ok_and(|last| fs::read(&path).is_ok_and(|it| it == last));
+        let age = if is_same { fs::metadata(&last)?.modified()? } else { SystemTime::now() };
+        fs::File::options().append(true).open(&path)?.set_modified(age)?;
+    }
+    Ok(())
 }
 
 /// Replaces the right text by the wrong one.
@@ -136,6 +163,26 @@ mod tests {
     fn texts(folder: &str) -> String {
         let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
         entries.map(|entry| read(&entry.expect("it can be listed").path()).expect("text")).collect()
+    }
+
+    #[test]
+    fn a_copy_is_as_old_as_the_last_one_where_it_is_the_same_and_new_where_not() {
+        let folder = std::env::temp_dir().join(format!("omniheap-ages-{}", std::process::id()));
+        let [last, tree] = ["last", "tree"].map(|name| folder.join(name));
+        let old = SystemTime::UNIX_EPOCH + core::time::Duration::from_secs(1000);
+        for (folder, changed) in [(&last, "before"), (&tree, "after")] {
+            fs::create_dir_all(folder.join("inner")).expect("a folder");
+            for (name, text) in [("same", "text"), ("inner/changed", changed)] {
+                save(&folder.join(name), text).expect("a file");
+                let file = fs::File::options().append(true).open(folder.join(name));
+                file.and_then(|file| file.set_modified(old)).expect("a file");
+            }
+        }
+        keep_ages(&tree, &last).expect("both are there");
+        let age = |name: &str| fs::metadata(tree.join(name)).and_then(|about| about.modified());
+        assert_eq!(age("same").expect("a file"), old);
+        assert!(age("inner/changed").expect("a file") > old);
+        fs::remove_dir_all(folder).expect("it can be removed");
     }
 
     #[test]

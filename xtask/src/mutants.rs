@@ -39,7 +39,7 @@ const PACKAGES: [(&str, &[&str]); 8] = [
 ];
 
 /// The tests of [`sample`]: those that are built soonest.
-const SAMPLE_TESTS: [&str; 17] = [
+const SAMPLE_TESTS: [&str; 19] = [
     "-p",
     "omniheap-seam",
     "-p",
@@ -54,9 +54,11 @@ const SAMPLE_TESTS: [&str; 17] = [
     "--test",
     "order",
     "--test",
-    "footprint",
+    "sessions",
     "--test",
-    "scarce",
+    "host_memory",
+    "--test",
+    "numbers",
 ];
 
 /// Packages that tests spend little time in, and builds much.
@@ -115,20 +117,29 @@ struct Options {
     seed: u64,
     /// No more are begun after this time.
     takes: Option<Duration>,
+    /// How long the tests of one mutant may take.
+    most: Duration,
     /// The packages whose tests are run; none for those of [`PACKAGES`].
     tests: Vec<String>,
+    /// Only [`SAMPLE_TESTS`] are run.
+    is_quick: bool,
+    /// Only what was tried before and not caught.
+    again: bool,
 }
 
 /// Tries every mutant of the named folders or files, or of [`FOLDERS`], or a sample of each.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let options = parse(arguments)?;
-    let (mutants, tests) = prepare(&options.paths, &tests_of(&options), MOST)?;
+    let (mutants, tests) = prepare(&options.paths, &tests_of(&options), options.most)?;
     let state = Mutex::new(State::load()?);
     let lock = || state.lock().expect("nobody panics");
     let mut chosen = choose(&mutants, &options);
     let known = chosen.len();
-    chosen.retain(|one| !lock().is_caught(one));
-    println!("    {} of {known} are known to be caught", known - chosen.len());
+    chosen.retain(|one| match lock().of(one) {
+        Some(verdict) => !is_caught(&verdict),
+        None => !options.again,
+    });
+    println!("    {} of {known} are left out", known - chosen.len());
     try_all(chosen, &tests, options.takes, |mutant, verdict| lock().note(mutant, verdict));
     let mut state = state.into_inner().expect("nobody panics");
     state.save()?;
@@ -147,7 +158,8 @@ pub(crate) fn sample() -> Outcome {
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
     let (mut paths, mut count, mut seed, mut takes) = (Vec::new(), None, None, None);
-    let mut tests = Vec::new();
+    let (mut tests, mut most) = (Vec::new(), MOST);
+    let (mut is_quick, mut again) = (false, false);
     let mut rest = arguments.iter();
     let number = |text: Option<&String>| text.and_then(|text| text.parse::<u64>().ok());
     while let Some(argument) = rest.next() {
@@ -155,6 +167,9 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--sample" => count = Some(number(rest.next()).ok_or("--sample N")?),
             "--seed" => seed = Some(number(rest.next()).ok_or("--seed S")?),
             "--tests" => tests.push(rest.next().ok_or("--tests PACKAGE")?.clone()),
+            "--most" => most = Duration::from_secs(number(rest.next()).ok_or("--most SECONDS")?),
+            "--quick" => is_quick = true,
+            "--again" => again = true,
             "--minutes" => takes = Some(number(rest.next()).ok_or("--minutes M")?),
             path if root().join(path).exists() => paths.push(path.to_owned()),
             other => return Err(format!("{other} is neither an option nor a path")),
@@ -171,7 +186,10 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         count,
         seed,
         takes: takes.map(|minutes| Duration::from_secs(minutes * 60)),
+        most,
         tests,
+        is_quick,
+        again,
     })
 }
 
@@ -187,9 +205,17 @@ fn prepare(
     Ok((mutants, Tests::measure(&binaries, most)?))
 }
 
-/// The mutants to try: all, or so many of each path.
+/// The mutants to try: all, or so many of each path. They are mixed, so that a run that is stopped has tried some of everything.
 fn choose<'a>(mutants: &'a [Mutant], options: &Options) -> Vec<&'a Mutant> {
-    let Some(count) = options.count else { return mutants.iter().collect() };
+    let mut chosen = match options.count {
+        Some(count) => some_of_each(mutants, options, count),
+        None => mutants.iter().collect(),
+    };
+    shuffle(&mut chosen, options.seed);
+    chosen
+}
+
+fn some_of_each<'a>(mutants: &'a [Mutant], options: &Options, count: usize) -> Vec<&'a Mutant> {
     println!("    {count} of each path; the same again: --sample {count} --seed {}", options.seed);
     let of = |path: &String| {
         let mut here: Vec<_> = mutants.iter().filter(|one| one.file.starts_with(path)).collect();
@@ -330,6 +356,9 @@ fn sources(path: &Path) -> Vec<PathBuf> {
 
 /// Cargo's arguments for the tests that were asked for, or for those of what is changed.
 fn tests_of(options: &Options) -> Vec<&str> {
+    if options.is_quick {
+        return SAMPLE_TESTS.into();
+    }
     let under = |folder: &str| options.paths.iter().any(|path| path.starts_with(folder));
     let usual = PACKAGES.iter().filter(|(folder, _)| under(folder));
     let packages: BTreeSet<&str> = match &*options.tests {
@@ -474,10 +503,10 @@ impl State {
         let key = self.key(one);
         self.verdicts.get(&key).and_then(Value::as_str).map(String::from)
     }
+}
 
-    fn is_caught(&mut self, one: &Mutant) -> bool {
-        matches!(self.of(one).as_deref(), Some("Caught" | "Hung"))
-    }
+fn is_caught(verdict: &str) -> bool {
+    matches!(verdict, "Caught" | "Hung")
 }
 
 /// Writes the scores of all modules that were tried; those of others stay as they are.
@@ -493,7 +522,7 @@ fn write_scores(mutants: &[Mutant], state: &mut State) -> Outcome {
         let (all, counts) = modules.entry(module(&one.file)).or_default();
         *all += 1;
         match state.of(one).as_deref() {
-            Some("Caught" | "Hung") => counts[0] += 1,
+            Some(verdict) if is_caught(verdict) => counts[0] += 1,
             Some("Survived") => counts[1] += 1,
             Some(_) => counts[2] += 1,
             None => {}

@@ -1,10 +1,11 @@
 //! Any bytes, read as the settings of a manager and of a pool: they are refused with an error, or they work.
+use crate::session::Device;
 use omniheap_core::{
-    Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager, ManagerConfig,
-    PoolConfig, Request, StrategyKind, Uses, Waiting,
+    Align, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager, ManagerConfig, PoolConfig,
+    Request, StrategyKind, Uses, Waiting,
 };
 use omniheap_host::{Host, heap};
-use omniheap_layers::{Live, Record};
+use omniheap_layers::{Fault, Live, Record};
 use std::sync::Arc;
 
 /// Small, so that many settings ask for too much.
@@ -77,7 +78,7 @@ pub fn run(bytes: &[u8]) {
     let mut device = heap(HeapKind::Device, HEAP_SIZE);
     device.page = (reader.next() & 1 != 0).then(|| Align::of(64 << 10));
     let host = Host::builder().heap(device).open().expect("a small device opens");
-    let device = Arc::new(Record::new(host));
+    let device: Device = Arc::new(Fault::new(Record::new(host)));
     let mut config = ManagerConfig::default();
     config.unit = Align::of(1 << (reader.next() % 16));
     config.pool.lanes = Some(1 + u32::from(reader.next() % 4));
@@ -91,10 +92,10 @@ pub fn run(bytes: &[u8]) {
     let taken = manager.set_budget(HeapId(0), Limits { soft: budget.0, hard: budget.1 });
     assert_eq!(taken.is_ok(), budget.0 <= budget.1, "soft above hard is refused, and nothing else");
     drop(manager);
-    assert_eq!(device.live(), Live::default(), "memory was left");
+    assert_eq!(device.inner().live(), Live::default(), "memory was left");
 }
 
-fn use_pool<B: Backend>(manager: &Manager<B>, reader: &mut Reader<'_>) {
+fn use_pool(manager: &Manager<Device>, reader: &mut Reader<'_>) {
     let config = reader.pool();
     let (size, align) = (reader.number(), reader.align());
     let pool = match manager.create_pool(HeapId(0), config) {

@@ -1,15 +1,19 @@
 //! Any bytes, read as one session with a manager on host memory: every call of the public interface, in any order, with
 //! contents checked and with a driver that fails when the bytes say so.
+use crate::check_books;
+use crate::stamp::is_full_of;
 use omniheap_core::{
-    Align, Allocation, Backend, Budget, CopyRegion, Error, ErrorKind, HeapId, HeapKind, Limits,
-    Manager, ManagerConfig, Pass, Point, Request, TimelineId, Timelines,
+    Align, Allocation, AllocationId, Backend, BackingStore, Budget, CopyRegion, Error, ErrorKind,
+    GetPiece, HeapId, HeapKind, Limits, Manager, ManagerConfig, Pass, Point, PoolConfig, Privacy,
+    PutPiece, Request, Result, Sleep, TimelineId, Timelines, UserPool, Wake,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Live, Plan, Record};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The device of a session: it can fail, and it remembers what it gave.
-type Device = Arc<Fault<Record<Host>>>;
+pub(crate) type Device = Arc<Fault<Record<Host>>>;
 
 const HEAP: HeapId = HeapId(0);
 /// Small, so that shortage is a common state.
@@ -17,12 +21,47 @@ const HEAP_SIZE: u64 = 4 << 20;
 const PAGE: u64 = 64 << 10;
 /// Live allocations at most.
 const MOST: usize = 64;
+/// What secrets are full of, and nothing else is.
+const SECRET: u8 = 255;
+/// What the allocations of a domain are full of: so many values, none of which another domain has.
+const VALUES: u8 = 120;
+/// What the pool of blocks keeps, and what neither pool of the program's own exceeds.
+const MINIMUM: u64 = 128 << 10;
+const MAXIMUM: u64 = 1 << 20;
 
 /// One live allocation, and the byte that it is full of.
 struct Entry {
     allocation: Allocation<Device>,
     byte: u8,
     domain: usize,
+}
+
+/// Keeps what sleeps.
+#[derive(Debug, Default)]
+struct Store(Mutex<HashMap<AllocationId, Vec<u8>>>);
+
+impl Store {
+    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<AllocationId, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BackingStore for Store {
+    fn put(&self, id: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
+        let mut bytes = vec![0; usize::try_from(size).expect("it fits the heap")];
+        copy(0, &mut bytes)?;
+        assert!(self.kept().insert(id, bytes).is_none(), "{id:?} was put twice");
+        Ok(())
+    }
+
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        let bytes = self.kept().get(&id).cloned().ok_or(ErrorKind::Stale)?;
+        take(0, &bytes)
+    }
+
+    fn forget(&self, id: AllocationId) {
+        self.kept().remove(&id);
+    }
 }
 
 /// Reads numbers off the byte string.
@@ -52,16 +91,12 @@ impl Reader<'_> {
     }
 }
 
-/// Whether all bytes are this one; as one comparison, because a fuzzer would count every step of a loop.
-fn is_full_of(byte: u8, bytes: &[u8]) -> bool {
-    let Some((first, rest)) = bytes.split_first() else { return true };
-    *first == byte && *rest == bytes[..rest.len()]
-}
-
 /// One session.
 struct Session {
     device: Device,
     domains: Vec<Manager<Device>>,
+    /// Of the first domain: one of blocks, and one of pages that can sleep.
+    pools: [UserPool<Device>; 2],
     timelines: Vec<TimelineId>,
     live: Vec<Entry>,
     faulty: bool,
@@ -125,9 +160,12 @@ impl Session {
         if flags & 4 != 0 {
             domains.push(domains[0].domain(config).expect("host memory can be cleared"));
         }
+        let pool = PoolConfig::new().maximum(MAXIMUM).lanes(Some(1));
+        let pools = [pool.minimum(MINIMUM), pool.sleepable()]
+            .map(|config| domains[0].create_pool(HEAP, config).expect("there is room"));
         let lines = device.as_timelines().expect("the host has timelines");
         let timelines = (0..2).map(|_| lines.open().expect("a timeline")).collect();
-        Self { device, domains, timelines, live: Vec::new(), faulty: false, written: 0 }
+        Self { device, domains, pools, timelines, live: Vec::new(), faulty: false, written: 0 }
     }
 
     fn lines(&self) -> &dyn Timelines {
@@ -157,6 +195,31 @@ impl Session {
         for manager in &self.domains {
             manager.validate().expect("sound after every call");
         }
+        // A walk of everything takes as long as some operations.
+        if !self.faulty && operation.is_multiple_of(4) {
+            self.check_numbers();
+        }
+    }
+
+    /// Every number is what the driver's own books and the session's allocations add up to.
+    fn check_numbers(&self) {
+        for (domain, manager) in self.domains.iter().enumerate() {
+            let here = self.live.iter().filter(|entry| entry.domain == domain);
+            check_books(manager, &here.map(|entry| &entry.allocation).collect::<Vec<_>>());
+        }
+        let (record, reports) = (self.device.inner(), self.domains.iter().map(Manager::summary));
+        let [calls, blocks, quarantined] = reports.fold([0; 3], |[calls, blocks, kept], report| {
+            [calls + report.driver_calls, blocks + report.blocks, kept + report.quarantined_bytes]
+        });
+        let heaps = [HEAP, HeapId(1)];
+        let held = self.domains.iter().flat_map(|manager| heaps.map(|heap| manager.heap_use(heap)));
+        let held: u64 = held.map(|told| told.expect("it is there").reserved).sum();
+        let live = record.live();
+        assert_eq!((held, blocks), (live.bytes(), live.blocks + live.reservations));
+        assert_eq!((calls, quarantined), (record.driver_calls(), 0));
+        for (pool, minimum) in self.pools.iter().zip([MINIMUM, 0]) {
+            assert!((minimum..=MAXIMUM).contains(&pool.reserved()), "{pool:?}");
+        }
     }
 
     fn allocate(&mut self, operation: u8, reader: &mut Reader<'_>) {
@@ -183,23 +246,58 @@ impl Session {
             _ => request,
         };
         let legal = [ErrorKind::ZeroSize, ErrorKind::SizeOverflow, ErrorKind::ExceedsLimit];
-        match self.domains[domain].allocate(&request) {
+        let (allocated, domain) = match flags >> 4 {
+            kind @ (10 | 11) => (self.pools[usize::from(kind) - 10].allocate(&request), 0),
+            _ => (self.domains[domain].allocate(&request), domain),
+        };
+        match allocated {
             Ok(allocation) => {
                 assert!(size > 0 && allocation.size() == size);
-                if flags >> 4 == 2 {
-                    self.expect(&allocation, 0);
-                }
-                self.admit(allocation, domain);
+                self.check_fresh(&allocation, flags >> 4, domain);
+                let byte = if flags >> 4 == 3 { SECRET } else { self.value(domain) };
+                self.admit(allocation, byte, domain);
             }
             Err(error) => self.excuse(error, &legal),
         }
     }
 
+    /// A new allocation lies in a heap that its kind of request may have, and holds nothing of others.
+    fn check_fresh(&self, allocation: &Allocation<Device>, kind: u8, domain: usize) {
+        let may = match kind {
+            6 => [HeapId(1)].as_slice(),
+            7..=9 => &[HEAP, HeapId(1)],
+            _ => &[HEAP],
+        };
+        assert!(may.contains(&allocation.heap()), "it is in {:?}", allocation.heap());
+        match kind {
+            2 => self.expect(allocation, 0),
+            _ => self.expect_clean(allocation, domain),
+        }
+    }
+
+    /// The next value of a domain.
+    fn value(&mut self, domain: usize) -> u8 {
+        self.written = (self.written + 1) % VALUES;
+        1 + self.written + VALUES * u8::try_from(domain).expect("two domains")
+    }
+
     /// Fills a new allocation and keeps it; one that cannot be filled is freed.
-    fn admit(&mut self, allocation: Allocation<Device>, domain: usize) {
-        self.written = self.written % 250 + 1;
-        match allocation.fill(0, allocation.size(), self.written) {
-            Ok(()) => self.live.push(Entry { allocation, byte: self.written, domain }),
+    fn admit(&mut self, allocation: Allocation<Device>, byte: u8, domain: usize) {
+        match allocation.fill(0, allocation.size(), byte) {
+            Ok(()) => self.live.push(Entry { allocation, byte, domain }),
+            Err(error) => self.excuse(error, &[]),
+        }
+    }
+
+    /// Nothing of a secret is in fresh memory, and nothing of another domain.
+    fn expect_clean(&self, allocation: &Allocation<Device>, domain: usize) {
+        let mut found = vec![0; usize::try_from(allocation.size()).expect("it fits the heap")];
+        match allocation.read(0, &mut found) {
+            Ok(()) => {
+                let own = VALUES * u8::try_from(domain).expect("two domains");
+                let may = |byte: u8| byte == 0 || (own + 1..=own + VALUES).contains(&byte);
+                assert!(found.iter().all(|byte| may(*byte)), "somebody's bytes were left");
+            }
             Err(error) => self.excuse(error, &[]),
         }
     }
@@ -255,6 +353,9 @@ impl Session {
         let on = self.timelines[usize::from(reader.next()) % 2];
         let (source, target) = (&self.live[from], &self.live[to]);
         let size = source.allocation.size();
+        if source.byte == SECRET {
+            return; // Who copies a secret makes it public.
+        }
         let fits = from != to && size == target.allocation.size() && source.domain == target.domain;
         let copy = CopyRegion {
             from: &source.allocation,
@@ -310,7 +411,7 @@ impl Session {
 
     fn tidy(&self, pick: u8) {
         for manager in &self.domains {
-            let done = match pick % 6 {
+            let done = match pick % 9 {
                 0 => manager.trim().map(drop),
                 1 => manager.retire().map(drop),
                 2 => manager.defragment().map(drop),
@@ -319,9 +420,38 @@ impl Session {
                     manager.begin_recall(&Budget::new()).and_then(Pass::commit).map(drop)
                 }
                 4 => manager.begin_defragment(&Budget::new()).and_then(Pass::commit).map(drop),
+                5 => manager.step().map(drop),
+                6 => self.pools.iter().try_for_each(|pool| pool.trim().map(drop)),
+                7 => return self.sleep(),
                 _ => self.device.wait_idle(),
             };
             done.unwrap_or_else(|error| self.excuse(error, &[]));
+        }
+    }
+
+    /// Sends a pool to sleep, and wakes it where that worked.
+    fn sleep(&self) {
+        let (store, pool) = (Arc::new(Store::default()), &self.pools[1]);
+        match pool.sleep(&Sleep::to(Arc::<Store>::clone(&store))) {
+            Ok(_) => {
+                assert_eq!(pool.reserved(), 0, "who sleeps needs no memory");
+                self.wake();
+                assert!(self.faulty || store.kept().is_empty(), "bytes were left in the store");
+            }
+            Err(error) => self.excuse(error.error(), &[ErrorKind::Busy]),
+        }
+    }
+
+    /// Wakes a pool that may be asleep; its memory is there, but a budget may have become smaller.
+    fn wake(&self) {
+        let pool = &self.pools[1];
+        if pool.wake(&Wake::all()).is_err() {
+            let limits = Limits { soft: u64::MAX, hard: u64::MAX };
+            self.domains[0].set_budget(HEAP, limits).expect("it is no limit");
+            match pool.wake(&Wake::all()) {
+                Err(error) if error.kind() != ErrorKind::AlreadyAwake => self.excuse(error, &[]),
+                _ => {}
+            }
         }
     }
 
@@ -370,32 +500,23 @@ impl Session {
 
     fn end(mut self) {
         self.device.inject(Plan::Never, 0);
+        self.wake();
         for at in 0..self.live.len() {
             self.check(u8::try_from(at).expect("few"));
         }
         self.live.clear();
         self.device.wait_idle().expect("the host's work ends");
-        for manager in &self.domains {
+        let Self { device, mut domains, pools, faulty, .. } = self;
+        for pool in pools {
+            let ended = domains[0].destroy_pool(pool);
+            assert!(faulty || ended.is_ok(), "an empty pool ends: {ended:?}");
+        }
+        for manager in &domains {
             manager.trim().expect("nothing is in use");
             manager.validate().expect("sound at the end");
-            assert!(self.faulty || manager.totals().live == 0, "something was left");
+            assert!(faulty || manager.totals().live == 0, "something was left");
         }
-        self.domains.clear();
-        assert!(self.faulty || self.device.inner().live() == Live::default(), "memory was left");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_full_of;
-
-    #[test]
-    fn one_other_byte_is_seen_wherever_it_is() {
-        assert!(is_full_of(7, &[]) && is_full_of(7, &[7; 33]) && !is_full_of(7, &[8; 33]));
-        for at in 0..33 {
-            let mut bytes = [7; 33];
-            bytes[at] = 6;
-            assert!(!is_full_of(7, &bytes), "byte {at}");
-        }
+        domains.clear();
+        assert!(faulty || device.inner().live() == Live::default(), "memory was left");
     }
 }

@@ -39,3 +39,24 @@ pub fn sound<B: Backend>(manager: &Manager<B>, live: &[(u64, Allocation<B>)]) {
         assert!(found == stamp(*id, one.size()), "allocation {id} lost its bytes");
     }
 }
+
+/// Whether all bytes are this one; as one comparison, because a fuzzer would count every step of a loop.
+pub(crate) fn is_full_of(byte: u8, bytes: &[u8]) -> bool {
+    let Some((first, rest)) = bytes.split_first() else { return true };
+    *first == byte && *rest == bytes[..rest.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_full_of;
+
+    #[test]
+    fn one_other_byte_is_seen_wherever_it_is() {
+        assert!(is_full_of(7, &[]) && is_full_of(7, &[7; 33]) && !is_full_of(7, &[8; 33]));
+        for at in 0..33 {
+            let mut bytes = [7; 33];
+            bytes[at] = 6;
+            assert!(!is_full_of(7, &bytes), "byte {at}");
+        }
+    }
+}

@@ -3,7 +3,6 @@
 //! One binary, because each builds the manager anew; `footprint` is another, because it counts for its whole process.
 mod before;
 mod closed;
-mod corpus;
 mod dedicated;
 mod defragment;
 mod defragment_soak;
@@ -11,7 +10,6 @@ mod driver_budget;
 mod holes;
 mod missed;
 mod named;
-mod observed;
 mod once_missed;
 mod ordered;
 mod overlay;
@@ -24,8 +22,6 @@ mod recall_threads;
 mod remap_or_copy;
 mod runs;
 mod schedule;
-mod session;
-mod survived;
 mod undeclared;
 mod uploads;
 mod vma_issues;

@@ -341,3 +341,38 @@ fn a_joined_hole_is_in_use_as_long_as_any_part_of_it() {
         assert!(taken.is_ok(), "{order:?}");
     }
 }
+
+/// Every span around a hole between two live spans: what is inside is carved, everything else is refused and changes nothing.
+#[test]
+fn a_hole_is_carved_within_its_bounds_or_not_at_all() {
+    for (start, size) in (0..24).flat_map(|start| (0..24).map(move |size| (start, size))) {
+        let mut tlsf = Tlsf::new(Align::ONE);
+        let block = tlsf.add_block(24).expect("a plain block");
+        let mut take = || tlsf.allocate(Layout::new(8), Class::Linear).expect("fits");
+        let [below, middle, above] = [take(), take(), take()];
+        tlsf.free(middle.key).expect("it is live");
+        let mut holes = Vec::new();
+        tlsf.for_each_in(block, |key, span, class| {
+            if class.is_none() {
+                holes.push((key, span));
+            }
+        });
+        let [(hole, whole)] = holes[..] else { panic!("one hole: {holes:?}") };
+        assert_eq!(whole, middle.span);
+        let (span, before) = (Span { offset: start, size }, tlsf.usage());
+        let is_inside = size > 0 && start >= whole.offset && span.end() <= whole.end();
+        let carved = tlsf.carve_in(hole, span);
+        assert_eq!(carved.is_ok(), is_inside, "{span:?} of {whole:?}: {carved:?}");
+        match carved {
+            Ok(grant) => {
+                assert_eq!((grant.span, tlsf.usage().used), (span, before.used + size));
+                assert!(tlsf.carve_in(hole, span).is_err(), "it is live now");
+            }
+            Err(_) => assert_eq!(tlsf.usage(), before),
+        }
+        assert_eq!(tlsf.validate(), Ok(()));
+        for live in [below, above] {
+            assert_eq!(tlsf.grant(live.key), Ok(live));
+        }
+    }
+}

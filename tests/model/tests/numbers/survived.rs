@@ -1,5 +1,6 @@
 //! Mutants that survived all other tests, one test for each: exact counts, exact limits, exact shortages.
 use super::before::asked;
+use super::managed;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, AllocationId, Backend, Background, BackingStore, Budget, Decision, Defragmentation,
@@ -64,7 +65,7 @@ fn steps_add_up_to_what_the_report_says() {
     let mut config = plain();
     let how = Background::new(Budget::new().moves(5)).between(1, 5);
     config.defragmentation = Defragmentation::Background(how);
-    let manager = Manager::with_config(device(256 * MIB), config);
+    let manager = managed(device(256 * MIB), config);
     let all: Vec<_> =
         (0..400).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
     let _kept: Vec<_> = all.into_iter().step_by(5).collect();
@@ -93,7 +94,7 @@ fn steps_add_up_to_what_the_report_says() {
 /// Guard bytes lie behind an allocation, and an owner that copies its bytes does not copy those.
 #[test]
 fn an_allocation_that_its_owner_moved_has_no_guard_any_more() {
-    let manager = Manager::with_config(device(64 * MIB), guarded(plain()));
+    let manager = managed(device(64 * MIB), guarded(plain()));
     let all: Vec<_> =
         (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
     let kept: Vec<_> = all.into_iter().step_by(3).collect();
@@ -133,7 +134,7 @@ fn an_order_is_made_once() {
 /// Every number of a shortage, and the first size that fits.
 #[test]
 fn a_shortage_is_exact() {
-    let manager = Manager::with_config(device(8 * MIB), plain());
+    let manager = managed(device(8 * MIB), plain());
     let ask = |size| manager.allocate(&Request::new(size));
     let [first, second, _third] = [3, 3, 2].map(|size| ask(size * MIB).expect("fits"));
     let shortage = |requested, largest_hole, free, reserved, live| Shortage {
@@ -168,7 +169,7 @@ fn a_shortage_says_whether_host_memory_has_room() {
         let mut staging = heap(HeapKind::Staging, 4 * MIB);
         staging.physical = 1;
         let host = Host::builder().heap(heap(HeapKind::Device, 8 * MIB)).heap(staging).open();
-        let manager = Manager::with_config(host.expect("a host device"), plain());
+        let manager = managed(host.expect("a host device"), plain());
         let _held = manager.allocate(&Request::new(8 * MIB).heap(HEAP)).expect("fits");
         let error = manager.allocate(&Request::new(size).heap(HEAP)).expect_err("it is full");
         assert_eq!(error.shortage().map(|short| short.fits_after_spill), Some(fits), "{size}");
@@ -181,7 +182,7 @@ fn background_work_begins_above_one_share_and_ends_below_another() {
     let how = Background::new(Budget::new().moves(1)).between(25, 25);
     config.defragmentation = Defragmentation::Background(how);
     config.pool.block = Some(4 * MIB);
-    let manager = Manager::with_config(device(64 * MIB), config);
+    let manager = managed(device(64 * MIB), config);
     let ask = || manager.allocate(&Request::new(MIB / 4)).expect("fits");
     let mut all: Vec<_> = (0..16).map(|_| Some(ask())).collect();
     let mut free = |which: usize| drop(all[which].take());
@@ -205,7 +206,7 @@ fn background_work_begins_above_one_share_and_ends_below_another() {
 #[test]
 fn a_request_as_large_as_its_pool_goes_without_a_guard() {
     let config = guarded(one_lane(ManagerConfig::default()));
-    let manager = Manager::with_config(device(1 << 30), config);
+    let manager = managed(device(1 << 30), config);
     let config = PoolConfig::new().paged().maximum(8 * MIB);
     let pool = manager.create_pool(HEAP, config).expect("valid");
     let before = guard_report(&manager).unguarded;
@@ -223,7 +224,7 @@ fn what_is_aligned_as_far_as_its_heap_allows_comes_back() {
     (far.physical, far.align) = (1, near.align);
     let align = near.align;
     let host = Host::builder().heap(near).heap(far).open().expect("a host device");
-    let manager = Manager::with_config(host, plain());
+    let manager = managed(host, plain());
     let full = manager.allocate(&Request::new(16 * MIB).heap(HEAP)).expect("fits");
     let request = Request::new(64 << 10).align(align).may_spill();
     let spilled = manager.allocate(&request).expect("host memory");
@@ -236,7 +237,7 @@ fn what_is_aligned_as_far_as_its_heap_allows_comes_back() {
 
 #[test]
 fn what_moves_take_is_learnt_from_those_that_were_made() {
-    let manager = Manager::with_config(device(64 * MIB), plain());
+    let manager = managed(device(64 * MIB), plain());
     let all: Vec<_> =
         (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
     let kept: Vec<_> = all.into_iter().step_by(3).collect();
@@ -248,7 +249,7 @@ fn what_moves_take_is_learnt_from_those_that_were_made() {
     assert!(manager.report().move_costs[0].per_copy.is_some());
     drop(kept);
 
-    let manager = Manager::with_config(device(64 * MIB), ManagerConfig::default());
+    let manager = managed(device(64 * MIB), ManagerConfig::default());
     drop(manager.allocate(&Request::new(MIB)).expect("fits"));
     assert_eq!(manager.report().move_costs[0].per_remap, None, "nothing was unmapped yet");
     manager.trim().expect("alive");
@@ -375,7 +376,7 @@ impl BackingStore for Zeros {
 fn a_pool_that_wakes_gets_what_others_hold_and_do_not_use() {
     let device = heap(HeapKind::Device, 16 * MIB).page(Some(Align::of(64 << 10)));
     let host = Host::builder().heap(device).open().expect("a host device");
-    let manager = Manager::with_config(host, one_lane(ManagerConfig::default()));
+    let manager = managed(host, one_lane(ManagerConfig::default()));
     let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages are there");
     let sleeper = pool.allocate(&Request::new(10 * MIB)).expect("fits");
     let store = Arc::new(Zeros::default());

@@ -1,7 +1,10 @@
 //! Random programs whose observer keeps books of its own: what a manager tells, reports and does must agree after every operation.
+use super::before::Asked;
+use super::managed;
 use omniheap_core::{
     Align, Allocation, AllocationId, Backend, Backing, BlockNumber, Budget, Decision, Event,
-    HeapId, HeapKind, Manager, ManagerConfig, Observer, Request, Rung, TimelineId, Timelines,
+    HeapId, HeapKind, Manager, ManagerConfig, Mobility, Observer, Report, Request, Rung, SpanState,
+    TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use omniheap_model::{Random, sound, stamp};
@@ -19,6 +22,7 @@ struct Known {
     size: u64,
     timeline: Option<TimelineId>,
     name: Option<String>,
+    pinned: bool,
     /// Its owner freed it, and timelines may still use the bytes.
     waits: bool,
 }
@@ -28,6 +32,9 @@ struct Books {
     blocks: HashMap<BlockNumber, (u64, Backing, Option<u64>)>,
     page_bytes: u64,
     known: HashMap<AllocationId, Known>,
+    live_bytes: u64,
+    peak_live_bytes: u64,
+    peak_reserved: u64,
     allocated: u64,
     freed: u64,
     moves: u64,
@@ -47,8 +54,11 @@ impl Observer for Bookkeeper {
             Event::Allocate { id, request, block, offset, .. } => {
                 let (size, timeline) = (request.layout.size, request.timeline);
                 let name = request.name.map(String::from);
-                let known = Known { block, offset, size, timeline, name, waits: false };
+                let pinned = request.mobility == Mobility::Pinned;
+                let known = Known { block, offset, size, timeline, name, pinned, waits: false };
                 assert!(books.known.insert(id, known).is_none(), "{id:?} was told before");
+                books.live_bytes += size;
+                books.peak_live_bytes = books.peak_live_bytes.max(books.live_bytes);
                 books.allocated += 1;
             }
             Event::FreeRequested { id, timeline } => {
@@ -59,6 +69,7 @@ impl Observer for Bookkeeper {
             Event::Free { id, timeline } => {
                 let known = books.known.remove(&id).expect("it was told");
                 assert_eq!(known.timeline, timeline);
+                books.live_bytes -= known.size;
                 books.freed += 1;
             }
             Event::Use { id, .. } => assert!(books.known.contains_key(&id)),
@@ -93,6 +104,26 @@ impl Books {
             Event::Fail { .. } => self.failures += 1,
             ref other => panic!("{other:?} is new"),
         }
+        self.peak_reserved = self.peak_reserved.max(self.reserved());
+    }
+
+    /// Every allocation is shown where it lies, by its name, and whether it may move.
+    fn check_spans(&self, report: &Report) {
+        let blocks = report.pools.iter().flat_map(|pool| &pool.blocks);
+        let spans = blocks.flat_map(|block| block.live.iter().map(|one| (block.number, one)));
+        let spans: HashMap<_, _> =
+            spans.map(|(block, one)| ((block, one.span.offset), one)).collect();
+        assert_eq!(spans.len(), self.known.len());
+        for known in self.known.values() {
+            let shown = spans[&(known.block, known.offset)];
+            let state = match (known.waits, known.pinned) {
+                (true, _) => SpanState::Deferred,
+                (false, true) => SpanState::Pinned,
+                (false, false) => SpanState::Movable,
+            };
+            assert_eq!((&shown.name, shown.state), (&known.name, state), "{known:?}");
+            assert!(shown.span.size >= known.size, "{shown:?} and {known:?}");
+        }
     }
 
     fn reserved(&self) -> u64 {
@@ -115,7 +146,7 @@ impl Books {
     }
 }
 
-type Device = Arc<Host>;
+type Device = Asked;
 
 struct Program {
     manager: Manager<Device>,
@@ -136,7 +167,7 @@ impl Program {
         let mut config = config.observed(Arc::clone(&books) as _);
         config.pool.lanes = Some(1);
         let lines = vec![TimelineId::MAIN, host.open().expect("another timeline")];
-        let manager = Manager::with_config(host, config);
+        let manager = managed(host, config);
         let (live, random) = (Vec::new(), Random(seed));
         Self { manager, books, lines, random, live, next: 0, failed: 0 }
     }
@@ -236,6 +267,10 @@ impl Program {
             assert_eq!(start.map(|start| start + offset), address);
         }
         books.check_places();
+        books.check_spans(&report);
+        assert_eq!(totals.peak_live_bytes, books.peak_live_bytes);
+        let held = self.manager.heap_use(HEAP).expect("there");
+        assert_eq!((held.reserved, held.peak_reserved), (books.reserved(), books.peak_reserved));
         let waiting: u64 =
             books.known.values().filter(|known| known.waits).map(|known| known.size).sum();
         let live: u64 = books.known.values().map(|known| known.size).sum();
@@ -245,7 +280,6 @@ impl Program {
         assert_eq!(totals.deferred_bytes, waiting);
         assert_eq!((totals.allocated, totals.freed), (books.allocated, books.freed));
         assert_eq!(totals.reserved_bytes, books.reserved());
-        assert_eq!(self.manager.heap_use(HEAP).expect("there").reserved, books.reserved());
         assert_eq!((report.rungs, report.blocks), (books.rungs, books.blocks.len() as u64));
         assert_eq!(books.failures, self.failed);
     }

@@ -1,35 +1,8 @@
 //! What bookkeeping costs: bytes for each live allocation, and nothing at all where memory is reused.
-#![expect(unsafe_code, reason = "counts what the global allocator hands out")]
-use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
-use omniheap_core::{HeapKind, Manager, ManagerConfig, Request};
+use super::{BYTES, CALLS};
+use omniheap_core::strategy::{Buddy, Slab, Strategy, Tlsf};
+use omniheap_core::{Align, Class, HeapKind, Layout, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
-use std::alloc::System;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-    static BYTES: Cell<i64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is passed on unchanged; the counters are plain numbers of the calling thread.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.with(|calls| calls.set(calls.get() + 1));
-        BYTES.with(|bytes| bytes.set(bytes.get() + i64::try_from(layout.size()).expect("a size")));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        BYTES.with(|bytes| bytes.set(bytes.get() - i64::try_from(layout.size()).expect("a size")));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 fn manager(config: ManagerConfig) -> Manager<Host> {
     let host = Host::builder().heap(heap(HeapKind::Device, 1 << 36)).open().expect("a host device");
@@ -89,4 +62,37 @@ fn bookkeeping_is_small() {
     let each = (BYTES.get() - before) / LIVE as i64;
     println!("{each} bytes of bookkeeping for each live allocation");
     assert!(each <= 128, "{each} bytes for each live allocation");
+}
+
+/// Records of pieces that are gone are used again, also those of blocks that are gone.
+#[test]
+fn strategies_that_split_and_join_for_ever_need_no_more_host_memory() {
+    let new: [fn() -> Box<dyn Strategy>; 3] = [
+        || Box::new(Tlsf::new(Align::ONE)),
+        || Box::new(Buddy::new(Align::of(16), Align::ONE)),
+        || Box::new(Slab::new(Layout::new(64), Align::ONE).expect("a size")),
+    ];
+    for (which, new) in new.into_iter().enumerate() {
+        let mut strategy = new();
+        let mut held = Vec::with_capacity(64);
+        let mut round = || {
+            let block = strategy.add_block(4096).expect("a block");
+            while let Ok(grant) = strategy.allocate(Layout::new(64), Class::Linear) {
+                held.push(grant.key);
+            }
+            assert_eq!(held.len(), 64);
+            // Neighbours last: everything is joined again.
+            for step in [0, 1] {
+                for key in held.iter().skip(step).step_by(2) {
+                    strategy.free(*key).expect("it is live");
+                }
+            }
+            held.clear();
+            strategy.remove_block(block).expect("it is empty");
+        };
+        (0..8).for_each(|_| round());
+        let before = BYTES.get();
+        (0..1000).for_each(|_| round());
+        assert!(BYTES.get() <= before, "{} bytes more, strategy {which}", BYTES.get() - before);
+    }
 }

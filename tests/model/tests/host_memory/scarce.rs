@@ -1,42 +1,7 @@
 //! Requests while the host itself has no memory to spare: refused in words, and nothing has changed.
-#![expect(unsafe_code, reason = "refuses what the global allocator is asked for")]
-use core::alloc::{GlobalAlloc, Layout};
-use core::cell::Cell;
+use super::MOST;
 use omniheap_core::{Allocation, ErrorKind, HeapKind, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
-use std::alloc::System;
-
-thread_local! {
-    /// Bytes above which this thread gets no host memory.
-    static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-struct Scarce;
-
-impl Scarce {
-    fn has(size: usize) -> bool {
-        MOST.try_with(Cell::get).is_ok_and(|most| size <= most)
-    }
-}
-
-// SAFETY: the system's allocator does the work; to refuse is allowed.
-unsafe impl GlobalAlloc for Scarce {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !Self::has(layout.size()) {
-            return core::ptr::null_mut();
-        }
-        // SAFETY: the caller's promise is the system's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is the system's.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static GLOBAL: Scarce = Scarce;
 
 const KIB: u64 = 1 << 10;
 
@@ -72,4 +37,33 @@ fn data_is_not_moved_where_the_host_has_no_memory_for_the_plan() {
         one.read(0, &mut seen).expect("in range");
         assert_eq!(u32::from_le_bytes(seen), *number);
     }
+}
+
+#[test]
+fn a_request_is_refused_where_the_host_has_no_memory_for_its_record() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).open().expect("a device");
+    let mut config = ManagerConfig::default().plain();
+    config.pool.lanes = Some(1);
+    let manager = Manager::with_config(host, config);
+    drop(manager.allocate(&Request::new(64 << 20)).expect("one block"));
+    let mut live = Vec::with_capacity(12_000);
+    let mut refused = 0;
+    for most in [256, 1 << 10, 4 << 10, 64 << 10, 1 << 20] {
+        MOST.set(most);
+        let failed = loop {
+            match manager.allocate(&Request::new(4 * KIB).no_grow()) {
+                Ok(one) if live.len() < live.capacity() => live.push(one),
+                Ok(_) => break None,
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        MOST.set(usize::MAX);
+        refused += u64::from(failed == Some(ErrorKind::OutOfHostMemory));
+        assert!(
+            failed.is_none_or(|kind| kind.is_out_of_memory() || kind == ErrorKind::OutOfHostMemory)
+        );
+        assert_eq!((manager.validate(), manager.totals().live), (Ok(()), live.len() as u64));
+        drop(manager.allocate(&Request::new(4 * KIB)));
+    }
+    assert!(refused >= 2, "{refused} times the host had no memory");
 }

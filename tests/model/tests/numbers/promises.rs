@@ -1,0 +1,425 @@
+//! Promises at their exact limits: what sleeps, what is promised to a domain, what a shortage and a plan say.
+use super::before::asked;
+use super::managed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap_core::{
+    Align, AllocationId, Backend, BackingStore, Budget, CopyRegion, ErrorKind, Event, GetPiece,
+    HeapId, HeapKind, Limits, Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Privacy,
+    PutPiece, Relief, Request, Result, Sleep, Slept, Source, TimelineId, Timelines, Wake,
+};
+use omniheap_extras::guarded;
+use omniheap_host::{Hold, Host, heap};
+use omniheap_layers::{Call, CallKind, Verdict};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+const MIB: u64 = 1 << 20;
+const PAGE: u64 = 64 << 10;
+const HEAP: HeapId = HeapId(0);
+
+fn device(size: u64) -> Arc<Host> {
+    let about = heap(HeapKind::Device, size).page(Some(Align::of(PAGE)));
+    Arc::new(Host::builder().heap(about).open().expect("a host device"))
+}
+
+fn paged() -> ManagerConfig {
+    let mut config = ManagerConfig::default();
+    config.pool.lanes = Some(1);
+    config
+}
+
+fn plain() -> ManagerConfig {
+    paged().plain()
+}
+
+/// Keeps what sleeps.
+#[derive(Debug, Default)]
+struct Store(Mutex<HashMap<AllocationId, Vec<u8>>>);
+
+impl BackingStore for Store {
+    fn put(&self, id: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
+        let mut bytes = vec![0; usize::try_from(size).expect("small")];
+        copy(0, &mut bytes)?;
+        self.0.lock().expect("no panic").insert(id, bytes);
+        Ok(())
+    }
+
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        take(0, &self.0.lock().expect("no panic")[&id])
+    }
+
+    fn forget(&self, id: AllocationId) {
+        self.0.lock().expect("no panic").remove(&id);
+    }
+}
+
+fn to_store() -> Sleep {
+    Sleep::to(Arc::new(Store::default()))
+}
+
+#[test]
+fn a_sleep_tells_every_byte_that_it_copied_returned_and_kept() {
+    for refused in [0, 1] {
+        let (host, left) = (device(64 * MIB), Arc::new(AtomicU64::new(0)));
+        let refusals = Arc::clone(&left);
+        let device = asked(&host, move |call| {
+            let take = |left: u64| left.checked_sub(1);
+            let refuses = call.kind == CallKind::UnmapPages
+                && refusals.fetch_update(Relaxed, Relaxed, take).is_ok();
+            if refuses { Verdict::Refuse(ErrorKind::Driver.into()) } else { Verdict::Forward }
+        });
+        let manager = Manager::with_config(device, paged());
+        let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages");
+        let all = [3 * MIB, 100, 5 * MIB].map(|size| pool.allocate(&Request::new(size)));
+        let [first, middle, last] = all.map(|one| one.expect("there is room"));
+        drop(middle);
+        for (one, byte) in [(&first, 7), (&last, 9)] {
+            one.fill(0, one.size(), byte).expect("in range");
+        }
+        let held = pool.reserved();
+        // Every attempt of the call that unmaps the pool's first pages.
+        left.store(refused * 64, Relaxed);
+        let Slept { live, copied, returned, kept, .. } = pool.sleep(&to_store()).expect("idle");
+        left.store(0, Relaxed);
+        assert_eq!((live, copied), (8 * MIB, 8 * MIB));
+        assert_eq!((returned + kept, pool.reserved()), (held, kept));
+        assert_eq!(kept > 0, refused > 0, "{kept} bytes were kept");
+        let totals = manager.totals();
+        let holes = (totals.free_bytes, totals.largest_hole, totals.holes);
+        assert_eq!(holes, (0, 0, 0), "what sleeps has no memory to lend");
+        assert_eq!((totals.live, totals.live_bytes), (2, 8 * MIB));
+        pool.wake(&Wake::all()).expect("its memory is there");
+        for (one, byte) in [(&first, 7), (&last, 9)] {
+            let mut seen = vec![0; usize::try_from(one.size()).expect("small")];
+            one.read(0, &mut seen).expect("awake");
+            assert!(seen.iter().all(|it| *it == byte), "bytes were lost");
+        }
+    }
+}
+
+/// A device on which the first wait lets a held timeline go.
+fn lets_go(host: &Arc<Host>, held: &Arc<Mutex<Option<Hold>>>) -> super::Asked {
+    let held = Arc::clone(held);
+    asked(host, move |call: &Call| {
+        if matches!(call.kind, CallKind::Wait | CallKind::WaitIdle) {
+            drop(held.lock().expect("no panic").take());
+        }
+        Verdict::Forward
+    })
+}
+
+#[test]
+fn a_pool_sleeps_after_every_timeline_that_was_told_to_use_its_bytes() {
+    let (host, held) = (device(64 * MIB), Arc::new(Mutex::new(None)));
+    let other = host.open().expect("another timeline");
+    let manager = Manager::with_config(lets_go(&host, &held), paged());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages");
+    let source = manager.allocate(&Request::new(MIB)).expect("fits");
+    source.fill(0, MIB, 5).expect("in range");
+    let sleeper = pool.allocate(&Request::new(MIB).on(TimelineId::MAIN)).expect("fits");
+    sleeper.fill(0, MIB, 1).expect("in range");
+    manager.backend().wait_idle().expect("alive");
+    *held.lock().expect("no panic") = Some(host.hold(other).expect("it is open"));
+    let copy = CopyRegion { from: &source, from_offset: 0, to: &sleeper, to_offset: 0, size: MIB };
+    manager.copy(other, &[copy]).expect("both are there");
+    pool.sleep(&to_store()).expect("it waits");
+    pool.wake(&Wake::all()).expect("its memory is there");
+    let mut seen = vec![0; 1 << 20];
+    sleeper.read(0, &mut seen).expect("awake");
+    assert!(seen.iter().all(|byte| *byte == 5), "it slept before the copy had run");
+}
+
+#[test]
+fn only_pools_of_pages_without_guards_can_sleep() {
+    let refused = |manager: &Manager<super::Asked>| {
+        let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable());
+        pool.map(drop).map_err(|error| error.kind())
+    };
+    assert_eq!(refused(&managed(device(16 * MIB), paged())), Ok(()));
+    let guards = managed(device(16 * MIB), guarded(paged()));
+    assert_eq!(refused(&guards), Err(ErrorKind::Unsupported));
+    let without_pages = heap(HeapKind::Device, 16 * MIB).page(None);
+    let host = Host::builder().heap(without_pages).open().expect("a host device");
+    assert_eq!(refused(&managed(host, paged())), Err(ErrorKind::Unsupported));
+}
+
+#[test]
+fn what_a_domain_was_promised_is_free_when_it_ends() {
+    let manager = managed(device(16 * MIB), plain());
+    let other = manager.domain(plain()).expect("host memory can be cleared");
+    other.set_reserve(HEAP, 12 * MIB).expect("it is there");
+    let refused = manager.set_reserve(HEAP, 4 * MIB + 1).map_err(|error| error.kind());
+    assert_eq!(refused, Err(ErrorKind::ExceedsLimit));
+    manager.set_reserve(HEAP, 4 * MIB).expect("what is left");
+    drop(other);
+    manager.set_reserve(HEAP, 16 * MIB).expect("all of it");
+    let third = manager.domain(plain()).expect("host memory can be cleared");
+    assert!(third.set_reserve(HEAP, 1).is_err(), "nothing is left to promise");
+    manager.set_reserve(HEAP, 0).expect("less is never refused");
+    third.set_reserve(HEAP, 16 * MIB).expect("all of it");
+}
+
+#[test]
+fn memory_for_others_is_what_was_empty_and_what_the_program_frees_where_that_is_too_little() {
+    let manager = managed(device(64 * MIB), plain());
+    let (asked, wanted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let ask = |size| manager.allocate(&Request::new(size)).expect("fits");
+    let kept = Arc::new(Mutex::new(Some(ask(20 * MIB))));
+    let (count, size, held) = (Arc::clone(&asked), Arc::clone(&wanted), Arc::clone(&kept));
+    manager.on_pressure(move |pressure| {
+        count.fetch_add(1, Relaxed);
+        size.store(pressure.wanted, Relaxed);
+        held.lock().expect("no panic").take().map_or(Relief::Nothing, |_| Relief::Freed)
+    });
+    let reserved = || manager.heap_use(HEAP).expect("there").reserved;
+    let full = reserved();
+    let empty = || {
+        drop(ask(4 * MIB));
+        reserved() - full
+    };
+    let bytes = empty();
+    assert!(bytes > 0);
+    assert_eq!(manager.return_memory(bytes).expect("alive"), bytes);
+    assert_eq!(asked.load(Relaxed), 0, "what was empty was enough");
+    assert_eq!(empty(), bytes);
+    assert_eq!(manager.return_memory(bytes + 1).expect("alive"), bytes + full);
+    assert_eq!((asked.load(Relaxed), wanted.load(Relaxed), reserved()), (1, 1, 0));
+}
+
+#[test]
+fn a_pool_takes_its_minimum_and_no_block_more() {
+    let mut about = heap(HeapKind::Device, 64 * MIB);
+    about.max_block = 10 * MIB;
+    let host = Host::builder().heap(about).open().expect("a host device");
+    let manager = managed(host, plain());
+    // Blocks have four MiB at least, and ten at most.
+    for (minimum, held, blocks) in [(1, 4, 1), (4, 4, 1), (12, 14, 2)] {
+        let config = PoolConfig::new().minimum(minimum * MIB).lanes(Some(1));
+        let pool = manager.create_pool(HEAP, config).expect("there is room");
+        let minimum = held * MIB;
+        assert_eq!((pool.reserved(), manager.report().blocks), (minimum, blocks));
+        assert_eq!((pool.trim().expect("alive"), pool.reserved()), (0, minimum));
+        manager.destroy_pool(pool).expect("it is empty");
+    }
+}
+
+/// Eight pinned allocations fill one block; two that do not touch are freed.
+#[test]
+fn a_shortage_says_whether_moving_all_together_would_do_to_the_byte() {
+    let manager = managed(device(8 * MIB), plain());
+    manager.allocate(&Request::new(8 * MIB)).expect("one block").free();
+    let all = (0..8).map(|_| manager.allocate(&Request::new(MIB).pinned()).expect("fits"));
+    let mut all: Vec<_> = all.collect();
+    drop((all.remove(5), all.remove(2)));
+    for (size, fits) in [(2 * MIB, true), (2 * MIB + 1, false)] {
+        let error = manager.allocate(&Request::new(size)).expect_err("they may not move");
+        let shortage = error.shortage().expect("it was short");
+        assert_eq!((shortage.free, shortage.largest_hole), (2 * MIB, MIB));
+        assert_eq!((shortage.fits_after_defragment, shortage.fits_after_wait), (fits, fits));
+        assert!(!shortage.to_string().contains("may hold"), "no limit was set");
+    }
+    manager.set_budget(HEAP, Limits::hard(8 * MIB)).expect("a limit");
+    let error = manager.allocate(&Request::new(2 * MIB)).expect_err("they may not move");
+    let said = error.shortage().expect("it was short").to_string();
+    assert!(said.contains("may hold 8388608"), "{said}");
+}
+
+#[test]
+fn a_shortage_says_whether_waiting_would_do_to_the_byte() {
+    let host = device(8 * MIB);
+    let busy = |call: &Call| match call.kind {
+        CallKind::Wait | CallKind::WaitIdle => Verdict::Refuse(ErrorKind::Busy.into()),
+        _ => Verdict::Forward,
+    };
+    let manager = Manager::with_config(asked(&host, busy), plain());
+    let line = host.open().expect("another timeline");
+    let [first, _second] = [4 * MIB, 4 * MIB].map(|size| manager.allocate(&Request::new(size)));
+    let held = host.hold(line).expect("it is open");
+    let epoch = host.mark(line).expect("it is open");
+    first.expect("fits").free_after(Point { timeline: line, epoch });
+    for (size, fits) in [(4 * MIB, true), (4 * MIB + 1, false)] {
+        let error = manager.allocate(&Request::new(size)).expect_err("in use");
+        let shortage = error.shortage().expect("it was short");
+        assert_eq!((shortage.deferred, shortage.free), (4 * MIB, 0));
+        assert_eq!((shortage.fits_after_wait, shortage.fits_after_defragment), (fits, false));
+    }
+    drop(held);
+}
+
+#[test]
+fn a_plan_says_where_bytes_come_from_and_what_is_left_of_the_budget() {
+    for (config, grows) in [(plain(), Source::NewBlock), (paged(), Source::Pages)] {
+        let manager = managed(device(64 * MIB), config);
+        manager.set_budget(HEAP, Limits::hard(32 * MIB)).expect("a limit");
+        let request = Request::new(3 * MIB);
+        let check = |source, request: &Request<'_>| {
+            let before = manager.heap_use(HEAP).expect("there").reserved;
+            let plan = manager.plan(request).expect("it can be served");
+            assert_eq!((plan.source, plan.heap), (source, HEAP));
+            assert_eq!(plan.new_bytes == 0, source == Source::Held);
+            assert_eq!(plan.reserved_after, before + plan.new_bytes);
+            assert_eq!(plan.budget_after, 32 * MIB - plan.reserved_after);
+            assert_eq!(manager.heap_use(HEAP).expect("there").reserved, before, "it did nothing");
+            let one = manager.allocate(request).expect("as planned");
+            let after = manager.heap_use(HEAP).expect("there").reserved;
+            // Empty blocks may go back before one of its own is taken.
+            let exact = after == plan.reserved_after;
+            let less = source == Source::Dedicated && after < plan.reserved_after;
+            assert!(exact || less, "{plan:?} and {after}");
+            one
+        };
+        drop(check(grows, &request));
+        drop(check(Source::Held, &request));
+        drop(check(Source::Dedicated, &Request::new(5 * MIB).dedicated()));
+    }
+}
+
+#[test]
+fn every_commit_is_one_pass_and_every_slide_is_one() {
+    let manager = managed(device(16 * MIB), plain());
+    manager.allocate(&Request::new(16 * MIB)).expect("one block").free();
+    let all = (0..16).map(|_| manager.allocate(&Request::new(MIB)).expect("fits"));
+    let kept: Vec<_> = all.collect::<Vec<_>>().into_iter().step_by(2).collect();
+    assert_eq!(manager.report().defragmentation.passes, 0);
+    let large = manager.allocate(&Request::new(6 * MIB)).expect("they slide together");
+    assert_eq!(manager.report().defragmentation.passes, 1);
+    drop(large);
+    let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    assert_eq!(pass.commit().expect("alive").moved.passes, 1);
+    assert_eq!(manager.report().defragmentation.passes, 2);
+    drop(kept);
+}
+
+/// The largest come first. What finds no room costs nothing of the budget.
+#[test]
+fn a_recall_spends_its_budget_on_what_has_room() {
+    let mut far = heap(HeapKind::Staging, 32 * MIB);
+    (far.physical, far.page) = (1, None);
+    let near = heap(HeapKind::Device, 8 * MIB);
+    let host = Host::builder().heap(near).heap(far).open().expect("a host device");
+    let manager = managed(host, plain());
+    let ask =
+        |size: u64| manager.allocate(&Request::new(size).heap(HEAP).dedicated()).expect("fits");
+    let [_stays, goes] = [ask(4 * MIB), ask(4 * MIB)];
+    let spilled = [MIB, 2 * MIB, 6 * MIB, 5 * MIB].map(|size| {
+        let one = manager.allocate(&Request::new(size).may_spill()).expect("host memory");
+        assert_eq!(one.heap(), HeapId(1));
+        one
+    });
+    drop(goes);
+    for (bytes, count) in [(u64::MAX, 1), (3 * MIB, 2)] {
+        let budget = Budget::new().moves(count).bytes(bytes);
+        let pass = manager.begin_recall(&budget).expect("alive");
+        let moved: Vec<_> = pass.moves().map(|one| one.size()).collect();
+        let wanted = if count == 1 { vec![2 * MIB] } else { vec![2 * MIB, MIB] };
+        assert_eq!(moved, wanted);
+    }
+    drop(spilled);
+}
+
+/// Notes where moves end.
+#[derive(Debug, Default)]
+struct Moves(Mutex<Vec<(AllocationId, u64)>>);
+
+impl Observer for Moves {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Move { id, offset, .. } = *event {
+            self.0.lock().expect("no panic").push((id, offset));
+        }
+    }
+}
+
+#[test]
+fn an_observer_is_told_of_what_came_back_and_where_it_lies() {
+    let mut far = heap(HeapKind::Staging, 32 * MIB);
+    (far.physical, far.page) = (1, None);
+    let near = heap(HeapKind::Device, 8 * MIB);
+    let host = Host::builder().heap(near).heap(far).open().expect("a host device");
+    let moves = Arc::new(Moves::default());
+    let manager = managed(host, plain().observed(Arc::<Moves>::clone(&moves)));
+    let full = manager.allocate(&Request::new(8 * MIB).heap(HEAP)).expect("fits");
+    let spilled = manager.allocate(&Request::new(MIB).may_spill()).expect("host memory");
+    drop(full);
+    manager.begin_recall(&Budget::new()).and_then(Pass::commit).expect("alive");
+    assert_eq!(spilled.heap(), HEAP);
+    let told = moves.0.lock().expect("no panic").clone();
+    assert_eq!(told, [(spilled.id(), spilled.binding().span().offset)]);
+}
+
+#[test]
+fn a_secret_that_cannot_be_zeroed_is_never_handed_out_and_a_lost_device_keeps_none() {
+    let (host, refuses) = (device(16 * MIB), Arc::new(AtomicU64::new(0)));
+    let asked_to = Arc::clone(&refuses);
+    let lost = move |call: &Call| match (asked_to.load(Relaxed), call.kind) {
+        (1, CallKind::Fill) => Verdict::Refuse(ErrorKind::DeviceLost.into()),
+        _ => Verdict::Forward,
+    };
+    let manager = Manager::with_config(asked(&host, lost), plain());
+    let secret = || manager.allocate(&Request::new(MIB).secret()).expect("fits");
+    let [first, second] = [secret(), secret()];
+    refuses.store(1, Relaxed);
+    drop(first);
+    refuses.store(0, Relaxed);
+    assert_eq!(manager.report().quarantined_bytes, MIB, "one call was wrong about the device");
+    host.lose();
+    drop(second);
+    assert_eq!(manager.report().quarantined_bytes, MIB, "nobody reads a lost device");
+}
+
+#[test]
+fn pages_that_the_driver_does_not_take_back_are_counted() {
+    let (host, refuses) = (device(64 * MIB), Arc::new(AtomicU64::new(1)));
+    let asked_to = Arc::clone(&refuses);
+    let device = asked(&host, move |call: &Call| match (asked_to.load(Relaxed), call.kind) {
+        (1, CallKind::Destroy) => Verdict::Refuse(ErrorKind::Driver.into()),
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(device, paged());
+    drop(manager.allocate(&Request::new(3 * MIB)).expect("fits"));
+    let returned = manager.trim().expect("alive");
+    assert!(returned >= 3 * MIB);
+    assert_eq!(manager.report().quarantined_bytes, returned);
+    refuses.store(0, Relaxed);
+}
+
+#[test]
+fn the_driver_is_asked_for_no_block_more_than_it_allows() {
+    let mut caps = device(16 * MIB).caps().clone();
+    caps.max_blocks = 2;
+    let (host, count) =
+        (Arc::new(Host::like(caps).expect("a device")), Arc::new(AtomicU64::new(0)));
+    let seen = Arc::clone(&count);
+    let device = asked(&host, move |call: &Call| {
+        seen.fetch_add(u64::from(call.kind == CallKind::Allocate), Relaxed);
+        Verdict::Forward
+    });
+    let manager = Manager::with_config(device, plain());
+    let ask = || manager.allocate(&Request::new(MIB).dedicated());
+    let both = [ask().expect("the first"), ask().expect("the second")];
+    assert!(ask().is_err());
+    assert_eq!(count.load(Relaxed), 2);
+    drop(both);
+    drop([ask().expect("one of them"), ask().expect("and the other")]);
+}
+
+#[test]
+fn a_pool_knows_whether_pressure_is_on_its_account() {
+    let manager = managed(device(8 * MIB), plain());
+    let config = PoolConfig::new().lanes(Some(1));
+    let pools = [(); 2].map(|()| Arc::new(manager.create_pool(HEAP, config).expect("valid")));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (told, weak) = (Arc::clone(&seen), pools.each_ref().map(Arc::downgrade));
+    manager.on_pressure(move |pressure| {
+        let is =
+            weak.each_ref().map(|pool| pool.upgrade().is_some_and(|it| it.is_asking(pressure)));
+        told.lock().expect("no panic").push(is);
+        Relief::Nothing
+    });
+    let _full = manager.allocate(&Request::new(8 * MIB)).expect("all of it");
+    for pool in &pools {
+        assert!(pool.allocate(&Request::new(MIB)).is_err());
+    }
+    assert!(manager.allocate(&Request::new(MIB)).is_err());
+    let seen = seen.lock().expect("no panic");
+    assert_eq!(*seen, [[true, false], [false, true], [false, false]]);
+}
