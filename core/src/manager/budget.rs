@@ -104,9 +104,7 @@ impl<B: Backend> Manager<B> {
     pub fn set_reserve(&self, heap: HeapId, bytes: u64) -> Result<()> {
         self.inner.device.promise(heap, bytes)
     }
-}
 
-impl<B: Backend> Manager<B> {
     /// Returns memory to the driver because somebody else needs `bytes`: empty memory first, then what pressure callbacks free. Returns
     /// how many bytes were returned, which may be more or less.
     ///
@@ -117,8 +115,10 @@ impl<B: Backend> Manager<B> {
         let mut returned = self.trim()?;
         let device = |heap: &crate::Heap| heap.kind == crate::HeapKind::Device;
         for (heap, _) in self.caps().heap_ids().filter(|(_, heap)| device(heap)) {
+            let before = self.heap_use(heap)?.reserved;
             if returned < bytes && self.relieve(heap, bytes - returned, None) == Relief::Freed {
-                returned += self.trim()?;
+                self.trim()?;
+                returned += before.saturating_sub(self.heap_use(heap)?.reserved);
             }
         }
         Ok(returned)
