@@ -165,7 +165,9 @@ pub unsafe extern "C" fn omniheap_torch_weights_arrange(
             }
             let (buffer, offset) = (spot.group as u64, spot.offset);
             // SAFETY: the caller's promise, and `at` is below `count`.
-            unsafe { wanted.add(at).write(Wanted { tensor: numbers[at], buffer, offset }) };
+            let entry = unsafe { wanted.add(at) };
+            // SAFETY: as above.
+            unsafe { entry.write(Wanted { tensor: numbers[at], buffer, offset }) };
         }
         let text = serde_json::to_string(&(found.sizes, counts));
         arranged = say(&text.map_err(|error| error.to_string())?);
