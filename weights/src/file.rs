@@ -131,6 +131,8 @@ impl WeightsFile {
         tensors.sort_by_key(|tensor| tensor.offset);
         let number = self.files.len();
         self.files.push(Part { path: path.into(), format, size: state.size, state });
+        self.tensors.reserve(tensors.len());
+        self.by_name.reserve(tensors.len());
         for mut tensor in tensors {
             tensor.file = number;
             let index = self.tensors.len();

@@ -294,14 +294,13 @@ impl<B: Backend> LoadWeights<B> for Manager<B> {
         let mut wants = Vec::with_capacity(destinations.len());
         let mut views = Vec::new();
         let mut by_memory = HashMap::new();
-        for (name, destination) in &destinations {
-            let Some(tensor) = file.get(name) else {
-                return Err(no_file(ErrorKind::NoSuchTensor((*name).into())));
-            };
-            check_destination(self, tensor, destination).map_err(no_file)?;
-        }
-        for (name, destination) in destinations {
-            let Some(tensor) = file.get(name).filter(|tensor| tensor.size > 0) else { continue };
+        let find = |(name, destination): &(&str, Destination<'_, B>)| {
+            let tensor = file.get(name).ok_or_else(|| ErrorKind::NoSuchTensor((*name).into()))?;
+            check_destination(self, tensor, destination).map(|()| tensor)
+        };
+        let tensors: Result<Vec<_>, _> = destinations.iter().map(find).collect();
+        let found = tensors.map_err(no_file)?.into_iter().zip(destinations);
+        for (tensor, (_, destination)) in found.filter(|(tensor, _)| tensor.size > 0) {
             let (memory, target_offset) = destination.memory();
             // Tensors that share memory share a target: neighbours there are one copy.
             let target = *by_memory.entry(memory).or_insert_with(|| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 8] = [
+const WITH_TORCH: [&str; 9] = [
     "test_activations.py",
     "test_apply.py",
     "test_checkpoints.py",
@@ -15,6 +15,7 @@ const WITH_TORCH: [&str; 8] = [
     "test_sharding.py",
     "test_tags.py",
     "test_torch_memory_saver.py",
+    "test_weights.py",
 ];
 
 /// Builds, installs and tests the package; says what is missing where there is no Python.

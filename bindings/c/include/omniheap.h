@@ -1082,6 +1082,14 @@ enum omniheap_status omniheap_pool_sleep(struct omniheap_pool pool,
                                          const struct omniheap_sleep *sleep,
                                          struct omniheap_slept *slept);
 
+// Takes host memory for sleeps ahead of time, until the process has `bytes` of it, and has the device pin it: the first sleep is then as fast as those behind it.
+//
+// With `wait` zero, a thread does so in the background, failures are logged, and a sleep that comes earlier uses what is ready. Otherwise the call returns when it is
+// done: `OUT_OF_HOST_MEMORY` where the machine has less, before any memory is touched.
+enum omniheap_status omniheap_sleep_prepare(struct omniheap_manager manager,
+                                            uint64_t bytes,
+                                            uint32_t wait);
+
 // Gives the allocations of a sleeping pool memory and their bytes, at the same addresses. On failure the pool is asleep and
 // has all its bytes.
 enum omniheap_status omniheap_pool_wake(struct omniheap_pool pool);

@@ -1,10 +1,10 @@
 //! Pools whose memory leaves the device and comes back.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{OmniheapPool, POOLS};
+use crate::handle::{OmniheapManager, OmniheapPool, POOLS, holder};
 use crate::sized::{Grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put, text};
 use core::ffi::c_char;
-use omniheap::residency::{BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake};
+use omniheap::residency::{Arena, BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake};
 use std::sync::Arc;
 
 /// The bytes go to host memory.
@@ -158,6 +158,26 @@ pub unsafe extern "C" fn omniheap_pool_sleep(
         }
         // SAFETY: as above.
         unsafe { put(slept, OmniheapSlept { live, copied, returned, kept }, "slept") }
+    })
+}
+
+/// Takes host memory for sleeps ahead of time, until the process has `bytes` of it, and has the device pin it: the first sleep is then as fast as those behind it.
+///
+/// With `wait` zero, a thread does so in the background, failures are logged, and a sleep that comes earlier uses what is ready. Otherwise the call returns when it is
+/// done: `OUT_OF_HOST_MEMORY` where the machine has less, before any memory is touched.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_sleep_prepare(
+    manager: OmniheapManager,
+    bytes: u64,
+    wait: u32,
+) -> OmniheapStatus {
+    call(|| {
+        let (holder, arena) = (holder(manager)?, Arena::of_process());
+        if wait != 0 {
+            return Ok(arena.prepare_pinned(holder.manager.backend(), bytes)?);
+        }
+        arena.prepare_pinned_ahead(&holder.manager, bytes);
+        Ok(())
     })
 }
 

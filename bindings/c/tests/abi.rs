@@ -322,6 +322,21 @@ fn pools_sleep_and_wake() {
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
 
+#[test]
+fn memory_for_sleeps_is_there_before_the_first_one() {
+    let manager = open(0);
+    let held = || omniheap::residency::Arena::of_process().report().held;
+    assert_eq!(omniheap_sleep_prepare(manager, 1 << 60, 1), Status::OutOfHostMemory);
+    assert!(held() < 1 << 40 && message().contains("host memory"), "{}", message());
+    let more = held() + (6 << 20);
+    assert_eq!(omniheap_sleep_prepare(manager, more, 1), Status::Ok, "{}", message());
+    assert!(held() >= more, "{} of {more}", held());
+    // In the background nobody hears of a failure, and it changes nothing.
+    assert_eq!(omniheap_sleep_prepare(manager, 1 << 60, 0), Status::Ok);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+    assert_eq!(omniheap_sleep_prepare(manager, 1, 0), Status::Stale);
+}
+
 #[cfg(target_os = "linux")]
 fn refuse_pins_and_nonsense(pool: OmniheapPool, made: OmniheapAllocation) {
     let mut address = 0;

@@ -14,17 +14,50 @@ use omniheap::seam::BlockOffset;
 use omniheap::weights::{Destination, Load, LoadWeights, Progress, Tensor, WeightsFile, arrange};
 use omniheap::{Align, Backend, Manager};
 use omniheap_stream::{Block, Device, Driver};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 /// Called with bytes that have arrived, bytes in total and the caller's word; anything but zero cancels the load.
 pub type Report = unsafe extern "C" fn(done: u64, total: u64, user: *mut c_void) -> c_int;
 
 /// Open files by handle.
-static OPEN: Mutex<BTreeMap<u64, Arc<WeightsFile>>> = Mutex::new(BTreeMap::new());
+static OPEN: Mutex<BTreeMap<u64, Arc<Opened>>> = Mutex::new(BTreeMap::new());
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-fn find(handle: u64) -> Result<Arc<WeightsFile>, String> {
+/// Files that are open, and the forms of their tensors. Files have few forms, so that Python makes objects for these and none for each tensor.
+struct Opened {
+    file: WeightsFile,
+    /// A tensor of each form, by number.
+    forms: Vec<usize>,
+    /// The form of each tensor, by number.
+    form_of: Vec<u64>,
+}
+
+impl Opened {
+    fn new(file: WeightsFile) -> Self {
+        let (mut forms, mut known) = (Vec::new(), HashMap::new());
+        let mut form_of = Vec::with_capacity(file.tensors().len());
+        for (at, tensor) in file.tensors().iter().enumerate() {
+            let form = *known.entry((tensor.dtype, tensor.shape.as_slice())).or_insert_with(|| {
+                forms.push(at);
+                forms.len() as u64 - 1
+            });
+            form_of.push(form);
+        }
+        drop(known);
+        Self { file, forms, form_of }
+    }
+}
+
+impl Deref for Opened {
+    type Target = WeightsFile;
+
+    fn deref(&self) -> &WeightsFile {
+        &self.file
+    }
+}
+
+fn find(handle: u64) -> Result<Arc<Opened>, String> {
     let found = lock(&OPEN).get(&handle).cloned();
     found.ok_or_else(|| format!("{handle} is no open weights file; open it first"))
 }
@@ -44,7 +77,7 @@ pub unsafe extern "C" fn omniheap_torch_weights_open(paths: *const c_char) -> u6
             .map_err(|error| format!("paths are no JSON list of texts: {error}"))?;
         let file = WeightsFile::open(&paths).map_err(|error| error.to_string())?;
         handle = NEXT.fetch_add(1, Ordering::Relaxed);
-        lock(&OPEN).insert(handle, Arc::new(file));
+        lock(&OPEN).insert(handle, Arc::new(Opened::new(file)));
         Ok(())
     });
     handle
@@ -60,36 +93,61 @@ pub extern "C" fn omniheap_torch_weights_close(handle: u64) -> c_int {
     })
 }
 
-/// Lists the tensors as JSON, in the order of the files: name, type, shape, bytes of a block, elements of a block, bytes. Null
-/// on failure.
+/// Lists the tensors as JSON: their names in the order of the files, and their forms, each with type, shape, elements of a block, bytes of a
+/// block, and bytes. Null on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_weights_list(handle: u64) -> *const c_char {
     let mut listed = ptr::null();
     guarded(|| {
-        let file = find(handle)?;
-        let entry = |tensor: &Tensor| {
+        let opened = find(handle)?;
+        let names: Vec<_> = opened.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
+        let form = |at: &usize| {
+            let tensor = &opened.tensors()[*at];
             let (elements, bytes) = tensor.dtype.block();
-            let (name, shape) = (tensor.name.clone(), tensor.shape.clone());
-            (name, tensor.dtype.name(), shape, elements, bytes, tensor.size)
+            (tensor.dtype.name(), &tensor.shape, elements, bytes, tensor.size)
         };
-        let entries: Vec<_> = file.tensors().iter().map(entry).collect();
-        listed = say(&serde_json::to_string(&entries).map_err(|error| error.to_string())?);
+        let forms: Vec<_> = opened.forms.iter().map(form).collect();
+        let text = serde_json::to_string(&(names, forms));
+        listed = say(&text.map_err(|error| error.to_string())?);
         Ok(())
     });
     listed
 }
 
-/// Arranges tensors in buffers, small ones together: JSON with the bytes of each buffer, and buffer and offset of each tensor.
-/// Null on failure.
+/// Writes the form of each tensor, by the order of `omniheap_torch_weights_list`. `count` is the number of tensors.
 ///
 /// # Safety
 ///
-/// `tensors` points to `count` numbers.
+/// `count` numbers may be written to `forms`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_weights_forms(
+    handle: u64,
+    forms: *mut u64,
+    count: usize,
+) -> c_int {
+    guarded(|| {
+        let opened = find(handle)?;
+        if count != opened.form_of.len() {
+            return Err(format!("there are {} tensors; list them first", opened.form_of.len()));
+        }
+        // SAFETY: the caller's promise; nothing is written where there is no tensor.
+        unsafe { ptr::copy(opened.form_of.as_ptr(), forms, count) };
+        Ok(())
+    })
+}
+
+/// Arranges tensors in buffers, small ones together: JSON with the bytes of each buffer, and how many tensors are in it. `wanted` gets what
+/// `omniheap_torch_weights_load` takes. Null on failure.
+///
+/// # Safety
+///
+/// `tensors` points to `count` numbers, and as many entries may be written to `wanted`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_torch_weights_arrange(
     handle: u64,
     tensors: *const u64,
     count: usize,
+    wanted: *mut Wanted,
 ) -> *const c_char {
     let mut arranged = ptr::null();
     guarded(|| {
@@ -98,9 +156,20 @@ pub unsafe extern "C" fn omniheap_torch_weights_arrange(
         let numbers = unsafe { list(tensors, count) };
         let tensors: Result<Vec<_>, _> =
             numbers.iter().map(|number| tensor(&file, *number)).collect();
-        let found = arrange(&tensors?, Align::ONE);
-        let spots: Vec<_> = found.spots.iter().map(|spot| (spot.group, spot.offset)).collect();
-        let text = serde_json::to_string(&(found.sizes, spots));
+        let tensors = tensors?;
+        let found = arrange(&tensors, Align::ONE);
+        let mut counts = vec![0_u64; found.sizes.len()];
+        for ((at, tensor), spot) in tensors.iter().enumerate().zip(&found.spots) {
+            if tensor.size > 0 {
+                counts[spot.group] += 1;
+            }
+            let (buffer, offset) = (spot.group as u64, spot.offset);
+            // SAFETY: the caller's promise, and `at` is below `count`.
+            let entry = unsafe { wanted.add(at) };
+            // SAFETY: as above.
+            unsafe { entry.write(Wanted { tensor: numbers[at], buffer, offset }) };
+        }
+        let text = serde_json::to_string(&(found.sizes, counts));
         arranged = say(&text.map_err(|error| error.to_string())?);
         Ok(())
     });
@@ -133,7 +202,7 @@ pub struct Buffer {
     pub size: u64,
 }
 
-/// A tensor to load.
+/// A tensor to load. One of no bytes needs no buffer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
@@ -149,7 +218,7 @@ pub struct Wanted {
 struct Order<'a> {
     file: &'a WeightsFile,
     buffers: &'a [Buffer],
-    wanted: &'a [Wanted],
+    wanted: Vec<(&'a Tensor, &'a Wanted)>,
     report: Option<Report>,
     user: *mut c_void,
 }
@@ -181,8 +250,8 @@ pub unsafe extern "C" fn omniheap_torch_weights_load(
         let buffers = unsafe { list(buffers, buffer_count) };
         // SAFETY: as above.
         let wanted = unsafe { list(wanted, wanted_count) };
+        let wanted = checked(&file, buffers, wanted)?;
         let order = Order { file: &file, buffers, wanted, report, user };
-        order.check()?;
         let ordinal = u32::try_from(device).map_err(|_| format!("{device} is no device"))?;
         match backend {
             // SAFETY: the caller's promise.
@@ -217,9 +286,8 @@ pub unsafe extern "C" fn omniheap_torch_weights_remember(
         let buffers = unsafe { list(buffers, buffer_count) };
         // SAFETY: as above.
         let wanted = unsafe { list(wanted, wanted_count) };
-        Order { file: &file, buffers, wanted, report: None, user: ptr::null_mut() }.check()?;
         let mut tensors = vec![Vec::new(); buffers.len()];
-        for one in wanted {
+        for (_, one) in checked(&file, buffers, wanted)? {
             tensors[index(one.buffer)].push((index(one.tensor), one.offset));
         }
         for (buffer, tensors) in buffers.iter().zip(&tensors) {
@@ -265,24 +333,33 @@ fn manager<B: Backend>(
     Ok(opened)
 }
 
-impl Order<'_> {
-    /// Refuses numbers that name nothing, and tensors that leave their buffer.
-    fn check(&self) -> Result<(), String> {
-        for wanted in self.wanted {
-            let tensor = tensor(self.file, wanted.tensor)?;
-            let buffer = usize::try_from(wanted.buffer).ok().and_then(|at| self.buffers.get(at));
-            let buffer =
-                buffer.ok_or_else(|| format!("there is no buffer number {}", wanted.buffer))?;
-            if wanted.offset.checked_add(tensor.size).is_none_or(|end| end > buffer.size) {
-                return Err(format!(
-                    "tensor {:?} has {} bytes, and its buffer {} from byte {} on; make it larger",
-                    tensor.name, tensor.size, buffer.size, wanted.offset
-                ));
-            }
+/// Refuses numbers that name nothing, and tensors that leave their buffer. Returns what has bytes.
+fn checked<'a>(
+    file: &'a WeightsFile,
+    buffers: &[Buffer],
+    wanted: &'a [Wanted],
+) -> Result<Vec<(&'a Tensor, &'a Wanted)>, String> {
+    let mut found = Vec::with_capacity(wanted.len());
+    for wanted in wanted {
+        let tensor = tensor(file, wanted.tensor)?;
+        if tensor.size == 0 {
+            continue;
         }
-        Ok(())
+        let buffer = usize::try_from(wanted.buffer).ok().and_then(|at| buffers.get(at));
+        let buffer =
+            buffer.ok_or_else(|| format!("there is no buffer number {}", wanted.buffer))?;
+        if wanted.offset.checked_add(tensor.size).is_none_or(|end| end > buffer.size) {
+            return Err(format!(
+                "tensor {:?} has {} bytes, and its buffer {} from byte {} on; make it larger",
+                tensor.name, tensor.size, buffer.size, wanted.offset
+            ));
+        }
+        found.push((tensor, wanted));
     }
+    Ok(found)
+}
 
+impl<'a> Order<'a> {
     fn settings<B: Backend>(&self) -> Load<'_, B> {
         let (report, user) = (self.report, self.user);
         Load::new().progress(move |Progress { done, total }| match report {
@@ -305,41 +382,33 @@ impl Order<'_> {
         let borrow = |buffer: &Buffer| unsafe { backend.borrow(buffer.address, buffer.size) };
         let blocks: Result<Vec<_>, _> = self.buffers.iter().map(borrow).collect();
         let blocks = blocks.map_err(failed("load"))?;
-        let destination = |wanted: &Wanted| {
-            let tensor = tensor(self.file, wanted.tensor)?;
+        let destination = |&(tensor, wanted): &(&'a Tensor, &'a Wanted)| {
             let block = &blocks[index(wanted.buffer)];
             let place = BlockOffset { block, offset: wanted.offset };
-            Ok((tensor.name.as_str(), Destination::Block(place, block.size() - wanted.offset)))
+            (tensor.name.as_str(), Destination::Block(place, block.size() - wanted.offset))
         };
-        let to: Result<Vec<_>, String> = self.wanted.iter().map(destination).collect();
-        let loaded = to.and_then(|to| {
-            let loaded = manager.load_weights_to(self.file, to, &self.settings());
-            loaded.map_err(|error| error.to_string())
-        });
+        let to = self.wanted.iter().map(destination).collect();
+        let loaded = manager.load_weights_to(self.file, to, &self.settings());
         blocks.into_iter().for_each(|block| {
             // SAFETY: the load has waited for its copies, and borrowed blocks are only counted out.
             let _ = unsafe { backend.free(block) };
         });
-        loaded
+        loaded.map_err(|error| error.to_string())
     }
 
     /// # Safety
     ///
     /// The buffers are live host memory that nothing else uses.
     unsafe fn load_to_host(&self, manager: Manager<Host>) -> Result<(), String> {
-        let destination = |wanted: &Wanted| {
-            let tensor = tensor(self.file, wanted.tensor)?;
+        let destination = |&(tensor, wanted): &(&'a Tensor, &'a Wanted)| {
             let address = self.buffers[index(wanted.buffer)].address + wanted.offset;
             let start = ptr::with_exposed_provenance_mut::<u8>(index(address));
-            let bytes = match tensor.size {
-                0 => &mut [],
-                // SAFETY: `check` saw the tensor inside its buffer, which is the caller's to lend.
-                size => unsafe { slice::from_raw_parts_mut(start, index(size)) },
-            };
-            Ok((tensor.name.as_str(), Destination::Host(bytes)))
+            // SAFETY: `checked` saw the tensor inside its buffer, which is the caller's to lend.
+            let bytes = unsafe { slice::from_raw_parts_mut(start, index(tensor.size)) };
+            (tensor.name.as_str(), Destination::Host(bytes))
         };
-        let to: Result<Vec<_>, String> = self.wanted.iter().map(destination).collect();
-        manager.load_weights_to(self.file, to?, &self.settings()).map_err(|error| error.to_string())
+        let to = self.wanted.iter().map(destination).collect();
+        manager.load_weights_to(self.file, to, &self.settings()).map_err(|error| error.to_string())
     }
 }
 

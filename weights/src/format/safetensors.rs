@@ -7,32 +7,34 @@ use crate::tensor::{Tensor, bytes_of};
 use core::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::borrow::Cow;
 
 /// The longest header, by the format's own rule.
 const MAX_HEADER: u64 = 100_000_000;
 const LENGTH_BYTES: u64 = 8;
 
 #[derive(Deserialize)]
-struct Entry {
-    dtype: String,
+struct Entry<'a> {
+    #[serde(borrow)]
+    dtype: Cow<'a, str>,
     shape: Vec<u64>,
     data_offsets: [u64; 2],
 }
 
 /// The header's entries in order, duplicates included, which a map would lose.
-struct Entries(Vec<(String, Entry)>);
+struct Entries<'a>(Vec<(String, Entry<'a>)>);
 
-impl<'de> Deserialize<'de> for Entries {
+impl<'de> Deserialize<'de> for Entries<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Header;
         impl<'de> Visitor<'de> for Header {
-            type Value = Entries;
+            type Value = Entries<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map of tensors")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
@@ -72,9 +74,10 @@ pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
     Ok(tensors)
 }
 
-fn tensor(name: String, entry: Entry, start: u64) -> Result<Tensor, Fault> {
+fn tensor(name: String, entry: Entry<'_>, start: u64) -> Result<Tensor, Fault> {
     let Entry { dtype, shape, data_offsets: [begin, end] } = entry;
     let Some(dtype) = Dtype::from_safetensors(&dtype) else {
+        let dtype = dtype.into_owned();
         return Err(ErrorKind::UnknownDtype { name, dtype }.into());
     };
     let needs = bytes_of(&name, dtype, &shape)?;

@@ -81,7 +81,8 @@ def attach(name, device="cuda", verify=False):
     whole = owner.tensor(torch, place if place.index is not None or place.type == "cpu" else torch.device(place.type, ordinal))
     dtypes = {ours: getattr(torch, theirs, None) for ours, theirs in weights._DTYPES.items()}
     entries = [_entry(name, key, about, dtypes, found.length) for key, about in header.items()]
-    return weights._views(torch, entries, [whole], [(0, entry.start) for entry in entries], whole.device)
+    buffers = weights._Buffers(torch, whole.device, [whole], [len(entries)])
+    return {entry.name: buffers.view(entry, 0, entry.start) for entry in entries}
 
 
 def withdraw(name, device="cuda"):
@@ -182,7 +183,7 @@ def _entry(name, key, about, dtypes, length):
         fits = False
     if not fits:
         raise OmniheapError(f"{name!r} holds no tensor {key!r} that fits; publish it again")
-    return types.SimpleNamespace(name=key, dtype=dtype, shape=shape, size=end - start, start=start)
+    return types.SimpleNamespace(name=key, dtype=dtype, shape=shape, strides=weights._strides(shape), size=end - start, start=start)
 
 
 def _encoded(name):

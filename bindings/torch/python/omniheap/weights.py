@@ -12,11 +12,12 @@ import array
 import ctypes
 import json
 import os
+import threading
 
 from . import _library
 from ._library import OmniheapError
 
-__all__ = ["OmniheapError", "load_into", "load_safetensors"]
+__all__ = ["LoadedTensors", "OmniheapError", "load_into", "load_safetensors"]
 
 _DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
@@ -29,23 +30,24 @@ _loaded = {}
 _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
 
 
-class _Tensor:
-    """A tensor of a file. Types that PyTorch lacks are bytes, block by block."""
+class _Form:
+    """Type and shape of tensors. Types that PyTorch lacks are bytes, block by block."""
 
-    __slots__ = ("dtype", "name", "number", "shape", "size")
+    __slots__ = ("dtype", "shape", "size", "strides")
 
-    def __init__(self, torch, dtypes, number, entry):
-        self.name, dtype, self.shape, elements, block, self.size = entry
-        self.number = number
+    def __init__(self, torch, dtypes, entry):
+        dtype, self.shape, elements, block, self.size = entry
         self.dtype = dtypes.get(dtype)
         if self.dtype is None:
             self.dtype = torch.uint8
             last = self.shape[-1] if self.shape else 1
             self.shape = [*self.shape[:-1], last // elements * block]
+        self.strides = _strides(self.shape)
 
 
 class _File:
-    """Weights files that are open in the library."""
+    """Weights files that are open in the library. Files have tens of thousands of tensors and a few forms: nothing here is made for each tensor
+    but its name."""
 
     def __init__(self, torch, paths):
         self.library = _declare(_library.load())
@@ -55,9 +57,15 @@ class _File:
         self.handle = self.library.omniheap_torch_weights_open(text.encode())
         if not self.handle:
             raise OmniheapError(self._error())
-        listed = self._json(self.library.omniheap_torch_weights_list(self.handle))
+        self.names, forms = self._json(self.library.omniheap_torch_weights_list(self.handle))
         dtypes = {name: getattr(torch, ours, None) for name, ours in _DTYPES.items()}
-        self.tensors = [_Tensor(torch, dtypes, number, entry) for number, entry in enumerate(listed)]
+        self._forms = [_Form(torch, dtypes, entry) for entry in forms]
+        self._form_of = _numbers(len(self.names))
+        self._checked(self.library.omniheap_torch_weights_forms(self.handle, _start(self._form_of), len(self.names)))
+
+    def form(self, number):
+        """The form of a tensor."""
+        return self._forms[self._form_of[number]]
 
     def __enter__(self):
         return self
@@ -73,13 +81,18 @@ class _File:
             raise OmniheapError(self._error())
         return json.loads(text)
 
-    def arrange(self, tensors):
-        """Bytes of each buffer, and buffer and offset of each tensor."""
-        numbers = array.array("Q", [tensor.number for tensor in tensors])
-        return self._json(self.library.omniheap_torch_weights_arrange(self.handle, numbers.buffer_info()[0], len(tensors)))
+    def _checked(self, code):
+        if code:
+            raise OmniheapError(self._error())
+
+    def arrange(self, numbers):
+        """Bytes and tensors of each buffer; and triples in a row: number of a tensor, number of its buffer, offset in it."""
+        wanted = _numbers(3 * len(numbers))
+        text = self.library.omniheap_torch_weights_arrange(self.handle, _start(numbers), len(numbers), _start(wanted))
+        return (*self._json(text), wanted)
 
     def load(self, torch, device, buffers, wanted, progress=None):
-        """Fills buffers; `wanted` are triples in a row: number of a tensor, number of its buffer, offset in it."""
+        """Fills buffers; `wanted` are triples as `arrange` returns them."""
         backend, ordinal = _place(torch, device)
         raised = []
 
@@ -94,34 +107,191 @@ class _File:
 
         # The layout of the library's structures: 64-bit numbers in a row.
         addresses = array.array("Q", [number for buffer in buffers for number in (buffer.data_ptr(), buffer.nbytes)])
-        orders = array.array("Q", wanted)
         if backend != "host":
             # PyTorch hands out memory that earlier work on the stream may still use.
             torch.cuda.current_stream(device).synchronize()
         code = self.library.omniheap_torch_weights_load(
             self.handle, backend.encode(), ordinal,
-            addresses.buffer_info()[0], len(buffers), orders.buffer_info()[0], len(orders) // 3, _REPORT(report), None,
+            _start(addresses), len(buffers), _start(wanted), len(wanted) // 3, _REPORT(report), None,
         )
         if raised:
             raise raised[0]
-        if code:
-            raise OmniheapError(self._error())
+        self._checked(code)
 
     def remember(self, torch, tensors, wanted):
         """Notes for `omniheap.torch.sleep(..., to="origin")` what fills whole tensors. Those that do not count writes are left out."""
         if any(tensor.is_inference() for tensor in tensors):
             return
         addresses = array.array("Q", [number for tensor in tensors for number in (tensor.data_ptr(), tensor.nbytes)])
-        orders = array.array("Q", wanted)
-        known = self.library.omniheap_torch_weights_remember(self.handle, addresses.buffer_info()[0], len(tensors), orders.buffer_info()[0], len(orders) // 3)
+        known = self.library.omniheap_torch_weights_remember(self.handle, _start(addresses), len(tensors), _start(wanted), len(wanted) // 3)
         if known > 0:
             for tensor in tensors:
                 counter = _counter(torch, tensor)
                 _loaded[tensor.data_ptr()] = counter, counter._version
 
 
+class _Buffers:
+    """Memory that was loaded to, each buffer until the last tensor in it was made or given up."""
+
+    def __init__(self, torch, device, buffers, counts):
+        self._torch, self._device = torch, device
+        self._buffers, self._left, self._typed = buffers, counts, {}
+
+    def view(self, form, number, offset):
+        """A tensor over its part of a buffer."""
+        if not form.size:
+            return self._torch.empty(form.shape, dtype=form.dtype, device=self._device)
+        key = number, form.dtype
+        buffer = self._typed.get(key)
+        if buffer is None:
+            # Buffers are multiples of 256 bytes, so of every type.
+            buffer = self._typed[key] = self._buffers[number].view(form.dtype)
+        made = self._torch.as_strided(buffer, form.shape, form.strides, offset // buffer.element_size())
+        self.give_up(form, number)
+        return made
+
+    def give_up(self, form, number):
+        """Counts a tensor that needs its buffer no more."""
+        if not form.size:
+            return
+        self._left[number] -= 1
+        if not self._left[number]:
+            self._buffers[number] = None
+            self._typed = {key: buffer for key, buffer in self._typed.items() if key[0] != number}
+
+
+class LoadedTensors(dict):
+    """Tensors by name, as `load_safetensors` returns them: a dict whose tensors are made when they are first asked for.
+
+    All bytes are loaded. What takes long for tens of thousands of small tensors is PyTorch's object for each of them; a program that uses some of them,
+    or that asks for one after the other, does not wait for all. `dict(tensors)` makes all.
+    """
+
+    __slots__ = ("_buffers", "_file", "_lock", "_waiting", "_wanted")
+
+    def __init__(self, *arguments, **named):
+        self._waiting, self._lock = {}, threading.RLock()
+        super().__init__(*arguments, **named)
+
+    @classmethod
+    def _of(cls, file, buffers, names, wanted):
+        """Tensors that wait in buffers. `wanted` are triples as `arrange` returns them, in the order of the names."""
+        tensors = cls()
+        tensors._file, tensors._buffers, tensors._wanted = file, buffers, wanted
+        tensors._waiting = dict(zip(names, range(len(names))))
+        # The names keep their order and are counted without their tensors.
+        dict.update(tensors, dict.fromkeys(names))
+        return tensors
+
+    def _place(self, at):
+        tensor, number, offset = self._wanted[3 * at : 3 * at + 3]
+        return self._file.form(tensor), number, offset
+
+    def _make(self, name):
+        with self._lock:
+            at = self._waiting.get(name)
+            if at is not None:
+                dict.__setitem__(self, name, self._buffers.view(*self._place(at)))
+                # Last: who finds that it waits no more finds it made.
+                del self._waiting[name]
+
+    def _give_up(self, name):
+        with self._lock:
+            at = self._waiting.pop(name, None)
+            if at is not None:
+                form, number, _ = self._place(at)
+                self._buffers.give_up(form, number)
+
+    def _make_all(self):
+        for name in list(self._waiting):
+            self._make(name)
+        return self
+
+    def __getitem__(self, name):
+        if name in self._waiting:
+            self._make(name)
+        return super().__getitem__(name)
+
+    def get(self, name, default=None):
+        return self[name] if name in self else default
+
+    def setdefault(self, name, default=None):
+        self._make(name)
+        return super().setdefault(name, default)
+
+    def pop(self, name, *default):
+        self._make(name)
+        return super().pop(name, *default)
+
+    def popitem(self):
+        if self:
+            self._make(next(reversed(self)))
+        return super().popitem()
+
+    def __setitem__(self, name, tensor):
+        self._give_up(name)
+        super().__setitem__(name, tensor)
+
+    def __delitem__(self, name):
+        self._give_up(name)
+        super().__delitem__(name)
+
+    def clear(self):
+        for name in list(self._waiting):
+            self._give_up(name)
+        super().clear()
+
+    def update(self, *arguments, **named):
+        for name, tensor in dict(*arguments, **named).items():
+            self[name] = tensor
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+    # CPython copies a dict without asking it, unless it iterates in its own way.
+    def __iter__(self):
+        return super().__iter__()
+
+    def items(self):
+        return dict.items(self._make_all())
+
+    def values(self):
+        return dict.values(self._make_all())
+
+    def copy(self):
+        return dict(self)
+
+    def __reduce_ex__(self, _):
+        return dict, (dict(self),)
+
+    def __repr__(self):
+        return dict.__repr__(self._make_all())
+
+    def __eq__(self, other):
+        return dict(self) == other
+
+    def __ne__(self, other):
+        return not self == other
+
+    __hash__ = None
+
+    def __or__(self, other):
+        return dict(self) | other
+
+    def __ror__(self, other):
+        return other | dict(self)
+
+
+def _register(torch):
+    """Has PyTorch's trees look into loaded tensors, as they look into dicts: they ask for the type itself."""
+    tree = getattr(torch.utils, "_pytree", None)
+    if hasattr(tree, "register_pytree_node") and LoadedTensors not in getattr(tree, "SUPPORTED_NODES", {LoadedTensors}):
+        tree.register_pytree_node(LoadedTensors, lambda tensors: (list(tensors.values()), list(tensors)), lambda values, names: dict(zip(names, values)))
+
+
 def load_safetensors(paths, device="cuda", only=None, progress=None):
-    """Loads tensors; returns a dict of them by name.
+    """Loads tensors; returns a dict of them by name, which makes each when it is first asked for (`LoadedTensors`).
 
     paths: a file, or a list of files.
     only: names to load, or a function that is asked for each name; everything if left out.
@@ -131,18 +301,28 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
     """
     torch = _torch()
     device = torch.device(device)
-    keep = only if callable(only) or only is None else set(only).__contains__
+    _register(torch)
     with _File(torch, paths) as file:
-        missing = [] if callable(only) or only is None else sorted(set(only) - {tensor.name for tensor in file.tensors})
-        if missing:
-            raise OmniheapError(f"there is no tensor {missing[0]!r} in these files; leave it out of `only`")
-        chosen = [tensor for tensor in file.tensors if keep is None or keep(tensor.name)]
-        sizes, spots = file.arrange(chosen)
+        numbers = _chosen(file.names, only)
+        sizes, counts, wanted = file.arrange(numbers)
         buffers = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
-        wanted = [number for tensor, spot in zip(chosen, spots) if tensor.size for number in (tensor.number, *spot)]
         file.load(torch, device, buffers, wanted, progress)
         file.remember(torch, buffers, wanted)
-    return _views(torch, chosen, buffers, spots, device)
+    names = file.names if only is None else [file.names[number] for number in numbers]
+    return LoadedTensors._of(file, _Buffers(torch, device, buffers, counts), names, wanted)
+
+
+def _chosen(names, only):
+    """Numbers of the tensors that are wanted."""
+    if only is None:
+        return array.array("Q", range(len(names)))
+    if not callable(only):
+        wanted = set(only)
+        missing = sorted(wanted - set(names))
+        if missing:
+            raise OmniheapError(f"there is no tensor {missing[0]!r} in these files; leave it out of `only`")
+        only = wanted.__contains__
+    return array.array("Q", [number for number, name in enumerate(names) if only(name)])
 
 
 def load_into(model, paths, strict=True, progress=None):
@@ -156,19 +336,20 @@ def load_into(model, paths, strict=True, progress=None):
     torch = _torch()
     state = model.state_dict(keep_vars=True)
     with _File(torch, paths) as file:
-        found = {tensor.name: tensor for tensor in file.tensors}
+        found = dict(zip(file.names, range(len(file.names))))
         missing, unexpected = sorted(set(state) - set(found)), sorted(set(found) - set(state))
         if strict and (missing or unexpected):
             raise OmniheapError(f"names differ: only in the model {missing[:5]}, only in the files {unexpected[:5]}; pass strict=False to load the others")
-        pairs = [(found[name], target) for name, target in state.items() if name in found]
-        for tensor, target in pairs:
-            if list(target.shape) != tensor.shape:
-                raise OmniheapError(f"{tensor.name!r} has shape {tensor.shape} in the files and {list(target.shape)} in the model")
-            if target.is_meta:
-                raise OmniheapError(f"{tensor.name!r} has no memory (device meta); call model.to_empty(device=...) first")
         by_device = {}
-        for tensor, target in pairs:
-            by_device.setdefault(target.device, []).append((tensor, target))
+        for name, target in state.items():
+            if name not in found:
+                continue
+            form = file.form(found[name])
+            if list(target.shape) != form.shape:
+                raise OmniheapError(f"{name!r} has shape {form.shape} in the files and {list(target.shape)} in the model")
+            if target.is_meta:
+                raise OmniheapError(f"{name!r} has no memory (device meta); call model.to_empty(device=...) first")
+            by_device.setdefault(target.device, []).append((found[name], form, target))
         for device, group in by_device.items():
             _load_group(torch, file, device, group, progress)
     return missing, unexpected
@@ -176,41 +357,21 @@ def load_into(model, paths, strict=True, progress=None):
 
 def _load_group(torch, file, device, group, progress):
     """Loads tensors to targets of one device; another type or layout goes through a copy."""
-    straight = [target.dtype == tensor.dtype and target.is_contiguous() for tensor, target in group]
+    straight = [target.dtype == form.dtype and target.is_contiguous() for _, form, target in group]
     buffers = [
-        target.detach() if is_straight else torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-        for (tensor, target), is_straight in zip(group, straight)
+        target.detach() if is_straight else torch.empty(form.shape, dtype=form.dtype, device=device)
+        for (_, form, target), is_straight in zip(group, straight)
     ]
-    wanted = [(tensor.number, number, 0) for number, (tensor, _) in enumerate(group) if tensor.size]
-    file.load(torch, device, buffers, [number for triple in wanted for number in triple], progress)
+    wanted = [number for at, (tensor, _, _) in enumerate(group) for number in (tensor, at, 0)]
+    file.load(torch, device, buffers, array.array("Q", wanted), progress)
     with torch.no_grad():
-        for (_, target), buffer, is_straight in zip(group, buffers, straight):
+        for (_, _, target), buffer, is_straight in zip(group, buffers, straight):
             if not is_straight:
                 target.copy_(buffer)
     # A view of something larger is not all that its memory has; the library knows.
-    whole = [(tensor, target) for (tensor, target), is_straight in zip(group, straight) if is_straight and tensor.size]
-    file.remember(torch, [target for _, target in whole], [number for at, (tensor, _) in enumerate(whole) for number in (tensor.number, at, 0)])
-
-
-def _views(torch, tensors, buffers, spots, device):
-    """Tensors by name, each over its part of a buffer. One call per tensor: files have tens of thousands."""
-    typed, views, as_strided = {}, {}, torch.as_strided
-    for tensor, (number, offset) in zip(tensors, spots):
-        if not tensor.size:
-            views[tensor.name] = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-            continue
-        key = number, tensor.dtype
-        buffer = typed.get(key)
-        if buffer is None:
-            # Buffers are multiples of 256 bytes, so of every type.
-            buffer = typed[key] = buffers[number].view(tensor.dtype)
-        strides, stride = [], 1
-        for extent in reversed(tensor.shape):
-            strides.append(stride)
-            stride *= extent
-        strides.reverse()
-        views[tensor.name] = as_strided(buffer, tensor.shape, strides, offset // buffer.element_size())
-    return views
+    whole = [(tensor, target) for (tensor, form, target), is_straight in zip(group, straight) if is_straight and form.size]
+    wanted = [number for at, (tensor, _) in enumerate(whole) for number in (tensor, at, 0)]
+    file.remember(torch, [target for _, target in whole], array.array("Q", wanted))
 
 
 def forget_changed():
@@ -226,6 +387,24 @@ def _counter(torch, tensor):
     counter = tensor.detach()
     counter.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     return counter
+
+
+def _strides(shape):
+    """Strides of a dense tensor."""
+    strides, stride = [], 1
+    for extent in reversed(shape):
+        strides.append(stride)
+        stride *= extent
+    return strides[::-1]
+
+
+def _numbers(count):
+    """So many numbers of 64 bits, for the library to fill."""
+    return array.array("Q", bytes(8 * count))
+
+
+def _start(numbers):
+    return numbers.buffer_info()[0]
 
 
 def _place(torch, device):
@@ -251,7 +430,8 @@ def _declare(lib):
         ("open", number, [text]),
         ("close", ctypes.c_int, [number]),
         ("list", text, [number]),
-        ("arrange", text, [number, pointer, size]),
+        ("forms", ctypes.c_int, [number, pointer, size]),
+        ("arrange", text, [number, pointer, size, pointer]),
         ("remember", ctypes.c_int, [number, pointer, size, pointer, size]),
         ("forget", ctypes.c_int, [number]),
         ("load", ctypes.c_int, [number, text, ctypes.c_int, pointer, size, pointer, size, _REPORT, pointer]),

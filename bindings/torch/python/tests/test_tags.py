@@ -1,5 +1,6 @@
 """Tags on the host backend: what sleeps comes back, and what goes wrong is an exception that says what to do."""
 
+import array
 import ctypes
 import json
 import os
@@ -113,7 +114,7 @@ class Tags(unittest.TestCase):
             tensor = Tensor(self.tagged("file", MIB, 4), MIB)
             torch = types.SimpleNamespace(uint8="uint8", empty=lambda *_, **__: None)
             with weights._File(torch, path) as opened:
-                opened.remember(torch, [tensor], [0, 0, 0])
+                opened.remember(torch, [tensor], array.array("Q", [0, 0, 0]))
             _tags.sleep("file", to="origin")
             self.assertEqual(_tags.residence()["file"]["origin"], MIB)
             os.rename(path, path + ".away")

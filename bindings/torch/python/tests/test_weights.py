@@ -1,0 +1,188 @@
+"""Weights files into tensors on the processor: what a dict of them does, and when their memory goes."""
+
+import copy
+import json
+import os
+import pickle
+import tempfile
+import threading
+import unittest
+from collections import OrderedDict
+from collections.abc import Mapping
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+from omniheap import OmniheapError
+from omniheap import weights
+
+TYPES = {"F32": "float32", "BF16": "bfloat16", "I64": "int64", "BOOL": "bool", "U8": "uint8"}
+
+
+def write(path, tensors):
+    """A safetensors file; types that PyTorch lacks come as a triple of type, shape and bytes."""
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        if isinstance(tensor, tuple):
+            dtype, shape, some = tensor
+        else:
+            dtype = next(ours for ours, theirs in TYPES.items() if getattr(torch, theirs) == tensor.dtype)
+            shape, some = list(tensor.shape), bytes(tensor.contiguous().flatten().view(torch.uint8).tolist())
+        header[name] = dict(dtype=dtype, shape=shape, data_offsets=[len(data), len(data) + len(some)])
+        data += some
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+
+
+def some():
+    torch.manual_seed(1)
+    return {
+        "embedding": torch.randn(100, 37),
+        "half": torch.randn(3, 5, 7).to(torch.bfloat16),
+        "flags": torch.tensor([True, False, True]),
+        "scalar": torch.tensor(7, dtype=torch.int64),
+        "nothing": torch.empty(0, 4),
+        "large": torch.arange(3 << 18, dtype=torch.int64).to(torch.float32),
+        "last": torch.randn(5),
+    }
+
+
+@unittest.skipUnless(torch is not None, "this interpreter has no PyTorch")
+class Weights(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "model.safetensors")
+        self.wanted = some()
+        write(self.path, self.wanted)
+
+    def load(self, **how):
+        return weights.load_safetensors(self.path, device="cpu", **how)
+
+    def same(self, found, names=None):
+        self.assertEqual(list(found), list(names or self.wanted))
+        for name in found:
+            wanted = self.wanted[name]
+            self.assertEqual((found[name].dtype, found[name].shape), (wanted.dtype, wanted.shape), name)
+            self.assertTrue(torch.equal(found[name], wanted) and found[name].is_contiguous(), name)
+
+    def test_every_way_to_read_a_dict_finds_tensors(self):
+        self.same(self.load())
+        ways = {
+            "dict": dict, "unpacked": lambda it: {**it}, "keywords": lambda it: dict(**it), "ordered": OrderedDict, "copy": lambda it: it.copy(),
+            "shallow": copy.copy, "deep": copy.deepcopy, "pickle": lambda it: pickle.loads(pickle.dumps(it)), "or": lambda it: it | {}, "ror": lambda it: {} | it,
+            "items": lambda it: dict(list(it.items())), "values": lambda it: dict(zip(it, it.values())), "get": lambda it: {name: it.get(name) for name in it},
+            "pop": lambda it: {name: it.pop(name) for name in list(it)}, "setdefault": lambda it: {name: it.setdefault(name) for name in it},
+            "popitem": lambda it: dict(reversed([it.popitem() for _ in range(len(it))])), "tree": lambda it: torch.utils._pytree.tree_map(lambda one: one.clone(), it),
+            "type": lambda it: type(it)({name: one for name, one in it.items()}),
+        }
+        for name, way in ways.items():
+            with self.subTest(name):
+                self.same(way(self.load()))
+        merged = {}
+        merged.update(self.load())
+        self.same(merged)
+
+    def test_it_is_a_dict_that_changes(self):
+        found = self.load()
+        self.assertIsInstance(found, dict)
+        self.assertIsInstance(found, Mapping)
+        self.assertEqual(len(found), len(self.wanted))
+        self.assertIn("half", found)
+        self.assertIsNone(found.get("missing"))
+        self.assertEqual(found.pop("missing", 3), 3)
+        self.assertRaises(KeyError, lambda: found["missing"])
+        found["half"] = None
+        self.assertIsNone(found["half"], "what was set is not made again")
+        del found["scalar"]
+        self.assertNotIn("scalar", found)
+        found.update({"flags": 1}, last=2)
+        found |= {"nothing": 4}
+        self.assertEqual((found["flags"], found["last"], found["nothing"]), (1, 2, 4))
+        self.assertIn("'flags': 1", repr(found))
+        found.clear()
+        self.assertEqual((found, list(found.items())), ({}, []))
+
+    def test_tensors_are_made_once_and_when_they_are_asked_for(self):
+        found = self.load()
+        self.assertEqual(len(found._waiting), len(self.wanted))
+        self.assertIs(found["half"], found["half"])
+        self.assertEqual(len(found._waiting), len(self.wanted) - 1)
+        made, start = [], threading.Barrier(8)
+
+        def ask():
+            start.wait()
+            made.append([found[name] for name in self.wanted])
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        self.assertTrue(all(one is other for each in made for one, other in zip(made[0], each)))
+        self.same(found)
+
+    def test_memory_goes_with_the_last_tensor_in_it(self):
+        for take in (lambda it, name: it.pop(name), lambda it, name: it.__delitem__(name), lambda it, name: it.__setitem__(name, None)):
+            found = self.load()
+            buffers = found._buffers._buffers
+            self.assertEqual(len(buffers), 2, "the large one, and one for all others")
+            take(found, "large")
+            self.assertEqual([buffer is None for buffer in buffers], [False, True])
+            for name in [name for name in self.wanted if name != "large"]:
+                take(found, name)
+            self.assertEqual(buffers, [None, None])
+            self.assertEqual(found._buffers._typed, {})
+
+    def test_tensors_may_be_written_and_trained(self):
+        found = self.load()
+        model = torch.nn.Linear(37, 100, bias=False)
+        model.load_state_dict({"weight": found["embedding"]})
+        self.assertTrue(torch.equal(model.weight, self.wanted["embedding"]))
+        found["last"].mul_(torch.ones(5, requires_grad=True))
+        self.assertIsNotNone(found["last"].grad_fn, "a tensor of its own for autograd, not one of many views")
+
+    def test_some_are_chosen_by_name_or_by_a_function(self):
+        self.same(self.load(only=["last", "half"]), ["half", "last"])
+        self.same(self.load(only=lambda name: name.startswith("l")), ["large", "last"])
+        self.assertEqual(self.load(only=[]), {})
+        with self.assertRaisesRegex(OmniheapError, "no tensor 'missing'"):
+            self.load(only=["last", "missing"])
+        with self.assertRaisesRegex(OmniheapError, "cannot read"):
+            weights.load_safetensors(self.path + "x", device="cpu")
+
+    def test_a_file_of_empty_tensors_and_one_of_none(self):
+        for tensors in ({"a": torch.empty(0), "b": torch.empty(3, 0)}, {}):
+            write(self.path, tensors)
+            self.wanted = tensors
+            self.same(self.load())
+
+    def test_types_that_pytorch_lacks_are_bytes(self):
+        write(self.path, {"packed": ("F4", [2, 8], bytes(range(8)))})
+        found = self.load()["packed"]
+        self.assertEqual((found.dtype, list(found.shape), found.flatten().tolist()), (torch.uint8, [2, 4], list(range(8))))
+
+    def test_load_into_fills_a_model_and_refuses_what_differs(self):
+        model = torch.nn.Module()
+        self.wanted["bf16"] = self.wanted.pop("half")
+        write(self.path, self.wanted)
+        for name, tensor in self.wanted.items():
+            model.register_buffer(name, torch.zeros_like(tensor))
+        # Another type, and another layout, go through a copy.
+        model.embedding = torch.zeros(37, 100).t()
+        model.bf16 = torch.zeros(3, 5, 7, dtype=torch.float64)
+        self.assertEqual(weights.load_into(model, self.path), ([], []))
+        for name, tensor in self.wanted.items():
+            self.assertTrue(torch.equal(model.state_dict()[name], tensor.to(model.state_dict()[name].dtype)), name)
+        model.last = torch.zeros(6)
+        with self.assertRaisesRegex(OmniheapError, "'last' has shape"):
+            weights.load_into(model, self.path)
+        del model.last
+        with self.assertRaisesRegex(OmniheapError, "names differ"):
+            weights.load_into(model, self.path)
+        self.assertEqual(weights.load_into(model, self.path, strict=False), ([], ["last"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
