@@ -138,9 +138,7 @@ impl<B: Backend> Lane<B> {
         let marked = self.shared.device.unless_closed(timeline, timelines.mark(timeline))?;
         Ok(marked.map(|epoch| Point { timeline, epoch }))
     }
-}
 
-impl<B: Backend> Lane<B> {
     /// Zeroes everything that an allocation occupies, padding included, in a timeline's order.
     ///
     /// The allocation does not move meanwhile: it is pinned, or its owner is on the way out.

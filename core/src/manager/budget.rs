@@ -76,9 +76,7 @@ impl<B: Backend> Manager<B> {
     pub fn heap_use(&self, heap: HeapId) -> Result<HeapUse> {
         self.inner.device.heap_use(heap)
     }
-}
 
-impl<B: Backend> Manager<B> {
     /// Makes another manager of the same device: a domain of its own, for a tenant that must not see what others left.
     ///
     /// Domains share the driver and its limits and nothing else: each has its own pools, budgets and report. As long as

@@ -187,9 +187,7 @@ impl<B: Backend> Allocation<B> {
         self.in_order(|_, on| self.lane().wipe(self.slot(), on))?;
         self.order_own_work()
     }
-}
 
-impl<B: Backend> Allocation<B> {
     /// Makes the bytes final: waits for the writes on the allocation's timeline, so that kernels of every timeline see them,
     /// and refuses all later ones.
     ///
