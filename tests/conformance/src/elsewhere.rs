@@ -87,7 +87,7 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
             ("trace/tests/trace/binary.rs", "contradictions_are_refused_with_their_byte"),
         ],
     ),
-    (150, &[("tests/model/tests/manager/session.rs", "any_session_keeps_every_promise")]),
+    (150, &[("tests/model/tests/sessions/session.rs", "any_session_keeps_every_promise")]),
 ];
 
 #[cfg(test)]

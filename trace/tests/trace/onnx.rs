@@ -99,7 +99,8 @@ fn what_is_missing_is_named_with_what_to_do() {
     assert!(said.contains("onnx.shape_inference.infer_shapes"), "{said}");
     assert!(error("perceptron", &[]).ends_with("such as --dim batch=8"));
     let said = error("perceptron", &[("batch", 8), ("length", 2)]);
-    assert_eq!(said, "no dimension is called \"length\"; the model has \"batch\"");
+    let wanted = "no dimension is called \"length\", the model has \"batch\"; correct the --dim, or leave it out";
+    assert_eq!(said, wanted);
     assert!(error("perceptron", &[("batch", 1 << 62)]).contains("exceeds 64 bits"));
     assert!(error("branches", &[("batch", 1)]).contains("the model has none; correct the --dim"));
 }

@@ -34,8 +34,8 @@ def block(device="cuda"):
     return nn.Sequential(nn.Linear(_WIDTH, 4 * _WIDTH), nn.GELU(), nn.Linear(4 * _WIDTH, _WIDTH)).to(device)
 
 
-def trained(model, device="cuda", optimizer=torch.optim.AdamW):
-    optimizer = optimizer(model.parameters())
+def trained(model, device="cuda", optimizer=None):
+    optimizer = (optimizer or torch.optim.AdamW)(model.parameters())
     batch = torch.randn(4, _WIDTH, device=device)
 
     def step():
