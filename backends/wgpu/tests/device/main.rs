@@ -92,7 +92,10 @@ fn main() -> ExitCode {
     if targets.len() == 1 {
         trials.extend(cases().into_iter().map(absent));
     }
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    let mut arguments = Arguments::from_args();
+    // Older validation layers crash where threads make and drop instances (Vulkan-ValidationLayers#4391).
+    arguments.test_threads.get_or_insert(1);
+    let conclusion = libtest_mimic::run(&arguments, trials);
     let messages = validation::messages();
     for message in &messages {
         eprintln!("validation: {message}");
