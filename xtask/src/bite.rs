@@ -101,7 +101,7 @@ pub(crate) fn copy(tree: &Path) -> Outcome {
 /// file that was changed while that build ran is older.
 fn keep_ages(tree: &Path, last: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(tree)? {
-        let (path, last) = (entry?.path(), last.to_owned());
+        let path = entry?.path();
         let last = last.join(path.file_name().unwrap_or_default());
         if path.is_symlink() {
             continue;

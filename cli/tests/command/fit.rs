@@ -79,7 +79,7 @@ fn one_way_to_divide_is_chosen_and_says_how_it_is_estimated() {
     for (word, said) in [
         ("full", "FSDP over 64 ranks"),
         ("grad_op", "ZeRO-2"),
-        ("zero1", "DDP and ZeRO-1 over 64 ranks"),
+        ("zero1", "DDP with ZeRO-1 over 64 ranks"),
         ("ddp", "DDP over 64 ranks"),
     ] {
         let found = rows(&["--fsdp", word]);

@@ -3,7 +3,7 @@
 //! [`Subject`] names the strategy under test and what it promises; [`Shadow`] is the oracle; [`Driver`] runs operations
 //! on both and compares them after each; [`decode`] makes operations from any bytes, so that property tests and fuzzers
 //! share one reader; [`explore`] runs every sequence of operations in a small world. [`session`] does for the manager what
-//! [`run`] does for strategies, and [`configuration`] for its settings. [`check_books`], [`Random`], [`stamp`] and [`sound`]
+//! [`run`] does for strategies, and [`configuration`] for its settings. [`check_books`], [`Random`], [`stamp`], [`sound`] and [`Store`]
 //! are for tests that need no more.
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ mod seed;
 pub mod session;
 mod shadow;
 mod stamp;
+mod store;
 mod subject;
 
 pub use books::check_books;
@@ -34,4 +35,5 @@ pub use random::Random;
 pub use seed::seed;
 pub use shadow::{Live, Shadow};
 pub use stamp::{sound, stamp};
+pub use store::Store;
 pub use subject::{Alike, Subject};

@@ -1,16 +1,15 @@
 //! Any bytes, read as one session with a manager on host memory: every call of the public interface, in any order, with
 //! contents checked and with a driver that fails when the bytes say so.
-use crate::check_books;
 use crate::stamp::is_full_of;
+use crate::{Store, check_books};
 use omniheap_core::{
-    Align, Allocation, AllocationId, Backend, BackingStore, Budget, CopyRegion, Error, ErrorKind,
-    GetPiece, HeapId, HeapKind, Limits, Manager, ManagerConfig, Pass, Point, PoolConfig, Privacy,
-    PutPiece, Request, Result, Sleep, TimelineId, Timelines, UserPool, Wake,
+    Align, Allocation, Backend, Budget, CopyRegion, Error, ErrorKind, HeapId, HeapKind, Limits,
+    Manager, ManagerConfig, Pass, Point, PoolConfig, Request, Result, Sleep, TimelineId, Timelines,
+    UserPool, Wake,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Live, Plan, Record};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The device of a session: it can fail, and it remembers what it gave.
 pub(crate) type Device = Arc<Fault<Record<Host>>>;
@@ -34,34 +33,6 @@ struct Entry {
     allocation: Allocation<Device>,
     byte: u8,
     domain: usize,
-}
-
-/// Keeps what sleeps.
-#[derive(Debug, Default)]
-struct Store(Mutex<HashMap<AllocationId, Vec<u8>>>);
-
-impl Store {
-    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<AllocationId, Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl BackingStore for Store {
-    fn put(&self, id: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
-        let mut bytes = vec![0; usize::try_from(size).expect("it fits the heap")];
-        copy(0, &mut bytes)?;
-        assert!(self.kept().insert(id, bytes).is_none(), "{id:?} was put twice");
-        Ok(())
-    }
-
-    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
-        let bytes = self.kept().get(&id).cloned().ok_or(ErrorKind::Stale)?;
-        take(0, &bytes)
-    }
-
-    fn forget(&self, id: AllocationId) {
-        self.kept().remove(&id);
-    }
 }
 
 /// Reads numbers off the byte string.

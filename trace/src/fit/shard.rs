@@ -51,8 +51,8 @@ impl fmt::Display for Sharding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full => "FSDP",
-            Self::GradOp => "FSDP, gathered until the backward pass (ZeRO-2),",
-            Self::Zero1 => "DDP and ZeRO-1",
+            Self::GradOp => "FSDP grad_op (ZeRO-2)",
+            Self::Zero1 => "DDP with ZeRO-1",
             Self::Ddp => "DDP",
         })
     }

@@ -12,6 +12,7 @@ import weakref
 from . import _operators
 from ._activations import _check_version, _is_plain, _Kept, _Part, offload_activations
 from ._change import MOVE, RECOMPUTE, StepPlan
+from ._ledger import type_of
 from ._library import OmniheapError
 
 
@@ -223,7 +224,7 @@ class _Pass:
         self._forget_written(torch, function, arguments)
         results = [(number, each) for number, each in enumerate(_leaves(result)) if isinstance(each, torch.Tensor) and _is_plain(each)]
         if planned is None and is_noted and results:
-            planned = self._matches.find_like(call_name, family, reads, _operators.kind_of(results[0][1]), call is not None)
+            planned = self._matches.find_like(call_name, family, reads, type_of(results[0][1]), call is not None)
             call = call if planned is not None and planned.runs_again else None
         for number, tensor in results:
             self._note_maker(planned, call, number, tensor, function)

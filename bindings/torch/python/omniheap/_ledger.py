@@ -107,3 +107,14 @@ class Ledger:
         """Gives what still lives its label."""
         for life in self._live.values():
             self._settle(life)
+
+
+def dtype_of(tensor):
+    """The element type of a tensor, as labels have it."""
+    return str(tensor.dtype)[len("torch."):]
+
+
+def type_of(tensor):
+    """Element type and shape of a tensor, as labels have them."""
+    shape = "x".join(str(int(size)) for size in tensor.shape)
+    return f"{dtype_of(tensor)}[{shape}]" if shape else dtype_of(tensor)

@@ -139,15 +139,15 @@ class Calls:
 class Planned:
     """An operator of a plan.
 
-    call, family, reads: what it is found by. kinds: type and shape of each result, None for what is no tensor of the device.
+    call, family, reads: what it is found by. types: those of each result, with shapes, None for what is no tensor of the device.
     saved: bytes of the results that autograd saves, by number. runs_again: whether it is noted, to run once more.
     outputs: what is done with results, by number; those that are not named stay.
     """
 
-    __slots__ = ("call", "name", "family", "reads", "kinds", "saved", "runs_again", "outputs")
+    __slots__ = ("call", "name", "family", "reads", "types", "saved", "runs_again", "outputs")
 
-    def __init__(self, call, name, family, reads, kinds, saved, runs_again=False, outputs=None):
-        self.call, self.name, self.family, self.reads, self.kinds, self.saved = call, name, family, tuple(reads), kinds, saved
+    def __init__(self, call, name, family, reads, types, saved, runs_again=False, outputs=None):
+        self.call, self.name, self.family, self.reads, self.types, self.saved = call, name, family, tuple(reads), types, saved
         self.runs_again, self.outputs = runs_again, outputs if outputs is not None else {}
 
     def listed(self):
@@ -156,9 +156,9 @@ class Planned:
 
     @classmethod
     def from_list(cls, listed):
-        call, name, family, reads, kinds, saved, runs_again, outputs = listed
+        call, name, family, reads, types, saved, runs_again, outputs = listed
         by_number = lambda given: {int(number): value for number, value in given.items()}
-        return cls(call, name, family, reads, kinds, by_number(saved), runs_again, by_number(outputs))
+        return cls(call, name, family, reads, types, by_number(saved), runs_again, by_number(outputs))
 
 
 class Matches:
@@ -184,20 +184,15 @@ class Matches:
         """Whether there is something left in the plan for this call that `find_like` could find."""
         return bool(self._left.get(call))
 
-    def find_like(self, call, family, reads, kind, can_run_again):
+    def find_like(self, call, family, reads, type, can_run_again):
         """An operator of the plan that has another name, or reads other parameters, and whose first result has this type and shape.
 
         Should the operator itself run later, it is found all the same: more is dropped than was planned then, and not less.
         """
         left = self._left.get(call, {})
         for each in left:
-            is_alike = each.kinds[:1] == [kind] and (each.family == family or each.reads == reads)
+            is_alike = each.types[:1] == [type] and (each.family == family or each.reads == reads)
             if is_alike and (can_run_again or not each.runs_again):
                 del left[each]
                 return each
         return None
-
-
-def kind_of(tensor):
-    """Type and shape."""
-    return f"{str(tensor.dtype)[len('torch.'):]}[{'x'.join(str(int(size)) for size in tensor.shape)}]"

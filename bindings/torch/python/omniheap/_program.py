@@ -6,7 +6,7 @@ when the backward pass wants them again.
 
 from . import _operators
 from ._activations import _Kept
-from ._ledger import Ledger
+from ._ledger import Ledger, dtype_of, type_of
 
 # Operators that one activation is computed by, at most.
 _LONGEST = 64
@@ -46,10 +46,10 @@ class Value:
 class Operator:
     """A call in the model's forward pass."""
 
-    __slots__ = ("call", "function", "held", "kinds", "seconds", "reads", "runs_again", "writes")
+    __slots__ = ("call", "function", "held", "types", "seconds", "reads", "runs_again", "writes")
 
-    def __init__(self, call, function, held, kinds, seconds, reads, runs_again):
-        self.call, self.function, self.held, self.kinds = call, function, held, kinds
+    def __init__(self, call, function, held, types, seconds, reads, runs_again):
+        self.call, self.function, self.held, self.types = call, function, held, types
         self.seconds, self.reads, self.runs_again = seconds, reads, runs_again
         self.writes = []
 
@@ -60,7 +60,7 @@ class Operator:
     def planned(self, sizes):
         """The operator as a plan has it; `sizes`: bytes by number of life."""
         saved = {each.output: sizes[each.life][0] for each in self.writes if each.is_saved}
-        return _operators.Planned(self.call, self.name, _operators.family(self.function), self.held, self.kinds, saved)
+        return _operators.Planned(self.call, self.name, _operators.family(self.function), self.held, self.types, saved)
 
 
 class Program:
@@ -114,9 +114,9 @@ class Program:
         if not self._depth:
             self._overwrites(function, arguments)
             return
-        kinds = [_operators.kind_of(each) if self._is_here(each) else None for each in leaves]
+        types = [type_of(each) if self._is_here(each) else None for each in leaves]
         can_run_again = _operators.can_run_again(function, arguments)
-        operator = Operator(self._calls.current(), function, self._calls.reads(arguments), kinds, seconds, self._values(read), can_run_again)
+        operator = Operator(self._calls.current(), function, self._calls.reads(arguments), types, seconds, self._values(read), can_run_again)
         self._overwrites(function, arguments)
         for number, tensor in enumerate(leaves):
             life = self.ledger.get(tensor.untyped_storage()._cdata) if self._is_here(tensor) else None
@@ -237,5 +237,5 @@ class Speed:
         copied = sum(each.numel() * each.element_size() for each in tensors)
         rate = self._flops
         if isinstance(rate, dict):
-            rate = rate.get(str(results[0].dtype)[len("torch."):] if results else "float32", min(rate.values()))
+            rate = rate.get(dtype_of(results[0]) if results else "float32", min(rate.values()))
         return max(flops / rate, copied / self._memory_bytes) + _LAUNCH

@@ -13,7 +13,7 @@ import warnings
 import weakref
 
 from . import _replicas
-from ._ledger import Ledger
+from ._ledger import Ledger, dtype_of, type_of
 from ._library import OmniheapError
 from ._trace import Writer
 
@@ -484,7 +484,7 @@ def _recorder(torch):
             if gathers is not None and life is not None and life.category in ("temporary", "activation"):
                 owner = self._parameters.get(id(gathers))
                 if owner is not None:
-                    self._ledger.becomes(key, "gradient", owner[:-1], owner[-1], _typed(gathers))
+                    self._ledger.becomes(key, "gradient", owner[:-1], owner[-1], type_of(gathers))
 
         def _born(self, storage, key, size, tensor, function, arguments, path, node):
             is_input = not self._stack and node is None and not self._optimizer and not self._has_tensor(arguments)
@@ -494,7 +494,7 @@ def _recorder(torch):
             marks = ["optimizer"] if self._optimizer else []
             if function in copies and _changes_layout(torch, arguments[0], tensor):
                 marks.append("layout")
-            return self._ledger.born(key, size, category, path, str(function), _dtype(tensor), is_forward, marks)
+            return self._ledger.born(key, size, category, path, str(function), dtype_of(tensor), is_forward, marks)
 
         def _has_storage(self, arguments, key):
             """Whether an operator was given a storage: it was there before the recording began."""
@@ -592,7 +592,7 @@ def _recorder(torch):
                     path = above + tuple(name.split("."))
                     self._parameters[id(tensor)] = path
                     tensor = _local(tensor)
-                    self._ledger.becomes(tensor.untyped_storage()._cdata, category, path[:-1], path[-1], _typed(tensor))
+                    self._ledger.becomes(tensor.untyped_storage()._cdata, category, path[:-1], path[-1], type_of(tensor))
 
         def _enters_optimizer(self, optimizer, *_):
             self._optimizer = type(optimizer).__name__
@@ -604,7 +604,7 @@ def _recorder(torch):
                 for name, value in state.items():
                     if isinstance(value, torch.Tensor):
                         value = _local(value)
-                        self._ledger.becomes(value.untyped_storage()._cdata, "optimizer", path, name, _typed(value))
+                        self._ledger.becomes(value.untyped_storage()._cdata, "optimizer", path, name, type_of(value))
 
     return Recorder
 
@@ -612,16 +612,6 @@ def _recorder(torch):
 def _local(tensor):
     """A rank's own part of a tensor."""
     return getattr(tensor, "_local_tensor", tensor)
-
-
-def _dtype(tensor):
-    return str(tensor.dtype)[len("torch."):]
-
-
-def _typed(tensor):
-    """Element type and shape, for what does not depend on the batch."""
-    shape = "x".join(str(int(size)) for size in tensor.shape)
-    return f"{_dtype(tensor)}[{shape}]" if shape else _dtype(tensor)
 
 
 def _changes_layout(torch, before, after):

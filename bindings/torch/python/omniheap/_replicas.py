@@ -3,6 +3,7 @@
 Only what takes memory is done: buckets of gradients, and the buffers of broadcasts. Nothing is sent.
 """
 
+from ._ledger import type_of
 from ._library import OmniheapError
 
 
@@ -80,8 +81,7 @@ class Reducer:
             first = self._parameters[bucket[0]]
             size = sum(self._parameters[each].numel() for each in bucket)
             flat, start = self._torch.empty(size, dtype=first.dtype, device=first.device), 0
-            type = f"{str(first.dtype)[len('torch.'):]}[{size}]"
-            self._ledger.becomes(flat.untyped_storage()._cdata, "gradient", ("DistributedDataParallel", "buckets"), str(number), type)
+            self._ledger.becomes(flat.untyped_storage()._cdata, "gradient", ("DistributedDataParallel", "buckets"), str(number), type_of(flat))
             for each in bucket:
                 shape = self._parameters[each].shape
                 self._views[each] = flat[start : start + shape.numel()].view(shape)

@@ -42,7 +42,7 @@ pub(super) struct Arguments {
 struct World {
     /// Ranks that the program runs on, in the table's last lines; what they estimate is recorded exactly by
     /// `omniheap.torch.record_step(step, world=N)`
-    #[arg(long, visible_alias = "world", value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    #[arg(long = "world", visible_alias = "ranks", value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     ranks: u64,
     /// What ranks divide; without it, the table has a line for each
     #[arg(long, value_enum)]

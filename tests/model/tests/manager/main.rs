@@ -1,6 +1,7 @@
 //! What managers promise, on host memory.
 //!
-//! One binary, because each builds the manager anew; `footprint` is another, because it counts for its whole process.
+//! One binary, because each builds the manager anew; `host_memory` is another, because it counts for its whole process, and the
+//! test run's mutants have those that take least to build.
 mod before;
 mod closed;
 mod dedicated;

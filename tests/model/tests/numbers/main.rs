@@ -3,8 +3,8 @@
 //! All of it on one kind of device, because each kind builds the manager anew.
 #[path = "../manager/before.rs"]
 mod before;
+mod limits;
 mod observed;
-mod promises;
 mod survived;
 
 use before::{Asked, asked};

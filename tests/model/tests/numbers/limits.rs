@@ -1,16 +1,16 @@
-//! Promises at their exact limits: what sleeps, what is promised to a domain, what a shortage and a plan say.
+//! Limits to the byte: what sleeps, what is promised to a domain, what a shortage and a plan say.
 use super::before::asked;
 use super::managed;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, AllocationId, Backend, BackingStore, Budget, CopyRegion, ErrorKind, Event, GetPiece,
-    HeapId, HeapKind, Limits, Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Privacy,
-    PutPiece, Relief, Request, Result, Sleep, Slept, Source, TimelineId, Timelines, Wake,
+    Align, AllocationId, Backend, Budget, CopyRegion, ErrorKind, Event, HeapId, HeapKind, Limits,
+    Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Relief, Request, Sleep, Slept,
+    Source, TimelineId, Timelines, Wake,
 };
 use omniheap_extras::guarded;
 use omniheap_host::{Hold, Host, heap};
 use omniheap_layers::{Call, CallKind, Verdict};
-use std::collections::HashMap;
+use omniheap_model::Store;
 use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
@@ -22,6 +22,14 @@ fn device(size: u64) -> Arc<Host> {
     Arc::new(Host::builder().heap(about).open().expect("a host device"))
 }
 
+/// A device of eight MiB, and host memory that requests may spill to.
+fn with_host_memory() -> Host {
+    let mut far = heap(HeapKind::Staging, 32 * MIB);
+    (far.physical, far.page) = (1, None);
+    let near = heap(HeapKind::Device, 8 * MIB);
+    Host::builder().heap(near).heap(far).open().expect("a host device")
+}
+
 fn paged() -> ManagerConfig {
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(1);
@@ -30,27 +38,6 @@ fn paged() -> ManagerConfig {
 
 fn plain() -> ManagerConfig {
     paged().plain()
-}
-
-/// Keeps what sleeps.
-#[derive(Debug, Default)]
-struct Store(Mutex<HashMap<AllocationId, Vec<u8>>>);
-
-impl BackingStore for Store {
-    fn put(&self, id: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
-        let mut bytes = vec![0; usize::try_from(size).expect("small")];
-        copy(0, &mut bytes)?;
-        self.0.lock().expect("no panic").insert(id, bytes);
-        Ok(())
-    }
-
-    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
-        take(0, &self.0.lock().expect("no panic")[&id])
-    }
-
-    fn forget(&self, id: AllocationId) {
-        self.0.lock().expect("no panic").remove(&id);
-    }
 }
 
 fn to_store() -> Sleep {
@@ -295,11 +282,7 @@ fn every_commit_is_one_pass_and_every_slide_is_one() {
 /// The largest come first. What finds no room costs nothing of the budget.
 #[test]
 fn a_recall_spends_its_budget_on_what_has_room() {
-    let mut far = heap(HeapKind::Staging, 32 * MIB);
-    (far.physical, far.page) = (1, None);
-    let near = heap(HeapKind::Device, 8 * MIB);
-    let host = Host::builder().heap(near).heap(far).open().expect("a host device");
-    let manager = managed(host, plain());
+    let manager = managed(with_host_memory(), plain());
     let ask =
         |size: u64| manager.allocate(&Request::new(size).heap(HEAP).dedicated()).expect("fits");
     let [_stays, goes] = [ask(4 * MIB), ask(4 * MIB)];
@@ -333,12 +316,8 @@ impl Observer for Moves {
 
 #[test]
 fn an_observer_is_told_of_what_came_back_and_where_it_lies() {
-    let mut far = heap(HeapKind::Staging, 32 * MIB);
-    (far.physical, far.page) = (1, None);
-    let near = heap(HeapKind::Device, 8 * MIB);
-    let host = Host::builder().heap(near).heap(far).open().expect("a host device");
     let moves = Arc::new(Moves::default());
-    let manager = managed(host, plain().observed(Arc::<Moves>::clone(&moves)));
+    let manager = managed(with_host_memory(), plain().observed(Arc::<Moves>::clone(&moves)));
     let full = manager.allocate(&Request::new(8 * MIB).heap(HEAP)).expect("fits");
     let spilled = manager.allocate(&Request::new(MIB).may_spill()).expect("host memory");
     drop(full);
