@@ -20,9 +20,7 @@ pub(crate) fn ensure(folder: &Path, suite: Suite) -> Result<Runtime, Error> {
     }
     fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let folder = fs::canonicalize(folder).map_err(Error::file(folder))?;
-    let lock = folder.join(format!("{suite}.lock"));
-    let guard = File::create(&lock).map_err(Error::file(&lock))?;
-    guard.lock().map_err(Error::file(&lock))?;
+    let _guard = lock(&folder, suite.name())?;
     let root = folder.join(suite.name());
     let stamp = root.join(STAMP);
     if !stamp.exists() {
@@ -35,13 +33,22 @@ pub(crate) fn ensure(folder: &Path, suite: Suite) -> Result<Runtime, Error> {
     verify(Runtime::at(&root, suite, version))
 }
 
+/// Waits until no other thread or process works on `name` in `folder`, and keeps them out while the result lives.
+fn lock(folder: &Path, name: &str) -> Result<File, Error> {
+    let path = folder.join(format!("{name}.lock"));
+    let file = File::create(&path).map_err(Error::file(&path))?;
+    file.lock().map_err(Error::file(&path))?;
+    Ok(file)
+}
+
 /// Copies the stand-in to a folder of its own, under the name that the loader looks for.
 pub(crate) fn place_standin(folder: &Path, library: &Path) -> Result<PathBuf, Error> {
     let place = folder.join("standin");
     fs::create_dir_all(&place).map_err(Error::file(&place))?;
     let place = fs::canonicalize(&place).map_err(Error::file(&place))?;
-    // Beside and then over it, as another process may be using the file that is there.
-    let copy = place.join(format!("{}.new", std::process::id()));
+    // Beside and then over it, as another process may be using the file that is there; and nobody else writes the copy.
+    let _guard = lock(folder, "standin")?;
+    let copy = place.join("new");
     fs::copy(library, &copy).map_err(Error::file(library))?;
     fs::rename(&copy, place.join(STANDIN)).map_err(Error::file(&place))?;
     Ok(place)
@@ -111,6 +118,26 @@ mod tests {
         let missing =
             place_standin(&folder, Path::new("/nowhere/built.so")).expect_err("no such file");
         assert!(missing.to_string().contains("/nowhere/built.so"), "{missing}");
+        fs::remove_dir_all(&folder).expect("made above");
+    }
+
+    #[test]
+    fn nobody_sees_half_a_stand_in() {
+        let folder = std::env::temp_dir().join(format!("omniheap-half-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let built = folder.join("built.so");
+        fs::write(&built, vec![1; 1 << 20]).expect("as above");
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for _ in 0..100 {
+                        let place = place_standin(&folder, &built).expect("the file is there");
+                        let seen = fs::metadata(place.join("libhsa-runtime64.so.1"));
+                        assert_eq!(seen.expect("it was placed").len(), 1 << 20);
+                    }
+                });
+            }
+        });
         fs::remove_dir_all(&folder).expect("made above");
     }
 }
