@@ -461,7 +461,7 @@ class Inputs(unittest.TestCase):
             def forward(self, x):
                 return (x * 2).exp()  # Autograd saves the result of `exp`, and nothing of the product.
 
-        planned = functools.partial(_operators.Planned, "", reads=(), kinds=["float32[64]"])
+        planned = functools.partial(_operators.Planned, "", reads=(), types=["float32[64]"])
         product = planned("aten.mul.Tensor", "mul", saved={}, outputs={0: _apply.MOVE})
         exponential = planned("aten.exp.default", "exp", saved={0: 256}, runs_again=True, outputs={0: _apply.RECOMPUTE})
         plan = types.SimpleNamespace(operators=lambda: [product, exponential], peak_bytes=0, capacity_bytes=1 << 20)
