@@ -106,7 +106,7 @@ pub mod pool {
 pub mod residency {
     pub use omniheap_core::{
         AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,
-        Slept, Wake,
+        Slept, StoreKind, Wake,
     };
     #[cfg(target_os = "linux")]
     pub use omniheap_residency::FileStore;

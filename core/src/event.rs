@@ -1,5 +1,5 @@
 //! What a manager tells an observer: everything that it does, as it does it.
-use crate::{HeapId, Keyword, Placement, Request, TimelineId};
+use crate::{HeapId, Keyword, Placement, Request, TimelineId, sleep::StoreKind};
 use core::fmt;
 
 /// Sees everything that a manager does; set it in [`ManagerConfig`](crate::ManagerConfig).
@@ -114,6 +114,18 @@ pub enum Event<'a> {
         heap: HeapId,
         /// Their bytes.
         bytes: u64,
+    },
+    /// A pool fell asleep: what lies in this block of it is away from the device.
+    Sleep {
+        /// The block.
+        block: BlockNumber,
+        /// Where its bytes are.
+        store: StoreKind,
+    },
+    /// What lies in a block came back.
+    Wake {
+        /// The block.
+        block: BlockNumber,
     },
     /// A rung of the out-of-memory ladder served a request.
     Climb {

@@ -98,6 +98,6 @@ pub use {
     },
     sleep::{
         AwakeReason, BackingStore, GetPiece, HostPinner, KeptAwake, PutPiece, Residence, Sleep,
-        SleepError, Slept, Wake,
+        SleepError, Slept, StoreKind, Wake,
     },
 };

@@ -60,10 +60,21 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Returns whether it keeps bytes at all. Where not, it is never asked, and allocations wake up zeroed.
-    fn keeps_bytes(&self) -> bool {
-        true
+    /// Returns where it keeps bytes. One that keeps none is never asked for them.
+    fn kind(&self) -> StoreKind {
+        StoreKind::Host
     }
+}
+
+/// Where a store keeps bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// In host memory.
+    Host,
+    /// In files.
+    File,
+    /// Nowhere: allocations wake up zeroed.
+    Nothing,
 }
 
 /// Pins host memory for the copies of a pool's device.

@@ -6,7 +6,7 @@ use crate::lock;
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
 use omniheap_core::{
     Align, AllocationId, BackingStore, Class, Error, ErrorKind, GetPiece, Layout, Privacy,
-    PutPiece, Result,
+    PutPiece, Result, StoreKind,
 };
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -167,6 +167,10 @@ impl BackingStore for FileStore {
             take(from, bytes)?;
         }
         Ok(())
+    }
+
+    fn kind(&self) -> StoreKind {
+        StoreKind::File
     }
 
     fn forget(&self, id: AllocationId) {

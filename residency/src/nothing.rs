@@ -1,6 +1,8 @@
 //! The store that keeps nothing.
 #![forbid(unsafe_code)]
-use omniheap_core::{AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result};
+use omniheap_core::{
+    AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result, StoreKind,
+};
 use std::sync::Arc;
 
 /// Drops the bytes: allocations wake up zeroed. For what a program fills again itself.
@@ -27,7 +29,7 @@ impl BackingStore for Nothing {
 
     fn forget(&self, _: AllocationId) {}
 
-    fn keeps_bytes(&self) -> bool {
-        false
+    fn kind(&self) -> StoreKind {
+        StoreKind::Nothing
     }
 }

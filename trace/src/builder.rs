@@ -2,7 +2,9 @@
 
 use crate::blocks::Blocks;
 use crate::error::ErrorKind;
-use crate::event::{Alignment, AllocationId, Backing, Event, HeapId, Op, Region, Rung, StreamId};
+use crate::event::{
+    Alignment, AllocationId, Backing, Event, HeapId, Op, Region, Rung, StoreKind, StreamId,
+};
 use crate::ids::{IdMap, Life, Slot};
 use crate::label::{LabelId, Labels};
 use crate::limits::Limits;
@@ -182,6 +184,13 @@ impl Builder {
     pub(crate) fn pages_return(&mut self, bytes: u64, heap: HeapId) -> Result<(), ErrorKind> {
         self.blocks.return_pages(bytes)?;
         self.push(Op::PagesReturn { bytes, heap }).map(|_| ())
+    }
+
+    /// Notes that what lies in block `raw` left the device for a store, or came back.
+    pub(crate) fn sleep(&mut self, raw: u64, store: Option<StoreKind>) -> Result<(), ErrorKind> {
+        let (block, ..) = self.blocks.get(raw)?;
+        let wake = Op::Wake { block };
+        self.push(store.map_or(wake, |store| Op::Sleep { block, store })).map(|_| ())
     }
 
     /// Notes that another stream uses `raw`.

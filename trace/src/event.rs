@@ -99,6 +99,18 @@ pub enum Rung {
     Wait = 9,
 }
 
+/// Where bytes are while their pool sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum StoreKind {
+    /// In host memory.
+    Host = 0,
+    /// In files.
+    File = 1,
+    /// Nowhere: they wake up zeroed.
+    Nothing = 2,
+}
+
 /// An operation. Sizes and offsets are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
@@ -198,6 +210,18 @@ pub enum Op {
         id: AllocationId,
         /// The stream.
         stream: StreamId,
+    },
+    /// What lies in a block left the device: its pool sleeps.
+    Sleep {
+        /// The block.
+        block: BlockId,
+        /// Where its bytes are.
+        store: StoreKind,
+    },
+    /// What lies in a block is on the device again.
+    Wake {
+        /// The block.
+        block: BlockId,
     },
     /// A rung of the out-of-memory ladder was reached for a request.
     OutOfMemory {

@@ -99,6 +99,8 @@ impl Now {
             | Op::Move { .. }
             | Op::BlockOffset { .. }
             | Op::Use { .. }
+            | Op::Sleep { .. }
+            | Op::Wake { .. }
             | Op::OutOfMemory { .. } => {}
         }
     }

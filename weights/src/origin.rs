@@ -7,7 +7,7 @@ use crate::{Loaded, WeightsFile};
 use core::fmt;
 use omniheap_core::{
     Allocation, AllocationId, Backend, BackingStore, Error as DeviceError, ErrorKind, GetPiece,
-    HostPinner, Privacy, PutPiece, Result,
+    HostPinner, Privacy, PutPiece, Result, StoreKind,
 };
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -304,6 +304,11 @@ impl BackingStore for Origin {
 
     fn accepts(&self, privacy: Privacy) -> bool {
         self.rest.accepts(privacy)
+    }
+
+    /// What the other store keeps counts as in files too.
+    fn kind(&self) -> StoreKind {
+        StoreKind::File
     }
 }
 

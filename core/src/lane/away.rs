@@ -9,8 +9,8 @@ use super::remote::{FreeOutcome, REMOTE};
 use super::table::{Slot, SlotId};
 use super::{Lane, State};
 use crate::device::{Block, insist};
-use crate::event::AllocationId;
-use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
+use crate::event::{AllocationId, Event};
+use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError, StoreKind};
 use crate::{Backend, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::pages::{Pager, without};
@@ -20,6 +20,8 @@ pub(super) struct Away {
     store: Arc<dyn BackingStore>,
     /// Addresses that had memory when the lane fell asleep: whole pages.
     spans: Vec<Span>,
+    /// Whether the observer was told.
+    is_told: bool,
     /// The lane, by the numbers of its manager and its own.
     lane: (u32, u32),
 }
@@ -131,7 +133,7 @@ impl<B: Backend> Lane<B> {
             return Err(ErrorKind::Busy.because(why).into());
         }
         let (store, lane) = (Arc::clone(&sleep.store), (self.manager, self.number));
-        state.away = Some(Away { store, spans: Vec::new(), lane });
+        state.away = Some(Away { store, spans: Vec::new(), is_told: false, lane });
         state.slots.set_away(true);
         Ok(())
     }
@@ -168,7 +170,10 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn open(&self) {
         let mut state = self.state.lock();
         state.slots.set_away(false);
-        state.away = None;
+        let told = state.away.take().filter(|away| away.is_told);
+        if let Some(block) = told.and_then(|_| state.reservation()) {
+            self.shared.device.tell(&Event::Wake { block: block.number() });
+        }
     }
 
     /// Whether another thread maps or unmaps pages of the lane now.
@@ -205,7 +210,7 @@ impl<B: Backend> Lane<B> {
     /// Copies everything live to the store; nothing on the device uses it. Returns the number of bytes.
     pub(crate) fn store(&self, on: TimelineId) -> Result<u64> {
         let Some((block, store, sleepers)) = self.sleeping() else { return Ok(0) };
-        if !store.keeps_bytes() {
+        if store.kind() == StoreKind::Nothing {
             return Ok(0);
         }
         let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
@@ -226,7 +231,7 @@ impl<B: Backend> Lane<B> {
     /// Drops everything that a pass may have stored; for a sleep that failed, and for a wake that is done.
     pub(crate) fn unstore(&self) {
         let Some((_, store, sleepers)) = self.sleeping() else { return };
-        if store.keeps_bytes() {
+        if store.kind() != StoreKind::Nothing {
             sleepers.iter().for_each(|one| store.forget(self.id_of(one.slot)));
         }
     }
@@ -246,6 +251,9 @@ impl<B: Backend> Lane<B> {
         }
         if let Some(away) = &mut self.state.lock().away {
             away.spans = mapped.into_iter().map(|(span, _)| span).collect();
+            away.is_told = true;
+            let (block, store) = (block.number(), away.store.kind());
+            self.shared.device.tell(&Event::Sleep { block, store });
         }
         (returned, kept)
     }
@@ -327,7 +335,7 @@ impl<B: Backend> Lane<B> {
         let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
         for Sleeper { slot, span, .. } in sleepers {
             let place = |at: u64| block.at(span.offset + at);
-            if !store.keeps_bytes() {
+            if store.kind() == StoreKind::Nothing {
                 transfer.fill(on, place(0), span.size, 0)?;
                 continue;
             }

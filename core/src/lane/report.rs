@@ -17,6 +17,8 @@ pub struct Totals {
     pub live: u64,
     /// Bytes that their callers asked for.
     pub live_bytes: u64,
+    /// Bytes of these that are away from the device, as their pool sleeps.
+    pub away_bytes: u64,
     /// Bytes that they occupy, rounding included.
     pub granted_bytes: u64,
     /// The sum of the lanes' peaks of live bytes: exact for one lane, an upper bound for several.
@@ -59,6 +61,7 @@ impl Totals {
         Self {
             live: a.live + b.live,
             live_bytes: a.live_bytes + b.live_bytes,
+            away_bytes: a.away_bytes + b.away_bytes,
             granted_bytes: a.granted_bytes + b.granted_bytes,
             peak_live_bytes: a.peak_live_bytes + b.peak_live_bytes,
             reserved_bytes: a.reserved_bytes + b.reserved_bytes,
@@ -128,6 +131,7 @@ impl<B: Backend> Lane<B> {
         Totals {
             live: counts.live(),
             live_bytes: counts.live_bytes,
+            away_bytes: state.away.as_ref().map_or(0, |_| counts.live_bytes),
             granted_bytes: counts.granted_bytes,
             peak_live_bytes: counts.peak_live_bytes,
             reserved_bytes: 0,

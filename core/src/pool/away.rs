@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::Pool;
 use crate::lane::{Lane, WaitMode};
-use crate::sleep::{HostPinner, Residence, Sleep, SleepError, Slept};
+use crate::sleep::{HostPinner, Residence, Sleep, SleepError, Slept, StoreKind};
 use crate::{Backend, ErrorKind, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -50,7 +50,7 @@ impl<B: Backend> Pool<B> {
             return Err(ErrorKind::AlreadyAsleep.into());
         }
         let mut closed = self.close(sleep)?;
-        if sleep.store.keeps_bytes() {
+        if sleep.store.kind() != StoreKind::Nothing {
             sleep.store.prepare(closed.0.iter().map(|lane| lane.away_bytes().1).sum())?;
             HostPinner::lend(self.shared.device.backend(), |pinner| sleep.store.pin(pinner));
         }

@@ -44,6 +44,7 @@ fn check_live<B: Backend>(totals: &Totals, live: &[&Allocation<B>]) {
     assert!(totals.live >= live.len() as u64, "{totals:?}");
     assert_eq!(totals.live_bytes, bytes + totals.deferred_bytes, "{totals:?}");
     assert!(totals.peak_live_bytes >= totals.live_bytes, "{totals:?}");
+    assert!(totals.away_bytes <= totals.live_bytes, "{totals:?}");
     assert_eq!(totals.padding_bytes(), totals.granted_bytes - totals.live_bytes);
 }
 

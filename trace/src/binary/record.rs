@@ -1,7 +1,7 @@
 //! One record of the binary format, as the recording program names things.
 
 use super::varint::{Frame, ROOM, take};
-use crate::event::{Alignment, Backing, HeapId, Region, Rung, StreamId};
+use crate::event::{Alignment, Backing, HeapId, Region, Rung, StoreKind, StreamId};
 use crate::label::LabelId;
 
 /// A record of a program. Ids are the program's own and unique among live allocations.
@@ -124,6 +124,18 @@ pub enum Record {
         /// The stream.
         stream: StreamId,
     },
+    /// What lies in a block left the device.
+    Sleep {
+        /// The program's id for the block.
+        block: u64,
+        /// Where its bytes are.
+        store: StoreKind,
+    },
+    /// What lies in a block came back.
+    Wake {
+        /// The block.
+        block: u64,
+    },
     /// It is called this now.
     Name {
         /// The allocation.
@@ -239,6 +251,8 @@ impl Record {
             Self::Use { .. } => 15,
             Self::Name { .. } => 16,
             Self::AllocateAt { .. } => 17,
+            Self::Sleep { .. } => 18,
+            Self::Wake { .. } => 19,
         }
     }
 
@@ -268,7 +282,8 @@ impl Record {
             Self::BlockAllocate { block, size, heap, .. } => {
                 [block, size, heap.0.into()].into_iter().for_each(put);
             }
-            Self::BlockFree { block } => [block].into_iter().for_each(put),
+            Self::Sleep { block, store } => [block, store as u64].into_iter().for_each(put),
+            Self::BlockFree { block } | Self::Wake { block } => [block].into_iter().for_each(put),
             Self::OutOfMemory { size, stream, rung } => {
                 [size, stream.0.into(), rung as u64].into_iter().for_each(put);
             }
@@ -315,6 +330,8 @@ impl Record {
             14 => Self::PagesReturn { bytes: word, heap: heap(a)? },
             15 => Self::Use { id: word, stream: stream(a)? },
             16 => Self::Name { id: a, label: label(b)? },
+            18 => Self::Sleep { block: a, store: store(b)? },
+            19 => Self::Wake { block: a },
             _ => return Err("record"),
         })
     }
@@ -325,7 +342,7 @@ const LABEL: u8 = 10;
 const TITLE: u8 = 11;
 
 /// Number fields of each kind; kind 0 does not exist.
-const FIELDS: [u8; 18] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6];
+const FIELDS: [u8; 20] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6, 2, 1];
 /// Fields of a record at most.
 const MOST: usize = 7;
 
@@ -352,6 +369,11 @@ fn heap(value: u64) -> Result<HeapId, &'static str> {
 fn region(value: u64) -> Result<Region, &'static str> {
     let all = [Region::Device, Region::Constant, Region::Shared, Region::Staging, Region::Unified];
     all.into_iter().find(|region| *region as u64 == value).ok_or("region")
+}
+
+fn store(value: u64) -> Result<StoreKind, &'static str> {
+    let all = [StoreKind::Host, StoreKind::File, StoreKind::Nothing];
+    all.into_iter().find(|store| *store as u64 == value).ok_or("store")
 }
 
 fn rung(value: u64) -> Result<Rung, &'static str> {

@@ -84,6 +84,8 @@ impl<W: Write> Writer<'_, W> {
             | Op::Bind { .. }
             | Op::BlockOffset { .. }
             | Op::Use { .. }
+            | Op::Sleep { .. }
+            | Op::Wake { .. }
             | Op::BlockAllocate { .. }
             | Op::BlockFree { .. }
             | Op::OutOfMemory { .. } => Ok(()),

@@ -2,7 +2,7 @@
 
 use super::lines::Lines;
 use crate::binary::{Record, Writer};
-use crate::event::{Alignment, Backing, HeapId, Region, Rung, StreamId};
+use crate::event::{Alignment, Backing, HeapId, Region, Rung, StoreKind, StreamId};
 use crate::label::{LabelId, tag_text};
 use omniheap_core as core;
 use omniheap_core::{AllocationId, Event, Reason, Request, Tag, TimelineId};
@@ -133,6 +133,8 @@ fn of_device(event: &Event<'_>) -> Option<Record> {
         Event::ReturnBlock { block } => Record::BlockFree { block: block.0 },
         Event::TakePages { heap, bytes } => Record::PagesTake { bytes, heap: HeapId(heap.0) },
         Event::ReturnPages { heap, bytes } => Record::PagesReturn { bytes, heap: HeapId(heap.0) },
+        Event::Sleep { block, store } => Record::Sleep { block: block.0, store: kept(store) },
+        Event::Wake { block } => Record::Wake { block: block.0 },
         Event::Climb { rung, size, timeline } => {
             Record::OutOfMemory { size, stream: stream(timeline), rung: climbed(rung) }
         }
@@ -147,6 +149,14 @@ fn of_device(event: &Event<'_>) -> Option<Record> {
 fn stream(timeline: Option<TimelineId>) -> StreamId {
     let number = timeline.map_or(0, |timeline| timeline.0.saturating_add(1));
     StreamId(u16::try_from(number).unwrap_or(u16::MAX))
+}
+
+const fn kept(store: core::StoreKind) -> StoreKind {
+    match store {
+        core::StoreKind::Host => StoreKind::Host,
+        core::StoreKind::File => StoreKind::File,
+        core::StoreKind::Nothing => StoreKind::Nothing,
+    }
 }
 
 const fn climbed(rung: core::Rung) -> Rung {

@@ -24,6 +24,8 @@ use std::io::Write;
 /// | 7 | pages taken | `sizes`, `blocks`: the heap |
 /// | 8 | pages given back | `sizes`, `blocks`: the heap |
 /// | 9 | block of addresses taken, whose bytes are pages | `sizes`, `blocks`: the heap |
+/// | 10 | what lies in a block left the device | `blocks`: its number, `sizes`: 0 to host memory, 1 to files, 2 nowhere |
+/// | 11 | what lies in a block came back | `blocks`: its number |
 ///
 /// Allocations and blocks are numbered from 0 in order of birth. `steps` has the time since the event before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,6 +147,15 @@ impl Raw {
                 put(&mut self.blocks, state.instance(block).into());
                 put(&mut self.offsets, offset);
                 self.back(id.0, 5)
+            }
+            Op::Sleep { block, store } => {
+                put(&mut self.blocks, state.instance(block).into());
+                put(&mut self.sizes, store as u64);
+                Some(10)
+            }
+            Op::Wake { block } => {
+                put(&mut self.blocks, state.instance(block).into());
+                Some(11)
             }
             Op::BlockOffset { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => None,
         }

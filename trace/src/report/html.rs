@@ -6,11 +6,12 @@ use std::io::{self, Write};
 const STYLE: &str = include_str!("page/style.css");
 const BODY: &str = include_str!("page/body.html");
 /// Scripts shared by all panels, in dependency order.
-const PROGRAM: [&str; 17] = [
+const PROGRAM: [&str; 18] = [
     include_str!("page/base/units.js"),
     include_str!("page/base/dom.js"),
     include_str!("page/base/colors.js"),
     include_str!("page/base/legend.js"),
+    include_str!("page/data/away.js"),
     include_str!("page/data/decode.js"),
     include_str!("page/data/peaks.js"),
     include_str!("page/data/labels.js"),

@@ -40,6 +40,9 @@ pub fn from_manager(report: &Report, caps: &Caps, title: &str) -> ReportData {
         rungs.map(|(rung, count)| fact(&format!("rung {}", rung.word()), &count.to_string())),
     );
     let totals = &report.totals;
+    if totals.away_bytes > 0 {
+        facts.push(fact("asleep", &format!("{} live bytes are away", totals.away_bytes)));
+    }
     let mut data = ReportData {
         schema: ReportData::SCHEMA,
         title: title.to_owned(),

@@ -115,7 +115,11 @@ impl<'t> State<'t> {
                 }
                 self.instances.remove(&block);
             }
-            Op::BlockOffset { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => {}
+            Op::BlockOffset { .. }
+            | Op::Use { .. }
+            | Op::Sleep { .. }
+            | Op::Wake { .. }
+            | Op::OutOfMemory { .. } => {}
         }
     }
 

@@ -109,6 +109,11 @@ impl Unpacked {
                 self.allocated().map(|_| None)?
             }
             6 => self.allocated().map(|_| None)?,
+            10 => {
+                self.sizes.next()?;
+                self.blocks.next().map(|_| None)?
+            }
+            11 => self.blocks.next().map(|_| None)?,
             7 => Some(Step::Take { bytes: self.sized()? }),
             8 => Some(Step::Return { bytes: self.sized()? }),
             _ => return Err(damaged()),

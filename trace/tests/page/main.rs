@@ -27,6 +27,7 @@ const TESTS: &[(&str, Test)] = tests![
     timeline::no_peak_is_too_short_to_be_seen,
     timeline::the_axis_ends_at_the_last_event,
     timeline::hovering_names_the_allocation,
+    timeline::what_sleeps_is_drawn_where_it_is,
     timeline::names_never_become_elements,
     timeline::wheel_and_keys_zoom_and_pan,
     timeline::dragging_pans_and_the_strip_chooses,

@@ -2,7 +2,9 @@
 
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::report::{self, Comparison, ReportData};
-use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Limits, Rung, StreamId, Trace};
+use omniheap_trace::{
+    Alignment, Backing, HeapId, LabelId, Limits, Rung, StoreKind, StreamId, Trace,
+};
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// A name that would run a program if it were taken for HTML.
@@ -74,6 +76,30 @@ pub(crate) fn paged() -> Trace {
     recorder.record(2, &allocation(1, MIB, 0, LabelId::NONE));
     recorder.record(2, &Record::Bind { id: 1, block: 1, offset: 9 * MIB });
     recorder.record(9, &Record::FreeCompleted { id: 1, stream: StreamId(0) });
+    read(&recorder.finish().expect("a vector takes every byte"))
+}
+
+/// One second of a pool of pages with 16 and 8 MiB. From 0.2 s on it sleeps in host memory; 8 MiB are freed at 0.4 s; it wakes up at
+/// 0.6 s, and from 0.8 s to the end it sleeps in files.
+pub(crate) fn asleep() -> Trace {
+    let (heap, backing) = (HeapId(0), Backing::Pages);
+    let mut recorder = Writer::new(Vec::new());
+    let sleep = |store| Record::Sleep { block: 1, store };
+    recorder.record(0, &Record::BlockAllocate { block: 1, size: 1 << 30, heap, backing });
+    recorder.record(0, &Record::PagesTake { bytes: 24 * MIB, heap });
+    for (id, size, offset) in [(0, 16 * MIB, 0), (1, 8 * MIB, 16 * MIB)] {
+        recorder.record(0, &allocation(id, size, 0, LabelId::NONE));
+        recorder.record(0, &Record::Bind { id, block: 1, offset });
+    }
+    recorder.record(200_000, &Record::PagesReturn { bytes: 24 * MIB, heap });
+    recorder.record(200_000, &sleep(StoreKind::Host));
+    recorder.record(400_000, &Record::FreeCompleted { id: 1, stream: StreamId(0) });
+    recorder.record(600_000, &Record::PagesTake { bytes: 16 * MIB, heap });
+    recorder.record(600_000, &Record::Wake { block: 1 });
+    recorder.record(800_000, &Record::PagesReturn { bytes: 16 * MIB, heap });
+    recorder.record(800_000, &sleep(StoreKind::File));
+    recorder.record(1_000_000, &Record::Use { id: 0, stream: StreamId(0) });
+    recorder.record(1_000_000, &Record::FreeCompleted { id: 0, stream: StreamId(0) });
     read(&recorder.finish().expect("a vector takes every byte"))
 }
 

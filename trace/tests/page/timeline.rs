@@ -78,6 +78,31 @@ pub(crate) fn hovering_names_the_allocation(browser: &mut Browser) {
     assert!(tip.contains("live 48.0 MiB, reserved 64.0 MiB") && !tip.contains("stream"), "{tip}");
 }
 
+pub(crate) fn what_sleeps_is_drawn_where_it_is(browser: &mut Browser) {
+    let page = &mut open(browser, &report::from_trace(&sample::asleep(), "asleep"));
+    for (time, said) in [
+        (
+            100_000.0,
+            "live 24.0 MiB, reserved 24.0 MiB, asleep in host memory 0 B, asleep in files 0 B",
+        ),
+        (300_000.0, "reserved 0 B, asleep in host memory 24.0 MiB, asleep in files 0 B"),
+        (500_000.0, "reserved 0 B, asleep in host memory 16.0 MiB, asleep in files 0 B"),
+        (700_000.0, "reserved 16.0 MiB, asleep in host memory 0 B, asleep in files 0 B"),
+        (900_000.0, "reserved 0 B, asleep in host memory 0 B, asleep in files 16.0 MiB"),
+    ] {
+        let at = point(page, time, mib(8));
+        page.hover(at);
+        let tip = page.text_of("#tip");
+        assert!(tip.contains(said), "{time}: {tip}");
+        let sleeps = tip.contains("\nasleep in ");
+        assert_eq!(sleeps, said.contains("reserved 0 B"), "the allocation says it too: {tip}");
+    }
+    let legend = page.text_of("#timeline .legend");
+    assert!(legend.contains("asleep in host memory") && !legend.contains("dropped"), "{legend}");
+    assert!(page.text_of("#figures").contains("Peak asleep in host memory"));
+    assert!(color(page, 300_000.0, mib(24))[3] > 0, "a line at what sleeps");
+}
+
 pub(crate) fn names_never_become_elements(browser: &mut Browser) {
     let mut data = report::from_trace(&sample::three(), HOSTILE);
     data.facts.push(report::Fact { name: HOSTILE.into(), value: HOSTILE.into() });

@@ -5,7 +5,7 @@ use crate::sample;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::{
     Alignment, AllocationId, Backing, BlockId, Error, ErrorKind, HeapId, LabelId, Limits, Op,
-    Position, Region, Rung, StreamId, Trace, rmm,
+    Position, Region, Rung, StoreKind, StreamId, Trace, rmm,
 };
 use std::collections::HashMap;
 
@@ -114,6 +114,8 @@ impl Shadow {
                 self.driver_calls += 1;
                 Op::PagesReturn { bytes, heap }
             }
+            Record::Sleep { block, store } => Op::Sleep { block: self.blocks[&block].0, store },
+            Record::Wake { block } => Op::Wake { block: self.blocks[&block].0 },
             Record::OutOfMemory { size, stream, rung } => {
                 self.oom += u64::from(rung == Rung::Failed);
                 Op::OutOfMemory { size, stream, rung }
@@ -134,7 +136,7 @@ impl Shadow {
         let stream = StreamId(random.below(5) as u16);
         let known = self.allocations.get(&id).copied();
         let unfreed = known.filter(|(_, _, life)| *life != Life::Gone);
-        Some(match random.below(11) {
+        Some(match random.below(12) {
             0 | 1 if unfreed.is_none() => {
                 let (size, align) = (1 + random.below(1000), Alignment::new(256).unwrap());
                 Record::Allocate { id, size, stream, align, label: LabelId::NONE }
@@ -163,6 +165,13 @@ impl Shadow {
                 }
                 _ => return None,
             },
+            11 if self.blocks.contains_key(&block) => {
+                let stores = [StoreKind::Host, StoreKind::File, StoreKind::Nothing];
+                match stores.get(random.below(4) as usize) {
+                    Some(&store) => Record::Sleep { block, store },
+                    None => Record::Wake { block },
+                }
+            }
             10 => {
                 let rung = [Rung::Retire, Rung::Wait, Rung::Failed][random.below(3) as usize];
                 Record::OutOfMemory { size: random.below(1 << 40), stream, rung }
@@ -197,7 +206,8 @@ fn every_event_and_every_figure_is_the_models() {
                     *block = theirs;
                 }
                 (Op::BlockFree { block, .. }, _) => *block = blocks.remove(block).unwrap(),
-                (Op::Bind { block, .. } | Op::Move { block, .. }, _) => *block = blocks[block],
+                (Op::Bind { block, .. } | Op::Move { block, .. }, _)
+                | (Op::Sleep { block, .. } | Op::Wake { block }, _) => *block = blocks[block],
                 _ => {}
             }
             assert_eq!((event.time_us, event.op), (time, op), "seed {seed}");
@@ -247,7 +257,7 @@ const fn pages(bytes: u64) -> Record {
 }
 
 /// Records that just break a rule behind what [`begun`] has recorded, and what is said of each.
-const BROKEN: [(Record, &str); 26] = [
+const BROKEN: [(Record, &str); 28] = [
     (sample::allocate(1, 1), "DuplicateId(1)"),
     (sample::allocate(2, 1), "DuplicateId(2)"),
     (sample::allocate(9, 0), "ZeroSize"),
@@ -264,6 +274,8 @@ const BROKEN: [(Record, &str); 26] = [
     (Record::Move { id: 1, block: 7, offset: u64::MAX }, "OutsideBlock { block_size: 164 }"),
     (Record::Move { id: 1, block: 8, offset: 0 }, "UnknownBlock(8)"),
     (Record::BlockFree { block: 8 }, "UnknownBlock(8)"),
+    (Record::Sleep { block: 8, store: StoreKind::Host }, "UnknownBlock(8)"),
+    (Record::Wake { block: 8 }, "UnknownBlock(8)"),
     (memory(7, 1), "DuplicateBlock(7)"),
     (memory(9, 0), "ZeroSize"),
     (memory(9, u64::MAX - 213), "LiveOverflow"),
@@ -302,6 +314,8 @@ fn what_just_keeps_a_rule_is_read() {
         Record::FreeCompleted { id: 1, stream },
         Record::FreeCompleted { id: 2, stream },
         Record::Use { id: 2, stream },
+        Record::Sleep { block: 7, store: StoreKind::File },
+        Record::Wake { block: 7 },
         Record::Bind { id: 2, block: 7, offset: 64 },
         memory(8, u64::MAX - 214),
         Record::PagesTake { bytes: u64::MAX - 214, heap: HeapId(0) },

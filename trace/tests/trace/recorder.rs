@@ -1,10 +1,12 @@
 //! Recordings of a manager.
 
 use omniheap_core::{
-    Align, Backend, Budget, Manager, ManagerConfig, PoolConfig, Request, StrategyKind, Tag, Writer,
+    Align, Backend, Budget, Manager, ManagerConfig, PoolConfig, Request, Sleep, StrategyKind, Tag,
+    Wake, Writer,
 };
 use omniheap_host::Host;
-use omniheap_trace::{Backing, Ending, Event, Limits, Op, Recorder, Rung, Trace};
+use omniheap_residency::{HostStore, Nothing};
+use omniheap_trace::{Backing, Ending, Event, Limits, Op, Recorder, Rung, StoreKind, Trace};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -107,6 +109,47 @@ fn names_tags_placements_and_timelines_are_kept() {
     // The timeline had to pass before the bytes were anyone's.
     assert_eq!(count(&trace, |op| matches!(op, Op::FreeRequested { .. })), 1);
     assert_eq!(count(&trace, |op| matches!(op, Op::FreeCompleted { .. })), 2);
+}
+
+#[test]
+fn sleeps_are_recorded_with_where_the_bytes_are() {
+    let trace = record(ManagerConfig::default(), |manager| {
+        let (heap, _) = manager.caps().heap_ids().next().unwrap();
+        let pool = manager.create_pool(heap, PoolConfig::new().sleepable()).unwrap();
+        let live = [1 << 20, 2 << 20].map(|size| pool.allocate(&Request::new(size)).unwrap());
+        let away = || manager.totals().away_bytes;
+        let pinned = live[0].binding();
+        pool.sleep(&Sleep::to(HostStore::new())).expect_err("it is bound");
+        drop(pinned);
+        assert_eq!(away(), 0);
+        let [one, other] = live;
+        pool.sleep(&Sleep::to(HostStore::new())).unwrap();
+        assert_eq!(away(), 3 << 20);
+        drop(one);
+        assert_eq!(away(), 2 << 20);
+        pool.wake(&Wake::all()).unwrap();
+        assert_eq!(away(), 0);
+        pool.sleep(&Sleep::to(Nothing::new())).unwrap();
+        drop(other);
+        pool.wake(&Wake::all()).unwrap();
+    });
+    let held = trace.events().iter().find_map(|event| match event.op {
+        Op::Bind { block, .. } => Some(block),
+        _ => None,
+    });
+    let story: Vec<_> = trace
+        .events()
+        .iter()
+        .filter_map(|event| match event.op {
+            Op::Sleep { block, store } => Some((Some(block), Some(store))),
+            Op::Wake { block } => Some((Some(block), None)),
+            Op::FreeCompleted { .. } => Some((None, None)),
+            _ => None,
+        })
+        .collect();
+    let (free, awake) = ((None, None), (held, None));
+    let (host, nothing) = ((held, Some(StoreKind::Host)), (held, Some(StoreKind::Nothing)));
+    assert_eq!(story, [host, free, awake, nothing, free, awake]);
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use crate::sample;
 use flate2::read::ZlibDecoder;
+use omniheap_trace::binary::{Record, Writer};
+use omniheap_trace::ranks::Digest;
 use omniheap_trace::report::{self, Columns, Comparison, Curve, HeapBytes, Origin, ReportData};
-use omniheap_trace::{Limits, Op, Trace};
+use omniheap_trace::{Backing, HeapId, Limits, Op, StoreKind, Trace};
 use serde_json::Value;
 use std::io::Read;
 
@@ -142,6 +144,28 @@ fn packed_events_say_what_the_trace_says() {
     assert_eq!(numbers(&columns.backs), [2, 1, 1]);
     assert_eq!(numbers(&columns.blocks), [0, 1, 1, 2, 0, 1]);
     assert_eq!(numbers(&columns.offsets), [512, 0, 0]);
+}
+
+#[test]
+fn packed_sleeps_are_read_back() {
+    let mut writer = Writer::new(Vec::new());
+    let (heap, backing) = (HeapId(0), Backing::Pages);
+    for block in [5, 6] {
+        writer.record(0, &Record::BlockAllocate { block, size: 1 << 30, heap, backing });
+    }
+    writer.record(1, &Record::PagesTake { bytes: 1 << 20, heap });
+    writer.record(2, &Record::Sleep { block: 6, store: StoreKind::File });
+    writer.record(3, &Record::Wake { block: 6 });
+    writer.record(4, &Record::PagesReturn { bytes: 1 << 20, heap });
+    let trace = Trace::read(&writer.finish().unwrap()[..], &Limits::default()).unwrap();
+    let data = report::from_trace(&trace, "sleeps");
+    let columns = data.events.as_ref().unwrap();
+    assert_eq!(column(&columns.kinds), [9, 9, 7, 10, 11, 8]);
+    assert_eq!(numbers(&columns.blocks), [0, 0, 0, 1, 1, 0]);
+    assert_eq!(numbers(&columns.sizes), [1 << 30, 1 << 30, 1 << 20, 1, 1 << 20]);
+    // As a rank's report it is read past them, to the pages that were given back.
+    let digest = Digest::of_report(&data).expect("packed above");
+    assert_eq!((digest.peak_reserved_bytes, digest.reserved_bytes), (Some(1 << 20), Some(0)));
 }
 
 #[test]

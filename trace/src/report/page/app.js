@@ -12,7 +12,7 @@ const PANELS = [];
  */
 function panel(definition) { PANELS.push(definition); }
 
-/** A line of reserved bytes over time. */
+/** A line of bytes over time: reserved, or away. */
 class Line {
   constructor(name, origin, events, values) {
     Object.assign(this, { name, origin, events, values });
@@ -106,6 +106,8 @@ class App {
     ];
     const place = placeAt(store, allocation, event);
     if (place) lines.push(`block ${place.block}, offset 0x${place.offset.toString(16)}${this.report.placed_by_model ? " (model)" : ""}`);
+    const away = place && store.away ? store.away.placeAt(place.block, event) : -1;
+    if (away >= 0) lines.push(AWAY[away]);
     if (store.asked[allocation] <= event) lines.push("free asked for, not complete: a stream may still use it");
     return lines;
   }

@@ -5,7 +5,7 @@ async function linesOf(report, store) {
     const { events, values } = await decodeCurve(each.curve, store);
     return new Line(each.name, each.origin, events, values);
   });
-  return [...recorded, ...(await Promise.all(others))];
+  return [...recorded, ...(store.away?.lines ?? []), ...(await Promise.all(others))];
 }
 
 function showHead(report) {

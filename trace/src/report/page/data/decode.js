@@ -74,6 +74,8 @@ class Store {
     /** What was taken from the driver or given back: event, heap, bytes. */
     this.driver = [];
     this.placed = false;
+    /** What is away while pools sleep; `null` where none ever does. */
+    this.away = count(kinds, 10) ? new Away(this) : null;
   }
   get duration() { return this.n ? this.time[this.n - 1] : 0; }
   isLive(allocation, event) { return this.start[allocation] <= event && this.end[allocation] > event; }
@@ -93,7 +95,7 @@ class Store {
 }
 
 const KINDS = ["allocate", "free", "block taken", "block given back", "request failed", "moved", "free asked for",
-  "pages taken", "pages given back", "addresses taken"];
+  "pages taken", "pages given back", "addresses taken", "fell asleep", "woke up"];
 
 async function decode(columns) {
   const names = ["kinds", "steps", "sizes", "labels", "streams", "backs", "blocks", "offsets"];
@@ -114,9 +116,10 @@ async function decode(columns) {
         store.start[ref] = event;
         store.block[ref] = blocks.next() - 1;
         if (store.block[ref] >= 0) { store.offset[ref] = offsets.next(); store.placed = true; }
+        store.away?.put(ref, store.block[ref]);
         live += store.size[ref];
         break;
-      case 1: ref = made - backs.next(); store.end[ref] = event; live -= store.size[ref]; break;
+      case 1: ref = made - backs.next(); store.end[ref] = event; live -= store.size[ref]; store.away?.put(ref, -1); break;
       case 2:
       case 9:
         ref = held++;
@@ -139,16 +142,20 @@ async function decode(columns) {
         store.moveOffset[ref] = offsets.next();
         store.moveAllocation[ref] = made - backs.next();
         store.placed = true;
+        store.away?.put(store.moveAllocation[ref], store.moveBlock[ref]);
         break;
       case 6: ref = made - backs.next(); store.asked[ref] = event; break;
       case 7: ref = store.driver.length; { const bytes = sizes.next(); take(event, blocks.next(), bytes); } break;
       case 8: ref = store.driver.length; { const bytes = sizes.next(); take(event, blocks.next(), -bytes); } break;
+      case 10: ref = blocks.next(); store.away.send(event, ref, sizes.next()); break;
+      case 11: ref = blocks.next(); store.away?.send(event, ref, -1); break;
       default: throw new Error(`an event of unknown kind ${kinds[event]}`);
     }
     store.ref[event] = ref;
     store.time[event] = time;
     store.live[event] = live;
     store.reserved[event] = reserved;
+    store.away?.note(event);
   }
   return store;
 }

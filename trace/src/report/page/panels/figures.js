@@ -6,6 +6,7 @@ function figureCards(app) {
     const ratio = figures.peak_live_bytes > 0 ? (figures.peak_reserved_bytes / figures.peak_live_bytes).toFixed(3) : "–";
     cards.push(["Peak reserved", bytes(figures.peak_reserved_bytes)], ["Reserved ÷ live", ratio]);
   } else cards.push(["Peak reserved", "not recorded"]);
+  for (const line of app.store?.away?.lines ?? []) cards.push([`Peak ${line.name}`, bytes(line.top)]);
   if (!app.store && moments.length) cards.push(["Reserved now", bytes(reservedIn(moments.at(-1)))]);
   cards.push(["Allocations", whole(figures.allocations)], ["Events", whole(figures.events)]);
   if (figures.driver_calls !== null) cards.push(["Driver calls", whole(figures.driver_calls)]);

@@ -77,8 +77,8 @@ class Timeline {
   }
   sayMoment(event) {
     const { store, lines } = this.app;
-    const reserved = lines.map((line) => `${line.origin === "recorded" ? "reserved" : line.name} ${bytes(line.at(event))}`);
-    return [`${instant(store.time[event])}: live ${bytes(store.live[event])}`, ...reserved].join(", ");
+    const others = lines.map((line) => `${line.name} ${bytes(line.at(event))}`);
+    return [`${instant(store.time[event])}: live ${bytes(store.live[event])}`, ...others].join(", ");
   }
   click(event) {
     const { event: chosen, allocation } = this.at(event);
