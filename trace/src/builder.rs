@@ -3,7 +3,7 @@
 use crate::blocks::Blocks;
 use crate::error::ErrorKind;
 use crate::event::{
-    Alignment, AllocationId, Backing, Event, HeapId, Op, Region, Rung, StoreKind, StreamId,
+    Alignment, AllocationId, Backing, Event, HeapId, Op, Region, Residence, Rung, StreamId,
 };
 use crate::ids::{IdMap, Life, Slot};
 use crate::label::{LabelId, Labels};
@@ -186,11 +186,10 @@ impl Builder {
         self.push(Op::PagesReturn { bytes, heap }).map(|_| ())
     }
 
-    /// Notes that what lies in block `raw` left the device for a store, or came back.
-    pub(crate) fn sleep(&mut self, raw: u64, store: Option<StoreKind>) -> Result<(), ErrorKind> {
+    /// Notes where the bytes of block `raw` are from now on.
+    pub(crate) fn reside(&mut self, raw: u64, residence: Residence) -> Result<(), ErrorKind> {
         let (block, ..) = self.blocks.get(raw)?;
-        let wake = Op::Wake { block };
-        self.push(store.map_or(wake, |store| Op::Sleep { block, store })).map(|_| ())
+        self.push(Op::Reside { block, residence }).map(|_| ())
     }
 
     /// Notes that another stream uses `raw`.

@@ -99,16 +99,18 @@ pub enum Rung {
     Wait = 9,
 }
 
-/// Where bytes are while their pool sleeps.
+/// Where the bytes of a block are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum StoreKind {
-    /// In host memory.
-    Host = 0,
-    /// In files.
-    File = 1,
-    /// Nowhere: they wake up zeroed.
-    Nothing = 2,
+pub enum Residence {
+    /// On the device.
+    Device = 0,
+    /// In host memory, while the pool sleeps.
+    Host = 1,
+    /// In files, while the pool sleeps.
+    File = 2,
+    /// Nowhere: they are zero when the pool wakes up.
+    Nothing = 3,
 }
 
 /// An operation. Sizes and offsets are in bytes.
@@ -211,17 +213,12 @@ pub enum Op {
         /// The stream.
         stream: StreamId,
     },
-    /// What lies in a block left the device: its pool sleeps.
-    Sleep {
+    /// What lies in a block left the device, as its pool sleeps, or came back.
+    Reside {
         /// The block.
         block: BlockId,
-        /// Where its bytes are.
-        store: StoreKind,
-    },
-    /// What lies in a block is on the device again.
-    Wake {
-        /// The block.
-        block: BlockId,
+        /// Where its bytes are from now on.
+        residence: Residence,
     },
     /// A rung of the out-of-memory ladder was reached for a request.
     OutOfMemory {

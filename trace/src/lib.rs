@@ -28,7 +28,7 @@ pub mod vma;
 
 pub use error::{Error, ErrorKind, Field, Position};
 pub use event::{
-    Alignment, AllocationId, Backing, BlockId, Event, HeapId, Op, Region, Rung, StoreKind, StreamId,
+    Alignment, AllocationId, Backing, BlockId, Event, HeapId, Op, Region, Residence, Rung, StreamId,
 };
 pub use label::{LabelId, Labels};
 pub use limits::Limits;

@@ -78,9 +78,7 @@ impl Now {
             Op::FreeCompleted { id, size, .. } => {
                 self.live -= 1;
                 self.live_bytes -= size;
-                if !requested[id.0 as usize] {
-                    self.held_bytes -= size;
-                }
+                self.held_bytes -= if requested[id.0 as usize] { 0 } else { size };
             }
             Op::BlockAllocate { size: bytes, backing: Backing::Memory, .. }
             | Op::PagesTake { bytes, .. } => {
@@ -99,8 +97,7 @@ impl Now {
             | Op::Move { .. }
             | Op::BlockOffset { .. }
             | Op::Use { .. }
-            | Op::Sleep { .. }
-            | Op::Wake { .. }
+            | Op::Reside { .. }
             | Op::OutOfMemory { .. } => {}
         }
     }

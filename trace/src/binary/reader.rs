@@ -160,8 +160,7 @@ fn apply(record: Record, builder: &mut Builder) -> Result<(), ErrorKind> {
         Record::PagesTake { bytes, heap } => builder.pages_take(bytes, heap),
         Record::PagesReturn { bytes, heap } => builder.pages_return(bytes, heap),
         Record::Use { id, stream } => builder.use_on(id, stream),
-        Record::Sleep { block, store } => builder.sleep(block, Some(store)),
-        Record::Wake { block } => builder.sleep(block, None),
+        Record::Reside { block, residence } => builder.reside(block, residence),
         Record::Name { id, label } => builder.name(id, label),
     }
 }
@@ -218,8 +217,7 @@ fn raw(trace: &Trace, op: &Op) -> Record {
         Op::PagesTake { bytes, heap } => Record::PagesTake { bytes, heap },
         Op::PagesReturn { bytes, heap } => Record::PagesReturn { bytes, heap },
         Op::Use { id, stream } => Record::Use { id: id.0.into(), stream },
-        Op::Sleep { block, store } => Record::Sleep { block: block.0.into(), store },
-        Op::Wake { block } => Record::Wake { block: block.0.into() },
+        Op::Reside { block, residence } => Record::Reside { block: block.0.into(), residence },
     }
 }
 
@@ -238,7 +236,6 @@ pub(crate) fn request_of(trace: &Trace, op: &Op) -> Option<Record> {
         | Op::BlockFree { .. }
         | Op::PagesTake { .. }
         | Op::PagesReturn { .. }
-        | Op::Sleep { .. }
-        | Op::Wake { .. } => None,
+        | Op::Reside { .. } => None,
     }
 }

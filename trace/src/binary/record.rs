@@ -1,7 +1,7 @@
 //! One record of the binary format, as the recording program names things.
 
 use super::varint::{Frame, ROOM, take};
-use crate::event::{Alignment, Backing, HeapId, Region, Rung, StoreKind, StreamId};
+use crate::event::{Alignment, Backing, HeapId, Region, Residence, Rung, StreamId};
 use crate::label::LabelId;
 
 /// A record of a program. Ids are the program's own and unique among live allocations.
@@ -124,17 +124,12 @@ pub enum Record {
         /// The stream.
         stream: StreamId,
     },
-    /// What lies in a block left the device.
-    Sleep {
+    /// What lies in a block left the device, or came back.
+    Reside {
         /// The program's id for the block.
         block: u64,
-        /// Where its bytes are.
-        store: StoreKind,
-    },
-    /// What lies in a block came back.
-    Wake {
-        /// The block.
-        block: u64,
+        /// Where its bytes are from now on.
+        residence: Residence,
     },
     /// It is called this now.
     Name {
@@ -251,8 +246,7 @@ impl Record {
             Self::Use { .. } => 15,
             Self::Name { .. } => 16,
             Self::AllocateAt { .. } => 17,
-            Self::Sleep { .. } => 18,
-            Self::Wake { .. } => 19,
+            Self::Reside { .. } => 18,
         }
     }
 
@@ -282,8 +276,10 @@ impl Record {
             Self::BlockAllocate { block, size, heap, .. } => {
                 [block, size, heap.0.into()].into_iter().for_each(put);
             }
-            Self::Sleep { block, store } => [block, store as u64].into_iter().for_each(put),
-            Self::BlockFree { block } | Self::Wake { block } => [block].into_iter().for_each(put),
+            Self::Reside { block, residence } => {
+                [block, residence as u64].into_iter().for_each(put);
+            }
+            Self::BlockFree { block } => [block].into_iter().for_each(put),
             Self::OutOfMemory { size, stream, rung } => {
                 [size, stream.0.into(), rung as u64].into_iter().for_each(put);
             }
@@ -330,8 +326,7 @@ impl Record {
             14 => Self::PagesReturn { bytes: word, heap: heap(a)? },
             15 => Self::Use { id: word, stream: stream(a)? },
             16 => Self::Name { id: a, label: label(b)? },
-            18 => Self::Sleep { block: a, store: store(b)? },
-            19 => Self::Wake { block: a },
+            18 => Self::Reside { block: a, residence: residence(b)? },
             _ => return Err("record"),
         })
     }
@@ -342,7 +337,7 @@ const LABEL: u8 = 10;
 const TITLE: u8 = 11;
 
 /// Number fields of each kind; kind 0 does not exist.
-const FIELDS: [u8; 20] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6, 2, 1];
+const FIELDS: [u8; 19] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6, 2];
 /// Fields of a record at most.
 const MOST: usize = 7;
 
@@ -371,9 +366,9 @@ fn region(value: u64) -> Result<Region, &'static str> {
     all.into_iter().find(|region| *region as u64 == value).ok_or("region")
 }
 
-fn store(value: u64) -> Result<StoreKind, &'static str> {
-    let all = [StoreKind::Host, StoreKind::File, StoreKind::Nothing];
-    all.into_iter().find(|store| *store as u64 == value).ok_or("store")
+fn residence(value: u64) -> Result<Residence, &'static str> {
+    let all = [Residence::Device, Residence::Host, Residence::File, Residence::Nothing];
+    all.into_iter().find(|residence| *residence as u64 == value).ok_or("residence")
 }
 
 fn rung(value: u64) -> Result<Rung, &'static str> {

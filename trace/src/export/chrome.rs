@@ -84,8 +84,7 @@ impl<W: Write> Writer<'_, W> {
             | Op::Bind { .. }
             | Op::BlockOffset { .. }
             | Op::Use { .. }
-            | Op::Sleep { .. }
-            | Op::Wake { .. }
+            | Op::Reside { .. }
             | Op::BlockAllocate { .. }
             | Op::BlockFree { .. }
             | Op::OutOfMemory { .. } => Ok(()),

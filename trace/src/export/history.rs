@@ -115,8 +115,7 @@ impl<'t> History<'t> {
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => self.say("oom", 0, size, time_us),
             Op::BlockOffset { .. }
             | Op::Use { .. }
-            | Op::Sleep { .. }
-            | Op::Wake { .. }
+            | Op::Reside { .. }
             | Op::PagesTake { .. }
             | Op::PagesReturn { .. }
             | Op::OutOfMemory { .. } => {}

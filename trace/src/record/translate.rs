@@ -2,7 +2,7 @@
 
 use super::lines::Lines;
 use crate::binary::{Record, Writer};
-use crate::event::{Alignment, Backing, HeapId, Region, Rung, StoreKind, StreamId};
+use crate::event::{Alignment, Backing, HeapId, Region, Residence, Rung, StreamId};
 use crate::label::{LabelId, tag_text};
 use omniheap_core as core;
 use omniheap_core::{AllocationId, Event, Reason, Request, Tag, TimelineId};
@@ -133,8 +133,8 @@ fn of_device(event: &Event<'_>) -> Option<Record> {
         Event::ReturnBlock { block } => Record::BlockFree { block: block.0 },
         Event::TakePages { heap, bytes } => Record::PagesTake { bytes, heap: HeapId(heap.0) },
         Event::ReturnPages { heap, bytes } => Record::PagesReturn { bytes, heap: HeapId(heap.0) },
-        Event::Sleep { block, store } => Record::Sleep { block: block.0, store: kept(store) },
-        Event::Wake { block } => Record::Wake { block: block.0 },
+        Event::Sleep { block, store } => Record::Reside { block: block.0, residence: kept(store) },
+        Event::Wake { block } => Record::Reside { block: block.0, residence: Residence::Device },
         Event::Climb { rung, size, timeline } => {
             Record::OutOfMemory { size, stream: stream(timeline), rung: climbed(rung) }
         }
@@ -151,11 +151,11 @@ fn stream(timeline: Option<TimelineId>) -> StreamId {
     StreamId(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
-const fn kept(store: core::StoreKind) -> StoreKind {
+const fn kept(store: core::StoreKind) -> Residence {
     match store {
-        core::StoreKind::Host => StoreKind::Host,
-        core::StoreKind::File => StoreKind::File,
-        core::StoreKind::Nothing => StoreKind::Nothing,
+        core::StoreKind::Host => Residence::Host,
+        core::StoreKind::File => Residence::File,
+        core::StoreKind::Nothing => Residence::Nothing,
     }
 }
 

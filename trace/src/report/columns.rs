@@ -2,7 +2,7 @@
 
 use super::base64;
 use super::state::State;
-use crate::event::{Backing, HeapId, Op, StreamId};
+use crate::event::{Backing, HeapId, Op, Residence, StreamId};
 use crate::trace::Trace;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -24,8 +24,7 @@ use std::io::Write;
 /// | 7 | pages taken | `sizes`, `blocks`: the heap |
 /// | 8 | pages given back | `sizes`, `blocks`: the heap |
 /// | 9 | block of addresses taken, whose bytes are pages | `sizes`, `blocks`: the heap |
-/// | 10 | what lies in a block left the device | `blocks`: its number, `sizes`: 0 to host memory, 1 to files, 2 nowhere |
-/// | 11 | what lies in a block came back | `blocks`: its number |
+/// | 10 | what lies in a block left the device, or came back | `blocks`: its number, `sizes`: where it is, as a [`Residence`] |
 ///
 /// Allocations and blocks are numbered from 0 in order of birth. `steps` has the time since the event before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,15 +147,7 @@ impl Raw {
                 put(&mut self.offsets, offset);
                 self.back(id.0, 5)
             }
-            Op::Sleep { block, store } => {
-                put(&mut self.blocks, state.instance(block).into());
-                put(&mut self.sizes, store as u64);
-                Some(10)
-            }
-            Op::Wake { block } => {
-                put(&mut self.blocks, state.instance(block).into());
-                Some(11)
-            }
+            Op::Reside { block, residence } => self.reside(state.instance(block), residence),
             Op::BlockOffset { .. } | Op::Use { .. } | Op::OutOfMemory { .. } => None,
         }
     }
@@ -165,6 +156,12 @@ impl Raw {
         put(&mut self.sizes, size);
         put(&mut self.blocks, heap.0.into());
         Some(kind)
+    }
+
+    fn reside(&mut self, block: u32, residence: Residence) -> Option<u8> {
+        put(&mut self.blocks, block.into());
+        put(&mut self.sizes, residence as u64);
+        Some(10)
     }
 
     fn allocation(&mut self, size: u64, label: u32, stream: StreamId) {

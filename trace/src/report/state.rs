@@ -117,8 +117,7 @@ impl<'t> State<'t> {
             }
             Op::BlockOffset { .. }
             | Op::Use { .. }
-            | Op::Sleep { .. }
-            | Op::Wake { .. }
+            | Op::Reside { .. }
             | Op::OutOfMemory { .. } => {}
         }
     }

@@ -113,7 +113,6 @@ impl Unpacked {
                 self.sizes.next()?;
                 self.blocks.next().map(|_| None)?
             }
-            11 => self.blocks.next().map(|_| None)?,
             7 => Some(Step::Take { bytes: self.sized()? }),
             8 => Some(Step::Return { bytes: self.sized()? }),
             _ => return Err(damaged()),

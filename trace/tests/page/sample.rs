@@ -3,7 +3,7 @@
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::report::{self, Comparison, ReportData};
 use omniheap_trace::{
-    Alignment, Backing, HeapId, LabelId, Limits, Rung, StoreKind, StreamId, Trace,
+    Alignment, Backing, HeapId, LabelId, Limits, Residence, Rung, StreamId, Trace,
 };
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -84,7 +84,7 @@ pub(crate) fn paged() -> Trace {
 pub(crate) fn asleep() -> Trace {
     let (heap, backing) = (HeapId(0), Backing::Pages);
     let mut recorder = Writer::new(Vec::new());
-    let sleep = |store| Record::Sleep { block: 1, store };
+    let reside = |residence| Record::Reside { block: 1, residence };
     recorder.record(0, &Record::BlockAllocate { block: 1, size: 1 << 30, heap, backing });
     recorder.record(0, &Record::PagesTake { bytes: 24 * MIB, heap });
     for (id, size, offset) in [(0, 16 * MIB, 0), (1, 8 * MIB, 16 * MIB)] {
@@ -92,12 +92,12 @@ pub(crate) fn asleep() -> Trace {
         recorder.record(0, &Record::Bind { id, block: 1, offset });
     }
     recorder.record(200_000, &Record::PagesReturn { bytes: 24 * MIB, heap });
-    recorder.record(200_000, &sleep(StoreKind::Host));
+    recorder.record(200_000, &reside(Residence::Host));
     recorder.record(400_000, &Record::FreeCompleted { id: 1, stream: StreamId(0) });
     recorder.record(600_000, &Record::PagesTake { bytes: 16 * MIB, heap });
-    recorder.record(600_000, &Record::Wake { block: 1 });
+    recorder.record(600_000, &reside(Residence::Device));
     recorder.record(800_000, &Record::PagesReturn { bytes: 16 * MIB, heap });
-    recorder.record(800_000, &sleep(StoreKind::File));
+    recorder.record(800_000, &reside(Residence::File));
     recorder.record(1_000_000, &Record::Use { id: 0, stream: StreamId(0) });
     recorder.record(1_000_000, &Record::FreeCompleted { id: 0, stream: StreamId(0) });
     read(&recorder.finish().expect("a vector takes every byte"))

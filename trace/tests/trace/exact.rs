@@ -5,7 +5,7 @@ use crate::sample;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::{
     Alignment, AllocationId, Backing, BlockId, Error, ErrorKind, HeapId, LabelId, Limits, Op,
-    Position, Region, Rung, StoreKind, StreamId, Trace, rmm,
+    Position, Region, Residence, Rung, StreamId, Trace, rmm,
 };
 use std::collections::HashMap;
 
@@ -114,8 +114,9 @@ impl Shadow {
                 self.driver_calls += 1;
                 Op::PagesReturn { bytes, heap }
             }
-            Record::Sleep { block, store } => Op::Sleep { block: self.blocks[&block].0, store },
-            Record::Wake { block } => Op::Wake { block: self.blocks[&block].0 },
+            Record::Reside { block, residence } => {
+                Op::Reside { block: self.blocks[&block].0, residence }
+            }
             Record::OutOfMemory { size, stream, rung } => {
                 self.oom += u64::from(rung == Rung::Failed);
                 Op::OutOfMemory { size, stream, rung }
@@ -166,11 +167,8 @@ impl Shadow {
                 _ => return None,
             },
             11 if self.blocks.contains_key(&block) => {
-                let stores = [StoreKind::Host, StoreKind::File, StoreKind::Nothing];
-                match stores.get(random.below(4) as usize) {
-                    Some(&store) => Record::Sleep { block, store },
-                    None => Record::Wake { block },
-                }
+                let all = [Residence::Device, Residence::Host, Residence::File, Residence::Nothing];
+                Record::Reside { block, residence: all[random.below(4) as usize] }
             }
             10 => {
                 let rung = [Rung::Retire, Rung::Wait, Rung::Failed][random.below(3) as usize];
@@ -206,8 +204,9 @@ fn every_event_and_every_figure_is_the_models() {
                     *block = theirs;
                 }
                 (Op::BlockFree { block, .. }, _) => *block = blocks.remove(block).unwrap(),
-                (Op::Bind { block, .. } | Op::Move { block, .. }, _)
-                | (Op::Sleep { block, .. } | Op::Wake { block }, _) => *block = blocks[block],
+                (Op::Bind { block, .. } | Op::Move { block, .. } | Op::Reside { block, .. }, _) => {
+                    *block = blocks[block]
+                }
                 _ => {}
             }
             assert_eq!((event.time_us, event.op), (time, op), "seed {seed}");
@@ -257,7 +256,7 @@ const fn pages(bytes: u64) -> Record {
 }
 
 /// Records that just break a rule behind what [`begun`] has recorded, and what is said of each.
-const BROKEN: [(Record, &str); 28] = [
+const BROKEN: [(Record, &str); 27] = [
     (sample::allocate(1, 1), "DuplicateId(1)"),
     (sample::allocate(2, 1), "DuplicateId(2)"),
     (sample::allocate(9, 0), "ZeroSize"),
@@ -274,8 +273,7 @@ const BROKEN: [(Record, &str); 28] = [
     (Record::Move { id: 1, block: 7, offset: u64::MAX }, "OutsideBlock { block_size: 164 }"),
     (Record::Move { id: 1, block: 8, offset: 0 }, "UnknownBlock(8)"),
     (Record::BlockFree { block: 8 }, "UnknownBlock(8)"),
-    (Record::Sleep { block: 8, store: StoreKind::Host }, "UnknownBlock(8)"),
-    (Record::Wake { block: 8 }, "UnknownBlock(8)"),
+    (Record::Reside { block: 8, residence: Residence::Host }, "UnknownBlock(8)"),
     (memory(7, 1), "DuplicateBlock(7)"),
     (memory(9, 0), "ZeroSize"),
     (memory(9, u64::MAX - 213), "LiveOverflow"),
@@ -314,8 +312,7 @@ fn what_just_keeps_a_rule_is_read() {
         Record::FreeCompleted { id: 1, stream },
         Record::FreeCompleted { id: 2, stream },
         Record::Use { id: 2, stream },
-        Record::Sleep { block: 7, store: StoreKind::File },
-        Record::Wake { block: 7 },
+        Record::Reside { block: 7, residence: Residence::File },
         Record::Bind { id: 2, block: 7, offset: 64 },
         memory(8, u64::MAX - 214),
         Record::PagesTake { bytes: u64::MAX - 214, heap: HeapId(0) },

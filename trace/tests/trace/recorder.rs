@@ -6,7 +6,7 @@ use omniheap_core::{
 };
 use omniheap_host::Host;
 use omniheap_residency::{HostStore, Nothing};
-use omniheap_trace::{Backing, Ending, Event, Limits, Op, Recorder, Rung, StoreKind, Trace};
+use omniheap_trace::{Backing, Ending, Event, Limits, Op, Recorder, Residence, Rung, Trace};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -141,14 +141,14 @@ fn sleeps_are_recorded_with_where_the_bytes_are() {
         .events()
         .iter()
         .filter_map(|event| match event.op {
-            Op::Sleep { block, store } => Some((Some(block), Some(store))),
-            Op::Wake { block } => Some((Some(block), None)),
+            Op::Reside { block, residence } => Some((Some(block), Some(residence))),
             Op::FreeCompleted { .. } => Some((None, None)),
             _ => None,
         })
         .collect();
-    let (free, awake) = ((None, None), (held, None));
-    let (host, nothing) = ((held, Some(StoreKind::Host)), (held, Some(StoreKind::Nothing)));
+    let [awake, host, nothing] =
+        [Residence::Device, Residence::Host, Residence::Nothing].map(|place| (held, Some(place)));
+    let free = (None, None);
     assert_eq!(story, [host, free, awake, nothing, free, awake]);
 }
 

@@ -5,7 +5,7 @@ use flate2::read::ZlibDecoder;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::ranks::Digest;
 use omniheap_trace::report::{self, Columns, Comparison, Curve, HeapBytes, Origin, ReportData};
-use omniheap_trace::{Backing, HeapId, Limits, Op, StoreKind, Trace};
+use omniheap_trace::{Backing, HeapId, Limits, Op, Residence, Trace};
 use serde_json::Value;
 use std::io::Read;
 
@@ -154,15 +154,16 @@ fn packed_sleeps_are_read_back() {
         writer.record(0, &Record::BlockAllocate { block, size: 1 << 30, heap, backing });
     }
     writer.record(1, &Record::PagesTake { bytes: 1 << 20, heap });
-    writer.record(2, &Record::Sleep { block: 6, store: StoreKind::File });
-    writer.record(3, &Record::Wake { block: 6 });
+    for (time, residence) in [(2, Residence::File), (3, Residence::Device)] {
+        writer.record(time, &Record::Reside { block: 6, residence });
+    }
     writer.record(4, &Record::PagesReturn { bytes: 1 << 20, heap });
     let trace = Trace::read(&writer.finish().unwrap()[..], &Limits::default()).unwrap();
     let data = report::from_trace(&trace, "sleeps");
     let columns = data.events.as_ref().unwrap();
-    assert_eq!(column(&columns.kinds), [9, 9, 7, 10, 11, 8]);
+    assert_eq!(column(&columns.kinds), [9, 9, 7, 10, 10, 8]);
     assert_eq!(numbers(&columns.blocks), [0, 0, 0, 1, 1, 0]);
-    assert_eq!(numbers(&columns.sizes), [1 << 30, 1 << 30, 1 << 20, 1, 1 << 20]);
+    assert_eq!(numbers(&columns.sizes), [1 << 30, 1 << 30, 1 << 20, 2, 0, 1 << 20]);
     // As a rank's report it is read past them, to the pages that were given back.
     let digest = Digest::of_report(&data).expect("packed above");
     assert_eq!((digest.peak_reserved_bytes, digest.reserved_bytes), (Some(1 << 20), Some(0)));

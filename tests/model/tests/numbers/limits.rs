@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, AllocationId, Backend, Budget, CopyRegion, ErrorKind, Event, HeapId, HeapKind, Limits,
     Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Relief, Request, Sleep, Slept,
-    Source, TimelineId, Timelines, Wake,
+    Source, StrategyKind, TimelineId, Timelines, Wake,
 };
 use omniheap_extras::guarded;
 use omniheap_host::{Hold, Host, heap};
@@ -42,6 +42,37 @@ fn plain() -> ManagerConfig {
 
 fn to_store() -> Sleep {
     Sleep::to(Arc::new(Store::default()))
+}
+
+#[test]
+fn an_invalid_setting_is_named() {
+    let cases = [
+        (PoolConfig::new().maximum(0), "`maximum` is 0"),
+        (PoolConfig::new().minimum(2).maximum(1), "`minimum` is above"),
+        (PoolConfig::new().block(0), "`block` is 0"),
+        (PoolConfig::new().block(2).maximum(1), "`block` is above"),
+        (PoolConfig::new().lanes(0), "`lanes` is 0"),
+        (PoolConfig::new().strategy(StrategyKind::Ring), "`block`"),
+        (PoolConfig::new().strategy(StrategyKind::Bump).paged(), "`paged`"),
+    ];
+    for (config, named) in cases {
+        let error = config.check(64, 64).expect_err(named);
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(format!("{error:?}").contains(named), "{error:?}");
+    }
+    let large = PoolConfig::new().block(65);
+    assert_eq!(large.check(128, 64).map_err(|error| error.kind()), Err(ErrorKind::ExceedsLimit));
+    assert_eq!(PoolConfig::new().check(64, 64), Ok(()));
+}
+
+#[test]
+fn a_pool_may_hold_all_of_its_heap_and_no_more() {
+    let config = |minimum| PoolConfig::new().minimum(minimum).block(64);
+    assert_eq!(config(64).check(64, 64), Ok(()));
+    let refused = [config(65).check(64, 64), config(64).check(64, 63)];
+    for why in refused.map(|check| check.expect_err("more than there is")) {
+        assert_eq!(why.kind(), ErrorKind::ExceedsLimit);
+    }
 }
 
 #[test]

@@ -106,8 +106,8 @@ class App {
     ];
     const place = placeAt(store, allocation, event);
     if (place) lines.push(`block ${place.block}, offset 0x${place.offset.toString(16)}${this.report.placed_by_model ? " (model)" : ""}`);
-    const away = place && store.away ? store.away.placeAt(place.block, event) : -1;
-    if (away >= 0) lines.push(AWAY[away]);
+    const away = place && store.away?.say(place.block, event);
+    if (away) lines.push(away);
     if (store.asked[allocation] <= event) lines.push("free asked for, not complete: a stream may still use it");
     return lines;
   }

@@ -95,7 +95,7 @@ class Store {
 }
 
 const KINDS = ["allocate", "free", "block taken", "block given back", "request failed", "moved", "free asked for",
-  "pages taken", "pages given back", "addresses taken", "fell asleep", "woke up"];
+  "pages taken", "pages given back", "addresses taken", "slept or woke up"];
 
 async function decode(columns) {
   const names = ["kinds", "steps", "sizes", "labels", "streams", "backs", "blocks", "offsets"];
@@ -148,7 +148,6 @@ async function decode(columns) {
       case 7: ref = store.driver.length; { const bytes = sizes.next(); take(event, blocks.next(), bytes); } break;
       case 8: ref = store.driver.length; { const bytes = sizes.next(); take(event, blocks.next(), -bytes); } break;
       case 10: ref = blocks.next(); store.away.send(event, ref, sizes.next()); break;
-      case 11: ref = blocks.next(); store.away?.send(event, ref, -1); break;
       default: throw new Error(`an event of unknown kind ${kinds[event]}`);
     }
     store.ref[event] = ref;
