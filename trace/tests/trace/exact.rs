@@ -9,6 +9,9 @@ use omniheap_trace::{
 };
 use std::collections::HashMap;
 
+const RESIDENCES: [Residence; 4] =
+    [Residence::Device, Residence::Host, Residence::File, Residence::Nothing];
+
 fn open(bytes: &[u8]) -> Result<Trace, Error> {
     Trace::read(bytes, &Limits::default())
 }
@@ -133,7 +136,7 @@ impl Shadow {
 
     /// A record that breaks no rule, or none where the dice ask for one that would.
     fn next(&self, random: &mut Random) -> Option<Record> {
-        let (id, block, heap) = (random.below(12), random.below(3), HeapId(random.below(4) as u8));
+        let (id, block) = (random.below(12), random.below(3));
         let stream = StreamId(random.below(5) as u16);
         let known = self.allocations.get(&id).copied();
         let unfreed = known.filter(|(_, _, life)| *life != Life::Gone);
@@ -154,25 +157,30 @@ impl Shadow {
                 }
             }
             6 if unfreed.is_some() => Record::Use { id, stream },
-            7 if !self.blocks.contains_key(&block) => {
+            7..=10 => return self.next_of_driver(random, block),
+            11 => {
+                let rung = [Rung::Retire, Rung::Wait, Rung::Failed][random.below(3) as usize];
+                Record::OutOfMemory { size: random.below(1 << 40), stream, rung }
+            }
+            _ => return None,
+        })
+    }
+
+    /// As [`next`](Self::next), for blocks and pages.
+    fn next_of_driver(&self, random: &mut Random, block: u64) -> Option<Record> {
+        let (is_held, heap) = (self.blocks.contains_key(&block), HeapId(random.below(4) as u8));
+        Some(match random.below(5) {
+            0 if !is_held => {
                 let backing = [Backing::Memory, Backing::Pages][random.below(2) as usize];
                 Record::BlockAllocate { block, size: 1 + random.below(4000), heap, backing }
             }
-            8 if self.blocks.contains_key(&block) => Record::BlockFree { block },
-            9 => match random.below(2) {
-                0 => Record::PagesTake { bytes: 1 + random.below(4096), heap },
-                _ if self.pages > 0 => {
-                    Record::PagesReturn { bytes: 1 + random.below(self.pages), heap }
-                }
-                _ => return None,
-            },
-            11 if self.blocks.contains_key(&block) => {
-                let all = [Residence::Device, Residence::Host, Residence::File, Residence::Nothing];
-                Record::Reside { block, residence: all[random.below(4) as usize] }
+            1 if is_held => Record::BlockFree { block },
+            2 => Record::PagesTake { bytes: 1 + random.below(4096), heap },
+            3 if self.pages > 0 => {
+                Record::PagesReturn { bytes: 1 + random.below(self.pages), heap }
             }
-            10 => {
-                let rung = [Rung::Retire, Rung::Wait, Rung::Failed][random.below(3) as usize];
-                Record::OutOfMemory { size: random.below(1 << 40), stream, rung }
+            4 if is_held => {
+                Record::Reside { block, residence: RESIDENCES[random.below(4) as usize] }
             }
             _ => return None,
         })
@@ -205,7 +213,7 @@ fn every_event_and_every_figure_is_the_models() {
                 }
                 (Op::BlockFree { block, .. }, _) => *block = blocks.remove(block).unwrap(),
                 (Op::Bind { block, .. } | Op::Move { block, .. } | Op::Reside { block, .. }, _) => {
-                    *block = blocks[block]
+                    *block = blocks[block];
                 }
                 _ => {}
             }

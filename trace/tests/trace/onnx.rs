@@ -175,7 +175,7 @@ fn cycles_and_names_that_are_used_twice_are_refused() {
     let written = model(&[values.clone(), node(&["x"], &["x"], "Exp", &[])]);
     assert_eq!(written, Err(Error::WrittenTwice { tensor: "x".into() }));
     let weight = field(5, &[&[8, 4, 16, 1][..], &field(8, b"w")].concat());
-    assert_eq!(model(&[weight.clone()]).unwrap().weight_bytes(), 16);
+    assert_eq!(model(core::slice::from_ref(&weight)).unwrap().weight_bytes(), 16);
     let weights = model(&[weight.clone(), weight]);
     assert_eq!(weights, Err(Error::WrittenTwice { tensor: "w".into() }));
     let lacking = model(&[values, one]).unwrap_err().to_string();
