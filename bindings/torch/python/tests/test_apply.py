@@ -377,6 +377,25 @@ class Plans(unittest.TestCase):
 
 
 @unittest.skipUnless(_HAS_TORCH and _COMMAND, "needs PyTorch, and the command omniheap")
+class Matching(unittest.TestCase):
+    """Operators of a plan, looked for by hand."""
+
+    def found(self, family, reads, type, can_run_again=True, times=1):
+        planned = _operators.Planned("layer", "aten.mm.default", "mm", ("weight",), ["float32[64]"], saved={0: 256}, runs_again=True)
+        matches = _operators.Matches([planned])
+        return [matches.find_like("layer", family, reads, type, can_run_again) is planned for _ in range(times)]
+
+    def test_what_is_like_an_operator_has_its_result_and_its_family_or_parameters(self):
+        self.assertEqual(self.found("mm", ("other",), "float32[64]"), [True])
+        self.assertEqual(self.found("exp", ("weight",), "float32[64]"), [True])
+        self.assertEqual(self.found("exp", ("other",), "float32[64]"), [False])
+        self.assertEqual(self.found("mm", ("weight",), "bfloat16[64]"), [False])
+
+    def test_what_runs_again_is_found_by_what_can_and_once(self):
+        self.assertEqual(self.found("mm", ("weight",), "float32[64]", can_run_again=False), [False])
+        self.assertEqual(self.found("mm", ("weight",), "float32[64]", times=2), [True, False])
+
+
 class Differences(unittest.TestCase):
     """Runs that have other operators than the step that was planned."""
 
