@@ -135,16 +135,21 @@ impl<B: Backend> fmt::Debug for Residents<B> {
 }
 
 /// A pool that stays awake until this is dropped.
-#[derive(Debug)]
 #[must_use = "the pool may fall asleep as soon as this is dropped"]
-pub struct Held<'a, B: Backend> {
-    residents: &'a Residents<B>,
+pub struct Held<B: Backend> {
+    shared: Arc<Shared<B>>,
     pool: Arc<UserPool<B>>,
 }
 
-impl<B: Backend> Drop for Held<'_, B> {
+impl<B: Backend> fmt::Debug for Held<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+impl<B: Backend> Drop for Held<B> {
     fn drop(&mut self) {
-        let mut state = lock(&self.residents.shared.state);
+        let mut state = lock(&self.shared.state);
         if let Some(member) = state.of(&self.pool) {
             member.holds -= 1;
         }
@@ -376,14 +381,14 @@ impl<B: Backend + 'static> Residents<B> {
     ///
     /// `Stale` for a pool that is not in the set; out of memory where the others cannot make room; what the stores and the driver say. The
     /// pool is then asleep and has all its bytes.
-    pub fn hold(&self, pool: &Arc<UserPool<B>>) -> Result<Held<'_, B>, AllocateError> {
+    pub fn hold(&self, pool: &Arc<UserPool<B>>) -> Result<Held<B>, AllocateError> {
         let mut state = lock(&self.shared.state);
         let member = state.touch(pool).ok_or(ErrorKind::Stale)?;
         // From now on nobody puts it to sleep, but a thread may have begun.
         member.holds += 1;
         member.is_expected = false;
         drop(state);
-        let held = Held { residents: self, pool: Arc::clone(pool) };
+        let held = Held { shared: Arc::clone(&self.shared), pool: Arc::clone(pool) };
         self.shared.bring(pool, Need::Now).map(|()| held)
     }
 

@@ -7,12 +7,13 @@ use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::host::Host;
+use omniheap::residency::{Held, Residents};
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
 use omniheap::{
     Allocation, AnyBackend, Attending, Backend, ErrorKind, Manager, UserPool, seam::erase,
 };
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// A manager of one device. Zero is none.
 #[repr(C)]
@@ -51,6 +52,8 @@ pub(crate) enum Native {
 pub(crate) struct Holder {
     /// Ends before the manager does.
     _attending: Option<Attending>,
+    /// Pools that make room for each other, once one was added.
+    residents: OnceLock<Residents<AnyBackend>>,
     pub(crate) manager: Manager<AnyBackend>,
     pub(crate) native: Native,
     /// What records the manager, if something does.
@@ -70,7 +73,8 @@ impl Holder {
         let manager = Manager::with_config(backend, config);
         // The device is open, so that an arbiter has accepted this process; one that ended since is found again by the next request.
         let _attending = omniheap::attend(&manager, ordinal).ok().flatten();
-        Ok(Self { _attending, manager, native, recorder, handles: AtomicU64::new(0) })
+        let (residents, handles) = (OnceLock::new(), AtomicU64::new(0));
+        Ok(Self { _attending, residents, manager, native, recorder, handles })
     }
 
     /// A manager of a device of its own type, under what the environment says: the same as [`omniheap::open`].
@@ -104,6 +108,11 @@ impl Holder {
         settings: Settings,
     ) -> Result<Self, Failure> {
         Self::native(backend, Native::Vulkan, ordinal, settings)
+    }
+
+    /// The pools that make room for each other.
+    pub(crate) fn residents(&self) -> &Residents<AnyBackend> {
+        self.residents.get_or_init(|| Residents::of(&self.manager))
     }
 
     /// Whether allocations or pools have handles.
@@ -140,15 +149,21 @@ pub(crate) struct Bytes {
 
 /// A pool with a handle: gone once it was destroyed. The owner goes last.
 pub(crate) struct Pool {
-    pub(crate) pool: RwLock<Option<UserPool<AnyBackend>>>,
+    /// Keep it awake, one for each call that holds it.
+    pub(crate) holds: Mutex<Vec<Held<AnyBackend>>>,
+    pub(crate) pool: RwLock<Option<Arc<UserPool<AnyBackend>>>>,
     pub(crate) owner: Owner,
 }
 
 impl Pool {
+    pub(crate) fn new(pool: UserPool<AnyBackend>, owner: Owner) -> Self {
+        Self { holds: Mutex::default(), pool: RwLock::new(Some(Arc::new(pool))), owner }
+    }
+
     /// Runs `with` on the pool, unless another call has just destroyed it.
     pub(crate) fn with<R>(
         &self,
-        with: impl FnOnce(&UserPool<AnyBackend>) -> R,
+        with: impl FnOnce(&Arc<UserPool<AnyBackend>>) -> R,
     ) -> Result<R, Failure> {
         let pool = self.pool.read().unwrap_or_else(PoisonError::into_inner);
         pool.as_ref().map(with).ok_or_else(|| ErrorKind::Stale.into())

@@ -11,7 +11,7 @@
 //! | `timeline` | streams and queues |
 //! | `manager` | plan, explain, budgets, trim, defragment |
 //! | `defrag` | passes that ask about every move |
-//! | `pool`, `sleep` | pools of the caller's own; their sleep |
+//! | `pool`, `sleep`, `residents` | pools of the caller's own; their sleep; pools that make room for each other |
 //! | `share` | memory that processes publish and attach |
 //! | `weights` | weights files, loaded into memory |
 //! | `report` | JSON and HTML |
@@ -29,6 +29,7 @@ mod open;
 mod pool;
 mod report;
 mod request;
+mod residents;
 #[cfg(target_os = "linux")]
 mod share;
 mod sized;
@@ -50,6 +51,7 @@ pub use open::*;
 pub use pool::*;
 pub use report::*;
 pub use request::*;
+pub use residents::*;
 #[cfg(target_os = "linux")]
 pub use share::*;
 pub use sleep::*;

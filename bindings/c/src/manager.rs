@@ -321,7 +321,7 @@ pub unsafe extern "C" fn omniheap_defragment(
 /// # Safety
 ///
 /// `to` is null, or not aligned, or may be written.
-unsafe fn put_optional(
+pub(crate) unsafe fn put_optional(
     to: *mut u64,
     work: impl FnOnce() -> Result<u64, Failure>,
 ) -> Result<(), Failure> {

@@ -5,8 +5,8 @@ use crate::open::{OMNIHEAP_WAITING_LAST_RESORT, waiting};
 use crate::request::heap;
 use crate::sized::{Grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
-use omniheap::{Align, ErrorKind, GiveBack, PoolConfig, StrategyKind, UserPool, seam::Layout};
-use std::sync::{PoisonError, RwLock};
+use omniheap::{Align, ErrorKind, GiveBack, PoolConfig, StrategyKind, seam::Layout};
+use std::sync::{Arc, PoisonError};
 
 /// Any size in any order.
 pub const OMNIHEAP_STRATEGY_GENERAL: u32 = 0;
@@ -140,24 +140,31 @@ pub unsafe extern "C" fn omniheap_pool_create(
         settings.wakes_on_request = config.wakes_on_request != 0;
         settings.paged = config.paged != 0 || settings.sleepable;
         let made = holder.manager.create_pool(heap(number)?, settings)?;
-        let id =
-            POOLS.insert(Pool { pool: RwLock::new(Some(made)), owner: Owner::new(&holder) })?;
+        let id = POOLS.insert(Pool::new(made, Owner::new(&holder)))?;
         // SAFETY: as above.
         unsafe { put(pool, OmniheapPool { id }, "pool") }
     })
 }
 
-/// Ends a pool. Refused with `Busy` while something in it is live; the pool stays then.
+/// Ends a pool. Refused with `Busy` while something in it is live, or while it is held; the pool stays then.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_pool_destroy(pool: OmniheapPool) -> OmniheapStatus {
     call(|| {
         let entry = POOLS.get(pool.id)?;
         let mut held = entry.pool.write().unwrap_or_else(PoisonError::into_inner);
-        let made = held.take().ok_or(ErrorKind::Stale)?;
+        let made = match Arc::try_unwrap(held.take().ok_or(ErrorKind::Stale)?) {
+            Ok(made) => made,
+            Err(shared) => {
+                *held = Some(shared);
+                let why =
+                    "the pool is held, or is about to sleep or wake up; release it, or try again";
+                return Err(ErrorKind::Busy.because(why).into());
+            }
+        };
         if let Err(GiveBack { given: made, error }) =
             entry.owner.holder().manager.destroy_pool(made)
         {
-            *held = Some(made);
+            *held = Some(Arc::new(made));
             return Err(error.into());
         }
         drop(held);
@@ -177,7 +184,7 @@ pub unsafe extern "C" fn omniheap_pool_reserved(
     bytes: *mut u64,
 ) -> OmniheapStatus {
     call(|| {
-        let held = POOLS.get(pool.id)?.with(UserPool::reserved)?;
+        let held = POOLS.get(pool.id)?.with(|pool| pool.reserved())?;
         // SAFETY: the caller's promise.
         unsafe { put(bytes, held, "bytes") }
     })

@@ -88,12 +88,23 @@ pub struct OmniheapResidence {
     pub asleep: u32,
 }
 
+/// The settings that are passed; null is a sleep to host memory.
+///
+/// # Safety
+///
+/// `sleep` is null, or not aligned, or settings.
+pub(crate) unsafe fn asked(sleep: *const OmniheapSleep) -> Result<OmniheapSleep, Failure> {
+    let usual = omniheap_sleep_default();
+    // SAFETY: the caller's promise.
+    if sleep.is_null() { Ok(usual) } else { unsafe { read_sized(sleep, usual) } }
+}
+
 /// The store that is asked for.
 ///
 /// # Safety
 ///
 /// `directory` is null or a text.
-unsafe fn store(sleep: &OmniheapSleep) -> Result<Arc<dyn BackingStore>, Failure> {
+pub(crate) unsafe fn store(sleep: &OmniheapSleep) -> Result<Arc<dyn BackingStore>, Failure> {
     match sleep.store {
         OMNIHEAP_STORE_HOST => Ok(HostStore::new()),
         OMNIHEAP_STORE_NOTHING => Ok(Nothing::new()),
@@ -133,13 +144,8 @@ pub unsafe extern "C" fn omniheap_pool_sleep(
 ) -> OmniheapStatus {
     call(|| {
         let entry = POOLS.get(pool.id)?;
-        let usual = omniheap_sleep_default();
-        let given = if sleep.is_null() {
-            usual
-        } else {
-            // SAFETY: the caller's promise.
-            unsafe { read_sized(sleep, usual) }?
-        };
+        // SAFETY: the caller's promise.
+        let given = unsafe { asked(sleep) }?;
         if !slept.is_null() {
             check(slept, "slept")?;
         }

@@ -18,6 +18,8 @@ macro_rules! c {
 mod hooks;
 #[path = "abi/passes.rs"]
 mod passes;
+#[path = "abi/residents.rs"]
+mod residents;
 #[path = "abi/sized.rs"]
 mod sized;
 #[path = "abi/weights.rs"]

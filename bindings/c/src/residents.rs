@@ -1,0 +1,112 @@
+//! Pools of one manager that make room for each other.
+#![expect(unsafe_code, reason = "exports C functions")]
+use crate::handle::{OmniheapManager, OmniheapPool, POOLS, Pool, holder};
+use crate::manager::put_optional;
+use crate::sleep::{OmniheapSleep, asked, store};
+use crate::status::{Failure, OmniheapStatus, call, check};
+use omniheap::AnyBackend;
+use omniheap::residency::{Held, Resident, Residents};
+use std::sync::{MutexGuard, PoisonError};
+
+/// Lets a pool make room for the others that were added, and for requests of its manager: before a request fails for want of memory, pools fall
+/// asleep, the lowest priority first, and of these the one that was used least lately. Held pools stay awake. The pool was created with `sleepable`. Added
+/// again, it sleeps as is said now.
+///
+/// # Safety
+///
+/// `sleep` is null, which is a sleep to host memory, or settings whose `directory` is null or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pool_add_resident(
+    pool: OmniheapPool,
+    sleep: *const OmniheapSleep,
+    priority: i32,
+) -> OmniheapStatus {
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        // SAFETY: the caller's promise.
+        let given = unsafe { asked(sleep) }?;
+        if given.flags != 0 {
+            let why = "sleep.flags is not 0; nobody knows when a pool that makes room falls asleep";
+            return Err(Failure::invalid(why));
+        }
+        // SAFETY: as above.
+        let how = Resident::to(unsafe { store(&given) }?).priority(priority);
+        entry.with(|pool| set(&entry).add(pool, how))
+    })
+}
+
+/// Wakes a pool if it is asleep, and keeps it awake until as many calls of `omniheap_pool_release`; the others make room. `Stale` for a pool that was not added.
+/// On failure it is asleep and has all its bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_hold(pool: OmniheapPool) -> OmniheapStatus {
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        let held = entry.with(|pool| set(&entry).hold(pool))??;
+        holds(&entry).push(held);
+        Ok(())
+    })
+}
+
+/// Ends what one call of `omniheap_pool_hold` began. `InvalidArgument` where none did.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_release(pool: OmniheapPool) -> OmniheapStatus {
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        let held = holds(&entry).pop();
+        held.map(drop).ok_or_else(|| Failure::invalid("the pool is not held"))
+    })
+}
+
+/// Notes that a pool was used now: of those with its priority it makes room last.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_touch(pool: OmniheapPool) -> OmniheapStatus {
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        entry.with(|pool| set(&entry).touch(pool))
+    })
+}
+
+/// Says that a pool is needed soon, after those that were named before: a thread wakes it, so that `omniheap_pool_hold` finds it awake. What is needed now
+/// comes first: where the others cannot make room, it stays asleep until it is held.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_expect(pool: OmniheapPool) -> OmniheapStatus {
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        entry.with(|pool| set(&entry).expect([pool]))
+    })
+}
+
+/// Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and those that made room come back where there is
+/// some again. Call it once a frame. Says how many pools fell asleep and woke up.
+///
+/// # Safety
+///
+/// `slept` and `woken` are null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_residents_step(
+    manager: OmniheapManager,
+    slept: *mut u64,
+    woken: *mut u64,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        if !woken.is_null() {
+            check(woken, "woken")?;
+        }
+        let mut moved = None;
+        let step = || Ok(moved.insert(holder.residents().step()?).slept);
+        // SAFETY: the caller's promise.
+        unsafe { put_optional(slept, step) }?;
+        // SAFETY: as above.
+        unsafe { put_optional(woken, || Ok(moved.unwrap_or_default().woken)) }
+    })
+}
+
+/// The set that a pool may be in.
+fn set(entry: &Pool) -> &Residents<AnyBackend> {
+    entry.owner.holder().residents()
+}
+
+fn holds(entry: &Pool) -> MutexGuard<'_, Vec<Held<AnyBackend>>> {
+    entry.holds.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,121 @@
+//! Pools that make room for each other, through the C functions.
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn layer(manager: OmniheapManager, priority: i32) -> OmniheapPool {
+    let config = OmniheapPoolConfig { sleepable: 1, ..omniheap_pool_config_default() };
+    let mut pool = OmniheapPool { id: 0 };
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut pool)), Status::Ok);
+    assert_eq!(c!(omniheap_pool_add_resident(pool, ptr::null(), priority)), Status::Ok);
+    pool
+}
+
+fn fill(pool: OmniheapPool, size: u64, byte: u8) -> OmniheapAllocation {
+    let (request, mut made) = (omniheap_request_default(size), OmniheapAllocation { id: 0 });
+    let status = c!(omniheap_pool_allocate(pool, &raw const request, &raw mut made));
+    assert_eq!((status, write(made, &[byte; 64])), (Status::Ok, Status::Ok), "{}", message());
+    made
+}
+
+/// Reads a byte; nothing where its pool sleeps.
+fn byte(of: OmniheapAllocation) -> Option<u8> {
+    let mut seen = 0_u8;
+    match c!(omniheap_read(of, 1, (&raw mut seen).cast(), 1)) {
+        Status::Asleep => None,
+        status => {
+            assert_eq!(status, Status::Ok, "{}", message());
+            Some(seen)
+        }
+    }
+}
+
+#[test]
+fn pools_make_room_and_come_back_with_their_bytes() {
+    let manager = open(1);
+    assert_eq!(omniheap_set_budget(manager, 0, 64 * MIB, 64 * MIB), Status::Ok);
+    let layers = [layer(manager, 0), layer(manager, 0), layer(manager, 0)];
+    let bytes = [1, 2, 3].map(|at| fill(layers[at - 1], 28 * MIB, at as u8));
+    assert_eq!(bytes.map(byte), [None, Some(2), Some(3)], "the first made room for the third");
+    assert_eq!(omniheap_pool_hold(layers[0]), Status::Ok, "{}", message());
+    assert_eq!(bytes.map(byte), [Some(1), None, Some(3)], "the one that was used least lately");
+    assert_eq!(omniheap_pool_touch(layers[1]), Status::Ok);
+    assert_eq!(omniheap_pool_hold(layers[2]), Status::Ok);
+    assert_eq!(omniheap_pool_hold(layers[1]), Status::OverBudget, "both others are held");
+    assert_eq!(omniheap_pool_release(layers[0]), Status::Ok);
+    assert_eq!(omniheap_pool_hold(layers[1]), Status::Ok, "{}", message());
+    assert_eq!(bytes.map(byte), [None, Some(2), Some(3)]);
+    for pool in &layers[1..] {
+        assert_eq!(omniheap_pool_release(*pool), Status::Ok);
+    }
+    for one in bytes {
+        assert_eq!(omniheap_free(one), Status::Ok);
+    }
+    end(manager, &layers);
+}
+
+#[test]
+fn what_is_expected_is_awake_soon_and_budgets_are_followed() {
+    let manager = open(1);
+    assert_eq!(omniheap_set_budget(manager, 0, 64 * MIB, 64 * MIB), Status::Ok);
+    let layers = [layer(manager, 1), layer(manager, 0)];
+    let bytes = [fill(layers[0], 20 * MIB, 1), fill(layers[1], 20 * MIB, 2)];
+    let step = || {
+        let (mut slept, mut woken) = (9, 9);
+        let status = c!(omniheap_residents_step(manager, &raw mut slept, &raw mut woken));
+        assert_eq!(status, Status::Ok, "{}", message());
+        (slept, woken)
+    };
+    assert_eq!(step(), (0, 0));
+    assert_eq!(omniheap_set_budget(manager, 0, 32 * MIB, 64 * MIB), Status::Ok);
+    assert_eq!((step(), bytes.map(byte)), ((1, 0), [Some(1), None]), "the lower priority first");
+    assert_eq!(omniheap_set_budget(manager, 0, 64 * MIB, 64 * MIB), Status::Ok);
+    assert_eq!(omniheap_pool_expect(layers[1]), Status::Ok);
+    while byte(bytes[1]).is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(bytes.map(byte), [Some(1), Some(2)]);
+    assert_eq!(c!(omniheap_residents_step(manager, ptr::null_mut(), ptr::null_mut())), Status::Ok);
+    for one in bytes {
+        assert_eq!(omniheap_free(one), Status::Ok);
+    }
+    end(manager, &layers);
+}
+
+#[test]
+fn misuse_is_told_and_changes_nothing() {
+    let manager = open(1);
+    let mut alone = OmniheapPool { id: 0 };
+    let config = OmniheapPoolConfig { sleepable: 1, ..omniheap_pool_config_default() };
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut alone)), Status::Ok);
+    assert_eq!(omniheap_pool_hold(alone), Status::Stale, "it was not added");
+    assert_eq!(omniheap_pool_release(alone), Status::InvalidArgument);
+    let over = OmniheapSleep { flags: OMNIHEAP_SLEEP_OVER_PINS, ..omniheap_sleep_default() };
+    assert_eq!(c!(omniheap_pool_add_resident(alone, &raw const over, 0)), Status::InvalidArgument);
+    assert_eq!(c!(omniheap_pool_add_resident(alone, ptr::null(), 0)), Status::Ok);
+    assert_eq!(omniheap_pool_hold(alone), Status::Ok);
+    assert_eq!(omniheap_pool_destroy(alone), Status::Busy, "it is held");
+    assert!(message().contains("release it"), "{}", message());
+    assert_eq!(omniheap_pool_release(alone), Status::Ok);
+    end(manager, &[alone]);
+    for call in
+        [omniheap_pool_hold, omniheap_pool_release, omniheap_pool_touch, omniheap_pool_expect]
+    {
+        assert_eq!(call(alone), Status::Stale);
+    }
+    assert_eq!(
+        c!(omniheap_residents_step(manager, ptr::null_mut(), ptr::null_mut())),
+        Status::Stale
+    );
+}
+
+/// Ends pools, which a thread of the set may still look at, and their manager.
+fn end(manager: OmniheapManager, pools: &[OmniheapPool]) {
+    for pool in pools {
+        while omniheap_pool_destroy(*pool) == Status::Busy {
+            std::thread::yield_now();
+        }
+        assert_eq!(omniheap_pool_destroy(*pool), Status::Stale);
+    }
+    assert_eq!(omniheap_close(manager), Status::Ok);
+}
