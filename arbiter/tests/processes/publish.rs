@@ -111,7 +111,7 @@ pub(crate) fn published_memory_outlives_its_publisher_and_is_there_once() {
         thread::sleep(core::time::Duration::from_millis(2));
         tenant.take(312 * MIB).is_ok()
     };
-    assert!((0..5000).any(free), "all of it is free again");
+    assert!((0..60_000).any(free), "all of it is free again");
     assert!(listed().is_empty());
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn a_driver_that_fails_while_publishing_leaves_the_books_right() {
             thread::sleep(core::time::Duration::from_millis(1));
             tenant.take(64 * MIB).is_ok()
         };
-        assert!((0..5000).any(whole), "{at}: everything is free again");
+        assert!((0..60_000).any(whole), "{at}: everything is free again");
         tenant.give(64 * MIB);
     }
     assert!(failed > 5, "{failed}");

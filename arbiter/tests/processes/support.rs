@@ -54,7 +54,7 @@ impl Arbiter {
 
     /// Waits until the tenants are as they should be.
     pub(crate) fn await_tenants(&self, are: impl Fn(&[TenantInfo]) -> bool) {
-        for _ in 0..5000 {
+        for _ in 0..60_000 {
             if are(&self.tenants()) {
                 return;
             }

@@ -54,7 +54,7 @@ int main(void) {
     size_t length;
     must(omniheap_explain_json(manager, &upload, why, sizeof why, &length));
     printf("explain: %s\n", why);
-    omniheap_planned plan;
+    omniheap_planned plan = omniheap_planned_default();
     must(omniheap_plan(manager, &upload, &plan));
     printf("plan: heap %u, %llu new bytes\n", plan.heap, (unsigned long long)plan.new_bytes);
 

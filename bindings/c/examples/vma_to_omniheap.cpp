@@ -109,12 +109,12 @@ int main() {
     if (back[0] != 0x5a || back[15] != 0x5a) fail("the bytes differ");
 
     // VMA: vmaGetAllocationInfo(allocator, allocation, &info): info.deviceMemory, info.offset
-    omniheap_vulkan_placed place{};
+    omniheap_vulkan_placed place = omniheap_vulkan_placed_default();
     must(omniheap_vulkan_place(allocations[1], &place), "omniheap_vulkan_place");
     std::printf("placed: memory %llx, offset %llu\n", (unsigned long long)place.memory, (unsigned long long)place.offset);
 
     // VMA: vmaGetHeapBudgets(allocator, budgets); vmaBuildStatsString(allocator, &text, VK_TRUE);
-    omniheap_sums sums{};
+    omniheap_sums sums = omniheap_sums_default();
     must(omniheap_totals(manager, &sums), "omniheap_totals");
     std::printf("live %llu, %llu bytes; reserved %llu\n", (unsigned long long)sums.live, (unsigned long long)sums.live_bytes, (unsigned long long)sums.reserved_bytes);
     if (sums.live != 4) fail("four buffers are live");

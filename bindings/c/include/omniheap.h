@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 // Copy the bytes, and show the new place afterwards.
 #define OMNIHEAP_MOVE_COPY 0
@@ -357,8 +358,10 @@ typedef struct omniheap_pool {
   uint64_t id;
 } omniheap_pool;
 
-// Where an allocation is right now.
+// Where an allocation is right now. Start from `omniheap_placed_default`.
 typedef struct omniheap_placed {
+  // Bytes of this struct, which `omniheap_placed_default` sets.
+  size_t struct_size;
   // Bytes that were asked for.
   uint64_t size;
   // Where they begin in their block.
@@ -400,8 +403,10 @@ typedef struct omniheap_move {
 // Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`. Does not call omniheap.
 typedef uint32_t (*omniheap_mover)(const struct omniheap_move *one, void *user);
 
-// What one pass did, or all of a manager together.
+// What one pass did, or all of a manager together. Start from `omniheap_moved_default`.
 typedef struct omniheap_moved {
+  // Bytes of this struct, which `omniheap_moved_default` sets.
+  size_t struct_size;
   // Allocations moved.
   uint64_t moves;
   // Bytes copied.
@@ -419,8 +424,10 @@ typedef void (*omniheap_logger)(uint32_t level, const char *message, void *user)
 // non-zero when it freed something.
 typedef uint32_t (*omniheap_pressure)(uint32_t heap, uint64_t wanted, uint64_t reserved, void *user);
 
-// What an allocation would do.
+// What an allocation would do. Start from `omniheap_planned_default`.
 typedef struct omniheap_planned {
+  // Bytes of this struct, which `omniheap_planned_default` sets.
+  size_t struct_size;
   // The heap.
   uint32_t heap;
   // `OMNIHEAP_SOURCE_…`.
@@ -433,8 +440,10 @@ typedef struct omniheap_planned {
   uint64_t budget_after;
 } omniheap_planned;
 
-// A heap of a device: what it is, and what is held of it.
+// A heap of a device: what it is, and what is held of it. Start from `omniheap_heap_info_default`.
 typedef struct omniheap_heap_info {
+  // Bytes of this struct, which `omniheap_heap_info_default` sets.
+  size_t struct_size;
   // Bytes.
   uint64_t size;
   // The largest block that the driver gives.
@@ -493,8 +502,10 @@ typedef struct omniheap_pool_config {
   uint32_t wakes_on_request;
 } omniheap_pool_config;
 
-// Sums over everything that a manager holds.
+// Sums over everything that a manager holds. Start from `omniheap_sums_default`.
 typedef struct omniheap_sums {
+  // Bytes of this struct, which `omniheap_sums_default` sets.
+  size_t struct_size;
   // Live allocations, those that wait for a timeline included.
   uint64_t live;
   // Bytes that their callers asked for.
@@ -533,8 +544,10 @@ typedef struct omniheap_sleep {
   const char *directory;
 } omniheap_sleep;
 
-// What a sleep did.
+// What a sleep did. Start from `omniheap_slept_default`.
 typedef struct omniheap_slept {
+  // Bytes of this struct, which `omniheap_slept_default` sets.
+  size_t struct_size;
   // Bytes that live allocations asked for.
   uint64_t live;
   // Bytes copied to the store.
@@ -545,8 +558,10 @@ typedef struct omniheap_slept {
   uint64_t kept;
 } omniheap_slept;
 
-// Where the bytes of a pool are.
+// Where the bytes of a pool are. Start from `omniheap_residence_default`.
 typedef struct omniheap_residence {
+  // Bytes of this struct, which `omniheap_residence_default` sets.
+  size_t struct_size;
   // Bytes held from the driver.
   uint64_t device;
   // Bytes of live allocations that are away.
@@ -557,8 +572,10 @@ typedef struct omniheap_residence {
   uint32_t asleep;
 } omniheap_residence;
 
-// Where an allocation lies in Vulkan's words.
+// Where an allocation lies in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
 typedef struct omniheap_vulkan_placed {
+  // Bytes of this struct, which `omniheap_vulkan_placed_default` sets.
+  size_t struct_size;
   // The `VkDeviceMemory`.
   uint64_t memory;
   // Bytes from its start.
@@ -573,8 +590,10 @@ typedef struct omniheap_weights {
   uint64_t id;
 } omniheap_weights;
 
-// A tensor of weights files. The pointers are good until the files are closed.
+// A tensor of weights files. The pointers are good until the files are closed. Start from `omniheap_tensor_default`.
 typedef struct omniheap_tensor {
+  // Bytes of this struct, which `omniheap_tensor_default` sets.
+  size_t struct_size;
   // Its name.
   const char *name;
   // The type of its elements, as safetensors and GGUF write it: `F32`, `BF16`, `Q4_K`.
@@ -670,7 +689,7 @@ enum omniheap_status omniheap_use_on(struct omniheap_allocation allocation, uint
 //
 // # Safety
 //
-// `place` is null or may be written.
+// `place` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_place(struct omniheap_allocation allocation, struct omniheap_placed *place);
 
 // Pins an allocation for the rest of its life and says its address, which is zero where the backend has none.
@@ -749,7 +768,7 @@ enum omniheap_status omniheap_budget_init(struct omniheap_budget *budget, size_t
 // # Safety
 //
 // `budget` is null or a budget; `mover` is null (everything is copied that needs no consent) or is called on this thread with
-// `user`; `moved` is null or may be written.
+// `user`; `moved` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
                                               const struct omniheap_budget *budget,
                                               omniheap_mover mover,
@@ -774,7 +793,7 @@ enum omniheap_status omniheap_recall_pass(struct omniheap_manager manager,
 //
 // # Safety
 //
-// `moved` is null or may be written.
+// `moved` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_defragmented(struct omniheap_manager manager, struct omniheap_moved *moved);
 
 // Sends log messages up to a level to `logger`; a null function ends that. Once this has returned, the function that was
@@ -802,7 +821,7 @@ enum omniheap_status omniheap_on_pressure(struct omniheap_manager manager,
 //
 // # Safety
 //
-// `request` is null or a request, `plan` null or may be written.
+// `request` is null or a request, `plan` null, or starts with its size and may be written.
 enum omniheap_status omniheap_plan(struct omniheap_manager manager,
                                    const struct omniheap_request *request,
                                    struct omniheap_planned *plan);
@@ -841,7 +860,7 @@ enum omniheap_status omniheap_heap_count(struct omniheap_manager manager, uint32
 //
 // # Safety
 //
-// `about` is null or may be written.
+// `about` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_heap(struct omniheap_manager manager,
                                    uint32_t number,
                                    struct omniheap_heap_info *about);
@@ -960,7 +979,7 @@ enum omniheap_status omniheap_pool_reserved(struct omniheap_pool pool, uint64_t 
 //
 // # Safety
 //
-// `totals` is null or may be written.
+// `totals` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_totals(struct omniheap_manager manager, struct omniheap_sums *totals);
 
 // The whole report as JSON, as docs/report.schema.json describes it.
@@ -1076,7 +1095,7 @@ enum omniheap_status omniheap_sleep_init(struct omniheap_sleep *sleep, size_t st
 //
 // # Safety
 //
-// `sleep` is null, which is a sleep to host memory, or settings whose `directory` is null or a text; `slept` is null or may be written. With
+// `sleep` is null, which is a sleep to host memory, or settings whose `directory` is null or a text; `slept` is null, or starts with its size and may be written. With
 // `OMNIHEAP_SLEEP_OVER_PINS`, nothing uses an address of the pool's allocations before the pool is awake.
 enum omniheap_status omniheap_pool_sleep(struct omniheap_pool pool,
                                          const struct omniheap_sleep *sleep,
@@ -1098,7 +1117,7 @@ enum omniheap_status omniheap_pool_wake(struct omniheap_pool pool);
 //
 // # Safety
 //
-// `residence` is null or may be written.
+// `residence` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_pool_residence(struct omniheap_pool pool, struct omniheap_residence *residence);
 
 // The sentence of this thread's last failed call: what happened, and what to do. The text stays where it is until the same
@@ -1203,7 +1222,7 @@ enum omniheap_status omniheap_vulkan_heap(struct omniheap_manager manager,
 //
 // # Safety
 //
-// `place` is null or may be written.
+// `place` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_vulkan_place(struct omniheap_allocation allocation,
                                            struct omniheap_vulkan_placed *place);
 
@@ -1237,16 +1256,14 @@ enum omniheap_status omniheap_weights_close(struct omniheap_weights weights);
 // `count` is null or may be written.
 enum omniheap_status omniheap_weights_count(struct omniheap_weights weights, size_t *count);
 
-// Describes a tensor by its number, in the order of the files. `struct_size` is the size of the caller's struct: an older header's gets its own fields only, and
-// what this library does not know is zero.
+// Describes a tensor by its number, in the order of the files.
 //
 // # Safety
 //
-// `tensor` is null, or `struct_size` bytes may be written there.
+// `tensor` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_weights_tensor(struct omniheap_weights weights,
                                              size_t number,
-                                             struct omniheap_tensor *tensor,
-                                             size_t struct_size);
+                                             struct omniheap_tensor *tensor);
 
 // Loads tensors into allocations of the manager, or into host memory. The bytes have arrived when the call returns, for every timeline.
 //
@@ -1356,4 +1373,68 @@ static inline omniheap_vulkan_device omniheap_vulkan_device_default(void) {
     omniheap_vulkan_device usual;
     (void)omniheap_vulkan_device_init(&usual, sizeof usual);
     return usual;
+}
+
+/* Structs for the library to fill: their size, and zeros. */
+static inline omniheap_placed omniheap_placed_default(void) {
+    omniheap_placed empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
+}
+
+static inline omniheap_vulkan_placed omniheap_vulkan_placed_default(void) {
+    omniheap_vulkan_placed empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
+}
+
+static inline omniheap_planned omniheap_planned_default(void) {
+    omniheap_planned empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
+}
+
+static inline omniheap_heap_info omniheap_heap_info_default(void) {
+    omniheap_heap_info empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
+}
+
+static inline omniheap_sums omniheap_sums_default(void) {
+    omniheap_sums empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
+}
+
+static inline omniheap_moved omniheap_moved_default(void) {
+    omniheap_moved empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
+}
+
+static inline omniheap_slept omniheap_slept_default(void) {
+    omniheap_slept empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
+}
+
+static inline omniheap_residence omniheap_residence_default(void) {
+    omniheap_residence empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
+}
+
+static inline omniheap_tensor omniheap_tensor_default(void) {
+    omniheap_tensor empty;
+    memset(&empty, 0, sizeof empty);
+    empty.struct_size = sizeof empty;
+    return empty;
 }

@@ -4,21 +4,36 @@ use crate::handle::{
     ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, Owner, POOLS, holder,
 };
 use crate::request::{OmniheapRequest, read};
+use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use crate::{OmniheapPool, handle::Holder};
 use omniheap::{Allocation, AnyBackend, Point, TimelineId, seam::Epoch};
 use std::sync::Arc;
 
-/// Where an allocation is right now.
+/// Where an allocation is right now. Start from `omniheap_placed_default`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct OmniheapPlace {
+    /// Bytes of this struct, which `omniheap_placed_default` sets.
+    pub struct_size: usize,
     /// Bytes that were asked for.
     pub size: u64,
     /// Where they begin in their block.
     pub offset: u64,
     /// The address that kernels see; zero where the backend has none.
     pub address: u64,
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
+unsafe impl Grows for OmniheapPlace {
+    const FIRST: usize = core::mem::offset_of!(OmniheapPlace, address) + size_of::<u64>();
+    const NAMES: [&'static str; 2] = ["place", "omniheap_placed_default"];
+}
+
+impl Default for OmniheapPlace {
+    fn default() -> Self {
+        empty()
+    }
 }
 
 /// Gives an allocation a handle.
@@ -110,7 +125,7 @@ pub extern "C" fn omniheap_use_on(allocation: OmniheapAllocation, timeline: u32)
 ///
 /// # Safety
 ///
-/// `place` is null or may be written.
+/// `place` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_place(
     allocation: OmniheapAllocation,
@@ -123,9 +138,10 @@ pub unsafe extern "C" fn omniheap_place(
             size: bytes.allocation.size(),
             offset: binding.span().offset,
             address: binding.address().unwrap_or(0),
+            ..empty()
         };
         // SAFETY: the caller's promise.
-        unsafe { put(place, found, "place") }
+        unsafe { fill(place, &found) }
     })
 }
 

@@ -3,8 +3,8 @@
 use crate::handle::{
     ALLOCATIONS, Bytes, Holder, OmniheapAllocation, OmniheapManager, Owner, holder,
 };
-use crate::sized::{Grows, read_sized, write_usual};
-use crate::status::{Failure, OmniheapStatus, call, check, put};
+use crate::sized::{Grows, empty, fill, fillable, read_sized, write_usual};
+use crate::status::{Failure, OmniheapStatus, call};
 use ash::vk::Handle as _;
 use core::ffi::c_void;
 use core::time::Duration;
@@ -61,10 +61,12 @@ pub struct OmniheapMove {
     pub needs_consent: u32,
 }
 
-/// What one pass did, or all of a manager together.
+/// What one pass did, or all of a manager together. Start from `omniheap_moved_default`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OmniheapMoved {
+    /// Bytes of this struct, which `omniheap_moved_default` sets.
+    pub struct_size: usize,
     /// Allocations moved.
     pub moves: u64,
     /// Bytes copied.
@@ -75,10 +77,22 @@ pub struct OmniheapMoved {
     pub taken_bytes: u64,
 }
 
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
+unsafe impl Grows for OmniheapMoved {
+    const FIRST: usize = core::mem::offset_of!(OmniheapMoved, taken_bytes) + size_of::<u64>();
+    const NAMES: [&'static str; 2] = ["moved", "omniheap_moved_default"];
+}
+
+impl Default for OmniheapMoved {
+    fn default() -> Self {
+        empty()
+    }
+}
+
 impl From<Moved> for OmniheapMoved {
     fn from(sums: Moved) -> Self {
         let Moved { moves, bytes, returned_bytes, taken_bytes, .. } = sums;
-        Self { moves, bytes, returned_bytes, taken_bytes }
+        Self { moves, bytes, returned_bytes, taken_bytes, ..empty() }
     }
 }
 
@@ -120,7 +134,7 @@ pub unsafe extern "C" fn omniheap_budget_init(
 /// # Safety
 ///
 /// `budget` is null or a budget; `mover` is null (everything is copied that needs no consent) or is called on this thread with
-/// `user`; `moved` is null or may be written.
+/// `user`; `moved` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_defragment_pass(
     manager: OmniheapManager,
@@ -165,7 +179,7 @@ pub unsafe extern "C" fn omniheap_recall_pass(
 ///
 /// # Safety
 ///
-/// `budget` is null or a budget; `moved` is null or may be written.
+/// `budget` is null or a budget; `moved` is null, or starts with its size and may be written.
 unsafe fn one_pass(
     manager: OmniheapManager,
     budget: *const OmniheapBudget,
@@ -177,10 +191,11 @@ unsafe fn one_pass(
         // SAFETY: the caller's promise.
         let budget = unsafe { read_sized(budget, omniheap_budget_default()) }?;
         let budget = limits(&budget);
-        check(moved, "moved")?;
+        // SAFETY: as above.
+        unsafe { fillable(moved) }?;
         let sums = run(&holder, &budget)?;
         // SAFETY: as above.
-        unsafe { put(moved, sums, "moved") }
+        unsafe { fill(moved, &sums) }
     })
 }
 
@@ -215,7 +230,7 @@ unsafe fn run(
 ///
 /// # Safety
 ///
-/// `moved` is null or may be written.
+/// `moved` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_defragmented(
     manager: OmniheapManager,
@@ -224,7 +239,7 @@ pub unsafe extern "C" fn omniheap_defragmented(
     call(|| {
         let sums = holder(manager)?.manager.report().defragmentation;
         // SAFETY: the caller's promise.
-        unsafe { put(moved, sums.into(), "moved") }
+        unsafe { fill(moved, &sums.into()) }
     })
 }
 

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::request::{OmniheapRequest, heap, read};
+use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text};
 use core::ffi::c_char;
 use omniheap::{
@@ -22,10 +23,12 @@ pub const OMNIHEAP_SOURCE_PAGES: u32 = 2;
 /// From a block of its own.
 pub const OMNIHEAP_SOURCE_DEDICATED: u32 = 3;
 
-/// What an allocation would do.
+/// What an allocation would do. Start from `omniheap_planned_default`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct OmniheapPlan {
+    /// Bytes of this struct, which `omniheap_planned_default` sets.
+    pub struct_size: usize,
     /// The heap.
     pub heap: u32,
     /// `OMNIHEAP_SOURCE_…`.
@@ -38,6 +41,18 @@ pub struct OmniheapPlan {
     pub budget_after: u64,
 }
 
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
+unsafe impl Grows for OmniheapPlan {
+    const FIRST: usize = core::mem::offset_of!(OmniheapPlan, budget_after) + size_of::<u64>();
+    const NAMES: [&'static str; 2] = ["plan", "omniheap_planned_default"];
+}
+
+impl Default for OmniheapPlan {
+    fn default() -> Self {
+        empty()
+    }
+}
+
 /// Device memory.
 pub const OMNIHEAP_KIND_DEVICE: u32 = 0;
 /// Read-only for kernels, small, cached for broadcasts.
@@ -47,10 +62,12 @@ pub const OMNIHEAP_KIND_STAGING: u32 = 2;
 /// Reached fast by both sides.
 pub const OMNIHEAP_KIND_UNIFIED: u32 = 3;
 
-/// A heap of a device: what it is, and what is held of it.
+/// A heap of a device: what it is, and what is held of it. Start from `omniheap_heap_info_default`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct OmniheapHeap {
+    /// Bytes of this struct, which `omniheap_heap_info_default` sets.
+    pub struct_size: usize,
     /// Bytes.
     pub size: u64,
     /// The largest block that the driver gives.
@@ -69,11 +86,23 @@ pub struct OmniheapHeap {
     pub mappable: u32,
 }
 
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
+unsafe impl Grows for OmniheapHeap {
+    const FIRST: usize = core::mem::offset_of!(OmniheapHeap, mappable) + size_of::<u32>();
+    const NAMES: [&'static str; 2] = ["about", "omniheap_heap_info_default"];
+}
+
+impl Default for OmniheapHeap {
+    fn default() -> Self {
+        empty()
+    }
+}
+
 /// Says what an allocation would do, without doing it.
 ///
 /// # Safety
 ///
-/// `request` is null or a request, `plan` null or may be written.
+/// `request` is null or a request, `plan` null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_plan(
     manager: OmniheapManager,
@@ -96,9 +125,10 @@ pub unsafe extern "C" fn omniheap_plan(
             new_bytes: made.new_bytes,
             reserved_after: made.reserved_after,
             budget_after: made.budget_after,
+            ..empty()
         };
         // SAFETY: as above.
-        unsafe { put(plan, shown, "plan") }
+        unsafe { fill(plan, &shown) }
     })
 }
 
@@ -194,7 +224,7 @@ pub unsafe extern "C" fn omniheap_heap_count(
 ///
 /// # Safety
 ///
-/// `about` is null or may be written.
+/// `about` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_heap(
     manager: OmniheapManager,
@@ -219,9 +249,10 @@ pub unsafe extern "C" fn omniheap_heap(
                 _ => OMNIHEAP_KIND_DEVICE,
             },
             mappable: u32::from(described.host.is_visible()),
+            ..empty()
         };
         // SAFETY: the caller's promise.
-        unsafe { put(about, shown, "about") }
+        unsafe { fill(about, &shown) }
     })
 }
 

@@ -1,16 +1,19 @@
 //! What a manager holds, as JSON and as a page.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{OmniheapManager, holder};
-use crate::status::{Failure, OmniheapStatus, call, put, put_text, text};
+use crate::sized::{Grows, empty, fill};
+use crate::status::{Failure, OmniheapStatus, call, put_text, text};
 use core::ffi::c_char;
 use omniheap::trace::report::write_html;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 
-/// Sums over everything that a manager holds.
+/// Sums over everything that a manager holds. Start from `omniheap_sums_default`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct OmniheapTotals {
+    /// Bytes of this struct, which `omniheap_sums_default` sets.
+    pub struct_size: usize,
     /// Live allocations, those that wait for a timeline included.
     pub live: u64,
     /// Bytes that their callers asked for.
@@ -29,11 +32,23 @@ pub struct OmniheapTotals {
     pub freed: u64,
 }
 
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
+unsafe impl Grows for OmniheapTotals {
+    const FIRST: usize = core::mem::offset_of!(OmniheapTotals, freed) + size_of::<u64>();
+    const NAMES: [&'static str; 2] = ["totals", "omniheap_sums_default"];
+}
+
+impl Default for OmniheapTotals {
+    fn default() -> Self {
+        empty()
+    }
+}
+
 /// Sums, cheap enough for every frame.
 ///
 /// # Safety
 ///
-/// `totals` is null or may be written.
+/// `totals` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_totals(
     manager: OmniheapManager,
@@ -50,9 +65,10 @@ pub unsafe extern "C" fn omniheap_totals(
             waiting_bytes: sums.deferred_bytes,
             allocated: sums.allocated,
             freed: sums.freed,
+            ..empty()
         };
         // SAFETY: the caller's promise.
-        unsafe { put(totals, shown, "totals") }
+        unsafe { fill(totals, &shown) }
     })
 }
 

@@ -3,6 +3,9 @@
 //! As with Linux's `openat2`, a struct starts with its size. A shorter struct of an older header gets the usual values for the
 //! rest. A longer one of a newer header is accepted if the bytes that this library does not know are zero, which says
 //! nothing. New fields go to the end, never into padding, and zero in them means what was before.
+//!
+//! A struct that the library fills says its size as well, and gets as many of its fields. What only a newer header knows stays
+//! as it is, which is zero.
 #![expect(unsafe_code, reason = "reads and writes the caller's structs by their bytes")]
 use crate::status::{Failure, OmniheapStatus, call, check};
 use core::mem::MaybeUninit;
@@ -83,6 +86,42 @@ pub(crate) unsafe fn write_usual<T: Grows>(
     })
 }
 
+/// A struct for the library to fill: its size, and zeros.
+pub(crate) fn empty<T: Grows>() -> T {
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: a `Grows` struct starts with its size.
+    unsafe { value.as_mut_ptr().cast::<usize>().write(size_of::<T>()) };
+    // SAFETY: every byte is written, and every pattern of bits is a `T`.
+    unsafe { value.assume_init() }
+}
+
+/// The bytes that both sides know of a struct that is to be filled; for calls that change something before they fill it.
+///
+/// # Safety
+///
+/// `pointer` is null, or not aligned, or starts with a size.
+pub(crate) unsafe fn fillable<T: Grows>(pointer: *const T) -> Result<usize, Failure> {
+    check(pointer, T::NAMES[0])?;
+    // SAFETY: not null and aligned, and a `Grows` struct starts with its size, which the caller says is there.
+    known::<T>(unsafe { pointer.cast::<usize>().read() })
+}
+
+/// Fills a struct of the caller: as much as it has, and this library knows.
+///
+/// # Safety
+///
+/// `pointer` is null, or not aligned, or starts with a size, and as many bytes may be written there.
+pub(crate) unsafe fn fill<T: Grows>(pointer: *mut T, value: &T) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let known = unsafe { fillable(pointer) }?;
+    let (from, to) = ((&raw const *value).cast::<u8>(), pointer.cast::<u8>());
+    let first = size_of::<usize>();
+    let (from, to) = (from.wrapping_add(first), to.wrapping_add(first));
+    // SAFETY: `known` bytes are in both, the size among them: no more than the caller's size, and than the size of a `T`.
+    unsafe { to.copy_from_nonoverlapping(from, known - first) };
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +166,17 @@ mod tests {
         assert_eq!(status, OmniheapStatus::Ok);
         let expected = Grown { struct_size: Grown::FIRST, first: 1, second: 77, third: 77 };
         assert_eq!(given, expected);
+    }
+
+    #[test]
+    fn an_older_header_is_filled_to_its_own_end() {
+        for (fields, expected) in [(1, [1, 77, 77]), (2, [1, 2, 77]), (3, [1, 2, 3])] {
+            let struct_size = size_of::<usize>() + fields * size_of::<u64>();
+            let mut given = Grown { struct_size, first: 0, second: 77, third: 77 };
+            // SAFETY: the struct is longer than its size.
+            assert!(unsafe { fill(&raw mut given, &USUAL) }.is_ok());
+            assert_eq!([given.first, given.second, given.third], expected);
+            assert_eq!(given.struct_size, struct_size, "the size is the caller's");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Pools whose memory leaves the device and comes back.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{OmniheapManager, OmniheapPool, POOLS, holder};
-use crate::sized::{Grows, read_sized, write_usual};
-use crate::status::{Failure, OmniheapStatus, call, check, put, text};
+use crate::sized::{Grows, empty, fill, fillable, read_sized, write_usual};
+use crate::status::{Failure, OmniheapStatus, call, text};
 use core::ffi::c_char;
 use omniheap::residency::{Arena, BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake};
 use std::sync::Arc;
@@ -60,10 +60,12 @@ pub unsafe extern "C" fn omniheap_sleep_init(
     unsafe { write_usual(sleep, struct_size, &omniheap_sleep_default()) }
 }
 
-/// What a sleep did.
+/// What a sleep did. Start from `omniheap_slept_default`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OmniheapSlept {
+    /// Bytes of this struct, which `omniheap_slept_default` sets.
+    pub struct_size: usize,
     /// Bytes that live allocations asked for.
     pub live: u64,
     /// Bytes copied to the store.
@@ -74,10 +76,24 @@ pub struct OmniheapSlept {
     pub kept: u64,
 }
 
-/// Where the bytes of a pool are.
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
+unsafe impl Grows for OmniheapSlept {
+    const FIRST: usize = core::mem::offset_of!(OmniheapSlept, kept) + size_of::<u64>();
+    const NAMES: [&'static str; 2] = ["slept", "omniheap_slept_default"];
+}
+
+impl Default for OmniheapSlept {
+    fn default() -> Self {
+        empty()
+    }
+}
+
+/// Where the bytes of a pool are. Start from `omniheap_residence_default`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OmniheapResidence {
+    /// Bytes of this struct, which `omniheap_residence_default` sets.
+    pub struct_size: usize,
     /// Bytes held from the driver.
     pub device: u64,
     /// Bytes of live allocations that are away.
@@ -86,6 +102,18 @@ pub struct OmniheapResidence {
     pub stored: u64,
     /// 1 while the pool is asleep.
     pub asleep: u32,
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
+unsafe impl Grows for OmniheapResidence {
+    const FIRST: usize = core::mem::offset_of!(OmniheapResidence, asleep) + size_of::<u32>();
+    const NAMES: [&'static str; 2] = ["residence", "omniheap_residence_default"];
+}
+
+impl Default for OmniheapResidence {
+    fn default() -> Self {
+        empty()
+    }
 }
 
 /// The settings that are passed; null is a sleep to host memory.
@@ -134,7 +162,7 @@ fn file(_: &str) -> Result<Arc<dyn BackingStore>, Failure> {
 ///
 /// # Safety
 ///
-/// `sleep` is null, which is a sleep to host memory, or settings whose `directory` is null or a text; `slept` is null or may be written. With
+/// `sleep` is null, which is a sleep to host memory, or settings whose `directory` is null or a text; `slept` is null, or starts with its size and may be written. With
 /// `OMNIHEAP_SLEEP_OVER_PINS`, nothing uses an address of the pool's allocations before the pool is awake.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_pool_sleep(
@@ -147,7 +175,8 @@ pub unsafe extern "C" fn omniheap_pool_sleep(
         // SAFETY: the caller's promise.
         let given = unsafe { asked(sleep) }?;
         if !slept.is_null() {
-            check(slept, "slept")?;
+            // SAFETY: the caller's promise.
+            unsafe { fillable(slept) }?;
         }
         if given.flags & !OMNIHEAP_SLEEP_OVER_PINS != 0 {
             return Err(Failure::invalid("sleep.flags has bits that stand for nothing"));
@@ -163,7 +192,7 @@ pub unsafe extern "C" fn omniheap_pool_sleep(
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { put(slept, OmniheapSlept { live, copied, returned, kept }, "slept") }
+        unsafe { fill(slept, &OmniheapSlept { live, copied, returned, kept, ..empty() }) }
     })
 }
 
@@ -198,7 +227,7 @@ pub extern "C" fn omniheap_pool_wake(pool: OmniheapPool) -> OmniheapStatus {
 ///
 /// # Safety
 ///
-/// `residence` is null or may be written.
+/// `residence` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_pool_residence(
     pool: OmniheapPool,
@@ -207,8 +236,9 @@ pub unsafe extern "C" fn omniheap_pool_residence(
     call(|| {
         let Residence { asleep, device, evicted, stored, .. } =
             POOLS.get(pool.id)?.with(|pool| pool.residence())?;
-        let said = OmniheapResidence { device, evicted, stored, asleep: asleep.into() };
+        let asleep = asleep.into();
+        let said = OmniheapResidence { device, evicted, stored, asleep, ..empty() };
         // SAFETY: the caller's promise.
-        unsafe { put(residence, said, "residence") }
+        unsafe { fill(residence, &said) }
     })
 }

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
 use crate::allocation::publish;
 use crate::handle::{ALLOCATIONS, Holder, Native, OmniheapAllocation, OmniheapManager, holder};
+use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, put, text};
 use crate::{
     OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED, OMNIHEAP_MOVED_ON_CONSENT,
@@ -16,16 +17,30 @@ use omniheap::{
     seam::{AnyBlock, Class, HeapKind},
 };
 
-/// Where an allocation lies in Vulkan's words.
+/// Where an allocation lies in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct OmniheapVulkanPlace {
+    /// Bytes of this struct, which `omniheap_vulkan_placed_default` sets.
+    pub struct_size: usize,
     /// The `VkDeviceMemory`.
     pub memory: u64,
     /// Bytes from its start.
     pub offset: u64,
     /// Bytes that were asked for.
     pub size: u64,
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
+unsafe impl Grows for OmniheapVulkanPlace {
+    const FIRST: usize = core::mem::offset_of!(OmniheapVulkanPlace, size) + size_of::<u64>();
+    const NAMES: [&'static str; 2] = ["place", "omniheap_vulkan_placed_default"];
+}
+
+impl Default for OmniheapVulkanPlace {
+    fn default() -> Self {
+        empty()
+    }
 }
 
 fn vulkan(holder: &Holder) -> Result<&Vulkan, Failure> {
@@ -231,7 +246,7 @@ pub unsafe extern "C" fn omniheap_vulkan_heap(
 ///
 /// # Safety
 ///
-/// `place` is null or may be written.
+/// `place` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_vulkan_place(
     allocation: OmniheapAllocation,
@@ -246,10 +261,10 @@ pub unsafe extern "C" fn omniheap_vulkan_place(
             Failure::new(OmniheapStatus::Unsupported, message)
         })?;
         let offset = block.memory_offset() + binding.span().offset;
-        let found =
-            OmniheapVulkanPlace { memory: memory.as_raw(), offset, size: bytes.allocation.size() };
+        let (memory, size) = (memory.as_raw(), bytes.allocation.size());
+        let found = OmniheapVulkanPlace { memory, offset, size, ..empty() };
         // SAFETY: the caller's promise.
-        unsafe { put(place, found, "place") }
+        unsafe { fill(place, &found) }
     })
 }
 

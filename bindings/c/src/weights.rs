@@ -1,11 +1,12 @@
 //! Weights files: what is in them, and loading them into memory that the caller has.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
+use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, put, text};
 use crate::table::{Kind, Table};
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::ControlFlow;
-use core::{mem, ptr, slice};
+use core::slice;
 use omniheap::AnyBackend;
 use omniheap::weights::{Destination, Error, ErrorKind, Load, LoadWeights as _, WeightsFile};
 use std::ffi::CString;
@@ -18,10 +19,12 @@ pub struct OmniheapWeights {
     pub id: u64,
 }
 
-/// A tensor of weights files. The pointers are good until the files are closed.
+/// A tensor of weights files. The pointers are good until the files are closed. Start from `omniheap_tensor_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapTensor {
+    /// Bytes of this struct, which `omniheap_tensor_default` sets.
+    pub struct_size: usize,
     /// Its name.
     pub name: *const c_char,
     /// The type of its elements, as safetensors and GGUF write it: `F32`, `BF16`, `Q4_K`.
@@ -32,6 +35,18 @@ pub struct OmniheapTensor {
     pub dimensions: usize,
     /// Bytes that it has in memory.
     pub bytes: u64,
+}
+
+// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
+unsafe impl Grows for OmniheapTensor {
+    const FIRST: usize = core::mem::offset_of!(OmniheapTensor, bytes) + size_of::<u64>();
+    const NAMES: [&'static str; 2] = ["tensor", "omniheap_tensor_default"];
+}
+
+impl Default for OmniheapTensor {
+    fn default() -> Self {
+        empty()
+    }
 }
 
 /// Where a tensor goes: into an allocation, or into host memory where `allocation` is zero.
@@ -141,27 +156,19 @@ pub unsafe extern "C" fn omniheap_weights_count(
     })
 }
 
-/// Describes a tensor by its number, in the order of the files. `struct_size` is the size of the caller's struct: an older header's gets its own fields only, and
-/// what this library does not know is zero.
+/// Describes a tensor by its number, in the order of the files.
 ///
 /// # Safety
 ///
-/// `tensor` is null, or `struct_size` bytes may be written there.
+/// `tensor` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_weights_tensor(
     weights: OmniheapWeights,
     number: usize,
     tensor: *mut OmniheapTensor,
-    struct_size: usize,
 ) -> OmniheapStatus {
     call(|| {
         let files = WEIGHTS.get(weights.id)?;
-        check(tensor, "tensor")?;
-        let first = mem::offset_of!(OmniheapTensor, bytes) + size_of::<u64>();
-        if !(first..=4096).contains(&struct_size) {
-            let why = format!("struct_size is {struct_size}; pass the size of omniheap_tensor");
-            return Err(Failure::invalid(why));
-        }
         let (of, [name, dtype]) = match (files.file.tensors().get(number), files.names.get(number))
         {
             (Some(of), Some(names)) => (of, names),
@@ -176,13 +183,10 @@ pub unsafe extern "C" fn omniheap_weights_tensor(
             shape: of.shape.as_ptr(),
             dimensions: of.shape.len(),
             bytes: of.size,
+            ..empty()
         };
-        // SAFETY: the caller says that so many bytes may be written.
-        unsafe { tensor.cast::<u8>().write_bytes(0, struct_size) };
-        let known = struct_size.min(size_of::<OmniheapTensor>());
-        // SAFETY: `known` bytes are in both.
-        unsafe { ptr::copy_nonoverlapping((&raw const found).cast::<u8>(), tensor.cast(), known) };
-        Ok(())
+        // SAFETY: the caller's promise.
+        unsafe { fill(tensor, &found) }
     })
 }
 

@@ -305,7 +305,12 @@ fn pools_sleep_and_wake() {
         let mut residence = OmniheapResidence::default();
         // SAFETY: as above.
         assert_eq!(c!(omniheap_pool_residence(pool, &raw mut residence)), Status::Ok);
-        let asleep = OmniheapResidence { evicted: 1 << 20, stored: 1 << 20, asleep: 1, device: 0 };
+        let asleep = OmniheapResidence {
+            evicted: 1 << 20,
+            stored: 1 << 20,
+            asleep: 1,
+            ..OmniheapResidence::default()
+        };
         assert_eq!(residence, asleep);
         // SAFETY: as above.
         let status = c!(omniheap_read(made, 0, seen.as_mut_ptr().cast(), 4096));

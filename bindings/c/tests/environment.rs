@@ -100,7 +100,7 @@ fn is_a_tenant() {
         thread::sleep(Duration::from_millis(2));
         held().is_some_and(|held| held < taken - 60 * MIB)
     };
-    assert!((0..5000).any(pressed), "still held: {:?}", held());
+    assert!((0..60_000).any(pressed), "still held: {:?}", held());
     let refused = allocate(manager, 300 * MIB).err();
     assert!(
         matches!(refused, Some(Status::ExceedsLimit | Status::OutOfDeviceMemory)),
@@ -113,7 +113,7 @@ fn is_a_tenant() {
         thread::sleep(Duration::from_millis(2));
         held().unwrap_or(0) == 0
     };
-    assert!((0..5000).any(gone), "still held: {:?}", held());
+    assert!((0..60_000).any(gone), "still held: {:?}", held());
 }
 
 /// Runs `part` of the story of a test in a process of its own, with the arbiter at `path`.

@@ -179,7 +179,7 @@ fn allocate_beside([own, captured]: [usize; 2]) {
 
 /// Figures once everything has gone back: the runtime says from a thread of its own that a graph is gone.
 fn stats_once_given_back() -> Value {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         omniheap_torch_reset();
         if stats()["reserved_bytes"] == 0 {
             break;

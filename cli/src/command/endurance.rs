@@ -3,7 +3,7 @@ use super::Failure;
 use super::output::{self, Format};
 use crate::interrupt;
 use omniheap::{AnyBackend, Backend as _, seam::erase};
-use omniheap_conformance::faults::{Depth, Tally, sweep};
+use omniheap_conformance::faults::{Depth, Tally, sweep_until};
 use omniheap_conformance::soak::{Soaked, soak_until};
 use omniheap_conformance::{Mode, Rig, seed};
 use serde::Serialize;
@@ -122,14 +122,16 @@ pub(super) fn run_faults(
     for ((pools, mode), (plans, depth)) in
         MODES.into_iter().flat_map(|mode| DEPTHS.map(|depth| (mode, depth)))
     {
-        interrupt::check(done, MODES.len() * DEPTHS.len(), "sweeps were made")?;
         let wait = output::spinner(format, &format!("{kind}: failing calls, {plans}, {pools}"));
         // One device for all: each injection has layers of its own, and what they lose is theirs.
         let again = || Ok::<_, Failure>(Rig::new(erase(Arc::clone(device))));
-        let tally = output::quietly(|| sweep(again, mode, depth, every))?;
+        let tally =
+            output::quietly(|| sweep_until(again, mode, depth, every, &interrupt::is_wanted))?;
         wait.finish_and_clear();
-        (wrong, done) = (wrong + tally.wrong.len(), done + 1);
+        wrong += tally.wrong.len();
         print(device, (pools, plans), tally, format)?;
+        interrupt::check(done, MODES.len() * DEPTHS.len(), "sweeps are whole")?;
+        done += 1;
     }
     if wrong == 0 {
         Ok(())

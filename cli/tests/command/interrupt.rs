@@ -1,4 +1,6 @@
 //! Ctrl-C in long work: what is done is shown, it is said to be partial, and no file is left behind.
+#[cfg(feature = "conformance")]
+use crate::support::json;
 use crate::support::{binary, churn, file, folder, text};
 use core::time::Duration;
 use std::fs;
@@ -185,4 +187,20 @@ fn an_interrupted_soak_tells_how_much_it_did() {
     let told: serde_json::Value = serde_json::from_str(&told).expect("only the first half");
     assert_eq!((&told["name"], &told["pools"]), (&"soak".into(), &"blocks".into()));
     assert!(why.contains("of 50000000000 operations over blocks"), "{why}");
+}
+
+#[cfg(feature = "conformance")]
+#[test]
+fn interrupted_faults_are_told_as_a_part() {
+    let sweep = |every| ["conformance", "--backend", "host", "--faults", every];
+    let (told, why) = interrupted(&[&sweep("1")[..], &["--json"]].concat());
+    let object = |line| serde_json::from_str(line).expect("an object");
+    let made: Vec<serde_json::Value> = told.lines().map(object).collect();
+    let last = made.last().expect("what was made is shown");
+    assert_eq!((&last["name"], &last["wrong"]), (&"faults".into(), &serde_json::json!([])));
+    let whole = made.len() - 1;
+    assert!(why.contains(&format!("{whole} of 4 sweeps are whole")), "{told}{why}");
+    // Hardly a call fails, and all scenarios are counted.
+    let all = &json(&sweep("4000000000"))[whole];
+    assert!(last["scenarios"].as_u64() < all["scenarios"].as_u64(), "{last} of {all}");
 }

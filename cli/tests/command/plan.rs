@@ -60,7 +60,7 @@ fn the_written_offsets_keep_live_buffers_apart() {
 
 #[test]
 fn a_dash_is_standard_output() {
-    let path = file("dash.csv", SMALL);
+    let path = file("dash-plan.csv", SMALL);
     let output = omniheap(&["plan", &path, "--out", "-"]);
     let written = text(&output.stdout);
     assert!(written.starts_with("id,lower,upper,size,offset\na,0,4,8,"), "{written}");

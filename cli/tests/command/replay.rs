@@ -176,7 +176,7 @@ fn a_byte_order_mark_is_no_part_of_a_trace() {
 #[test]
 fn an_interrupted_replay_shows_what_it_has_and_says_that_it_is_partial() {
     use std::io::{BufRead as _, BufReader, Read as _};
-    let short = file("short.csv", "op,id,size,stream,time_us\na,1,1,0,0\nf,1,,0,1\n");
+    let short = file("short-replay.csv", "op,id,size,stream,time_us\na,1,1,0,0\nf,1,,0,1\n");
     // Ten thousand replays of this one take hours.
     let long = file("long.csv", churn(200_000, 4, 1 << 20).csv);
     let mut child = Command::new(binary())
@@ -193,7 +193,7 @@ fn an_interrupted_replay_shows_what_it_has_and_says_that_it_is_partial() {
     let (mut rest, mut told) = (String::new(), String::new());
     out.read_to_string(&mut rest).expect("text");
     child.stderr.take().expect("piped").read_to_string(&mut told).expect("text");
-    assert!(first.contains("\"name\":\"short\""), "{first}");
+    assert!(first.contains("\"name\":\"short-replay\""), "{first}");
     assert_eq!(rest, "", "nothing half done");
     assert!(told.contains("partial, 1 of 2 traces"), "{told}");
     assert_eq!(child.wait().expect("it ends").code(), Some(130));

@@ -1,10 +1,12 @@
 //! Running the command, and traces to run it on.
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::thread;
 
 /// Runs the command with the built-in placement rules, whatever was measured here.
 pub(crate) fn omniheap(arguments: &[&str]) -> Output {
@@ -70,8 +72,14 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("output is text")
 }
 
-/// Writes a file for the command to read, under a name of its own.
+/// Writes a file for the command to read, under a name that no other test uses: they run beside each other.
 pub(crate) fn file(name: &str, content: impl AsRef<[u8]>) -> String {
+    static WRITERS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let test = thread::current().name().unwrap_or_default().to_owned();
+    let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let writer = writers.entry(name.to_owned()).or_insert_with(|| test.clone()).clone();
+    drop(writers);
+    assert_eq!(writer, test, "both write {name}: give one of them another name");
     let path = folder().join(name);
     fs::write(&path, content).expect("the folder for tests can be written");
     path.to_str().expect("the folder has a plain name").to_owned()

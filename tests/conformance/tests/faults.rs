@@ -1,5 +1,6 @@
 //! Every driver call of every scenario fails, with every legal answer, over blocks and over pages.
-use omniheap_conformance::faults::{Depth, sweep};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap_conformance::faults::{Depth, sweep, sweep_until};
 use omniheap_conformance::{Mode, Rig};
 use omniheap_core::{HeapKind, HostAccess, Result};
 use omniheap_host::{Host, heap};
@@ -34,6 +35,16 @@ fn all(mode: Mode, depth: Depth) {
     let missed = CallKind::ALL.iter().filter(|kind| !tally.kinds.contains(kind));
     let missed: Vec<_> = missed.filter(|kind| mode == Mode::Paged || !pages(kind)).collect();
     assert!(missed.is_empty(), "never failed: {missed:?}");
+}
+
+#[test]
+fn a_sweep_ends_before_the_injection_that_is_not_wanted() {
+    let asked = AtomicU64::new(0);
+    let stop = || asked.fetch_add(1, Relaxed) >= 100;
+    let part = sweep_until(open, Mode::Plain, Depth::Single, 1, &stop).expect("the host is here");
+    assert!(part.wrong.is_empty() && part.injections > 0, "{part}");
+    assert_eq!(asked.into_inner(), 101, "nothing is asked for after the end");
+    assert!(part.injections + part.scenarios <= 100, "{part}");
 }
 
 #[test]

@@ -81,6 +81,72 @@ fn the_usual_values_fill_the_callers_size_and_no_more() {
     assert_eq!(longer.known.size, 99, "a refused call writes nothing");
 }
 
+/// Whether a call fills structs of every age as it should.
+///
+/// Behind the caller's struct are canaries.
+fn fills<T>(name: &str, call: impl Fn(*mut T) -> Status) {
+    const CANARY: u64 = 0x5ca1_ab1e_0ddb_a115;
+    let whole = size_of::<T>();
+    let memory = |struct_size: usize| {
+        let mut words = [CANARY; 32];
+        words[0] = struct_size as u64;
+        words
+    };
+    for struct_size in [0, 8, whole / 2, 4097, usize::MAX] {
+        let mut words = memory(struct_size);
+        assert_eq!(call(words.as_mut_ptr().cast()), Status::InvalidArgument, "{name}");
+        let said = format!("{name}.struct_size is {struct_size}; start from omniheap_");
+        assert!(message().contains(&said), "{}", message());
+        assert_eq!(words[1..], [CANARY; 31], "{name}: a refused call writes nothing");
+    }
+    for struct_size in [whole, whole + 8, 256] {
+        let mut words = memory(struct_size);
+        assert_eq!(call(words.as_mut_ptr().cast()), Status::Ok, "{name}: {}", message());
+        assert_eq!(words[0], struct_size as u64, "{name}: the size is the caller's");
+        let (filled, behind) = words[1..].split_at(whole / 8 - 1);
+        assert!(filled.iter().all(|word| *word != CANARY), "{name}: {filled:x?}");
+        assert!(behind.iter().all(|word| *word == CANARY), "{name}: {behind:x?}");
+    }
+}
+
+#[test]
+fn what_the_library_fills_ends_where_the_caller_says() {
+    let manager = open(0);
+    let made = ask(manager, &omniheap_request_default(64)).expect("small");
+    fills("place", |place| c!(omniheap_place(made, place)));
+    fills("totals", |totals| c!(omniheap_totals(manager, totals)));
+    fills("about", |about| c!(omniheap_heap(manager, 0, about)));
+    let request = omniheap_request_default(64);
+    fills("plan", |plan| c!(omniheap_plan(manager, &raw const request, plan)));
+    fills("moved", |moved| c!(omniheap_defragmented(manager, moved)));
+    let (budget, user) = (omniheap_budget_default(), ptr::null_mut());
+    fills("moved", |moved| {
+        c!(omniheap_defragment_pass(manager, &raw const budget, None, user, moved))
+    });
+    assert_eq!((omniheap_free(made), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_pool_sleeps_only_where_it_can_tell() {
+    let manager = open(0);
+    let config = OmniheapPoolConfig { sleepable: 1, ..omniheap_pool_config_default() };
+    let mut pool = OmniheapPool { id: 0 };
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut pool)), Status::Ok);
+    fills("residence", |residence| c!(omniheap_pool_residence(pool, residence)));
+    fills("slept", |slept| {
+        let status = c!(omniheap_pool_sleep(pool, ptr::null(), slept));
+        let mut now = OmniheapResidence::default();
+        assert_eq!(c!(omniheap_pool_residence(pool, &raw mut now)), Status::Ok);
+        assert_eq!(now.asleep == 1, status == Status::Ok, "a refused sleep changes nothing");
+        if status == Status::Ok {
+            assert_eq!(omniheap_pool_wake(pool), Status::Ok);
+        }
+        status
+    });
+    assert_eq!((omniheap_pool_destroy(pool), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}
+
 #[test]
 fn a_message_outlives_the_next_failures() {
     assert_eq!(omniheap_free(OmniheapAllocation { id: 0 }), Status::Stale);

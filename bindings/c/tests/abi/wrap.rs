@@ -118,7 +118,7 @@ fn a_vulkan_device_needs_no_queues() {
         &raw mut bound
     ));
     assert_eq!(status, Status::Ok, "{}", message());
-    let mut place = OmniheapVulkanPlace { memory: 0, offset: 0, size: 0 };
+    let mut place = OmniheapVulkanPlace::default();
     assert_eq!(c!(omniheap_vulkan_place(bound, &raw mut place)), Status::Ok, "{}", message());
     assert!(place.memory != 0 && place.size >= 5000);
     let mut bytes = ptr::null_mut();

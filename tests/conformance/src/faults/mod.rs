@@ -70,8 +70,26 @@ pub fn sweep<B: Backend + 'static, E: fmt::Display>(
     depth: Depth,
     stride: usize,
 ) -> Result<Tally, E> {
+    sweep_until(open, mode, depth, stride, &|| false)
+}
+
+/// As [`sweep`], but ends before the injection at which `stop` says so; the tally is then of the part that was made.
+///
+/// # Errors
+///
+/// What `open` says when there is no device.
+pub fn sweep_until<B: Backend + 'static, E: fmt::Display>(
+    open: impl Fn() -> Result<Rig<B>, E>,
+    mode: Mode,
+    depth: Depth,
+    stride: usize,
+    stop: &dyn Fn() -> bool,
+) -> Result<Tally, E> {
     let mut tally = Tally::default();
     for (number, scenario) in scenarios::all::<B>().iter().enumerate() {
+        if stop() {
+            break;
+        }
         let calls = match calls_of(&open, mode, scenario)? {
             Ok(calls) => calls,
             Err(why) => {
@@ -82,6 +100,9 @@ pub fn sweep<B: Backend + 'static, E: fmt::Display>(
         tally.scenarios += u64::from(!calls.is_empty());
         for (at, kind) in calls.iter().enumerate().skip(number % stride).step_by(stride) {
             for (plan, pick) in plans(at as u64, *kind, calls.len() as u64, depth) {
+                if stop() {
+                    return Ok(tally);
+                }
                 inject(&mut tally, Scene::new(open()?, mode), scenario, (plan, pick));
             }
         }
