@@ -1,0 +1,109 @@
+//! What moves and lanes cost, counted in calls of the driver and in memory that goes back: nothing here is timed.
+use super::before::{Asked, asked};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap_core::{
+    Align, Budget, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request, Timelines,
+    UserPool,
+};
+use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
+use std::sync::Arc;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const HEAP: HeapId = HeapId(0);
+
+fn device(size: u64) -> Arc<Host> {
+    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
+}
+
+fn one_lane(mut config: ManagerConfig) -> ManagerConfig {
+    config.pool.lanes = Some(1);
+    config
+}
+
+/// A device that counts its calls of one kind.
+fn counted(host: &Arc<Host>, kind: CallKind) -> (Asked, Arc<AtomicU64>) {
+    let count = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&count);
+    let device = asked(host, move |call| {
+        seen.fetch_add(u64::from(call.kind == kind), Relaxed);
+        Verdict::Forward
+    });
+    (device, count)
+}
+
+fn blocks(manager: &Manager<Asked>, size: u64) -> UserPool<Asked> {
+    manager.create_pool(HEAP, PoolConfig::new().block(size).lanes(1)).expect("valid")
+}
+
+/// One move empties a block of each pool.
+#[test]
+fn a_pass_gives_back_what_it_emptied_in_every_pool() {
+    let (device, frees) = counted(&device(64 * MIB), CallKind::Free);
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default().plain()));
+    let pools = [(); 3].map(|()| blocks(&manager, 4 * MIB));
+    let two_blocks = |pool: &UserPool<Asked>| {
+        let all: Vec<_> =
+            (0..8).map(|_| pool.allocate(&Request::new(MIB)).expect("fits")).collect();
+        all.into_iter().step_by(4).collect::<Vec<_>>()
+    };
+    let kept: Vec<_> = pools.iter().map(two_blocks).collect();
+    let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    assert_eq!(pass.moves().len(), 3, "one in each pool");
+    let moved = pass.commit().expect("alive").moved;
+    assert_eq!((moved.returned_blocks, frees.load(Relaxed)), (3, 3), "{moved:?}");
+    assert!(pools.iter().all(|pool| pool.reserved() == 4 * MIB));
+    drop(kept);
+}
+
+/// Bytes that move by less than their length would overwrite themselves: they go through another block, many at a time.
+#[test]
+fn much_that_moves_a_little_takes_few_copies() {
+    let (device, copies) = counted(&device(64 * MIB), CallKind::Copy);
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default().plain()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().block(16 * MIB).maximum(16 * MIB));
+    let pool = pool.expect("valid");
+    let [little, much, rest] = [4 * KIB, 12 * MIB, 4 * MIB - 4 * KIB]
+        .map(|size| pool.allocate(&Request::new(size)).expect("fits"));
+    much.fill(0, 12 * MIB, 0x5A).expect("in range");
+    drop((little, rest));
+    let larger = pool.allocate(&Request::new(4 * MIB)).expect("when the others have moved");
+    assert!((2..=8).contains(&copies.load(Relaxed)), "{copies:?}");
+    larger.fill(0, 4 * MIB, 1).expect("in range");
+    let mut seen = vec![0; 12 << 20];
+    much.read(0, &mut seen).expect("in range");
+    assert!(seen.iter().all(|byte| *byte == 0x5A));
+}
+
+/// Two thirds of each page are in use by one allocation, which fits into no hole: three pages become two. There is memory for
+/// these two, and for the page more that a span at the start of a page is looked for with.
+#[test]
+fn pages_are_packed_where_there_is_memory_for_a_few_more() {
+    let page = 64 * KIB;
+    let device = heap(HeapKind::Device, 12 * page).page(Some(Align::of(page)));
+    let host = Arc::new(Host::builder().heap(device).open().expect("a host device"));
+    let (device, _) = counted(&host, CallKind::Copy);
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
+    let ask = |size| manager.allocate(&Request::new(size)).expect("fits");
+    let both: Vec<_> = (0..9).map(|_| (ask(42 * KIB), ask(22 * KIB))).collect();
+    let kept: Vec<_> = both.into_iter().map(|(kept, _)| kept).collect();
+    assert_eq!(manager.totals().reserved_bytes, 9 * page);
+    assert_eq!(manager.defragment().expect("alive"), 3 * page);
+    assert_eq!(manager.totals().reserved_bytes, 6 * page);
+    drop(kept);
+}
+
+/// Each comes, allocates, frees and stays open: looking for closed ones among them must not cost more with each.
+#[test]
+fn many_open_timelines_are_asked_a_few_times_each() {
+    const LINES: u64 = 600;
+    let host = device(64 * MIB);
+    let (device, asks) = counted(&host, CallKind::Reached);
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default().plain()));
+    for _ in 0..LINES {
+        let line = host.open().expect("another timeline");
+        drop(manager.allocate(&Request::new(MIB).on(line)).expect("fits"));
+    }
+    assert!(asks.load(Relaxed) < 8 * LINES, "{asks:?}");
+}
