@@ -8,7 +8,6 @@ mod dedicated;
 mod defragment;
 mod defragment_soak;
 mod driver_budget;
-mod frugal;
 mod holes;
 mod missed;
 mod named;

@@ -2,8 +2,8 @@
 use super::before::{Asked, asked};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Budget, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request, Timelines,
-    UserPool,
+    Align, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request,
+    Timelines, UserPool,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -106,4 +106,35 @@ fn many_open_timelines_are_asked_a_few_times_each() {
         drop(manager.allocate(&Request::new(MIB).on(line)).expect("fits"));
     }
     assert!(asks.load(Relaxed) < 8 * LINES, "{asks:?}");
+}
+
+/// A driver that has no more for one has no more for seven others of its size.
+#[test]
+fn a_recall_that_found_no_room_does_not_ask_again_for_as_much() {
+    let far = heap(HeapKind::Staging, 16 * MIB).physical(1);
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).heap(far).open();
+    let host = Arc::new(host.expect("a host device"));
+    let refusals = Arc::new(AtomicU64::new(u64::MAX));
+    let count = Arc::clone(&refusals);
+    let device = asked(&host, move |call| {
+        if call.kind != CallKind::Allocate || count.load(Relaxed) == u64::MAX {
+            return Verdict::Forward;
+        }
+        count.fetch_add(1, Relaxed);
+        Verdict::Refuse(ErrorKind::OutOfDeviceMemory.into())
+    });
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default().plain()));
+    let near = manager.allocate(&Request::new(16 * MIB).heap(HEAP)).expect("fits");
+    let ask = |_| manager.allocate(&Request::new(MIB).may_spill()).expect("the far heap has room");
+    let spilled: Vec<_> = (0..8).map(ask).collect();
+    assert!(spilled.iter().all(|one| one.heap() != HEAP));
+    drop(near);
+    manager.trim().expect("alive");
+    refusals.store(0, Relaxed);
+    assert!(manager.begin_recall(&Budget::new()).expect("alive").is_empty());
+    assert!((1..=2).contains(&refusals.load(Relaxed)), "a block, or a smaller one: {refusals:?}");
+    refusals.store(u64::MAX, Relaxed);
+    let pass = manager.begin_recall(&Budget::new()).expect("alive");
+    assert_eq!(pass.commit().expect("alive").moved.moves, 8, "there is room again");
+    drop(spilled);
 }
