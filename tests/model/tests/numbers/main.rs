@@ -7,6 +7,7 @@ mod frugal;
 mod lanes;
 mod limits;
 mod observed;
+mod slides;
 mod survived;
 
 use before::{Asked, asked};
