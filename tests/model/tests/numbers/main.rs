@@ -7,6 +7,7 @@ mod frugal;
 mod lanes;
 mod limits;
 mod observed;
+mod passes;
 mod slides;
 mod survived;
 

@@ -1,0 +1,178 @@
+//! What a pass plans within its budget, what it leaves, and what becomes of one that cannot be followed.
+use super::before::asked;
+use super::managed;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use omniheap_core::{
+    Align, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request, Span,
+    TimelineId, Timelines, Uses,
+};
+use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const HEAP: HeapId = HeapId(0);
+
+fn device(size: u64) -> Arc<Host> {
+    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
+}
+
+fn one_lane(mut config: ManagerConfig) -> ManagerConfig {
+    config.pool.lanes = Some(1);
+    config
+}
+
+fn plain() -> ManagerConfig {
+    one_lane(ManagerConfig::default().plain())
+}
+
+/// Two allocations live in each page: a page goes with both of them, or stays with both.
+#[test]
+fn a_page_is_evacuated_whole_or_not_at_all() {
+    let page = 64 * KIB;
+    let about = heap(HeapKind::Device, 4 * MIB).page(Some(Align::of(page)));
+    for most in 1..12 {
+        let host = Host::builder().heap(about.clone()).open().expect("a host device");
+        let manager = managed(host, one_lane(ManagerConfig::default()));
+        let ask = |_| manager.allocate(&Request::new(page / 4)).expect("fits");
+        let all: Vec<_> = (0..64).map(ask).collect();
+        let kept: Vec<_> = all.into_iter().enumerate().filter(|(n, _)| n % 4 < 2).collect();
+        let pass = manager.begin_defragment(&Budget::new().moves(most)).expect("alive");
+        let mut pages: HashMap<u64, u64> = HashMap::new();
+        for planned in pass.moves() {
+            *pages.entry(planned.from().span.offset / page).or_default() += 1;
+        }
+        assert!(pages.values().all(|moves| *moves == 2), "{most} moves: {pages:?}");
+        assert_eq!(pass.moves().len() as u64, most / 2 * 2, "all that the budget allows");
+        assert_eq!(pass.commit().expect("alive").moved.returned_bytes, most / 2 * page);
+        drop(kept);
+    }
+}
+
+/// The block that gains most has an allocation above the budget; the next has not.
+#[test]
+fn a_block_that_no_budget_moves_does_not_keep_others_from_being_emptied() {
+    let manager = managed(device(64 * MIB), plain());
+    let ask = |size| manager.allocate(&Request::new(size)).expect("fits");
+    let large = ask(16 * MIB);
+    let mut small: Vec<_> = (0..4).map(|_| ask(MIB)).collect();
+    drop(large);
+    let _above = ask(2 * MIB);
+    small.truncate(1);
+    assert_eq!(manager.totals().reserved_bytes, 20 * MIB);
+    let pass = manager.begin_defragment(&Budget::new().bytes(MIB)).expect("alive");
+    assert_eq!(pass.moves().map(|planned| planned.size()).collect::<Vec<_>>(), [MIB]);
+    assert_eq!(pass.commit().expect("alive").moved.returned_bytes, 4 * MIB);
+}
+
+/// No hole is as long as anything that lives, so only slides close them.
+#[test]
+fn a_full_defragmentation_leaves_one_hole_in_each_block() {
+    let manager = managed(device(64 * MIB), plain());
+    let config = PoolConfig::new().block(4 * MIB).lanes(1);
+    let pool = manager.create_pool(HEAP, config).expect("valid");
+    let ask = |size| pool.allocate(&Request::new(size)).expect("fits");
+    let mut kept = Vec::new();
+    let mut gone = Vec::new();
+    for _ in 0..4 {
+        for _ in 0..2 {
+            kept.push(ask(MIB));
+            gone.push(ask(MIB / 2));
+        }
+        kept.push(ask(MIB));
+    }
+    drop(gone);
+    assert_eq!(manager.totals().holes, 8);
+    manager.defragment().expect("alive");
+    let totals = manager.totals();
+    assert_eq!((totals.holes, totals.free_bytes, totals.largest_hole), (4, 4 * MIB, MIB));
+}
+
+/// The driver follows nothing any more when the pass is given up: its copies may still be written, so nobody gets these places,
+/// and what was freed meanwhile may still be read, so nobody gets that either.
+#[test]
+fn the_places_of_a_pass_that_cannot_be_followed_are_nobodys() {
+    let is_lame = Arc::new(AtomicBool::new(false));
+    let lame = Arc::clone(&is_lame);
+    let manager = Manager::with_config(
+        asked(&device(16 * MIB), move |call| match call.kind {
+            CallKind::Wait | CallKind::WaitIdle if lame.load(Relaxed) => {
+                Verdict::Refuse(ErrorKind::Driver.into())
+            }
+            _ => Verdict::Forward,
+        }),
+        plain(),
+    );
+    let ask = |size| manager.allocate(&Request::new(size)).ok();
+    let all: Vec<_> = (0..24).map(|_| ask(MIB / 2).expect("fits")).collect();
+    let mut kept: Vec<_> = all.into_iter().step_by(3).collect();
+    for (byte, one) in (1..).zip(&kept) {
+        one.fill(0, MIB / 2, byte).expect("in range");
+    }
+    let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    let to = pass.moves().map(|one| (number(one.to().block), one.to().span));
+    let mut nobodys: Vec<_> = to.collect();
+    assert!(nobodys.len() > 1, "{nobodys:?}");
+    let planned = pass.moves().next().expect("several");
+    nobodys.push((number(planned.from().block), planned.from().span));
+    let freed = planned.allocation();
+    pass.start().expect("alive");
+    kept.retain(|one| one.id() != freed);
+    is_lame.store(true, Relaxed);
+    drop(pass);
+    is_lame.store(false, Relaxed);
+    manager.validate().expect("sound");
+    for one in &kept {
+        let mut seen = vec![0; 512 << 10];
+        one.read(0, &mut seen).expect("in range");
+        assert!(seen[0] > 0 && seen.iter().all(|byte| *byte == seen[0]), "it is where it was");
+    }
+    for one in core::iter::from_fn(|| ask(64 * KIB)).collect::<Vec<_>>() {
+        let (binding, span) = (one.binding(), one.binding().span());
+        let overlaps = |(block, other): &(usize, Span)| {
+            *block == number(binding.block())
+                && span.offset < other.end()
+                && other.offset < span.end()
+        };
+        assert!(!nobodys.iter().any(overlaps), "{span:?} is one of {nobodys:?}");
+    }
+    manager.validate().expect("sound");
+}
+
+/// Tells blocks apart.
+fn number<T>(block: &T) -> usize {
+    core::ptr::from_ref(block).addr()
+}
+
+/// Where anybody may use bytes unannounced, their copies run after everything that was submitted, also when nothing was freed.
+#[test]
+fn moves_of_what_anybody_may_use_run_after_everybody() {
+    for (uses, expected) in [(Uses::Undeclared, true), (Uses::Declared, false)] {
+        let host = device(64 * MIB);
+        let orders = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&orders);
+        let device = asked(&host, move |call| {
+            if call.kind == CallKind::Order {
+                seen.lock().expect("no panic").extend(call.point.map(|point| point.timeline));
+            }
+            Verdict::Forward
+        });
+        let mut config = plain();
+        config.pool.uses = uses;
+        let manager = Manager::with_config(device, config);
+        let line = host.open().expect("another timeline");
+        let ask = |_| manager.allocate(&Request::new(200_000).on(line)).expect("fits");
+        let all: Vec<_> = (0..60).map(ask).collect();
+        let kept: Vec<_> = all.into_iter().step_by(3).collect();
+        manager.trim().expect("alive"); // It finds out that all of it has passed.
+        let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        assert!(!pass.is_empty());
+        pass.start().expect("alive");
+        let ordered = orders.lock().expect("no panic").contains(&TimelineId::ALL);
+        assert_eq!(ordered, expected, "{uses:?}: {orders:?}");
+        pass.commit().expect("alive");
+        drop(kept);
+    }
+}
