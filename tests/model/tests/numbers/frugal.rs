@@ -1,5 +1,6 @@
 //! What moves and lanes cost, counted in calls of the driver and in memory that goes back: nothing here is timed.
 use super::before::{Asked, asked};
+use super::managed;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request,
@@ -137,4 +138,35 @@ fn a_recall_that_found_no_room_does_not_ask_again_for_as_much() {
     let pass = manager.begin_recall(&Budget::new()).expect("alive");
     assert_eq!(pass.commit().expect("alive").moved.moves, 8, "there is room again");
     drop(spilled);
+}
+
+/// The largest finds no room, and the budget is for one.
+#[test]
+fn what_finds_no_room_costs_nothing_of_a_budget() {
+    let far = heap(HeapKind::Staging, 16 * MIB).physical(1);
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).heap(far).open();
+    let manager = managed(host.expect("a host device"), one_lane(ManagerConfig::default().plain()));
+    let [_most, rest] =
+        [15 * MIB, MIB].map(|size| manager.allocate(&Request::new(size).heap(HEAP)).expect("fits"));
+    let spilled = [4 * MIB, MIB / 2]
+        .map(|size| manager.allocate(&Request::new(size).may_spill()).expect("the far heap"));
+    drop(rest);
+    for budget in [Budget::new().moves(1), Budget::new().bytes(4 * MIB)] {
+        let pass = manager.begin_recall(&budget).expect("alive");
+        assert_eq!(pass.moves().map(|planned| planned.size()).collect::<Vec<_>>(), [MIB / 2]);
+    }
+    drop(spilled);
+}
+
+/// Memory that leaves and comes back as a whole is taken as a whole.
+#[test]
+fn a_pool_that_sleeps_takes_much_memory_with_one_call() {
+    let (device, created) = counted(&device(4 << 30), CallKind::Create);
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    drop(pool.allocate(&Request::new(MIB)).expect("fits"));
+    assert_eq!((created.load(Relaxed), pool.reserved()), (1, 32 * MIB));
+    drop(pool.allocate(&Request::new(64 * MIB)).expect("fits"));
+    assert_eq!(pool.reserved() % (32 * MIB), 0, "whole groups");
+    assert!(created.load(Relaxed) <= 3, "{created:?}");
 }

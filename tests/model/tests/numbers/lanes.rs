@@ -2,10 +2,12 @@
 use super::before::asked;
 use super::managed;
 use core::time::Duration;
-use omniheap_core::{HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request};
+use omniheap_core::{
+    HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request, SpanState, Timelines,
+};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 
 const KIB: u64 = 1 << 10;
@@ -100,5 +102,145 @@ fn who_asks_for_bytes_that_slide_is_woken_when_they_have_arrived() {
     let large = ask(2 * MIB);
     // It never comes where nobody wakes the thread.
     assert_eq!(told.recv_timeout(Duration::from_secs(120)), Ok(0));
+    let report = manager.report();
+    let spans = report.pools.iter().flat_map(|pool| &pool.blocks).flat_map(|block| &block.live);
+    assert!(
+        spans.map(|span| span.state).all(|state| state == SpanState::Movable),
+        "none is pinned"
+    );
     drop(large);
+}
+
+/// How one thread gives memory back.
+#[derive(Clone, Copy, Debug)]
+enum Carries {
+    /// A trim of an empty block.
+    Block,
+    /// A free of what has a block of its own.
+    Dedicated,
+    /// As `Dedicated`, for what was freed before and waited for a timeline.
+    Retired,
+    /// A trim of pages.
+    Pages,
+}
+
+/// Another thread has most of the memory in its hands, on the way to the driver, while a request is refused.
+#[test]
+fn who_is_refused_gets_what_another_thread_is_giving_back() {
+    use Carries::{Block, Dedicated, Pages, Retired};
+    for carries in [Block, Dedicated, Retired, Pages] {
+        let host = device(16 * MIB);
+        let carrying = Arc::new(Carrying::default());
+        let hook = Arc::clone(&carrying);
+        let device = asked(&host, move |call| {
+            hook.look(call.kind);
+            Verdict::Forward
+        });
+        let mut config = many_lanes();
+        config.pool.paged = matches!(carries, Pages);
+        let manager = Manager::with_config(device, config);
+        let line = host.open().expect("another timeline");
+        let request = Request::new(12 * MIB);
+        let held = match carries {
+            Block | Pages => {
+                drop(manager.allocate(&request).expect("fits"));
+                None
+            }
+            Dedicated => Some(manager.allocate(&request.dedicated()).expect("fits")),
+            Retired => {
+                let one = manager.allocate(&request.dedicated()).expect("fits");
+                one.use_on(line).expect("it is open");
+                drop(one);
+                None
+            }
+        };
+        thread::scope(|scope| {
+            carrying.begin();
+            let carrier = scope.spawn(|| match carries {
+                Block | Pages => drop(manager.trim().expect("alive")),
+                Dedicated => drop(held),
+                Retired => drop(manager.retire().expect("alive")),
+            });
+            carrying.wait_until_it_carries();
+            let asked = manager.allocate(&request);
+            assert!(asked.is_ok(), "{carries:?}: {asked:?}");
+            carrier.join().expect("no panic");
+        });
+    }
+}
+
+/// Keeps a call that gives memory back from being made until the driver was asked for some.
+#[derive(Debug, Default)]
+struct Carrying {
+    /// How far it is: a call is to be kept, it is kept, somebody was refused meanwhile.
+    stage: Mutex<u8>,
+    changed: Condvar,
+}
+
+impl Carrying {
+    fn set(&self, stage: u8) {
+        *self.stage.lock().expect("no panic") = stage;
+        self.changed.notify_all();
+    }
+
+    fn begin(&self) {
+        self.set(1);
+    }
+
+    fn wait_for(&self, stage: u8) {
+        let now = self.stage.lock().expect("no panic");
+        let is_before = |now: &mut u8| *now < stage;
+        let longest = Duration::from_secs(120); // It comes, or nobody calls the driver any more.
+        drop(self.changed.wait_timeout_while(now, longest, is_before).expect("no panic"));
+    }
+
+    fn wait_until_it_carries(&self) {
+        self.wait_for(2);
+    }
+
+    fn look(&self, kind: CallKind) {
+        let stage = *self.stage.lock().expect("no panic");
+        match kind {
+            CallKind::Free | CallKind::UnmapPages if stage == 1 => {
+                self.set(2);
+                self.wait_for(3);
+                // Long enough for the other request to be refused everywhere.
+                thread::sleep(Duration::from_millis(100));
+            }
+            CallKind::Allocate | CallKind::Create if stage == 2 => self.set(3),
+            _ => {}
+        }
+    }
+}
+
+/// Bytes that a timeline frees and gets back again and again: a view of them waits for its work of every round.
+#[test]
+fn a_view_waits_for_the_last_owner_of_its_bytes() {
+    let host = Host::builder().heap(heap(HeapKind::Unified, 16 * MIB)).open();
+    let host = Arc::new(host.expect("a host device"));
+    let held: Arc<Mutex<Option<omniheap_host::Hold>>> = Arc::default();
+    let let_go = Arc::clone(&held);
+    let device = asked(&host, move |call| {
+        if matches!(call.kind, CallKind::Wait | CallKind::WaitIdle) {
+            drop(let_go.lock().expect("no panic").take());
+        }
+        Verdict::Forward
+    });
+    let mut config = many_lanes();
+    config.pool.lanes = Some(1);
+    let manager = Manager::with_config(device, config);
+    let line = host.open().expect("another timeline");
+    let ask = || manager.allocate(&Request::new(64 * KIB).on(line)).expect("fits");
+    let place = ask().binding().span();
+    for round in 0..4 {
+        (0..round).for_each(|_| drop(ask()));
+        *held.lock().expect("no panic") = Some(host.hold(line).expect("it is open"));
+        drop(ask());
+        let one = ask();
+        assert_eq!(one.binding().span(), place, "the same bytes");
+        let view = one.map().expect("the host sees it");
+        assert!(held.lock().expect("no panic").is_none(), "round {round}: it did not wait");
+        drop(view);
+        drop(one);
+    }
 }

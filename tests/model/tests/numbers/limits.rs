@@ -404,3 +404,15 @@ fn a_pool_knows_whether_pressure_is_on_its_account() {
     let seen = seen.lock().expect("no panic");
     assert_eq!(*seen, [[true, false], [false, true], [false, false]]);
 }
+
+#[test]
+fn the_first_request_may_be_as_large_as_its_heap() {
+    for plain in [true, false] {
+        let config = ManagerConfig::default();
+        let config = if plain { config.plain() } else { config };
+        let host = Host::builder().heap(heap(HeapKind::Device, 8 * MIB)).open();
+        let manager = managed(host.expect("a host device"), config);
+        let whole = manager.allocate(&Request::new(8 * MIB));
+        assert!(whole.is_ok(), "{whole:?}");
+    }
+}

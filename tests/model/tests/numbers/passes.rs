@@ -3,8 +3,8 @@ use super::before::asked;
 use super::managed;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request, Span,
-    TimelineId, Timelines, Uses,
+    Align, Budget, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig,
+    Request, Span, TimelineId, Timelines, Uses,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -33,12 +33,14 @@ fn plain() -> ManagerConfig {
 fn a_page_is_evacuated_whole_or_not_at_all() {
     let page = 64 * KIB;
     let about = heap(HeapKind::Device, 4 * MIB).page(Some(Align::of(page)));
-    for most in 1..12 {
+    let which = [[0, 1], [1, 2], [2, 3], [0, 3]];
+    for (most, which) in (1..12).flat_map(|most| which.map(|which| (most, which))) {
         let host = Host::builder().heap(about.clone()).open().expect("a host device");
         let manager = managed(host, one_lane(ManagerConfig::default()));
         let ask = |_| manager.allocate(&Request::new(page / 4)).expect("fits");
         let all: Vec<_> = (0..64).map(ask).collect();
-        let kept: Vec<_> = all.into_iter().enumerate().filter(|(n, _)| n % 4 < 2).collect();
+        let kept = all.into_iter().enumerate().filter(|(n, _)| which.contains(&(n % 4)));
+        let kept: Vec<_> = kept.collect();
         let pass = manager.begin_defragment(&Budget::new().moves(most)).expect("alive");
         let mut pages: HashMap<u64, u64> = HashMap::new();
         for planned in pass.moves() {
@@ -94,18 +96,30 @@ fn a_full_defragmentation_leaves_one_hole_in_each_block() {
 /// and what was freed meanwhile may still be read, so nobody gets that either.
 #[test]
 fn the_places_of_a_pass_that_cannot_be_followed_are_nobodys() {
+    // From block to block, and inside a block through another one.
+    for (inside, block) in [(InsideBlock::Allowed, 4), (InsideBlock::Forbidden, 12)] {
+        give_up_a_pass(inside, block * MIB);
+    }
+}
+
+fn give_up_a_pass(inside: InsideBlock, block: u64) {
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).inside_block(inside);
     let is_lame = Arc::new(AtomicBool::new(false));
     let lame = Arc::clone(&is_lame);
-    let manager = Manager::with_config(
-        asked(&device(16 * MIB), move |call| match call.kind {
+    let device = asked(&Arc::new(host.open().expect("a host device")), move |call| {
+        match call.kind {
             CallKind::Wait | CallKind::WaitIdle if lame.load(Relaxed) => {
-                Verdict::Refuse(ErrorKind::Driver.into())
+                return Verdict::Refuse(ErrorKind::Driver.into());
             }
-            _ => Verdict::Forward,
-        }),
-        plain(),
-    );
-    let ask = |size| manager.allocate(&Request::new(size)).ok();
+            CallKind::Free => assert!(!lame.load(Relaxed), "copies may still be written there"),
+            _ => {}
+        }
+        Verdict::Forward
+    });
+    let manager = Manager::with_config(device, plain());
+    let config = PoolConfig::new().block(block).maximum(12 * MIB).lanes(1);
+    let pool = manager.create_pool(HEAP, config).expect("valid");
+    let ask = |size| pool.allocate(&Request::new(size)).ok();
     let all: Vec<_> = (0..24).map(|_| ask(MIB / 2).expect("fits")).collect();
     let mut kept: Vec<_> = all.into_iter().step_by(3).collect();
     for (byte, one) in (1..).zip(&kept) {
@@ -123,6 +137,8 @@ fn the_places_of_a_pass_that_cannot_be_followed_are_nobodys() {
     is_lame.store(true, Relaxed);
     drop(pass);
     is_lame.store(false, Relaxed);
+    let kept_from_use = manager.report().quarantined_bytes > 0;
+    assert_eq!(kept_from_use, inside == InsideBlock::Forbidden, "so is the block between");
     manager.validate().expect("sound");
     for one in &kept {
         let mut seen = vec![0; 512 << 10];
