@@ -38,24 +38,36 @@ fn blocks(manager: &Manager<Asked>, size: u64) -> UserPool<Asked> {
     manager.create_pool(HEAP, PoolConfig::new().block(size).lanes(1)).expect("valid")
 }
 
-/// One move empties a block of each pool.
+/// One move empties a block of each pool. Slots have other numbers in each.
 #[test]
 fn a_pass_gives_back_what_it_emptied_in_every_pool() {
     let (device, frees) = counted(&device(64 * MIB), CallKind::Free);
     let manager = Manager::with_config(device, one_lane(ManagerConfig::default().plain()));
     let pools = [(); 3].map(|()| blocks(&manager, 4 * MIB));
-    let two_blocks = |pool: &UserPool<Asked>| {
-        let all: Vec<_> =
-            (0..8).map(|_| pool.allocate(&Request::new(MIB)).expect("fits")).collect();
-        all.into_iter().step_by(4).collect::<Vec<_>>()
+    let ask = |pool: &UserPool<Asked>, size| pool.allocate(&Request::new(size)).expect("fits");
+    let two_blocks = |(number, pool): (u8, &UserPool<Asked>)| {
+        let first: Vec<_> = (0..number).map(|_| ask(pool, KIB)).collect();
+        let all: Vec<_> = (0..8).map(|_| ask(pool, MIB - 2 * KIB)).collect();
+        drop(first);
+        let kept: Vec<_> = all.into_iter().skip(1).step_by(4).collect();
+        for (byte, one) in (number * 8..).zip(&kept) {
+            one.fill(0, one.size(), byte).expect("in range");
+        }
+        kept
     };
-    let kept: Vec<_> = pools.iter().map(two_blocks).collect();
+    let kept: Vec<_> = (0..).zip(&pools).map(two_blocks).collect();
     let pass = manager.begin_defragment(&Budget::new()).expect("alive");
     assert_eq!(pass.moves().len(), 3, "one in each pool");
     let moved = pass.commit().expect("alive").moved;
     assert_eq!((moved.returned_blocks, frees.load(Relaxed)), (3, 3), "{moved:?}");
     assert!(pools.iter().all(|pool| pool.reserved() == 4 * MIB));
-    drop(kept);
+    for (number, kept) in (0..).zip(&kept) {
+        for (byte, one) in (number * 8..).zip(kept) {
+            let mut seen = vec![!byte; usize::try_from(one.size()).expect("small")];
+            one.read(0, &mut seen).expect("in range");
+            assert!(seen.iter().all(|seen| *seen == byte), "{byte} lost its bytes");
+        }
+    }
 }
 
 /// Bytes that move by less than their length would overwrite themselves: they go through another block, many at a time.
@@ -169,4 +181,33 @@ fn a_pool_that_sleeps_takes_much_memory_with_one_call() {
     drop(pool.allocate(&Request::new(64 * MIB)).expect("fits"));
     assert_eq!(pool.reserved() % (32 * MIB), 0, "whole groups");
     assert!(created.load(Relaxed) <= 3, "{created:?}");
+}
+
+/// Three quarters of each page are in use: four pages become three, which they fill to the last byte.
+#[test]
+fn pages_are_packed_to_the_last_byte() {
+    let page = 64 * KIB;
+    let device = heap(HeapKind::Device, 4 * MIB).page(Some(Align::of(page)));
+    let host = Host::builder().heap(device).open().expect("a host device");
+    let manager = managed(host, one_lane(ManagerConfig::default()));
+    let ask = |size| manager.allocate(&Request::new(size)).expect("fits");
+    let both: Vec<_> = (0..4).map(|_| (ask(48 * KIB), ask(16 * KIB))).collect();
+    let kept: Vec<_> = both.into_iter().map(|(kept, _)| kept).collect();
+    assert_eq!(manager.defragment().expect("alive"), page);
+    let totals = manager.totals();
+    assert_eq!((totals.reserved_bytes, totals.free_bytes), (3 * page, 0));
+    drop(kept);
+}
+
+/// Four blocks hold a quarter of their bytes each; the request needs as much as two of them.
+#[test]
+fn a_request_moves_no_more_than_it_needs() {
+    let manager = managed(device(16 * MIB), one_lane(ManagerConfig::default().plain()));
+    let ask = |size| manager.allocate(&Request::new(size)).expect("fits");
+    let all: Vec<_> = (0..16).map(|_| ask(MIB)).collect();
+    let kept: Vec<_> = all.into_iter().step_by(4).collect();
+    assert_eq!(manager.totals().reserved_bytes, 16 * MIB);
+    let large = ask(8 * MIB);
+    assert_eq!(manager.report().defragmentation.moves, 2);
+    drop((kept, large));
 }

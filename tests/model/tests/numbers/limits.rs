@@ -405,14 +405,20 @@ fn a_pool_knows_whether_pressure_is_on_its_account() {
     assert_eq!(*seen, [[true, false], [false, true], [false, false]]);
 }
 
+/// Also where a driver gives no more addresses than there is memory.
 #[test]
 fn the_first_request_may_be_as_large_as_its_heap() {
-    for plain in [true, false] {
+    for (plain, addresses) in [(true, u64::MAX), (false, u64::MAX), (false, 8 * MIB)] {
         let config = ManagerConfig::default();
         let config = if plain { config.plain() } else { config };
         let host = Host::builder().heap(heap(HeapKind::Device, 8 * MIB)).open();
-        let manager = managed(host.expect("a host device"), config);
-        let whole = manager.allocate(&Request::new(8 * MIB));
+        let device = asked(&Arc::new(host.expect("a host device")), move |call| match call.kind {
+            CallKind::Reserve if call.size > addresses => {
+                Verdict::Refuse(ErrorKind::ExceedsLimit.into())
+            }
+            _ => Verdict::Forward,
+        });
+        let whole = Manager::with_config(device, config).allocate(&Request::new(8 * MIB));
         assert!(whole.is_ok(), "{whole:?}");
     }
 }

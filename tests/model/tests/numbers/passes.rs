@@ -1,7 +1,7 @@
 //! What a pass plans within its budget, what it leaves, and what becomes of one that cannot be followed.
 use super::before::asked;
 use super::managed;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, Budget, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig,
     Request, Span, TimelineId, Timelines, Uses,
@@ -190,5 +190,46 @@ fn moves_of_what_anybody_may_use_run_after_everybody() {
         assert_eq!(ordered, expected, "{uses:?}: {orders:?}");
         pass.commit().expect("alive");
         drop(kept);
+    }
+}
+
+/// A device that cannot mark all of its work at once is waited for instead; another error is told.
+#[test]
+fn a_device_that_cannot_mark_everything_is_waited_for() {
+    for (answer, starts) in [(ErrorKind::NoSuchTimeline, true), (ErrorKind::Driver, false)] {
+        let host = device(64 * MIB);
+        let waits = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&waits);
+        let device = asked(&host, move |call| {
+            count.fetch_add(u64::from(call.kind == CallKind::WaitIdle), Relaxed);
+            match call.kind {
+                CallKind::Mark if call.timeline == Some(TimelineId::ALL) => {
+                    Verdict::Refuse(answer.into())
+                }
+                _ => Verdict::Forward,
+            }
+        });
+        let mut config = plain();
+        config.pool.uses = Uses::Undeclared;
+        let manager = Manager::with_config(device, config);
+        let all: Vec<_> = (0..60)
+            .map(|_| manager.allocate(&Request::new(200_000).on(TimelineId::MAIN)).expect("fits"))
+            .collect();
+        let _kept: Vec<_> = all.into_iter().step_by(3).collect();
+        let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        assert!(!pass.is_empty());
+        let before = waits.load(Relaxed);
+        assert_eq!(
+            pass.start().map_err(|error| error.kind()),
+            if starts { Ok(()) } else { Err(answer) }
+        );
+        assert_eq!(waits.load(Relaxed) > before, starts, "{answer:?}");
+        drop(pass);
+        // The zeros that end a secret come after everybody too.
+        let secret = manager.allocate(&Request::new(4096).on(TimelineId::MAIN).secret());
+        let before = waits.load(Relaxed);
+        drop(secret.expect("fits"));
+        assert_eq!(waits.load(Relaxed) > before, starts, "{answer:?}");
+        assert_eq!(manager.report().quarantined_bytes > 0, !starts, "{answer:?}");
     }
 }
