@@ -3,8 +3,8 @@ use super::before::asked;
 use super::managed;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Budget, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig,
-    Request, Span, TimelineId, Timelines, Uses,
+    Align, Backend, Budget, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig,
+    PoolConfig, Request, Span, TimelineId, Timelines, Uses,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -231,5 +231,45 @@ fn a_device_that_cannot_mark_everything_is_waited_for() {
         drop(secret.expect("fits"));
         assert_eq!(waits.load(Relaxed) > before, starts, "{answer:?}");
         assert_eq!(manager.report().quarantined_bytes > 0, !starts, "{answer:?}");
+    }
+}
+
+/// Somebody freed a place and still writes there: what moves to it comes after that.
+#[test]
+fn bytes_move_to_a_place_after_those_who_used_it_before() {
+    let far = heap(HeapKind::Staging, 16 * MIB).physical(1);
+    for recalls in [false, true] {
+        let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).heap(far.clone()).open();
+        let host = Arc::new(host.expect("a host device"));
+        let manager = managed(Arc::clone(&host), plain());
+        let line = host.open().expect("another timeline");
+        let full = |_| manager.allocate(&Request::new(MIB).heap(HEAP).on(line)).expect("fits");
+        let mut near: Vec<_> = (0..16).map(full).collect();
+        let moves = if recalls {
+            manager.allocate(&Request::new(MIB).may_spill()).expect("the far heap has room")
+        } else {
+            drop(near.pop());
+            manager.allocate(&Request::new(MIB).heap(HEAP)).expect("fits")
+        };
+        moves.fill(0, MIB, 1).expect("in range");
+        manager.backend().wait_idle().expect("alive");
+        let held = host.hold(line).expect("it is open");
+        let goes = near.remove(2);
+        goes.fill(0, MIB, 2).expect("in range");
+        drop(goes);
+        near.truncate(11);
+        let begun = match recalls {
+            true => manager.begin_recall(&Budget::new()),
+            false => manager.begin_defragment(&Budget::new()),
+        };
+        let mut pass = begun.expect("alive");
+        assert_eq!(pass.moves().map(|one| one.allocation()).collect::<Vec<_>>(), [moves.id()]);
+        pass.start().expect("alive");
+        assert!(!pass.is_ready().expect("alive"), "the place is still in use");
+        drop(held);
+        pass.commit().expect("alive");
+        let mut seen = vec![0; 1 << 20];
+        moves.read(0, &mut seen).expect("in range");
+        assert!(seen.iter().all(|byte| *byte == 1), "somebody wrote over it");
     }
 }
