@@ -3,11 +3,12 @@ use super::before::{Asked, asked};
 use super::managed;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request,
-    Timelines, UserPool,
+    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
+    Request, Sleep, Timelines, UserPool, Wake,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
+use omniheap_model::Store;
 use std::sync::Arc;
 
 const KIB: u64 = 1 << 10;
@@ -210,4 +211,66 @@ fn a_request_moves_no_more_than_it_needs() {
     let large = ask(8 * MIB);
     assert_eq!(manager.report().defragmentation.moves, 2);
     drop((kept, large));
+}
+
+/// Two heaps: the near one is full, and something lies in the far one that would rather be there.
+fn spilled(config: ManagerConfig) -> (Manager<Asked>, Vec<Allocation<Asked>>, Allocation<Asked>) {
+    let far = heap(HeapKind::Staging, 16 * MIB).physical(1);
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).heap(far).open();
+    let manager = managed(host.expect("a host device"), one_lane(config));
+    let full = |_| manager.allocate(&Request::new(4 * MIB).heap(HEAP)).expect("fits");
+    let near = (0..4).map(full).collect();
+    let one = manager.allocate(&Request::new(MIB).may_spill()).expect("the far heap has room");
+    (manager, near, one)
+}
+
+/// Whether it goes to memory that the heap holds, or to what the driver gives for it.
+#[test]
+fn a_recall_that_is_given_up_leaves_both_heaps_as_they_were() {
+    for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
+        for trims in [false, true] {
+            let (manager, mut near, one) = spilled(config.clone());
+            near.truncate(1);
+            if trims {
+                manager.trim().expect("alive");
+            }
+            let before = manager.totals();
+            let mut pass = manager.begin_recall(&Budget::new()).expect("alive");
+            assert_eq!(pass.moves().len(), 1);
+            pass.start().expect("alive");
+            drop(pass);
+            assert_eq!(manager.totals(), before);
+            drop((near, one));
+        }
+    }
+}
+
+/// More than a pass looks at under one lock.
+#[test]
+fn many_that_spilled_come_back_together() {
+    const MANY: u64 = 6000;
+    let (manager, near, _one) = spilled(ManagerConfig::default().plain());
+    let ask = |_| manager.allocate(&Request::new(KIB).may_spill()).expect("the far heap has room");
+    let all: Vec<_> = (0..MANY).map(ask).collect();
+    drop(near);
+    let pass = manager.begin_recall(&Budget::new()).expect("alive");
+    assert_eq!(pass.commit().expect("alive").moved.moves, MANY + 1);
+    assert!(all.iter().all(|one| one.heap() == HEAP));
+}
+
+/// A hundred allocations on two timelines.
+#[test]
+fn a_pool_that_falls_asleep_waits_for_each_timeline_once() {
+    let host = device(1 << 30);
+    let (device, marks) = counted(&host, CallKind::Mark);
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    let lines = [(); 2].map(|()| host.open().expect("another timeline"));
+    let ask = |n: usize| pool.allocate(&Request::new(4096).on(lines[n % 2])).expect("fits");
+    let all: Vec<_> = (0..100).map(ask).collect();
+    let before = marks.load(Relaxed);
+    pool.sleep(&Sleep::to(Arc::new(Store::default()))).expect("nothing is pinned");
+    assert!(marks.load(Relaxed) - before <= 8, "{marks:?}");
+    pool.wake(&Wake::all()).expect("there is room");
+    drop(all);
 }

@@ -70,6 +70,22 @@ fn a_lane_goes_on_borrowing_where_blocks_have_one_size() {
     assert_eq!(manager.totals().reserved_bytes, 16 * MIB);
 }
 
+/// The lanes of a pool take blocks of its size where all of them together are an eighth of what it holds.
+#[test]
+fn a_lane_of_a_large_pool_takes_a_block_rather_than_borrow_for_ever() {
+    for (blocks, takes) in [(15, false), (16, true)] {
+        let mut config = many_lanes();
+        config.pool.block = Some(4 * MIB);
+        let manager = managed(device(256 * MIB), config);
+        let ask = |size| manager.allocate(&Request::new(size)).expect("fits");
+        let all: Vec<_> = (0..blocks * 4).map(|_| ask(MIB)).collect();
+        let kept: Vec<_> = all.into_iter().step_by(4).collect();
+        let lender = kept[0].id().lane();
+        let last = elsewhere(|| (0..2000).map(|_| ask(KIB).id().lane()).last());
+        assert_eq!(last != Some(lender), takes, "{blocks} blocks");
+    }
+}
+
 /// While bytes slide over themselves nobody is shown their place; who asks waits, and is woken when they have arrived.
 #[test]
 fn who_asks_for_bytes_that_slide_is_woken_when_they_have_arrived() {

@@ -422,3 +422,17 @@ fn the_first_request_may_be_as_large_as_its_heap() {
         assert!(whole.is_ok(), "{whole:?}");
     }
 }
+
+/// Several blocks are empty, and some of them are the minimum.
+#[test]
+fn a_trim_ends_at_the_minimum_of_a_pool() {
+    let manager = managed(device(64 * MIB), ManagerConfig::default().plain());
+    let config = PoolConfig::new().block(4 * MIB).minimum(8 * MIB).lanes(1);
+    let pool = manager.create_pool(HEAP, config).expect("valid");
+    let all: Vec<_> =
+        (0..5).map(|_| pool.allocate(&Request::new(4 * MIB)).expect("fits")).collect();
+    drop(all);
+    assert_eq!(pool.reserved(), 20 * MIB);
+    assert_eq!(manager.trim().expect("alive"), 12 * MIB);
+    assert_eq!(pool.reserved(), 8 * MIB);
+}

@@ -8,6 +8,7 @@ mod lanes;
 mod limits;
 mod observed;
 mod passes;
+mod reused;
 mod slides;
 mod survived;
 

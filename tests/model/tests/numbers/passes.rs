@@ -3,11 +3,12 @@ use super::before::asked;
 use super::managed;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Backend, Budget, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig,
-    PoolConfig, Request, Span, TimelineId, Timelines, Uses,
+    Align, Backend, Background, Budget, Defragmentation, ErrorKind, HeapId, HeapKind, InsideBlock,
+    Manager, ManagerConfig, PoolConfig, Request, Span, TimelineId, Timelines, Uses,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
+use omniheap_model::{Random, sound, stamp};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -155,6 +156,8 @@ fn give_up_a_pass(inside: InsideBlock, block: u64) {
         assert!(!nobodys.iter().any(overlaps), "{span:?} is one of {nobodys:?}");
     }
     manager.validate().expect("sound");
+    drop(kept);
+    assert_eq!(manager.totals().live, 1, "only what was freed meanwhile is left, for ever");
 }
 
 /// Tells blocks apart.
@@ -271,5 +274,81 @@ fn bytes_move_to_a_place_after_those_who_used_it_before() {
         let mut seen = vec![0; 1 << 20];
         moves.read(0, &mut seen).expect("in range");
         assert!(seen.iter().all(|byte| *byte == 1), "somebody wrote over it");
+    }
+}
+
+/// The alignment of a request is noted after it has its bytes, and nothing moves in between. That ends.
+#[test]
+fn passes_go_on_after_requests_that_were_aligned() {
+    let manager = managed(device(64 * MIB), plain());
+    let request = Request::new(200_000).align(Align::of(4096));
+    let all: Vec<_> = (0..60).map(|_| manager.allocate(&request).expect("fits")).collect();
+    let _kept: Vec<_> = all.into_iter().step_by(3).collect();
+    let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    assert!(pass.commit().expect("alive").moved.moves > 0);
+}
+
+/// A step goes on with what an earlier one has seen, and everything may have moved since.
+#[test]
+fn steps_that_go_on_with_an_old_plan_lose_nothing() {
+    for (seed, paged) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut config = plain();
+        config.pool.paged = paged;
+        let how = Background::new(Budget::new().moves(2)).between(1, 2);
+        config.defragmentation = Defragmentation::Background(how);
+        let about = heap(HeapKind::Device, 6 * MIB).page(Some(Align::of(64 * KIB)));
+        let host = Host::builder().heap(about).open().expect("a host device");
+        let manager = managed(host, config);
+        let (mut random, mut live, mut next) = (Random(seed), Vec::new(), 0);
+        for _ in 0..400 {
+            match random.below(10) {
+                0..4 => {
+                    let request = Request::new(1 + random.below(100_000));
+                    let request = request.align(Align::of(1 << random.below(13)));
+                    if let Ok(one) = manager.allocate(&request) {
+                        one.write(0, &stamp(next, one.size())).expect("in range");
+                        live.push((next, one));
+                        next += 1;
+                    }
+                }
+                4..7 if !live.is_empty() => drop(live.swap_remove(random.index(live.len()))),
+                7 => drop(manager.allocate(&Request::new(MIB + random.below(MIB)))),
+                8 if random.below(4) == 0 => drop(manager.defragment().expect("alive")),
+                _ => drop(manager.step().expect("alive")),
+            }
+        }
+        sound(&manager, &live);
+    }
+}
+
+/// What nothing is learnt from leaves what is known as it is.
+#[test]
+fn a_pass_that_finds_nothing_teaches_nothing() {
+    let manager = managed(device(64 * MIB), plain());
+    let all: Vec<_> =
+        (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
+    let kept: Vec<_> = all.into_iter().step_by(3).collect();
+    manager.begin_defragment(&Budget::new()).expect("alive").commit().expect("alive");
+    manager.defragment().expect("alive");
+    let (costs, passes) = (manager.report().move_costs, manager.report().defragmentation.passes);
+    for _ in 0..4 {
+        assert!(manager.begin_defragment(&Budget::new()).expect("alive").is_empty());
+    }
+    assert_eq!(manager.report().move_costs, costs);
+    assert_eq!(manager.report().defragmentation.passes, passes);
+    drop(kept);
+}
+
+/// What is dropped before it copies counts as one pass, and as one that was given up.
+#[test]
+fn a_pass_that_is_dropped_is_counted_once() {
+    let manager = managed(device(64 * MIB), plain());
+    let all: Vec<_> =
+        (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
+    let _kept: Vec<_> = all.into_iter().step_by(3).collect();
+    for count in 1..4 {
+        drop(manager.begin_defragment(&Budget::new()).expect("alive"));
+        let sums = manager.report().defragmentation;
+        assert_eq!((sums.passes, sums.aborted, sums.moves), (count, count, 0));
     }
 }

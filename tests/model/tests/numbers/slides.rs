@@ -19,7 +19,7 @@ struct Stage {
     /// The number of the copy from which on all are refused.
     refused_from: Arc<AtomicU64>,
     copies: Arc<AtomicU64>,
-    _manager: Manager<Asked>,
+    manager: Manager<Asked>,
 }
 
 /// Bytes that differ at any distance; cheap to make.
@@ -54,7 +54,7 @@ impl Stage {
         slides.iter().for_each(|(id, one)| one.write(0, &stamp(*id, one.size())).expect("fits"));
         drop(below);
         copies.store(0, Relaxed);
-        Self { pool, slides, refused_from, copies, _manager: manager }
+        Self { pool, slides, refused_from, copies, manager }
     }
 
     /// Asks for all that is free.
@@ -91,6 +91,8 @@ fn copies_that_never_work_again_lose_no_byte() {
                 stage.refused_from.store(u64::MAX, Relaxed);
                 assert!(stage.ask_for_the_rest(), "it copies again {when}");
                 stage.is_intact(&when);
+                let waited = stage.manager.report().move_costs[0].wait;
+                assert!(waited.is_some(), "it waited for the device {when}");
                 if served {
                     break;
                 }

@@ -336,6 +336,9 @@ fn a_block_holds_as_many_of_a_size_as_leave_little_over() {
     // One leaves a sixth of its block over, and two fill the largest block there is.
     assert_eq!(growth.block_for(5 * MIB), Some(10 * MIB));
     assert_eq!(growth.block_for(10 * MIB + 1), None);
+    // One and two leave the same share over.
+    let growth = Growth { largest: 4 * MIB, ..growth };
+    assert_eq!(growth.block_for(3 * half), Some(2 * MIB));
     let growth = Growth::new(1 << 30, Align::ONE);
     // Two of these would leave less over, and are more than requests share.
     assert_eq!(growth.block_for(33 * half), Some(18 * MIB));
