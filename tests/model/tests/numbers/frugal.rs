@@ -274,3 +274,21 @@ fn a_pool_that_falls_asleep_waits_for_each_timeline_once() {
     pool.wake(&Wake::all()).expect("there is room");
     drop(all);
 }
+
+/// Every other page is free, after the driver had no more: they serve a request as they are.
+#[test]
+fn a_request_that_free_pages_serve_asks_the_driver_for_none() {
+    let page = 64 * KIB;
+    let about = heap(HeapKind::Device, 16 * page).page(Some(Align::of(page)));
+    let host = Arc::new(Host::builder().heap(about).open().expect("a host device"));
+    let (device, created) = counted(&host, CallKind::Create);
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
+    let ask = |size| manager.allocate(&Request::new(size));
+    let all: Vec<_> = (0..16).map(|_| ask(page).expect("fits")).collect();
+    assert!(ask(page).is_err(), "it is full");
+    let before = created.load(Relaxed);
+    let kept: Vec<_> = all.into_iter().step_by(2).collect();
+    let large = ask(6 * page).expect("as much is free");
+    assert_eq!((created.load(Relaxed), manager.report().defragmentation.moves), (before, 0));
+    drop((kept, large));
+}

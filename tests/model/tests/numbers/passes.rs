@@ -3,8 +3,8 @@ use super::before::asked;
 use super::managed;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Backend, Background, Budget, Defragmentation, ErrorKind, HeapId, HeapKind, InsideBlock,
-    Manager, ManagerConfig, PoolConfig, Request, Span, TimelineId, Timelines, Uses,
+    Align, Backend, Background, Budget, Decision, Defragmentation, ErrorKind, HeapId, HeapKind,
+    InsideBlock, Manager, ManagerConfig, PoolConfig, Request, Span, TimelineId, Timelines, Uses,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -351,4 +351,25 @@ fn a_pass_that_is_dropped_is_counted_once() {
         let sums = manager.report().defragmentation;
         assert_eq!((sums.passes, sums.aborted, sums.moves), (count, count, 0));
     }
+}
+
+/// Owners decided that everything stays: there is nothing to wait for.
+#[test]
+fn a_pass_that_copies_nothing_waits_for_nobody() {
+    let waits = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&waits);
+    let device = asked(&device(64 * MIB), move |call| {
+        let is_wait = matches!(call.kind, CallKind::Wait | CallKind::WaitIdle);
+        count.fetch_add(u64::from(is_wait), Relaxed);
+        Verdict::Forward
+    });
+    let manager = Manager::with_config(device, plain());
+    let all: Vec<_> =
+        (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
+    let _kept: Vec<_> = all.into_iter().step_by(3).collect();
+    let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    assert!(!pass.is_empty());
+    let before = waits.load(Relaxed);
+    assert_eq!(pass.run(|_| Decision::Ignore).expect("alive").moved.moves, 0);
+    assert_eq!(waits.load(Relaxed), before);
 }

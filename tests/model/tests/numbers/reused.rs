@@ -1,12 +1,14 @@
 //! Bytes and slots that are used again: as soon as may be, and with nothing of those who had them before.
-use super::before::Asked;
+use super::before::{Asked, asked};
 use super::managed;
 use omniheap_core::{
-    Align, Allocation, Epoch, HeapId, HeapKind, Manager, ManagerConfig, Point, Request, SpanState,
-    TimelineId, Timelines,
+    Align, Allocation, Epoch, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Point,
+    PoolConfig, Request, Sleep, SpanState, TimelineId, Timelines, Usage, Uses, Wake,
 };
-use omniheap_host::{Host, heap};
-use std::sync::Arc;
+use omniheap_host::{Hold, Host, heap};
+use omniheap_layers::{CallKind, Verdict};
+use omniheap_model::Store;
+use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
 const HEAP: HeapId = HeapId(0);
@@ -124,4 +126,76 @@ fn a_new_allocation_inherits_nothing_from_the_one_that_had_its_slot() {
         }
         drop(held);
     }
+}
+
+/// The zeros that end a secret come in its timeline's order, and the host writes in no order at all.
+#[test]
+fn the_host_gets_the_bytes_of_a_secret_after_they_were_zeroed() {
+    let host = Host::builder().heap(heap(HeapKind::Unified, 16 * MIB)).open();
+    let host = Arc::new(host.expect("a host device"));
+    let manager = manager(&host);
+    let line = host.open().expect("another timeline");
+    let upload = Request::new(64 << 10).usage(Usage::Upload).on(line);
+    let secret = manager.allocate(&upload.secret()).expect("fits");
+    let held = host.hold(line).expect("it is open");
+    drop(secret);
+    let next = manager.allocate(&upload).expect("there is room elsewhere");
+    let bytes = vec![7; 64 << 10];
+    next.map().and_then(|view| view.write(0, &bytes)).expect("the host sees it");
+    drop(held);
+    wait(&host, line);
+    let mut seen = vec![0; 64 << 10];
+    next.map().and_then(|view| view.read(0, &mut seen)).expect("the host sees it");
+    assert!(seen == bytes, "zeros came over it");
+}
+
+/// Anybody may use the bytes, and the device cannot mark what everybody does: who must have them waits until it is idle, and who
+/// need not does not.
+#[test]
+fn bytes_that_anybody_may_use_are_waited_for_where_they_are_needed() {
+    let host = device(16 * MIB);
+    let held: Arc<Mutex<Option<Hold>>> = Arc::default();
+    let let_go = Arc::clone(&held);
+    let device = asked(&host, move |call| match call.kind {
+        CallKind::Mark if call.timeline == Some(TimelineId::ALL) => {
+            Verdict::Refuse(ErrorKind::NoSuchTimeline.into())
+        }
+        CallKind::WaitIdle => {
+            drop(let_go.lock().expect("no panic").take());
+            Verdict::Forward
+        }
+        _ => Verdict::Forward,
+    });
+    let mut config = ManagerConfig::default().plain();
+    (config.pool.lanes, config.pool.uses) = (Some(1), Uses::Undeclared);
+    let manager = Manager::with_config(device, config);
+    let line = host.open().expect("another timeline");
+    let old = ask(&manager, 12 * MIB, line);
+    *held.lock().expect("no panic") = Some(host.hold(line).expect("it is open"));
+    old.fill(0, MIB, 1).expect("in range");
+    drop(old);
+    assert_eq!(manager.trim().expect("alive"), 0, "it may be in use");
+    assert!(held.lock().expect("no panic").is_some(), "a trim waits for nobody");
+    drop(ask(&manager, 12 * MIB, TimelineId::MAIN));
+    assert!(held.lock().expect("no panic").is_none(), "it had to wait");
+}
+
+/// What dies while its pool sleeps needs no memory when it wakes, whoever used it.
+#[test]
+fn a_pool_wakes_with_the_memory_of_what_lives() {
+    let page = 64 << 10;
+    let about = heap(HeapKind::Device, 64 * MIB).page(Some(Align::of(page)));
+    let host = Arc::new(Host::builder().heap(about).open().expect("a host device"));
+    let manager = managed(Arc::clone(&host), ManagerConfig::default());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    let lines = [(); 2].map(|()| host.open().expect("another timeline"));
+    let request = Request::new(page * 3 / 2);
+    let mut all: Vec<_> =
+        (0..16).map(|n| pool.allocate(&request.on(lines[n % 2])).expect("fits")).collect();
+    assert_eq!(pool.reserved(), 24 * page);
+    pool.sleep(&Sleep::to(Arc::new(Store::default()))).expect("nothing is pinned");
+    all.truncate(2);
+    pool.wake(&Wake::all()).expect("there is room");
+    assert_eq!(pool.reserved(), 3 * page);
+    manager.validate().expect("sound");
 }

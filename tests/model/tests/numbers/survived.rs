@@ -75,6 +75,7 @@ fn steps_add_up_to_what_the_report_says() {
         match manager.step().expect("alive") {
             Step::Committed(outcome) => {
                 let moved = outcome.moved;
+                assert!(moved.returned_blocks <= 1, "a step returns one block");
                 (moves, bytes) = (moves + moved.moves, bytes + moved.bytes);
                 (returned, blocks) =
                     (returned + moved.returned_bytes, blocks + moved.returned_blocks);
