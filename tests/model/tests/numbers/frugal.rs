@@ -292,3 +292,22 @@ fn a_request_that_free_pages_serve_asks_the_driver_for_none() {
     assert_eq!((created.load(Relaxed), manager.report().defragmentation.moves), (before, 0));
     drop((kept, large));
 }
+
+/// Their alignment leaves gaps between those that are packed side by side: these are holes like others.
+#[test]
+fn gaps_between_what_is_packed_are_free() {
+    let page = 64 * KIB;
+    let about = heap(HeapKind::Device, 4 * MIB).page(Some(Align::of(page)));
+    let host = Host::builder().heap(about).open().expect("a host device");
+    let manager = managed(host, one_lane(ManagerConfig::default()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    let request = |size| Request::new(size).align(Align::of(4096));
+    let ask = |size| pool.allocate(&request(size)).expect("fits");
+    let both: Vec<_> = (0..9).map(|_| (ask(40 * KIB + 256), ask(16 * KIB))).collect();
+    let kept: Vec<_> = both.into_iter().map(|(kept, _)| kept).collect();
+    assert!(manager.defragment().expect("alive") > 0);
+    let totals = manager.totals();
+    assert_eq!(totals.reserved_bytes, totals.granted_bytes + totals.free_bytes);
+    pool.sleep(&Sleep::to(Arc::new(Store::default()))).expect("no move holds anything");
+    drop(kept);
+}
