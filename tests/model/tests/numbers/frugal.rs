@@ -311,3 +311,67 @@ fn gaps_between_what_is_packed_are_free() {
     pool.sleep(&Sleep::to(Arc::new(Store::default()))).expect("no move holds anything");
     drop(kept);
 }
+
+/// The smallest block that will do is just what the heap may still take.
+#[test]
+fn a_recall_takes_all_that_a_heap_may_have() {
+    let far = heap(HeapKind::Staging, 16 * MIB).physical(1);
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).heap(far).open();
+    let manager = managed(host.expect("a host device"), one_lane(ManagerConfig::default().plain()));
+    let [_most, rest] = [14 * MIB, 2 * MIB]
+        .map(|size| manager.allocate(&Request::new(size).heap(HEAP).dedicated()).expect("fits"));
+    let one = manager.allocate(&Request::new(MIB).may_spill()).expect("the far heap has room");
+    drop(rest);
+    assert_eq!(manager.heap_use(HEAP).expect("there").reserved, 14 * MIB);
+    let pass = manager.begin_recall(&Budget::new()).expect("alive");
+    assert_eq!(pass.commit().expect("alive").moved.moves, 1);
+    assert_eq!(one.heap(), HEAP);
+}
+
+/// Those that are aligned more strictly lie side by side, so that nothing is lost before them.
+#[test]
+fn what_is_aligned_and_what_is_not_are_packed_apart() {
+    let page = 64 * KIB;
+    let about = heap(HeapKind::Device, 4 * MIB).page(Some(Align::of(page)));
+    let host = Host::builder().heap(about).open().expect("a host device");
+    let manager = managed(host, one_lane(ManagerConfig::default()));
+    let ask = |request: Request<'_>| manager.allocate(&request).expect("fits");
+    let mut both = Vec::new();
+    for _ in 0..5 {
+        both.push((
+            ask(Request::new(40 * KIB).align(Align::of(4096))),
+            ask(Request::new(24 * KIB)),
+        ));
+        both.push((ask(Request::new(36 * KIB + 256)), ask(Request::new(28 * KIB - 256))));
+    }
+    let kept: Vec<_> = both.into_iter().map(|(kept, _)| kept).collect();
+    assert_eq!(manager.totals().reserved_bytes, 10 * page);
+    manager.defragment().expect("alive");
+    assert_eq!(manager.totals().reserved_bytes, 6 * page);
+    drop(kept);
+}
+
+/// A pool that keeps some pages for itself, in no place.
+#[test]
+fn a_pool_that_ends_returns_the_pages_that_it_kept() {
+    let (made, gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let counts = [Arc::clone(&made), Arc::clone(&gone)];
+    let device = asked(&device(64 * MIB), move |call| {
+        match call.kind {
+            CallKind::Create => counts[0].fetch_add(call.count, Relaxed),
+            CallKind::Destroy => counts[1].fetch_add(call.count, Relaxed),
+            _ => 0,
+        };
+        Verdict::Forward
+    });
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
+    let config = PoolConfig::new().paged().minimum(8 * MIB);
+    let pool = manager.create_pool(HEAP, config).expect("valid");
+    drop(pool.allocate(&Request::new(16 * MIB)).expect("fits"));
+    manager.trim().expect("alive");
+    assert_eq!(pool.reserved(), 8 * MIB);
+    drop(pool);
+    drop(manager);
+    assert!(made.load(Relaxed) > 0);
+    assert_eq!(made.load(Relaxed), gone.load(Relaxed), "pages");
+}

@@ -2,8 +2,9 @@
 use super::before::{Asked, asked};
 use super::managed;
 use omniheap_core::{
-    Align, Allocation, Epoch, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Point,
-    PoolConfig, Request, Sleep, SpanState, TimelineId, Timelines, Usage, Uses, Wake,
+    Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, GetPiece, HeapId, HeapKind,
+    Manager, ManagerConfig, Point, PoolConfig, Privacy, PutPiece, Request, Result, Sleep,
+    SpanState, TimelineId, Timelines, Usage, Uses, Wake,
 };
 use omniheap_host::{Hold, Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -198,4 +199,67 @@ fn a_pool_wakes_with_the_memory_of_what_lives() {
     pool.wake(&Wake::all()).expect("there is room");
     assert_eq!(pool.reserved(), 3 * page);
     manager.validate().expect("sound");
+}
+
+/// Keeps nothing.
+#[derive(Debug)]
+struct Nothing;
+
+impl BackingStore for Nothing {
+    fn put(&self, _: AllocationId, _: u64, _: Privacy, _: &mut PutPiece<'_>) -> Result<()> {
+        panic!("it is never asked")
+    }
+
+    fn get(&self, _: AllocationId, _: &mut GetPiece<'_>) -> Result<()> {
+        panic!("it is never asked")
+    }
+
+    fn forget(&self, _: AllocationId) {
+        panic!("it is never asked")
+    }
+
+    fn keeps_bytes(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn bytes_that_nobody_keeps_wake_up_zeroed() {
+    let manager = managed(device(64 * MIB), ManagerConfig::default());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    let some = [1000, 70_000].map(|size| pool.allocate(&Request::new(size)).expect("fits"));
+    some.iter().for_each(|one| one.fill(0, one.size(), 9).expect("in range"));
+    pool.sleep(&Sleep::to(Arc::new(Nothing))).expect("nothing is pinned");
+    pool.wake(&Wake::all()).expect("there is room");
+    for one in &some {
+        let mut seen = vec![1; usize::try_from(one.size()).expect("small")];
+        one.read(0, &mut seen).expect("in range");
+        assert!(seen.iter().all(|byte| *byte == 0));
+    }
+}
+
+/// What lives is in two places, and there is memory for one.
+#[test]
+fn a_pool_that_cannot_wake_gives_back_what_it_got() {
+    let page = 64 << 10;
+    let about = heap(HeapKind::Device, 8 * MIB).page(Some(Align::of(page)));
+    let host = Arc::new(Host::builder().heap(about).open().expect("a host device"));
+    let manager = managed(Arc::clone(&host), ManagerConfig::default());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    let ask = |size| pool.allocate(&Request::new(size)).expect("fits");
+    let [first, between, last] = [2 * MIB, MIB, 3 * MIB].map(ask);
+    first.fill(0, 2 * MIB, 1).expect("in range");
+    last.fill(0, 3 * MIB, 2).expect("in range");
+    pool.sleep(&Sleep::to(Arc::new(Store::default()))).expect("nothing is pinned");
+    drop(between);
+    let full = manager.allocate(&Request::new(5 * MIB).dedicated()).expect("fits");
+    assert!(pool.wake(&Wake::all()).expect_err("no room for both").kind().is_out_of_memory());
+    assert_eq!(pool.reserved(), 0, "it holds nothing while it sleeps");
+    drop(full);
+    pool.wake(&Wake::all()).expect("there is room");
+    for (one, byte) in [(&first, 1), (&last, 2)] {
+        let mut seen = vec![0; usize::try_from(one.size()).expect("small")];
+        one.read(0, &mut seen).expect("in range");
+        assert!(seen.iter().all(|seen| *seen == byte));
+    }
 }

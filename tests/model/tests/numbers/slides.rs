@@ -91,8 +91,8 @@ fn copies_that_never_work_again_lose_no_byte() {
                 stage.refused_from.store(u64::MAX, Relaxed);
                 assert!(stage.ask_for_the_rest(), "it copies again {when}");
                 stage.is_intact(&when);
-                let waited = stage.manager.report().move_costs[0].wait;
-                assert!(waited.is_some(), "it waited for the device {when}");
+                let costs = stage.manager.report().move_costs[0];
+                assert!(costs.wait.is_some() && costs.per_copy.is_some(), "it is learnt {when}");
                 if served {
                     break;
                 }
