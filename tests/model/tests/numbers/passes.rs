@@ -2,6 +2,7 @@
 use super::before::asked;
 use super::managed;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
 use omniheap_core::{
     Align, Backend, Background, Budget, Decision, Defragmentation, ErrorKind, HeapId, HeapKind,
     InsideBlock, Manager, ManagerConfig, PoolConfig, Request, Span, TimelineId, Timelines, Uses,
@@ -11,6 +12,7 @@ use omniheap_layers::{CallKind, Verdict};
 use omniheap_model::{Random, sound, stamp};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -268,6 +270,7 @@ fn bytes_move_to_a_place_after_those_who_used_it_before() {
         let mut pass = begun.expect("alive");
         assert_eq!(pass.moves().map(|one| one.allocation()).collect::<Vec<_>>(), [moves.id()]);
         pass.start().expect("alive");
+        thread::sleep(Duration::from_millis(50)); // A copy that waits for nobody is over then.
         assert!(!pass.is_ready().expect("alive"), "the place is still in use");
         drop(held);
         pass.commit().expect("alive");

@@ -263,3 +263,41 @@ fn a_pool_that_cannot_wake_gives_back_what_it_got() {
         assert!(seen.iter().all(|seen| *seen == byte));
     }
 }
+
+/// A timeline runs after one for what that had freed until then, and after another for all of it; a hole is of the first and of a
+/// third, after which it does not run.
+#[test]
+fn who_runs_after_some_does_not_get_what_others_use() {
+    let host = device(1 << 30);
+    let orders = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&orders);
+    let device = asked(&host, move |call| {
+        if call.kind == CallKind::Order {
+            seen.lock().expect("no panic").extend(call.point.map(|point| point.timeline));
+        }
+        Verdict::Forward
+    });
+    let mut config = ManagerConfig::default().plain();
+    (config.pool.lanes, config.pool.block) = (Some(1), Some(100 * MIB));
+    let manager = Manager::with_config(device, config);
+    let [one, two, three, asks] = [(); 4].map(|()| host.open().expect("another timeline"));
+    let ask = |size, on| ask(&manager, size * MIB, on);
+    let ordered = || core::mem::take(&mut *orders.lock().expect("no panic"));
+    // Four blocks, and all of them are full.
+    let both = (ask(45, one), ask(45, two), ask(10, asks));
+    let first = ask(100, one);
+    let (again, _rest) = (ask(30, one), ask(70, asks));
+    let other = ask(100, three);
+    let held = [one, two, three].map(|line| host.hold(line).expect("it is open"));
+    let (left, right, _between) = both;
+    drop((left, right, first));
+    let _taken = ask(100, asks);
+    assert_eq!(ordered(), [one]);
+    drop((again, other));
+    let _more = ask(100, asks);
+    assert_eq!(ordered(), [three]);
+    let _several = ask(90, asks);
+    assert_eq!(ordered(), [two], "one of those who used it is still to come");
+    assert_eq!(reserved(&manager), 400 * MIB);
+    drop(held);
+}
