@@ -375,3 +375,16 @@ fn a_pool_that_ends_returns_the_pages_that_it_kept() {
     assert!(made.load(Relaxed) > 0);
     assert_eq!(made.load(Relaxed), gone.load(Relaxed), "pages");
 }
+
+/// It is another allocation then, and wishes for the same heap.
+#[test]
+fn what_spilled_and_was_resized_comes_back() {
+    let (manager, near, one) = spilled(ManagerConfig::default().plain());
+    let resized = manager.resize(one, 2 * MIB).map_err(|refused| refused.error);
+    let one = resized.expect("the far heap has room");
+    assert_ne!(one.heap(), HEAP);
+    drop(near);
+    let pass = manager.begin_recall(&Budget::new()).expect("alive");
+    assert_eq!(pass.commit().expect("alive").moved.moves, 1);
+    assert_eq!(one.heap(), HEAP);
+}

@@ -301,3 +301,32 @@ fn who_runs_after_some_does_not_get_what_others_use() {
     assert_eq!(reserved(&manager), 400 * MIB);
     drop(held);
 }
+
+/// Some was freed before a timeline was looked at, and some after: who needs all of it waits for all.
+#[test]
+fn a_shortage_waits_also_for_what_was_freed_since_a_timeline_was_looked_at() {
+    let host = device(16 * MIB);
+    let held: Arc<Mutex<Vec<Hold>>> = Arc::default();
+    let let_go = Arc::clone(&held);
+    let device = asked(&host, move |call| {
+        if matches!(call.kind, CallKind::Wait | CallKind::WaitIdle) {
+            let mut held = let_go.lock().expect("no panic");
+            let first = (!held.is_empty()).then(|| held.remove(0));
+            drop(first);
+        }
+        Verdict::Forward
+    });
+    let mut config = ManagerConfig::default().plain();
+    (config.pool.lanes, config.pool.block) = (Some(1), Some(16 * MIB));
+    let manager = Manager::with_config(device, config);
+    let line = host.open().expect("another timeline");
+    let [first, second] = [8, 8].map(|size| ask(&manager, size * MIB, line));
+    let hold = || held.lock().expect("no panic").push(host.hold(line).expect("it is open"));
+    hold();
+    drop(first);
+    assert_eq!(manager.trim().expect("alive"), 0, "it is looked at");
+    hold();
+    drop(second);
+    let all = manager.allocate(&Request::new(16 * MIB));
+    assert!(all.is_ok(), "{all:?}");
+}
