@@ -1,7 +1,9 @@
 //! What bookkeeping costs: bytes for each live allocation, and nothing at all where memory is reused.
 use super::{BYTES, CALLS};
 use omniheap_core::strategy::{Buddy, Slab, Strategy, Tlsf};
-use omniheap_core::{Align, Class, HeapKind, Layout, Manager, ManagerConfig, Request};
+use omniheap_core::{
+    Align, Class, HeapKind, Layout, Manager, ManagerConfig, Request, TimelineId, Timelines, Usage,
+};
 use omniheap_host::{Host, heap};
 
 fn manager(config: ManagerConfig) -> Manager<Host> {
@@ -94,5 +96,42 @@ fn strategies_that_split_and_join_for_ever_need_no_more_host_memory() {
         let before = BYTES.get();
         (0..1000).for_each(|_| round());
         assert!(BYTES.get() <= before, "{} bytes more, strategy {which}", BYTES.get() - before);
+    }
+}
+
+/// What a round leaves behind, in bytes of this thread.
+fn left_by(round: impl Fn()) -> i64 {
+    const ROUNDS: i64 = 2000;
+    (0..200).for_each(|_| round());
+    let before = BYTES.get();
+    (0..ROUNDS).for_each(|_| round());
+    (BYTES.get() - before) / ROUNDS
+}
+
+/// A timeline that was closed and of which nothing lives is forgotten, whatever its allocations went through.
+#[test]
+fn timelines_that_come_and_go_leave_nothing_behind() {
+    let unified = heap(HeapKind::Unified, 1 << 30);
+    let host = Host::builder().heap(unified).open().expect("a host device");
+    let mut config = ManagerConfig::default().plain();
+    config.pool.lanes = Some(1);
+    let manager = Manager::with_config(host, config);
+    let with_timeline = |work: &dyn Fn(TimelineId)| {
+        let line = manager.backend().open().expect("another timeline");
+        work(line);
+        manager.backend().close(line).expect("it is open");
+        manager.retire().expect("alive"); // What has a block of its own waited for the timeline.
+    };
+    let ask = |request: Request<'_>| manager.allocate(&request).expect("fits");
+    let alone = left_by(|| with_timeline(&|_| ()));
+    let works: [(&str, &dyn Fn(TimelineId)); 4] = [
+        ("freed", &|line| drop(ask(Request::new(4096).on(line)))),
+        ("named", &|line| drop(ask(Request::new(4096).on(line).name("a name")))),
+        ("its own block", &|line| drop(ask(Request::new(4096).on(line).dedicated()))),
+        ("mapped", &|line| drop(ask(Request::new(4096).on(line).usage(Usage::Upload)))),
+    ];
+    for (what, work) in works {
+        let left = left_by(|| with_timeline(work)) - alone;
+        assert!(left < 32, "{what}: {left} bytes for each timeline");
     }
 }

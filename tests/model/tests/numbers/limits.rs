@@ -435,3 +435,35 @@ fn a_pool_knows_whether_pressure_is_on_its_account() {
     let seen = seen.lock().expect("no panic");
     assert_eq!(*seen, [[true, false], [false, true], [false, false]]);
 }
+
+/// Also where a driver gives no more addresses than there is memory.
+#[test]
+fn the_first_request_may_be_as_large_as_its_heap() {
+    for (plain, addresses) in [(true, u64::MAX), (false, u64::MAX), (false, 8 * MIB)] {
+        let config = ManagerConfig::default();
+        let config = if plain { config.plain() } else { config };
+        let host = Host::builder().heap(heap(HeapKind::Device, 8 * MIB)).open();
+        let device = asked(&Arc::new(host.expect("a host device")), move |call| match call.kind {
+            CallKind::Reserve if call.size > addresses => {
+                Verdict::Refuse(ErrorKind::ExceedsLimit.into())
+            }
+            _ => Verdict::Forward,
+        });
+        let whole = Manager::with_config(device, config).allocate(&Request::new(8 * MIB));
+        assert!(whole.is_ok(), "{whole:?}");
+    }
+}
+
+/// Several blocks are empty, and some of them are the minimum.
+#[test]
+fn a_trim_ends_at_the_minimum_of_a_pool() {
+    let manager = managed(device(64 * MIB), ManagerConfig::default().plain());
+    let config = PoolConfig::new().block(4 * MIB).minimum(8 * MIB).lanes(1);
+    let pool = manager.create_pool(HEAP, config).expect("valid");
+    let all: Vec<_> =
+        (0..5).map(|_| pool.allocate(&Request::new(4 * MIB)).expect("fits")).collect();
+    drop(all);
+    assert_eq!(pool.reserved(), 20 * MIB);
+    assert_eq!(manager.trim().expect("alive"), 12 * MIB);
+    assert_eq!(pool.reserved(), 8 * MIB);
+}

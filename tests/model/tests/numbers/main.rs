@@ -3,8 +3,13 @@
 //! All of it on one kind of device, because each kind builds the manager anew.
 #[path = "../manager/before.rs"]
 mod before;
+mod frugal;
+mod lanes;
 mod limits;
 mod observed;
+mod passes;
+mod reused;
+mod slides;
 mod survived;
 
 use before::{Asked, asked};

@@ -75,6 +75,7 @@ fn steps_add_up_to_what_the_report_says() {
         match manager.step().expect("alive") {
             Step::Committed(outcome) => {
                 let moved = outcome.moved;
+                assert!(moved.returned_blocks <= 1, "a step returns one block");
                 (moves, bytes) = (moves + moved.moves, bytes + moved.bytes);
                 (returned, blocks) =
                     (returned + moved.returned_bytes, blocks + moved.returned_blocks);
@@ -336,6 +337,9 @@ fn a_block_holds_as_many_of_a_size_as_leave_little_over() {
     // One leaves a sixth of its block over, and two fill the largest block there is.
     assert_eq!(growth.block_for(5 * MIB), Some(10 * MIB));
     assert_eq!(growth.block_for(10 * MIB + 1), None);
+    // One and two leave the same share over.
+    let growth = Growth { largest: 4 * MIB, ..growth };
+    assert_eq!(growth.block_for(3 * half), Some(2 * MIB));
     let growth = Growth::new(1 << 30, Align::ONE);
     // Two of these would leave less over, and are more than requests share.
     assert_eq!(growth.block_for(33 * half), Some(18 * MIB));

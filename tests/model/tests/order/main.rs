@@ -21,6 +21,12 @@ fn run_alone(seed: u64) -> Result<(), String> {
     stage.end()
 }
 
+fn run_crowded(seed: u64) -> Result<(), String> {
+    let stage = Stage::crowded(seed);
+    Program::new(&stage, !seed, true).run(ROUND)?;
+    stage.end()
+}
+
 fn run_together(seed: u64, threads: u64) -> Result<(), String> {
     let stage = Stage::new(seed);
     let one = |n: u64| Program::new(&stage, !seed ^ (n << 40), false).run(ROUND);
@@ -47,6 +53,12 @@ fn rounds(name: &str, count: u64, run: impl Fn(u64) -> Result<(), String>) {
 fn one_program_finds_its_own_bytes() {
     let usual = if cfg!(debug_assertions) { 60_000 } else { 600_000 };
     rounds("one_program_finds_its_own_bytes", operations(usual) / ROUND, run_alone);
+}
+
+#[test]
+fn many_timelines_hand_bytes_on_in_order() {
+    let usual = if cfg!(debug_assertions) { 30_000 } else { 300_000 };
+    rounds("many_timelines_hand_bytes_on_in_order", operations(usual) / ROUND, run_crowded);
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub(crate) struct Stage {
     staging: Staging<Device>,
     uses: Uses,
     lines: Vec<TimelineId>,
+    /// The sizes of requests: each of these, or a part of it.
+    sizes: Vec<u64>,
 }
 
 /// How much of some bytes a use changes.
@@ -101,7 +103,23 @@ impl Stage {
         let staging = Staging::new(&manager, 4 * KIB).expect("there is staging memory");
         let opened = [(); 2].map(|()| device.open().expect("there is no limit"));
         let lines = core::iter::once(TimelineId::MAIN).chain(opened).collect();
-        Self { device, manager, staging, uses, lines }
+        let sizes = vec![KIB, KIB, 64 * KIB, MIB, 4 * MIB, 20 * MIB];
+        Self { device, manager, staging, uses, lines, sizes }
+    }
+
+    /// Many timelines that hand few bytes on: holes are of several of them, and most requests run after some.
+    pub(crate) fn crowded(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let temper = random.pick(&[Temper::Late, Temper::Moody]);
+        let device = Arc::new(Adversary::new(caps(&mut random), temper, random.number()));
+        let mut config = ManagerConfig::default();
+        (config.pool.paged, config.pool.lanes) = (random.below(2) == 0, Some(1));
+        let manager = Manager::with_config(Arc::clone(&device), config);
+        let staging = Staging::new(&manager, 4 * KIB).expect("there is staging memory");
+        let opened = [(); 6].map(|()| device.open().expect("there is no limit"));
+        let lines = core::iter::once(TimelineId::MAIN).chain(opened).collect();
+        let sizes = vec![MIB, 2 * MIB];
+        Self { device, manager, staging, uses: Uses::Declared, lines, sizes }
     }
 
     /// Checks what must hold when nobody uses it any more.
@@ -176,7 +194,7 @@ impl<'a> Program<'a> {
     }
 
     fn size(&mut self) -> u64 {
-        let (size, fine) = (self.random.pick(&[KIB, KIB, 64 * KIB, MIB, 4 * MIB, 20 * MIB]), 64);
+        let (size, fine) = (self.random.pick(&self.stage.sizes), 64);
         1 + size * self.random.below(fine) / fine
     }
 
