@@ -524,14 +524,6 @@ typedef struct omniheap_sums {
   uint64_t freed;
 } omniheap_sums;
 
-#if defined(__linux__)
-// Published memory that is attached. Zero is none.
-typedef struct omniheap_attached {
-  // Opaque.
-  uint64_t id;
-} omniheap_attached;
-#endif
-
 // How a pool sleeps. Start from `omniheap_sleep_default`.
 typedef struct omniheap_sleep {
   // Bytes of this struct, which `omniheap_sleep_default` sets.
@@ -543,6 +535,14 @@ typedef struct omniheap_sleep {
   // The directory of `OMNIHEAP_STORE_FILE`; null otherwise.
   const char *directory;
 } omniheap_sleep;
+
+#if defined(__linux__)
+// Published memory that is attached. Zero is none.
+typedef struct omniheap_attached {
+  // Opaque.
+  uint64_t id;
+} omniheap_attached;
+#endif
 
 // What a sleep did. Start from `omniheap_slept_default`.
 typedef struct omniheap_slept {
@@ -965,7 +965,7 @@ enum omniheap_status omniheap_pool_create(struct omniheap_manager manager,
                                           const struct omniheap_pool_config *config,
                                           struct omniheap_pool *pool);
 
-// Ends a pool. Refused with `Busy` while something in it is live; the pool stays then.
+// Ends a pool. Refused with `Busy` while something in it is live, or while it is held; the pool stays then.
 enum omniheap_status omniheap_pool_destroy(struct omniheap_pool pool);
 
 // Says how many bytes a pool holds from the driver.
@@ -1007,6 +1007,41 @@ enum omniheap_status omniheap_report_html(struct omniheap_manager manager, const
 enum omniheap_status omniheap_request_init(struct omniheap_request *request,
                                            size_t struct_size,
                                            uint64_t size);
+
+// Lets a pool make room for the others that were added, and for requests of its manager: before a request fails for want of memory, pools fall
+// asleep, the lowest priority first, and of these the one that was used least lately. Held pools stay awake. The pool was created with `sleepable`. Added
+// again, it sleeps as is said now.
+//
+// # Safety
+//
+// `sleep` is null, which is a sleep to host memory, or settings whose `directory` is null or a text.
+enum omniheap_status omniheap_pool_add_resident(struct omniheap_pool pool,
+                                                const struct omniheap_sleep *sleep,
+                                                int32_t priority);
+
+// Wakes a pool if it is asleep, and keeps it awake until as many calls of `omniheap_pool_release`; the others make room. `Stale` for a pool that was not added.
+// On failure it is asleep and has all its bytes.
+enum omniheap_status omniheap_pool_hold(struct omniheap_pool pool);
+
+// Ends what one call of `omniheap_pool_hold` began. `InvalidArgument` where none did.
+enum omniheap_status omniheap_pool_release(struct omniheap_pool pool);
+
+// Notes that a pool was used now: of those with its priority it makes room last.
+enum omniheap_status omniheap_pool_touch(struct omniheap_pool pool);
+
+// Says that a pool is needed soon, after those that were named before: a thread wakes it, so that `omniheap_pool_hold` finds it awake. What is needed now
+// comes first: where the others cannot make room, it stays asleep until it is held.
+enum omniheap_status omniheap_pool_expect(struct omniheap_pool pool);
+
+// Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and those that made room come back where there is
+// some again. Call it once a frame. Says how many pools fell asleep and woke up.
+//
+// # Safety
+//
+// `slept` and `woken` are null or may be written.
+enum omniheap_status omniheap_residents_step(struct omniheap_manager manager,
+                                             uint64_t *slept,
+                                             uint64_t *woken);
 
 #if defined(__linux__)
 // Publishes bytes under a name, as memory of the device, for other processes of this user. They are copied.
