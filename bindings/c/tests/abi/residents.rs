@@ -35,7 +35,7 @@ fn pools_make_room_and_come_back_with_their_bytes() {
     let manager = open(1);
     assert_eq!(omniheap_set_budget(manager, 0, 64 * MIB, 64 * MIB), Status::Ok);
     let layers = [layer(manager, 0), layer(manager, 0), layer(manager, 0)];
-    let bytes = [1, 2, 3].map(|at| fill(layers[at - 1], 28 * MIB, at as u8));
+    let bytes = [(0, 1), (1, 2), (2, 3)].map(|(at, byte)| fill(layers[at], 28 * MIB, byte));
     assert_eq!(bytes.map(byte), [None, Some(2), Some(3)], "the first made room for the third");
     assert_eq!(omniheap_pool_hold(layers[0]), Status::Ok, "{}", message());
     assert_eq!(bytes.map(byte), [Some(1), None, Some(3)], "the one that was used least lately");
