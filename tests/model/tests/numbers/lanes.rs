@@ -260,4 +260,11 @@ fn a_view_waits_for_the_last_owner_of_its_bytes() {
         drop(view);
         drop(one);
     }
+    // Beside them are bytes that nobody has used.
+    let (old, _between) = (ask(), ask());
+    *held.lock().expect("no panic") = Some(host.hold(line).expect("it is open"));
+    drop(old);
+    let fresh = manager.allocate(&Request::new(MIB).on(line)).expect("fits");
+    drop(fresh.map().expect("the host sees it"));
+    assert!(held.lock().expect("no panic").take().is_some(), "it waited for nothing");
 }

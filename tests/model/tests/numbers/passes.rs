@@ -132,7 +132,7 @@ fn give_up_a_pass(inside: InsideBlock, block: u64) {
     let to = pass.moves().map(|one| (number(one.to().block), one.to().span));
     let mut nobodys: Vec<_> = to.collect();
     assert!(nobodys.len() > 1, "{nobodys:?}");
-    let planned = pass.moves().next().expect("several");
+    let planned = pass.moves().last().expect("several");
     nobodys.push((number(planned.from().block), planned.from().span));
     let freed = planned.allocation();
     pass.start().expect("alive");

@@ -1,10 +1,11 @@
 //! Bytes and slots that are used again: as soon as may be, and with nothing of those who had them before.
 use super::before::{Asked, asked};
 use super::managed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, GetPiece, HeapId, HeapKind,
-    Manager, ManagerConfig, Point, PoolConfig, Privacy, PutPiece, Request, Result, Sleep,
-    SpanState, TimelineId, Timelines, Usage, Uses, Wake,
+    Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, Event, GetPiece, HeapId,
+    HeapKind, Manager, ManagerConfig, Observer, Point, PoolConfig, Privacy, PutPiece, Request,
+    Result, Rung, Sleep, SpanState, TimelineId, Timelines, Usage, Uses, Wake,
 };
 use omniheap_host::{Hold, Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -329,4 +330,36 @@ fn a_shortage_waits_also_for_what_was_freed_since_a_timeline_was_looked_at() {
     drop(second);
     let all = manager.allocate(&Request::new(16 * MIB));
     assert!(all.is_ok(), "{all:?}");
+}
+
+/// Counts what can be used again.
+#[derive(Debug, Default)]
+struct Freed(AtomicU64);
+
+impl Observer for Freed {
+    fn observe(&self, event: &Event<'_>) {
+        self.0.fetch_add(u64::from(matches!(event, Event::Free { .. })), Relaxed);
+    }
+}
+
+/// The request runs after a timeline for which the bytes waited, and has them at once.
+#[test]
+fn an_observer_is_told_of_bytes_that_are_used_again_in_order() {
+    let host = device(4 << 30);
+    let freed = Arc::new(Freed::default());
+    let mut config = ManagerConfig::default().plain().observed(Arc::<Freed>::clone(&freed));
+    config.pool.lanes = Some(1);
+    let manager = managed(Arc::clone(&host), config);
+    let other = host.open().expect("another timeline");
+    let old = ask(&manager, 160 * MIB, TimelineId::MAIN);
+    let held = host.hold(other).expect("it is open");
+    old.use_on(other).expect("it is open");
+    drop(old);
+    assert_eq!(freed.0.load(Relaxed), 0, "it may be in use");
+    let new = ask(&manager, 160 * MIB, TimelineId::MAIN);
+    assert_eq!(manager.report().rungs[Rung::Retire as usize], 1, "it was taken back");
+    assert_eq!(freed.0.load(Relaxed), 1);
+    drop(new);
+    assert_eq!(freed.0.load(Relaxed), 2);
+    drop(held);
 }
