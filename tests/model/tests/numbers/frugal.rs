@@ -3,8 +3,8 @@ use super::before::{Asked, asked};
 use super::managed;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
-    Request, Sleep, Timelines, UserPool, Wake,
+    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Limits, Manager, ManagerConfig,
+    PoolConfig, Request, Sleep, Timelines, UserPool, Wake,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -322,6 +322,7 @@ fn a_recall_takes_all_that_a_heap_may_have() {
         .map(|size| manager.allocate(&Request::new(size).heap(HEAP).dedicated()).expect("fits"));
     let one = manager.allocate(&Request::new(MIB).may_spill()).expect("the far heap has room");
     drop(rest);
+    manager.set_budget(HEAP, Limits { soft: 16 * MIB, hard: 16 * MIB }).expect("it is there");
     assert_eq!(manager.heap_use(HEAP).expect("there").reserved, 14 * MIB);
     let pass = manager.begin_recall(&Budget::new()).expect("alive");
     assert_eq!(pass.commit().expect("alive").moved.moves, 1);

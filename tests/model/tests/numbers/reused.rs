@@ -363,3 +363,28 @@ fn an_observer_is_told_of_bytes_that_are_used_again_in_order() {
     assert_eq!(freed.0.load(Relaxed), 2);
     drop(held);
 }
+
+/// There are holes of every kind, and none of them has memory.
+#[test]
+fn a_pool_that_sleeps_serves_nobody() {
+    let host = device(64 * MIB);
+    let manager = managed(Arc::clone(&host), ManagerConfig::default());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    let line = host.open().expect("another timeline");
+    let requests = [Request::new(4096), Request::new(4096).on(line), Request::new(4096).no_grow()];
+    let requests =
+        [requests[0], requests[1], requests[2], Request::new(MIB), requests[0].name("n")];
+    let some = requests.map(|request| pool.allocate(&request).expect("fits"));
+    let _kept = some.into_iter().step_by(2).collect::<Vec<_>>();
+    pool.sleep(&Sleep::to(Arc::new(Store::default()))).expect("nothing is pinned");
+    let before = manager.totals();
+    for request in requests {
+        let refused = pool.allocate(&request).expect_err("it sleeps").kind();
+        assert_eq!(refused, ErrorKind::Asleep, "{request:?}");
+    }
+    assert_eq!((manager.totals(), pool.reserved()), (before, 0), "nothing has changed");
+    pool.wake(&Wake::all()).expect("there is room");
+    for request in requests {
+        assert!(pool.allocate(&request).is_ok(), "it is awake: {request:?}");
+    }
+}
