@@ -3,8 +3,8 @@ use super::before::{Asked, asked};
 use super::managed;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
-    Request, Sleep, Timelines, UserPool, Wake,
+    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Limits, Manager, ManagerConfig,
+    PoolConfig, Request, Sleep, Timelines, UserPool, Wake,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -322,6 +322,7 @@ fn a_recall_takes_all_that_a_heap_may_have() {
         .map(|size| manager.allocate(&Request::new(size).heap(HEAP).dedicated()).expect("fits"));
     let one = manager.allocate(&Request::new(MIB).may_spill()).expect("the far heap has room");
     drop(rest);
+    manager.set_budget(HEAP, Limits { soft: 16 * MIB, hard: 16 * MIB }).expect("it is there");
     assert_eq!(manager.heap_use(HEAP).expect("there").reserved, 14 * MIB);
     let pass = manager.begin_recall(&Budget::new()).expect("alive");
     assert_eq!(pass.commit().expect("alive").moved.moves, 1);
@@ -387,4 +388,32 @@ fn what_spilled_and_was_resized_comes_back() {
     let pass = manager.begin_recall(&Budget::new()).expect("alive");
     assert_eq!(pass.commit().expect("alive").moved.moves, 1);
     assert_eq!(one.heap(), HEAP);
+}
+
+/// What came back waits for its own timeline when it is freed; what has its slot then lies where it was allocated.
+#[test]
+fn the_slot_of_what_came_back_is_like_any_other_afterwards() {
+    let far = heap(HeapKind::Device, 16 * MIB).physical(1);
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).heap(far).open();
+    let host = Arc::new(host.expect("a host device"));
+    let manager = managed(Arc::clone(&host), one_lane(ManagerConfig::default().plain()));
+    let near = manager.allocate(&Request::new(16 * MIB).heap(HEAP)).expect("fits");
+    let one = manager.allocate(&Request::new(MIB).name("first")).expect("fits");
+    assert_eq!(one.heap(), HeapId(1), "the first heap is full");
+    let id = one.id();
+    drop(near);
+    let pass = manager.begin_recall(&Budget::new()).expect("alive");
+    assert_eq!(pass.commit().expect("alive").moved.moves, 1);
+    drop(one);
+    manager.retire().expect("alive");
+    assert_eq!(manager.totals().live, 0);
+    let line = host.open().expect("another timeline");
+    let held = host.hold(line).expect("it is open");
+    let request = Request::new(MIB).heap(HeapId(1)).name("second").on(line);
+    let next = manager.allocate(&request).expect("fits");
+    assert_eq!((next.id().lane(), next.id().slot()), (id.lane(), id.slot()), "the same slot");
+    assert_eq!(next.heap(), HeapId(1));
+    drop(next);
+    assert_eq!(manager.totals().live, 0, "it waits for nobody");
+    drop(held);
 }

@@ -81,8 +81,9 @@ fn a_lane_of_a_large_pool_takes_a_block_rather_than_borrow_for_ever() {
         let all: Vec<_> = (0..blocks * 4).map(|_| ask(MIB)).collect();
         let kept: Vec<_> = all.into_iter().step_by(4).collect();
         let lender = kept[0].id().lane();
-        let last = elsewhere(|| (0..2000).map(|_| ask(KIB).id().lane()).last());
-        assert_eq!(last != Some(lender), takes, "{blocks} blocks");
+        let lanes: Vec<u32> = elsewhere(|| (0..2000).map(|_| ask(KIB).id().lane()).collect());
+        assert_eq!(lanes[0], lender, "it borrows at first");
+        assert_eq!(lanes[1999] != lender, takes, "{blocks} blocks");
     }
 }
 
@@ -260,4 +261,11 @@ fn a_view_waits_for_the_last_owner_of_its_bytes() {
         drop(view);
         drop(one);
     }
+    // Beside them are bytes that nobody has used.
+    let (old, _between) = (ask(), ask());
+    *held.lock().expect("no panic") = Some(host.hold(line).expect("it is open"));
+    drop(old);
+    let fresh = manager.allocate(&Request::new(MIB).on(line)).expect("fits");
+    drop(fresh.map().expect("the host sees it"));
+    assert!(held.lock().expect("no panic").take().is_some(), "it waited for nothing");
 }

@@ -467,3 +467,20 @@ fn a_trim_ends_at_the_minimum_of_a_pool() {
     assert_eq!(manager.trim().expect("alive"), 12 * MIB);
     assert_eq!(pool.reserved(), 8 * MIB);
 }
+
+/// A pool that nobody has used has nothing to tell, awake and asleep.
+#[test]
+fn a_pool_without_bytes_sleeps_with_none() {
+    let manager = managed(device(64 * MIB), ManagerConfig::default());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    let awake = pool.residence();
+    assert_eq!((awake.asleep, awake.device, awake.evicted, awake.stored), (false, 0, 0, 0));
+    assert_eq!(pool.sleep(&Sleep::to(Arc::new(Store::default()))).expect("idle"), Slept::default());
+    let asleep = pool.residence();
+    assert_eq!((asleep.asleep, asleep.device, asleep.evicted, asleep.stored), (true, 0, 0, 0));
+    pool.wake(&Wake::all()).expect("there is nothing to wake");
+    let one = pool.allocate(&Request::new(MIB)).expect("fits");
+    let awake = pool.residence();
+    assert_eq!((awake.evicted, awake.stored), (0, 0));
+    drop(one);
+}

@@ -222,6 +222,12 @@ impl Program {
                 pass.decide(which, Decision::Ignore).expect("it is there");
             }
         }
+        if self.random.below(3) == 0 && !self.live.is_empty() {
+            self.free();
+            let books = self.books.0.lock().expect("no panic");
+            let owned = books.known.values().filter(|known| !known.waits).count();
+            assert_eq!(owned, self.live.len(), "its owner freed it, whoever else has it");
+        }
         if self.random.below(3) > 0 {
             pass.commit().expect("alive");
         }

@@ -1,11 +1,12 @@
 //! What a pass plans within its budget, what it leaves, and what becomes of one that cannot be followed.
-use super::before::asked;
+use super::before::{Asked, asked};
 use super::managed;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap_core::{
-    Align, Backend, Background, Budget, Decision, Defragmentation, ErrorKind, HeapId, HeapKind,
-    InsideBlock, Manager, ManagerConfig, PoolConfig, Request, Span, TimelineId, Timelines, Uses,
+    Align, Allocation, Backend, Background, Budget, Decision, Defragmentation, ErrorKind, HeapId,
+    HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig, Request, Span, TimelineId,
+    Timelines, Uses,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -106,20 +107,8 @@ fn the_places_of_a_pass_that_cannot_be_followed_are_nobodys() {
 }
 
 fn give_up_a_pass(inside: InsideBlock, block: u64) {
-    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).inside_block(inside);
     let is_lame = Arc::new(AtomicBool::new(false));
-    let lame = Arc::clone(&is_lame);
-    let device = asked(&Arc::new(host.open().expect("a host device")), move |call| {
-        match call.kind {
-            CallKind::Wait | CallKind::WaitIdle if lame.load(Relaxed) => {
-                return Verdict::Refuse(ErrorKind::Driver.into());
-            }
-            CallKind::Free => assert!(!lame.load(Relaxed), "copies may still be written there"),
-            _ => {}
-        }
-        Verdict::Forward
-    });
-    let manager = Manager::with_config(device, plain());
+    let manager = Manager::with_config(lame_when(&is_lame, inside), plain());
     let config = PoolConfig::new().block(block).maximum(12 * MIB).lanes(1);
     let pool = manager.create_pool(HEAP, config).expect("valid");
     let ask = |size| pool.allocate(&Request::new(size)).ok();
@@ -132,7 +121,7 @@ fn give_up_a_pass(inside: InsideBlock, block: u64) {
     let to = pass.moves().map(|one| (number(one.to().block), one.to().span));
     let mut nobodys: Vec<_> = to.collect();
     assert!(nobodys.len() > 1, "{nobodys:?}");
-    let planned = pass.moves().next().expect("several");
+    let planned = pass.moves().last().expect("several");
     nobodys.push((number(planned.from().block), planned.from().span));
     let freed = planned.allocation();
     pass.start().expect("alive");
@@ -142,24 +131,41 @@ fn give_up_a_pass(inside: InsideBlock, block: u64) {
     is_lame.store(false, Relaxed);
     let kept_from_use = manager.report().quarantined_bytes > 0;
     assert_eq!(kept_from_use, inside == InsideBlock::Forbidden, "so is the block between");
-    manager.validate().expect("sound");
     for one in &kept {
         let mut seen = vec![0; 512 << 10];
         one.read(0, &mut seen).expect("in range");
         assert!(seen[0] > 0 && seen.iter().all(|byte| *byte == seen[0]), "it is where it was");
     }
-    for one in core::iter::from_fn(|| ask(64 * KIB)).collect::<Vec<_>>() {
-        let (binding, span) = (one.binding(), one.binding().span());
-        let overlaps = |(block, other): &(usize, Span)| {
-            *block == number(binding.block())
-                && span.offset < other.end()
-                && other.offset < span.end()
-        };
-        assert!(!nobodys.iter().any(overlaps), "{span:?} is one of {nobodys:?}");
-    }
+    let rest: Vec<_> = core::iter::from_fn(|| ask(64 * KIB)).collect();
+    rest.iter().for_each(|one| lies_in_none(one, &nobodys));
     manager.validate().expect("sound");
-    drop(kept);
+    drop((kept, rest));
     assert_eq!(manager.totals().live, 1, "only what was freed meanwhile is left, for ever");
+}
+
+/// A device that can be told to wait for nothing any more.
+fn lame_when(is_lame: &Arc<AtomicBool>, inside: InsideBlock) -> Asked {
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).inside_block(inside);
+    let lame = Arc::clone(is_lame);
+    asked(&Arc::new(host.open().expect("a host device")), move |call| {
+        match call.kind {
+            CallKind::Wait | CallKind::WaitIdle if lame.load(Relaxed) => {
+                return Verdict::Refuse(ErrorKind::Driver.into());
+            }
+            CallKind::Free => assert!(!lame.load(Relaxed), "copies may still be written there"),
+            _ => {}
+        }
+        Verdict::Forward
+    })
+}
+
+#[track_caller]
+fn lies_in_none(one: &Allocation<Asked>, nobodys: &[(usize, Span)]) {
+    let (binding, span) = (one.binding(), one.binding().span());
+    let overlaps = |(block, other): &(usize, Span)| {
+        *block == number(binding.block()) && span.offset < other.end() && other.offset < span.end()
+    };
+    assert!(!nobodys.iter().any(overlaps), "{span:?} is one of {nobodys:?}");
 }
 
 /// Tells blocks apart.

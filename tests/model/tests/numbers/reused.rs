@@ -1,10 +1,11 @@
 //! Bytes and slots that are used again: as soon as may be, and with nothing of those who had them before.
 use super::before::{Asked, asked};
 use super::managed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, GetPiece, HeapId, HeapKind,
-    Manager, ManagerConfig, Point, PoolConfig, Privacy, PutPiece, Request, Result, Sleep,
-    SpanState, TimelineId, Timelines, Usage, Uses, Wake,
+    Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, Event, GetPiece, HeapId,
+    HeapKind, Manager, ManagerConfig, Observer, Point, PoolConfig, Privacy, PutPiece, Request,
+    Result, Rung, Sleep, SpanState, TimelineId, Timelines, Usage, Uses, Wake,
 };
 use omniheap_host::{Hold, Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -329,4 +330,61 @@ fn a_shortage_waits_also_for_what_was_freed_since_a_timeline_was_looked_at() {
     drop(second);
     let all = manager.allocate(&Request::new(16 * MIB));
     assert!(all.is_ok(), "{all:?}");
+}
+
+/// Counts what can be used again.
+#[derive(Debug, Default)]
+struct Freed(AtomicU64);
+
+impl Observer for Freed {
+    fn observe(&self, event: &Event<'_>) {
+        self.0.fetch_add(u64::from(matches!(event, Event::Free { .. })), Relaxed);
+    }
+}
+
+/// The request runs after a timeline for which the bytes waited, and has them at once.
+#[test]
+fn an_observer_is_told_of_bytes_that_are_used_again_in_order() {
+    let host = device(4 << 30);
+    let freed = Arc::new(Freed::default());
+    let mut config = ManagerConfig::default().plain().observed(Arc::<Freed>::clone(&freed));
+    config.pool.lanes = Some(1);
+    let manager = managed(Arc::clone(&host), config);
+    let other = host.open().expect("another timeline");
+    let old = ask(&manager, 160 * MIB, TimelineId::MAIN);
+    let held = host.hold(other).expect("it is open");
+    old.use_on(other).expect("it is open");
+    drop(old);
+    assert_eq!(freed.0.load(Relaxed), 0, "it may be in use");
+    let new = ask(&manager, 160 * MIB, TimelineId::MAIN);
+    assert_eq!(manager.report().rungs[Rung::Retire as usize], 1, "it was taken back");
+    assert_eq!(freed.0.load(Relaxed), 1);
+    drop(new);
+    assert_eq!(freed.0.load(Relaxed), 2);
+    drop(held);
+}
+
+/// There are holes of every kind, and none of them has memory.
+#[test]
+fn a_pool_that_sleeps_serves_nobody() {
+    let host = device(64 * MIB);
+    let manager = managed(Arc::clone(&host), ManagerConfig::default());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("there are pages");
+    let line = host.open().expect("another timeline");
+    let requests = [Request::new(4096), Request::new(4096).on(line), Request::new(4096).no_grow()];
+    let requests =
+        [requests[0], requests[1], requests[2], Request::new(MIB), requests[0].name("n")];
+    let some = requests.map(|request| pool.allocate(&request).expect("fits"));
+    let _kept = some.into_iter().step_by(2).collect::<Vec<_>>();
+    pool.sleep(&Sleep::to(Arc::new(Store::default()))).expect("nothing is pinned");
+    let before = manager.totals();
+    for request in requests {
+        let refused = pool.allocate(&request).expect_err("it sleeps").kind();
+        assert_eq!(refused, ErrorKind::Asleep, "{request:?}");
+    }
+    assert_eq!((manager.totals(), pool.reserved()), (before, 0), "nothing has changed");
+    pool.wake(&Wake::all()).expect("there is room");
+    for request in requests {
+        assert!(pool.allocate(&request).is_ok(), "it is awake: {request:?}");
+    }
 }
