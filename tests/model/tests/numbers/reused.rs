@@ -219,8 +219,8 @@ impl BackingStore for Nothing {
         panic!("it is never asked")
     }
 
-    fn keeps_bytes(&self) -> bool {
-        false
+    fn kind(&self) -> StoreKind {
+        StoreKind::Nothing
     }
 }
 
