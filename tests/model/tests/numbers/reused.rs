@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, Event, GetPiece, HeapId,
     HeapKind, Manager, ManagerConfig, Observer, Point, PoolConfig, Privacy, PutPiece, Request,
-    Result, Rung, Sleep, SpanState, TimelineId, Timelines, Usage, Uses, Wake,
+    Result, Rung, Sleep, SpanState, StoreKind, TimelineId, Timelines, Usage, Uses, Wake,
 };
 use omniheap_host::{Hold, Host, heap};
 use omniheap_layers::{CallKind, Verdict};
