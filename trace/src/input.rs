@@ -40,7 +40,12 @@ pub(crate) struct Input<'a> {
 
 impl<'a> Input<'a> {
     /// Wraps `source` and reads its head.
-    pub(crate) fn new(mut source: impl Read + 'a, limits: &Limits) -> Result<Self, Error> {
+    pub(crate) fn new(source: impl Read + 'a, limits: &Limits) -> Result<Self, Error> {
+        Self::from_box(Box::new(source), limits)
+    }
+
+    /// Is not generic, so that it is compiled once, and here.
+    fn from_box(mut source: Box<dyn Read + 'a>, limits: &Limits) -> Result<Self, Error> {
         let raw_head = read_head(&mut source).map_err(|error| at_input(error.into()))?;
         let whole = Cursor::new(raw_head.clone()).chain(source);
         if !raw_head.starts_with(GZIP_MAGIC) {

@@ -32,6 +32,11 @@ pub struct Metric {
 /// # Errors
 /// What `sink` returns.
 pub fn write(metrics: &[Metric], mut sink: impl Write) -> io::Result<()> {
+    write_to(metrics, &mut sink)
+}
+
+/// Is not generic, so that it is compiled once, and here.
+fn write_to(metrics: &[Metric], sink: &mut dyn Write) -> io::Result<()> {
     let mut last = "";
     for metric in metrics {
         let name = word(&metric.name);

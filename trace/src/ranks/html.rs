@@ -63,7 +63,12 @@ struct Row<'a> {
 ///
 /// # Errors
 /// What `sink` returns.
-pub fn write_html(job: &Job, title: &str, sink: impl Write) -> io::Result<()> {
+pub fn write_html(job: &Job, title: &str, mut sink: impl Write) -> io::Result<()> {
+    write_to(job, title, &mut sink)
+}
+
+/// Is not generic, so that it is compiled once, and here.
+fn write_to(job: &Job, title: &str, sink: &mut dyn Write) -> io::Result<()> {
     let bands = job.ranks().flat_map(|(_, digest)| digest.live_band.iter().copied());
     let scale = bands.max().unwrap_or(0).max(1);
     let (missing_count, missing) = job.missing();

@@ -77,8 +77,13 @@ impl Digest {
     /// # Errors
     /// As [`Trace::open`], [`report::read_json`] and [`Digest::of_report`].
     pub fn read(mut source: impl Read, name: &str) -> Result<Self, Error> {
+        Self::read_from(&mut source, name)
+    }
+
+    /// Is not generic, so that it is compiled once, and here.
+    fn read_from(source: &mut dyn Read, name: &str) -> Result<Self, Error> {
         let mut head = Vec::new();
-        let got = source.by_ref().take(HEAD).read_to_end(&mut head);
+        let got = (&mut *source).take(HEAD).read_to_end(&mut head);
         got.map_err(|error| Error::new(Position::Input, error.into()))?;
         let plain: Vec<u8> = head.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
         let whole = BufReader::new(Cursor::new(head).chain(source));

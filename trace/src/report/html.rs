@@ -51,7 +51,12 @@ const POLICY: &str =
 ///
 /// # Errors
 /// What `sink` returns.
-pub fn write_html(data: &ReportData, sink: impl Write) -> io::Result<()> {
+pub fn write_html(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
+    write_to(data, &mut sink)
+}
+
+/// Is not generic, so that it is compiled once, and here.
+fn write_to(data: &ReportData, sink: &mut dyn Write) -> io::Result<()> {
     let json = serde_json::to_string(data).map_err(io::Error::other)?;
     let scripts: Vec<&str> = PROGRAM.into_iter().chain(PANELS).chain([MAIN]).collect();
     write_page(&data.title, &json, &scripts, sink)
@@ -62,7 +67,7 @@ pub(crate) fn write_page(
     title: &str,
     json: &str,
     scripts: &[&str],
-    mut sink: impl Write,
+    sink: &mut dyn Write,
 ) -> io::Result<()> {
     write!(sink, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n")?;
     writeln!(sink, "<meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">")?;

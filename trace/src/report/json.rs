@@ -13,7 +13,12 @@ const MAX_BYTES: u64 = 1 << 30;
 /// # Errors
 /// What `sink` returns.
 pub fn write_json(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut sink, data).map_err(io::Error::other)?;
+    write_to(data, &mut sink)
+}
+
+/// Is not generic, so that it is compiled once, and here.
+fn write_to(data: &ReportData, sink: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *sink, data).map_err(io::Error::other)?;
     sink.write_all(b"\n")?;
     sink.flush()
 }
@@ -23,7 +28,12 @@ pub fn write_json(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
 /// # Errors
 /// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::OverLimit`] past 1 GiB, [`ErrorKind::Malformed`] when it is
 /// no report of this version or names a label or moment that it does not have.
-pub fn read_json(source: impl Read) -> Result<ReportData, Error> {
+pub fn read_json(mut source: impl Read) -> Result<ReportData, Error> {
+    read_from(&mut source)
+}
+
+/// Is not generic, so that it is compiled once, and here.
+fn read_from(source: &mut dyn Read) -> Result<ReportData, Error> {
     let failed = |kind| Error::new(Position::Input, kind);
     let mut text = Vec::new();
     source.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(|error| failed(error.into()))?;

@@ -116,6 +116,8 @@ impl Vulkan {
     /// # Safety
     ///
     /// `info` is valid for the manager's device, as the specification says.
+    // Inline: compiled where it is called, and with it the manager, which takes four times as long as the rest of this crate.
+    #[inline]
     pub unsafe fn create_buffer(
         manager: &Manager<Self>,
         info: &vk::BufferCreateInfo<'_>,
@@ -141,6 +143,7 @@ impl Vulkan {
     /// # Safety
     ///
     /// `info` is valid for the manager's device, as the specification says, and not disjoint.
+    #[inline] // as above
     pub unsafe fn create_image(
         manager: &Manager<Self>,
         info: &vk::ImageCreateInfo<'_>,
