@@ -104,7 +104,7 @@ impl<B: Backend> State<B> {
         all
     }
 
-    /// The timelines that may use the lane's bytes.
+    /// The timelines that may use the lane's bytes, some of them more than once.
     fn all_timelines(&self) -> Vec<TimelineId> {
         let mut all: Vec<_> = self.users.busy().chain(self.users.unannounced()).collect();
         for (id, slot) in self.here() {
@@ -113,8 +113,6 @@ impl<B: Backend> State<B> {
             let extra = self.extra(id, slot);
             all.extend(extra.into_iter().flat_map(|extra| &extra.used_on));
         }
-        all.sort_unstable();
-        all.dedup();
         all
     }
 }

@@ -258,7 +258,7 @@ impl Growth {
         if size > self.largest {
             return None;
         }
-        if size <= self.smallest / 4 || self.shared_up_to == 0 {
+        if size <= self.smallest / 4 {
             return Some(self.smallest);
         }
         let most = (self.shared_up_to / size).clamp(1, MOST_TOGETHER);

@@ -188,9 +188,7 @@ impl<B: Backend> Lane<B> {
         let mut state = self.state.lock();
         // Not a request, so it may come while a sleep begins.
         let user = state.users.enter(timeline)?;
-        let old = state.slots.user(id)?;
-        state.users.leave(old);
-        state.users.admit(user);
+        state.users.admit(user); // Until now it is the host's, whose allocations are not counted.
         state.slots.set_user(id, user);
         state.change_extra(id, |extra| extra.host_access = true)
     }

@@ -415,7 +415,7 @@ impl Users {
 
     /// Notes that later work of a timeline runs after others, as was found out with [`to_run_after`](Self::to_run_after).
     pub(super) fn set_after(&mut self, user: User, order: &RunAfter) {
-        let Some(own) = user.index().filter(|at| *at < self.records.len()) else { return };
+        let Some(own) = user.index() else { return };
         let after = &mut self.records[own].after;
         after.resize(after.len().max(order.known.len()), 0);
         for (known, new) in after.iter_mut().zip(&order.known) {

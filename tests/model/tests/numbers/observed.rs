@@ -320,32 +320,28 @@ fn run(seed: u64, config: ManagerConfig) -> (u64, u64) {
     (books.moves, books.failures)
 }
 
-/// Runs four programs; each test has few, so that a run which tries tests one by one comes to the next soon.
-fn run_some(first: u64, config: &ManagerConfig) {
-    let (mut moves, mut failures) = (0, 0);
-    for seed in first..first + 4 {
-        let done = run(seed, config.clone());
-        (moves, failures) = (moves + done.0, failures + done.1);
+/// Runs a program with blocks and one with pages; each test has few, so that a run which tries tests one by one comes to the next soon.
+/// How many moves there are depends on when timelines pass.
+fn run_some(seeds: [u64; 2]) {
+    for config in [ManagerConfig::default().plain(), ManagerConfig::default()] {
+        let failures: u64 = seeds.iter().map(|seed| run(*seed, config.clone()).1).sum();
+        assert!(failures > 0, "{seeds:?}: the heap is small");
     }
-    assert!(moves > 5 && failures > 5, "{moves} moves, {failures} failures");
 }
 
 #[test]
-fn the_books_of_an_observer_agree_with_a_manager_of_blocks() {
-    run_some(0, &ManagerConfig::default().plain());
+fn the_books_of_an_observer_agree_with_the_manager() {
+    run_some([0, 1]);
 }
 
 #[test]
-fn the_books_of_an_observer_agree_with_a_manager_of_pages() {
-    run_some(0, &ManagerConfig::default());
+fn the_books_of_an_observer_agree_with_the_manager_once_more() {
+    run_some([2, 3]);
 }
 
 #[test]
-fn the_books_of_an_observer_agree_with_a_manager_of_blocks_again() {
-    run_some(4, &ManagerConfig::default().plain());
-}
-
-#[test]
-fn the_books_of_an_observer_agree_with_a_manager_of_pages_again() {
-    run_some(4, &ManagerConfig::default());
+fn the_books_of_an_observer_agree_with_the_manager_and_something_moves() {
+    let runs = (4..8).map(|seed| run(seed, ManagerConfig::default()));
+    let (moves, failures) = runs.fold((0, 0), |sum, done| (sum.0 + done.0, sum.1 + done.1));
+    assert!(moves > 0 && failures > 0, "{moves} moves, {failures} failures");
 }
