@@ -35,7 +35,7 @@ pub fn solve(problem: &Problem, options: &Options<'_>) -> Result<Plan, ProblemEr
 
 /// Plans a problem that was checked, until `stop` says so.
 pub(crate) fn solve_until(problem: &Problem, options: &Options<'_>, stop: &Stop<'_>) -> Plan {
-    let task = Task { options, stop };
+    let task = Task { options, stop, merges: true };
     let mut plan =
         if problem.regions.len() == 1 { single(problem, &task) } else { several(problem, &task) };
     // Whatever the planner believes, a plan that fits is one that passes the check.
