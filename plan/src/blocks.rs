@@ -9,6 +9,10 @@ use core::cmp::Reverse;
 
 /// Partners that a block is compared with, of one kind and on one side at most.
 const PARTNERS: usize = 4;
+/// Blocks of one side of a pinwheel that are tried.
+const TURNS: usize = 8;
+/// Percent of a pinwheel that may be wasted.
+const WHEEL_WASTE: u128 = 10;
 /// Chance in the order of merges is in parts of this.
 const EVEN: u64 = 64;
 
@@ -23,6 +27,8 @@ pub(crate) struct Zeal {
     pub(crate) chance: u64,
     /// The most pairs that fit as well by chance as two that are merged with waste; 0 for no waste.
     pub(crate) luck: u64,
+    /// Percent of a pinwheel that may be wasted where there is luck.
+    pub(crate) wheels: u128,
 }
 
 impl Zeal {
@@ -30,7 +36,8 @@ impl Zeal {
     pub(crate) fn nth(round: u32, items: usize) -> Self {
         let waste = round % WASTES;
         let luck = if waste == 0 { 0 } else { (items as u64) << waste >> WASTES };
-        Self { chance: u64::from(round / WASTES).min(MOST_CHANCE), luck }
+        let wheels = if round.is_multiple_of(2) { WHEEL_WASTE } else { 0 };
+        Self { chance: u64::from(round / WASTES).min(MOST_CHANCE), luck, wheels }
     }
 }
 
@@ -49,7 +56,7 @@ struct Block {
 ///
 /// # Algorithm
 /// Three shapes fill a rectangle: a block that starts when another of its size ends, two that live in the same
-/// sections, and the five of a pinwheel, which no straight cut divides. Pairs that nearly fit are merged too if asked for,
+/// sections, and the five of a pinwheel, which no straight cut divides. Those that nearly fit are merged too if asked for,
 /// where the target leaves room for what they waste. What most likely fits by chance alone is merged last: a pair ranks by
 /// the number of starts, ends and sizes that are between its own. Merging is a guess, so blocks may need more bytes than
 /// the items do.
@@ -108,10 +115,13 @@ const INDICES: usize = 6;
 const SPANS: usize = 0;
 const HEADS: usize = 2;
 const TAILS: usize = 3;
+const SIZES: usize = 4;
 
 /// Merges blocks until none fit together.
-struct Merger {
+struct Merger<'a> {
     all: Vec<Block>,
+    /// Start of each section.
+    ticks: &'a [u64],
     alive: Vec<bool>,
     zeal: Zeal,
     /// The living blocks that may be merged.
@@ -126,8 +136,8 @@ struct Merger {
     sizes: Vec<u64>,
 }
 
-impl Merger {
-    fn new(model: &Model, target: u64, zeal: Zeal) -> Self {
+impl<'a> Merger<'a> {
+    fn new(model: &'a Model, target: u64, zeal: Zeal) -> Self {
         let block = |i: usize| {
             let (from, to) = model.hull[i];
             Block { from, to, size: model.size[i], align: model.align[i], kids: Vec::new() }
@@ -136,6 +146,7 @@ impl Merger {
         sizes.sort_unstable();
         let mut merger = Self {
             all: (0..model.len()).map(block).collect(),
+            ticks: &model.ticks,
             alive: alloc::vec![true; model.len()],
             zeal,
             indices: Default::default(),
@@ -153,8 +164,22 @@ impl Merger {
         merger
     }
 
+    /// Merges by rank; where pinwheels may be wasteful, only what fits exactly comes before them.
     fn run(&mut self, rng: &mut Rng) {
-        for block in 0..id(self.all.len()) {
+        if self.zeal.wheels > 0 && self.zeal.luck > 0 {
+            let luck = core::mem::take(&mut self.zeal.luck);
+            self.merge(0, rng);
+            while self.turn(self.zeal.wheels, rng) {}
+            self.zeal.luck = luck;
+            self.merge(self.zeal.wheels, rng);
+        } else {
+            self.merge(0, rng);
+        }
+    }
+
+    /// Merges pairs, and then pinwheels that waste at most some percent, until there is nothing left to merge.
+    fn merge(&mut self, percent: u128, rng: &mut Rng) {
+        for block in self.living() {
             self.propose(block, rng);
         }
         loop {
@@ -167,9 +192,30 @@ impl Merger {
                     self.add(block, rng);
                 }
             }
-            let Some(block) = self.pinwheel() else { return };
-            self.add(block, rng);
+            if !self.turn(percent, rng) {
+                return;
+            }
         }
+    }
+
+    /// Merges pinwheels; false when there are none.
+    fn turn(&mut self, percent: u128, rng: &mut Rng) -> bool {
+        let mut found = false;
+        for hub in self.living() {
+            if self.alive[hub as usize]
+                && let Some(block) = self.pinwheel(hub, percent)
+                && self.take_room(&block)
+            {
+                self.add(block, rng);
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// Lists the blocks that may be merged.
+    fn living(&self) -> Vec<u32> {
+        self.indices[SPANS].iter().map(|b| b.2).collect()
     }
 
     /// Puts a block in place of its kids.
@@ -201,9 +247,6 @@ impl Merger {
     /// Ranks the merges of a block with those that fit it best.
     fn propose(&mut self, block: u32, rng: &mut Rng) {
         let [span, back, head, tail, by_start, by_end] = self.keys(block);
-        if !self.indices[SPANS].contains(&span) {
-            return;
-        }
         // In the same sections; behind it, and before it; of its size.
         let places = [span, back, (tail.0, tail.1, 0), (head.0, head.1, 0), by_end, by_start];
         for (index, place) in self.indices.iter().zip(places) {
@@ -270,32 +313,58 @@ impl Merger {
         Some(Block { from, to, size, align, kids })
     }
 
-    /// Finds five blocks of which four lie about one.
-    fn pinwheel(&self) -> Option<Block> {
-        self.indices[SPANS].iter().find_map(|&(from, to, hub)| {
-            let ending = self.indices[TAILS].range((to, 0, 0)..=(to, u64::MAX, u32::MAX));
-            let longer = |low: &u32| u64::from(self.all[*low as usize].from) < from;
-            ending.map(|l| l.2).filter(longer).take(PARTNERS).find_map(|low| {
-                let first = self.all[low as usize].from;
-                let mut left = self.with(SPANS, first.into(), from);
-                left.find_map(|left| self.close(hub, low, left))
+    /// Finds four blocks that lie about one: their ticks agree, or their starts and sizes.
+    fn pinwheel(&self, hub: u32, percent: u128) -> Option<Block> {
+        let of = |b: u32| &self.all[b as usize];
+        let (from, to, size) = (of(hub).from, of(hub).to, of(hub).size);
+        let mut highs = self.all_with(HEADS, from.into()).filter(|&b| of(b).to > to).take(TURNS);
+        highs.find_map(|high| {
+            let mut lows = self.all_with(TAILS, to.into()).filter(|&b| of(b).from < from);
+            let by_ticks = lows.by_ref().take(TURNS).find_map(|low| {
+                let left = self.with(SPANS, of(low).from.into(), from.into()).next()?;
+                let mut rights = self.with(SPANS, to.into(), of(high).to.into());
+                rights.find_map(|right| self.wheel([hub, low, left, high, right], percent))
+            });
+            if percent == 0 || by_ticks.is_some() {
+                return by_ticks;
+            }
+            let before = self.indices[SIZES].range(..(size + of(high).size, from.into(), 0)).rev();
+            let lefts = before.map(|b| b.2).take(PARTNERS);
+            lefts.filter(|&b| of(b).size == size + of(high).size).find_map(|left| {
+                let lows = self.all_with(SPANS, of(left).from.into()).filter(|&b| of(b).to > from);
+                lows.take(TURNS).find_map(|low| {
+                    let after = (size + of(low).size, to.max(of(low).to).into(), 0);
+                    let &(_, _, right) = self.indices[SIZES].range(after..).next()?;
+                    self.wheel([hub, low, left, high, right], percent)
+                })
             })
         })
     }
 
-    /// Closes a pinwheel of which hub, lower and left block are known by an upper and a right one.
-    fn close(&self, hub: u32, low: u32, left: u32) -> Option<Block> {
-        let of = |b: u32| &self.all[b as usize];
-        let upper = of(left).size.checked_sub(of(hub).size)?;
-        let level = of(low).size + of(hub).size;
-        self.with(HEADS, of(hub).from.into(), upper).find_map(|high| {
-            let end = of(high).to;
-            let mut right = self.with(HEADS, of(hub).to.into(), level);
-            let right = right.find(|&r| of(r).to == end)?;
-            let floor = of(low).size;
-            let kids = [(low, 0), (right, 0), (hub, floor), (left, floor), (high, level)];
-            self.block((of(low).from, end), level + upper, kids.to_vec())
-        })
+    /// Returns the block of a hub, a lower, left, upper and right block about it; none if it is not valid or wastes too much.
+    fn wheel(&self, kids: [u32; 5], percent: u128) -> Option<Block> {
+        let [hub, low, left, high, right] = kids.map(|b| &self.all[b as usize]);
+        if left.to > hub.from.min(high.from) || right.from < hub.to.max(low.to) {
+            return None;
+        }
+        let (floor, side) = (align_up(low.size, hub.align), align_up(low.size, left.align));
+        let top = align_up((floor + hub.size).max(right.size), high.align);
+        let size = (side + left.size).max(top + high.size);
+        let span = (low.from.min(left.from), high.to.max(right.to));
+        let ticks =
+            |from: u32, to: u32| u128::from(self.ticks[to as usize] - self.ticks[from as usize]);
+        let area = ticks(span.0, span.1) * u128::from(size);
+        let used = [hub, low, left, high, right].map(|b| ticks(b.from, b.to) * u128::from(b.size));
+        if (area - used.iter().sum::<u128>()) * 100 > area * percent {
+            return None;
+        }
+        let places = [floor, 0, side, top, 0];
+        self.block(span, size, kids.into_iter().zip(places).collect())
+    }
+
+    /// Lists the blocks of an index with one property.
+    fn all_with(&self, index: usize, first: u64) -> impl Iterator<Item = u32> + '_ {
+        self.indices[index].range((first, 0, 0)..=(first, u64::MAX, u32::MAX)).map(|b| b.2)
     }
 
     /// Lists some blocks of an index with two properties.

@@ -39,6 +39,8 @@ const IMPROVE_FROM: usize = 6;
 /// Nodes for each item when blocks are planned, and the times until they double.
 const BLOCK_NODES: u64 = 5;
 const BLOCK_ROUNDS: u32 = 16;
+/// Runs between two times that blocks of so many items are planned.
+const MERGE_RUNS: usize = 5;
 /// Runs after which improvement starts anew with another habit.
 const RENEW_RUNS: usize = 10;
 /// Steps of improvement for each node that exact search may look at, and how many of them count as a node.
@@ -282,14 +284,9 @@ impl<'a> Duel<'a> {
             if self.spent(outcome) || (polishing && self.polished >= POLISH_RUNS) {
                 return Ended::Enough;
             }
-            if self.repair_is_due(run) && self.repair(outcome) && (fits || outcome.peak <= target) {
+            if self.rework(run, outcome, if fits { u64::MAX } else { target }, target) {
                 return Ended::Better;
             }
-            let place = (self.model, self.region, target);
-            if self.task.merge(place, outcome, self.merged, &mut self.rng) {
-                return Ended::Better;
-            }
-            self.merged += 1;
             if fits && run >= ROUND_RUNS {
                 return Ended::Nothing;
             }
@@ -325,10 +322,29 @@ impl<'a> Duel<'a> {
         if polishing { items + items / 2 } else { (500 + 2 * items) << doubled }
     }
 
+    /// Repairs the plan and plans blocks where that is due; true when a repair ends below the first of two peaks, or blocks
+    /// below the second.
+    fn rework(&mut self, run: usize, outcome: &mut Outcome, enough: u64, target: u64) -> bool {
+        (self.repair_is_due(run) && self.repair(outcome) && outcome.peak <= enough)
+            || (self.merge_is_due(run) && self.merge(outcome, target))
+    }
+
     /// Returns whether a run begins with a repair: the more items there are, the less exact search does for them.
     const fn repair_is_due(&self, run: usize) -> bool {
         let every = if self.model.len() < HOT_FROM { ROUND_RUNS } else { 1 };
         run.is_multiple_of(every) && run + 1 >= every
+    }
+
+    /// Returns whether a run begins with blocks: where there are many items, repair does more with the time.
+    const fn merge_is_due(&self, run: usize) -> bool {
+        self.model.len() < HOT_FROM || run.is_multiple_of(MERGE_RUNS)
+    }
+
+    /// Plans blocks; false when that does not reach the target.
+    fn merge(&mut self, outcome: &mut Outcome, target: u64) -> bool {
+        let place = (self.model, self.region, target);
+        self.merged += 1;
+        self.task.merge(place, outcome, self.merged - 1, &mut self.rng)
     }
 
     /// Repairs the plan; false when that does not lower it.

@@ -5,8 +5,8 @@ use crate::rng::Rng;
 use crate::{Buffer, Problem, Region};
 use alloc::vec::Vec;
 
-const EXACT: Zeal = Zeal { chance: 0, luck: 0 };
-const LOOSE: Zeal = Zeal { chance: 0, luck: 1_000 };
+const EXACT: Zeal = Zeal { chance: 0, luck: 0, wheels: 0 };
+const LOOSE: Zeal = Zeal { chance: 0, luck: 1_000, wheels: 10 };
 
 fn problem(buffers: &[Buffer]) -> Problem {
     let mut problem = Problem::new(Region::unbounded());
@@ -62,6 +62,9 @@ fn a_pinwheel_becomes_one_block() {
     assert_eq!(merged(&problem(&cuts), 9, EXACT), (1, 9));
     cuts[2].size -= 1;
     assert_eq!(merged(&problem(&cuts), 9, EXACT).0, 5, "the hub leaves a hole");
+    assert_eq!(merged(&problem(&cuts), 9, LOOSE), (1, 9), "which is small");
+    cuts[2] = Buffer::new(3, 3, 5);
+    assert_eq!(merged(&problem(&cuts), 9, LOOSE), (1, 9), "starts and sizes agree");
 }
 
 #[test]
