@@ -8,6 +8,7 @@ extern crate std;
 
 mod activation;
 mod assign;
+mod blocks;
 mod bound;
 mod classes;
 pub mod csv;

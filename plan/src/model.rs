@@ -78,6 +78,34 @@ impl Model {
         model
     }
 
+    /// Returns the model of items that stand for one or several of these: the one it is, or the hull and bytes of them all.
+    pub(crate) fn merged(
+        &self,
+        items: impl Iterator<Item = (Option<usize>, (Section, Section), u64, u64)>,
+    ) -> Self {
+        let mut merged =
+            Self { ticks: self.ticks.clone(), runs_at: alloc::vec![0], ..Self::default() };
+        let mut new_of = alloc::vec![u32::MAX; self.len()];
+        for (one, hull, size, align) in items {
+            if let Some(i) = one {
+                new_of[i] = id(merged.len());
+            }
+            merged.runs.extend_from_slice(one.map_or(&[hull], |i| self.runs(i)));
+            merged.bytes.extend_from_slice(one.map_or(&[size], |i| self.bytes(i)));
+            merged.runs_at.push(id(merged.runs.len()));
+            merged.fixed.push(one.and_then(|i| self.fixed[i]));
+            merged.hint.push(one.and_then(|i| self.hint[i]));
+            merged.hull.push(hull);
+            merged.size.push(size);
+            merged.align.push(align);
+        }
+        let new = |i: u32| new_of[i as usize];
+        merged.apart = self.apart.iter().map(|&(a, b, bytes)| (new(a), new(b), bytes)).collect();
+        merged.apart.sort_unstable();
+        merged.load = merged.loads();
+        merged
+    }
+
     fn reserve(&mut self, items: usize) {
         self.size.reserve_exact(items);
         self.align.reserve_exact(items);

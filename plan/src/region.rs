@@ -1,5 +1,6 @@
 //! Plans the items of one region.
 
+use crate::blocks::{Blocks, Zeal};
 use crate::bound::{lower_bound, unit};
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
 use crate::greedy::{Portfolio, peak_of};
@@ -35,6 +36,11 @@ const ROUND_RUNS: usize = 20;
 /// Runs of exact search before improvement takes turns with it: what exact search can do, it does early.
 const IMPROVE_FROM: usize = 6;
 
+/// Nodes for each item when blocks are planned, and the times until they double.
+const BLOCK_NODES: u64 = 5;
+const BLOCK_ROUNDS: u32 = 16;
+/// Runs between two times that blocks of so many items are planned.
+const MERGE_RUNS: usize = 5;
 /// Runs after which improvement starts anew with another habit.
 const RENEW_RUNS: usize = 10;
 /// Steps of improvement for each node that exact search may look at, and how many of them count as a node.
@@ -49,6 +55,8 @@ const REPAIR_NODES: u64 = 200_000;
 pub(crate) struct Task<'a> {
     pub(crate) options: &'a Options<'a>,
     pub(crate) stop: &'a Stop<'a>,
+    /// Whether items may be merged into blocks, which are not merged again.
+    pub(crate) merges: bool,
 }
 
 /// Result for a region.
@@ -119,6 +127,36 @@ impl Task<'_> {
         }
     }
 
+    /// Plans blocks in place of items; false when that gives no plan below the target.
+    fn merge(
+        &self,
+        (model, region, target): (&Model, usize, u64),
+        outcome: &mut Outcome,
+        round: u32,
+        rng: &mut Rng,
+    ) -> bool {
+        if !self.merges || model.len() > HOT_ITEMS {
+            return false;
+        }
+        let blocks = Blocks::new(model, target, Zeal::nth(round, model.len()), rng);
+        let merged = blocks.model(model);
+        if merged.len() > model.len() - model.len() / 8 {
+            return false;
+        }
+        let left = self.options.effort.saturating_sub(outcome.nodes);
+        let effort = (BLOCK_NODES * model.len() as u64) << (round / BLOCK_ROUNDS).min(20);
+        let options =
+            Options { progress: None, effort: effort.min(left), seed: rng.next(), ..*self.options };
+        let task = Task { options: &options, stop: self.stop, merges: false };
+        let mut inner = task.greedy(&merged, region);
+        if inner.peak > target {
+            task.refine(&merged, region, Some(target), &mut inner);
+        }
+        outcome.nodes += inner.nodes;
+        self.keep(model, region, outcome, blocks.expand(&inner.offsets));
+        outcome.peak <= target
+    }
+
     /// Repairs a plan, again and again, until it is as low as can be, or low enough and no easy way is left, or there is no
     /// time. A huge plan is also compared with those of the textbook rules.
     fn repair(&self, model: &Model, region: usize, capacity: Option<u64>, outcome: &mut Outcome) {
@@ -131,8 +169,13 @@ impl Task<'_> {
                 self.try_greedy(model, region, HUGE_TRIES..Portfolio::TEXTBOOK, outcome);
             }
         }
-        while outcome.peak > outcome.bound {
+        for round in 0.. {
+            if outcome.peak <= outcome.bound {
+                return;
+            }
             let fit = fits(outcome);
+            let target = capacity.filter(|_| !fit).unwrap_or(outcome.bound);
+            self.merge((model, region, target), outcome, round, &mut rng);
             if !self.repair_once(place, outcome, u64::MAX, &mut rng) || fit {
                 return;
             }
@@ -186,6 +229,8 @@ struct Duel<'a> {
     unit: u64,
     /// Runs at the lower bound since a plan fits the capacity.
     polished: usize,
+    /// Times that blocks were planned.
+    merged: u32,
 }
 
 impl<'a> Duel<'a> {
@@ -194,7 +239,7 @@ impl<'a> Duel<'a> {
         // A capacity between two peaks is as good as the lower one.
         let unit = unit(model);
         let capacity = capacity.map(|c| c - c % unit);
-        Self { task, model, region, capacity, rng, unit, polished: 0 }
+        Self { task, model, region, capacity, rng, unit, polished: 0, merged: 0 }
     }
 
     fn run(&mut self, outcome: &mut Outcome) {
@@ -239,7 +284,7 @@ impl<'a> Duel<'a> {
             if self.spent(outcome) || (polishing && self.polished >= POLISH_RUNS) {
                 return Ended::Enough;
             }
-            if self.repair_is_due(run) && self.repair(outcome) && (fits || outcome.peak <= target) {
+            if self.rework(run, outcome, if fits { u64::MAX } else { target }, target) {
                 return Ended::Better;
             }
             if fits && run >= ROUND_RUNS {
@@ -277,10 +322,29 @@ impl<'a> Duel<'a> {
         if polishing { items + items / 2 } else { (500 + 2 * items) << doubled }
     }
 
+    /// Repairs the plan and plans blocks where that is due; true when a repair ends below the first of two peaks, or blocks
+    /// below the second.
+    fn rework(&mut self, run: usize, outcome: &mut Outcome, enough: u64, target: u64) -> bool {
+        (self.repair_is_due(run) && self.repair(outcome) && outcome.peak <= enough)
+            || (self.merge_is_due(run) && self.merge(outcome, target))
+    }
+
     /// Returns whether a run begins with a repair: the more items there are, the less exact search does for them.
     const fn repair_is_due(&self, run: usize) -> bool {
         let every = if self.model.len() < HOT_FROM { ROUND_RUNS } else { 1 };
         run.is_multiple_of(every) && run + 1 >= every
+    }
+
+    /// Returns whether a run begins with blocks: where there are many items, repair does more with the time.
+    const fn merge_is_due(&self, run: usize) -> bool {
+        self.model.len() < HOT_FROM || run.is_multiple_of(MERGE_RUNS)
+    }
+
+    /// Plans blocks; false when that does not reach the target.
+    fn merge(&mut self, outcome: &mut Outcome, target: u64) -> bool {
+        let place = (self.model, self.region, target);
+        self.merged += 1;
+        self.task.merge(place, outcome, self.merged - 1, &mut self.rng)
     }
 
     /// Repairs the plan; false when that does not lower it.

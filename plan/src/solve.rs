@@ -17,9 +17,10 @@ use alloc::vec::Vec;
 ///
 /// # Algorithm
 /// Buffers are assigned to regions, cheap ones first. In each region a portfolio of greedy rules gives a plan at once.
-/// If it is above the lower bound and there are at most 2,000 buffers, exact search and improvement by ejection take
-/// turns, at the lower bound and at a target that is easier to reach: the capacity, else halfway to the best plan.
-/// Larger regions repeat the greedy rules with chance, and then repair the plan where it is too high. It ends when a plan
+/// If it is above the lower bound and there are at most 2,000 buffers, exact search, improvement by ejection, and the same
+/// for blocks of buffers that fit together take turns, at the lower bound and at a target that is easier to reach: the
+/// capacity, else halfway to the best plan. Larger regions repeat the greedy rules with chance, and then plan blocks and
+/// repair the plan where it is too high. It ends when a plan
 /// is proven best, when a plan fits the given capacity and some runs at the bound found no better one, or when `options`
 /// say so. A plan that fits has passed [`validate`].
 ///
@@ -35,7 +36,7 @@ pub fn solve(problem: &Problem, options: &Options<'_>) -> Result<Plan, ProblemEr
 
 /// Plans a problem that was checked, until `stop` says so.
 pub(crate) fn solve_until(problem: &Problem, options: &Options<'_>, stop: &Stop<'_>) -> Plan {
-    let task = Task { options, stop };
+    let task = Task { options, stop, merges: true };
     let mut plan =
         if problem.regions.len() == 1 { single(problem, &task) } else { several(problem, &task) };
     // Whatever the planner believes, a plan that fits is one that passes the check.

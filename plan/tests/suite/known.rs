@@ -35,6 +35,17 @@ fn cut_rectangles_without_slack_are_solved_at_their_bound() {
 }
 
 #[test]
+fn cut_rectangles_are_put_together_again() {
+    // Two with holes, and one whose lives were cut short.
+    for seed in [4, 9, 35] {
+        let (problem, shape) = hard::problem(seed);
+        let plan = solve(&problem, &Options { effort: 20_000, ..Options::default() })
+            .expect("it makes sense");
+        assert!(plan.fits(), "{shape}: {:?}", plan.status);
+    }
+}
+
+#[test]
 fn one_seed_gives_one_plan() {
     let (problem, _) = hard::problem(2);
     let options = Options { seed: 7, effort: 4_000, ..Options::default() };

@@ -1,0 +1,105 @@
+//! Blocks fill rectangles, and expand to placements that are valid.
+use super::{Blocks, Zeal};
+use crate::model::Model;
+use crate::rng::Rng;
+use crate::{Buffer, Problem, Region};
+use alloc::vec::Vec;
+
+const EXACT: Zeal = Zeal { chance: 0, luck: 0, wheels: 0 };
+const LOOSE: Zeal = Zeal { chance: 0, luck: 1_000, wheels: 10 };
+
+fn problem(buffers: &[Buffer]) -> Problem {
+    let mut problem = Problem::new(Region::unbounded());
+    problem.buffers = buffers.to_vec();
+    problem
+}
+
+/// Merges, stacks the blocks on each other, and checks what that gives; returns the number of blocks and their sizes.
+fn merged(problem: &Problem, target: u64, zeal: Zeal) -> (usize, u64) {
+    let model = Model::new(problem, 0, |_| true);
+    let blocks = Blocks::new(&model, target, zeal, &mut Rng::new(1));
+    let small = blocks.model(&model);
+    let mut top = 0u64;
+    let place = |i: usize| {
+        let place = top.next_multiple_of(small.align[i]);
+        top = place + small.size[i];
+        place
+    };
+    let places: Vec<u64> = (0..small.len()).map(place).collect();
+    let offsets = blocks.expand(&places);
+    for a in 0..model.len() {
+        assert!(offsets[a].is_multiple_of(model.align[a]), "item {a}");
+        assert!(offsets[a] + model.size[a] <= top, "item {a}");
+        for b in 0..a {
+            assert!(!model.overlap((a, offsets[a]), (b, offsets[b])), "items {a} and {b}");
+        }
+    }
+    (small.len(), top)
+}
+
+#[test]
+fn a_rectangle_cut_straight_becomes_one_block() {
+    // Cut at tick 4; the first part at byte 3, the second at byte 6 and its lower half at tick 7.
+    let cuts = [
+        Buffer::new(3, 0, 4),
+        Buffer::new(7, 0, 4),
+        Buffer::new(6, 4, 7),
+        Buffer::new(6, 7, 9),
+        Buffer::new(4, 4, 9),
+    ];
+    assert_eq!(merged(&problem(&cuts), 10, EXACT), (1, 10));
+}
+
+#[test]
+fn a_pinwheel_becomes_one_block() {
+    let mut cuts = alloc::vec![
+        Buffer::new(2, 0, 6),
+        Buffer::new(5, 6, 9),
+        Buffer::new(3, 3, 6),
+        Buffer::new(7, 0, 3),
+        Buffer::new(4, 3, 9),
+    ];
+    assert_eq!(merged(&problem(&cuts), 9, EXACT), (1, 9));
+    cuts[2].size -= 1;
+    assert_eq!(merged(&problem(&cuts), 9, EXACT).0, 5, "the hub leaves a hole");
+    assert_eq!(merged(&problem(&cuts), 9, LOOSE), (1, 9), "which is small");
+    cuts[2] = Buffer::new(3, 3, 5);
+    assert_eq!(merged(&problem(&cuts), 9, LOOSE), (1, 9), "starts and sizes agree");
+}
+
+#[test]
+fn waste_needs_room_below_the_target() {
+    let cuts = [Buffer::new(4, 0, 5), Buffer::new(3, 5, 9)];
+    assert_eq!(merged(&problem(&cuts), 4, EXACT).0, 2);
+    assert_eq!(merged(&problem(&cuts), 4, LOOSE), (1, 4));
+    let full = [Buffer::new(4, 0, 5), Buffer::new(3, 5, 9), Buffer::new(1, 6, 7)];
+    assert_eq!(merged(&problem(&full), 4, LOOSE), (3, 8));
+}
+
+#[test]
+fn items_that_are_not_free_stay_as_they_are() {
+    let pair = |second: Buffer| merged(&problem(&[Buffer::new(4, 0, 9), second]), 64, LOOSE).0;
+    assert_eq!(pair(Buffer::new(4, 0, 9)), 1);
+    assert_eq!(pair(Buffer::new(4, 0, 9).fixed(40)), 2);
+    assert_eq!(pair(Buffer::new(4, 0, 9).gap(3, 5)), 2);
+    let mut apart = problem(&[Buffer::new(4, 0, 5), Buffer::new(4, 5, 9)]);
+    assert_eq!(merged(&apart, 64, LOOSE).0, 1);
+    apart.separate = alloc::vec![(0, 1)];
+    assert_eq!(merged(&apart, 64, LOOSE).0, 2);
+}
+
+#[test]
+fn blocks_are_valid_whatever_they_are_made_of() {
+    let mut rng = Rng::new(3);
+    for round in 0..60 {
+        let mut problem = Problem::new(Region { align: 1 + rng.below(3), ..Region::unbounded() });
+        for _ in 0..30 {
+            let start = rng.below(9);
+            let align = [1, 1, 2, 4, 6][rng.index(5)];
+            let size = 1 + rng.below(8);
+            problem.push(Buffer::new(size, start, start + 1 + rng.below(5)).align(align));
+        }
+        let most = Model::new(&problem, 0, |_| true).load.into_iter().max().unwrap_or(0);
+        merged(&problem, most + most / 4, Zeal::nth(round, 30));
+    }
+}
