@@ -76,6 +76,24 @@ fn a_pool_may_hold_all_of_its_heap_and_no_more() {
 }
 
 #[test]
+fn what_is_away_is_summed_over_the_pools_that_sleep() {
+    let manager = managed(device(64 * MIB), paged());
+    let pools = [(); 3].map(|()| manager.create_pool(HEAP, PoolConfig::new().sleepable()));
+    let pools = pools.map(|pool| pool.expect("there are pages"));
+    let [one, two, three] =
+        [0, 1, 2].map(|at| pools[at].allocate(&Request::new(MIB << at)).expect("it fits"));
+    for (asleep, away) in [(0, MIB), (1, 3 * MIB)] {
+        pools[asleep].sleep(&to_store()).expect("nothing is pinned");
+        assert_eq!((manager.totals().away_bytes, manager.totals().live_bytes), (away, 7 * MIB));
+    }
+    drop(one);
+    assert_eq!(manager.totals().away_bytes, 2 * MIB);
+    pools[1].wake(&Wake::all()).expect("there is room");
+    assert_eq!(manager.totals().away_bytes, 0);
+    drop((two, three));
+}
+
+#[test]
 fn a_sleep_tells_every_byte_that_it_copied_returned_and_kept() {
     for refused in [0, 1] {
         let (host, left) = (device(64 * MIB), Arc::new(AtomicU64::new(0)));
