@@ -16,6 +16,8 @@ thread_local! {
     static BYTES: Cell<i64> = const { Cell::new(0) };
     /// Bytes above which it gets none.
     static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// The call that gets none, counted from the next one on; zero for no call.
+    static REFUSED: Cell<u64> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -24,6 +26,9 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !MOST.try_with(Cell::get).is_ok_and(|most| layout.size() <= most) {
+            return core::ptr::null_mut();
+        }
+        if REFUSED.try_with(|left| left.replace(left.get().saturating_sub(1)) == 1) == Ok(true) {
             return core::ptr::null_mut();
         }
         CALLS.with(|calls| calls.set(calls.get() + 1));

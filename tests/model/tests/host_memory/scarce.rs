@@ -1,5 +1,5 @@
 //! Requests while the host itself has no memory to spare: refused in words, and nothing has changed.
-use super::MOST;
+use super::{MOST, REFUSED};
 use omniheap_core::{Allocation, ErrorKind, HeapKind, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
 
@@ -66,4 +66,30 @@ fn a_request_is_refused_where_the_host_has_no_memory_for_its_record() {
         drop(manager.allocate(&Request::new(4 * KIB)));
     }
     assert!(refused >= 2, "{refused} times the host had no memory");
+}
+
+/// Each call of a request for host memory fails once, whatever it is for.
+#[test]
+fn one_refusal_of_the_host_ends_no_program_and_is_forgotten() {
+    for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
+        let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).open();
+        let mut config = config;
+        config.pool.lanes = Some(1);
+        let manager = Manager::with_config(host.expect("a device"), config);
+        drop(manager.allocate(&Request::new(32 << 20)).expect("one block"));
+        let (mut live, mut refused) = (Vec::with_capacity(2000), 0);
+        let request = Request::new(4 * KIB).no_grow();
+        while live.len() < 2000 {
+            for call in 1..4 {
+                REFUSED.set(call);
+                let served = manager.allocate(&request);
+                refused += u64::from(REFUSED.replace(0) == 0);
+                let kind = served.map(drop).map_err(|error| error.kind());
+                assert!(matches!(kind, Ok(()) | Err(ErrorKind::OutOfHostMemory)), "{kind:?}");
+            }
+            live.push(manager.allocate(&request).expect("the host has memory again"));
+        }
+        assert!(refused > 8, "{refused} calls were refused");
+        assert_eq!((manager.validate(), manager.totals().live), (Ok(()), 2000));
+    }
 }
