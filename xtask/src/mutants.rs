@@ -421,7 +421,13 @@ fn try_all(
     let counts = Mutex::new([0; 4]);
     beside(cores(), chosen, |mutant| {
         if takes.is_none_or(|takes| start.elapsed() < takes) {
-            let verdict = tests.look_for(mutant.number);
+            let verdict = match tests.look_for(mutant.number) {
+                Ok(verdict) => verdict,
+                Err(why) => {
+                    println!("    a test cannot be run, and its mutant was not tried: {why}");
+                    return true;
+                }
+            };
             if matches!(verdict, Verdict::Survived | Verdict::Unreached) {
                 println!(
                     "    {verdict:?}: {}:{}: {}: {}",

@@ -135,8 +135,8 @@ impl Tests {
         record.caught += u32::from(caught);
     }
 
-    /// Runs the tests that execute a mutant's place, until one fails.
-    pub(crate) fn look_for(&self, mutant: usize) -> Verdict {
+    /// Runs the tests that execute a mutant's place, until one fails. Why a program did not start says nothing of the mutant.
+    pub(crate) fn look_for(&self, mutant: usize) -> Result<Verdict, String> {
         let (mut verdict, mut spent) = (Verdict::Unreached, Duration::ZERO);
         for at in self.reaching(mutant) {
             let test = &self.all[at];
@@ -146,15 +146,15 @@ impl Tests {
             }
             let mut command = command(&test.binary, &test.name);
             command.env("OMNIHEAP_MUTANT", mutant.to_string());
-            let ended = run(command, test.time * 8 + Duration::from_secs(10));
-            self.note(at, !matches!(ended, Ok(Ended::Passed)));
+            let ended = run(command, test.time * 8 + Duration::from_secs(10))?;
+            self.note(at, ended != Ended::Passed);
             match ended {
-                Ok(Ended::Passed) => verdict = Verdict::Survived,
-                Ok(Ended::Late) => return Verdict::Hung,
-                Ok(Ended::Failed) | Err(_) => return Verdict::Caught,
+                Ended::Passed => verdict = Verdict::Survived,
+                Ended::Late => return Ok(Verdict::Hung),
+                Ended::Failed => return Ok(Verdict::Caught),
             }
         }
-        verdict
+        Ok(verdict)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What moves and lanes cost, counted in calls of the driver and in memory that goes back: nothing here is timed.
 use super::before::{Asked, asked};
-use super::managed;
+use super::{HEAP, KIB, MIB, device, managed, one_lane};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Limits, Manager, ManagerConfig,
@@ -10,19 +10,6 @@ use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use omniheap_model::Store;
 use std::sync::Arc;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const HEAP: HeapId = HeapId(0);
-
-fn device(size: u64) -> Arc<Host> {
-    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
-}
-
-fn one_lane(mut config: ManagerConfig) -> ManagerConfig {
-    config.pool.lanes = Some(1);
-    config
-}
 
 /// A device that counts its calls of one kind.
 fn counted(host: &Arc<Host>, kind: CallKind) -> (Asked, Arc<AtomicU64>) {

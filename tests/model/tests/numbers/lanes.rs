@@ -1,22 +1,12 @@
 //! Threads and their lanes: who lends to whom, who is woken, and what a lane does with memory that others hold.
 use super::before::asked;
-use super::managed;
+use super::{HEAP, KIB, MIB, device, managed};
 use core::time::Duration;
-use omniheap_core::{
-    HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request, SpanState, Timelines,
-};
+use omniheap_core::{HeapKind, Manager, ManagerConfig, PoolConfig, Request, SpanState, Timelines};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const HEAP: HeapId = HeapId(0);
-
-fn device(size: u64) -> Arc<Host> {
-    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
-}
 
 /// As many lanes as there can be: threads that live at the same time have different ones.
 fn many_lanes() -> ManagerConfig {

@@ -1,6 +1,6 @@
 //! Limits to the byte: what sleeps, what is promised to a domain, what a shortage and a plan say.
 use super::before::asked;
-use super::managed;
+use super::{HEAP, MIB, managed, one_lane, plain};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, AllocationId, Backend, Budget, CopyRegion, ErrorKind, Event, HeapId, HeapKind, Limits,
@@ -13,9 +13,7 @@ use omniheap_layers::{Call, CallKind, Verdict};
 use omniheap_model::Store;
 use std::sync::{Arc, Mutex};
 
-const MIB: u64 = 1 << 20;
 const PAGE: u64 = 64 << 10;
-const HEAP: HeapId = HeapId(0);
 
 fn device(size: u64) -> Arc<Host> {
     let about = heap(HeapKind::Device, size).page(Some(Align::of(PAGE)));
@@ -28,16 +26,6 @@ fn with_host_memory() -> Host {
     (far.physical, far.page) = (1, None);
     let near = heap(HeapKind::Device, 8 * MIB);
     Host::builder().heap(near).heap(far).open().expect("a host device")
-}
-
-fn paged() -> ManagerConfig {
-    let mut config = ManagerConfig::default();
-    config.pool.lanes = Some(1);
-    config
-}
-
-fn plain() -> ManagerConfig {
-    paged().plain()
 }
 
 fn to_store() -> Sleep {
@@ -77,7 +65,7 @@ fn a_pool_may_hold_all_of_its_heap_and_no_more() {
 
 #[test]
 fn what_is_away_is_summed_over_the_pools_that_sleep() {
-    let manager = managed(device(64 * MIB), paged());
+    let manager = managed(device(64 * MIB), one_lane(ManagerConfig::default()));
     let pools = [(); 3].map(|()| manager.create_pool(HEAP, PoolConfig::new().sleepable()));
     let pools = pools.map(|pool| pool.expect("there are pages"));
     let [one, two, three] =
@@ -104,7 +92,7 @@ fn a_sleep_tells_every_byte_that_it_copied_returned_and_kept() {
                 && refusals.fetch_update(Relaxed, Relaxed, take).is_ok();
             if refuses { Verdict::Refuse(ErrorKind::Driver.into()) } else { Verdict::Forward }
         });
-        let manager = Manager::with_config(device, paged());
+        let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
         let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages");
         let all = [3 * MIB, 100, 5 * MIB].map(|size| pool.allocate(&Request::new(size)));
         let [first, middle, last] = all.map(|one| one.expect("there is room"));
@@ -148,7 +136,7 @@ fn lets_go(host: &Arc<Host>, held: &Arc<Mutex<Option<Hold>>>) -> super::Asked {
 fn a_pool_sleeps_after_every_timeline_that_was_told_to_use_its_bytes() {
     let (host, held) = (device(64 * MIB), Arc::new(Mutex::new(None)));
     let other = host.open().expect("another timeline");
-    let manager = Manager::with_config(lets_go(&host, &held), paged());
+    let manager = Manager::with_config(lets_go(&host, &held), one_lane(ManagerConfig::default()));
     let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages");
     let source = manager.allocate(&Request::new(MIB)).expect("fits");
     source.fill(0, MIB, 5).expect("in range");
@@ -171,12 +159,15 @@ fn only_pools_of_pages_without_guards_can_sleep() {
         let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable());
         pool.map(drop).map_err(|error| error.kind())
     };
-    assert_eq!(refused(&managed(device(16 * MIB), paged())), Ok(()));
-    let guards = managed(device(16 * MIB), guarded(paged()));
+    assert_eq!(refused(&managed(device(16 * MIB), one_lane(ManagerConfig::default()))), Ok(()));
+    let guards = managed(device(16 * MIB), guarded(one_lane(ManagerConfig::default())));
     assert_eq!(refused(&guards), Err(ErrorKind::Unsupported));
     let without_pages = heap(HeapKind::Device, 16 * MIB).page(None);
     let host = Host::builder().heap(without_pages).open().expect("a host device");
-    assert_eq!(refused(&managed(host, paged())), Err(ErrorKind::Unsupported));
+    assert_eq!(
+        refused(&managed(host, one_lane(ManagerConfig::default()))),
+        Err(ErrorKind::Unsupported)
+    );
 }
 
 #[test]
@@ -286,7 +277,9 @@ fn a_shortage_says_whether_waiting_would_do_to_the_byte() {
 
 #[test]
 fn a_plan_says_where_bytes_come_from_and_what_is_left_of_the_budget() {
-    for (config, grows) in [(plain(), Source::NewBlock), (paged(), Source::Pages)] {
+    for (config, grows) in
+        [(plain(), Source::NewBlock), (one_lane(ManagerConfig::default()), Source::Pages)]
+    {
         let manager = managed(device(64 * MIB), config);
         manager.set_budget(HEAP, Limits::hard(32 * MIB)).expect("a limit");
         let request = Request::new(3 * MIB);
@@ -404,7 +397,7 @@ fn pages_that_the_driver_does_not_take_back_are_counted() {
         (1, CallKind::Destroy) => Verdict::Refuse(ErrorKind::Driver.into()),
         _ => Verdict::Forward,
     });
-    let manager = Manager::with_config(device, paged());
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
     drop(manager.allocate(&Request::new(3 * MIB)).expect("fits"));
     let returned = manager.trim().expect("alive");
     assert!(returned >= 3 * MIB);

@@ -13,10 +13,27 @@ mod slides;
 mod survived;
 
 use before::{Asked, asked};
-use omniheap_core::{Manager, ManagerConfig};
-use omniheap_host::Host;
+use omniheap_core::{HeapId, HeapKind, Manager, ManagerConfig};
+use omniheap_host::{Host, heap};
 use omniheap_layers::Verdict;
 use std::sync::Arc;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const HEAP: HeapId = HeapId(0);
+
+fn device(size: u64) -> Arc<Host> {
+    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
+}
+
+fn one_lane(mut config: ManagerConfig) -> ManagerConfig {
+    config.pool.lanes = Some(1);
+    config
+}
+
+fn plain() -> ManagerConfig {
+    one_lane(ManagerConfig::default().plain())
+}
 
 /// A manager of a device that refuses nothing.
 fn managed(host: impl Into<Arc<Host>>, config: ManagerConfig) -> Manager<Asked> {

@@ -1,18 +1,15 @@
 //! Random programs whose observer keeps books of its own: what a manager tells, reports and does must agree after every operation.
 use super::before::Asked;
-use super::managed;
+use super::{HEAP, MIB, managed};
 use omniheap_core::{
     Align, Allocation, AllocationId, Backend, Backing, BlockNumber, Budget, Decision, Event,
-    HeapId, HeapKind, Manager, ManagerConfig, Mobility, Observer, Report, Request, Rung, SpanState,
+    HeapKind, Manager, ManagerConfig, Mobility, Observer, Report, Request, Rung, SpanState,
     TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use omniheap_model::{Random, sound, stamp};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-
-const MIB: u64 = 1 << 20;
-const HEAP: HeapId = HeapId(0);
 
 /// An allocation as the observer knows it.
 #[derive(Clone, Debug)]

@@ -1,12 +1,11 @@
 //! What a pass plans within its budget, what it leaves, and what becomes of one that cannot be followed.
 use super::before::{Asked, asked};
-use super::managed;
+use super::{HEAP, KIB, MIB, device, managed, one_lane, plain};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap_core::{
-    Align, Allocation, Backend, Background, Budget, Decision, Defragmentation, ErrorKind, HeapId,
-    HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig, Request, Span, TimelineId,
-    Timelines, Uses,
+    Align, Allocation, Backend, Background, Budget, Decision, Defragmentation, ErrorKind, HeapKind,
+    InsideBlock, Manager, ManagerConfig, PoolConfig, Request, Span, TimelineId, Timelines, Uses,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -14,23 +13,6 @@ use omniheap_model::{Random, sound, stamp};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const HEAP: HeapId = HeapId(0);
-
-fn device(size: u64) -> Arc<Host> {
-    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
-}
-
-fn one_lane(mut config: ManagerConfig) -> ManagerConfig {
-    config.pool.lanes = Some(1);
-    config
-}
-
-fn plain() -> ManagerConfig {
-    one_lane(ManagerConfig::default().plain())
-}
 
 /// Two allocations live in each page: a page goes with both of them, or stays with both.
 #[test]

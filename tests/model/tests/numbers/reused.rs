@@ -1,23 +1,16 @@
 //! Bytes and slots that are used again: as soon as may be, and with nothing of those who had them before.
 use super::before::{Asked, asked};
-use super::managed;
+use super::{HEAP, MIB, device, managed};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, Event, GetPiece, HeapId,
-    HeapKind, Manager, ManagerConfig, Observer, Point, PoolConfig, Privacy, PutPiece, Request,
-    Result, Rung, Sleep, SpanState, StoreKind, TimelineId, Timelines, Usage, Uses, Wake,
+    Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, Event, GetPiece, HeapKind,
+    Manager, ManagerConfig, Observer, Point, PoolConfig, Privacy, PutPiece, Request, Result, Rung,
+    Sleep, SpanState, StoreKind, TimelineId, Timelines, Usage, Uses, Wake,
 };
 use omniheap_host::{Hold, Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use omniheap_model::Store;
 use std::sync::{Arc, Mutex};
-
-const MIB: u64 = 1 << 20;
-const HEAP: HeapId = HeapId(0);
-
-fn device(size: u64) -> Arc<Host> {
-    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
-}
 
 fn manager(host: &Arc<Host>) -> Manager<Asked> {
     let mut config = ManagerConfig::default().plain();

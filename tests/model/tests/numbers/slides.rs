@@ -1,5 +1,6 @@
 //! Slides that cannot be finished: every byte is at one place, the old one or the new.
 use super::before::{Asked, asked};
+use super::{KIB, MIB};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Allocation, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig,
@@ -8,9 +9,6 @@ use omniheap_core::{
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use std::sync::Arc;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
 
 /// The bytes of a block of which a hole lies before what has to slide.
 struct Stage {

@@ -1,6 +1,6 @@
 //! Mutants that survived all other tests, one test for each: exact counts, exact limits, exact shortages.
 use super::before::asked;
-use super::managed;
+use super::{HEAP, MIB, device, managed, one_lane, plain};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, AllocationId, Backend, Background, BackingStore, Budget, Decision, Defragmentation,
@@ -12,22 +12,6 @@ use omniheap_extras::{guard_report, guarded, overwrites};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use std::sync::Arc;
-
-const MIB: u64 = 1 << 20;
-const HEAP: HeapId = HeapId(0);
-
-fn device(size: u64) -> Arc<Host> {
-    Arc::new(Host::builder().heap(heap(HeapKind::Device, size)).open().expect("a host device"))
-}
-
-fn one_lane(mut config: ManagerConfig) -> ManagerConfig {
-    config.pool.lanes = Some(1);
-    config
-}
-
-fn plain() -> ManagerConfig {
-    one_lane(ManagerConfig::default().plain())
-}
 
 #[test]
 fn every_call_that_takes_or_returns_memory_is_counted() {
