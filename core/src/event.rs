@@ -1,5 +1,5 @@
 //! What a manager tells an observer: everything that it does, as it does it.
-use crate::{HeapId, Keyword, Placement, Request, TimelineId, sleep::StoreKind};
+use crate::{HeapId, Keyword, Placement, Request, TimelineId};
 use core::fmt;
 
 /// Sees everything that a manager does; set it in [`ManagerConfig`](crate::ManagerConfig).
@@ -27,6 +27,17 @@ pub enum Backing {
     Memory,
     /// Pages that come and go; the block itself is addresses.
     Pages,
+}
+
+/// Where a backing store keeps the bytes of what sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// In host memory.
+    Host,
+    /// In files.
+    File,
+    /// Nowhere: allocations wake up zeroed.
+    Nothing,
 }
 
 /// Something that a manager did.

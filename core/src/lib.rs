@@ -82,7 +82,7 @@ pub use omniheap_seam::{
 pub use {
     defrag::{BlockRange, Budget, Moved, Outcome, Pass, PlannedMove},
     device::{DriverLimit, HeapLimit, HeapUse, MoveCost},
-    event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung},
+    event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung, StoreKind},
     lane::{
         BlockReport, Growth, MoveOutcome, PoolConfig, SpanReport, SpanState, StrategyKind, Totals,
         Uses, Waiting,
@@ -98,6 +98,6 @@ pub use {
     },
     sleep::{
         AwakeReason, BackingStore, GetPiece, HostPinner, KeptAwake, PutPiece, Residence, Sleep,
-        SleepError, Slept, StoreKind, Wake,
+        SleepError, Slept, Wake,
     },
 };

@@ -1,6 +1,6 @@
 //! What a program says and hears when a pool sleeps, and where the bytes go meanwhile.
 #![expect(unsafe_code, reason = "declares what a caller promises who sleeps over pins")]
-use crate::event::AllocationId;
+use crate::event::{AllocationId, StoreKind};
 use crate::{Backend, Error, ErrorKind, HostPin, Point, Privacy, Result};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{fmt, ptr::NonNull};
@@ -64,17 +64,6 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
     fn kind(&self) -> StoreKind {
         StoreKind::Host
     }
-}
-
-/// Where a store keeps bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreKind {
-    /// In host memory.
-    Host,
-    /// In files.
-    File,
-    /// Nowhere: allocations wake up zeroed.
-    Nothing,
 }
 
 /// Pins host memory for the copies of a pool's device.

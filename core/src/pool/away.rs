@@ -1,8 +1,9 @@
 //! A pool falls asleep and wakes up: all its lanes, or none.
 #![forbid(unsafe_code)]
 use super::Pool;
+use crate::event::StoreKind;
 use crate::lane::{Lane, WaitMode};
-use crate::sleep::{HostPinner, Residence, Sleep, SleepError, Slept, StoreKind};
+use crate::sleep::{HostPinner, Residence, Sleep, SleepError, Slept};
 use crate::{Backend, ErrorKind, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;

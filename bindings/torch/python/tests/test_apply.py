@@ -376,7 +376,6 @@ class Plans(unittest.TestCase):
         self.assert_same(Trained(transformer, planned(transformer, 0.6), calls=2), Trained(transformer, calls=2))
 
 
-@unittest.skipUnless(_HAS_TORCH and _COMMAND, "needs PyTorch, and the command omniheap")
 class Matching(unittest.TestCase):
     """Operators of a plan, looked for by hand."""
 
@@ -396,6 +395,7 @@ class Matching(unittest.TestCase):
         self.assertEqual(self.found("mm", ("weight",), "float32[64]", times=2), [True, False])
 
 
+@unittest.skipUnless(_HAS_TORCH and _COMMAND, "needs PyTorch, and the command omniheap")
 class Differences(unittest.TestCase):
     """Runs that have other operators than the step that was planned."""
 
