@@ -1410,66 +1410,21 @@ static inline omniheap_vulkan_device omniheap_vulkan_device_default(void) {
     return usual;
 }
 
-/* Structs for the library to fill: their size, and zeros. */
-static inline omniheap_placed omniheap_placed_default(void) {
-    omniheap_placed empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
-
-static inline omniheap_vulkan_placed omniheap_vulkan_placed_default(void) {
-    omniheap_vulkan_placed empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
-
-static inline omniheap_planned omniheap_planned_default(void) {
-    omniheap_planned empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
-
-static inline omniheap_heap_info omniheap_heap_info_default(void) {
-    omniheap_heap_info empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
-
-static inline omniheap_sums omniheap_sums_default(void) {
-    omniheap_sums empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
-
-static inline omniheap_moved omniheap_moved_default(void) {
-    omniheap_moved empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
-
-static inline omniheap_slept omniheap_slept_default(void) {
-    omniheap_slept empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
-
-static inline omniheap_residence omniheap_residence_default(void) {
-    omniheap_residence empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
-
-static inline omniheap_tensor omniheap_tensor_default(void) {
-    omniheap_tensor empty;
-    memset(&empty, 0, sizeof empty);
-    empty.struct_size = sizeof empty;
-    return empty;
-}
+/* Structs for the library to fill: omniheap_sums_default() and the others return the size, and zeros. */
+#define OMNIHEAP_TO_FILL(type) \
+    static inline type type##_default(void) { \
+        type empty; \
+        memset(&empty, 0, sizeof empty); \
+        empty.struct_size = sizeof empty; \
+        return empty; \
+    }
+OMNIHEAP_TO_FILL(omniheap_placed)
+OMNIHEAP_TO_FILL(omniheap_vulkan_placed)
+OMNIHEAP_TO_FILL(omniheap_planned)
+OMNIHEAP_TO_FILL(omniheap_heap_info)
+OMNIHEAP_TO_FILL(omniheap_sums)
+OMNIHEAP_TO_FILL(omniheap_moved)
+OMNIHEAP_TO_FILL(omniheap_slept)
+OMNIHEAP_TO_FILL(omniheap_residence)
+OMNIHEAP_TO_FILL(omniheap_tensor)
+#undef OMNIHEAP_TO_FILL

@@ -97,6 +97,14 @@ pub(crate) fn what_sleeps_is_drawn_where_it_is(browser: &mut Browser) {
         let sleeps = tip.contains("\nasleep in ");
         assert_eq!(sleeps, said.contains("reserved 0 B"), "the allocation says it too: {tip}");
     }
+    let list = page.text_of("#event-list");
+    for said in
+        ["asleep in host memory24.0 MiB", "on the device16.0 MiB", "asleep in files16.0 MiB"]
+    {
+        let plain: String = list.split_whitespace().collect();
+        let said: String = format!("block 0: {said}").split_whitespace().collect();
+        assert!(plain.contains(&said), "{said} is not in {list}");
+    }
     let legend = page.text_of("#timeline .legend");
     assert!(legend.contains("asleep in host memory") && !legend.contains("dropped"), "{legend}");
     assert!(page.text_of("#figures").contains("Peak asleep in host memory"));

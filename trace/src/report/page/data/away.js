@@ -30,11 +30,13 @@ class Away {
     this.sums[this.residence[block]] -= this.live[block];
     this.sums[residence] += this.live[block];
     this.residence[block] = residence;
-    this.changes.push({ event, block, residence });
+    this.changes.push({ event, block, residence, bytes: this.live[block] });
   }
   note(event) { for (let at = 1; at < AWAY.length; at += 1) this.bytes[at][event] = this.sums[at]; }
+  /** The last change of a block up to an event. */
+  changeOf(block, event) { return this.changes.findLast((change) => change.event <= event && change.block === block); }
   /** Where the bytes of a block are after an event, in words; nothing for the device. */
-  say(block, event) { return AWAY[this.changes.findLast((change) => change.event <= event && change.block === block)?.residence ?? 0]; }
+  say(block, event) { return AWAY[this.changeOf(block, event)?.residence ?? 0]; }
   /** A line for each residence that bytes ever have. */
   get lines() { return AWAY.map((name, at) => new Line(name, "away", null, this.bytes[at])).filter((line) => line.top > 0); }
 }

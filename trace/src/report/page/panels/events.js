@@ -67,6 +67,7 @@ class EventList {
       case 0: case 1: case 6: return [this.app.name(ref), bytes(store.size[ref]), String(store.stream[ref])];
       case 5: return this.aboutMove(ref);
       case 4: return ["", bytes(store.failures[ref].size), String(store.failures[ref].stream)];
+      case 10: return this.aboutResidence(event, ref);
       case 7: case 8: return ["", bytes(Math.abs(store.driver[ref].bytes)), ""];
       default: return [`block ${ref}`, bytes(store.blockSize[ref]), ""];
     }
@@ -75,6 +76,10 @@ class EventList {
     const { store } = this.app;
     const index = store.moveAllocation[move];
     return [`${this.app.name(index)} to block ${store.moveBlock[move]}`, bytes(store.size[index]), String(store.stream[index])];
+  }
+  aboutResidence(event, block) {
+    const { away } = this.app.store;
+    return [`block ${block}: ${away.say(block, event) || "on the device"}`, bytes(away.changeOf(block, event).bytes), ""];
   }
   /** Block events are the model's where the recording has none. */
   kind(event) {
