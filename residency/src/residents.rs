@@ -68,7 +68,7 @@ pub struct Moved {
 /// manager.set_budget(heap, Limits::hard(64 << 20))?;
 /// let residents = Residents::of(&manager);
 /// let layers = [0, 1, 2].map(|_| Arc::new(manager.create_pool(heap, PoolConfig::new().sleepable()).unwrap()));
-/// layers.iter().for_each(|layer| residents.add(layer, Resident::to(HostStore::new())));
+/// layers.iter().try_for_each(|layer| residents.add(layer, Resident::to(HostStore::new())))?;
 ///
 /// // Three times 30 MiB do not fit into 64: the layer that was not used for the longest time makes room.
 /// for layer in &layers {
@@ -347,12 +347,20 @@ impl<B: Backend + 'static> Residents<B> {
 
     /// Adds a [sleepable](omniheap_core::PoolConfig::sleepable) pool, which counts as touched; a pool that is in the set makes room as is said
     /// now. It leaves the set when it is dropped.
-    pub fn add(&self, pool: &Arc<UserPool<B>>, how: Resident) {
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a pool that was not made sleepable: it could never make room.
+    pub fn add(&self, pool: &Arc<UserPool<B>>, how: Resident) -> Result<()> {
+        if !pool.is_sleepable() {
+            let why = "the pool was not made to sleep; set `PoolConfig::sleepable`";
+            return Err(ErrorKind::Unsupported.because(why));
+        }
         let mut state = lock(&self.shared.state);
         state.members.retain(|member| member.pool.strong_count() > 0);
         if let Some(member) = state.touch(pool) {
             member.how = how;
-            return;
+            return Ok(());
         }
         let touched = state.clock;
         let pool = Arc::downgrade(pool);
@@ -365,6 +373,7 @@ impl<B: Backend + 'static> Residents<B> {
             is_leaving: false,
             is_ours: false,
         });
+        Ok(())
     }
 
     /// Notes that a pool was used now: of those with its priority it makes room last and comes back first.

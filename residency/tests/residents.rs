@@ -36,7 +36,7 @@ impl World {
     fn resident(&self, priority: i32, size: u64, value: u8) -> (Pool, Allocation<Host>) {
         let pool = self.pool();
         let how = Resident::to(HostStore::within(&self.arena)).priority(priority);
-        self.residents.add(&pool, how);
+        self.residents.add(&pool, how).expect("it was made to sleep");
         let one = pool.allocate(&Request::new(size)).unwrap();
         one.fill(0, size, value).unwrap();
         (pool, one)

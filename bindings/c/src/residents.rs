@@ -26,12 +26,12 @@ pub unsafe extern "C" fn omniheap_pool_add_resident(
         // SAFETY: the caller's promise.
         let given = unsafe { asked(sleep) }?;
         if given.flags != 0 {
-            let why = "sleep.flags is not 0; nobody knows when a pool that makes room falls asleep";
+            let why = "sleep.flags is not 0; a pool that makes room may fall asleep at any request, so its pins must keep it awake";
             return Err(Failure::invalid(why));
         }
         // SAFETY: as above.
         let how = Resident::to(unsafe { store(&given) }?).priority(priority);
-        entry.with(|pool| set(&entry).add(pool, how))
+        Ok(entry.with(|pool| residents_of(&entry).add(pool, how))??)
     })
 }
 
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn omniheap_pool_add_resident(
 pub extern "C" fn omniheap_pool_hold(pool: OmniheapPool) -> OmniheapStatus {
     call(|| {
         let entry = POOLS.get(pool.id)?;
-        let held = entry.with(|pool| set(&entry).hold(pool))??;
+        let held = entry.with(|pool| residents_of(&entry).hold(pool))??;
         holds(&entry).push(held);
         Ok(())
     })
@@ -62,7 +62,7 @@ pub extern "C" fn omniheap_pool_release(pool: OmniheapPool) -> OmniheapStatus {
 pub extern "C" fn omniheap_pool_touch(pool: OmniheapPool) -> OmniheapStatus {
     call(|| {
         let entry = POOLS.get(pool.id)?;
-        entry.with(|pool| set(&entry).touch(pool))
+        entry.with(|pool| residents_of(&entry).touch(pool))
     })
 }
 
@@ -72,7 +72,7 @@ pub extern "C" fn omniheap_pool_touch(pool: OmniheapPool) -> OmniheapStatus {
 pub extern "C" fn omniheap_pool_expect(pool: OmniheapPool) -> OmniheapStatus {
     call(|| {
         let entry = POOLS.get(pool.id)?;
-        entry.with(|pool| set(&entry).expect([pool]))
+        entry.with(|pool| residents_of(&entry).expect([pool]))
     })
 }
 
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn omniheap_residents_step(
 }
 
 /// The set that a pool may be in.
-fn set(entry: &Pool) -> &Residents<AnyBackend> {
+fn residents_of(entry: &Pool) -> &Residents<AnyBackend> {
     entry.owner.holder().residents()
 }
 

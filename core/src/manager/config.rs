@@ -256,6 +256,12 @@ impl<B: Backend> UserPool<B> {
         Ok(self.pool.wake(self.manager.mover()?, make_room)?)
     }
 
+    /// Returns whether the pool was made [sleepable](PoolConfig::sleepable).
+    #[must_use]
+    pub fn is_sleepable(&self) -> bool {
+        self.pool.shared.config.sleepable
+    }
+
     /// Says where the bytes of the pool are.
     #[must_use]
     pub fn residence(&self) -> Residence {

@@ -89,6 +89,14 @@ fn misuse_is_told_and_changes_nothing() {
     let config = OmniheapPoolConfig { sleepable: 1, ..omniheap_pool_config_default() };
     assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut alone)), Status::Ok);
     assert_eq!(omniheap_pool_hold(alone), Status::Stale, "it was not added");
+    let (usual, mut awake) = (omniheap_pool_config_default(), OmniheapPool { id: 0 });
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const usual, &raw mut awake)), Status::Ok);
+    assert_eq!(c!(omniheap_pool_add_resident(awake, ptr::null(), 0)), Status::Unsupported);
+    assert!(message().contains("sleepable"), "{}", message());
+    assert_eq!(
+        (omniheap_pool_hold(awake), omniheap_pool_destroy(awake)),
+        (Status::Stale, Status::Ok)
+    );
     assert_eq!(omniheap_pool_release(alone), Status::InvalidArgument);
     let over = OmniheapSleep { flags: OMNIHEAP_SLEEP_OVER_PINS, ..omniheap_sleep_default() };
     assert_eq!(c!(omniheap_pool_add_resident(alone, &raw const over, 0)), Status::InvalidArgument);
