@@ -8,9 +8,9 @@ extern crate std;
 
 mod activation;
 mod assign;
-mod blocks;
 mod bound;
 mod classes;
+mod clusters;
 pub mod csv;
 mod exact;
 mod greedy;

@@ -1,7 +1,7 @@
 //! Plans the items of one region.
 
-use crate::blocks::{Blocks, Zeal};
 use crate::bound::{lower_bound, unit};
+use crate::clusters::{Clusters, MergeRule};
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
 use crate::greedy::{Portfolio, peak_of};
 use crate::hot::hot_first;
@@ -36,10 +36,10 @@ const ROUND_RUNS: usize = 20;
 /// Runs of exact search before improvement takes turns with it: what exact search can do, it does early.
 const IMPROVE_FROM: usize = 6;
 
-/// Nodes for each item when blocks are planned, and the times until they double.
-const BLOCK_NODES: u64 = 5;
-const BLOCK_ROUNDS: u32 = 16;
-/// Runs between two times that blocks of so many items are planned.
+/// Search nodes for each item when clusters are planned, and the rounds until that doubles.
+const CLUSTER_NODES: u64 = 5;
+const CLUSTER_ROUNDS: u32 = 16;
+/// Runs between two plans of clusters, for models of many items.
 const MERGE_RUNS: usize = 5;
 /// Runs after which improvement starts anew with another habit.
 const RENEW_RUNS: usize = 10;
@@ -55,7 +55,7 @@ const REPAIR_NODES: u64 = 200_000;
 pub(crate) struct Task<'a> {
     pub(crate) options: &'a Options<'a>,
     pub(crate) stop: &'a Stop<'a>,
-    /// Whether items may be merged into blocks, which are not merged again.
+    /// Whether items may be merged into clusters, which are not merged again.
     pub(crate) merges: bool,
 }
 
@@ -127,7 +127,7 @@ impl Task<'_> {
         }
     }
 
-    /// Plans blocks in place of items; false when that gives no plan below the target.
+    /// Plans clusters in place of items; false when that gives no plan below the target.
     fn merge(
         &self,
         (model, region, target): (&Model, usize, u64),
@@ -138,13 +138,13 @@ impl Task<'_> {
         if !self.merges || model.len() > HOT_ITEMS {
             return false;
         }
-        let blocks = Blocks::new(model, target, Zeal::nth(round, model.len()), rng);
-        let merged = blocks.model(model);
+        let clusters = Clusters::new(model, target, MergeRule::nth(round, model.len()), rng);
+        let merged = clusters.model(model);
         if merged.len() > model.len() - model.len() / 8 {
             return false;
         }
         let left = self.options.effort.saturating_sub(outcome.nodes);
-        let effort = (BLOCK_NODES * model.len() as u64) << (round / BLOCK_ROUNDS).min(20);
+        let effort = (CLUSTER_NODES * model.len() as u64) << (round / CLUSTER_ROUNDS).min(20);
         let options =
             Options { progress: None, effort: effort.min(left), seed: rng.next(), ..*self.options };
         let task = Task { options: &options, stop: self.stop, merges: false };
@@ -153,7 +153,7 @@ impl Task<'_> {
             task.refine(&merged, region, Some(target), &mut inner);
         }
         outcome.nodes += inner.nodes;
-        self.keep(model, region, outcome, blocks.expand(&inner.offsets));
+        self.keep(model, region, outcome, clusters.expand(&inner.offsets));
         outcome.peak <= target
     }
 
@@ -229,7 +229,7 @@ struct Duel<'a> {
     unit: u64,
     /// Runs at the lower bound since a plan fits the capacity.
     polished: usize,
-    /// Times that blocks were planned.
+    /// Times that clusters were planned.
     merged: u32,
 }
 
@@ -322,7 +322,7 @@ impl<'a> Duel<'a> {
         if polishing { items + items / 2 } else { (500 + 2 * items) << doubled }
     }
 
-    /// Repairs the plan and plans blocks where that is due; true when a repair ends below the first of two peaks, or blocks
+    /// Repairs the plan and plans clusters where that is due; true when a repair ends below the first of two peaks, or clusters
     /// below the second.
     fn rework(&mut self, run: usize, outcome: &mut Outcome, enough: u64, target: u64) -> bool {
         (self.repair_is_due(run) && self.repair(outcome) && outcome.peak <= enough)
@@ -335,12 +335,12 @@ impl<'a> Duel<'a> {
         run.is_multiple_of(every) && run + 1 >= every
     }
 
-    /// Returns whether a run begins with blocks: where there are many items, repair does more with the time.
+    /// Returns whether a run begins with clusters: where there are many items, repair does more with the time.
     const fn merge_is_due(&self, run: usize) -> bool {
         self.model.len() < HOT_FROM || run.is_multiple_of(MERGE_RUNS)
     }
 
-    /// Plans blocks; false when that does not reach the target.
+    /// Plans clusters; false when that does not reach the target.
     fn merge(&mut self, outcome: &mut Outcome, target: u64) -> bool {
         let place = (self.model, self.region, target);
         self.merged += 1;

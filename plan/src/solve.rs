@@ -18,8 +18,8 @@ use alloc::vec::Vec;
 /// # Algorithm
 /// Buffers are assigned to regions, cheap ones first. In each region a portfolio of greedy rules gives a plan at once.
 /// If it is above the lower bound and there are at most 2,000 buffers, exact search, improvement by ejection, and the same
-/// for blocks of buffers that fit together take turns, at the lower bound and at a target that is easier to reach: the
-/// capacity, else halfway to the best plan. Larger regions repeat the greedy rules with chance, and then plan blocks and
+/// for clusters of buffers that fit together take turns, at the lower bound and at a target that is easier to reach: the
+/// capacity, else halfway to the best plan. Larger regions repeat the greedy rules with chance, and then plan clusters and
 /// repair the plan where it is too high. It ends when a plan
 /// is proven best, when a plan fits the given capacity and some runs at the bound found no better one, or when `options`
 /// say so. A plan that fits has passed [`validate`].

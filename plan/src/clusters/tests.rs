@@ -1,12 +1,12 @@
-//! Blocks fill rectangles, and expand to placements that are valid.
-use super::{Blocks, Zeal};
+//! Clusters fill rectangles, and expand to placements that are valid.
+use super::{Clusters, MergeRule};
 use crate::model::Model;
 use crate::rng::Rng;
 use crate::{Buffer, Problem, Region};
 use alloc::vec::Vec;
 
-const EXACT: Zeal = Zeal { chance: 0, luck: 0, wheels: 0 };
-const LOOSE: Zeal = Zeal { chance: 0, luck: 1_000, wheels: 10 };
+const EXACT: MergeRule = MergeRule { noise: 0, rank_limit: 0, wheel_waste: 0 };
+const LOOSE: MergeRule = MergeRule { noise: 0, rank_limit: 1_000, wheel_waste: 10 };
 
 fn problem(buffers: &[Buffer]) -> Problem {
     let mut problem = Problem::new(Region::unbounded());
@@ -14,11 +14,11 @@ fn problem(buffers: &[Buffer]) -> Problem {
     problem
 }
 
-/// Merges, stacks the blocks on each other, and checks what that gives; returns the number of blocks and their sizes.
-fn merged(problem: &Problem, target: u64, zeal: Zeal) -> (usize, u64) {
+/// Merges, stacks the clusters on each other, and checks what that gives; returns the number of clusters and their sizes.
+fn merged(problem: &Problem, target: u64, rule: MergeRule) -> (usize, u64) {
     let model = Model::new(problem, 0, |_| true);
-    let blocks = Blocks::new(&model, target, zeal, &mut Rng::new(1));
-    let small = blocks.model(&model);
+    let clusters = Clusters::new(&model, target, rule, &mut Rng::new(1));
+    let small = clusters.model(&model);
     let mut top = 0u64;
     let place = |i: usize| {
         let place = top.next_multiple_of(small.align[i]);
@@ -26,7 +26,7 @@ fn merged(problem: &Problem, target: u64, zeal: Zeal) -> (usize, u64) {
         place
     };
     let places: Vec<u64> = (0..small.len()).map(place).collect();
-    let offsets = blocks.expand(&places);
+    let offsets = clusters.expand(&places);
     for a in 0..model.len() {
         assert!(offsets[a].is_multiple_of(model.align[a]), "item {a}");
         assert!(offsets[a] + model.size[a] <= top, "item {a}");
@@ -38,7 +38,7 @@ fn merged(problem: &Problem, target: u64, zeal: Zeal) -> (usize, u64) {
 }
 
 #[test]
-fn a_rectangle_cut_straight_becomes_one_block() {
+fn a_rectangle_cut_straight_becomes_one_cluster() {
     // Cut at tick 4; the first part at byte 3, the second at byte 6 and its lower half at tick 7.
     let cuts = [
         Buffer::new(3, 0, 4),
@@ -51,7 +51,7 @@ fn a_rectangle_cut_straight_becomes_one_block() {
 }
 
 #[test]
-fn a_pinwheel_becomes_one_block() {
+fn a_pinwheel_becomes_one_cluster() {
     let mut cuts = alloc::vec![
         Buffer::new(2, 0, 6),
         Buffer::new(5, 6, 9),
@@ -89,7 +89,7 @@ fn items_that_are_not_free_stay_as_they_are() {
 }
 
 #[test]
-fn blocks_are_valid_whatever_they_are_made_of() {
+fn clusters_are_valid_whatever_they_are_made_of() {
     let mut rng = Rng::new(3);
     for round in 0..60 {
         let mut problem = Problem::new(Region { align: 1 + rng.below(3), ..Region::unbounded() });
@@ -100,6 +100,26 @@ fn blocks_are_valid_whatever_they_are_made_of() {
             problem.push(Buffer::new(size, start, start + 1 + rng.below(5)).align(align));
         }
         let most = Model::new(&problem, 0, |_| true).load.into_iter().max().unwrap_or(0);
-        merged(&problem, most + most / 4, Zeal::nth(round, 30));
+        merged(&problem, most + most / 4, MergeRule::nth(round, 30));
+    }
+}
+
+/// Sums of sizes that never live together pass the end of 64 bits.
+#[test]
+fn sizes_near_the_end_of_numbers_are_merged_without_overflow() {
+    let mut rng = Rng::new(5);
+    for round in 0..200 {
+        let mut problem = Problem::new(Region::unbounded());
+        let last = if round % 2 == 0 { 12 } else { u64::MAX / 2 };
+        for slot in 0..3 {
+            // One large buffer at a time, and small ones beside it.
+            let (from, to) = (last / 3 * slot, last / 3 * (slot + 1));
+            problem.push(Buffer::new(u64::MAX / 2 - rng.below(4), from, to));
+            problem.push(Buffer::new(1 + rng.below(4), from, last));
+        }
+        let model = Model::new(&problem, 0, |_| true);
+        let clusters = Clusters::new(&model, u64::MAX, MergeRule::nth(round, 6), &mut rng);
+        let merged = clusters.model(&model);
+        assert!(merged.load.iter().zip(&model.load).all(|(merged, own)| merged >= own));
     }
 }

@@ -1,4 +1,4 @@
-//! Blocks: items that fit together without waste, to be placed as one.
+//! Clusters: buffers that together fill a rectangle of time and bytes, placed as one.
 
 use crate::classes::lcm;
 use crate::model::{Model, align_up, id};
@@ -7,74 +7,75 @@ use alloc::collections::{BTreeSet, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Partners that a block is compared with, of one kind and on one side at most.
+/// Candidates of each index, on each side, that a cluster is compared with.
 const PARTNERS: usize = 4;
-/// Blocks of one side of a pinwheel that are tried.
+/// Candidates tried for each side of a pinwheel.
 const TURNS: usize = 8;
-/// Percent of a pinwheel that may be wasted.
+/// Percent of a pinwheel's area that may be wasted.
 const WHEEL_WASTE: u128 = 10;
-/// Chance in the order of merges is in parts of this.
-const EVEN: u64 = 64;
+/// Unit of the random factor on ranks.
+const NOISE_UNIT: u64 = 64;
 
-/// Steps of luck, the last of which is that of half of the items, and where chance ends.
-const WASTES: u32 = 5;
-const MOST_CHANCE: u64 = 8;
+/// Number of merge rules that take turns, from no waste to the most.
+const RULES: u32 = 5;
+/// Upper limit of [`MergeRule::noise`].
+const MOST_NOISE: u64 = 8;
 
-/// Which blocks are merged.
+/// Which clusters are merged, and in which order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Zeal {
-    /// How uncertain the order of merges is, from 0 on.
-    pub(crate) chance: u64,
-    /// The most pairs that fit as well by chance as two that are merged with waste; 0 for no waste.
-    pub(crate) luck: u64,
-    /// Percent of a pinwheel that may be wasted where there is luck.
-    pub(crate) wheels: u128,
+pub(crate) struct MergeRule {
+    /// Randomness of the merge order; 0 merges strictly by rank.
+    pub(crate) noise: u64,
+    /// Pairs that do not fit exactly are merged below this rank; 0 merges exact pairs only.
+    pub(crate) rank_limit: u64,
+    /// Percent of a pinwheel's area that may be wasted when `rank_limit` is not 0.
+    pub(crate) wheel_waste: u128,
 }
 
-impl Zeal {
-    /// Returns the zeal of the `round`-th merge of so many items: without waste, then with more and more of it, and again.
+impl MergeRule {
+    /// Returns the rule of the `round`-th merge of `items` items: without waste, then with more and more, and again.
     pub(crate) fn nth(round: u32, items: usize) -> Self {
-        let waste = round % WASTES;
-        let luck = if waste == 0 { 0 } else { (items as u64) << waste >> WASTES };
-        let wheels = if round.is_multiple_of(2) { WHEEL_WASTE } else { 0 };
-        Self { chance: u64::from(round / WASTES).min(MOST_CHANCE), luck, wheels }
+        let waste = round % RULES;
+        let rank_limit = if waste == 0 { 0 } else { (items as u64) << waste >> RULES };
+        let wheel_waste = if round.is_multiple_of(2) { WHEEL_WASTE } else { 0 };
+        Self { noise: u64::from(round / RULES).min(MOST_NOISE), rank_limit, wheel_waste }
     }
 }
 
 /// One item, or several that fill a rectangle of time and bytes.
 #[derive(Clone, Debug)]
-struct Block {
+struct Cluster {
     from: u32,
     to: u32,
     size: u64,
     align: u64,
-    /// The blocks that it is made of, each with its place inside.
-    kids: Vec<(u32, u64)>,
+    /// The clusters that it is made of, each with its place inside.
+    parts: Vec<(u32, u64)>,
 }
 
 /// The items of a model, some of them merged.
 ///
 /// # Algorithm
-/// Three shapes fill a rectangle: a block that starts when another of its size ends, two that live in the same
-/// sections, and the five of a pinwheel, which no straight cut divides. Those that nearly fit are merged too if asked for,
-/// where the target leaves room for what they waste. What most likely fits by chance alone is merged last: a pair ranks by
-/// the number of starts, ends and sizes that are between its own. Merging is a guess, so blocks may need more bytes than
-/// the items do.
+/// Three shapes fill a rectangle: two clusters of one size of which one starts when the other ends, two that live in the
+/// same sections, and the five of a pinwheel, which no straight cut divides. Pairs that nearly fit are merged too if the rule
+/// allows it and the target leaves room for the waste. A pair's rank is the number of pairs that would fit as well by
+/// coincidence: starts, ends and sizes between its own. Low ranks are merged first. Merging is a guess: the merged model may
+/// need more bytes than the items do.
 ///
 /// # Cost
-/// O(n log n) time where nothing is wasted, else O(s) for each merge and s sections; about 500 bytes for each item.
+/// O(n log n) to rank, and O(s) for each merge of s sections; about 500 bytes for each item.
 #[derive(Debug)]
-pub(crate) struct Blocks {
-    all: Vec<Block>,
+pub(crate) struct Clusters {
+    all: Vec<Cluster>,
     items: usize,
-    /// The blocks that are part of no other by first section: the items of the merged model.
+    /// The clusters that are part of no other by first section: the items of the merged model.
     tops: Vec<u32>,
 }
 
-impl Blocks {
+impl Clusters {
     /// Merges the items that are live in one run, not fixed, and not separate from others.
-    pub(crate) fn new(model: &Model, target: u64, zeal: Zeal, rng: &mut Rng) -> Self {
-        let mut merger = Merger::new(model, target, zeal);
+    pub(crate) fn new(model: &Model, target: u64, rule: MergeRule, rng: &mut Rng) -> Self {
+        let mut merger = Merger::new(model, target, rule);
         merger.run(rng);
         let Merger { all, alive, .. } = merger;
         let mut tops: Vec<u32> = (0..id(all.len())).filter(|&b| alive[b as usize]).collect();
@@ -85,9 +86,9 @@ impl Blocks {
     /// Returns the merged model.
     pub(crate) fn model(&self, model: &Model) -> Model {
         model.merged(self.tops.iter().map(|&top| {
-            let block = &self.all[top as usize];
+            let cluster = &self.all[top as usize];
             let item = ((top as usize) < self.items).then_some(top as usize);
-            (item, (block.from, block.to), block.size, block.align)
+            (item, (cluster.from, cluster.to), cluster.size, cluster.align)
         }))
     }
 
@@ -97,9 +98,9 @@ impl Blocks {
         for (&top, &place) in self.tops.iter().zip(places) {
             offsets[top as usize] = place;
         }
-        for block in (self.items..self.all.len()).rev() {
-            for &(kid, place) in &self.all[block].kids {
-                offsets[kid as usize] = offsets[block] + place;
+        for cluster in (self.items..self.all.len()).rev() {
+            for &(part, place) in &self.all[cluster].parts {
+                offsets[part as usize] = offsets[cluster] + place;
             }
         }
         offsets.truncate(self.items);
@@ -107,24 +108,24 @@ impl Blocks {
     }
 }
 
-/// Blocks by two properties.
+/// Clusters by two properties.
 type Index = BTreeSet<(u64, u64, u32)>;
 
-/// The indices of blocks: by start and end, end and start, start and size, end and size, size and start, size and end.
+/// The indices of clusters: by start and end, end and start, start and size, end and size, size and start, size and end.
 const INDICES: usize = 6;
 const SPANS: usize = 0;
 const HEADS: usize = 2;
 const TAILS: usize = 3;
 const SIZES: usize = 4;
 
-/// Merges blocks until none fit together.
+/// Merges clusters until none fit together.
 struct Merger<'a> {
-    all: Vec<Block>,
+    all: Vec<Cluster>,
     /// Start of each section.
     ticks: &'a [u64],
     alive: Vec<bool>,
-    zeal: Zeal,
-    /// The living blocks that may be merged.
+    rule: MergeRule,
+    /// The living clusters that may be merged.
     indices: [Index; INDICES],
     /// Merges by rank.
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
@@ -137,18 +138,18 @@ struct Merger<'a> {
 }
 
 impl<'a> Merger<'a> {
-    fn new(model: &'a Model, target: u64, zeal: Zeal) -> Self {
-        let block = |i: usize| {
+    fn new(model: &'a Model, target: u64, rule: MergeRule) -> Self {
+        let cluster = |i: usize| {
             let (from, to) = model.hull[i];
-            Block { from, to, size: model.size[i], align: model.align[i], kids: Vec::new() }
+            Cluster { from, to, size: model.size[i], align: model.align[i], parts: Vec::new() }
         };
         let mut sizes = model.size.clone();
         sizes.sort_unstable();
         let mut merger = Self {
-            all: (0..model.len()).map(block).collect(),
+            all: (0..model.len()).map(cluster).collect(),
             ticks: &model.ticks,
             alive: alloc::vec![true; model.len()],
-            zeal,
+            rule,
             indices: Default::default(),
             heap: BinaryHeap::new(),
             room: model.load.iter().map(|&load| target.saturating_sub(load)).collect(),
@@ -166,12 +167,12 @@ impl<'a> Merger<'a> {
 
     /// Merges by rank; where pinwheels may be wasteful, only what fits exactly comes before them.
     fn run(&mut self, rng: &mut Rng) {
-        if self.zeal.wheels > 0 && self.zeal.luck > 0 {
-            let luck = core::mem::take(&mut self.zeal.luck);
+        if self.rule.wheel_waste > 0 && self.rule.rank_limit > 0 {
+            let rank_limit = core::mem::take(&mut self.rule.rank_limit);
             self.merge(0, rng);
-            while self.turn(self.zeal.wheels, rng) {}
-            self.zeal.luck = luck;
-            self.merge(self.zeal.wheels, rng);
+            while self.turn(self.rule.wheel_waste, rng) {}
+            self.rule.rank_limit = rank_limit;
+            self.merge(self.rule.wheel_waste, rng);
         } else {
             self.merge(0, rng);
         }
@@ -179,17 +180,17 @@ impl<'a> Merger<'a> {
 
     /// Merges pairs, and then pinwheels that waste at most some percent, until there is nothing left to merge.
     fn merge(&mut self, percent: u128, rng: &mut Rng) {
-        for block in self.living() {
-            self.propose(block, rng);
+        for cluster in self.living() {
+            self.propose(cluster, rng);
         }
         loop {
             while let Some(Reverse((_, a, b))) = self.heap.pop() {
                 if self.alive[a as usize]
                     && self.alive[b as usize]
-                    && let Some(block) = self.pair(a, b)
-                    && self.take_room(&block)
+                    && let Some(cluster) = self.pair(a, b)
+                    && self.take_room(&cluster)
                 {
-                    self.add(block, rng);
+                    self.add(cluster, rng);
                 }
             }
             if !self.turn(percent, rng) {
@@ -203,66 +204,66 @@ impl<'a> Merger<'a> {
         let mut found = false;
         for hub in self.living() {
             if self.alive[hub as usize]
-                && let Some(block) = self.pinwheel(hub, percent)
-                && self.take_room(&block)
+                && let Some(cluster) = self.pinwheel(hub, percent)
+                && self.take_room(&cluster)
             {
-                self.add(block, rng);
+                self.add(cluster, rng);
                 found = true;
             }
         }
         found
     }
 
-    /// Lists the blocks that may be merged.
+    /// Lists the clusters that may be merged.
     fn living(&self) -> Vec<u32> {
         self.indices[SPANS].iter().map(|b| b.2).collect()
     }
 
-    /// Puts a block in place of its kids.
-    fn add(&mut self, block: Block, rng: &mut Rng) {
-        for &(kid, _) in &block.kids {
-            self.alive[kid as usize] = false;
-            let keys = self.keys(kid);
+    /// Puts a cluster in place of its parts.
+    fn add(&mut self, cluster: Cluster, rng: &mut Rng) {
+        for &(part, _) in &cluster.parts {
+            self.alive[part as usize] = false;
+            let keys = self.keys(part);
             self.indices.iter_mut().zip(keys).for_each(|(index, key)| _ = index.remove(&key));
         }
         let new = id(self.all.len());
-        self.all.push(block);
+        self.all.push(cluster);
         self.alive.push(true);
         self.list(new);
         self.propose(new, rng);
     }
 
-    fn list(&mut self, block: u32) {
-        let keys = self.keys(block);
+    fn list(&mut self, cluster: u32) {
+        let keys = self.keys(cluster);
         self.indices.iter_mut().zip(keys).for_each(|(index, key)| _ = index.insert(key));
     }
 
-    fn keys(&self, block: u32) -> [(u64, u64, u32); INDICES] {
-        let Block { from, to, size, .. } = self.all[block as usize];
+    fn keys(&self, cluster: u32) -> [(u64, u64, u32); INDICES] {
+        let Cluster { from, to, size, .. } = self.all[cluster as usize];
         let (from, to) = (from.into(), to.into());
         [(from, to), (to, from), (from, size), (to, size), (size, from), (size, to)]
-            .map(|(a, b)| (a, b, block))
+            .map(|(a, b)| (a, b, cluster))
     }
 
-    /// Ranks the merges of a block with those that fit it best.
-    fn propose(&mut self, block: u32, rng: &mut Rng) {
-        let [span, back, head, tail, by_start, by_end] = self.keys(block);
+    /// Ranks the merges of a cluster with those that fit it best.
+    fn propose(&mut self, cluster: u32, rng: &mut Rng) {
+        let [span, back, head, tail, by_start, by_end] = self.keys(cluster);
         // In the same sections; behind it, and before it; of its size.
         let places = [span, back, (tail.0, tail.1, 0), (head.0, head.1, 0), by_end, by_start];
         for (index, place) in self.indices.iter().zip(places) {
             let above = index.range((place.0, place.1, 0)..=(place.0, u64::MAX, u32::MAX));
             let below = index.range((place.0, 0, 0)..(place.0, place.1, 0)).rev();
             for &(_, _, other) in above.take(PARTNERS).chain(below.take(PARTNERS)) {
-                let (rank, exact) = self.rank(block, other);
-                if other != block && (exact || rank < self.zeal.luck) {
-                    let rank = rank * (EVEN + rng.below(EVEN * self.zeal.chance + 1));
-                    self.heap.push(Reverse((rank, block, other)));
+                let (rank, exact) = self.rank(cluster, other);
+                if other != cluster && (exact || rank < self.rule.rank_limit) {
+                    let rank = rank * (NOISE_UNIT + rng.below(NOISE_UNIT * self.rule.noise + 1));
+                    self.heap.push(Reverse((rank, cluster, other)));
                 }
             }
         }
     }
 
-    /// Returns how many pairs may fit as well by chance, and whether these fit exactly.
+    /// Returns how many pairs may fit as well by noise, and whether these fit exactly.
     fn rank(&self, a: u32, b: u32) -> (u64, bool) {
         let (x, y) = (&self.all[a as usize], &self.all[b as usize]);
         let among = |counts: &[u64], s: u32, t: u32| {
@@ -280,22 +281,22 @@ impl<'a> Merger<'a> {
         (ticks * sizes.max(1) as u64, start == end && least == most)
     }
 
-    /// Returns the block of two, one on the other if they meet.
-    fn pair(&self, a: u32, b: u32) -> Option<Block> {
+    /// Returns the cluster of two, one on the other if they meet.
+    fn pair(&self, a: u32, b: u32) -> Option<Cluster> {
         let (x, y) = (&self.all[a as usize], &self.all[b as usize]);
         let meet = x.from < y.to && y.from < x.to;
         let above = if meet { align_up(x.size, y.align) } else { 0 };
         let span = (x.from.min(y.from), x.to.max(y.to));
-        self.block(span, x.size.max(above + y.size), alloc::vec![(a, 0), (b, above)])
+        self.cluster(span, x.size.max(above + y.size), alloc::vec![(a, 0), (b, above)])
     }
 
-    /// Takes what a block wastes from the room of its sections; false if there is too little.
-    fn take_room(&mut self, block: &Block) -> bool {
-        let span = block.from as usize..block.to as usize;
-        let mut waste = alloc::vec![block.size; span.len()];
-        for kid in block.kids.iter().map(|k| &self.all[k.0 as usize]) {
-            let at = kid.from as usize - span.start..kid.to as usize - span.start;
-            waste[at].iter_mut().for_each(|w| *w -= kid.size);
+    /// Takes what a cluster wastes from the room of its sections; false if there is too little.
+    fn take_room(&mut self, cluster: &Cluster) -> bool {
+        let span = cluster.from as usize..cluster.to as usize;
+        let mut waste = alloc::vec![cluster.size; span.len()];
+        for part in cluster.parts.iter().map(|k| &self.all[k.0 as usize]) {
+            let at = part.from as usize - span.start..part.to as usize - span.start;
+            waste[at].iter_mut().for_each(|w| *w = w.saturating_sub(part.size));
         }
         let fits = self.room[span.clone()].iter().zip(&waste).all(|(room, w)| w <= room);
         if fits {
@@ -304,17 +305,22 @@ impl<'a> Merger<'a> {
         fits
     }
 
-    fn block(&self, (from, to): (u32, u32), size: u64, kids: Vec<(u32, u64)>) -> Option<Block> {
+    fn cluster(
+        &self,
+        (from, to): (u32, u32),
+        size: u64,
+        parts: Vec<(u32, u64)>,
+    ) -> Option<Cluster> {
         let mut align = 1;
-        for &(kid, place) in &kids {
-            let own = self.all[kid as usize].align;
+        for &(part, place) in &parts {
+            let own = self.all[part as usize].align;
             align = lcm(align, own).filter(|_| place.is_multiple_of(own))?;
         }
-        Some(Block { from, to, size, align, kids })
+        Some(Cluster { from, to, size, align, parts })
     }
 
-    /// Finds four blocks that lie about one: their ticks agree, or their starts and sizes.
-    fn pinwheel(&self, hub: u32, percent: u128) -> Option<Block> {
+    /// Finds four clusters that lie about one: their ticks agree, or their starts and sizes.
+    fn pinwheel(&self, hub: u32, percent: u128) -> Option<Cluster> {
         let of = |b: u32| &self.all[b as usize];
         let (from, to, size) = (of(hub).from, of(hub).to, of(hub).size);
         let mut highs = self.all_with(HEADS, from.into()).filter(|&b| of(b).to > to).take(TURNS);
@@ -341,36 +347,37 @@ impl<'a> Merger<'a> {
         })
     }
 
-    /// Returns the block of a hub, a lower, left, upper and right block about it; none if it is not valid or wastes too much.
-    fn wheel(&self, kids: [u32; 5], percent: u128) -> Option<Block> {
-        let [hub, low, left, high, right] = kids.map(|b| &self.all[b as usize]);
+    /// Returns the cluster of a hub, a lower, left, upper and right cluster about it; none if it is not valid or wastes too much.
+    fn wheel(&self, parts: [u32; 5], percent: u128) -> Option<Cluster> {
+        let [hub, low, left, high, right] = parts.map(|b| &self.all[b as usize]);
         if left.to > hub.from.min(high.from) || right.from < hub.to.max(low.to) {
             return None;
         }
         let (floor, side) = (align_up(low.size, hub.align), align_up(low.size, left.align));
         let top = align_up((floor + hub.size).max(right.size), high.align);
-        let size = (side + left.size).max(top + high.size);
+        let size = side.checked_add(left.size)?.max(top.checked_add(high.size)?);
         let span = (low.from.min(left.from), high.to.max(right.to));
         let ticks =
             |from: u32, to: u32| u128::from(self.ticks[to as usize] - self.ticks[from as usize]);
         let area = ticks(span.0, span.1) * u128::from(size);
         let used = [hub, low, left, high, right].map(|b| ticks(b.from, b.to) * u128::from(b.size));
-        if (area - used.iter().sum::<u128>()) * 100 > area * percent {
+        let used = used.into_iter().try_fold(0_u128, u128::checked_add)?;
+        if area.checked_sub(used)?.saturating_mul(100) > area.saturating_mul(percent) {
             return None;
         }
         let places = [floor, 0, side, top, 0];
-        self.block(span, size, kids.into_iter().zip(places).collect())
+        self.cluster(span, size, parts.into_iter().zip(places).collect())
     }
 
-    /// Lists the blocks of an index with one property.
+    /// Lists the clusters of an index with one property.
     fn all_with(&self, index: usize, first: u64) -> impl Iterator<Item = u32> + '_ {
         self.indices[index].range((first, 0, 0)..=(first, u64::MAX, u32::MAX)).map(|b| b.2)
     }
 
-    /// Lists some blocks of an index with two properties.
+    /// Lists some clusters of an index with two properties.
     fn with(&self, index: usize, first: u64, second: u64) -> impl Iterator<Item = u32> + '_ {
-        let blocks = self.indices[index].range((first, second, 0)..=(first, second, u32::MAX));
-        blocks.map(|b| b.2).take(PARTNERS)
+        let clusters = self.indices[index].range((first, second, 0)..=(first, second, u32::MAX));
+        clusters.map(|b| b.2).take(PARTNERS)
     }
 }
 
