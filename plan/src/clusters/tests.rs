@@ -104,6 +104,16 @@ fn clusters_are_valid_whatever_they_are_made_of() {
     }
 }
 
+/// Its area times a hundred passes the end of 128 bits.
+#[test]
+fn a_huge_pinwheel_becomes_one_cluster() {
+    let unit = 1 << 60;
+    let cuts = [(2, 0, 6), (5, 6, 9), (3, 3, 6), (7, 0, 3), (4, 3, 9)]
+        .map(|(size, from, to)| Buffer::new(size * unit, from * unit, to * unit));
+    let wasteful = MergeRule { noise: 0, rank_limit: 1000, wheel_waste: 10 };
+    assert_eq!(merged(&problem(&cuts), 9 * unit, wasteful), (1, 9 * unit));
+}
+
 /// Sums of sizes that never live together pass the end of 64 bits.
 #[test]
 fn sizes_near_the_end_of_numbers_are_merged_without_overflow() {
