@@ -43,6 +43,8 @@ class Applied:
 
     def __init__(self, plan, model):
         self._plan, self._hooks, self._open = plan, [], None
+        # What the last pass did, if the next one may follow it.
+        self.track = None
         wanted = ((each, number) for each in plan.operators() for number, choice in each.outputs.items() if choice in (RECOMPUTE, MOVE))
         self._wanted = dict.fromkeys(wanted)
         self._moves = _Moves()
@@ -104,7 +106,9 @@ class Applied:
         if self._wanted and not open.found and not has_failed:
             raise OmniheapError("nothing of the plan was found in this model; plan a step that calls this module itself, not one around it")
         self._missing = [each for each in self._wanted if each not in open.found]
-        self._unplanned = list(open.unplanned.values())
+        self._unplanned = open.unplanned()
+        if not has_failed:
+            self.track = open.track()
         size = sum(size for _, size in self._unplanned)
         self._figures.update(missing=len(self._missing), unplanned=len(self._unplanned), unplanned_bytes=size)
         if not has_failed:
@@ -167,25 +171,84 @@ class _Moves(offload_activations):
                 self._leaving.popleft().has_left()
 
 
+class _Step:
+    """What a pass does at one operator: what the plan says of it, whether it is noted, to run again, and bytes that stay against the plan."""
+
+    __slots__ = ("function", "planned", "is_noted", "is_quiet", "unplanned")
+
+    def __init__(self, function, planned=None, is_noted=False, overwrites=False):
+        self.function, self.planned, self.is_noted, self.unplanned = function, planned, is_noted, 0
+        # Nothing is to be done but to run it.
+        self.is_quiet = not (is_noted or overwrites or (planned is not None and planned.outputs))
+
+
+class _Visit:
+    """A call of a module in a pass: its steps, `start` to `end`, and the number of visits when it ended."""
+
+    __slots__ = ("module", "start", "end", "last", "is_quiet")
+
+    def __init__(self, module, start):
+        self.module, self.start, self.end, self.last, self.is_quiet = module, start, start, 0, False
+
+
+class _Track:
+    """The steps and visits of a pass.
+
+    To find an operator in a plan takes longer than to launch its kernel. Passes are alike, so the next one only compares operators, and
+    looks at none in visits in which there is nothing to do.
+    """
+
+    def __init__(self):
+        self.steps, self.visits = [], []
+
+    def finish(self):
+        """Finds the visits in which there is nothing to do."""
+        busy = [0]
+        for step in self.steps:
+            busy.append(busy[-1] + (not step.is_quiet))
+        for visit in self.visits:
+            visit.is_quiet = visit.start < visit.end and busy[visit.start] == busy[visit.end]
+
+
 class _Pass:
-    """One forward pass of the model."""
+    """One forward pass of the model: it follows the track of an earlier one, or looks for its operators in the plan and makes a track."""
 
     def __init__(self, torch, applied, model):
-        self._applied, self._model, self.depth = applied, model, 0
-        # Results of the plan that autograd saved, and what it saved that the plan does not keep: operator and bytes, by storage.
-        self.found, self.unplanned = set(), {}
-        self._calls, self._matches = _operators.Calls(model), _operators.Matches(applied._plan.operators())
+        self._torch, self._applied, self._model, self.depth = torch, applied, model, 0
+        # Results of the plan that autograd saved.
+        self.found = set()
+        self._calls, self._matches = _operators.Calls(model), None
+        self._track, self._own, self._is_new = applied.track, [], applied.track is None
+        # Of the track: its next step and visit, and how many modules deep the pass is in a visit in which nothing is to be done.
+        self._next, self._visited, self._resting = 0, 0, 0
+        # Visits of a new track that have not ended.
+        self._entered = []
         # By storage: what stands for its bytes; and who made them, of those that autograd has not saved so far.
         self._nodes, self._made = {}, {}
         self._moves = applied._moves
-        self._contexts = [_mode(torch)(self), torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)]
+        self._mode = _mode(torch)(self)
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        if self._is_new:
+            self._track = _Track()
+            self._look_for_operators()
+
+    def track(self):
+        """What the next pass follows: nothing after one that differed from its track."""
+        if self._is_new:
+            self._track.finish()
+        return self._track if self._is_new or self._matches is None else None
+
+    def unplanned(self):
+        """What autograd saved that the plan does not keep: operators and bytes."""
+        steps = self._track.steps if self._is_new else [*self._track.steps[: self._next], *self._own]
+        return [(str(step.function), step.unplanned) for step in steps if step.unplanned]
 
     def __enter__(self):
         import torch
 
         module = torch.nn.modules.module
-        for context in self._contexts:
-            context.__enter__()
+        self._mode.__enter__()
+        self._hooks.__enter__()
         self._watch = [
             module.register_module_forward_pre_hook(self._enters),
             module.register_module_forward_hook(self._leaves, always_call=True),
@@ -195,69 +258,152 @@ class _Pass:
 
     def _enters(self, module, _):
         self._calls.enter(module)
+        if self._resting:
+            self._resting += 1
+        elif self._is_new:
+            visit = _Visit(module, len(self._track.steps))
+            self._entered.append(visit)
+            self._track.visits.append(visit)
+        elif self._matches is None:
+            self._visit(module)
+
+    def _visit(self, module):
+        """Enters a module as the track has it."""
+        visit = self._track.visits[self._visited] if self._visited < len(self._track.visits) else None
+        if visit is None or visit.module is not module or visit.start != self._next:
+            self._look_for_operators()
+            return
+        self._visited += 1
+        if visit.is_quiet and _is_innermost(self._torch, self._mode):
+            self._mode.__exit__(None, None, None)
+            self._next, self._visited, self._resting = visit.end, visit.last, 1
 
     def _leaves(self, *_):
-        if self._calls.is_inside():
-            self._calls.leave()
+        if not self._calls.is_inside():
+            return
+        self._calls.leave()
+        if self._resting:
+            self._resting -= 1
+            if not self._resting:
+                self._mode.__enter__()
+        elif self._entered:
+            visit = self._entered.pop()
+            visit.end, visit.last = len(self._track.steps), len(self._track.visits)
 
     def __exit__(self, *error):
         for hook in self._watch:
             hook.remove()
-        for context in reversed(self._contexts):
-            context.__exit__(*error)
+        self._hooks.__exit__(*error)
+        if not self._resting:
+            self._mode.__exit__(*error)
         # Autograd holds this by its hooks until the backward pass is over; nodes live as long as somebody wants them.
-        self._nodes, self._made, self._contexts, self._watch = {}, {}, [], []
+        self._nodes, self._made, self._mode, self._hooks, self._watch = {}, {}, None, None, []
         self._moves.finish()
 
-    def run(self, torch, function, arguments, options):
+    def run(self, function, arguments, options):
         """Runs an operator, and notes it if the plan says so."""
+        if self._matches is None:
+            steps, at = self._track.steps, self._next
+            if at < len(steps) and steps[at].function is function:
+                self._next, step = at + 1, steps[at]
+                return function(*arguments, **options) if step.is_quiet else self._follow(step, arguments, options)
+            self._look_for_operators()
+        return self._find(function, arguments, options)
+
+    def _look_for_operators(self):
+        """From here on there is no track."""
+        self._matches = _operators.Matches(self._applied._plan.operators())
+        for step in self._track.steps[: self._next]:
+            if step.planned is not None:
+                self._matches.drop(step.planned)
+        self._calls.look_for_tensors(self._model)
+
+    def _follow(self, step, arguments, options):
+        call, result = self._call(step.function, arguments, options, step.is_noted)
+        if step.planned is not None and step.planned.outputs:
+            for number, tensor in self._results(result):
+                self._note_choice(step.planned, call, number, tensor.untyped_storage())
+        return result
+
+    def _find(self, function, arguments, options):
         if _operators.kind(function) == _operators.VIEW or not self._calls.is_inside():
+            self._add(_Step(function))
             return function(*arguments, **options)
-        call_name, family, reads = self._calls.current(), _operators.family(function), self._calls.reads(arguments)
-        planned = self._matches.find(call_name, family, reads)
-        is_noted = planned.runs_again if planned is not None else self._matches.may_find_like(call_name)
+        name, family, reads = self._calls.current(), _operators.family(function), self._calls.reads(arguments)
+        planned = self._matches.find(name, family, reads)
+        is_noted = planned.runs_again if planned is not None else self._matches.may_find_like(name)
+        call, result = self._call(function, arguments, options, is_noted)
+        results = self._results(result)
+        if planned is None and is_noted and results:
+            planned = self._matches.find_like(name, family, reads, type_of(results[0][1]), call is not None)
+            call = call if planned is not None and planned.runs_again else None
+        step = _Step(function, planned, call is not None, self._overwrites(function, arguments))
+        self._add(step)
+        for number, tensor in results:
+            storage = tensor.untyped_storage()
+            self._made[storage._cdata] = weakref.ref(storage), step, number
+            if planned is not None:
+                self._note_choice(planned, call, number, storage)
+        return result
+
+    def _add(self, step):
+        (self._track.steps if self._is_new else self._own).append(step)
+
+    def _call(self, function, arguments, options, is_noted):
+        """Runs an operator: a `_Call` if it can be made again, and the result."""
         call = None
         if is_noted and _operators.can_run_again(function, arguments):
             # Before it runs: it may write to what it reads.
-            call = _Call(torch, self, function, arguments, options)
+            call = _Call(self._torch, self, function, arguments, options)
         result = function(*arguments, **options)
-        self._forget_written(torch, function, arguments)
-        results = [(number, each) for number, each in enumerate(_leaves(result)) if isinstance(each, torch.Tensor) and _is_plain(each)]
-        if planned is None and is_noted and results:
-            planned = self._matches.find_like(call_name, family, reads, type_of(results[0][1]), call is not None)
-            call = call if planned is not None and planned.runs_again else None
-        for number, tensor in results:
-            self._note_maker(planned, call, number, tensor, function)
-        return result
+        self._forget_written(function, arguments)
+        return call, result
 
-    def _note_maker(self, planned, call, number, tensor, function):
-        """Notes who made the bytes of a tensor, and what the plan does with them."""
-        storage = tensor.untyped_storage()
-        choice = planned.outputs.get(number) if planned is not None else None
-        self._made[storage._cdata] = weakref.ref(storage), planned, number, function
+    def _results(self, result):
+        """The tensors of a result that are bytes of a storage, with their numbers."""
+        return [(number, each) for number, each in enumerate(_leaves(result)) if isinstance(each, self._torch.Tensor) and _is_plain(each)]
+
+    def _note_choice(self, planned, call, number, storage):
+        """Notes what the plan does with the bytes of a result."""
+        choice = planned.outputs.get(number)
         if choice is not None and (call is not None or choice == MOVE):
             node = _Node(self._applied, planned, choice, call, number, storage)
             self._nodes[storage._cdata] = node
             if call is not None:
                 call.made.append(weakref.ref(node))
 
-    def _forget_written(self, torch, function, arguments):
+    def _written(self, function, arguments):
+        """The tensors that an operator writes to."""
+        given = (arguments[number] for number in _operators.written(function) if number < len(arguments))
+        return [each for each in given if isinstance(each, self._torch.Tensor)]
+
+    def _overwrites(self, function, arguments):
+        """Whether an operator writes to something else than the model's own tensors."""
+        return any(not self._calls.holds(each) for each in self._written(function, arguments))
+
+    def _forget_written(self, function, arguments):
         """What was written over is not there any more, though its storage is."""
-        for number in _operators.written(function):
-            if number < len(arguments) and isinstance(arguments[number], torch.Tensor):
-                node = self._nodes.pop(arguments[number].untyped_storage()._cdata, None)
-                if node is not None:
-                    node.reference = _gone
+        for each in self._written(function, arguments):
+            node = self._nodes.pop(each.untyped_storage()._cdata, None)
+            if node is not None:
+                node.reference = _gone
 
     def node(self, tensor):
         """What stands for the bytes of a tensor; None where those stay."""
+        if tensor.layout is not self._torch.strided:
+            return None
         storage = tensor.untyped_storage()
         node = self._nodes.get(storage._cdata)
         # A storage that is gone may have left its identity to another one.
-        return node if node is not None and node.reference() is storage else None
+        return node if node is not None and node.reference() is storage and _is_plain(tensor) else None
 
     def _pack(self, tensor):
-        node = self.node(tensor) if _is_plain(tensor) else None
+        # What follows are no operators of the model.
+        with self._torch._C._DisableTorchDispatch():
+            return self._packed(tensor)
+
+    def _packed(self, tensor):
+        node = self.node(tensor)
         if node is None or node.choice not in (RECOMPUTE, MOVE):
             if node is not None:
                 node.held = tensor.detach()
@@ -279,12 +425,13 @@ class _Pass:
         if not self._made or not _is_plain(tensor):
             return
         storage = tensor.untyped_storage()
-        reference, planned, number, function = self._made.pop(storage._cdata, (_gone, None, 0, None))
+        reference, step, number = self._made.pop(storage._cdata, (_gone, None, 0))
         if reference() is not storage:
             return
+        planned = step.planned
         is_planned = planned is not None and number in planned.saved and planned.outputs.get(number) not in (RECOMPUTE, MOVE)
         if not is_planned:
-            self.unplanned[storage._cdata] = str(function), storage.nbytes()
+            step.unplanned += storage.nbytes()
 
     def _unpack(self, kept):
         return kept.tensor() if isinstance(kept, _Recomputed) else self._moves.unpack(kept)
@@ -302,18 +449,33 @@ def _mode(torch):
     class Mode(TorchDispatchMode):
         def __init__(self, owner):
             super().__init__()
-            self._owner = owner
+            self._run = owner.run
+
+        @classmethod
+        def _should_skip_dynamo(cls):
+            # Nothing is followed while a compiler runs; to tell it so at every operator takes time.
+            return False
 
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
-            return self._owner.run(torch, function, arguments, options or {})
+            return self._run(function, arguments, options or {})
 
     return Mode
 
 
+def _is_innermost(torch, mode):
+    """Whether a mode is the one that is asked first."""
+    depth = torch._C._len_torch_dispatch_stack()
+    return depth > 0 and torch._C._get_dispatch_stack_at(depth - 1) is mode
+
+
 def _leaves(result):
+    if not isinstance(result, (tuple, list, dict)):
+        return (result,)
+    if not any(isinstance(each, (tuple, list, dict)) for each in result):
+        return result
     from torch.utils import _pytree as pytree
 
-    return (result,) if not isinstance(result, (tuple, list, dict)) else pytree.tree_leaves(result)
+    return pytree.tree_leaves(result)
 
 
 class _Node:
@@ -369,35 +531,56 @@ class _Call:
     """A call that can be made again: tensors whose bytes are dropped stand for themselves by a node."""
 
     def __init__(self, torch, owner, function, arguments, options):
-        from torch.utils import _pytree as pytree
-
-        self.made = []
+        self.made, self._views = [], []
         function, arguments = _operators.again(function, arguments)
-        self._torch, self.function = torch, function
-        self._device = next((each.device for each in pytree.tree_leaves((arguments, options)) if isinstance(each, torch.Tensor)), None)
-        self._random = _random_state(torch, self._device) if _operators.kind(function) == _operators.RANDOM else None
-        leaves, self._shape = pytree.tree_flatten((arguments, options))
-        self._leaves = [_note(owner, each) if isinstance(each, torch.Tensor) else each for each in leaves]
+        self._torch, self.function, self._owner = torch, function, owner
+        self._arguments = [self._note(each) for each in arguments]
+        self._options = {name: self._note(each) for name, each in options.items()}
+        self._owner = self._random = None
+        if _operators.kind(function) == _operators.RANDOM:
+            self._device = next(each.device for each in (*arguments, *options.values()) if isinstance(each, torch.Tensor))
+            self._random = _random_state(torch, self._device)
+
+    def _note(self, each):
+        """What stands for an argument: operators take tensors, lists of them, and what stays as it is."""
+        if isinstance(each, self._torch.Tensor):
+            noted = _note(self._owner, each)
+            if isinstance(noted, _View):
+                self._views.append(noted)
+            return noted
+        if isinstance(each, (list, tuple)) and any(isinstance(one, self._torch.Tensor) for one in each):
+            return _List([self._note(one) for one in each])
+        return each
+
+    def _value(self, each, between):
+        """The argument that something stands for."""
+        if isinstance(each, _View):
+            return each.tensor(self._torch, between)
+        if isinstance(each, _Held):
+            return each.tensor()
+        return [self._value(one, between) for one in each] if isinstance(each, _List) else each
 
     def kept_before(self):
         """Activations that this is computed from, through results that are not kept."""
         found, waiting, seen = [], [self], set()
         while waiting:
-            for each in waiting.pop()._leaves:
-                if isinstance(each, _View) and id(each.node) not in seen and each.node.here() is None:
+            for each in waiting.pop()._views:
+                if id(each.node) not in seen and each.node.here() is None:
                     seen.add(id(each.node))
                     (found if each.node.is_kept() else waiting).append(each.node if each.node.is_kept() else each.node.call)
         return found
 
     def run(self, between):
         """Makes the call; gives its results to the nodes that keep them, and to `between`, by identity."""
-        from torch.utils import _pytree as pytree
-
         torch = self._torch
-        leaves = [each.tensor() if isinstance(each, _Held) else each.tensor(torch, between) if isinstance(each, _View) else each for each in self._leaves]
-        arguments, options = pytree.tree_unflatten(leaves, self._shape)
-        with torch.no_grad(), torch._C._DisableAutocast(), _random(torch, self._device, self._random):
-            result = self.function(*arguments, **options)
+        arguments = [self._value(each, between) for each in self._arguments]
+        options = {name: self._value(each, between) for name, each in self._options.items()}
+        with torch.no_grad(), torch._C._DisableAutocast():
+            if self._random is None:
+                result = self.function(*arguments, **options)
+            else:
+                with _random(torch, self._device, self._random):
+                    result = self.function(*arguments, **options)
         results = _leaves(result)
         for reference in self.made:
             node = reference()
@@ -410,13 +593,17 @@ class _Call:
 
 
 def _note(owner, tensor):
-    node = owner.node(tensor) if _is_plain(tensor) else None
+    node = owner.node(tensor)
     if node is None:
         return _Held(tensor)
     if node.call is None and node.entry is None:
         # Nothing computes it again: it stays here until autograd has saved it, and it moves.
         node.held = tensor.detach()
     return _View(node, tensor)
+
+
+class _List(list):
+    """Stands for a list of tensors."""
 
 
 class _Held:
@@ -489,10 +676,8 @@ class _random:
         self._torch, self._device, self._state = torch, device, state
 
     def __enter__(self):
-        if self._state is not None:
-            self._now = _random_state(self._torch, self._device)
-            _set_random_state(self._torch, self._device, self._state)
+        self._now = _random_state(self._torch, self._device)
+        _set_random_state(self._torch, self._device, self._state)
 
     def __exit__(self, *_):
-        if self._state is not None:
-            _set_random_state(self._torch, self._device, self._now)
+        _set_random_state(self._torch, self._device, self._now)

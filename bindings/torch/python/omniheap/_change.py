@@ -15,6 +15,8 @@ KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
 # What PyTorch rounds sizes to.
 _ROUND = 512
 _VERSION = 2
+# Seconds to note an operator and to run it once more, beside its kernel.
+_AGAIN = 30e-6
 
 
 def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, seconds=10):
@@ -269,9 +271,10 @@ class StepDraft:
             self._recipes[number] = value, operators
             known = [str(each.life) for each in reads if each.life != number]
             made = sum(self._size(each.life) for operator in operators for each in operator.writes if each is not value)
-            row["recompute"] = {"cost": round(sum(operator.seconds for operator in operators) * 1e9), "reads": known, "scratch": made}
+            row["recompute"] = {"cost": round(sum(operator.seconds + _AGAIN for operator in operators) * 1e9), "reads": known, "scratch": made}
         if self._link:
-            row["move_cost"] = 10_000 + size // 2000
+            # One of the two copies is seldom hidden: activations that move come in bursts.
+            row["move_cost"] = round((2 * _AGAIN + size / self._link) * 1e9)
         return row
 
     def _size(self, life):

@@ -103,10 +103,14 @@ class Calls:
 
     def __init__(self, root):
         self._names = {module: name for name, module in root.named_modules()}
-        held = (*root.named_parameters(), *root.named_buffers())
-        self._held = {getattr(tensor, "_local_tensor", tensor).untyped_storage()._cdata: name for name, tensor in reversed(held)}
+        self._held = {}
         self._counts = collections.Counter()
         self._stack = []
+
+    def look_for_tensors(self, root):
+        """Learns the parameters and buffers, which `reads` names."""
+        held = (*root.named_parameters(), *root.named_buffers())
+        self._held = {getattr(tensor, "_local_tensor", tensor).untyped_storage()._cdata: name for name, tensor in reversed(held)}
 
     def enter(self, module):
         """A module begins; modules that are not below the root are parts of the one that calls them."""
@@ -126,6 +130,10 @@ class Calls:
     def current(self):
         """The innermost call, by a name of its own."""
         return self._stack[-1]
+
+    def holds(self, tensor):
+        """Whether a tensor is a parameter or a buffer."""
+        return tensor.untyped_storage()._cdata in self._held
 
     def reads(self, arguments):
         """The parameters and buffers among an operator's arguments, by name."""
@@ -179,6 +187,13 @@ class Matches:
         found = waiting.popleft()
         self._left.get(call, {}).pop(found, None)
         return found
+
+    def drop(self, planned):
+        """An operator was found otherwise."""
+        waiting = self._waiting[planned.call, planned.family, planned.reads]
+        if planned in waiting:
+            waiting.remove(planned)
+        self._left.get(planned.call, {}).pop(planned, None)
 
     def may_find_like(self, call):
         """Whether there is something left in the plan for this call that `find_like` could find."""

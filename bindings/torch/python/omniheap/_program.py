@@ -82,6 +82,7 @@ class Program:
     def enters(self, module):
         if not self._depth:
             self._calls = _operators.Calls(module)
+            self._calls.look_for_tensors(module)
             self._roots[module] = self._roots.get(module, 0) + 1
         self._depth += 1
         self._calls.enter(module)
