@@ -229,25 +229,57 @@ fn trade_until(
     if let Some((tick, excess)) = loose.floor() {
         return Err(ActivationError::Floor { tick, bytes: capacity + excess, capacity });
     }
-    let (mut aim, mut lower) = (capacity, None);
-    for round in 0..ROUNDS {
-        let Some(cheapest) = cheapest(case, &model, aim, stop) else { break };
-        let is_exact = round == 0 && cheapest.is_best;
-        // The first bound is the one for the whole capacity.
-        let lower = *lower.get_or_insert_with(|| match cheapest.bound {
-            Some(bound) => bound,
-            None => Relaxed::new(&loose, cheapest.cost, stop).lower_bound(),
-        });
-        let bounds = Bounds { lower, is_exact };
-        let found = place(case, cheapest.choices, bounds, options, stop);
-        let Some(found) = found else { break };
-        if found.plan.fits() {
-            return Ok(found);
+    let mut search = Search { case, model, loose, capacity, lower: None };
+    // What is recomputed needs scratch memory, which only the placement counts: where no such plan fits, more is moved.
+    let found = search.fitting(Moves::Priced, options, stop);
+    found.or_else(|| search.fitting(Moves::Free, options, stop)).ok_or(ActivationError::NotFound)
+}
+
+/// The search for choices whose placement fits.
+struct Search<'a> {
+    case: &'a Case<'a>,
+    model: Model,
+    /// Rows as if reading took no memory.
+    loose: Rows,
+    capacity: u64,
+    /// The least cost for the whole capacity, once it is known.
+    lower: Option<u64>,
+}
+
+impl Search<'_> {
+    /// Makes choices for less and less memory until what they need fits.
+    fn fitting(
+        &mut self,
+        moves: Moves,
+        options: &Options<'_>,
+        stop: &Stop<'_>,
+    ) -> Option<Tradeoff> {
+        let (case, capacity) = (self.case, self.capacity);
+        let mut aim = capacity;
+        for round in 0..ROUNDS {
+            let cheapest = cheapest(case, &self.model, aim, moves, stop)?;
+            let lower = *self.lower.get_or_insert_with(|| match cheapest.bound {
+                Some(bound) => bound,
+                None => Relaxed::new(&self.loose, cheapest.cost, stop).lower_bound(),
+            });
+            let is_exact = round == 0 && moves == Moves::Priced && cheapest.is_best;
+            let bounds = Bounds { lower, is_exact };
+            let found = place(case, cheapest.choices, bounds, options, stop)?;
+            if found.plan.fits() {
+                return Some(found);
+            }
+            let step = capacity / if stop.now() { 16 } else { 512 };
+            aim = aim.saturating_sub(found.plan.peak().saturating_sub(capacity).max(step).max(1));
         }
-        let step = capacity / if stop.now() { 16 } else { 512 };
-        aim = aim.saturating_sub(found.plan.peak().saturating_sub(capacity).max(step).max(1));
+        None
     }
-    Err(ActivationError::NotFound)
+}
+
+/// What a move counts for while choices are made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moves {
+    Priced,
+    Free,
 }
 
 /// The cheapest choices that were found for the bytes that are live.
@@ -260,7 +292,13 @@ struct Cheapest {
 }
 
 /// Tries the grains of segments.
-fn cheapest(case: &Case<'_>, model: &Model, aim: u64, stop: &Stop<'_>) -> Option<Cheapest> {
+fn cheapest(
+    case: &Case<'_>,
+    model: &Model,
+    aim: u64,
+    moves: Moves,
+    stop: &Stop<'_>,
+) -> Option<Cheapest> {
     let reads = |a: &Activation| a.recompute.as_ref().is_some_and(|made| !made.reads.is_empty());
     let is_free = !case.activations.iter().any(reads);
     let grains = if is_free { alloc::vec![Segments::loose(case)] } else { Segments::grains(case) };
@@ -269,7 +307,10 @@ fn cheapest(case: &Case<'_>, model: &Model, aim: u64, stop: &Stop<'_>) -> Option
         if best.is_some() && stop.now() {
             break;
         }
-        let rows = Rows::new(case, model, &segments, aim);
+        let mut rows = Rows::new(case, model, &segments, aim);
+        if moves == Moves::Free {
+            rows.free_moves();
+        }
         let (found, relaxed) = choose::choose(&rows, best.as_ref().map(|b| b.0.cost), stop);
         if let Some(found) = found {
             best = Some((found, relaxed, rows));

@@ -114,6 +114,12 @@ impl Rows {
         u64::try_from(lack).ok().filter(|&lack| lack > 0).map(|lack| (self.fullest[row], lack))
     }
 
+    /// Lets moves cost nothing.
+    pub(super) fn free_moves(&mut self) {
+        let picks = self.picks.iter_mut().flatten();
+        picks.filter(|pick| pick.choice == Choice::Move).for_each(|pick| pick.cost = 0);
+    }
+
     /// Returns the choices that stand for some picks.
     pub(super) fn choices(&self, picked: &[usize]) -> Vec<Choice> {
         self.picks.iter().zip(picked).map(|(picks, &pick)| picks[pick].choice).collect()

@@ -190,6 +190,18 @@ fn what_fits_is_kept() {
 }
 
 #[test]
+fn what_is_cheap_and_needs_too_much_scratch_moves() {
+    let (problem, mut all) = step(&[10; 3], 20);
+    for each in &mut all {
+        each.recompute = Some(Recompute { cost: 1, reads: Vec::new(), scratch: 25 });
+        each.move_cost = Some(100);
+    }
+    let found = traded(&problem, &all, Some(Copies { turn: 16, bytes_per_tick: 1000 }));
+    assert_eq!(found.choices.iter().filter(|&&choice| choice == Choice::Move).count(), 1);
+    assert_eq!(found.cost, 100, "what is moved has its price all the same");
+}
+
+#[test]
 fn scratch_memory_counts() {
     let (problem, mut all) = step(&[10, 10], 10);
     for each in &mut all {
