@@ -294,8 +294,7 @@ class _Pass:
         for hook in self._watch:
             hook.remove()
         self._hooks.__exit__(*error)
-        if not self._resting:
-            self._mode.__exit__(*error)
+        self._mode.__exit__(*error)
         # Autograd holds this by its hooks until the backward pass is over; nodes live as long as somebody wants them.
         self._nodes, self._made, self._mode, self._hooks, self._watch = {}, {}, None, None, []
         self._moves.finish()

@@ -394,6 +394,15 @@ class Matching(unittest.TestCase):
         self.assertEqual(self.found("mm", ("weight",), "float32[64]", can_run_again=False), [False])
         self.assertEqual(self.found("mm", ("weight",), "float32[64]", times=2), [True, False])
 
+    def test_what_was_found_otherwise_is_not_found_again(self):
+        first, second = (_operators.Planned("layer", "aten.mm.default", "mm", (), ["float32[64]"], saved={0: 256}) for _ in range(2))
+        matches = _operators.Matches([first, second])
+        matches.drop(first)
+        self.assertIs(matches.find("layer", "mm", ()), second)
+        matches = _operators.Matches([first])
+        matches.drop(first)
+        self.assertFalse(matches.may_find_like("layer"))
+
 
 @unittest.skipUnless(_HAS_TORCH and _COMMAND, "needs PyTorch, and the command omniheap")
 class Differences(unittest.TestCase):
@@ -471,6 +480,99 @@ class Differences(unittest.TestCase):
         self.assertEqual(followed.losses, plain.losses)
         self.assertEqual((followed.figures["missing"], followed.figures["unplanned"]), (0, 0))
         self.assertLess(followed.peak_bytes, plain.peak_bytes)
+
+
+@unittest.skipUnless(_HAS_TORCH and _COMMAND, "needs PyTorch, and the command omniheap")
+class Tracks(unittest.TestCase):
+    """Passes that follow an earlier one."""
+
+    def setUp(self):
+        torch.manual_seed(3)
+        self.model, data = transformer()
+        self.batch = data()
+        # Little is dropped, so that there are modules in which nothing is to be done.
+        self.plan = planned(transformer, 0.9)
+
+    def gradients(self):
+        self.model(self.batch).square().mean().backward()
+        found = [each.grad.clone() for each in self.model.parameters()]
+        self.model.zero_grad()
+        return found
+
+    def assert_gradients(self, wanted):
+        self.assertTrue(all(torch.equal(*pair) for pair in zip(self.gradients(), wanted)))
+
+    def test_only_the_first_pass_looks_for_its_operators(self):
+        wanted, seen, run = self.gradients(), [], _apply._Pass.run
+
+        def counted(self, function, *given):
+            seen[-1] += 1
+            return run(self, function, *given)
+
+        with omniheap.torch.apply(self.plan, self.model) as applied, mock.patch.object(_apply._Pass, "run", counted):
+            with mock.patch.object(_operators, "Matches", wraps=_operators.Matches) as matches:
+                again = []
+                for _ in range(3):
+                    seen.append(0)
+                    self.assert_gradients(wanted)
+                    again.append(applied.figures()["operators_run_again"])
+                self.assertEqual(matches.call_count, 1)
+        self.assertGreater(again[0], 0)
+        self.assertEqual(again, [again[0], 2 * again[0], 3 * again[0]])
+        self.assertEqual(seen[1], seen[2])
+        self.assertLess(seen[1], seen[0], "modules in which nothing is to be done are looked at")
+
+    def test_a_pass_that_takes_another_way_finds_the_rest_of_its_operators(self):
+        with omniheap.torch.apply(self.plan, self.model) as applied:
+            self.gradients()
+            wanted = applied.figures()["operators_run_again"]
+            # The blocks are the same, and something comes between them.
+            between = self.model[2].register_forward_hook(lambda module, arguments, result: result + 0)
+            self.gradients()
+            self.assertEqual((applied.figures()["missing"], applied.figures()["operators_run_again"]), (0, 2 * wanted))
+            between.remove()
+            self.gradients()
+            self.gradients()
+            self.assertEqual((applied.figures()["missing"], applied.figures()["operators_run_again"]), (0, 4 * wanted))
+
+    def test_a_mode_of_the_model_stays_where_it_is(self):
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Counting(TorchDispatchMode):
+            count = 0
+
+            def __torch_dispatch__(self, function, types, arguments=(), options=None):
+                Counting.count += 1
+                return function(*arguments, **(options or {}))
+
+        counting, inner = Counting(), nn.Linear(32, 32)
+
+        def inside(x):
+            with counting:
+                y = inner(x)
+            # What is written to must be looked at, so only the inner module is one in which nothing is to be done.
+            return y.clone().mul_(2)
+
+        self.model[1].out.forward = inside
+        with omniheap.torch.apply(self.plan, self.model):
+            counts = []
+            for _ in range(3):
+                self.model(self.batch).sum().backward()
+                counts.append(Counting.count)
+        self.assertGreater(counts[0], 0)
+        self.assertEqual(counts, [counts[0], 2 * counts[0], 3 * counts[0]])
+        self.assertEqual(torch._C._len_torch_dispatch_stack(), 0)
+
+    def test_an_exception_where_nothing_is_to_be_done(self):
+        wanted = self.gradients()
+        with omniheap.torch.apply(self.plan, self.model) as applied:
+            self.gradients()
+            quiet = [visit.module for visit in applied.track.visits if visit.is_quiet]
+            self.assertTrue(quiet)
+            with mock.patch.object(quiet[0], "forward", side_effect=ValueError):
+                self.assertRaises(ValueError, self.gradients)
+            self.assertEqual(torch._C._len_torch_dispatch_stack(), 0)
+            self.assert_gradients(wanted)
 
 
 @unittest.skipUnless(_HAS_TORCH, "PyTorch is not installed")
