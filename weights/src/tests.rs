@@ -75,7 +75,7 @@ impl Disk for Bad {
         if self.is_cold { Ok(false) } else { System.is_cached(file, offset, length) }
     }
 
-    unsafe fn read(&self, file: &File, offset: u64, mut buffer: Buffer) -> io::Result<usize> {
+    unsafe fn read(&self, file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
         self.step()?;
         if self.direct_refuses && is_direct(file) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -83,11 +83,8 @@ impl Disk for Bad {
         if self.reads.fetch_add(1, Ordering::Relaxed) + 1 == self.changes {
             file.set_modified(SystemTime::now() + Duration::from_secs(5))?;
         }
-        if self.short > 0 {
-            buffer.length = buffer.length.min(self.short);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { System.read(file, offset, buffer) }
+        // SAFETY: the caller's promise, for some of the bytes.
+        unsafe { System.read(file, offset, &first(buffers, self.short)) }
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
@@ -103,6 +100,17 @@ impl Disk for Bad {
             short: self.short,
         }))
     }
+}
+
+/// The first bytes of buffers; all of them for 0.
+fn first(buffers: &[Buffer], bytes: usize) -> Vec<Buffer> {
+    let mut left = if bytes == 0 { usize::MAX } else { bytes };
+    let cut = |buffer: &Buffer| {
+        let length = buffer.length.min(left);
+        left -= length;
+        Buffer { start: buffer.start, length }
+    };
+    buffers.iter().map(cut).filter(|buffer| buffer.length > 0).collect()
 }
 
 fn is_direct(file: &File) -> bool {
@@ -284,12 +292,12 @@ fn a_disk_that_dies_half_way_is_named_with_its_offset() {
         fn is_cached(&self, _: &File, _: u64, _: u64) -> io::Result<bool> {
             Ok(true)
         }
-        unsafe fn read(&self, file: &File, offset: u64, buffer: Buffer) -> io::Result<usize> {
+        unsafe fn read(&self, file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
             if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
                 return Err(io::Error::from_raw_os_error(EIO));
             }
             // SAFETY: the caller's promise.
-            unsafe { System.read(file, offset, buffer) }
+            unsafe { System.read(file, offset, buffers) }
         }
         fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
             System.queue(depth)

@@ -8,10 +8,14 @@ use core::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::borrow::Cow;
+use std::thread;
 
 /// The longest header, by the format's own rule.
 const MAX_HEADER: u64 = 100_000_000;
 const LENGTH_BYTES: u64 = 8;
+/// Bytes of a header that are worth a thread.
+const SHARE: usize = 128 << 10;
+const MOST_THREADS: usize = 16;
 
 #[derive(Deserialize)]
 struct Entry<'a> {
@@ -63,15 +67,52 @@ pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
     let text = core::str::from_utf8(&header).map_err(|error| {
         Fault::at(LENGTH_BYTES + error.valid_up_to() as u64, ErrorKind::NotUtf8)
     })?;
-    let Entries(entries) = serde_json::from_str(text)
-        .map_err(|error| Fault::at(LENGTH_BYTES, ErrorKind::Header(error.to_string())))?;
     let start = LENGTH_BYTES + length;
-    let tensors: Result<Vec<_>, _> =
-        entries.into_iter().map(|(name, entry)| tensor(name, entry, start)).collect();
-    let mut tensors = tensors?;
+    let mut tensors = match in_shares(text, start) {
+        Some(tensors) => tensors,
+        None => parse(text, start)?,
+    };
     tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
     check_cover(&tensors, start, source.size())?;
     Ok(tensors)
+}
+
+/// Parses a header with several threads. `None` where it is short, or not as simple as usual, or damaged: [`parse`] says how.
+fn in_shares(text: &str, start: u64) -> Option<Vec<Tensor>> {
+    let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let count = (text.len() / SHARE).min(cores);
+    if count < 2 {
+        return None;
+    }
+    let shares = shares(text.trim_end().strip_prefix('{')?.strip_suffix('}')?, count);
+    let parse = |share: &str| parse(&format!("{{{share}}}"), start).ok();
+    let parsed: Option<Vec<_>> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            shares.into_iter().map(|share| scope.spawn(move || parse(share))).collect();
+        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
+    });
+    Some(parsed?.into_iter().flatten().collect())
+}
+
+/// Cuts the entries of a header where one seems to end and the next to begin. Where that is wrong, because a name looks so, the text
+/// before does not parse: what parses in shares means the same as a whole.
+fn shares(entries: &str, count: usize) -> Vec<&str> {
+    let (mut shares, mut rest) = (Vec::with_capacity(count), entries);
+    for left in (2..=count).rev() {
+        let near = rest.floor_char_boundary(rest.len() / left);
+        let Some(found) = rest[near..].find(r#"},""#) else { break };
+        let (share, next) = rest.split_at(near + found + 1);
+        shares.push(share);
+        rest = &next[1..];
+    }
+    shares.push(rest);
+    shares
+}
+
+fn parse(text: &str, start: u64) -> Result<Vec<Tensor>, Fault> {
+    let Entries(entries) = serde_json::from_str(text)
+        .map_err(|error| Fault::at(LENGTH_BYTES, ErrorKind::Header(error.to_string())))?;
+    entries.into_iter().map(|(name, entry)| tensor(name, entry, start)).collect()
 }
 
 fn tensor(name: String, entry: Entry<'_>, start: u64) -> Result<Tensor, Fault> {
