@@ -26,7 +26,7 @@ pub(crate) struct Buffer {
 
 /// Most buffers that a call takes everywhere.
 #[cfg(unix)]
-const MOST_BUFFERS: usize = 1024;
+const MOST_BUFFERS: libc::c_int = 1024;
 
 /// Leaves out the first bytes of buffers.
 pub(crate) fn skip(buffers: &mut [Buffer], mut bytes: usize) -> &mut [Buffer] {
@@ -126,9 +126,10 @@ impl Disk for System {
     unsafe fn read(&self, file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
         use std::os::fd::AsRawFd;
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let (first, count) = (buffers.as_ptr().cast(), buffers.len().min(MOST_BUFFERS));
+        let first = buffers.as_ptr().cast();
+        let count = buffers.len().try_into().unwrap_or(MOST_BUFFERS).min(MOST_BUFFERS);
         // SAFETY: the buffers are laid out as `iovec`s, and the caller promises that they may be written.
-        let read = unsafe { libc::preadv(file.as_raw_fd(), first, count as libc::c_int, offset) };
+        let read = unsafe { libc::preadv(file.as_raw_fd(), first, count, offset) };
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
 

@@ -7,7 +7,7 @@ mod origin;
 use crate::disk::{Access, Buffer, Disk, Queue, System};
 use crate::error::{ErrorKind, Fault};
 use crate::file::State;
-use crate::{Error, Load, LoadWeights, Loaded, WeightsFile};
+use crate::{Destination, Error, Load, LoadWeights, Loaded, WeightsFile};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use omniheap_core::Manager;
@@ -250,6 +250,37 @@ fn every_way_round_gives_the_same_bytes() {
         }
     }
     assert_eq!(manager.report().totals.live, 0);
+}
+
+#[test]
+fn small_neighbours_are_read_together_wherever_they_go() {
+    let sample = Sample::new();
+    let path = sample.folder.join("small");
+    let entries: Vec<_> = (0..3000)
+        .map(|at| {
+            let [begin, end] = [at, at + 1].map(|at| at * 1000);
+            format!(r#""{at}":{{"dtype":"U8","shape":[1000],"data_offsets":[{begin},{end}]}}"#)
+        })
+        .collect();
+    let header = format!("{{{}}}", entries.join(","));
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    let data: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    bytes.extend_from_slice(&data);
+    std::fs::write(&path, bytes).unwrap();
+    let file = WeightsFile::open(&[&path]).unwrap();
+    let manager = Manager::new(Host::new());
+    // Short reads end in the middle of one of many slices.
+    for (short, most) in [(0, 10), (100_000, 60), (1500, 3000)] {
+        let mut slices = vec![[0; 1000]; 3000];
+        let named = file.tensors().iter().zip(&mut slices);
+        let to = named.map(|(one, to)| (one.name.as_str(), Destination::Host(to))).collect();
+        let disk = Bad { short, ..Bad::default() };
+        manager.load_weights_to(&file, to, &Load::new().disk(&disk)).unwrap();
+        assert!(slices.concat() == data, "reads of {short} bytes");
+        let reads = disk.reads.load(Ordering::Relaxed);
+        assert!(reads <= most, "{reads} reads of {short} bytes");
+    }
 }
 
 #[test]

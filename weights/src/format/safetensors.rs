@@ -68,7 +68,7 @@ pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
         Fault::at(LENGTH_BYTES + error.valid_up_to() as u64, ErrorKind::NotUtf8)
     })?;
     let start = LENGTH_BYTES + length;
-    let mut tensors = match in_shares(text, start) {
+    let mut tensors = match in_shares(text, start, threads(text)) {
         Some(tensors) => tensors,
         None => parse(text, start)?,
     };
@@ -77,14 +77,21 @@ pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
     Ok(tensors)
 }
 
-/// Parses a header with several threads. `None` where it is short, or not as simple as usual, or damaged: [`parse`] says how.
-fn in_shares(text: &str, start: u64) -> Option<Vec<Tensor>> {
-    let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
-    let count = (text.len() / SHARE).min(cores);
-    if count < 2 {
+/// Returns how many threads a header is worth.
+fn threads(text: &str) -> usize {
+    match text.len() / SHARE {
+        0 | 1 => 1,
+        most => thread::available_parallelism().map_or(1, usize::from).min(most).min(MOST_THREADS),
+    }
+}
+
+/// Parses a header with several threads. `None` where one is enough, or the header is not as simple as usual, or damaged: [`parse`] says
+/// how.
+fn in_shares(text: &str, start: u64, threads: usize) -> Option<Vec<Tensor>> {
+    if threads < 2 {
         return None;
     }
-    let shares = shares(text.trim_end().strip_prefix('{')?.strip_suffix('}')?, count);
+    let shares = shares(text.trim_end().strip_prefix('{')?.strip_suffix('}')?, threads);
     let parse = |share: &str| parse(&format!("{{{share}}}"), start).ok();
     let parsed: Option<Vec<_>> = thread::scope(|scope| {
         let threads: Vec<_> =
@@ -150,5 +157,58 @@ fn check_cover(tensors: &[Tensor], start: u64, size: u64) -> Result<(), Fault> {
         Some(0) => Ok(()),
         Some(bytes) => Err(Fault::at(at, ErrorKind::Trailing(bytes))),
         None => Err(Fault::at(size, ErrorKind::Truncated { needs: at, has: size })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{in_shares, parse};
+    use crate::Tensor;
+    use proptest::prelude::*;
+
+    /// A header of one-byte tensors.
+    fn header(names: &[String]) -> String {
+        let entry = |(at, name): (usize, &String)| {
+            let name = serde_json::to_string(name).expect("a text");
+            format!(r#"{name}:{{"dtype":"U8","shape":[1],"data_offsets":[{at},{}]}}"#, at + 1)
+        };
+        let entries: Vec<_> = names.iter().enumerate().map(entry).collect();
+        format!("{{{}}}  ", entries.join(","))
+    }
+
+    fn whole(text: &str) -> Vec<Tensor> {
+        parse(text, 0).expect("a header")
+    }
+
+    #[test]
+    fn shares_are_what_the_whole_is() {
+        let names: Vec<_> = (0..100).map(|at| format!("layers.{at}")).collect();
+        let text = header(&names);
+        assert_eq!(whole(&text).len(), 100);
+        for threads in 2..9 {
+            assert_eq!(in_shares(&text, 0, threads), Some(whole(&text)), "{threads}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_parse_in_shares_is_left_to_one_thread() {
+        // So long that the text is cut in a name, where one seems to begin.
+        let names: Vec<_> = (0..100).map(|at| format!("{at:01000}}},")).collect();
+        assert_eq!(in_shares(&header(&names), 0, 4), None);
+        let good = header(&(0..100).map(|at| at.to_string()).collect::<Vec<_>>());
+        assert_eq!(in_shares(&good.replace("},\"50\"", "},,\"50\""), 0, 4), None);
+        assert_eq!(in_shares(&good.replace("U8", "Q9"), 0, 4), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_changes_what_a_header_means(
+            names in proptest::collection::vec("[}{,\":\\\\ä0-9]{0,6}", 1..60), threads in 2..9_usize
+        ) {
+            let text = header(&names);
+            if let Some(found) = in_shares(&text, 0, threads) {
+                prop_assert_eq!(found, whole(&text));
+            }
+        }
     }
 }
