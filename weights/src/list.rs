@@ -48,7 +48,11 @@ impl List {
     pub(crate) fn extend(&mut self, tensors: Vec<Tensor>) -> Result<(), ErrorKind> {
         let Self { tensors: all, numbers, hasher } = self;
         let first = all.len();
-        all.extend(tensors);
+        if first == 0 {
+            *all = tensors;
+        } else {
+            all.extend(tensors);
+        }
         let hash = |number: usize| hasher.hash_one(all[number].name.as_str());
         numbers.reserve(all.len() - first, |&number| hash(number));
         for (number, tensor) in all.iter().enumerate().skip(first) {

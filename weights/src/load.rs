@@ -5,7 +5,7 @@ use crate::arrange::{Arrangement, Spot, arrange};
 use crate::disk::{Disk, System};
 use crate::error::{Error, ErrorKind};
 use crate::list::List;
-use crate::plan::{Want, plan};
+use crate::plan::{Want, add, plan};
 use crate::run::{Run, Target};
 use crate::{Tensor, WeightsFile};
 use core::fmt;
@@ -25,7 +25,7 @@ use std::thread;
 /// Bytes of the ring, unless [`Load::ring`] says otherwise.
 const RING: u64 = 128 << 20;
 /// So many threads fill the bus: one alone copies a tenth of it.
-const MOST_THREADS: usize = 12;
+const MOST_THREADS: usize = 16;
 
 /// Progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl<'a, B: Backend> Load<'a, B> {
         self
     }
 
-    /// Sets the number of threads that read what is cached (default one for each core, 12 at most).
+    /// Sets the number of threads that read what is cached (default one for each core, 16 at most).
     pub fn threads(mut self, count: usize) -> Self {
         self.threads = Some(count.max(1));
         self
@@ -299,9 +299,8 @@ impl<B: Backend> LoadWeights<B> for Manager<B> {
         destinations: Vec<(&str, Destination<'_, B>)>,
         load: &Load<'_, B>,
     ) -> Result<(), Error> {
-        let mut wants = Vec::with_capacity(destinations.len());
-        let mut views = Vec::new();
-        let mut by_memory = HashMap::new();
+        let (mut wants, mut views) = (Vec::new(), Vec::new());
+        let (mut by_memory, mut last) = (HashMap::new(), None);
         let mut next = 0;
         let find = |(name, destination): &(&str, Destination<'_, B>)| {
             let no_such = || ErrorKind::NoSuchTensor((*name).into());
@@ -315,12 +314,19 @@ impl<B: Backend> LoadWeights<B> for Manager<B> {
         for (tensor, (_, destination)) in found.filter(|(tensor, _)| tensor.size > 0) {
             let (memory, target_offset) = destination.memory();
             // Tensors that share memory share a target: neighbours there are one copy.
-            let target = *by_memory.entry(memory).or_insert_with(|| {
-                views.push(reach(self, destination));
-                views.len() - 1
-            });
+            let find = || {
+                *by_memory.entry(memory).or_insert_with(|| {
+                    views.push(reach(self, destination));
+                    views.len() - 1
+                })
+            };
+            let target = match last {
+                Some((same, target)) if same == memory => target,
+                _ => find(),
+            };
+            last = Some((memory, target));
             let Tensor { file, offset, size, .. } = *tensor;
-            wants.push(Want { file, offset, size, target, target_offset });
+            add(&mut wants, Want { file, offset, size, target, target_offset });
         }
         let targets: Vec<_> = views.iter().map(View::target).collect();
         // SAFETY: `check_destination` saw that each has room, and the caller lends host slices exclusively.
@@ -417,14 +423,13 @@ fn check_destination<B: Backend>(
 }
 
 fn wants(tensors: &[&Tensor], arrangement: &Arrangement) -> Vec<Want> {
-    let want = |(tensor, place): (&&Tensor, &Spot)| Want {
-        file: tensor.file,
-        offset: tensor.offset,
-        size: tensor.size,
-        target: place.group,
-        target_offset: place.offset,
-    };
-    tensors.iter().zip(&arrangement.spots).map(want).collect()
+    let mut wants = Vec::new();
+    for (tensor, spot) in tensors.iter().zip(&arrangement.spots).filter(|(one, _)| one.size > 0) {
+        let Tensor { file, offset, size, .. } = **tensor;
+        let (target, target_offset) = (spot.group, spot.offset);
+        add(&mut wants, Want { file, offset, size, target, target_offset });
+    }
+    wants
 }
 
 fn place<B: Backend>(

@@ -14,6 +14,7 @@ use omniheap::seam::BlockOffset;
 use omniheap::weights::{Destination, Load, LoadWeights, Progress, Tensor, WeightsFile, arrange};
 use omniheap::{Align, Backend, Manager};
 use omniheap_stream::{Block, Device, Driver};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
@@ -103,7 +104,12 @@ pub unsafe extern "C" fn omniheap_torch_weights_list(
 fn forms_of(tensors: &[Tensor]) -> (Vec<&Tensor>, Vec<u64>) {
     let (mut examples, mut known) = (Vec::new(), HashMap::new());
     let mut form_of = Vec::with_capacity(tensors.len());
-    for tensor in tensors {
+    for (at, tensor) in tensors.iter().enumerate() {
+        let is_like = |other: &Tensor| (other.dtype, &other.shape) == (tensor.dtype, &tensor.shape);
+        if at > 0 && is_like(&tensors[at - 1]) {
+            form_of.push(form_of[at - 1]);
+            continue;
+        }
         let form = *known.entry((tensor.dtype, tensor.shape.as_slice())).or_insert_with(|| {
             examples.push(tensor);
             examples.len() as u64 - 1
@@ -118,7 +124,7 @@ fn forms_of(tensors: &[Tensor]) -> (Vec<&Tensor>, Vec<u64>) {
 ///
 /// # Safety
 ///
-/// `tensors` points to `count` numbers, and as many entries may be written to `wanted`.
+/// `tensors` points to `count` numbers, or is null for the first `count`, and as many entries may be written to `wanted`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_torch_weights_arrange(
     handle: u64,
@@ -129,8 +135,12 @@ pub unsafe extern "C" fn omniheap_torch_weights_arrange(
     let mut arranged = ptr::null();
     guarded(|| {
         let file = find(handle)?;
-        // SAFETY: the caller's promise.
-        let numbers = unsafe { list(tensors, count) };
+        let numbers: Cow<'_, [u64]> = if tensors.is_null() {
+            (0..count as u64).collect()
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { list(tensors, count) }.into()
+        };
         let tensors: Result<Vec<_>, _> =
             numbers.iter().map(|number| tensor(&file, *number)).collect();
         let tensors = tensors?;
@@ -259,6 +269,10 @@ pub unsafe extern "C" fn omniheap_torch_weights_remember(
     let mut count = 0;
     let code = guarded(|| {
         let file = find(handle)?;
+        if state::opened().next().is_none() {
+            // All memory is of others.
+            return Ok(());
+        }
         // SAFETY: the caller's promise.
         let buffers = unsafe { list(buffers, buffer_count) };
         // SAFETY: as above.

@@ -98,7 +98,11 @@ fn in_shares(text: &str, start: u64, threads: usize) -> Option<Vec<Tensor>> {
             shares.into_iter().map(|share| scope.spawn(move || parse(share))).collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
-    Some(parsed?.into_iter().flatten().collect())
+    let mut parsed = parsed?.into_iter();
+    let mut tensors = parsed.next()?;
+    tensors.reserve(parsed.as_slice().iter().map(Vec::len).sum());
+    parsed.for_each(|mut share| tensors.append(&mut share));
+    Some(tensors)
 }
 
 /// Cuts the entries of a header where one seems to end and the next to begin. Where that is wrong, because a name looks so, the text

@@ -91,10 +91,11 @@ class _File:
         if code:
             raise OmniheapError(self._error())
 
-    def arrange(self, numbers):
-        """Bytes and tensors of each buffer; and triples in a row: number of a tensor, number of its buffer, offset in it."""
-        wanted = _numbers(3 * len(numbers))
-        text = self.library.omniheap_torch_weights_arrange(self.handle, _start(numbers), len(numbers), _start(wanted))
+    def arrange(self, numbers=None):
+        """Bytes and tensors of each buffer; and triples in a row: number of a tensor, number of its buffer, offset in it. Of all tensors, if left out."""
+        start, count = (None, self.count) if numbers is None else (_start(numbers), len(numbers))
+        wanted = _numbers(3 * count)
+        text = self.library.omniheap_torch_weights_arrange(self.handle, start, count, _start(wanted))
         return (*self._json(text), wanted)
 
     def load(self, torch, device, buffers, wanted, progress=None):
@@ -173,25 +174,34 @@ class LoadedTensors(dict):
     or that asks for one after the other, does not wait for all. `dict(tensors)` makes all.
     """
 
-    __slots__ = ("_buffers", "_file", "_lock", "_waiting", "_wanted")
+    __slots__ = ("_buffers", "_file", "_lock", "_numbers", "_wanted")
 
     def __init__(self, *arguments, **named):
-        self._waiting, self._lock = {}, threading.RLock()
+        self._numbers, self._lock = {}, threading.RLock()
         super().__init__(*arguments, **named)
 
     @classmethod
     def _of(cls, names):
         """Tensors that are about to be loaded."""
         tensors = cls()
-        tensors._waiting = dict(zip(names, range(len(names))))
+        tensors._numbers = None
         # The names keep their order and are counted without their tensors.
-        dict.update(tensors, dict.fromkeys(tensors._waiting))
+        dict.update(tensors, dict.fromkeys(names))
         return tensors
 
     def _in(self, file, buffers, wanted):
         """The same, which wait in buffers now. `wanted` are triples as `arrange` returns them, in the order of the names."""
         self._file, self._buffers, self._wanted = file, buffers, wanted
         return self
+
+    @property
+    def _waiting(self):
+        """Places of the tensors that are not made, by name. They are numbered when the first of them is asked for."""
+        if self._numbers is None:
+            with self._lock:
+                if self._numbers is None:
+                    self._numbers = dict(zip(dict.keys(self), range(len(self))))
+        return self._numbers
 
     def _place(self, at):
         tensor, number, offset = self._wanted[3 * at : 3 * at + 3]
@@ -314,7 +324,7 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
     _register(torch)
     with _File(paths) as file, ThreadPoolExecutor(1) as beside:
         if only is None:
-            numbers, named = array.array("Q", range(file.count)), lambda: LoadedTensors._of(file.list(torch))
+            numbers, named = None, lambda: LoadedTensors._of(file.list(torch))
         else:
             names = file.list(torch)
             numbers = _chosen(names, only)
@@ -330,8 +340,6 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
 
 def _chosen(names, only):
     """Numbers of the tensors that are wanted."""
-    if only is None:
-        return array.array("Q", range(len(names)))
     if not callable(only):
         wanted = set(only)
         missing = sorted(wanted - set(names))
