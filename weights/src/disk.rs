@@ -16,11 +16,32 @@ pub(crate) enum Access {
     Direct,
 }
 
-/// A buffer of raw memory.
+/// A buffer of raw memory, laid out as Unix has it (`iovec`).
+#[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buffer {
     pub(crate) start: *mut u8,
     pub(crate) length: usize,
+}
+
+/// Most buffers that a call takes everywhere.
+#[cfg(unix)]
+const MOST_BUFFERS: libc::c_int = 1024;
+
+/// Leaves out the first bytes of buffers.
+pub(crate) fn skip(buffers: &mut [Buffer], mut bytes: usize) -> &mut [Buffer] {
+    let is_over = |buffer: &Buffer| {
+        let is_over = bytes >= buffer.length;
+        bytes -= if is_over { buffer.length } else { 0 };
+        !is_over
+    };
+    let over = buffers.iter().position(is_over).unwrap_or(buffers.len());
+    let rest = &mut buffers[over..];
+    if let Some(first) = rest.first_mut() {
+        first.start = first.start.wrapping_add(bytes);
+        first.length -= bytes;
+    }
+    rest
 }
 
 /// Returns a size or offset inside memory, which therefore fits.
@@ -37,18 +58,18 @@ pub(crate) trait Disk: Sync {
     /// Returns whether most of a range is in the page cache.
     fn is_cached(&self, file: &File, offset: u64, length: u64) -> io::Result<bool>;
 
-    /// Reads into `buffer`; returns the bytes that arrived, zero at the end of the file.
+    /// Reads into buffers, one after the other; returns the bytes that arrived, zero at the end of the file.
     ///
     /// # Safety
     ///
-    /// The buffer is valid for writes, and nothing else uses it during the call.
-    unsafe fn read(&self, file: &File, offset: u64, buffer: Buffer) -> io::Result<usize>;
+    /// The buffers are valid for writes, and nothing else uses them during the call.
+    unsafe fn read(&self, file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize>;
 
     /// As [`read`](Self::read), to a slice.
     fn read_to(&self, file: &File, offset: u64, to: &mut [u8]) -> io::Result<usize> {
         let buffer = Buffer { start: to.as_mut_ptr(), length: to.len() };
         // SAFETY: the slice is borrowed exclusively during the call.
-        unsafe { self.read(file, offset, buffer) }
+        unsafe { self.read(file, offset, &[buffer]) }
     }
 
     /// Makes a queue for `depth` reads at a time.
@@ -102,18 +123,20 @@ impl Disk for System {
     }
 
     #[cfg(unix)]
-    unsafe fn read(&self, file: &File, offset: u64, buffer: Buffer) -> io::Result<usize> {
+    unsafe fn read(&self, file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
         use std::os::fd::AsRawFd;
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: the caller promises that the buffer may be written.
-        let read =
-            unsafe { libc::pread(file.as_raw_fd(), buffer.start.cast(), buffer.length, offset) };
+        let first = buffers.as_ptr().cast();
+        let count = buffers.len().try_into().unwrap_or(MOST_BUFFERS).min(MOST_BUFFERS);
+        // SAFETY: the buffers are laid out as `iovec`s, and the caller promises that they may be written.
+        let read = unsafe { libc::preadv(file.as_raw_fd(), first, count, offset) };
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
 
     #[cfg(not(unix))]
-    unsafe fn read(&self, mut file: &File, offset: u64, buffer: Buffer) -> io::Result<usize> {
+    unsafe fn read(&self, mut file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
         use std::io::{Read, Seek, SeekFrom};
+        let Some(buffer) = buffers.first() else { return Ok(0) };
         let mut bytes = vec![0; buffer.length];
         file.seek(SeekFrom::Start(offset))?;
         let read = file.read(&mut bytes)?;

@@ -3,10 +3,11 @@
 use crate::Tensor;
 use crate::error::{Error, ErrorKind, Fault};
 use crate::format::{self, FileSource, Format, Index};
-use std::collections::HashMap;
+use crate::list::List;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// A file, as it was when its header was read.
@@ -55,8 +56,8 @@ impl State {
 #[derive(Debug, Clone)]
 pub struct WeightsFile {
     files: Vec<Part>,
-    tensors: Vec<Tensor>,
-    by_name: HashMap<String, usize>,
+    /// Shared with what is loaded.
+    pub(crate) list: Arc<List>,
 }
 
 impl WeightsFile {
@@ -78,7 +79,7 @@ impl WeightsFile {
         if paths.is_empty() {
             return Err(Error::new(Path::new(""), ErrorKind::NoFiles));
         }
-        let mut opened = Self { files: Vec::new(), tensors: Vec::new(), by_name: HashMap::new() };
+        let mut opened = Opened::default();
         for path in paths {
             let path = path.as_ref();
             if Index::is_named(path) {
@@ -87,7 +88,7 @@ impl WeightsFile {
                 opened.add(path, None)?;
             }
         }
-        Ok(opened)
+        Ok(Self { files: opened.files, list: Arc::new(opened.list) })
     }
 
     /// Reads the header of a file that is in memory.
@@ -96,8 +97,10 @@ impl WeightsFile {
     ///
     /// As for [`open`](Self::open).
     pub fn tensors_in(bytes: &[u8]) -> Result<Vec<Tensor>, Error> {
-        let read = format::read(&bytes).map_err(|fault| Error::new(Path::new(""), fault))?;
-        Ok(read.1)
+        let no_file = |fault: Fault| Error::new(Path::new(""), fault);
+        let (_, tensors) = format::read(&bytes).map_err(no_file)?;
+        let list = List::of(tensors).map_err(|kind| no_file(kind.into()))?;
+        Ok(list.into_tensors())
     }
 
     /// Returns the files.
@@ -109,15 +112,24 @@ impl WeightsFile {
     /// Returns the tensors, file by file, in the order of their bytes.
     #[must_use]
     pub fn tensors(&self) -> &[Tensor] {
-        &self.tensors
+        self.list.tensors()
     }
 
     /// Finds a tensor.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.by_name.get(name).map(|&index| &self.tensors[index])
+        self.list.find(name).map(|number| &self.tensors()[number])
     }
+}
 
+/// Files that were opened so far.
+#[derive(Default)]
+struct Opened {
+    files: Vec<Part>,
+    list: List,
+}
+
+impl Opened {
     /// Adds the tensors of one file; of those, the `wanted` ones where an index says so.
     fn add(&mut self, path: &Path, wanted: Option<&[&str]>) -> Result<(), Error> {
         let at_file = |fault: Fault| Error::new(path, fault);
@@ -125,23 +137,15 @@ impl WeightsFile {
         let state = State::of(&file).map_err(at_file)?;
         let source = FileSource { file: &file, size: state.size };
         let (format, mut tensors) = format::read(&source).map_err(at_file)?;
+        let at_kind = |kind: ErrorKind| at_file(kind.into());
         if let Some(wanted) = wanted {
-            tensors = pick(tensors, wanted).map_err(|kind| at_file(kind.into()))?;
+            tensors = List::of(tensors).and_then(|list| list.pick(wanted)).map_err(at_kind)?;
         }
         tensors.sort_by_key(|tensor| tensor.offset);
         let number = self.files.len();
+        tensors.iter_mut().for_each(|tensor| tensor.file = number);
         self.files.push(Part { path: path.into(), format, size: state.size, state });
-        self.tensors.reserve(tensors.len());
-        self.by_name.reserve(tensors.len());
-        for mut tensor in tensors {
-            tensor.file = number;
-            let index = self.tensors.len();
-            if self.by_name.insert(tensor.name.clone(), index).is_some() {
-                return Err(at_file(ErrorKind::DuplicateName(tensor.name).into()));
-            }
-            self.tensors.push(tensor);
-        }
-        Ok(())
+        self.list.extend(tensors).map_err(at_kind)
     }
 
     fn add_index(&mut self, path: &Path) -> Result<(), Error> {
@@ -160,15 +164,6 @@ impl WeightsFile {
         }
         Ok(())
     }
-}
-
-/// Keeps the wanted tensors; each of them must be there.
-fn pick(tensors: Vec<Tensor>, wanted: &[&str]) -> Result<Vec<Tensor>, ErrorKind> {
-    let mut by_name: HashMap<_, _> =
-        tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
-    let take =
-        |name: &&str| by_name.remove(*name).ok_or_else(|| ErrorKind::MissingTensor((*name).into()));
-    wanted.iter().map(take).collect()
 }
 
 /// Opens a file for reading. A FIFO without a writer is not waited for.

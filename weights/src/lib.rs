@@ -6,6 +6,7 @@ mod dtype;
 mod error;
 mod file;
 mod format;
+mod list;
 mod load;
 mod origin;
 mod packing;

@@ -1,10 +1,11 @@
 //! Weights into memory: of a manager, or of somebody else.
 #![expect(unsafe_code, reason = "hands memory to the reader")]
 
-use crate::arrange::{Arrangement, arrange};
+use crate::arrange::{Arrangement, Spot, arrange};
 use crate::disk::{Disk, System};
 use crate::error::{Error, ErrorKind};
-use crate::plan::{Want, plan};
+use crate::list::List;
+use crate::plan::{Want, add, plan};
 use crate::run::{Run, Target};
 use crate::{Tensor, WeightsFile};
 use core::fmt;
@@ -24,7 +25,7 @@ use std::thread;
 /// Bytes of the ring, unless [`Load::ring`] says otherwise.
 const RING: u64 = 128 << 20;
 /// So many threads fill the bus: one alone copies a tenth of it.
-const MOST_THREADS: usize = 12;
+const MOST_THREADS: usize = 16;
 
 /// Progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +110,7 @@ impl<'a, B: Backend> Load<'a, B> {
         self
     }
 
-    /// Sets the number of threads that read what is cached (default one for each core, 12 at most).
+    /// Sets the number of threads that read what is cached (default one for each core, 16 at most).
     pub fn threads(mut self, count: usize) -> Self {
         self.threads = Some(count.max(1));
         self
@@ -129,7 +130,8 @@ impl<'a, B: Backend> Load<'a, B> {
 /// A tensor in device memory.
 #[derive(Debug)]
 pub struct LoadedTensor<B: Backend> {
-    tensor: Tensor,
+    list: Arc<List>,
+    number: usize,
     allocation: Option<Arc<Allocation<B>>>,
     span: Span,
 }
@@ -137,8 +139,8 @@ pub struct LoadedTensor<B: Backend> {
 impl<B: Backend> LoadedTensor<B> {
     /// Returns name, type, shape, and its place in the file.
     #[must_use]
-    pub const fn tensor(&self) -> &Tensor {
-        &self.tensor
+    pub fn tensor(&self) -> &Tensor {
+        &self.list.tensors()[self.number]
     }
 
     /// Returns the allocation that holds it; small tensors share one. `None` for a tensor of no bytes.
@@ -157,15 +159,18 @@ impl<B: Backend> LoadedTensor<B> {
 /// Tensors in device memory, by name. Dropping it frees them.
 #[derive(Debug)]
 pub struct Loaded<B: Backend> {
+    list: Arc<List>,
+    /// By number.
     tensors: Vec<LoadedTensor<B>>,
-    by_name: HashMap<String, usize>,
 }
 
 impl<B: Backend> Loaded<B> {
     /// Finds a tensor.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&LoadedTensor<B>> {
-        self.by_name.get(name).map(|&index| &self.tensors[index])
+        let number = self.list.find(name)?;
+        let found = self.tensors.binary_search_by_key(&number, |one| one.number);
+        found.ok().map(|at| &self.tensors[at])
     }
 
     /// Returns all tensors in the order of the files.
@@ -269,7 +274,8 @@ pub trait LoadWeights<B: Backend> {
 
 impl<B: Backend> LoadWeights<B> for Manager<B> {
     fn load_weights(&self, file: &WeightsFile, load: &Load<'_, B>) -> Result<Loaded<B>, Error> {
-        let tensors: Vec<_> = file.tensors().iter().filter(|tensor| load.wants(tensor)).collect();
+        let (numbers, tensors): (Vec<_>, Vec<_>) =
+            file.tensors().iter().enumerate().filter(|(_, tensor)| load.wants(tensor)).unzip();
         let arrangement = arrange(&tensors, self.caps().copy.align);
         let allocate = |size: &u64| allocate(self, load, *size).map(Arc::new);
         let allocations: Result<Vec<_>, _> = arrangement.sizes.iter().map(allocate).collect();
@@ -282,7 +288,9 @@ impl<B: Backend> LoadWeights<B> for Manager<B> {
         unsafe { run(self, file, wants, &targets, load) }?;
         drop(targets);
         drop(views);
-        Ok(loaded(&tensors, &arrangement, &allocations))
+        let place = |(number, spot)| place(&file.list, number, spot, &allocations);
+        let tensors = numbers.into_iter().zip(&arrangement.spots).map(place).collect();
+        Ok(Loaded { list: Arc::clone(&file.list), tensors })
     }
 
     fn load_weights_to(
@@ -291,11 +299,14 @@ impl<B: Backend> LoadWeights<B> for Manager<B> {
         destinations: Vec<(&str, Destination<'_, B>)>,
         load: &Load<'_, B>,
     ) -> Result<(), Error> {
-        let mut wants = Vec::with_capacity(destinations.len());
-        let mut views = Vec::new();
-        let mut by_memory = HashMap::new();
+        let (mut wants, mut views) = (Vec::new(), Vec::new());
+        let (mut by_memory, mut last) = (HashMap::new(), None);
+        let mut next = 0;
         let find = |(name, destination): &(&str, Destination<'_, B>)| {
-            let tensor = file.get(name).ok_or_else(|| ErrorKind::NoSuchTensor((*name).into()))?;
+            let no_such = || ErrorKind::NoSuchTensor((*name).into());
+            let number = file.list.find_near(next, name).ok_or_else(no_such)?;
+            next = number + 1;
+            let tensor = &file.tensors()[number];
             check_destination(self, tensor, destination).map(|()| tensor)
         };
         let tensors: Result<Vec<_>, _> = destinations.iter().map(find).collect();
@@ -303,12 +314,19 @@ impl<B: Backend> LoadWeights<B> for Manager<B> {
         for (tensor, (_, destination)) in found.filter(|(tensor, _)| tensor.size > 0) {
             let (memory, target_offset) = destination.memory();
             // Tensors that share memory share a target: neighbours there are one copy.
-            let target = *by_memory.entry(memory).or_insert_with(|| {
-                views.push(reach(self, destination));
-                views.len() - 1
-            });
+            let find = || {
+                *by_memory.entry(memory).or_insert_with(|| {
+                    views.push(reach(self, destination));
+                    views.len() - 1
+                })
+            };
+            let target = match last {
+                Some((same, target)) if same == memory => target,
+                _ => find(),
+            };
+            last = Some((memory, target));
             let Tensor { file, offset, size, .. } = *tensor;
-            wants.push(Want { file, offset, size, target, target_offset });
+            add(&mut wants, Want { file, offset, size, target, target_offset });
         }
         let targets: Vec<_> = views.iter().map(View::target).collect();
         // SAFETY: `check_destination` saw that each has room, and the caller lends host slices exclusively.
@@ -405,30 +423,28 @@ fn check_destination<B: Backend>(
 }
 
 fn wants(tensors: &[&Tensor], arrangement: &Arrangement) -> Vec<Want> {
-    let want = |(tensor, place): (&&Tensor, &crate::arrange::Spot)| Want {
-        file: tensor.file,
-        offset: tensor.offset,
-        size: tensor.size,
-        target: place.group,
-        target_offset: place.offset,
-    };
-    tensors.iter().zip(&arrangement.spots).map(want).collect()
+    let mut wants = Vec::new();
+    for (tensor, spot) in tensors.iter().zip(&arrangement.spots).filter(|(one, _)| one.size > 0) {
+        let Tensor { file, offset, size, .. } = **tensor;
+        let (target, target_offset) = (spot.group, spot.offset);
+        add(&mut wants, Want { file, offset, size, target, target_offset });
+    }
+    wants
 }
 
-fn loaded<B: Backend>(
-    tensors: &[&Tensor],
-    arrangement: &Arrangement,
+fn place<B: Backend>(
+    list: &Arc<List>,
+    number: usize,
+    spot: &Spot,
     allocations: &[Arc<Allocation<B>>],
-) -> Loaded<B> {
-    let place = |(tensor, spot): (&&Tensor, &crate::arrange::Spot)| LoadedTensor {
-        tensor: (*tensor).clone(),
-        allocation: (tensor.size > 0).then(|| Arc::clone(&allocations[spot.group])),
-        span: Span { offset: spot.offset, size: tensor.size },
-    };
-    let tensors: Vec<_> = tensors.iter().zip(&arrangement.spots).map(place).collect();
-    let by_name =
-        tensors.iter().enumerate().map(|(index, one)| (one.tensor.name.clone(), index)).collect();
-    Loaded { tensors, by_name }
+) -> LoadedTensor<B> {
+    let size = list.tensors()[number].size;
+    LoadedTensor {
+        list: Arc::clone(list),
+        number,
+        allocation: (size > 0).then(|| Arc::clone(&allocations[spot.group])),
+        span: Span { offset: spot.offset, size },
+    }
 }
 
 /// A timeline that is closed when the load ends.

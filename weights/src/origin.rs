@@ -96,13 +96,11 @@ impl Origin {
         loaded: &Loaded<B>,
     ) -> Result<()> {
         let mut by_allocation: HashMap<AllocationId, Filled<'_, B>> = HashMap::new();
-        let numbers: HashMap<_, _> =
-            file.tensors().iter().enumerate().map(|(at, one)| (one.name.as_str(), at)).collect();
         for one in loaded {
             let Some(allocation) = one.allocation() else { continue };
-            let number = numbers.get(one.tensor().name.as_str()).ok_or(ErrorKind::Foreign)?;
+            let number = file.list.find(&one.tensor().name).ok_or(ErrorKind::Foreign)?;
             let (_, tensors) = by_allocation.entry(allocation.id()).or_insert((allocation, vec![]));
-            tensors.push((*number, one.span().offset));
+            tensors.push((number, one.span().offset));
         }
         for (id, (allocation, tensors)) in by_allocation {
             allocation.publish()?;

@@ -4,8 +4,9 @@
 pub(crate) const ALIGN: u64 = 4096;
 /// Most bytes of one read from a disk: fewer calls, and as fast as the disk.
 pub(crate) const READ: u64 = 8 << 20;
-/// Most bytes of one read from the page cache: what was read is still in the processor's cache when the device fetches it.
-pub(crate) const WARM_READ: u64 = 1 << 20;
+/// Most bytes of one read from the page cache: what was read is still in the processor's cache when the device fetches it, and the
+/// driver's lock, which all threads wait for, is taken seldom.
+pub(crate) const WARM_READ: u64 = 2 << 20;
 /// Start of reads through the page cache: any byte. What is copied on then starts at the beginning of its slot.
 const ANY: u64 = 1;
 /// Reading a gap of this length costs less than another read.
@@ -21,6 +22,20 @@ pub(crate) struct Want {
     pub(crate) target: usize,
     /// First byte there.
     pub(crate) target_offset: u64,
+}
+
+/// Adds a want. Neighbours in the file that are neighbours in the target are one: files have tens of thousands of small tensors.
+pub(crate) fn add(wants: &mut Vec<Want>, next: Want) {
+    match wants.last_mut() {
+        Some(last)
+            if (last.file, last.target) == (next.file, next.target)
+                && last.offset + last.size == next.offset
+                && last.target_offset + last.size == next.target_offset =>
+        {
+            last.size += next.size;
+        }
+        _ => wants.push(next),
+    }
 }
 
 /// Bytes of a read that go to a target.
@@ -142,7 +157,7 @@ fn take(read: &mut Read, want: &mut Want, longest: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALIGN, READ, WARM_READ, Want, plan, plan_cached};
+    use super::{ALIGN, READ, WARM_READ, Want, add, plan, plan_cached};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
@@ -162,6 +177,25 @@ mod tests {
         let reads = plan(wants.collect());
         assert!(reads.len() <= 26, "{} reads for 195 MiB", reads.len());
         assert!(reads.iter().all(|read| read.pieces.len() == 1));
+    }
+
+    #[test]
+    fn neighbours_are_one_want() {
+        let first = Want { file: 0, offset: 1000, size: 24, target: 3, target_offset: 256 };
+        let next = Want { offset: 1024, size: 8, target_offset: 280, ..first };
+        let mut wants = Vec::new();
+        [first, next].into_iter().for_each(|want| add(&mut wants, want));
+        assert_eq!(wants, [Want { size: 32, ..first }]);
+        for other in [
+            Want { file: 1, ..next },
+            Want { target: 4, ..next },
+            Want { offset: 1025, ..next },
+            Want { target_offset: 288, ..next },
+        ] {
+            let mut wants = vec![first];
+            add(&mut wants, other);
+            assert_eq!(wants, [first, other]);
+        }
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Runs a plan: reads files by the fastest way that each range allows, and starts copies as pieces arrive.
 #![expect(unsafe_code, reason = "reads into raw memory")]
 
-use crate::disk::{Access, Buffer, Disk, Queue, size};
+use crate::disk::{Access, Buffer, Disk, Queue, size, skip};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::file::Part;
-use crate::plan::{ALIGN, READ, Read, WARM_READ, Want, plan_cached};
+use crate::plan::{ALIGN, Piece, READ, Read, WARM_READ, Want, plan_cached};
 use crate::ring::{Patience, Ring, Slot};
 use core::marker::PhantomData;
 use core::ops::{ControlFlow, Range};
@@ -218,8 +218,9 @@ impl<B: Backend> Shared<'_, B> {
                 scope.spawn(move || self.read_cold(queue, &reads, &sender));
             }
             drop(sender);
-            for arrived in receiver {
-                if progress(arrived).is_break() {
+            for arrived in &receiver {
+                // What has arrived meanwhile is told at once: the caller may be slow, Python with a lock of its own.
+                if progress(arrived + receiver.try_iter().sum::<u64>()).is_break() {
                     self.fail(Error::new(Path::new(""), ErrorKind::Cancelled));
                 }
             }
@@ -277,17 +278,25 @@ impl<B: Backend> Shared<'_, B> {
         }
     }
 
-    /// Reads each piece to where it belongs, without a slot.
+    /// Reads the pieces to where they belong, without a slot.
     fn read_to_host(&self, read: &Read, open: &Open) -> Result<(), Error> {
-        for piece in &read.pieces {
-            let Target::Host(start, _) = &self.run.targets[piece.target] else { continue };
-            // SAFETY: `run`'s caller promises that the target has the piece.
-            let start = unsafe { start.add(size(piece.target_offset)) };
-            let buffer = Buffer { start: start.as_ptr(), length: size(piece.size) };
-            // SAFETY: as above, and no other read has these bytes.
-            unsafe { self.read_exact(read.file, &open.cached, read.offset + piece.at, buffer) }?;
+        let is_next = |one: &Piece, next: &Piece| one.at + one.size == next.at;
+        for pieces in read.pieces.chunk_by(is_next) {
+            let buffers: Option<Vec<_>> = pieces.iter().map(|piece| self.buffer(piece)).collect();
+            let mut buffers = buffers.expect("all pieces go to the host");
+            let offset = read.offset + pieces[0].at;
+            // SAFETY: no other read has these bytes.
+            unsafe { self.read_exact(read.file, &open.cached, offset, &mut buffers) }?;
         }
         Ok(())
+    }
+
+    /// Returns the host memory of a piece.
+    fn buffer(&self, piece: &Piece) -> Option<Buffer> {
+        let Target::Host(start, _) = &self.run.targets[piece.target] else { return None };
+        // SAFETY: `run`'s caller promises that the target has the piece.
+        let start = unsafe { start.add(size(piece.target_offset)) };
+        Some(Buffer { start: start.as_ptr(), length: size(piece.size) })
     }
 
     /// Fills a slot with the bytes of a read.
@@ -295,7 +304,7 @@ impl<B: Backend> Shared<'_, B> {
         if let (Access::Direct, Some(direct)) = (access, &open.direct) {
             let buffer = slot.buffer(0, size(read.length()));
             // SAFETY: the slot is ours alone.
-            let arrived = unsafe { self.run.disk.read(direct, read.offset, buffer) };
+            let arrived = unsafe { self.run.disk.read(direct, read.offset, &[buffer]) };
             if arrived.is_ok_and(|arrived| arrived as u64 >= read.needs) {
                 return Ok(());
             }
@@ -303,10 +312,10 @@ impl<B: Backend> Shared<'_, B> {
         }
         let buffer = slot.buffer(0, size(read.needs));
         // SAFETY: the slot is ours alone.
-        unsafe { self.read_exact(read.file, &open.cached, read.offset, buffer) }
+        unsafe { self.read_exact(read.file, &open.cached, read.offset, &mut [buffer]) }
     }
 
-    /// Fills a buffer through the page cache.
+    /// Fills buffers through the page cache, one after the other.
     ///
     /// # Safety
     ///
@@ -315,21 +324,19 @@ impl<B: Backend> Shared<'_, B> {
         &self,
         file: usize,
         open: &File,
-        offset: u64,
-        buffer: Buffer,
+        mut offset: u64,
+        mut buffers: &mut [Buffer],
     ) -> Result<(), Error> {
-        let mut done = 0;
-        while done < buffer.length {
-            let at = offset + done as u64;
-            let fail = |kind| Error::new(self.path(file), Fault::at(at, kind));
-            // SAFETY: `done` is below the buffer's length.
-            let start = unsafe { buffer.start.add(done) };
-            let rest = Buffer { start, length: buffer.length - done };
-            // SAFETY: the caller's promise, for the rest of the buffer.
-            match unsafe { self.run.disk.read(open, at, rest) } {
+        while !buffers.is_empty() {
+            let fail = |kind| Error::new(self.path(file), Fault::at(offset, kind));
+            // SAFETY: the caller's promise, for what is left of the buffers.
+            match unsafe { self.run.disk.read(open, offset, buffers) } {
                 // The header said that there is more.
                 Ok(0) => return Err(fail(ErrorKind::Changed)),
-                Ok(arrived) => done += arrived,
+                Ok(arrived) => {
+                    offset += arrived as u64;
+                    buffers = skip(buffers, arrived);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(fail(ErrorKind::Io(error))),
             }

@@ -7,7 +7,7 @@ mod origin;
 use crate::disk::{Access, Buffer, Disk, Queue, System};
 use crate::error::{ErrorKind, Fault};
 use crate::file::State;
-use crate::{Error, Load, LoadWeights, Loaded, WeightsFile};
+use crate::{Destination, Error, Load, LoadWeights, Loaded, WeightsFile};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
 use omniheap_core::Manager;
@@ -75,7 +75,7 @@ impl Disk for Bad {
         if self.is_cold { Ok(false) } else { System.is_cached(file, offset, length) }
     }
 
-    unsafe fn read(&self, file: &File, offset: u64, mut buffer: Buffer) -> io::Result<usize> {
+    unsafe fn read(&self, file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
         self.step()?;
         if self.direct_refuses && is_direct(file) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -83,11 +83,8 @@ impl Disk for Bad {
         if self.reads.fetch_add(1, Ordering::Relaxed) + 1 == self.changes {
             file.set_modified(SystemTime::now() + Duration::from_secs(5))?;
         }
-        if self.short > 0 {
-            buffer.length = buffer.length.min(self.short);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { System.read(file, offset, buffer) }
+        // SAFETY: the caller's promise, for some of the bytes.
+        unsafe { System.read(file, offset, &first(buffers, self.short)) }
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
@@ -103,6 +100,17 @@ impl Disk for Bad {
             short: self.short,
         }))
     }
+}
+
+/// The first bytes of buffers; all of them for 0.
+fn first(buffers: &[Buffer], bytes: usize) -> Vec<Buffer> {
+    let mut left = if bytes == 0 { usize::MAX } else { bytes };
+    let cut = |buffer: &Buffer| {
+        let length = buffer.length.min(left);
+        left -= length;
+        Buffer { start: buffer.start, length }
+    };
+    buffers.iter().map(cut).filter(|buffer| buffer.length > 0).collect()
 }
 
 fn is_direct(file: &File) -> bool {
@@ -245,6 +253,37 @@ fn every_way_round_gives_the_same_bytes() {
 }
 
 #[test]
+fn small_neighbours_are_read_together_wherever_they_go() {
+    let sample = Sample::new();
+    let path = sample.folder.join("small");
+    let entries: Vec<_> = (0..3000)
+        .map(|at| {
+            let [begin, end] = [at, at + 1].map(|at| at * 1000);
+            format!(r#""{at}":{{"dtype":"U8","shape":[1000],"data_offsets":[{begin},{end}]}}"#)
+        })
+        .collect();
+    let header = format!("{{{}}}", entries.join(","));
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    let data: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    bytes.extend_from_slice(&data);
+    std::fs::write(&path, bytes).unwrap();
+    let file = WeightsFile::open(&[&path]).unwrap();
+    let manager = Manager::new(Host::new());
+    // Short reads end in the middle of one of many slices.
+    for (short, most) in [(0, 10), (100_000, 60), (1500, 3000)] {
+        let mut slices = vec![[0; 1000]; 3000];
+        let named = file.tensors().iter().zip(&mut slices);
+        let to = named.map(|(one, to)| (one.name.as_str(), Destination::Host(to))).collect();
+        let disk = Bad { short, ..Bad::default() };
+        manager.load_weights_to(&file, to, &Load::new().disk(&disk)).unwrap();
+        assert!(slices.concat() == data, "reads of {short} bytes");
+        let reads = disk.reads.load(Ordering::Relaxed);
+        assert!(reads <= most, "{reads} reads of {short} bytes");
+    }
+}
+
+#[test]
 fn every_call_that_fails_is_named_or_gone_round() {
     let sample = Sample::new();
     for no_queue in [false, true] {
@@ -284,12 +323,12 @@ fn a_disk_that_dies_half_way_is_named_with_its_offset() {
         fn is_cached(&self, _: &File, _: u64, _: u64) -> io::Result<bool> {
             Ok(true)
         }
-        unsafe fn read(&self, file: &File, offset: u64, buffer: Buffer) -> io::Result<usize> {
+        unsafe fn read(&self, file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
             if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
                 return Err(io::Error::from_raw_os_error(EIO));
             }
             // SAFETY: the caller's promise.
-            unsafe { System.read(file, offset, buffer) }
+            unsafe { System.read(file, offset, buffers) }
         }
         fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
             System.queue(depth)

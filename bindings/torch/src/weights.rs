@@ -14,6 +14,7 @@ use omniheap::seam::BlockOffset;
 use omniheap::weights::{Destination, Load, LoadWeights, Progress, Tensor, WeightsFile, arrange};
 use omniheap::{Align, Backend, Manager};
 use omniheap_stream::{Block, Device, Driver};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
@@ -21,54 +22,22 @@ use std::sync::{Arc, Mutex};
 pub type Report = unsafe extern "C" fn(done: u64, total: u64, user: *mut c_void) -> c_int;
 
 /// Open files by handle.
-static OPEN: Mutex<BTreeMap<u64, Arc<Opened>>> = Mutex::new(BTreeMap::new());
+static OPEN: Mutex<BTreeMap<u64, Arc<WeightsFile>>> = Mutex::new(BTreeMap::new());
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Files that are open, and the forms of their tensors. Files have few forms, so that Python makes objects for these and none for each tensor.
-struct Opened {
-    file: WeightsFile,
-    /// A tensor of each form, by number.
-    forms: Vec<usize>,
-    /// The form of each tensor, by number.
-    form_of: Vec<u64>,
-}
-
-impl Opened {
-    fn new(file: WeightsFile) -> Self {
-        let (mut forms, mut known) = (Vec::new(), HashMap::new());
-        let mut form_of = Vec::with_capacity(file.tensors().len());
-        for (at, tensor) in file.tensors().iter().enumerate() {
-            let form = *known.entry((tensor.dtype, tensor.shape.as_slice())).or_insert_with(|| {
-                forms.push(at);
-                forms.len() as u64 - 1
-            });
-            form_of.push(form);
-        }
-        drop(known);
-        Self { file, forms, form_of }
-    }
-}
-
-impl Deref for Opened {
-    type Target = WeightsFile;
-
-    fn deref(&self) -> &WeightsFile {
-        &self.file
-    }
-}
-
-fn find(handle: u64) -> Result<Arc<Opened>, String> {
+fn find(handle: u64) -> Result<Arc<WeightsFile>, String> {
     let found = lock(&OPEN).get(&handle).cloned();
     found.ok_or_else(|| format!("{handle} is no open weights file; open it first"))
 }
 
-/// Opens weights files, named in a JSON list; returns a handle, or 0 and a text for `omniheap_torch_error`.
+/// Opens weights files, named in a JSON list; returns a handle, or 0 and a text for `omniheap_torch_error`. `count` gets the number of
+/// tensors.
 ///
 /// # Safety
 ///
-/// `paths` is null or a C string.
+/// `paths` is null or a C string, and a number may be written to `count`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_weights_open(paths: *const c_char) -> u64 {
+pub unsafe extern "C" fn omniheap_torch_weights_open(paths: *const c_char, count: *mut u64) -> u64 {
     let mut handle = 0;
     guarded(|| {
         // SAFETY: the caller's promise.
@@ -76,8 +45,10 @@ pub unsafe extern "C" fn omniheap_torch_weights_open(paths: *const c_char) -> u6
         let paths: Vec<String> = serde_json::from_str(paths)
             .map_err(|error| format!("paths are no JSON list of texts: {error}"))?;
         let file = WeightsFile::open(&paths).map_err(|error| error.to_string())?;
+        // SAFETY: as above.
+        unsafe { count.write(file.tensors().len() as u64) };
         handle = NEXT.fetch_add(1, Ordering::Relaxed);
-        lock(&OPEN).insert(handle, Arc::new(Opened::new(file)));
+        lock(&OPEN).insert(handle, Arc::new(file));
         Ok(())
     });
     handle
@@ -94,19 +65,34 @@ pub extern "C" fn omniheap_torch_weights_close(handle: u64) -> c_int {
 }
 
 /// Lists the tensors as JSON: their names in the order of the files, and their forms, each with type, shape, elements of a block, bytes of a
-/// block, and bytes. Null on failure.
+/// block, and bytes. Files have few forms, so that Python makes objects for these and none for each tensor. `forms` gets the number of each
+/// tensor's form, and `count` is the number of tensors. Null on failure.
+///
+/// # Safety
+///
+/// `count` numbers may be written to `forms`.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_torch_weights_list(handle: u64) -> *const c_char {
+pub unsafe extern "C" fn omniheap_torch_weights_list(
+    handle: u64,
+    forms: *mut u64,
+    count: usize,
+) -> *const c_char {
     let mut listed = ptr::null();
     guarded(|| {
-        let opened = find(handle)?;
-        let names: Vec<_> = opened.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
-        let form = |at: &usize| {
-            let tensor = &opened.tensors()[*at];
+        let file = find(handle)?;
+        let tensors = file.tensors();
+        if count != tensors.len() {
+            return Err(format!("there are {} tensors; make room for them", tensors.len()));
+        }
+        let (examples, form_of) = forms_of(tensors);
+        // SAFETY: the caller's promise; nothing is written where there is no tensor.
+        unsafe { ptr::copy(form_of.as_ptr(), forms, count) };
+        let form = |tensor: &Tensor| {
             let (elements, bytes) = tensor.dtype.block();
-            (tensor.dtype.name(), &tensor.shape, elements, bytes, tensor.size)
+            (tensor.dtype.name(), tensor.shape.clone(), elements, bytes, tensor.size)
         };
-        let forms: Vec<_> = opened.forms.iter().map(form).collect();
+        let forms: Vec<_> = examples.into_iter().map(form).collect();
+        let names: Vec<_> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         let text = serde_json::to_string(&(names, forms));
         listed = say(&text.map_err(|error| error.to_string())?);
         Ok(())
@@ -114,26 +100,23 @@ pub extern "C" fn omniheap_torch_weights_list(handle: u64) -> *const c_char {
     listed
 }
 
-/// Writes the form of each tensor, by the order of `omniheap_torch_weights_list`. `count` is the number of tensors.
-///
-/// # Safety
-///
-/// `count` numbers may be written to `forms`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_weights_forms(
-    handle: u64,
-    forms: *mut u64,
-    count: usize,
-) -> c_int {
-    guarded(|| {
-        let opened = find(handle)?;
-        if count != opened.form_of.len() {
-            return Err(format!("there are {} tensors; list them first", opened.form_of.len()));
+/// Returns a tensor of each form, and the number of each tensor's form.
+fn forms_of(tensors: &[Tensor]) -> (Vec<&Tensor>, Vec<u64>) {
+    let (mut examples, mut known) = (Vec::new(), HashMap::new());
+    let mut form_of = Vec::with_capacity(tensors.len());
+    for (at, tensor) in tensors.iter().enumerate() {
+        let is_like = |other: &Tensor| (other.dtype, &other.shape) == (tensor.dtype, &tensor.shape);
+        if at > 0 && is_like(&tensors[at - 1]) {
+            form_of.push(form_of[at - 1]);
+            continue;
         }
-        // SAFETY: the caller's promise; nothing is written where there is no tensor.
-        unsafe { ptr::copy(opened.form_of.as_ptr(), forms, count) };
-        Ok(())
-    })
+        let form = *known.entry((tensor.dtype, tensor.shape.as_slice())).or_insert_with(|| {
+            examples.push(tensor);
+            examples.len() as u64 - 1
+        });
+        form_of.push(form);
+    }
+    (examples, form_of)
 }
 
 /// Arranges tensors in buffers, small ones together: JSON with the bytes of each buffer, and how many tensors are in it. `wanted` gets what
@@ -141,7 +124,7 @@ pub unsafe extern "C" fn omniheap_torch_weights_forms(
 ///
 /// # Safety
 ///
-/// `tensors` points to `count` numbers, and as many entries may be written to `wanted`.
+/// `tensors` points to `count` numbers, or is null for the first `count`, and as many entries may be written to `wanted`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_torch_weights_arrange(
     handle: u64,
@@ -152,8 +135,12 @@ pub unsafe extern "C" fn omniheap_torch_weights_arrange(
     let mut arranged = ptr::null();
     guarded(|| {
         let file = find(handle)?;
-        // SAFETY: the caller's promise.
-        let numbers = unsafe { list(tensors, count) };
+        let numbers: Cow<'_, [u64]> = if tensors.is_null() {
+            (0..count as u64).collect()
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { list(tensors, count) }.into()
+        };
         let tensors: Result<Vec<_>, _> =
             numbers.iter().map(|number| tensor(&file, *number)).collect();
         let tensors = tensors?;
@@ -282,6 +269,10 @@ pub unsafe extern "C" fn omniheap_torch_weights_remember(
     let mut count = 0;
     let code = guarded(|| {
         let file = find(handle)?;
+        if state::opened().next().is_none() {
+            // All memory is of others.
+            return Ok(());
+        }
         // SAFETY: the caller's promise.
         let buffers = unsafe { list(buffers, buffer_count) };
         // SAFETY: as above.

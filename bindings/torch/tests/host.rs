@@ -359,8 +359,11 @@ fn weights_of_fives(size: usize) -> (u64, std::path::PathBuf) {
     bytes.resize(bytes.len() + size, 5);
     std::fs::write(&path, &bytes).expect("a folder for files");
     let listed = CString::new(format!("[{path:?}]")).expect("no zero");
-    // SAFETY: a C string.
-    (unsafe { omniheap_torch_weights_open(listed.as_ptr()) }, path)
+    let mut count = 0;
+    // SAFETY: a C string, and a number.
+    let handle = unsafe { omniheap_torch_weights_open(listed.as_ptr(), &raw mut count) };
+    assert_eq!(count, 1);
+    (handle, path)
 }
 
 /// Loads its tensor to a buffer.

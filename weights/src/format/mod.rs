@@ -11,7 +11,6 @@ pub(crate) use source::{FileSource, Source};
 
 use crate::Tensor;
 use crate::error::{ErrorKind, Fault};
-use std::collections::HashSet;
 
 /// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,22 +36,17 @@ impl Format {
     }
 }
 
-/// Reads the header of a file of any format.
+/// Reads the header of a file of any format. Names may be there twice.
 pub(crate) fn read(source: &dyn Source) -> Result<(Format, Vec<Tensor>), Fault> {
     let mut head = [0; 9];
     let has = source.size().min(9);
     source.read(0, &mut head[..usize::try_from(has).unwrap_or(9)])?;
-    let (format, tensors) = match head {
-        [b'G', b'G', b'U', b'F', ..] => (Format::Gguf, gguf::read(source)?),
-        [b'F', b'U', b'G', b'G', ..] => return Err(Fault::at(0, ErrorKind::Endianness)),
-        [b'P', b'K', 3, 4, ..] => (Format::Torch, torch::read(source)?),
-        [.., b'{'] if has == 9 => (Format::Safetensors, safetensors::read(source)?),
-        _ => return Err(Fault::at(0, ErrorKind::UnknownFormat)),
-    };
-    let mut names = HashSet::with_capacity(tensors.len());
-    match tensors.iter().find(|tensor| !names.insert(tensor.name.as_str())) {
-        Some(tensor) => Err(ErrorKind::DuplicateName(tensor.name.clone()).into()),
-        None => Ok((format, tensors)),
+    match head {
+        [b'G', b'G', b'U', b'F', ..] => Ok((Format::Gguf, gguf::read(source)?)),
+        [b'F', b'U', b'G', b'G', ..] => Err(Fault::at(0, ErrorKind::Endianness)),
+        [b'P', b'K', 3, 4, ..] => Ok((Format::Torch, torch::read(source)?)),
+        [.., b'{'] if has == 9 => Ok((Format::Safetensors, safetensors::read(source)?)),
+        _ => Err(Fault::at(0, ErrorKind::UnknownFormat)),
     }
 }
 

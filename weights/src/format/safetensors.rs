@@ -8,10 +8,14 @@ use core::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::borrow::Cow;
+use std::thread;
 
 /// The longest header, by the format's own rule.
 const MAX_HEADER: u64 = 100_000_000;
 const LENGTH_BYTES: u64 = 8;
+/// Bytes of a header that are worth a thread.
+const SHARE: usize = 128 << 10;
+const MOST_THREADS: usize = 16;
 
 #[derive(Deserialize)]
 struct Entry<'a> {
@@ -63,15 +67,63 @@ pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
     let text = core::str::from_utf8(&header).map_err(|error| {
         Fault::at(LENGTH_BYTES + error.valid_up_to() as u64, ErrorKind::NotUtf8)
     })?;
-    let Entries(entries) = serde_json::from_str(text)
-        .map_err(|error| Fault::at(LENGTH_BYTES, ErrorKind::Header(error.to_string())))?;
     let start = LENGTH_BYTES + length;
-    let tensors: Result<Vec<_>, _> =
-        entries.into_iter().map(|(name, entry)| tensor(name, entry, start)).collect();
-    let mut tensors = tensors?;
+    let mut tensors = match in_shares(text, start, threads(text)) {
+        Some(tensors) => tensors,
+        None => parse(text, start)?,
+    };
     tensors.sort_by_key(|tensor| (tensor.offset, tensor.size));
     check_cover(&tensors, start, source.size())?;
     Ok(tensors)
+}
+
+/// Returns how many threads a header is worth.
+fn threads(text: &str) -> usize {
+    match text.len() / SHARE {
+        0 | 1 => 1,
+        most => thread::available_parallelism().map_or(1, usize::from).min(most).min(MOST_THREADS),
+    }
+}
+
+/// Parses a header with several threads. `None` where one is enough, or the header is not as simple as usual, or damaged: [`parse`] says
+/// how.
+fn in_shares(text: &str, start: u64, threads: usize) -> Option<Vec<Tensor>> {
+    if threads < 2 {
+        return None;
+    }
+    let shares = shares(text.trim_end().strip_prefix('{')?.strip_suffix('}')?, threads);
+    let parse = |share: &str| parse(&format!("{{{share}}}"), start).ok();
+    let parsed: Option<Vec<_>> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            shares.into_iter().map(|share| scope.spawn(move || parse(share))).collect();
+        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
+    });
+    let mut parsed = parsed?.into_iter();
+    let mut tensors = parsed.next()?;
+    tensors.reserve(parsed.as_slice().iter().map(Vec::len).sum());
+    parsed.for_each(|mut share| tensors.append(&mut share));
+    Some(tensors)
+}
+
+/// Cuts the entries of a header where one seems to end and the next to begin. Where that is wrong, because a name looks so, the text
+/// before does not parse: what parses in shares means the same as a whole.
+fn shares(entries: &str, count: usize) -> Vec<&str> {
+    let (mut shares, mut rest) = (Vec::with_capacity(count), entries);
+    for left in (2..=count).rev() {
+        let near = rest.floor_char_boundary(rest.len() / left);
+        let Some(found) = rest[near..].find(r#"},""#) else { break };
+        let (share, next) = rest.split_at(near + found + 1);
+        shares.push(share);
+        rest = &next[1..];
+    }
+    shares.push(rest);
+    shares
+}
+
+fn parse(text: &str, start: u64) -> Result<Vec<Tensor>, Fault> {
+    let Entries(entries) = serde_json::from_str(text)
+        .map_err(|error| Fault::at(LENGTH_BYTES, ErrorKind::Header(error.to_string())))?;
+    entries.into_iter().map(|(name, entry)| tensor(name, entry, start)).collect()
 }
 
 fn tensor(name: String, entry: Entry<'_>, start: u64) -> Result<Tensor, Fault> {
@@ -109,5 +161,58 @@ fn check_cover(tensors: &[Tensor], start: u64, size: u64) -> Result<(), Fault> {
         Some(0) => Ok(()),
         Some(bytes) => Err(Fault::at(at, ErrorKind::Trailing(bytes))),
         None => Err(Fault::at(size, ErrorKind::Truncated { needs: at, has: size })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{in_shares, parse};
+    use crate::Tensor;
+    use proptest::prelude::*;
+
+    /// A header of one-byte tensors.
+    fn header(names: &[String]) -> String {
+        let entry = |(at, name): (usize, &String)| {
+            let name = serde_json::to_string(name).expect("a text");
+            format!(r#"{name}:{{"dtype":"U8","shape":[1],"data_offsets":[{at},{}]}}"#, at + 1)
+        };
+        let entries: Vec<_> = names.iter().enumerate().map(entry).collect();
+        format!("{{{}}}  ", entries.join(","))
+    }
+
+    fn whole(text: &str) -> Vec<Tensor> {
+        parse(text, 0).expect("a header")
+    }
+
+    #[test]
+    fn shares_are_what_the_whole_is() {
+        let names: Vec<_> = (0..100).map(|at| format!("layers.{at}")).collect();
+        let text = header(&names);
+        assert_eq!(whole(&text).len(), 100);
+        for threads in 2..9 {
+            assert_eq!(in_shares(&text, 0, threads), Some(whole(&text)), "{threads}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_parse_in_shares_is_left_to_one_thread() {
+        // So long that the text is cut in a name, where one seems to begin.
+        let names: Vec<_> = (0..100).map(|at| format!("{at:01000}}},")).collect();
+        assert_eq!(in_shares(&header(&names), 0, 4), None);
+        let good = header(&(0..100).map(|at| at.to_string()).collect::<Vec<_>>());
+        assert_eq!(in_shares(&good.replace("},\"50\"", "},,\"50\""), 0, 4), None);
+        assert_eq!(in_shares(&good.replace("U8", "Q9"), 0, 4), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_changes_what_a_header_means(
+            names in proptest::collection::vec("[}{,\":\\\\ä0-9]{0,6}", 1..60), threads in 2..9_usize
+        ) {
+            let text = header(&names);
+            if let Some(found) = in_shares(&text, 0, threads) {
+                prop_assert_eq!(found, whole(&text));
+            }
+        }
     }
 }

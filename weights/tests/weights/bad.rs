@@ -1,8 +1,11 @@
 //! Every kind of bad file is refused by its own error, which names the place.
 
 use crate::write::{self, Folder, Given, Pickle, with_header};
-use omniheap_weights::{Dtype, ErrorKind, WeightsFile};
+use omniheap_core::Manager;
+use omniheap_host::Host;
+use omniheap_weights::{Dtype, ErrorKind, Load, LoadWeights, WeightsFile};
 use zip::CompressionMethod;
+use zip::write::SimpleFileOptions;
 
 /// Asserts that bytes are refused with a kind.
 macro_rules! refused {
@@ -209,6 +212,44 @@ fn zip_entries_must_be_stored_plainly() {
 }
 
 #[test]
+fn zip64_entries_are_read_and_may_not_leave_the_file() {
+    let given = [Given::new("a", Dtype::F32, &[64], 1)];
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    let pickle = write::state_dict(&given).0;
+    let good = write::torch_with(&pickle, &given, stored.large_file(true));
+    // In front of an entry and in the directory, both sizes have 64 bits.
+    let sizes = [256_u64.to_le_bytes(), 256_u64.to_le_bytes()].concat();
+    let places: Vec<_> = (0..good.len()).filter(|&at| good[at..].starts_with(&sizes)).collect();
+    assert_eq!(places.len(), 2, "the file is no zip64");
+    let found = WeightsFile::tensors_in(&good).unwrap();
+    assert_eq!((found.len(), found[0].size), (1, 256));
+    for size in [good.len() as u64, 1 << 60, u64::MAX] {
+        let mut huge = good.clone();
+        for at in &places {
+            huge[*at..at + 16].copy_from_slice(&[size.to_le_bytes(); 2].concat());
+        }
+        refused!(huge, ErrorKind::Truncated { .. } | ErrorKind::Header(_));
+    }
+}
+
+#[test]
+fn names_that_are_no_utf8() {
+    let given = [Given::new("name", Dtype::F32, &[4], 1)];
+    let pickle = write::state_dict(&given).0;
+    let torch = write::torch(&pickle, &given, CompressionMethod::Stored);
+    for (mut bytes, text) in [
+        (write::gguf(3, 32, &[], &given), &b"name"[..]),
+        (write::safetensors(&given), b"name"),
+        (torch.clone(), b"name"),
+        (torch, b"data/0"),
+    ] {
+        let found: Vec<_> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(text)).collect();
+        found.into_iter().for_each(|at| bytes[at] = 0xff);
+        refused!(bytes, ErrorKind::NotUtf8);
+    }
+}
+
+#[test]
 fn byte_order_of_pickles() {
     let given = [Given::new("a", Dtype::F32, &[4], 1)];
     let mut bytes = write::torch(&write::state_dict(&given).0, &given, CompressionMethod::Stored);
@@ -280,4 +321,11 @@ fn ten_thousand_shards() {
     let text = format!("{{\"weight_map\":{{{}}}}}", map.join(","));
     let file = WeightsFile::open(&[folder.write("index.json", text.as_bytes())]).unwrap();
     assert_eq!((file.files().len(), file.tensors().len()), (10_000, 10_000));
+    // More files than a process may have open.
+    let manager = Manager::new(Host::new());
+    let loaded = manager.load_weights(&file, &Load::new()).unwrap();
+    let allocation = loaded["t9999"].allocation().unwrap();
+    let mut bytes = vec![0; usize::try_from(allocation.size()).unwrap()];
+    allocation.read(0, &mut bytes).unwrap();
+    assert!(loaded.iter().all(|one| bytes[usize::try_from(one.span().offset).unwrap()] == 7));
 }

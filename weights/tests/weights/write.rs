@@ -213,8 +213,12 @@ pub(crate) fn state_dict(tensors: &[Given]) -> Pickle {
 
 /// A zip file of `torch.save`.
 pub(crate) fn torch(pickle: &[u8], tensors: &[Given], method: CompressionMethod) -> Vec<u8> {
+    torch_with(pickle, tensors, SimpleFileOptions::default().compression_method(method))
+}
+
+/// The same, with other settings of its entries.
+pub(crate) fn torch_with(pickle: &[u8], tensors: &[Given], options: SimpleFileOptions) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    let options = SimpleFileOptions::default().compression_method(method);
     let mut entry = |name: &str, bytes: &[u8]| {
         zip.start_file(format!("archive/{name}"), options).unwrap();
         zip.write_all(bytes).unwrap();

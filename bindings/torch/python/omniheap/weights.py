@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from . import _library
 from ._library import OmniheapError
@@ -46,22 +47,27 @@ class _Form:
 
 
 class _File:
-    """Weights files that are open in the library. Files have tens of thousands of tensors and a few forms: nothing here is made for each tensor
-    but its name."""
+    """Weights files that are open in the library."""
 
-    def __init__(self, torch, paths):
+    def __init__(self, paths):
         self.library = _declare(_library.load())
         if isinstance(paths, (str, os.PathLike)):
             paths = [paths]
         text = json.dumps([os.fspath(path) for path in paths])
-        self.handle = self.library.omniheap_torch_weights_open(text.encode())
+        count = _numbers(1)
+        self.handle = self.library.omniheap_torch_weights_open(text.encode(), _start(count))
         if not self.handle:
             raise OmniheapError(self._error())
-        self.names, forms = self._json(self.library.omniheap_torch_weights_list(self.handle))
+        self.count = count[0]
+
+    def list(self, torch):
+        """Returns the names, and knows the forms from now on. Files have tens of thousands of tensors and a few forms: nothing here is made for each
+        tensor but its name."""
+        self._form_of = _numbers(self.count)
+        names, forms = self._json(self.library.omniheap_torch_weights_list(self.handle, _start(self._form_of), self.count))
         dtypes = {name: getattr(torch, ours, None) for name, ours in _DTYPES.items()}
         self._forms = [_Form(torch, dtypes, entry) for entry in forms]
-        self._form_of = _numbers(len(self.names))
-        self._checked(self.library.omniheap_torch_weights_forms(self.handle, _start(self._form_of), len(self.names)))
+        return names
 
     def form(self, number):
         """The form of a tensor."""
@@ -85,10 +91,11 @@ class _File:
         if code:
             raise OmniheapError(self._error())
 
-    def arrange(self, numbers):
-        """Bytes and tensors of each buffer; and triples in a row: number of a tensor, number of its buffer, offset in it."""
-        wanted = _numbers(3 * len(numbers))
-        text = self.library.omniheap_torch_weights_arrange(self.handle, _start(numbers), len(numbers), _start(wanted))
+    def arrange(self, numbers=None):
+        """Bytes and tensors of each buffer; and triples in a row: number of a tensor, number of its buffer, offset in it. Of all tensors, if left out."""
+        start, count = (None, self.count) if numbers is None else (_start(numbers), len(numbers))
+        wanted = _numbers(3 * count)
+        text = self.library.omniheap_torch_weights_arrange(self.handle, start, count, _start(wanted))
         return (*self._json(text), wanted)
 
     def load(self, torch, device, buffers, wanted, progress=None):
@@ -167,21 +174,34 @@ class LoadedTensors(dict):
     or that asks for one after the other, does not wait for all. `dict(tensors)` makes all.
     """
 
-    __slots__ = ("_buffers", "_file", "_lock", "_waiting", "_wanted")
+    __slots__ = ("_buffers", "_file", "_lock", "_numbers", "_wanted")
 
     def __init__(self, *arguments, **named):
-        self._waiting, self._lock = {}, threading.RLock()
+        self._numbers, self._lock = {}, threading.RLock()
         super().__init__(*arguments, **named)
 
     @classmethod
-    def _of(cls, file, buffers, names, wanted):
-        """Tensors that wait in buffers. `wanted` are triples as `arrange` returns them, in the order of the names."""
+    def _of(cls, names):
+        """Tensors that are about to be loaded."""
         tensors = cls()
-        tensors._file, tensors._buffers, tensors._wanted = file, buffers, wanted
-        tensors._waiting = dict(zip(names, range(len(names))))
+        tensors._numbers = None
         # The names keep their order and are counted without their tensors.
         dict.update(tensors, dict.fromkeys(names))
         return tensors
+
+    def _in(self, file, buffers, wanted):
+        """The same, which wait in buffers now. `wanted` are triples as `arrange` returns them, in the order of the names."""
+        self._file, self._buffers, self._wanted = file, buffers, wanted
+        return self
+
+    @property
+    def _waiting(self):
+        """Places of the tensors that are not made, by name. They are numbered when the first of them is asked for."""
+        if self._numbers is None:
+            with self._lock:
+                if self._numbers is None:
+                    self._numbers = dict(zip(dict.keys(self), range(len(self))))
+        return self._numbers
 
     def _place(self, at):
         tensor, number, offset = self._wanted[3 * at : 3 * at + 3]
@@ -302,20 +322,24 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
     torch = _torch()
     device = torch.device(device)
     _register(torch)
-    with _File(torch, paths) as file:
-        numbers = _chosen(file.names, only)
+    with _File(paths) as file, ThreadPoolExecutor(1) as beside:
+        if only is None:
+            numbers, named = None, lambda: LoadedTensors._of(file.list(torch))
+        else:
+            names = file.list(torch)
+            numbers = _chosen(names, only)
+            named = lambda: LoadedTensors._of([names[number] for number in numbers])
         sizes, counts, wanted = file.arrange(numbers)
         buffers = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
+        # Names of many tensors take as long as their bytes, which the library reads meanwhile.
+        tensors = beside.submit(named)
         file.load(torch, device, buffers, wanted, progress)
         file.remember(torch, buffers, wanted)
-    names = file.names if only is None else [file.names[number] for number in numbers]
-    return LoadedTensors._of(file, _Buffers(torch, device, buffers, counts), names, wanted)
+        return tensors.result()._in(file, _Buffers(torch, device, buffers, counts), wanted)
 
 
 def _chosen(names, only):
     """Numbers of the tensors that are wanted."""
-    if only is None:
-        return array.array("Q", range(len(names)))
     if not callable(only):
         wanted = set(only)
         missing = sorted(wanted - set(names))
@@ -335,8 +359,8 @@ def load_into(model, paths, strict=True, progress=None):
     """
     torch = _torch()
     state = model.state_dict(keep_vars=True)
-    with _File(torch, paths) as file:
-        found = dict(zip(file.names, range(len(file.names))))
+    with _File(paths) as file:
+        found = dict(zip(file.list(torch), range(file.count)))
         missing, unexpected = sorted(set(state) - set(found)), sorted(set(found) - set(state))
         if strict and (missing or unexpected):
             raise OmniheapError(f"names differ: only in the model {missing[:5]}, only in the files {unexpected[:5]}; pass strict=False to load the others")
@@ -427,10 +451,9 @@ def _torch():
 def _declare(lib):
     number, pointer, text, size = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
     for name, result, arguments in (
-        ("open", number, [text]),
+        ("open", number, [text, pointer]),
         ("close", ctypes.c_int, [number]),
-        ("list", text, [number]),
-        ("forms", ctypes.c_int, [number, pointer, size]),
+        ("list", text, [number, pointer, size]),
         ("arrange", text, [number, pointer, size, pointer]),
         ("remember", ctypes.c_int, [number, pointer, size, pointer, size]),
         ("forget", ctypes.c_int, [number]),

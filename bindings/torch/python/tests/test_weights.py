@@ -152,6 +152,16 @@ class Weights(unittest.TestCase):
         with self.assertRaisesRegex(OmniheapError, "cannot read"):
             weights.load_safetensors(self.path + "x", device="cpu")
 
+    def test_what_progress_raises_ends_the_load(self):
+        for error in (KeyboardInterrupt, ValueError):
+            def stop(done, total):
+                self.assertTrue(0 < done <= total)
+                raise error
+
+            self.assertRaises(error, self.load, progress=stop)
+            self.assertRaises(error, self.load, progress=stop, only=["last"])
+        self.same(self.load(progress=lambda done, total: None))
+
     def test_a_file_of_empty_tensors_and_one_of_none(self):
         for tensors in ({"a": torch.empty(0), "b": torch.empty(3, 0)}, {}):
             write(self.path, tensors)
