@@ -1,4 +1,5 @@
 //! Managers over host memory as tenants: real pages, in real processes.
+#![expect(unsafe_code, reason = "forks")]
 use crate::support::{Arbiter, MIB, Process, listen, say};
 use omniheap_arbiter::{Arbitrated, Tenant, arbitrated};
 use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
@@ -87,6 +88,33 @@ pub(crate) fn pressed_memory_reaches_the_other_tenant() {
     let (manager, _) = manager(&arbiter.path);
     let live = manager.allocate(&request(24)).expect("the other one gave it back");
     live.write(0, &[7; 64]).expect("it is memory");
+}
+
+/// Has a child that asks for memory and lets go of the manager; then takes more itself.
+pub(crate) fn forks(socket: &Path, _: &str) {
+    let (manager, _tenant) = manager(socket);
+    let _live = manager.allocate(&request(24)).expect("it fits");
+    // SAFETY: the other threads of this process wait for frames, and hold none of the locks that the child takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = manager.allocate(&request(24)).expect_err("nobody asked for this process");
+        drop(manager);
+        std::process::exit(i32::from(refused.kind() != ErrorKind::DeviceLost));
+    }
+    let mut status = -1;
+    // SAFETY: an integer, which the kernel fills.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    let more = manager.allocate(&request(24)).map(drop);
+    say(&format!("{status} {more:?} {}", manager.heap_use(HEAP).expect("a heap").reserved / MIB));
+    listen();
+}
+
+pub(crate) fn a_forked_child_is_refused_and_leaves_the_account_of_its_parent_alone() {
+    let arbiter = Arbiter::start("fork.sock", "capacity = \"64MiB\"\n");
+    let mut process = Process::start("forks", &arbiter.path, None, "");
+    assert_eq!(process.hear(), "0 Ok(()) 48");
+    let all = arbiter.tenants();
+    assert_eq!((all.len(), all[0].held, all[0].connected), (1, 48 * MIB, 1));
 }
 
 /// Takes turns with another process, each when it is told to: looks for the other's pattern, leaves its own, and gives the memory back.
