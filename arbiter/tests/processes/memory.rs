@@ -90,15 +90,15 @@ pub(crate) fn pressed_memory_reaches_the_other_tenant() {
     live.write(0, &[7; 64]).expect("it is memory");
 }
 
-/// Has a child that asks for memory and lets go of the manager; then takes more itself.
+/// Has a child that asks for memory and lets go of what it has from its parent; then takes more itself.
 pub(crate) fn forks(socket: &Path, _: &str) {
-    let (manager, _tenant) = manager(socket);
-    let _live = manager.allocate(&request(24)).expect("it fits");
+    let (manager, tenant) = manager(socket);
+    let live = manager.allocate(&request(24)).expect("it fits");
     // SAFETY: the other threads of this process wait for frames, and hold none of the locks that the child takes.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = manager.allocate(&request(24)).expect_err("nobody asked for this process");
-        drop(manager);
+        drop((live, manager, tenant));
         std::process::exit(i32::from(refused.kind() != ErrorKind::DeviceLost));
     }
     let mut status = -1;
