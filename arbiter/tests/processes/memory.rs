@@ -35,28 +35,30 @@ pub(crate) fn what_a_manager_holds_is_what_the_arbiter_counts() {
     arbiter.await_tenants(|all| all.iter().all(|it| it.held == 0));
 }
 
-/// Every driver call fails once, and the arbiter counts no byte less than the driver has given, and none when the device is closed.
+/// Every driver call fails once, or loses the device, and the arbiter counts no byte less than the driver has given, and none when
+/// the device is closed.
 pub(crate) fn a_driver_that_fails_leaves_the_books_right() {
     let arbiter = Arbiter::start("fault.sock", "capacity = \"64MiB\"\n");
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     let mut injected = 0;
-    for at in 0..40 {
+    let plans = (0..40).flat_map(|at| [Plan::Nth(at), Plan::LoseDeviceAt(at)]);
+    for plan in plans {
         let manager = Manager::new(arbitrated(Fault::new(Host::new()), Arc::clone(&tenant)));
-        manager.backend().inner().inject(Plan::Nth(at), 0);
+        manager.backend().inner().inject(plan, 0);
         for mib in [3, 24, 7] {
             if let Ok(live) = manager.allocate(&request(mib)) {
                 let given = manager.heap_use(HEAP).expect("a heap").reserved;
-                assert!(tenant.held() >= given, "{at}: {} of {given}", tenant.held());
+                assert!(tenant.held() >= given, "{plan:?}: {} of {given}", tenant.held());
                 drop(live);
             }
             let _ = manager.trim();
         }
         let reserved = manager.heap_use(HEAP).expect("a heap").reserved;
         let lost = manager.report().quarantined_bytes;
-        assert!(tenant.held() <= reserved + lost, "{at}: {} of {reserved}", tenant.held());
+        assert!(tenant.held() <= reserved + lost, "{plan:?}: {} of {reserved}", tenant.held());
         injected += manager.backend().inner().injected();
         drop(manager);
-        assert_eq!(tenant.held(), 0, "{at}");
+        assert_eq!(tenant.held(), 0, "{plan:?}");
     }
     assert!(injected > 5, "{injected}");
 }
