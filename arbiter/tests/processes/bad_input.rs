@@ -1,8 +1,9 @@
 //! What is no tenant, or wants to be none.
-use crate::support::{Arbiter, MIB, Raw};
+use crate::support::{Arbiter, MIB, Process, Raw, say};
 use omniheap_arbiter::frame::{Ask, Refusal, Tell};
 use omniheap_arbiter::{Tenant, tenants};
 use std::io::IoSlice;
+use std::path::Path;
 
 /// After each of these, the arbiter serves others as before.
 fn serves(arbiter: &Arbiter) {
@@ -67,6 +68,34 @@ pub(crate) fn many_connections_and_slow_readers_do_not_stop_the_others() {
     serves(&arbiter);
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     tenant.take(MIB).expect("it is free");
+}
+
+/// Opens more connections than an arbiter has room for. A process of its own: the tests beside it need descriptors too.
+pub(crate) fn floods(_: &Path, _: &str) {
+    let arbiter = Arbiter::start("flood.sock", "capacity = \"100MiB\"\n");
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    let mut open = Vec::new();
+    for turn in 0..10_000 {
+        let raw = Raw::open(&arbiter.path);
+        if turn < 210 {
+            open.push(raw);
+        } else if turn % 100 == 0 {
+            let _ = raw.ask(Ask::List);
+            assert_eq!(raw.hear(), None, "there is no room for so many");
+        }
+    }
+    tenant.take(MIB).expect("who was there before is served");
+    drop(open);
+    while tenants(&arbiter.path).is_err() {
+        std::thread::yield_now();
+    }
+    assert_eq!(arbiter.tenants()[0].held, MIB);
+    say("served");
+}
+
+pub(crate) fn ten_thousand_connections_keep_no_tenant_out() {
+    let mut process = Process::start("floods", Path::new(""), None, "");
+    assert_eq!(process.hear(), "served");
 }
 
 pub(crate) fn descriptors_that_come_with_a_frame_are_closed() {

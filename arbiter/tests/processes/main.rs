@@ -27,8 +27,10 @@ type Role = fn(&std::path::Path, &str);
 
 #[cfg(target_os = "linux")]
 const ROLES: &[(&str, Role)] = named![
+    bad_input::floods,
     lives::sends_some_frames,
     lives::takes_everything,
+    memory::forks,
     memory::hoards,
     memory::takes_turns,
     publish::attaches,
@@ -45,6 +47,7 @@ const TESTS: &[(&str, fn())] = named![
     bad_input::wrong_packets_end_their_connection_and_nothing_else,
     bad_input::contradictions_are_refused_and_change_nothing,
     bad_input::many_connections_and_slow_readers_do_not_stop_the_others,
+    bad_input::ten_thousand_connections_keep_no_tenant_out,
     bad_input::descriptors_that_come_with_a_frame_are_closed,
     lives::a_kill_after_every_message_leaves_nothing_behind,
     lives::after_kill_9_everything_is_grantable_every_time,
@@ -58,6 +61,7 @@ const TESTS: &[(&str, fn())] = named![
     memory::what_a_manager_holds_is_what_the_arbiter_counts,
     memory::a_driver_that_fails_leaves_the_books_right,
     memory::pressed_memory_reaches_the_other_tenant,
+    memory::a_forked_child_is_refused_and_leaves_the_account_of_its_parent_alone,
     publish::a_driver_that_fails_while_publishing_leaves_the_books_right,
     publish::a_publisher_that_is_killed_halfway_leaves_nothing,
     publish::bytes_that_somebody_changed_are_found,

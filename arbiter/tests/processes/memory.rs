@@ -1,4 +1,5 @@
 //! Managers over host memory as tenants: real pages, in real processes.
+#![expect(unsafe_code, reason = "forks")]
 use crate::support::{Arbiter, MIB, Process, listen, say};
 use omniheap_arbiter::{Arbitrated, Tenant, arbitrated};
 use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
@@ -34,28 +35,30 @@ pub(crate) fn what_a_manager_holds_is_what_the_arbiter_counts() {
     arbiter.await_tenants(|all| all.iter().all(|it| it.held == 0));
 }
 
-/// Every driver call fails once, and the arbiter counts no byte less than the driver has given, and none when the device is closed.
+/// Every driver call fails once, or loses the device, and the arbiter counts no byte less than the driver has given, and none when
+/// the device is closed.
 pub(crate) fn a_driver_that_fails_leaves_the_books_right() {
     let arbiter = Arbiter::start("fault.sock", "capacity = \"64MiB\"\n");
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     let mut injected = 0;
-    for at in 0..40 {
+    let plans = (0..40).flat_map(|at| [Plan::Nth(at), Plan::LoseDeviceAt(at)]);
+    for plan in plans {
         let manager = Manager::new(arbitrated(Fault::new(Host::new()), Arc::clone(&tenant)));
-        manager.backend().inner().inject(Plan::Nth(at), 0);
+        manager.backend().inner().inject(plan, 0);
         for mib in [3, 24, 7] {
             if let Ok(live) = manager.allocate(&request(mib)) {
                 let given = manager.heap_use(HEAP).expect("a heap").reserved;
-                assert!(tenant.held() >= given, "{at}: {} of {given}", tenant.held());
+                assert!(tenant.held() >= given, "{plan:?}: {} of {given}", tenant.held());
                 drop(live);
             }
             let _ = manager.trim();
         }
         let reserved = manager.heap_use(HEAP).expect("a heap").reserved;
         let lost = manager.report().quarantined_bytes;
-        assert!(tenant.held() <= reserved + lost, "{at}: {} of {reserved}", tenant.held());
+        assert!(tenant.held() <= reserved + lost, "{plan:?}: {} of {reserved}", tenant.held());
         injected += manager.backend().inner().injected();
         drop(manager);
-        assert_eq!(tenant.held(), 0, "{at}");
+        assert_eq!(tenant.held(), 0, "{plan:?}");
     }
     assert!(injected > 5, "{injected}");
 }
@@ -87,6 +90,33 @@ pub(crate) fn pressed_memory_reaches_the_other_tenant() {
     let (manager, _) = manager(&arbiter.path);
     let live = manager.allocate(&request(24)).expect("the other one gave it back");
     live.write(0, &[7; 64]).expect("it is memory");
+}
+
+/// Has a child that asks for memory and lets go of what it has from its parent; then takes more itself.
+pub(crate) fn forks(socket: &Path, _: &str) {
+    let (manager, tenant) = manager(socket);
+    let live = manager.allocate(&request(24)).expect("it fits");
+    // SAFETY: the other threads of this process wait for frames, and hold none of the locks that the child takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = manager.allocate(&request(24)).expect_err("nobody asked for this process");
+        drop((live, manager, tenant));
+        std::process::exit(i32::from(refused.kind() != ErrorKind::DeviceLost));
+    }
+    let mut status = -1;
+    // SAFETY: an integer, which the kernel fills.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    let more = manager.allocate(&request(24)).map(drop);
+    say(&format!("{status} {more:?} {}", manager.heap_use(HEAP).expect("a heap").reserved / MIB));
+    listen();
+}
+
+pub(crate) fn a_forked_child_is_refused_and_leaves_the_account_of_its_parent_alone() {
+    let arbiter = Arbiter::start("fork.sock", "capacity = \"64MiB\"\n");
+    let mut process = Process::start("forks", &arbiter.path, None, "");
+    assert_eq!(process.hear(), "0 Ok(()) 48");
+    let all = arbiter.tenants();
+    assert_eq!((all.len(), all[0].held, all[0].connected), (1, 48 * MIB, 1));
 }
 
 /// Takes turns with another process, each when it is told to: looks for the other's pattern, leaves its own, and gives the memory back.

@@ -1,10 +1,11 @@
 """Processes that share a GPU through the arbiter, beside processes that do not; prints one line for each figure.
 
-usage: tenants.py COMMAND [--capacity GIB] [--kills N] [--hand-overs N] [--only PART,…]
+usage: tenants.py COMMAND [--capacity GIB] [--kills N] [--hand-overs N] [--input MS] [--only PART,…]
 
 COMMAND is the command `omniheap`, which serves. Parts:
 * take: the time of 1 GiB from the driver, and of allocations from held memory, with and without an arbiter;
 * jobs: three PyTorch jobs whose peaks sum to 1.6 of the capacity: together with room, by the arbiter, in static thirds, one after the other;
+  each step waits --input milliseconds for its input, while the device does nothing for it;
 * kill: from `kill -9` of a tenant that holds nearly everything to the moment when another has that memory;
 * shares: three tenants with the weights 1, 2 and 3 that take all they get;
 * residue: what one user filled is looked for by another who gets it;
@@ -165,7 +166,7 @@ def light():
         print(json.dumps(calls[name](*rest)), flush=True)
 
 
-def job(peak, steps):
+def job(peak, steps, wait):
     """A training step whose memory swells to a peak and falls back, again and again; returns its seconds and a checksum."""
     import torch
     import omniheap.torch
@@ -177,6 +178,7 @@ def job(peak, steps):
     sys.stdin.readline()
     begun, total = time.perf_counter(), 0.0
     for step in range(steps):
+        time.sleep(wait / 1e3)
         for _ in range(60):
             wide = (wide @ wide).clamp_(-1, 1)
         with open(os.environ["TENANTS_TURN"]) as turn:
@@ -288,9 +290,9 @@ def publish(options):
             say("attach", GiB=8, ms=float(took) * 1e3, more_bytes=int(more))
 
 
-def start(peak, socket=None, limit=None):
+def start(peak, wait, socket=None, limit=None):
     environment = dict(os.environ, TENANTS_TURN=HERE, **({"OMNIHEAP_ARBITER": socket} if socket else {}), **({"OMNIHEAP_LIMIT": str(limit)} if limit else {}))
-    return subprocess.Popen([sys.executable, HERE, "--job", str(peak), "24"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen([sys.executable, HERE, "--job", str(peak), "24", str(wait)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def finish(children):
@@ -314,15 +316,15 @@ def finish(children):
 
 def jobs(options):
     capacity = int(options.capacity * GIB)
-    peak = int(capacity * 1.6 / 3)
-    room, ends = finish([start(peak) for _ in range(3)])
+    peak, wait = int(capacity * 1.6 / 3), options.input
+    room, ends = finish([start(peak, wait) for _ in range(3)])
     say("jobs", how="with room", seconds=room, ends=ends)
     arbiter = Arbiter(options.command, capacity)
-    shared, ends = finish([start(peak, arbiter.socket) for _ in range(3)])
+    shared, ends = finish([start(peak, wait, arbiter.socket) for _ in range(3)])
     say("jobs", how="arbiter", seconds=shared, ratio=shared / room, ends=ends)
-    _, ends = finish([start(peak, limit=capacity // 3) for _ in range(3)])
+    _, ends = finish([start(peak, wait, limit=capacity // 3) for _ in range(3)])
     say("jobs", how="static thirds", ends=ends)
-    alone = sum(finish([start(peak)])[0] for _ in range(3))
+    alone = sum(finish([start(peak, wait)])[0] for _ in range(3))
     say("jobs", how="one after the other", seconds=alone, arbiter_ratio=shared / alone)
 
 
@@ -330,7 +332,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("command"), parser.add_argument("--capacity", type=float, default=24)
     parser.add_argument("--kills", type=int, default=100), parser.add_argument("--hand-overs", type=int, default=200)
-    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--input", type=int, default=0), parser.add_argument("--only", default=",".join(PARTS))
     options = parser.parse_args()
     for part in options.only.split(","):
         try:
@@ -346,6 +348,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--light"]:
         light()
     elif sys.argv[1:2] == ["--job"]:
-        job(int(sys.argv[2]), int(sys.argv[3]))
+        job(*map(int, sys.argv[2:]))
     else:
         main()

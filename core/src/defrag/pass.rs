@@ -5,7 +5,7 @@ use super::copier;
 use super::moves::{BlockRange, How, Move, MoveList};
 use super::planner::{Goal, LanePlanner};
 use super::stats::{DefragStats, Moved, Outcome};
-use crate::device::{Block, Device};
+use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::event::AllocationId;
 use crate::lane::{Consent, Lane, WaitMode};
 use crate::{Backend, ErrorKind, HeapId, InsideBlock, Point, Result, TimelineId};
@@ -463,19 +463,16 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Portion {
     All,
-    /// As much as one driver call takes: a block, or [`LITTLE`] bytes of pages.
+    /// As much as one driver call takes: a block, or a page group.
     Little,
 }
-
-/// Bytes of pages that one step returns.
-const LITTLE: u64 = 16 << 20;
 
 impl<B: Backend> Lane<B> {
     /// Returns empty blocks and pages to the driver, and counts them. Those still in use by the device stay in the pool.
     pub(crate) fn give_back_empty(&self, portion: Portion, moved: &mut Moved) {
         let (blocks, bytes) = match portion {
             Portion::All => (usize::MAX, u64::MAX),
-            Portion::Little => (1, LITTLE),
+            Portion::Little => (1, LARGEST_GROUP),
         };
         if self.shared.watch.is_some() {
             // Allocations freed during the pass wait only for the sanitizer.

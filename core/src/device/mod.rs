@@ -69,10 +69,12 @@ pub(crate) struct Device<B: Backend> {
     pub(crate) hurried: AtomicBool,
 }
 
-/// Page groups of which a heap's pages consist at least: one that moves whole must be small beside all of them.
-const LEAST_GROUPS: u64 = 256;
-/// Pages of the largest group.
-pub(crate) const LARGEST_GROUP: u64 = 8;
+/// Bytes of the largest page group: a driver takes about as long for 32 MiB as for one page.
+pub(crate) const LARGEST_GROUP: u64 = 32 << 20;
+/// Page groups of which the pages that one request lacks consist at least: what moves whole must be small beside them.
+const LEAST_GROUPS: u64 = 8;
+/// The same for all pages of a heap, where small requests get a quarter of the largest group at most.
+const LEAST_GROUPS_OF_HEAP: u64 = 256;
 
 /// The next block's number, over all devices: observers may watch several.
 static NEXT_BLOCK: AtomicU64 = AtomicU64::new(0);
@@ -465,7 +467,7 @@ impl<B: Backend> Device<B> {
         }
     }
 
-    /// Creates pages within budget, up to `group` as one.
+    /// Creates pages within budget, `group` and more as one where they are many.
     pub(crate) fn create_pages(
         &self,
         heap: HeapId,
@@ -474,8 +476,9 @@ impl<B: Backend> Device<B> {
         group: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        let most = (self.heap_use(heap)?.reserved / page / LEAST_GROUPS).clamp(1, LARGEST_GROUP);
-        let most = most.max(group);
+        let (held, largest) = (self.heap_use(heap)?.reserved / page, (LARGEST_GROUP / page).max(1));
+        let beside_held = (held / LEAST_GROUPS_OF_HEAP).min(largest / 4);
+        let most = beside_held.max(count / LEAST_GROUPS).clamp(group, largest);
         let remap = self.remap().ok_or(ErrorKind::Unsupported)?;
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
         self.claim(heap, bytes)?;

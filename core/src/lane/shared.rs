@@ -4,15 +4,12 @@ use super::Ask;
 use super::blocks::Growth;
 use super::config::PoolConfig;
 use super::remote::FreeOutcome;
-use crate::device::{Block, Device};
+use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
-
-/// Bytes that are created as one in a pool that sleeps: a driver takes about as long for 32 MiB as for one page.
-const SLEEPING_GROUP: u64 = 32 << 20;
 
 /// One pool's settings, accounts and spare pages.
 pub(crate) struct Shared<B: Backend> {
@@ -107,7 +104,7 @@ impl<B: Backend> Shared<B> {
 
     /// The pages that are created as one at least, where the driver can: a pool that sleeps unmaps and maps all of them.
     pub(super) fn group(&self, page: u64) -> u64 {
-        if self.config.sleepable { (SLEEPING_GROUP / page).max(1) } else { 1 }
+        if self.config.sleepable { (LARGEST_GROUP / page).max(1) } else { 1 }
     }
 
     /// Rounds what a pool grows by to whole groups, where one is small beside the heap.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
 mod gather;
 
-use crate::device::{Block, InFlightGuard, LARGEST_GROUP};
+use crate::device::{Block, InFlightGuard};
 use crate::lane::SlotId;
 use crate::lane::WaitMode;
 use crate::lane::users::{User, Users};
@@ -287,7 +287,8 @@ impl<B: Backend> Lane<B> {
         Ok(())
     }
 
-    /// Returns free pages of at most `most` bytes to the driver, at least one group. Returns the number of bytes.
+    /// Returns free pages of at most `most` bytes to the driver; [`LARGEST_GROUP`](crate::device::LARGEST_GROUP) bytes are enough
+    /// for any group. Returns the number of bytes.
     pub(crate) fn trim_some_pages(&self, most: u64) -> Result<u64> {
         let Some(page) = self.shared.page() else { return Ok(0) };
         self.surrender(most.max(page), None, WaitMode::Poll)?;
@@ -296,10 +297,6 @@ impl<B: Backend> Lane<B> {
         let mut spare = self.shared.spare.lock();
         let (mut pages, many) = (Vec::new(), held.saturating_sub(keep));
         take_groups(&mut spare, many.min((most / page).max(1)), &mut pages);
-        if pages.is_empty() {
-            let largest = LARGEST_GROUP.max(self.shared.group(page));
-            take_groups(&mut spare, many.min(largest), &mut pages);
-        }
         drop(spare);
         Ok(self.shared.return_pages(page, &pages))
     }

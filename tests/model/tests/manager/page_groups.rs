@@ -195,6 +195,19 @@ fn groups_move_whole_and_all_of_them_go_back() {
     assert!(manager.backend().made.lock().unwrap().is_empty());
 }
 
+/// A driver takes its time for each group, so a large request has few. What moves whole stays small beside the request.
+#[test]
+fn the_more_pages_a_request_lacks_the_larger_are_their_groups() {
+    let manager = Manager::new(PageGroups::new(Work::AtOnce));
+    let mut live = Vec::new();
+    for (pages, groups) in [(15, 15), (32, 8), (127, 9), (512, 32), (8, 4), (1024, 64), (8, 2)] {
+        let before = manager.backend().made.lock().unwrap().len();
+        live.push(manager.allocate(&Request::new(pages * PAGE)).unwrap());
+        let made = manager.backend().made.lock().unwrap().len() - before;
+        assert_eq!(made, groups, "{pages} pages");
+    }
+}
+
 #[test]
 fn a_request_is_served_though_another_takes_every_hole_beside_its_pages() {
     let mut config = ManagerConfig::default();
