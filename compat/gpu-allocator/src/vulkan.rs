@@ -23,10 +23,10 @@ use core::{
 use heaps::{Candidate, Heaps};
 use log::{Level, debug, log, warn};
 use omniheap_core::{
-    Align, AllocateError, Allocation as Managed, Backend, Binding, ErrorKind, HeapId, HeapKind,
-    Manager, ManagerConfig,
+    Align, AllocateError, Allocation as Managed, Backend, ErrorKind, HeapId, HeapKind, Manager,
+    ManagerConfig,
 };
-use omniheap_vulkan::{Bare, Feature, Options, Vulkan};
+use omniheap_vulkan::{Bare, Block as VulkanBlock, Feature, Options, Vulkan};
 use pools::{Ask, Pools};
 use slots::{Live, Slots};
 use std::{backtrace::Backtrace, collections::BTreeMap};
@@ -215,22 +215,15 @@ impl Allocator {
         managed: Managed<Vulkan>,
         best: (HeapId, bool),
     ) -> Result<Allocation> {
-        let binding = managed.binding();
-        let offset = binding.span().offset;
-        let memory = binding.block().memory().expect("pools of plain blocks have no pages");
         let size = desc.requirements.size;
-        let user_data = binding.block().user_data();
-        let block = match self.blocks.enter(Tag::from_raw(user_data.load(Relaxed)), size) {
+        // It does not move meanwhile: this device copies nothing.
+        let (tag, offset) =
+            managed.look_at_place(|block, span| (block.user_data().load(Relaxed), span.offset));
+        let block = match self.blocks.enter(Tag::from_raw(tag), size) {
             Some(at) => at,
-            None => {
-                let seen = look_at(self.manager.backend(), &self.properties, memory, &binding)?;
-                let tag = self.blocks.enter_new(seen, size);
-                user_data.store(tag.into_raw(), Relaxed);
-                tag.at()
-            }
+            None => self.enter_new(&managed, size)?,
         };
-        drop(binding);
-        let Block { heap, properties, base, .. } = *self.blocks.get(block);
+        let Block { memory, heap, properties, base, .. } = *self.blocks.get(block);
         let is_fallback = heap != best.0 && self.is_fallback(desc, best.1, heap);
         let trace = self.debug.store_stack_traces.then(|| Box::new(Backtrace::force_capture()));
         let id = self.next;
@@ -248,6 +241,16 @@ impl Allocator {
             properties,
             dedicated: desc.allocation_scheme != AllocationScheme::GpuAllocatorManaged,
         })
+    }
+
+    /// Notes the first allocation in a memory object; returns the object's place.
+    #[cold]
+    fn enter_new(&mut self, managed: &Managed<Vulkan>, size: u64) -> Result<usize> {
+        let binding = managed.binding();
+        let seen = look_at(self.manager.backend(), &self.properties, binding.block())?;
+        let tag = self.blocks.enter_new(seen, size);
+        binding.block().user_data().store(tag.into_raw(), Relaxed);
+        Ok(tag.at())
     }
 
     /// Returns whether a request for device memory was served from host memory, and warns of it.
@@ -439,15 +442,13 @@ fn wrap(desc: &AllocatorCreateDesc) -> Result<Vulkan> {
     })
 }
 
-/// Returns what is known of the memory object that `binding` lies in, mapped where the host sees it.
-#[cold]
+/// Returns what is known of a memory object, mapped where the host sees it.
 fn look_at(
     vulkan: &Vulkan,
     properties: &[vk::MemoryPropertyFlags],
-    memory: vk::DeviceMemory,
-    binding: &Binding<'_, Vulkan>,
+    block: &VulkanBlock,
 ) -> Result<Block> {
-    let block = binding.block();
+    let memory = block.memory().expect("pools of plain blocks have no pages");
     let heap = block.heap();
     let is_visible = vulkan.caps().heap(heap).is_some_and(|heap| heap.host.is_visible());
     let base = vulkan.as_map().filter(|_| is_visible).map(|map| map.map(block));

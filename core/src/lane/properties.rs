@@ -8,6 +8,7 @@ use super::users::User;
 use super::{Lane, State, Suballocator};
 use crate::device::Block;
 use crate::event::Event;
+use crate::sync::Guard;
 use crate::{
     Access, Backend, ErrorKind, HeapId, Mobility, Privacy, Request, Result, Sharing, Span,
     TimelineId,
@@ -36,9 +37,7 @@ impl<B: Backend> Lane<B> {
         // A move would leave a copy of a secret behind.
         let is_pinned = request.mobility == Mobility::Pinned || request.privacy == Privacy::Secret;
         let asked = request.mobility == Mobility::OnConsent;
-        let align = Some(request.layout.align).filter(|align| *align > self.shared.unit);
-        let is_plain = align.is_none()
-            && request.sharing == Sharing::Shared
+        let is_plain = request.sharing == Sharing::Shared
             && !asked
             && !request.is_labelled()
             && request.privacy == Privacy::Open;
@@ -55,7 +54,7 @@ impl<B: Backend> Lane<B> {
         }
         state.extras.set_label(id.index, request);
         let extra = state.extras.of(id.index);
-        (extra.align, extra.sharing, extra.privacy) = (align, request.sharing, request.privacy);
+        (extra.sharing, extra.privacy) = (request.sharing, request.privacy);
         if asked {
             extra.consent = Consent::Needed;
         }
@@ -65,17 +64,20 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn request_like(&self, id: SlotId, size: u64) -> Result<LikeRequest, ErrorKind> {
         let state = self.state.lock();
         // The caller owns the allocation and has no binding of it, so a pin lasts for life.
-        let is_pinned = state.slots.get(id)?.is_pinned();
+        let slot = state.slots.get(id)?;
         let extra = state.extras.get(id.index).cloned().unwrap_or_default();
         let mut request = Request::new(size);
         request.mobility = match extra.consent {
-            _ if is_pinned => Mobility::Pinned,
+            _ if slot.is_pinned() => Mobility::Pinned,
             Consent::Needed => Mobility::OnConsent,
             Consent::Given => Mobility::Movable,
         };
         (request.sharing, request.privacy, request.tag) = (extra.sharing, extra.privacy, extra.tag);
         request.timeline = state.home_of(id);
-        request.layout.align = extra.align.unwrap_or(request.layout.align);
+        let align = state.slots.align(id);
+        if align > self.shared.unit {
+            request.layout.align = align;
+        }
         if extra.host_access {
             request.access = Access::Both;
         }
@@ -221,22 +223,35 @@ impl<B: Backend> Lane<B> {
         !state.has_host_access(id) && !state.users.may(User::HOST, state.last_use(id))
     }
 
-    /// Pins an allocation once its place can be shown, and returns the place and whether its bytes are away. What is pinned
-    /// and not away stays so.
-    pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span, bool) {
-        // What is free does not matter to what is live.
-        let mut state = self.state.lock_fast();
-        let slot = loop {
-            let slot = state.slots.pin(id).expect("an owned allocation is live and has few pins");
-            if slot.is_shown() {
-                break slot;
+    /// Locks the lane once the place of an allocation can be shown.
+    #[inline]
+    fn lock_shown(&self, id: SlotId) -> Guard<'_, State<B>> {
+        loop {
+            // What is free does not matter to what is live.
+            let state = self.state.lock_fast();
+            if state.slots.get(id).expect("an owned allocation is live").is_shown() {
+                return state;
             }
-            state.slots.unpin(id);
             let moves = self.moved.count();
             drop(state);
             self.moved.wait_beyond(moves);
-            state = self.state.lock_fast();
-        };
+        }
+    }
+
+    /// Shows where an allocation is.
+    #[inline]
+    pub(crate) fn look_at<R>(&self, id: SlotId, look: impl FnOnce(&B::Block, Span) -> R) -> R {
+        let state = self.lock_shown(id);
+        let slot = state.slots.get(id).expect("an owned allocation is live");
+        let (block, span) = state.spot(id, slot).expect("an owned allocation has a span");
+        look(block.raw(), Span { size: slot.size, ..span })
+    }
+
+    /// Pins an allocation once its place can be shown, and returns the place and whether its bytes are away. What is pinned
+    /// and not away stays so.
+    pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span, bool) {
+        let mut state = self.lock_shown(id);
+        let slot = state.slots.pin(id).expect("an owned allocation is live and has few pins");
         let (block, span) = state.spot(id, &slot).expect("an owned allocation has a span");
         (Arc::clone(block), Span { size: slot.size, ..span }, slot.is_away())
     }

@@ -131,17 +131,21 @@ pub(super) fn take(
         AllocationScheme::GpuAllocatorManaged => {
             let size = desc.requirements.size;
             // It stays where it is without being pinned: this device copies nothing.
-            let mut request = Request::new(size).align(align).class(class).heap(heap.id);
-            if size > heap.shared {
-                request = request.dedicated();
-            }
+            let request = Request::new(size).align(align).class(class);
             let kind = Kind::of(desc);
             let growth = kind.block().map_or(0, |_| growth(live_bytes, heap.bound));
-            pools.get(manager, (heap.id, kind, growth))?.allocate(&request)
+            let pool = pools.get(manager, (heap.id, kind, growth))?;
+            if size > heap.shared { alone(pool, request) } else { pool.allocate(&request) }
         }
         AllocationScheme::DedicatedBuffer(buffer) => dedicate(manager, buffer, desc, class, heap),
         AllocationScheme::DedicatedImage(image) => dedicate(manager, image, desc, class, heap),
     }
+}
+
+/// Takes memory for a request that is too large to share a block.
+#[cold]
+fn alone(pool: &UserPool<Vulkan>, request: Request<'_>) -> Result<Managed<Vulkan>, AllocateError> {
+    pool.allocate(&request.dedicated())
 }
 
 #[cold]
