@@ -14,7 +14,7 @@ use crate::{
 };
 use allocation::Pointer;
 use ash::vk;
-use blocks::{Block, Blocks, Tag};
+use blocks::{Block, Blocks};
 use core::{
     fmt,
     num::NonZeroU64,
@@ -27,7 +27,7 @@ use omniheap_core::{
     ManagerConfig,
 };
 use omniheap_vulkan::{Bare, Block as VulkanBlock, Feature, Options, Vulkan};
-use pools::{Ask, Pools};
+use pools::{Ask, Pools, Taken};
 use slots::{Live, Slots};
 use std::{backtrace::Backtrace, collections::BTreeMap};
 
@@ -203,8 +203,8 @@ impl Allocator {
         let best = (first.id, first.is_host);
         let (manager, live_bytes) = (&self.manager, self.blocks.live_bytes());
         let ask = Ask { manager, desc, align, live_bytes };
-        let managed = take(&ask, &mut self.pools, first, others)?;
-        self.admit(desc, managed, best)
+        let taken = take(&ask, &mut self.pools, first, others)?;
+        self.admit(desc, taken, best)
     }
 
     /// Keeps the memory and describes it; `best` is the heap that suits it best, and whether it is host memory.
@@ -212,14 +212,11 @@ impl Allocator {
     fn admit(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
-        managed: Managed<Vulkan>,
+        (managed, (tag, offset)): Taken,
         best: (HeapId, bool),
     ) -> Result<Allocation> {
         let size = desc.requirements.size;
-        // It does not move meanwhile: this device copies nothing.
-        let (tag, offset) =
-            managed.look_at_place(|block, span| (block.user_data().load(Relaxed), span.offset));
-        let block = match self.blocks.enter(Tag::from_raw(tag), size) {
+        let block = match self.blocks.enter(tag, size) {
             Some(at) => at,
             None => self.enter_new(&managed, size)?,
         };
@@ -385,11 +382,11 @@ fn take(
     pools: &mut Pools,
     first: &Candidate,
     others: &[Candidate],
-) -> Result<Managed<Vulkan>> {
+) -> Result<Taken> {
     let mut refused = None;
     if first.may_serve(ask.manager, ask.desc.requirements.size, others.is_empty()) {
         match pools::take(ask, pools, first) {
-            Ok(managed) => return Ok(managed),
+            Ok(taken) => return Ok(taken),
             Err(why) => refused = Some((first, why)),
         }
     }
@@ -403,7 +400,7 @@ fn take_elsewhere<'a>(
     pools: &mut Pools,
     mut others: &'a [Candidate],
     mut refused: Option<(&'a Candidate, AllocateError)>,
-) -> Result<Managed<Vulkan>> {
+) -> Result<Taken> {
     let (mut full, mut last) = (0, AllocationError::OutOfMemory);
     loop {
         if let Some((heap, why)) = refused.take() {
@@ -417,7 +414,7 @@ fn take_elsewhere<'a>(
         let size = ask.desc.requirements.size;
         if full & heap.physical == 0 && heap.may_serve(ask.manager, size, rest.is_empty()) {
             match pools::take(ask, pools, heap) {
-                Ok(managed) => return Ok(managed),
+                Ok(taken) => return Ok(taken),
                 Err(why) => refused = Some((heap, why)),
             }
         }

@@ -8,7 +8,6 @@ use super::users::User;
 use super::{Lane, State, Suballocator};
 use crate::device::Block;
 use crate::event::Event;
-use crate::sync::Guard;
 use crate::{
     Access, Backend, ErrorKind, HeapId, Mobility, Privacy, Request, Result, Sharing, Span,
     TimelineId,
@@ -223,35 +222,22 @@ impl<B: Backend> Lane<B> {
         !state.has_host_access(id) && !state.users.may(User::HOST, state.last_use(id))
     }
 
-    /// Locks the lane once the place of an allocation can be shown.
-    #[inline]
-    fn lock_shown(&self, id: SlotId) -> Guard<'_, State<B>> {
-        loop {
-            // What is free does not matter to what is live.
-            let state = self.state.lock_fast();
-            if state.slots.get(id).expect("an owned allocation is live").is_shown() {
-                return state;
-            }
-            let moves = self.moved.count();
-            drop(state);
-            self.moved.wait_beyond(moves);
-        }
-    }
-
-    /// Shows where an allocation is.
-    #[inline]
-    pub(crate) fn look_at<R>(&self, id: SlotId, look: impl FnOnce(&B::Block, Span) -> R) -> R {
-        let state = self.lock_shown(id);
-        let slot = state.slots.get(id).expect("an owned allocation is live");
-        let (block, span) = state.spot(id, slot).expect("an owned allocation has a span");
-        look(block.raw(), Span { size: slot.size, ..span })
-    }
-
     /// Pins an allocation once its place can be shown, and returns the place and whether its bytes are away. What is pinned
     /// and not away stays so.
     pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span, bool) {
-        let mut state = self.lock_shown(id);
-        let slot = state.slots.pin(id).expect("an owned allocation is live and has few pins");
+        // What is free does not matter to what is live.
+        let mut state = self.state.lock_fast();
+        let slot = loop {
+            let slot = state.slots.pin(id).expect("an owned allocation is live and has few pins");
+            if slot.is_shown() {
+                break slot;
+            }
+            state.slots.unpin(id);
+            let moves = self.moved.count();
+            drop(state);
+            self.moved.wait_beyond(moves);
+            state = self.state.lock_fast();
+        };
         let (block, span) = state.spot(id, &slot).expect("an owned allocation has a span");
         (Arc::clone(block), Span { size: slot.size, ..span }, slot.is_away())
     }

@@ -38,16 +38,6 @@ impl<B: Backend> Allocation<B> {
         Binding { allocation: self, block, span, was_away }
     }
 
-    /// Shows the block and the span of the bytes to `look`, and does not pin them. It costs less than a
-    /// [`binding`](Self::binding).
-    ///
-    /// The bytes may move when it has returned, unless they are pinned or the device cannot copy. `look` runs under a lock: it
-    /// must be short, and must not call the manager.
-    #[inline]
-    pub fn look_at_place<R>(&self, look: impl FnOnce(&B::Block, Span) -> R) -> R {
-        self.lane().look_at(self.slot(), look)
-    }
-
     /// Keeps the bytes where they are while the result is held.
     ///
     /// # Panics
