@@ -31,6 +31,9 @@ use pools::{Ask, Pools, Taken};
 use slots::{Live, Slots};
 use std::{backtrace::Backtrace, collections::BTreeMap};
 
+/// The largest granularity of neighbours that all sizes are rounded to.
+const COARSE: Align = Align::of(1024);
+
 /// How a resource gets its memory.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub enum AllocationScheme {
@@ -158,6 +161,9 @@ impl Allocator {
         // Beyond its budget a driver pages: other heaps are faster then.
         let mut config = ManagerConfig::default().plain().within_driver_budget();
         config.pool = pools::one_lane();
+        // Spans of whole granules need no look at their neighbours; coarse granules would waste too much.
+        let granule = vulkan.caps().neighbour_granularity;
+        config.unit = if granule <= COARSE { config.unit.max(granule) } else { config.unit };
         Ok(Self {
             slots: Slots::default(),
             next: NonZeroU64::MIN,
