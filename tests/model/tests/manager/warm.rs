@@ -1,4 +1,5 @@
 //! The span that was freed last: a request of its size gets it as it was, everybody else finds a hole.
+use core::panic::AssertUnwindSafe;
 use omniheap_core::strategy::{Key, Strategy, Tlsf};
 use omniheap_core::{
     Align, Allocation, Backend, Class, ErrorKind, Event, HeapId, HeapKind, Layout, Manager,
@@ -8,7 +9,7 @@ use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Record};
 use omniheap_model::Random;
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
