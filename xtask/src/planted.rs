@@ -405,9 +405,8 @@ planted! {
     other_lanes_are_not_searched caught by a_hole_in_the_lane_of_another_thread_is_found in "manager/ladder.rs":
         "for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {" =>
         "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
-    slides_run_before_alignments_are_noted caught by nothing_slides_before_its_alignment_is_noted in "lane/moves.rs":
-        "self.shared.pending_alignments.load(Acquire) <= own && state" =>
-        "(PLANTED || self.shared.pending_alignments.load(Acquire) <= own) && state";
+    alignments_are_not_noted caught by what_slides_before_it_has_an_owner_keeps_its_alignment in "lane/table.rs":
+        "align.get().trailing_zeros() as u8" => "if PLANTED { 8 } else { align.get().trailing_zeros() as u8 }";
     too_large_is_the_end caught by what_is_too_large_for_one_heap_goes_to_the_next in "manager/ladder.rs":
         "const fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() ||" => "fn falls_back(kind: ErrorKind) -> bool {

@@ -1,9 +1,11 @@
 //! Allocates and frees as wgpu does when resources are created and dropped, on omniheap and on gpu-allocator from crates.io.
 //!
-//! `churn [rounds]`: run it under callgrind, and read the instructions of the functions `ours::…` and `theirs::…`.
+//! `churn [pairs N] [batches N] [align N]` prints the median time of one allocation and its free. Batches of both crates
+//! alternate, so that a busy machine slows both. `align` replaces the alignment that the driver asks for. Under callgrind, one
+//! batch is enough: read the instructions of the functions `omniheap::…` and `gpu_allocator::…`.
 use ash::vk;
 use omniheap_vulkan::Vulkan;
-use std::{env, error::Error};
+use std::{env, error::Error, time::Instant};
 
 /// A resource: what the driver asks for, and whether it is a buffer.
 struct Wish {
@@ -87,26 +89,71 @@ macro_rules! churn {
 churn!(omniheap, ours);
 churn!(gpu_allocator, theirs);
 
+/// What the command line says.
+struct Options {
+    pairs: u64,
+    batches: usize,
+    align: Option<u64>,
+}
+
+fn options() -> Result<Options, Box<dyn Error>> {
+    let mut options = Options { pairs: 10_000, batches: 21, align: None };
+    let mut words = env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or("a number follows")?;
+        match word.as_str() {
+            "pairs" => options.pairs = value.parse()?,
+            "batches" => options.batches = value.parse()?,
+            "align" => options.align = Some(value.parse()?),
+            _ => return Err(format!("`{word}` is not known").into()),
+        }
+    }
+    Ok(options)
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let rounds: u64 = env::args().nth(1).map_or(Ok(10_000), |n| n.parse())?;
+    let options = options()?;
     let device = Vulkan::open(0)?;
-    let buffers = Wish { name: "churned buffer", asked: buffer(&device)?, linear: true };
-    let textures = Wish { name: "churned texture", asked: image(&device)?, linear: false };
-    let sizes: Vec<u64> = (0..rounds).map(|n| (1 + n * 37 % SIZES) << 12).collect();
-    println!("{:?} {:?}", buffers.asked, textures.asked);
+    let wish = |name, mut asked: vk::MemoryRequirements, linear| {
+        asked.alignment = options.align.unwrap_or(asked.alignment);
+        println!("{name}: {asked:?}");
+        Wish { name, asked, linear }
+    };
+    let buffers = wish("churned buffer", buffer(&device)?, true);
+    let textures = wish("churned texture", image(&device)?, false);
+    let sizes: Vec<u64> = (0..options.pairs).map(|n| (1 + n * 37 % SIZES) << 12).collect();
 
-    let mut one = omniheap::allocator(&device)?;
-    let beside = omniheap::beside(&mut one, &buffers)?;
-    omniheap::buffers(&mut one, &buffers, &sizes);
-    omniheap::textures(&mut one, &textures, &sizes);
-    beside.into_iter().try_for_each(|piece| one.free(piece))?;
-
-    let mut other = gpu_allocator::allocator(&device)?;
-    let beside = gpu_allocator::beside(&mut other, &buffers)?;
-    gpu_allocator::buffers(&mut other, &buffers, &sizes);
-    gpu_allocator::textures(&mut other, &textures, &sizes);
-    beside.into_iter().try_for_each(|piece| other.free(piece))?;
+    let mut ours = omniheap::allocator(&device)?;
+    let mut theirs = gpu_allocator::allocator(&device)?;
+    let our_beside = omniheap::beside(&mut ours, &buffers)?;
+    let their_beside = gpu_allocator::beside(&mut theirs, &buffers)?;
+    let mut times: [Vec<f64>; 4] = Default::default();
+    for _ in 0..options.batches {
+        times[0].push(time(&sizes, || omniheap::buffers(&mut ours, &buffers, &sizes)));
+        times[1].push(time(&sizes, || gpu_allocator::buffers(&mut theirs, &buffers, &sizes)));
+        times[2].push(time(&sizes, || omniheap::textures(&mut ours, &textures, &sizes)));
+        times[3].push(time(&sizes, || gpu_allocator::textures(&mut theirs, &textures, &sizes)));
+    }
+    our_beside.into_iter().try_for_each(|piece| ours.free(piece))?;
+    their_beside.into_iter().try_for_each(|piece| theirs.free(piece))?;
+    let [our_buffer, their_buffer, our_texture, their_texture] = times.map(median);
+    println!(
+        "{{\"buffer_ns\":{our_buffer:.1},\"gpu_allocator_buffer_ns\":{their_buffer:.1},\
+         \"texture_ns\":{our_texture:.1},\"gpu_allocator_texture_ns\":{their_texture:.1}}}"
+    );
     Ok(())
+}
+
+/// Returns the nanoseconds of one pair.
+fn time(sizes: &[u64], pairs: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    pairs();
+    start.elapsed().as_secs_f64() * 1e9 / sizes.len() as f64
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn buffer(on: &Vulkan) -> Result<vk::MemoryRequirements, vk::Result> {

@@ -14,7 +14,7 @@ use crate::{
 };
 use allocation::Pointer;
 use ash::vk;
-use blocks::{Block, Blocks, Tag};
+use blocks::{Block, Blocks};
 use core::{
     fmt,
     num::NonZeroU64,
@@ -23,13 +23,16 @@ use core::{
 use heaps::{Candidate, Heaps};
 use log::{Level, debug, log, warn};
 use omniheap_core::{
-    Align, AllocateError, Allocation as Managed, Backend, Binding, ErrorKind, HeapId, HeapKind,
-    Manager, ManagerConfig,
+    Align, AllocateError, Allocation as Managed, Backend, ErrorKind, HeapId, HeapKind, Manager,
+    ManagerConfig,
 };
-use omniheap_vulkan::{Bare, Feature, Options, Vulkan};
-use pools::{Ask, Pools};
+use omniheap_vulkan::{Bare, Block as VulkanBlock, Feature, Options, Vulkan};
+use pools::{Ask, Pools, Taken};
 use slots::{Live, Slots};
 use std::{backtrace::Backtrace, collections::BTreeMap};
+
+/// The largest granularity of neighbours that all sizes are rounded to.
+const COARSE: Align = Align::of(1024);
 
 /// How a resource gets its memory.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
@@ -158,6 +161,9 @@ impl Allocator {
         // Beyond its budget a driver pages: other heaps are faster then.
         let mut config = ManagerConfig::default().plain().within_driver_budget();
         config.pool = pools::one_lane();
+        // Spans of whole granules need no look at their neighbours; coarse granules would waste too much.
+        let granule = vulkan.caps().neighbour_granularity;
+        config.unit = if granule <= COARSE { config.unit.max(granule) } else { config.unit };
         Ok(Self {
             slots: Slots::default(),
             next: NonZeroU64::MIN,
@@ -203,8 +209,8 @@ impl Allocator {
         let best = (first.id, first.is_host);
         let (manager, live_bytes) = (&self.manager, self.blocks.live_bytes());
         let ask = Ask { manager, desc, align, live_bytes };
-        let managed = take(&ask, &mut self.pools, first, others)?;
-        self.admit(desc, managed, best)
+        let taken = take(&ask, &mut self.pools, first, others)?;
+        self.admit(desc, taken, best)
     }
 
     /// Keeps the memory and describes it; `best` is the heap that suits it best, and whether it is host memory.
@@ -212,25 +218,15 @@ impl Allocator {
     fn admit(
         &mut self,
         desc: &AllocationCreateDesc<'_>,
-        managed: Managed<Vulkan>,
+        (managed, (tag, offset)): Taken,
         best: (HeapId, bool),
     ) -> Result<Allocation> {
-        let binding = managed.binding();
-        let offset = binding.span().offset;
-        let memory = binding.block().memory().expect("pools of plain blocks have no pages");
         let size = desc.requirements.size;
-        let user_data = binding.block().user_data();
-        let block = match self.blocks.enter(Tag::from_raw(user_data.load(Relaxed)), size) {
+        let block = match self.blocks.enter(tag, size) {
             Some(at) => at,
-            None => {
-                let seen = look_at(self.manager.backend(), &self.properties, memory, &binding)?;
-                let tag = self.blocks.enter_new(seen, size);
-                user_data.store(tag.into_raw(), Relaxed);
-                tag.at()
-            }
+            None => self.enter_new(&managed, size)?,
         };
-        drop(binding);
-        let Block { heap, properties, base, .. } = *self.blocks.get(block);
+        let Block { memory, heap, properties, base, .. } = *self.blocks.get(block);
         let is_fallback = heap != best.0 && self.is_fallback(desc, best.1, heap);
         let trace = self.debug.store_stack_traces.then(|| Box::new(Backtrace::force_capture()));
         let id = self.next;
@@ -248,6 +244,16 @@ impl Allocator {
             properties,
             dedicated: desc.allocation_scheme != AllocationScheme::GpuAllocatorManaged,
         })
+    }
+
+    /// Notes the first allocation in a memory object; returns the object's place.
+    #[cold]
+    fn enter_new(&mut self, managed: &Managed<Vulkan>, size: u64) -> Result<usize> {
+        let binding = managed.binding();
+        let seen = look_at(self.manager.backend(), &self.properties, binding.block())?;
+        let tag = self.blocks.enter_new(seen, size);
+        binding.block().user_data().store(tag.into_raw(), Relaxed);
+        Ok(tag.at())
     }
 
     /// Returns whether a request for device memory was served from host memory, and warns of it.
@@ -382,11 +388,11 @@ fn take(
     pools: &mut Pools,
     first: &Candidate,
     others: &[Candidate],
-) -> Result<Managed<Vulkan>> {
+) -> Result<Taken> {
     let mut refused = None;
     if first.may_serve(ask.manager, ask.desc.requirements.size, others.is_empty()) {
         match pools::take(ask, pools, first) {
-            Ok(managed) => return Ok(managed),
+            Ok(taken) => return Ok(taken),
             Err(why) => refused = Some((first, why)),
         }
     }
@@ -400,7 +406,7 @@ fn take_elsewhere<'a>(
     pools: &mut Pools,
     mut others: &'a [Candidate],
     mut refused: Option<(&'a Candidate, AllocateError)>,
-) -> Result<Managed<Vulkan>> {
+) -> Result<Taken> {
     let (mut full, mut last) = (0, AllocationError::OutOfMemory);
     loop {
         if let Some((heap, why)) = refused.take() {
@@ -414,7 +420,7 @@ fn take_elsewhere<'a>(
         let size = ask.desc.requirements.size;
         if full & heap.physical == 0 && heap.may_serve(ask.manager, size, rest.is_empty()) {
             match pools::take(ask, pools, heap) {
-                Ok(managed) => return Ok(managed),
+                Ok(taken) => return Ok(taken),
                 Err(why) => refused = Some((heap, why)),
             }
         }
@@ -439,15 +445,13 @@ fn wrap(desc: &AllocatorCreateDesc) -> Result<Vulkan> {
     })
 }
 
-/// Returns what is known of the memory object that `binding` lies in, mapped where the host sees it.
-#[cold]
+/// Returns what is known of a memory object, mapped where the host sees it.
 fn look_at(
     vulkan: &Vulkan,
     properties: &[vk::MemoryPropertyFlags],
-    memory: vk::DeviceMemory,
-    binding: &Binding<'_, Vulkan>,
+    block: &VulkanBlock,
 ) -> Result<Block> {
-    let block = binding.block();
+    let memory = block.memory().expect("pools of plain blocks have no pages");
     let heap = block.heap();
     let is_visible = vulkan.caps().heap(heap).is_some_and(|heap| heap.host.is_visible());
     let base = vulkan.as_map().filter(|_| is_visible).map(|map| map.map(block));

@@ -60,19 +60,17 @@ impl<B: Backend> Lane<B> {
     fn make_hole_if(&self, ask: Ask, wanted: impl Fn(&Chosen) -> bool) -> Result<Option<Slid>> {
         let slack = ask.layout.align.get().saturating_sub(self.shared.unit.get());
         let size = ask.layout.size.saturating_add(slack);
-        self.run(ask.pending_alignments(self.shared.unit), |pieces| {
-            cheapest(pieces, size).map(|window| window.filter(&wanted))
-        })
+        self.run(|pieces| cheapest(pieces, size).map(|window| window.filter(&wanted)))
     }
 
-    /// Makes a hole of at least `size` bytes out of smaller ones; returns what moved, or `None` where it cannot. `own` is
-    /// the number of the caller's requests whose alignment is not recorded yet. Waits for the device.
+    /// Makes a hole of at least `size` bytes out of smaller ones; returns what moved, or `None` where it cannot. Waits for
+    /// the device.
     ///
     /// # Errors
     ///
     /// As for [`make_hole`](Self::make_hole).
-    pub(crate) fn join_holes(&self, size: u64, own: u64) -> Result<Option<Slid>> {
-        self.run(own, |pieces| {
+    pub(crate) fn join_holes(&self, size: u64) -> Result<Option<Slid>> {
+        self.run(|pieces| {
             for piece in pieces.iter_mut() {
                 if matches!(piece, Piece::Hole(hole) if hole.size >= size) {
                     *piece = Piece::Fixed;
@@ -88,8 +86,8 @@ impl<B: Backend> Lane<B> {
     /// # Errors
     ///
     /// As for [`make_hole`](Self::make_hole).
-    pub(crate) fn lay_hole_last(&self, size: u64, own: u64) -> Result<Option<Slid>> {
-        self.run(own, |pieces| last(pieces, size))
+    pub(crate) fn lay_hole_last(&self, size: u64) -> Result<Option<Slid>> {
+        self.run(|pieces| last(pieces, size))
     }
 
     /// Joins the scattered holes of a block; returns what moved, or `None` where nothing more can be gained. Waits for
@@ -103,18 +101,17 @@ impl<B: Backend> Lane<B> {
         if self.shared.page().is_some() {
             return Ok(None);
         }
-        self.run(0, |pieces| widest(pieces))
+        self.run(|pieces| widest(pieces))
     }
 
     /// Makes the slides of the cheapest window of those that `choose` finds in each block.
     fn run(
         &self,
-        own: u64,
         choose: impl Fn(&mut [Piece<SlotId>]) -> Planned<SlotId>,
     ) -> Result<Option<Slid>> {
         let backend = self.shared.device.backend();
         let Some(transfer) = backend.as_transfer() else { return Ok(None) };
-        let Some(begun) = self.begin_slides(own, &choose)? else { return Ok(None) };
+        let Some(begun) = self.begin_slides(&choose)? else { return Ok(None) };
         let cost = self.shared.device.cost(self.shared.heap);
         let asked = Instant::now();
         let idle = backend.wait_idle();
@@ -179,14 +176,13 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Closes the unmapped ranges of a lane of pages, where nothing behind them is fixed; returns what moved, or `None`
-    /// where nothing can. `own` is the number of the caller's requests whose alignment is not recorded yet. Waits for the
-    /// device.
+    /// where nothing can. Waits for the device.
     ///
     /// # Errors
     ///
     /// Driver errors; pages that had moved by then stay at their new place, the rest at their old one.
-    pub(crate) fn close_unmapped_ranges(&self, own: u64) -> Result<Option<Slid>> {
-        let Some(begun) = self.begin_shift(own) else { return Ok(None) };
+    pub(crate) fn close_unmapped_ranges(&self) -> Result<Option<Slid>> {
+        let Some(begun) = self.begin_shift() else { return Ok(None) };
         let (shifted, done) = match self.shared.device.backend().wait_idle() {
             Ok(()) => self.shift(&begun),
             Err(error) => (Shifted::default(), Err(error)),

@@ -17,8 +17,6 @@ pub(crate) struct Goal {
     pub(crate) wanted: u64,
     /// Whether allocations that move on consent are planned too.
     pub(crate) asks: Consent,
-    /// The caller's own requests whose alignment is not recorded yet.
-    pub(crate) own: u64,
     /// What to do where no extent can be evacuated.
     pub(crate) holes: Holes,
 }
@@ -37,7 +35,7 @@ pub(crate) enum Holes {
 impl Goal {
     /// Everything, without asking owners.
     pub(crate) const ALL: Self =
-        Self { wanted: u64::MAX, asks: Consent::Given, own: 0, holes: Holes::Close };
+        Self { wanted: u64::MAX, asks: Consent::Given, holes: Holes::Close };
 }
 
 /// Plans the moves of one lane, extent by extent. It can continue in a later pass: its snapshot is checked when used.
@@ -136,7 +134,7 @@ impl<B: Backend> LanePlanner<B> {
 
     /// Locks the lane to plan moves; see [`Lane::lock_to_plan`].
     pub(super) fn lock<'a>(&self, lane: &'a Lane<B>) -> Option<MoveGuard<'a, B>> {
-        lane.lock_to_plan(self.goal.own)
+        lane.lock_to_plan()
     }
 
     /// Plans as many moves as the budget allows; returns the bytes of extents that will be empty.

@@ -28,7 +28,7 @@ impl<B: Backend> State<B> {
             Suballocator::Other(other) => other.allocate(ask.layout, ask.class),
         };
         let grant = grant.inspect_err(|_| drop(self.remove_block(id)))?;
-        Ok(self.admit(grant, ask.size, user))
+        Ok(self.admit(grant, ask.size, ask.layout.align, user))
     }
 }
 

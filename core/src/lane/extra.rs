@@ -1,7 +1,7 @@
 //! Extra data of the few allocations that need it: names, further timelines, and what their request asked for.
 #![forbid(unsafe_code)]
 use super::reuse::Origin;
-use crate::{Align, HeapId, Point, Privacy, Request, Sharing, Tag, TimelineId};
+use crate::{HeapId, Point, Privacy, Request, Sharing, Tag, TimelineId};
 use alloc::{boxed::Box, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
@@ -14,8 +14,6 @@ pub(super) struct SlotExtra {
     pub(crate) name: Option<Box<str>>,
     /// Timelines besides the lane's own that use the bytes.
     pub(crate) used_on: Vec<TimelineId>,
-    /// Alignment above the pool's own.
-    pub(crate) align: Option<Align>,
     /// Whether the host accesses the bytes directly, outside every timeline's order: nothing on the device used them when they
     /// were handed out.
     pub(crate) host_access: bool,

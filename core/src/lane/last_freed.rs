@@ -79,14 +79,11 @@ impl<B: Backend> State<B> {
     #[inline]
     pub(super) fn take_last_freed(&mut self, ask: Ask, user: User) -> Option<Grant> {
         let last = self.last_freed.as_mut()?;
-        debug_assert!(
-            ask.layout.align.divides(last.grant.span.offset),
-            "more than the unit goes slowly"
-        );
         let fits = last.now != Now::Live
             && last.grant.span.size == ask.layout.size
             && last.class == ask.class
             && last.user == user
+            && ask.layout.align.divides(last.grant.span.offset)
             // Near the high-water mark blocks are kept whole, which only a search can see to.
             && !self.thrift.is_near(self.counts.granted_bytes);
         if let (true, Suballocator::General(tlsf)) = (fits, &mut self.suballocator)

@@ -66,13 +66,6 @@ pub(crate) struct Ask {
     pub(crate) timeline: Option<TimelineId>,
 }
 
-impl Ask {
-    /// How many requests this is whose alignment must be noted: one, where it is above the pool's own.
-    pub(crate) fn pending_alignments(&self, unit: Align) -> u64 {
-        u64::from(self.layout.align > unit)
-    }
-}
-
 /// The general-purpose strategy, called directly, or any other.
 #[expect(
     clippy::large_enum_variant,
@@ -247,7 +240,7 @@ impl<B: Backend> State<B> {
         self.slots.reserve().map_err(FastPathMiss::Refused)?;
         let user = self.users.find(ask.timeline).ok_or(FastPathMiss::InUse(LastUse::NONE))?;
         if let Some(grant) = self.take_last_freed(ask, user) {
-            return Ok(self.admit(grant, ask.size, user));
+            return Ok(self.admit(grant, ask.size, ask.layout.align, user));
         }
         self.allocate_hole(ask, user)
     }
@@ -316,7 +309,7 @@ impl<B: Backend> State<B> {
         if self.thrift.is_on(self.counts.granted_bytes) && self.breaks_a_block(grant, ask) {
             return Err(FastPathMiss::WouldBreak);
         }
-        Ok(self.admit(grant, ask.size, user))
+        Ok(self.admit(grant, ask.size, ask.layout.align, user))
     }
 
     /// As [`allocate`](Self::allocate), breaking whatever fits and looking at every hole.
@@ -324,7 +317,7 @@ impl<B: Backend> State<B> {
         self.slots.reserve()?;
         let user = self.enter(ask.timeline)?;
         let grant = self.search(ask, user)?;
-        Ok(self.admit(grant, ask.size, user))
+        Ok(self.admit(grant, ask.size, ask.layout.align, user))
     }
 
     /// Undoes a grant that would break a large empty block, if the ration allows a better one.
@@ -349,7 +342,7 @@ impl<B: Backend> State<B> {
             tlsf.merge_touching();
         }
         let grant = self.suballocator.as_strategy_mut().allocate(ask.layout, ask.class)?;
-        Ok(self.admit(grant, ask.size, user))
+        Ok(self.admit(grant, ask.size, ask.layout.align, user))
     }
 
     /// Takes back an allocation that was not used.
@@ -366,7 +359,7 @@ impl<B: Backend> State<B> {
 
     /// Makes a granted span a live allocation; a slot was reserved.
     #[inline]
-    fn admit(&mut self, grant: Grant, size: u64, user: User) -> SlotId {
+    fn admit(&mut self, grant: Grant, size: u64, align: Align, user: User) -> SlotId {
         self.users.admit(user);
         let counts = &mut self.counts;
         counts.allocated += 1;
@@ -375,7 +368,7 @@ impl<B: Backend> State<B> {
         if counts.live_bytes > counts.lower_peak {
             counts.raise_peaks(self.deferred.bytes());
         }
-        self.slots.insert(grant.key, size, user)
+        self.slots.insert(grant.key, size, align, user)
     }
 
     /// Frees an allocation at once. Returns its block when that was made for it alone, and its place in another lane.
@@ -627,9 +620,10 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn take_span(
         &self,
         span: Span,
+        align: Align,
         timeline: Option<TimelineId>,
     ) -> Result<SlotId, FastPathMiss> {
-        self.state.lock().take(span, timeline)
+        self.state.lock().take(span, align, timeline)
     }
 
     /// Frees a slot without an owner.
@@ -722,7 +716,12 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> State<B> {
-    fn take(&mut self, span: Span, timeline: Option<TimelineId>) -> Result<SlotId, FastPathMiss> {
+    fn take(
+        &mut self,
+        span: Span,
+        align: Align,
+        timeline: Option<TimelineId>,
+    ) -> Result<SlotId, FastPathMiss> {
         self.slots.reserve().map_err(FastPathMiss::Refused)?;
         let user = self.enter(timeline).map_err(FastPathMiss::Refused)?;
         let last = self.blocks.first().and_then(Option::as_ref).map(|held| held.last_use);
@@ -732,6 +731,6 @@ impl<B: Backend> State<B> {
         let take = self.suballocator.as_strategy_mut().as_take();
         let take = take.ok_or(FastPathMiss::Refused(ErrorKind::Unsupported))?;
         let grant = take.take(BlockId(0), span).map_err(FastPathMiss::Refused)?;
-        Ok(self.admit(grant, span.size, user))
+        Ok(self.admit(grant, span.size, align, user))
     }
 }

@@ -8,7 +8,6 @@ use crate::device::Block;
 use crate::sync::Guard;
 use crate::{Backend, Class, Layout, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::sync::atomic::Ordering::Acquire;
 use omniheap_strategy::{BlockId, Grant, Key, Strategy};
 
 /// A locked lane, for moves.
@@ -63,16 +62,14 @@ impl<B: Backend> Lane<B> {
         MoveGuard { lane: self, state: self.state.lock() }
     }
 
-    /// Locks the lane to plan moves. Returns `None` while requests of others are under way whose alignment is not
-    /// recorded yet, where `own` of them are the caller's, and while the lane is asleep.
-    pub(crate) fn lock_to_plan(&self, own: u64) -> Option<MoveGuard<'_, B>> {
-        Some(MoveGuard { lane: self, state: self.lock_state_to_plan(own)? })
+    /// Locks the lane to plan moves; `None` while it is asleep.
+    pub(crate) fn lock_to_plan(&self) -> Option<MoveGuard<'_, B>> {
+        Some(MoveGuard { lane: self, state: self.lock_state_to_plan()? })
     }
 
-    pub(super) fn lock_state_to_plan(&self, own: u64) -> Option<Guard<'_, State<B>>> {
+    pub(super) fn lock_state_to_plan(&self) -> Option<Guard<'_, State<B>>> {
         let state = self.state.lock();
-        let may_plan = self.shared.pending_alignments.load(Acquire) <= own && state.away.is_none();
-        may_plan.then_some(state)
+        state.away.is_none().then_some(state)
     }
 
     /// Frees a place, or what is left of one, that was held for moves.
@@ -94,16 +91,8 @@ impl<B: Backend> MoveGuard<'_, B> {
         else {
             return Presence::Gone;
         };
-        // A request records its alignment after it has its bytes, perhaps after that look.
-        let extra =
-            if slot.has_extra() { self.state.extras.get(resident.slot.index) } else { None };
-        let align = extra.and_then(|extra| extra.align).unwrap_or(self.lane.shared.unit);
         match tlsf.grant(slot.key) {
-            Ok(grant)
-                if grant.block == resident.block
-                    && grant.span == resident.span
-                    && align == resident.align =>
-            {
+            Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
                 match slot.standing() {
                     Standing::Free => Presence::Free,
                     // It already moves, because of another page that it touches.

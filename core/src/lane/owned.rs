@@ -7,7 +7,7 @@ use super::reuse::WaitMode;
 use super::table::{Cause, SlotId};
 use super::{Ask, FastPathMiss, Lane, State};
 use crate::sync::Guard;
-use crate::{Backend, Placement, Point, Request};
+use crate::{Backend, Placement, Point, Request, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::mem;
 use core::ptr::NonNull;
@@ -34,6 +34,25 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn allocate(self: &Arc<Self>, ask: Ask) -> Result<LaneSlot<B>, FastPathMiss> {
         let mut state = self.state.lock_fast();
         state.allocate(ask).map(|slot| self.own(&mut state, slot))
+    }
+
+    /// As [`allocate`](Self::allocate), and shows where it is under the same lock.
+    #[inline]
+    pub(crate) fn allocate_and_look<R>(
+        self: &Arc<Self>,
+        ask: Ask,
+        look: impl FnOnce(&B::Block, Span) -> R,
+    ) -> Option<(LaneSlot<B>, R)> {
+        // Before the lock, so that it ends after it when `look` panics: it takes the lock to end.
+        let owned;
+        let mut state = self.state.lock_fast();
+        let id = state.allocate(ask).ok()?;
+        owned = self.own(&mut state, id);
+        let slot = state.slots.get(id).expect("just admitted");
+        let (block, span) = state.spot(id, slot).expect("just granted");
+        let seen = look(block.raw(), Span { size: ask.size, ..span });
+        drop(state);
+        Some((owned, seen))
     }
 
     /// The fast path once more after a miss, when it is known how far the timelines have come that may use a hole.

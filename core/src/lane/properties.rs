@@ -36,9 +36,7 @@ impl<B: Backend> Lane<B> {
         // A move would leave a copy of a secret behind.
         let is_pinned = request.mobility == Mobility::Pinned || request.privacy == Privacy::Secret;
         let asked = request.mobility == Mobility::OnConsent;
-        let align = Some(request.layout.align).filter(|align| *align > self.shared.unit);
-        let is_plain = align.is_none()
-            && request.sharing == Sharing::Shared
+        let is_plain = request.sharing == Sharing::Shared
             && !asked
             && !request.is_labelled()
             && request.privacy == Privacy::Open;
@@ -55,7 +53,7 @@ impl<B: Backend> Lane<B> {
         }
         state.extras.set_label(id.index, request);
         let extra = state.extras.of(id.index);
-        (extra.align, extra.sharing, extra.privacy) = (align, request.sharing, request.privacy);
+        (extra.sharing, extra.privacy) = (request.sharing, request.privacy);
         if asked {
             extra.consent = Consent::Needed;
         }
@@ -65,17 +63,20 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn request_like(&self, id: SlotId, size: u64) -> Result<LikeRequest, ErrorKind> {
         let state = self.state.lock();
         // The caller owns the allocation and has no binding of it, so a pin lasts for life.
-        let is_pinned = state.slots.get(id)?.is_pinned();
+        let slot = state.slots.get(id)?;
         let extra = state.extras.get(id.index).cloned().unwrap_or_default();
         let mut request = Request::new(size);
         request.mobility = match extra.consent {
-            _ if is_pinned => Mobility::Pinned,
+            _ if slot.is_pinned() => Mobility::Pinned,
             Consent::Needed => Mobility::OnConsent,
             Consent::Given => Mobility::Movable,
         };
         (request.sharing, request.privacy, request.tag) = (extra.sharing, extra.privacy, extra.tag);
         request.timeline = state.home_of(id);
-        request.layout.align = extra.align.unwrap_or(request.layout.align);
+        let align = state.slots.align(id);
+        if align > self.shared.unit {
+            request.layout.align = align;
+        }
         if extra.host_access {
             request.access = Access::Both;
         }

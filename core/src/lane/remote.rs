@@ -10,7 +10,7 @@ use super::table::{SlotId, Standing};
 use super::users::User;
 use super::{Ask, Lane, State};
 use crate::device::Block;
-use crate::{Backend, ErrorKind, HeapId, Span, Tag};
+use crate::{Align, Backend, ErrorKind, HeapId, Span, Tag};
 use alloc::{boxed::Box, sync::Arc};
 use omniheap_strategy::{Grant, Key};
 
@@ -141,7 +141,7 @@ impl<B: Backend> Lane<B> {
             state.blocks[held.block.0 as usize].as_ref().map(|held| Arc::clone(&held.block));
         let block = block.expect("a held span's block is held");
         state.held_bytes -= held.span.size;
-        let slot = state.admit(held, facts.size, User::HOST);
+        let slot = state.admit(held, facts.size, facts.align, User::HOST);
         // It ends with the slot.
         let pinned = state.slots.pin(slot).and_then(|_| state.slots.set_extra(slot));
         debug_assert_eq!(pinned, Ok(()), "just admitted");
@@ -157,6 +157,7 @@ impl<B: Backend> Lane<B> {
 struct Facts {
     /// Bytes asked for.
     pub(crate) size: u64,
+    pub(crate) align: Align,
     pub(crate) name: Option<Box<str>>,
     pub(crate) tag: Option<Tag>,
 }
@@ -181,7 +182,7 @@ impl<B: Backend> State<B> {
         let slot = self.slots.get(id).ok().filter(|_| self.slots.is_copying(id))?;
         let note = self.extras.get(id.index);
         let (name, tag) = note.map_or((None, None), |note| (note.name.clone(), note.tag));
-        Some(Facts { size: slot.size, name, tag })
+        Some(Facts { size: slot.size, align: self.slots.align(id), name, tag })
     }
 
     /// Ends a move to another lane: from now on the allocation is there, and its old place is free.

@@ -1,6 +1,5 @@
 //! What the lanes of one pool have in common.
 #![forbid(unsafe_code)]
-use super::Ask;
 use super::blocks::Growth;
 use super::config::PoolConfig;
 use super::remote::FreeOutcome;
@@ -9,7 +8,7 @@ use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// One pool's settings, accounts and spare pages.
 pub(crate) struct Shared<B: Backend> {
@@ -22,8 +21,6 @@ pub(crate) struct Shared<B: Backend> {
     reserved: AtomicU64,
     high: AtomicU64,
     needed: AtomicU64,
-    /// Requests whose alignment is not recorded with their allocation yet. Nothing moves meanwhile.
-    pub(super) pending_alignments: AtomicU64,
     /// Whether the driver had no more pages when it was last asked.
     pub(super) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
@@ -43,7 +40,7 @@ impl<B: Backend> Shared<B> {
         unit: Align,
         watch: Option<Arc<Watch<B>>>,
     ) -> Self {
-        let [reserved, high, needed, pending_alignments] = [const { AtomicU64::new(0) }; 4];
+        let [reserved, high, needed] = [const { AtomicU64::new(0) }; 3];
         Self {
             device,
             heap,
@@ -53,19 +50,11 @@ impl<B: Backend> Shared<B> {
             reserved,
             high,
             needed,
-            pending_alignments,
             refused: AtomicBool::new(false),
             spare: Mutex::new(Vec::new()),
             asleep: Mutex::new(false),
             watch,
         }
-    }
-
-    /// Forbids moves until the result is dropped, because the alignment of a request is not recorded yet. A panic drops it too.
-    pub(crate) fn hold_moves(&self, ask: Ask) -> PendingAlignment<'_> {
-        let by = ask.pending_alignments(self.unit);
-        self.pending_alignments.fetch_add(by, AcqRel);
-        PendingAlignment { count: &self.pending_alignments, by }
     }
 
     pub(crate) fn reserved(&self) -> u64 {
@@ -191,18 +180,6 @@ impl<B: Backend> Shared<B> {
     pub(crate) fn page(&self) -> Option<u64> {
         let page = self.device.heap(self.heap).ok()?.page?;
         (self.config.paged && self.device.remap().is_some()).then_some(page.get())
-    }
-}
-
-/// A request whose alignment is not recorded yet.
-pub(crate) struct PendingAlignment<'a> {
-    count: &'a AtomicU64,
-    by: u64,
-}
-
-impl Drop for PendingAlignment<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(self.by, AcqRel);
     }
 }
 

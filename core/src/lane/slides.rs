@@ -30,16 +30,13 @@ impl<B: Backend> Lane<B> {
     /// Plans all blocks, and marks and holds the cheapest window.
     pub(crate) fn begin_slides(
         &self,
-        own: u64,
         choose: &Choose<'_>,
     ) -> Result<Option<BegunSlides<B>>, ErrorKind> {
-        let Some(mut state) = self.lock_state_to_plan(own) else { return Ok(None) };
+        let Some(mut state) = self.lock_state_to_plan() else { return Ok(None) };
         if let Some(tlsf) = state.suballocator.general() {
             tlsf.merge_touching(); // The device will be idle, so who used which hole does not matter.
         }
-        let Some((id, window)) =
-            state.cheapest_window(self.shared.unit, self.granularity(), choose)?
-        else {
+        let Some((id, window)) = state.cheapest_window(self.granularity(), choose)? else {
             return Ok(None);
         };
         let block = state.blocks[id.0 as usize].as_ref().map(|held| Arc::clone(&held.block));
@@ -88,7 +85,6 @@ impl<B: Backend> State<B> {
     /// The window that moves the fewest bytes, of those that `choose` finds in each block.
     fn cheapest_window(
         &self,
-        unit: Align,
         granularity: Align,
         choose: &Choose<'_>,
     ) -> Result<Option<(BlockId, Chosen)>, ErrorKind> {
@@ -97,7 +93,7 @@ impl<B: Backend> State<B> {
         let ids = (0u32..).map(BlockId).zip(&self.blocks);
         let mut best: Option<(BlockId, Chosen)> = None;
         for id in ids.filter_map(|(id, held)| held.as_ref().map(|_| id)) {
-            let mut pieces = self.pieces(tlsf, id, &slots, (unit, granularity))?;
+            let mut pieces = self.pieces(tlsf, id, &slots, granularity)?;
             let window = choose(&mut pieces)?;
             let is_better =
                 |window: &Chosen| best.as_ref().is_none_or(|(_, known)| window.bytes < known.bytes);
@@ -112,7 +108,7 @@ impl<B: Backend> State<B> {
         tlsf: &Tlsf,
         id: BlockId,
         slots: &SlotsByKey,
-        (unit, granularity): (Align, Align),
+        granularity: Align,
     ) -> Result<Vec<Piece<SlotId>>, ErrorKind> {
         let mut count = 0;
         tlsf.for_each_in(id, |_, _, _| count += 1);
@@ -123,8 +119,7 @@ impl<B: Backend> State<B> {
                 Found::Mobile(mobile) if mobile.consent == Consent::Given => {
                     // Starting at a granule keeps clear of a neighbour of another class below. The distance to
                     // the neighbour above only grows.
-                    let align = mobile.align.unwrap_or(unit).max(granularity);
-                    Piece::Movable(span, align, mobile.slot)
+                    Piece::Movable(span, mobile.align.max(granularity), mobile.slot)
                 }
                 _ => Piece::Fixed,
             });
@@ -171,8 +166,8 @@ impl<B: Backend> BegunShifts<B> {
 
 impl<B: Backend> Lane<B> {
     /// Finds the stretches that can move, and holds them.
-    pub(crate) fn begin_shift(&self, own: u64) -> Option<BegunShifts<B>> {
-        let mut state = self.lock_state_to_plan(own)?;
+    pub(crate) fn begin_shift(&self) -> Option<BegunShifts<B>> {
+        let mut state = self.lock_state_to_plan()?;
         let stretches = state.stretches(self.granularity());
         let block = state.reservation()?;
         let (pager, tlsf, _) = state.pages_mut()?;
@@ -246,8 +241,7 @@ impl<B: Backend> State<B> {
                 None => stretch.add_hole(key, span),
                 Some(Found::Mobile(mobile))
                     if mobile.consent == Consent::Given
-                        && mobile.align.map_or(1, Align::get).max(granularity.get())
-                            <= pager.page() =>
+                        && mobile.align.max(granularity).get() <= pager.page() =>
                 {
                     stretch.add_live(key, span, mobile.slot);
                 }

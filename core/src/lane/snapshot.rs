@@ -297,8 +297,7 @@ impl<B: Backend> Lane<B> {
     }
 
     fn resident(&self, mobile: Mobile, block: BlockId, span: Span, class: Class) -> Resident {
-        let align = mobile.align.unwrap_or(self.shared.unit);
-        Resident { slot: mobile.slot, block, span, align, class }
+        Resident { slot: mobile.slot, block, span, align: mobile.align, class }
     }
 
     /// The contents of a block, unordered, without allocations newer than the scan.
@@ -432,8 +431,7 @@ impl SlotsByKey {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mobile {
     pub(crate) slot: SlotId,
-    /// Its alignment, where that is stricter than the pool's.
-    pub(crate) align: Option<Align>,
+    pub(crate) align: Align,
     /// Whether its owner must consent.
     pub(crate) consent: Consent,
 }
@@ -474,6 +472,6 @@ impl<B: Backend> State<B> {
             (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
             _ => Consent::Given,
         };
-        Found::Mobile(Mobile { slot: id, align: note.and_then(|note| note.align), consent })
+        Found::Mobile(Mobile { slot: id, align: self.slots.align(id), consent })
     }
 }

@@ -2,7 +2,7 @@
 use super::remote::REMOTE;
 use super::users::User;
 use crate::event::Rung;
-use crate::{ErrorKind, Reason, Region};
+use crate::{Align, ErrorKind, Reason, Region};
 use alloc::vec::Vec;
 use omniheap_strategy::Key;
 
@@ -146,12 +146,14 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
+    /// The alignment of each, as a power of two: a slot has no byte to spare.
+    aligns: Vec<u8>,
     unused: u32,
 }
 
 impl Slots {
     pub(super) const fn new() -> Self {
-        Self { slots: Vec::new(), unused: NONE }
+        Self { slots: Vec::new(), aligns: Vec::new(), unused: NONE }
     }
 
     /// Makes sure that the next insertion needs no memory.
@@ -169,18 +171,22 @@ impl Slots {
         if self.slots.len() + more >= NONE as usize {
             return Err(ErrorKind::OutOfHostMemory);
         }
+        // First, so that room for a slot is room for its alignment.
+        self.aligns.try_reserve_exact(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
         self.slots.try_reserve_exact(more).map_err(|_| ErrorKind::OutOfHostMemory)
     }
 
     /// Adds an allocation; the caller reserved room.
     #[inline]
-    pub(super) fn insert(&mut self, key: Key, size: u64, user: User) -> SlotId {
-        let index = self.unused;
+    #[expect(clippy::cast_possible_truncation, reason = "the power of an alignment is below 64")]
+    pub(super) fn insert(&mut self, key: Key, size: u64, align: Align, user: User) -> SlotId {
+        let (index, align) = (self.unused, align.get().trailing_zeros() as u8);
         if let Some(slot) = self.slots.get_mut(index as usize) {
             self.unused = slot.pins;
             slot.generation += 1;
             (slot.key, slot.size, slot.pins) = (key, size, 0);
             (slot.state, slot.flags, slot.user) = (State::Live, 0, user);
+            self.aligns[index as usize] = align;
             return SlotId { index, generation: slot.generation };
         }
         let index = u32::try_from(self.slots.len()).expect("bounded by grow");
@@ -188,6 +194,7 @@ impl Slots {
         let (state, flags) = (State::Live, 0);
         let slot = Slot { key, size, generation: 0, pins: 0, state, user, flags, decided };
         self.slots.push(slot);
+        self.aligns.push(align);
         SlotId { index, generation: 0 }
     }
 
@@ -215,6 +222,12 @@ impl Slots {
             State::Live | State::Moving | State::Copying | State::Staying => Ok(slot),
             State::Deferred | State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
         })
+    }
+
+    /// Returns the alignment that a live or deferred allocation keeps when it moves.
+    #[inline]
+    pub(super) fn align(&self, id: SlotId) -> Align {
+        Align::of(1 << self.aligns[id.index as usize])
     }
 
     /// Returns the user whose timeline orders the uses of a live or deferred allocation.

@@ -46,7 +46,7 @@ impl<B: Backend> Manager<B> {
         let Some(about) = self.caps().heap(pool.shared.heap) else { return false };
         // As in `heap_at_once`.
         let is_ordered = request.timeline.is_none() || about.kind != HeapKind::Staging;
-        let is_aligned = request.layout.align <= about.align.min(pool.shared.unit);
+        let is_aligned = request.layout.align <= about.align;
         let may_sleep = pool.shared.config.sleepable;
         request.is_plain() && is_aligned && is_ordered && self.inner.unseen.is_some() && !may_sleep
     }

@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use crate::sanitizer::Sanitize;
 use crate::sleep::{Residence, Sleep, SleepError, Slept, Wake};
 use crate::{
-    Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, Request, Result,
+    Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, Request, Result, Span,
 };
 use alloc::sync::Arc;
 use core::fmt;
@@ -146,6 +146,35 @@ impl<B: Backend> UserPool<B> {
             return Ok(allocation);
         }
         self.allocate_slowly(request)
+    }
+
+    /// As [`allocate`](Self::allocate), and shows the block and the span of the bytes to `look`. It costs less than a
+    /// [`binding`](Allocation::binding) afterwards.
+    ///
+    /// The bytes may move when it has returned, unless the request or the device forbids it. `look` may run under a lock: it
+    /// must be short, and must not call the manager.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate`](Self::allocate).
+    #[inline]
+    pub fn allocate_and_look<R>(
+        &self,
+        request: &Request<'_>,
+        look: impl Fn(&B::Block, Span) -> R,
+    ) -> Result<(Allocation<B>, R), AllocateError> {
+        if self.manager.is_fast_in(&self.pool, request)
+            && let Ok(ask) = self.pool.ask(request)
+            && let Some(lane) = self.pool.known_lane()
+            && let Some((owned, seen)) = lane.allocate_and_look(ask, &look)
+        {
+            return Ok((Allocation::new(owned, ask.size), seen));
+        }
+        let allocation = self.allocate_slowly(request)?;
+        let binding = allocation.binding();
+        let seen = look(binding.block(), binding.span());
+        drop(binding);
+        Ok((allocation, seen))
     }
 
     #[cold]

@@ -397,13 +397,12 @@ impl<B: Backend> Manager<B> {
         if let Some(taken) = self.slide_for(pool, lane, ask)? {
             return Ok(Some(taken));
         }
-        if self.close_unmapped_ranges(pool, ask)?
+        if self.close_unmapped_ranges(pool)?
             && let Some(taken) = self.slide_for(pool, lane, ask)?
         {
             return Ok(Some(taken));
         }
-        let own = ask.pending_alignments(pool.shared.unit);
-        let goal = Goal { wanted: ask.layout.size, own, holes: Holes::Leave, ..Goal::ALL };
+        let goal = Goal { wanted: ask.layout.size, holes: Holes::Leave, ..Goal::ALL };
         if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
             self.trim_beside(pool)?;
             if let Some((_, taken)) = climb.retry()? {
@@ -539,7 +538,7 @@ impl<B: Backend> Manager<B> {
             let mut gained = 0;
             for each in &lanes {
                 let wanted = ask.layout.size.saturating_sub(gained);
-                gained += self.pages_from(each, hole.max(page), wanted, ask)?;
+                gained += self.pages_from(each, hole.max(page), wanted)?;
             }
             if gained > 0
                 && let Some((_, taken)) = climb.retry()?
@@ -552,10 +551,10 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Closes the unmapped ranges of a pool, so that slides can join holes that lay on both sides of one; whether there were any.
-    pub(super) fn close_unmapped_ranges(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
-        let (own, mut closed) = (ask.pending_alignments(pool.shared.unit), false);
+    pub(super) fn close_unmapped_ranges(&self, pool: &Pool<B>) -> Result<bool> {
+        let mut closed = false;
         for lane in pool.lanes() {
-            closed |= self.slide(|| lane.close_unmapped_ranges(own))?;
+            closed |= self.slide(|| lane.close_unmapped_ranges())?;
         }
         Ok(closed)
     }
@@ -565,10 +564,9 @@ impl<B: Backend> Manager<B> {
     pub(super) fn lengthen_last_hole(&self, climb: &mut Climb<'_, B>) -> Result<Option<Taken<B>>> {
         let (pool, ask) = (climb.pool, climb.ask);
         let Some(page) = pool.shared.page() else { return Ok(None) };
-        let own = ask.pending_alignments(pool.shared.unit);
         let rest = (ask.layout.size - 1) % page + 1;
         for size in [rest, u64::MAX] {
-            if self.slide(|| climb.lane.lay_hole_last(size, own))?
+            if self.slide(|| climb.lane.lay_hole_last(size))?
                 && let Some((_, taken)) = climb.retry()?
             {
                 return Ok(Some(taken));
@@ -579,10 +577,9 @@ impl<B: Backend> Manager<B> {
 
     /// Joins holes of a lane to ones of at least `hole` bytes, and frees their pages, until those are `wanted` bytes; says
     /// how many bytes they are.
-    fn pages_from(&self, lane: &Lane<B>, hole: u64, wanted: u64, ask: Ask) -> Result<u64> {
-        let own = ask.pending_alignments(lane.shared.unit);
+    fn pages_from(&self, lane: &Lane<B>, hole: u64, wanted: u64) -> Result<u64> {
         let mut gained = 0;
-        while gained < wanted && self.slide(|| lane.join_holes(hole, own))? {
+        while gained < wanted && self.slide(|| lane.join_holes(hole))? {
             // All of them: what was made as one goes as one, and may be more than is wanted.
             gained += lane.surrender(u64::MAX, None, WaitMode::Block)?;
         }

@@ -121,7 +121,6 @@ impl<B: Backend> Manager<B> {
         let mut ordered = *request;
         ordered.timeline = order;
         let ask = pool.ask_with_room(&ordered)?;
-        let moves_held = pool.shared.hold_moves(ask);
         let mut climbed = self.climb_again(pool, ask, request);
         if let Ok((rung, (lane, slot))) = &mut climbed {
             *rung = counts_as.or(*rung);
@@ -133,7 +132,6 @@ impl<B: Backend> Manager<B> {
                 lane.give_to_host(*slot, request.timeline)?;
             }
         }
-        drop(moves_held);
         let (rung, (lane, slot)) =
             climbed.map_err(|error| self.explain_failure(pool, ask, error))?;
         self.hand_out(pool, (&lane, slot), request, placement, rung)

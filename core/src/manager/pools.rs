@@ -99,7 +99,7 @@ impl<B: Backend> Manager<B> {
         let lane = pool.only_lane().filter(|_| is_plain).ok_or(ErrorKind::Unsupported)?;
         lane.enter(request.timeline)?;
         let span = Span { offset, size: request.layout.size };
-        let take = || lane.take_span(span, request.timeline);
+        let take = || lane.take_span(span, request.layout.align, request.timeline);
         let taken = match take() {
             Err(FastPathMiss::Refused(ErrorKind::Busy)) => {
                 lane.retire(WaitMode::Poll)?;

@@ -1,13 +1,15 @@
 //! Where memory comes from: pools by lifetime and size, or memory of a resource alone.
 #![expect(unsafe_code, reason = "takes handles that the caller answers for")]
+use super::blocks::Tag;
 use super::heaps::Candidate;
 use super::{AllocationCreateDesc, AllocationScheme};
 use crate::MemoryLocation;
+use core::sync::atomic::Ordering::Relaxed;
 use omniheap_core::{
     Align, AllocateError, Allocation as Managed, Class, HeapId, HeapKind, Manager, PoolConfig,
-    Request, UserPool,
+    Request, Span, UserPool,
 };
-use omniheap_vulkan::{Alone, Native, Vulkan};
+use omniheap_vulkan::{Alone, Block, Native, Vulkan};
 
 /// Which pool memory comes from.
 ///
@@ -119,29 +121,42 @@ pub(super) struct Ask<'a> {
     pub(super) live_bytes: u64,
 }
 
+/// Memory, and its place: what its memory object carries, and the offset there. It does not move: this device copies nothing.
+pub(super) type Taken = (Managed<Vulkan>, (Option<Tag>, u64));
+
+fn place(block: &Block, span: Span) -> (Option<Tag>, u64) {
+    (Tag::from_raw(block.user_data().load(Relaxed)), span.offset)
+}
+
 /// Takes memory of one heap.
 #[inline]
 pub(super) fn take(
     &Ask { manager, desc, align, live_bytes }: &Ask<'_>,
     pools: &mut Pools,
     heap: &Candidate,
-) -> Result<Managed<Vulkan>, AllocateError> {
+) -> Result<Taken, AllocateError> {
     let class = if desc.linear { Class::Linear } else { Class::Tiled };
     match desc.allocation_scheme {
         AllocationScheme::GpuAllocatorManaged => {
             let size = desc.requirements.size;
-            // It stays where it is without being pinned: this device copies nothing.
-            let mut request = Request::new(size).align(align).class(class).heap(heap.id);
-            if size > heap.shared {
-                request = request.dedicated();
-            }
+            let request = Request::new(size).align(align).class(class);
             let kind = Kind::of(desc);
             let growth = kind.block().map_or(0, |_| growth(live_bytes, heap.bound));
-            pools.get(manager, (heap.id, kind, growth))?.allocate(&request)
+            let pool = pools.get(manager, (heap.id, kind, growth))?;
+            if size > heap.shared {
+                return alone(pool, request);
+            }
+            pool.allocate_and_look(&request, place)
         }
         AllocationScheme::DedicatedBuffer(buffer) => dedicate(manager, buffer, desc, class, heap),
         AllocationScheme::DedicatedImage(image) => dedicate(manager, image, desc, class, heap),
     }
+}
+
+/// Takes memory for a request that is too large to share a block.
+#[cold]
+fn alone(pool: &UserPool<Vulkan>, request: Request<'_>) -> Result<Taken, AllocateError> {
+    pool.allocate_and_look(&request.dedicated(), place)
 }
 
 #[cold]
@@ -151,12 +166,16 @@ fn dedicate<H: Native>(
     desc: &AllocationCreateDesc<'_>,
     class: Class,
     heap: &Candidate,
-) -> Result<Managed<Vulkan>, AllocateError> {
+) -> Result<Taken, AllocateError> {
     let kind = if heap.is_host { HeapKind::Staging } else { HeapKind::Device };
     let mut needs = manager.backend().needs(desc.requirements, Alone::Required, class, kind)?;
     needs.heaps = vec![heap.id];
     // SAFETY: as in the crate whose interface this is, the caller answers for a handle of this device with these requirements.
-    unsafe { Vulkan::allocate_alone(manager, handle, &needs) }
+    let managed = unsafe { Vulkan::allocate_alone(manager, handle, &needs) }?;
+    let binding = managed.binding();
+    let place = place(binding.block(), binding.span());
+    drop(binding);
+    Ok((managed, place))
 }
 
 /// Returns whether it is staging or scratch: wgpu names its own so. What programs did not name counts as such where the host

@@ -351,6 +351,6 @@ impl<B: Backend> State<B> {
         // As a hole it would join others that the timeline may not have.
         let may = |last| self.users.may(user, last);
         let grant = tlsf.take_around(piece.key, ask.layout, ask.class, may)?;
-        Ok(self.admit(grant, ask.size, user))
+        Ok(self.admit(grant, ask.size, ask.layout.align, user))
     }
 }

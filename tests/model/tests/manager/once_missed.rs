@@ -24,7 +24,7 @@ fn plain() -> ManagerConfig {
 /// More than lies behind an aligned request of 64 KiB, and less than all that is free beside it.
 const MORE: u64 = 980_000;
 
-/// Asks on another thread for more than any hole has, when a request has its bytes and its alignment is not noted yet.
+/// Asks on another thread for more than any hole has, when a request has its bytes and no owner yet.
 #[derive(Default)]
 struct Meanwhile(OnceLock<Manager<Arc<Host>>>);
 
@@ -45,7 +45,7 @@ impl Observer for Meanwhile {
 }
 
 #[test]
-fn nothing_slides_before_its_alignment_is_noted() {
+fn what_slides_before_it_has_an_owner_keeps_its_alignment() {
     let (host, meanwhile) = (device(MIB), Arc::new(Meanwhile::default()));
     let config = plain().observed(Arc::clone(&meanwhile) as _);
     let manager = Manager::with_config(Arc::clone(&host), config);

@@ -1,13 +1,15 @@
 //! The span that was freed last: a request of its size gets it as it was, everybody else finds a hole.
+use core::panic::AssertUnwindSafe;
 use omniheap_core::strategy::{Key, Strategy, Tlsf};
 use omniheap_core::{
-    Align, Allocation, Class, ErrorKind, Event, HeapKind, Layout, Manager, ManagerConfig, Observer,
-    Request, Span, TimelineId, Timelines,
+    Align, Allocation, Backend, Class, ErrorKind, Event, HeapId, HeapKind, Layout, Manager,
+    ManagerConfig, Observer, PoolConfig, Request, Span, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Record};
 use omniheap_model::Random;
 use std::collections::BTreeSet;
+use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
@@ -82,6 +84,52 @@ fn a_stricter_alignment_is_kept() {
     let align = Align::new(4096).expect("a power of two");
     let second = manager.allocate(&Request::new(4096).align(align)).expect("fits");
     assert!(align.divides(place(&second).offset), "{at} was freed, {:?} given", place(&second));
+}
+
+#[test]
+fn a_stricter_alignment_is_kept_in_a_pool_of_the_program() {
+    let manager = Manager::with_config(host(16 * MIB), ManagerConfig::default().plain());
+    let pool = manager.create_pool(HeapId(0), PoolConfig::new().lanes(1)).expect("a pool");
+    let take = |request: Request<'_>| pool.allocate(&request).expect("fits");
+    let (_below, first) = (take(Request::new(256)), take(Request::new(4096)));
+    first.free();
+    let align = Align::of(4096);
+    let second = take(Request::new(4096).align(align));
+    assert!(align.divides(place(&second).offset), "{:?}", place(&second));
+}
+
+#[test]
+fn a_pool_shows_the_place_of_what_it_allocates() {
+    let manager = Manager::with_config(host(16 * MIB), ManagerConfig::default().plain());
+    let pool = manager.create_pool(HeapId(0), PoolConfig::new().lanes(1)).expect("a pool");
+    let address = |block: &_| manager.backend().as_address().map(|host| host.address(block));
+    // The first asks the driver, the others find holes.
+    let held: Vec<_> = (1..9)
+        .map(|n| {
+            let request = Request::new(n * 1000).align(Align::of(1 << (n + 4)));
+            let show = |block: &_, span| (address(block), span);
+            pool.allocate_and_look(&request, show).expect("fits")
+        })
+        .collect();
+    for (held, (block, span)) in &held {
+        assert_eq!(*span, place(held));
+        assert_eq!(*block, address(held.binding().block()));
+    }
+}
+
+#[test]
+fn a_look_that_panics_leaves_nothing_allocated() {
+    let manager = Manager::with_config(host(16 * MIB), ManagerConfig::default().plain());
+    let pool = manager.create_pool(HeapId(0), PoolConfig::new().lanes(1)).expect("a pool");
+    for _ in 0..2 {
+        let looks = AssertUnwindSafe(|| {
+            pool.allocate_and_look(&Request::new(4096), |_, _| panic!("a look that fails"))
+        });
+        let looked: Result<Result<(_, ()), _>, _> = catch_unwind(looks);
+        assert!(looked.is_err());
+        assert_eq!(manager.totals().live, 0);
+    }
+    assert!(pool.allocate(&Request::new(4096)).is_ok());
 }
 
 #[test]

@@ -268,7 +268,6 @@ fn bytes_move_to_a_place_after_those_who_used_it_before() {
     }
 }
 
-/// The alignment of a request is noted after it has its bytes, and nothing moves in between. That ends.
 #[test]
 fn passes_go_on_after_requests_that_were_aligned() {
     let manager = managed(device(64 * MIB), plain());
