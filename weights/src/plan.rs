@@ -4,8 +4,8 @@
 pub(crate) const ALIGN: u64 = 4096;
 /// Most bytes of one read from a disk: fewer calls, and as fast as the disk.
 pub(crate) const READ: u64 = 8 << 20;
-/// Most bytes of one read from the page cache: what was read is still in the processor's cache when the device fetches it, and the
-/// driver's lock, which all threads wait for, is taken seldom.
+/// Most bytes of one read from the page cache: what was read is still in the processor's cache when the device fetches it, and
+/// the cost of a copy, which does not depend on its length, is paid seldom.
 pub(crate) const WARM_READ: u64 = 2 << 20;
 /// Start of reads through the page cache: any byte. What is copied on then starts at the beginning of its slot.
 const ANY: u64 = 1;
