@@ -112,7 +112,7 @@ pub mod residency {
     pub use omniheap_residency::FileStore;
     pub use omniheap_residency::{
         Arena, ArenaConfig, ArenaReport, Held, HostStore, Moved, Nothing, Resident, Residents,
-        Stretch,
+        Stretch, WhenFull, available_host_memory,
     };
 }
 

@@ -13,11 +13,12 @@ mod nothing;
 mod residents;
 
 pub use arena::{Arena, ArenaConfig, ArenaReport, Stretch};
+pub use available::available_host_memory;
 #[cfg(target_os = "linux")]
 pub use file::FileStore;
 pub use host::HostStore;
 pub use nothing::Nothing;
-pub use residents::{Held, Moved, Resident, Residents};
+pub use residents::{Held, Moved, Resident, Residents, WhenFull};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
