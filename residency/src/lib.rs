@@ -10,6 +10,7 @@ mod file;
 mod host;
 mod memory;
 mod nothing;
+mod pieces;
 mod residents;
 
 pub use arena::{Arena, ArenaConfig, ArenaReport, Stretch};
@@ -18,6 +19,7 @@ pub use available::available_host_memory;
 pub use file::FileStore;
 pub use host::HostStore;
 pub use nothing::Nothing;
+pub use pieces::{Piece, gather, scatter};
 pub use residents::{Held, Moved, Resident, Residents, WhenFull};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
