@@ -15,10 +15,14 @@ fn manager() -> Manager<Device> {
     Manager::new(Record::new(Host::new()))
 }
 
-/// Bytes that say where they are.
+/// Bytes that say where they are: every 4 KiB in its first word, and each word in those.
 fn marked(size: u64, seed: u64) -> Vec<u8> {
-    let word = |at: u64| (at ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
-    (0..size / 8).flat_map(word).collect()
+    let line: Vec<u8> = (0..512u64).flat_map(|at| (at ^ seed << 32).to_le_bytes()).collect();
+    let mut bytes = line.repeat(usize::try_from(size / 4096).unwrap());
+    for (at, part) in (0u64..).zip(bytes.chunks_mut(4096)) {
+        part[..8].copy_from_slice(&(at << 16 ^ seed).to_le_bytes());
+    }
+    bytes
 }
 
 fn read(allocation: &Allocation<Device>) -> Vec<u8> {
