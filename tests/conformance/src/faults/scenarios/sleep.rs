@@ -47,8 +47,7 @@ pub(super) fn sleep_and_wake<B: Backend + 'static>(scene: &mut Scene<B>) -> Resu
         }
         return Err(error.into());
     }
-    check()?;
-    wake_on_host(scene, &pool, &store)?;
+    check().and_then(|()| wake_on_host(scene, &pool, &store))?;
     check()
 }
 
