@@ -262,7 +262,7 @@ pub unsafe extern "C" fn omniheap_weights_remember(
         let (holder, files) = (holder(manager)?, WEIGHTS.get(weights.id)?);
         // SAFETY: the caller's promise.
         let targets = unsafe { items(targets, count, "targets") }?;
-        let mut known: BTreeMap<u64, (Arc<Bytes>, Vec<(usize, u64)>)> = BTreeMap::new();
+        let mut known: BTreeMap<u64, Remembered> = BTreeMap::new();
         for target in targets.iter().filter(|target| target.allocation.id != 0) {
             // SAFETY: as above.
             let name = unsafe { text(target.name, "target.name") }?;
@@ -280,6 +280,9 @@ pub unsafe extern "C" fn omniheap_weights_remember(
         Ok(())
     })
 }
+
+/// An allocation, and the numbers of the tensors in it with where they begin.
+type Remembered = (Arc<Bytes>, Vec<(usize, u64)>);
 
 /// The number of a tensor that lies `offset` bytes behind the start of an allocation.
 fn number_of(file: &WeightsFile, name: &str, size: u64, offset: u64) -> Result<usize, Failure> {

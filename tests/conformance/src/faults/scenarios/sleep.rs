@@ -2,7 +2,9 @@
 use crate::faults::scene::Scene;
 use crate::kept::Kept;
 use crate::world::Stack;
-use omniheap_core::{Backend, Limits, PoolConfig, Request, Result, Sleep, UserPool, Wake};
+use omniheap_core::{
+    Backend, ErrorKind, Limits, PoolConfig, Request, Result, Sleep, UserPool, Wake,
+};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
@@ -65,7 +67,8 @@ fn wake_on_host<B: Backend + 'static>(
     let Err(error) = woken else { return Ok(()) };
     assert!(pool.residence().asleep, "a wake that failed leaves the pool asleep");
     assert_eq!(store.count(), kept, "with all its bytes");
-    if !error.kind().is_out_of_memory() {
+    // All that a device says which maps no host memory.
+    if error.kind() != ErrorKind::OverBudget {
         return Err(error.into());
     }
     Ok(pool.wake(&Wake::all())?)
