@@ -159,6 +159,6 @@ fn a_pool_sleeps_to_the_files_that_its_weights_came_from() {
     (1..=16).for_each(|at: u8| content[63 + usize::from(at)] = at);
     assert_eq!(read(made[0], 4096), content);
     assert_eq!(read(made[1], 4096), [5; 4096]);
-    assert_eq!(made.map(omniheap_free), [Status::Ok; 2]);
+    assert_eq!(made.map(|one| omniheap_free(one)), [Status::Ok; 2]);
     assert_eq!((omniheap_pool_destroy(pool), omniheap_close(manager)), (Status::Ok, Status::Ok));
 }
