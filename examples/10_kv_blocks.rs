@@ -29,16 +29,11 @@ fn main() -> Outcome {
         .map(|block| Piece { allocation: &cache, offset: place(block), size: BLOCK })
         .collect();
     let alone: Vec<_> = (0..BLOCKS)
-        .map(|block| CopyRegion {
-            from: &cache,
-            from_offset: place(block),
-            to: &host,
-            to_offset: block * BLOCK,
-            size: BLOCK,
-        })
+        .zip(&blocks)
+        .map(|(at, from)| region(from.allocation, from.offset, (&host, at * BLOCK), BLOCK))
         .collect();
-    let down = [CopyRegion { from: &whole, from_offset: 0, to: &host, to_offset: 0, size: BYTES }];
-    let up = [CopyRegion { from: &host, from_offset: 0, to: &whole, to_offset: 0, size: BYTES }];
+    let down = [region(&whole, 0, (&host, 0), BYTES)];
+    let up = [region(&host, 0, (&whole, 0), BYTES)];
 
     let most = [
         time(&manager, || Ok(manager.copy(ON, &down)?))?,
@@ -51,16 +46,30 @@ fn main() -> Outcome {
     host.fill(0, BYTES, 0)?;
     gather(&manager, ON, &blocks, stretch)?;
     check(&host, byte)?;
-    for (name, rate, most) in [
+    tell(&[
         ("one copy to the host", most[0], most[0]),
         ("one copy to the device", most[1], most[1]),
         ("block by block to the host", each, most[0]),
         ("gathered to the host", out, most[0]),
         ("scattered to the device", back, most[1]),
-    ] {
+    ]);
+    Ok(())
+}
+
+fn region<'a>(
+    from: &'a Allocation<AnyBackend>,
+    from_offset: u64,
+    (to, to_offset): (&'a Allocation<AnyBackend>, u64),
+    size: u64,
+) -> CopyRegion<'a, AnyBackend> {
+    CopyRegion { from, from_offset, to, to_offset, size }
+}
+
+/// Prints rates, each beside that of one copy.
+fn tell(rates: &[(&str, f64, f64)]) {
+    for (name, rate, most) in rates {
         println!("  {name}: {rate:.1} GB/s, {:.2} of one copy", rate / most);
     }
-    Ok(())
 }
 
 /// Compares what arrived.
