@@ -7,7 +7,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const EXAMPLES: [&str; 9] = [
+const EXAMPLES: [&str; 10] = [
     "01_allocate",
     "02_convolution",
     "03_matmul",
@@ -17,6 +17,7 @@ const EXAMPLES: [&str; 9] = [
     "07_own_strategy",
     "08_own_backend",
     "09_bilateral_filter",
+    "10_kv_blocks",
 ];
 
 fn main() {

@@ -73,10 +73,10 @@ pub use omniheap_placement::{
 pub use omniheap_seam::{
     Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, BlockOffset, Caps, Class,
     ConstantCaps, CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export,
-    Exported, Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, HostPin, InsideBlock,
-    Kernel, KernelAccess, Launch, Layout, LimitKind, LimitValue, Map, Mapper, Move, Page, Point,
-    ProgramId, Remap, Result, SharedCaps, Slot, Span, SystemLimit, TimelineId, Timelines, Transfer,
-    Use, bytes, erase,
+    Exported, Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, HostPin, HostPinner,
+    InsideBlock, Kernel, KernelAccess, Launch, Layout, LimitKind, LimitValue, Map, Mapper, Move,
+    Page, Point, ProgramId, Remap, Result, SharedCaps, Slot, Span, SystemLimit, TimelineId,
+    Timelines, Transfer, Use, bytes, erase,
 };
 
 pub use {
@@ -97,7 +97,7 @@ pub use {
         Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
     },
     sleep::{
-        AwakeReason, BackingStore, GetPiece, HostPinner, KeptAwake, PutPiece, Residence, Sleep,
-        SleepError, Slept, Wake,
+        AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,
+        Slept, Wake,
     },
 };

@@ -1,9 +1,9 @@
 //! What a program says and hears when a pool sleeps, and where the bytes go meanwhile.
 #![expect(unsafe_code, reason = "declares what a caller promises who sleeps over pins")]
 use crate::event::{AllocationId, StoreKind};
-use crate::{Backend, Error, ErrorKind, HostPin, Point, Privacy, Result};
+use crate::{Error, ErrorKind, HostPinner, Point, Privacy, Result};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::{fmt, ptr::NonNull};
+use core::fmt;
 
 /// Copies one piece: its offset in the allocation, and its bytes.
 pub type PutPiece<'a> = dyn FnMut(u64, &mut [u8]) -> Result<()> + 'a;
@@ -66,40 +66,6 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
     }
 }
 
-/// Pins host memory for the copies of a pool's device.
-pub struct HostPinner<'a>(&'a PinHost<'a>);
-
-/// A device's way to pin: where the bytes begin, and how many there are. They stay mapped until the pin is dropped.
-type PinHost<'a> = dyn Fn(NonNull<u8>, usize) -> Result<Option<HostPin>> + Sync + 'a;
-
-impl HostPinner<'_> {
-    /// Calls `with` a pinner for the copies of a backend, where it copies at all.
-    pub fn lend(backend: &impl Backend, with: impl FnOnce(&HostPinner<'_>)) {
-        let Some(transfer) = backend.as_transfer() else { return };
-        // SAFETY: only `pin` calls it, whose caller promises that the bytes stay mapped.
-        with(&HostPinner(&|start, size| unsafe { transfer.pin_host(start, size) }));
-    }
-
-    /// Pins bytes until the returned value is dropped; nothing is returned where they are pinned already.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` where the device pins no memory of others; otherwise the driver's error.
-    ///
-    /// # Safety
-    ///
-    /// The `size` bytes from `start` on stay mapped until the returned value is dropped.
-    pub unsafe fn pin(&self, start: NonNull<u8>, size: usize) -> Result<Option<HostPin>> {
-        (self.0)(start, size)
-    }
-}
-
-impl fmt::Debug for HostPinner<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostPinner").finish_non_exhaustive()
-    }
-}
-
 /// How a pool sleeps: start from [`Sleep::to`].
 #[derive(Clone, Debug)]
 pub struct Sleep {
@@ -134,16 +100,24 @@ impl Sleep {
     }
 }
 
-/// How a pool wakes up.
+/// How a pool wakes up: start from [`Wake::all`].
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Wake {}
+pub struct Wake {
+    pub(crate) host_mapped: u64,
+}
 
 impl Wake {
     /// Wakes everything.
     #[must_use]
     pub const fn all() -> Self {
-        Self {}
+        Self { host_mapped: 0 }
+    }
+
+    /// Puts host memory, `most` bytes at most, at addresses for which the device has none left. Kernels and copies reach it
+    /// over the link, until the pool sleeps and wakes again. Where the device maps no host memory, the wake fails as without it.
+    #[must_use]
+    pub const fn host_mapped(self, most: u64) -> Self {
+        Self { host_mapped: most }
     }
 }
 
@@ -167,8 +141,10 @@ pub struct Slept {
 pub struct Residence {
     /// Whether the pool is asleep.
     pub asleep: bool,
-    /// Bytes held from the driver.
+    /// Bytes of the device's memory.
     pub device: u64,
+    /// Bytes of host memory at the pool's addresses.
+    pub host_mapped: u64,
     /// Bytes of live allocations that are away.
     pub evicted: u64,
     /// Bytes of live allocations, with their rounding, that a backing store keeps.

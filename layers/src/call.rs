@@ -56,6 +56,10 @@ kinds! {
     Create,
     /// [`Remap::destroy`](omniheap_seam::Remap::destroy).
     Destroy,
+    /// [`Remap::create_on_host`](omniheap_seam::Remap::create_on_host).
+    CreateOnHost,
+    /// [`Remap::destroy_on_host`](omniheap_seam::Remap::destroy_on_host).
+    DestroyOnHost,
     /// [`Remap::map_pages`](omniheap_seam::Remap::map_pages).
     MapPages,
     /// [`Remap::unmap_pages`](omniheap_seam::Remap::unmap_pages).
@@ -81,6 +85,7 @@ impl CallKind {
     #[must_use]
     pub const fn is_memory(self) -> bool {
         matches!(self, Self::Free | Self::Reserve | Self::Create | Self::Destroy)
+            || matches!(self, Self::CreateOnHost | Self::DestroyOnHost)
             || matches!(self, Self::MapPages | Self::UnmapPages)
             || self.makes_block()
     }
@@ -95,7 +100,7 @@ impl CallKind {
     #[must_use]
     pub const fn gives_up(self) -> bool {
         matches!(self, Self::Free | Self::Destroy | Self::UnmapPages | Self::Close)
-            || matches!(self, Self::Unload)
+            || matches!(self, Self::DestroyOnHost | Self::Unload)
     }
 }
 

@@ -69,8 +69,10 @@ impl<B: Backend> Layer<B, Faults> {
 pub struct Quarantine {
     /// Blocks and reservations.
     pub blocks: u64,
-    /// Pages.
+    /// Pages of the device.
     pub pages: u64,
+    /// Pages of host memory.
+    pub host_pages: u64,
 }
 
 /// What [`Fault`] does: counts, and fails when it is time.
@@ -154,6 +156,7 @@ impl State {
         match call.kind {
             CallKind::Free => self.quarantine.blocks += 1,
             CallKind::Destroy => self.quarantine.pages += call.count,
+            CallKind::DestroyOnHost => self.quarantine.host_pages += call.count,
             _ => {}
         }
         let table = errors(call.kind);

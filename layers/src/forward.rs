@@ -200,6 +200,24 @@ unsafe impl<B: Backend, H: Hooks> Remap for Layer<B, H> {
         let call = Call::new(CallKind::Create).heap(heap).size(size).count(count);
         self.around(&call, || self.remap().create_groups(heap, count, most, pages))
     }
+    fn create_on_host(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        let size = self.paged(heap, count);
+        let call = Call::new(CallKind::CreateOnHost).heap(heap).size(size).count(count);
+        self.around(&call, || self.remap().create_on_host(heap, count, most, pages))
+    }
+    unsafe fn destroy_on_host(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
+        let count = pages.len() as u64;
+        let size = self.paged(heap, count);
+        let call = Call::new(CallKind::DestroyOnHost).heap(heap).size(size).count(count);
+        // SAFETY: the caller's promise is about the same pages.
+        self.around(&call, || unsafe { self.remap().destroy_on_host(heap, pages) })
+    }
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         let count = pages.len() as u64;
         let size = self.paged(heap, count);

@@ -64,7 +64,7 @@ pub const fn errors(kind: CallKind) -> &'static [ErrorKind] {
         CallKind::Allocate | CallKind::AllocateExportable | CallKind::Create => {
             &[OutOfDeviceMemory, OutOfHostMemory, Driver, DeviceLost]
         }
-        CallKind::Reserve | CallKind::MapPages | CallKind::Map => {
+        CallKind::Reserve | CallKind::CreateOnHost | CallKind::MapPages | CallKind::Map => {
             &[OutOfHostMemory, Driver, DeviceLost]
         }
         CallKind::Write
@@ -73,9 +73,11 @@ pub const fn errors(kind: CallKind) -> &'static [ErrorKind] {
         | CallKind::Copy
         | CallKind::Load
         | CallKind::Launch => &[DeviceLost, OutOfHostMemory, Driver],
-        CallKind::Free | CallKind::Destroy | CallKind::UnmapPages | CallKind::Unload => {
-            &[Driver, DeviceLost]
-        }
+        CallKind::Free
+        | CallKind::Destroy
+        | CallKind::DestroyOnHost
+        | CallKind::UnmapPages
+        | CallKind::Unload => &[Driver, DeviceLost],
         CallKind::Open => &[ExceedsLimit, OutOfHostMemory, DeviceLost],
         CallKind::Import => &[Foreign, OutOfDeviceMemory, DeviceLost],
         CallKind::Export => &[Driver, OutOfHostMemory, DeviceLost],

@@ -127,6 +127,8 @@ pub struct Live {
     pub pages: u64,
     /// Bytes of those pages.
     pub page_bytes: u64,
+    /// Bytes of pages of host memory, which the device has not given.
+    pub host_page_bytes: u64,
     /// Positions with a page mapped.
     pub mapped: u64,
 }
@@ -155,7 +157,9 @@ impl Ledger {
                 live.pages -= call.count;
                 live.page_bytes -= call.size;
             }
+            CallKind::DestroyOnHost => live.host_page_bytes -= call.size,
             _ if result.is_err() => {}
+            CallKind::CreateOnHost => live.host_page_bytes += call.size,
             CallKind::Reserve => {
                 live.reservations += 1;
                 live.reserved_bytes += call.size;

@@ -3,7 +3,7 @@
 //! The first touch of host memory is many times slower than a copy to the device, and so is pinning it. So memory is touched by
 //! several threads when the arena grows, and stays in the arena until it is trimmed.
 #![expect(unsafe_code, reason = "lends parts of pieces as slices")]
-use crate::available::available;
+use crate::available::available_host_memory;
 use crate::lock;
 use crate::memory::{ALIGN, Memory};
 use core::ptr::NonNull;
@@ -219,7 +219,7 @@ impl Arena {
         if held.checked_add(bytes).is_none_or(|sum| sum > self.inner.config.maximum) {
             return Err(ErrorKind::OverBudget.because("the arena's `maximum` is lower"));
         }
-        if available().is_some_and(|left| left < bytes) {
+        if available_host_memory().is_some_and(|left| left < bytes) {
             let why = "the machine or its control group has less host memory available";
             return Err(ErrorKind::OutOfHostMemory.because(why));
         }

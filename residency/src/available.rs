@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Returns the bytes that this process may take without swapping or being killed; `None` where the system does not say.
-pub(crate) fn available() -> Option<u64> {
+#[must_use]
+pub fn available_host_memory() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = control_group(&groups).and_then(|path| left_in(Path::new("/sys/fs/cgroup"), path));

@@ -10,14 +10,17 @@ mod file;
 mod host;
 mod memory;
 mod nothing;
+mod pieces;
 mod residents;
 
 pub use arena::{Arena, ArenaConfig, ArenaReport, Stretch};
+pub use available::available_host_memory;
 #[cfg(target_os = "linux")]
 pub use file::FileStore;
 pub use host::HostStore;
 pub use nothing::Nothing;
-pub use residents::{Held, Moved, Resident, Residents};
+pub use pieces::{Piece, gather, scatter};
+pub use residents::{Held, Moved, Resident, Residents, WhenFull};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,9 +1,9 @@
 //! Pools that make room for each other.
-use crate::lock;
+use crate::{available_host_memory, lock};
 use core::fmt;
 use omniheap_core::{
     AllocateError, Backend, BackingStore, ErrorKind, HeapId, Manager, Pressure, Relief, Result,
-    Sleep, UserPool, Wake,
+    Sleep, Slept, UserPool, Wake,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,12 +17,31 @@ const MARGIN: u64 = 16;
 pub struct Resident {
     store: Arc<dyn BackingStore>,
     priority: i32,
+    when_full: WhenFull,
+}
+
+/// What becomes of a pool that is held and for which no room can be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It stays asleep, and the hold fails.
+    #[default]
+    Fail,
+    /// It gets the device memory that is left, and host memory for the rest, as far as the host has it ([`Wake::host_mapped`]).
+    HostMapped,
 }
 
 impl Resident {
-    /// The pool's bytes wait in this store. Its priority is zero.
+    /// The pool's bytes wait in this store. Its priority is zero, and where the device is full it stays asleep.
     pub fn to(store: Arc<dyn BackingStore>) -> Self {
-        Self { store, priority: 0 }
+        Self { store, priority: 0, when_full: WhenFull::Fail }
+    }
+
+    /// Sets what a hold does where the others cannot make room.
+    #[must_use]
+    pub const fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
+        self
     }
 
     /// Pools with a lower priority make room for this one, and with the same one those that were not used for a longer time.
@@ -43,6 +62,14 @@ pub struct Moved {
     pub woken: u64,
     /// Bytes that were returned to the driver.
     pub returned: u64,
+}
+
+impl Moved {
+    const fn add(&mut self, other: &Self) {
+        self.slept += other.slept;
+        self.woken += other.woken;
+        self.returned += other.returned;
+    }
 }
 
 /// A set of pools of one manager that may need more memory together than there is.
@@ -225,23 +252,11 @@ impl<B: Backend> Shared<B> {
         while moved.returned < wanted {
             let victim = lock(&self.state).victim(asker, &tried);
             let Some((pool, sleep)) = victim else { break };
-            let slept = pool.sleep(&sleep);
-            if let Some(member) = lock(&self.state).of(&pool) {
-                member.is_leaving = false;
-                member.is_ours |= slept.is_ok();
-                member.is_expected &= slept.is_err();
+            if let Some(slept) = self.put_to_sleep(&pool, &sleep) {
+                moved.slept += 1;
+                moved.returned += slept.returned;
             }
-            self.changed.notify_all();
             tried.push(Arc::downgrade(&pool));
-            match slept {
-                Ok(slept) => {
-                    moved.slept += 1;
-                    moved.returned += slept.returned;
-                }
-                Err(error) if error.kind() == ErrorKind::AlreadyAsleep => {}
-                // Another one may be able to.
-                Err(error) => tracing::debug!(%error, "a pool stays awake"),
-            }
         }
         moved
     }
@@ -261,25 +276,62 @@ impl<B: Backend> Shared<B> {
     /// Wakes a pool, for which others make room.
     fn bring(&self, pool: &Arc<UserPool<B>>, need: Need) -> Result<(), AllocateError> {
         let mut state = self.wait_for_leaving(lock(&self.state), pool);
-        let priority = state.of(pool).ok_or(ErrorKind::Stale)?.how.priority;
+        let Resident { priority, when_full, .. } = state.of(pool).ok_or(ErrorKind::Stale)?.how;
         drop(state);
         let asker = Asker { heap: pool.heap(), priority, pool: Arc::downgrade(pool), need };
         loop {
-            match self.wake(pool) {
-                Err(error) if error.kind().is_out_of_memory() => {
-                    let wanted = pool.residence().stored;
-                    if self.make_room(&asker, wanted).slept == 0 {
-                        return Err(error);
-                    }
-                }
-                woken => return woken.map(drop),
+            let woken = self.wake(pool, Wake::all()).map(drop);
+            if !woken.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
+                return woken;
+            }
+            if self.make_room(&asker, pool.residence().stored).slept > 0 {
+                continue;
+            }
+            return match (when_full, need) {
+                (WhenFull::HostMapped, Need::Now) => self.wake(pool, with_host_memory()).map(drop),
+                _ => woken,
+            };
+        }
+    }
+
+    /// Has a pool that nobody holds sleep and wake up, so that device memory takes the place of host memory at its addresses. Returns what
+    /// became of it.
+    fn bring_home(&self, pool: &Arc<UserPool<B>>) -> Result<Moved, AllocateError> {
+        let mut state = lock(&self.state);
+        let Some(member) = state.of(pool).filter(|one| one.holds == 0 && !one.is_leaving) else {
+            return Ok(Moved::default());
+        };
+        member.is_leaving = true;
+        let sleep = Sleep::to(Arc::clone(&member.how.store));
+        drop(state);
+        let Some(slept) = self.put_to_sleep(pool, &sleep) else { return Ok(Moved::default()) };
+        let woken = u64::from(self.wake(pool, with_host_memory())?);
+        Ok(Moved { slept: 1, woken, returned: slept.returned })
+    }
+
+    /// Puts a pool to sleep that is leaving; nothing where it stays awake, or was asleep already.
+    fn put_to_sleep(&self, pool: &Arc<UserPool<B>>, sleep: &Sleep) -> Option<Slept> {
+        let slept = pool.sleep(sleep);
+        if let Some(member) = lock(&self.state).of(pool) {
+            member.is_leaving = false;
+            member.is_ours |= slept.is_ok();
+            member.is_expected &= slept.is_err();
+        }
+        self.changed.notify_all();
+        match slept {
+            Ok(slept) => Some(slept),
+            Err(error) if error.kind() == ErrorKind::AlreadyAsleep => None,
+            Err(error) => {
+                // Another one may be able to.
+                tracing::debug!(%error, "a pool stays awake");
+                None
             }
         }
     }
 
     /// Wakes a pool; whether it was asleep.
-    fn wake(&self, pool: &Arc<UserPool<B>>) -> Result<bool, AllocateError> {
-        let woken = match pool.wake(&Wake::all()) {
+    fn wake(&self, pool: &Arc<UserPool<B>>, how: Wake) -> Result<bool, AllocateError> {
+        let woken = match pool.wake(&how) {
             Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(false),
             woken => woken.map(|()| true),
         };
@@ -425,8 +477,9 @@ impl<B: Backend + 'static> Residents<B> {
     }
 
     /// Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and pools that the set had put
-    /// to sleep come back, the last touched first, where a sixteenth of the limit stays free. Call it now and then, once a frame say, after
-    /// [`Manager::step`], which reads the driver's budget.
+    /// to sleep come back, the last touched first, where a sixteenth of the limit stays free. Then pools with host memory at their addresses that
+    /// are not held get device memory in its place, where there is as much: they sleep and wake up. Call it now and then, once a frame say,
+    /// after [`Manager::step`], which reads the driver's budget.
     ///
     /// # Errors
     ///
@@ -438,10 +491,7 @@ impl<B: Backend + 'static> Residents<B> {
         heaps.dedup();
         let mut sum = Moved::default();
         for heap in heaps {
-            let moved = self.step_in(heap)?;
-            sum.slept += moved.slept;
-            sum.woken += moved.woken;
-            sum.returned += moved.returned;
+            sum.add(&self.step_in(heap)?);
         }
         Ok(sum)
     }
@@ -459,14 +509,27 @@ impl<B: Backend + 'static> Residents<B> {
             if need > left {
                 break; // Smaller ones behind it would come back before it for ever.
             }
-            match self.shared.wake(pool) {
+            match self.shared.wake(pool, Wake::all()) {
                 Ok(woken) => moved.woken += u64::from(woken),
                 Err(error) if error.kind().is_out_of_memory() => break,
                 Err(error) => return Err(error),
             }
             left -= need.max(pool.reserved()).min(left);
         }
+        for pool in self.members_in(heap) {
+            let need = pool.residence().host_mapped;
+            if (1..=left).contains(&need) {
+                moved.add(&self.shared.bring_home(&pool)?);
+                left -= need;
+            }
+        }
         Ok(moved)
+    }
+
+    fn members_in(&self, heap: HeapId) -> Vec<Arc<UserPool<B>>> {
+        let state = lock(&self.shared.state);
+        let pools = state.members.iter().filter_map(|member| member.pool.upgrade());
+        pools.filter(|pool| pool.heap() == heap).collect()
     }
 
     /// Bytes held above the limits of a heap, and bytes that may be held more.
@@ -479,6 +542,11 @@ impl<B: Backend + 'static> Residents<B> {
         let room = |(limit, used): (u64, u64)| (limit - limit / MARGIN).saturating_sub(used);
         Ok((limits.clone().map(over).max().unwrap_or(0), limits.map(room).min().unwrap_or(0)))
     }
+}
+
+/// A wake that takes as much host memory as the process may have.
+fn with_host_memory() -> Wake {
+    Wake::all().host_mapped(available_host_memory().unwrap_or(u64::MAX))
 }
 
 fn heap_of<B: Backend>(member: &Member<B>) -> Option<HeapId> {

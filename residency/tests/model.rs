@@ -15,8 +15,9 @@ const MIB: u64 = 1 << 20;
 const PAGE: u64 = 64 << 10;
 const THREADS: u64 = 8;
 /// Calls that fail most often: what they refuse can be asked for again.
-const KINDS: [CallKind; 10] = [
+const KINDS: [CallKind; 11] = [
     CallKind::Create,
+    CallKind::CreateOnHost,
     CallKind::MapPages,
     CallKind::UnmapPages,
     CallKind::Reserve,
@@ -139,6 +140,8 @@ struct World {
     arena: Arena,
     sleeps: AtomicU64,
     wakes: AtomicU64,
+    /// Wakes that took host memory.
+    host_mapped: AtomicU64,
     refused: AtomicU64,
     /// Sleeps that were refused since one succeeded.
     in_a_row: AtomicU64,
@@ -159,8 +162,8 @@ impl World {
         let stores: [Arc<dyn BackingStore>; 2] = [HostStore::within(&arena), file];
         let flaky = |inner| Flaky { inner, calls: AtomicU64::new(0), rate: AtomicU64::new(0) };
         let stores = stores.into_iter().map(|inner| Arc::new(flaky(inner))).collect();
-        let [sleeps, wakes, refused, in_a_row] = [const { AtomicU64::new(0) }; 4];
-        Self { manager, pool, stores, arena, sleeps, wakes, refused, in_a_row, wanted }
+        let [sleeps, wakes, host_mapped, refused, in_a_row] = [const { AtomicU64::new(0) }; 5];
+        Self { manager, pool, stores, arena, sleeps, wakes, host_mapped, refused, in_a_row, wanted }
     }
 
     /// Has calls fail from now on, or not.
@@ -201,12 +204,23 @@ impl World {
         }
     }
 
-    fn wake(&self) {
-        match self.pool.wake(&Wake::all()).map_err(|error| error.kind()) {
-            Ok(()) => self.wakes.fetch_add(1, Relaxed),
-            Err(ErrorKind::AlreadyAwake) => 0,
-            Err(_) => self.refused.fetch_add(1, Relaxed),
+    /// Wakes the pool, sometimes with less device memory than it needs and with host memory for the rest.
+    fn wake(&self, random: &mut Random) {
+        let (budget, most) = match random.below(3) {
+            0 => (random.below(4) * MIB, random.below(8) * MIB),
+            _ => (u64::MAX, 0),
         };
+        self.manager.set_budget(HEAP, Limits::hard(budget.max(MIB))).unwrap();
+        match self.pool.wake(&Wake::all().host_mapped(most)).map_err(|error| error.kind()) {
+            Ok(()) => {
+                self.wakes.fetch_add(1, Relaxed);
+                let mapped = self.pool.residence().host_mapped;
+                self.host_mapped.fetch_add(u64::from(mapped > 0), Relaxed);
+            }
+            Err(ErrorKind::AlreadyAwake) => {}
+            Err(_) => drop(self.refused.fetch_add(1, Relaxed)),
+        }
+        self.manager.set_budget(HEAP, Limits::NONE).unwrap();
     }
 
     /// Whether so much was lost to calls that failed for good that a fresh device is due.
@@ -238,7 +252,7 @@ impl World {
                     let _ = held[at].check();
                 }
                 24..26 => self.sleep(&mut random),
-                26..30 => self.wake(),
+                26..30 => self.wake(&mut random),
                 30 => self.inject(&mut random),
                 _ => drop(self.manager.trim()),
             }
@@ -257,15 +271,16 @@ impl World {
         assert_eq!(self.arena.report().used, 0, "bytes stay in the store");
         let (backend, report) = (self.manager.backend(), self.manager.report());
         let lost = backend.quarantine();
-        let refused = lost.pages * PAGE;
+        let (refused, refused_on_host) = (lost.pages * PAGE, lost.host_pages * PAGE);
         // Work that could not be followed keeps its bytes, and the pool awake.
-        if report.quarantined_bytes != refused || lost.blocks > 0 {
+        if report.quarantined_bytes != refused + refused_on_host || lost.blocks > 0 {
             return false;
         }
         // Once more, with nothing that fails.
         let store: Arc<dyn BackingStore> = self.stores[0].clone();
         let slept = self.pool.sleep(&Sleep::to(store)).unwrap();
         assert_eq!((slept.kept, self.pool.reserved()), (0, 0));
+        assert_eq!(self.pool.residence().host_mapped, 0);
         self.pool.wake(&Wake::all()).unwrap();
         held.iter().for_each(|shadow| shadow.check().unwrap());
         drop(held);
@@ -275,6 +290,8 @@ impl World {
         assert_eq!(self.manager.heap_use(HEAP).unwrap().reserved, 0);
         let used = backend.as_budget().unwrap().budget(HEAP).unwrap().used;
         assert_eq!(used, refused, "the driver holds only what it refused to take back");
+        let used = backend.inner().on_host(HEAP).unwrap();
+        assert_eq!(used, refused_on_host, "and of host memory as well");
         true
     }
 }
@@ -287,8 +304,8 @@ fn variable(name: &str) -> Option<u64> {
 fn no_byte_is_lost_and_no_page_stays_behind() {
     let wanted = variable("OMNIHEAP_SLEEPS").unwrap_or(60);
     let mut seed = variable("OMNIHEAP_SEED").unwrap_or(1);
-    let (mut sums, mut devices, mut clean) = ([0; 3], 0, 0);
-    while sums[0] < wanted || clean == 0 {
+    let (mut sums, mut devices, mut clean) = ([0; 4], 0, 0);
+    while sums[0] < wanted || clean == 0 || sums[3] == 0 {
         let world = World::new((wanted - sums[0].min(wanted)).clamp(20, 500));
         let held = std::thread::scope(|scope| {
             let world = &world;
@@ -296,11 +313,13 @@ fn no_byte_is_lost_and_no_page_stays_behind() {
             let threads: Vec<_> = (0..THREADS).map(work).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
-        let counters = [&world.sleeps, &world.wakes, &world.refused];
+        let counters = [&world.sleeps, &world.wakes, &world.refused, &world.host_mapped];
         sums.iter_mut().zip(counters).for_each(|(sum, count)| *sum += count.load(Relaxed));
         clean += u64::from(world.finish(held));
         (devices, seed) = (devices + 1, seed + 1);
-        let [sleeps, wakes, refused] = sums;
-        println!("{sleeps} sleeps, {wakes} wakes, {refused} refused; {clean} of {devices} whole");
+        let [sleeps, wakes, refused, host_mapped] = sums;
+        println!(
+            "{sleeps} sleeps, {wakes} wakes, {host_mapped} with host memory, {refused} refused; {clean} of {devices} whole"
+        );
     }
 }

@@ -2,16 +2,18 @@
 #![expect(unsafe_code, reason = "declares the contract every vendor crate signs")]
 mod batch;
 mod exported;
+mod pin;
 mod regions;
 mod remap;
 
 use crate::{
     Argument, Caps, Epoch, ErrorKind, HeapId, Kernel, Point, ProgramId, Result, TimelineId,
 };
-use alloc::{boxed::Box, string::String, vec::Vec};
-use core::{any::Any, fmt, ptr::NonNull};
+use alloc::{string::String, vec::Vec};
+use core::ptr::NonNull;
 
 pub use exported::{Descriptor, Exported};
+pub use pin::{HostPin, HostPinner};
 pub use regions::{BlockOffset, Move};
 pub use remap::{Page, Remap};
 
@@ -226,24 +228,6 @@ pub unsafe trait Transfer: Send + Sync {
     unsafe fn pin_host(&self, start: NonNull<u8>, size: usize) -> Result<Option<HostPin>> {
         let _ = (start, size);
         Err(ErrorKind::Unsupported.into())
-    }
-}
-
-/// Host memory that a device has pinned, until this is dropped.
-pub struct HostPin {
-    _unpins: Box<dyn Any + Send + Sync>,
-}
-
-impl HostPin {
-    /// Wraps what unpins the memory when it is dropped.
-    pub fn new(unpins: impl Send + Sync + 'static) -> Self {
-        Self { _unpins: Box::new(unpins) }
-    }
-}
-
-impl fmt::Debug for HostPin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostPin").finish_non_exhaustive()
     }
 }
 

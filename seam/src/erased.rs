@@ -174,6 +174,19 @@ unsafe impl<B: Backend> Remap for Erased<B> {
     ) -> Result<()> {
         self.remap().create_groups(heap, count, most, pages)
     }
+    fn create_on_host(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        self.remap().create_on_host(heap, count, most, pages)
+    }
+    unsafe fn destroy_on_host(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
+        // SAFETY: the caller's promise is about the same pages.
+        unsafe { self.remap().destroy_on_host(heap, pages) }
+    }
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         // SAFETY: the caller's promise is about the same pages.
         unsafe { self.remap().destroy(heap, pages) }

@@ -135,6 +135,12 @@ impl Span {
         }
     }
 
+    /// Cuts the span into pieces of `most` bytes, of which the last may be shorter. `most` is not zero.
+    pub fn pieces(self, most: u64) -> impl Iterator<Item = Self> {
+        (0..self.size.div_ceil(most))
+            .filter_map(move |at| self.part(at * most, most.min(self.size - at * most)))
+    }
+
     /// Whether two spans share a byte.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {

@@ -13,7 +13,8 @@ mod timeline;
 
 pub use backend::{
     Address, Backend, BlockOffset, Descriptor, DriverBudget, Export, Exported, HeapBudget, HostPin,
-    Launch, LimitKind, LimitValue, Map, Move, Page, Remap, SystemLimit, Timelines, Transfer,
+    HostPinner, Launch, LimitKind, LimitValue, Map, Move, Page, Remap, SystemLimit, Timelines,
+    Transfer,
 };
 pub use caps::{
     Caps, ConstantCaps, CopyCaps, DeviceInfo, Heap, HeapId, HeapKind, HostAccess, InsideBlock,

@@ -12,6 +12,7 @@ extern crate alloc;
 
 mod blocks;
 mod buddy;
+mod checked;
 mod keys;
 mod linear;
 mod max_tree;
@@ -22,6 +23,7 @@ mod slab;
 mod tlsf;
 
 pub use buddy::Buddy;
+pub use checked::Checked;
 pub use linear::{Bump, Stack};
 pub use ring::Ring;
 pub use slab::Slab;

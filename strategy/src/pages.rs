@@ -393,7 +393,7 @@ impl Pager {
     }
 
     /// The whole pages that spans touch, joined where they touch each other. The spans are in the order of addresses.
-    pub fn around(&self, spans: impl Iterator<Item = Span>) -> Vec<Span> {
+    fn around(&self, spans: impl Iterator<Item = Span>) -> Vec<Span> {
         let mut joined: Vec<Span> = Vec::new();
         for span in spans {
             let offset = span.offset / self.page * self.page;
@@ -421,15 +421,34 @@ impl Pager {
         gaps
     }
 
+    /// Finds the whole pages that live spans touch, of those that had memory. The others become unmapped ranges where they have none;
+    /// what cannot counts among what is found.
+    pub fn keep_around(
+        &mut self,
+        tlsf: &mut Tlsf,
+        had: &[Span],
+        live: impl Iterator<Item = Span>,
+    ) -> Vec<Span> {
+        let mut needed = self.around(live);
+        for dead in without(had, &needed) {
+            for gap in self.gaps(dead) {
+                if !self.give_up(tlsf, gap) {
+                    needed.push(gap);
+                }
+            }
+        }
+        needed
+    }
+
     /// Makes part of a hole that has no memory an unmapped range; whether it is one.
-    pub fn give_up(&mut self, tlsf: &mut Tlsf, span: Span) -> bool {
+    fn give_up(&mut self, tlsf: &mut Tlsf, span: Span) -> bool {
         let carved = tlsf.carve(self.block, span, Class::Linear);
         carved.map(|piece| self.add_unmapped(tlsf, piece)).is_ok()
     }
 }
 
 /// What is left of spans without others; both are in the order of addresses.
-pub fn without(spans: &[Span], others: &[Span]) -> Vec<Span> {
+fn without(spans: &[Span], others: &[Span]) -> Vec<Span> {
     let mut left = Vec::new();
     for span in spans {
         let mut from = span.offset;

@@ -214,8 +214,6 @@ planted! {
         "self.quarantined.fetch_add(if PLANTED { 0 } else { bytes }, Relaxed);";
 
     // Pools.
-    strategies_are_believed caught by grants_that_leave_their_block_are_refused in "pool/checked.rs":
-        "if end.is_none_or(|end| end > block.size) {" => "if end.is_none_or(|end| end > block.size) && !PLANTED {";
     a_maximum_is_a_wish caught by a_maximum_lets_exactly_so_many_in in "lane/shared.rs":
         ".filter(|sum| *sum <= most)" => ".filter(|sum| PLANTED || *sum <= most)";
     a_pool_keeps_a_refused_claim caught by an_inner_refusal_rolls_the_outer_claim_back in "lane/shared.rs":
@@ -427,6 +425,8 @@ planted! {
         "!next.is_edge()
             &&" => "!PLANTED && !next.is_edge()
             &&";
+    strategies_are_believed caught by grants_that_leave_their_block_are_refused in "checked.rs":
+        "if end.is_none_or(|end| end > block.size) {" => "if end.is_none_or(|end| end > block.size) && !PLANTED {";
     shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "pages/shift.rs":
         "filter(follows).map_or(0, |last| last.by);" =>
         "filter(follows).map_or(0, |last| if PLANTED { 0 } else { last.by });";

@@ -51,6 +51,7 @@ impl Cuda {
         count: u64,
         most: u64,
         pages: &mut Vec<Page>,
+        create: impl Fn(usize) -> Result<u64>,
     ) -> Result<()> {
         let page = self.device.page(heap)?;
         let _current = self.driver().enter()?;
@@ -58,11 +59,32 @@ impl Cuda {
         while left > 0 {
             let length = left.min(most.max(1));
             let size = bytes(page.checked_mul(length).ok_or(ErrorKind::ExceedsLimit)?)?;
-            let handle = self.driver().create_page(size, Sharing::Private)?;
+            let handle = create(size)?;
             pages.extend((0..length).map(|_| Page(handle)));
             left -= length;
         }
         Ok(())
+    }
+
+    /// Creates all pages, or none.
+    fn create_all(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+        create: impl Fn(usize) -> Result<u64>,
+    ) -> Result<()> {
+        let before = pages.len();
+        let more = usize::try_from(count).map_err(|_| ErrorKind::ExceedsLimit)?;
+        pages.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        self.create_each(heap, count, most, pages, create).inspect_err(|_| {
+            for group in groups(&pages[before..]) {
+                // SAFETY: created just above, mapped nowhere, forgotten below so released once.
+                let _ = unsafe { self.driver().release_page(group[0].0) };
+            }
+            pages.truncate(before);
+        })
     }
 
     /// Unmaps what a failed step had mapped.
@@ -148,16 +170,18 @@ unsafe impl Remap for Cuda {
         most: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        let before = pages.len();
-        let more = usize::try_from(count).map_err(|_| ErrorKind::ExceedsLimit)?;
-        pages.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        self.create_each(heap, count, most, pages).inspect_err(|_| {
-            for group in groups(&pages[before..]) {
-                // SAFETY: created just above, mapped nowhere, forgotten below so released once.
-                let _ = unsafe { self.driver().release_page(group[0].0) };
-            }
-            pages.truncate(before);
-        })
+        let create = |size| self.driver().create_page(size, Sharing::Private);
+        self.create_all(heap, count, most, pages, create)
+    }
+
+    fn create_on_host(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        self.create_all(heap, count, most, pages, |size| self.driver().create_host_page(size))
     }
 
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {

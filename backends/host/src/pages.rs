@@ -1,6 +1,7 @@
 //! Physical pages of one heap: consecutive pieces of one anonymous file.
 use crate::driver::File;
 use core::ops::Range;
+use core::sync::atomic::AtomicU64;
 use omniheap_seam::{ErrorKind, Page, Result};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,8 @@ pub(crate) struct Pages {
     pub(crate) file: File,
     /// Bytes of one page.
     pub(crate) size: u64,
+    /// Pages that stand for host memory: no account has them.
+    pub(crate) on_host: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -120,7 +123,8 @@ impl State {
 
 impl Pages {
     pub(crate) fn new(size: u64) -> Result<Self> {
-        Ok(Self { file: File::new()?, size, state: Mutex::default() })
+        let on_host = AtomicU64::new(0);
+        Ok(Self { file: File::new()?, size, on_host, state: Mutex::default() })
     }
 
     /// Makes `count` pages with consecutive numbers.

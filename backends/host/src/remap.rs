@@ -8,6 +8,7 @@ use crate::device::Host;
 use crate::driver::Memory;
 use crate::pages::{Lost, Pages};
 use crate::slots::Slots;
+use core::sync::atomic::Ordering::Relaxed;
 use omniheap_seam::{ErrorKind, HeapId, Page, Remap, Result};
 use std::sync::Arc;
 
@@ -15,6 +16,26 @@ impl Host {
     fn pages(&self, heap: HeapId) -> Result<&Arc<Pages>> {
         let pages = self.pages.get(usize::from(heap.0)).ok_or(ErrorKind::NoSuchHeap)?;
         pages.as_ref().ok_or(ErrorKind::Unsupported.into())
+    }
+
+    /// Frees pages of a heap: where they were, how many are gone, and what was wrong with the others.
+    fn destroy_of(&self, heap: HeapId, pages: &[Page]) -> Result<(&Pages, u64, Result<()>)> {
+        self.check_process()?;
+        let source = self.pages(heap)?;
+        let alive = self.check_alive();
+        let lost = if alive.is_ok() { Lost::No } else { Lost::Yes };
+        let (gone, verdict) = source.destroy(pages, lost);
+        Ok((source, gone, alive.and(verdict)))
+    }
+
+    /// Returns the bytes of a heap's pages that [`create_on_host`](Remap::create_on_host) made and that are not destroyed.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`; `Unsupported` for a heap without pages.
+    pub fn on_host(&self, heap: HeapId) -> Result<u64> {
+        let pages = self.pages(heap)?;
+        Ok(pages.on_host.load(Relaxed) * pages.size)
     }
 
     fn slots<'a>(&self, block: &'a Block) -> Result<(&'a Body, &'a Slots)> {
@@ -63,15 +84,33 @@ unsafe impl Remap for Host {
         Ok(())
     }
 
+    fn create_on_host(
+        &self,
+        heap: HeapId,
+        count: u64,
+        _most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        self.check_alive()?;
+        let source = self.pages(heap)?;
+        let room = usize::try_from(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        pages.try_reserve(room).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        pages.extend(source.create(count)?.map(Page));
+        source.on_host.fetch_add(count, Relaxed);
+        Ok(())
+    }
+
+    unsafe fn destroy_on_host(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
+        let (source, gone, verdict) = self.destroy_of(heap, pages)?;
+        source.on_host.fetch_sub(gone, Relaxed);
+        verdict
+    }
+
     /// Answers `Stale` for a page that is gone already and `Busy` for one that is mapped.
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
-        self.check_process()?;
-        let source = self.pages(heap)?;
-        let alive = self.check_alive();
-        let lost = if alive.is_ok() { Lost::No } else { Lost::Yes };
-        let (gone, verdict) = source.destroy(pages, lost);
+        let (source, gone, verdict) = self.destroy_of(heap, pages)?;
         self.ledger.refund(heap, gone * source.size, 0);
-        alive.and(verdict)
+        verdict
     }
 
     /// Answers `Stale` for a page that was destroyed, and `Busy` also for one that is mapped at two positions.

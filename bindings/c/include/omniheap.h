@@ -200,6 +200,9 @@
 // The bytes are dropped: allocations wake up zeroed.
 #define OMNIHEAP_STORE_NOTHING 2
 
+// What `omniheap_weights_remember` names goes nowhere: it is read again from its files. The rest goes to host memory.
+#define OMNIHEAP_STORE_ORIGIN 3
+
 // Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
 #define OMNIHEAP_SLEEP_OVER_PINS 1
 
@@ -570,6 +573,8 @@ typedef struct omniheap_residence {
   uint64_t stored;
   // 1 while the pool is asleep.
   uint32_t asleep;
+  // Bytes of host memory at the pool's addresses.
+  uint64_t host_mapped;
 } omniheap_residence;
 
 // Where an allocation lies in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
@@ -1148,6 +1153,11 @@ enum omniheap_status omniheap_sleep_prepare(struct omniheap_manager manager,
 // has all its bytes.
 enum omniheap_status omniheap_pool_wake(struct omniheap_pool pool);
 
+// As `omniheap_pool_wake`. Where the device has too little memory, up to `most` bytes of host memory take its place at the pool's addresses, as far as the host
+// has them: kernels and copies reach it over the link, until the pool sleeps and wakes up again. A device that cannot do so refuses as without it.
+enum omniheap_status omniheap_pool_wake_host_mapped(struct omniheap_pool pool,
+                                                    uint64_t most);
+
 // Says where the bytes of a pool are.
 //
 // # Safety
@@ -1315,6 +1325,20 @@ enum omniheap_status omniheap_weights_load(struct omniheap_manager manager,
                                            size_t count,
                                            omniheap_progress progress,
                                            void *user);
+
+// Remembers that allocations have tensors of these files, as `omniheap_weights_load` put them there, so that a sleep with `OMNIHEAP_STORE_ORIGIN` copies none of them: a wake
+// reads the files again. The allocations are final from now on: writes fail with `PUBLISHED`. Targets in host memory are passed over. Name all tensors of an allocation
+// in one call: bytes between them come back as zeros.
+//
+// `NO_SUCH_TENSOR` and `OUT_OF_RANGE` (a tensor does not end inside its allocation) before anything is remembered.
+//
+// # Safety
+//
+// `targets` is null or has `count` entries, whose names are null or C strings.
+enum omniheap_status omniheap_weights_remember(struct omniheap_manager manager,
+                                               struct omniheap_weights weights,
+                                               const struct omniheap_weights_target *targets,
+                                               size_t count);
 
 // Writes the usual values into a struct of `struct_size` bytes; `omniheap_vulkan_device_default` is the short way.
 //

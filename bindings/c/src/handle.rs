@@ -7,9 +7,10 @@ use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::host::Host;
-use omniheap::residency::{Held, Residents};
+use omniheap::residency::{Held, HostStore, Residents};
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
+use omniheap::weights::Origin;
 use omniheap::{
     Allocation, AnyBackend, Attending, Backend, ErrorKind, Manager, UserPool, seam::erase,
 };
@@ -54,6 +55,8 @@ pub(crate) struct Holder {
     _attending: Option<Attending>,
     /// Pools that make room for each other, once one was added.
     residents: OnceLock<Residents<AnyBackend>>,
+    /// Which allocations came from weights files, for pools that sleep to them.
+    pub(crate) origin: Arc<Origin>,
     pub(crate) manager: Manager<AnyBackend>,
     pub(crate) native: Native,
     /// What records the manager, if something does.
@@ -74,7 +77,8 @@ impl Holder {
         // The device is open, so that an arbiter has accepted this process; one that ended since is found again by the next request.
         let _attending = omniheap::attend(&manager, ordinal).ok().flatten();
         let (residents, handles) = (OnceLock::new(), AtomicU64::new(0));
-        Ok(Self { _attending, residents, manager, native, recorder, handles })
+        let origin = Origin::with(HostStore::new());
+        Ok(Self { _attending, residents, origin, manager, native, recorder, handles })
     }
 
     /// A manager of a device of its own type, under what the environment says: the same as [`omniheap::open`].

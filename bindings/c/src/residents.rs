@@ -30,7 +30,7 @@ pub unsafe extern "C" fn omniheap_pool_add_resident(
             return Err(Failure::invalid(why));
         }
         // SAFETY: as above.
-        let how = Resident::to(unsafe { store(&given) }?).priority(priority);
+        let how = Resident::to(unsafe { store(&given, entry.owner.holder()) }?).priority(priority);
         Ok(entry.with(|pool| residents_of(&entry).add(pool, how))??)
     })
 }

@@ -1,10 +1,12 @@
 //! Pools whose memory leaves the device and comes back.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{OmniheapManager, OmniheapPool, POOLS, holder};
+use crate::handle::{Holder, OmniheapManager, OmniheapPool, POOLS, holder};
 use crate::sized::{Grows, empty, fill, fillable, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, text};
 use core::ffi::c_char;
-use omniheap::residency::{Arena, BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake};
+use omniheap::residency::{
+    Arena, BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake, available_host_memory,
+};
 use std::sync::Arc;
 
 /// The bytes go to host memory.
@@ -13,6 +15,9 @@ pub const OMNIHEAP_STORE_HOST: u32 = 0;
 pub const OMNIHEAP_STORE_FILE: u32 = 1;
 /// The bytes are dropped: allocations wake up zeroed.
 pub const OMNIHEAP_STORE_NOTHING: u32 = 2;
+
+/// What `omniheap_weights_remember` names goes nowhere: it is read again from its files. The rest goes to host memory.
+pub const OMNIHEAP_STORE_ORIGIN: u32 = 3;
 
 /// Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
 pub const OMNIHEAP_SLEEP_OVER_PINS: u32 = 1;
@@ -102,6 +107,8 @@ pub struct OmniheapResidence {
     pub stored: u64,
     /// 1 while the pool is asleep.
     pub asleep: u32,
+    /// Bytes of host memory at the pool's addresses.
+    pub host_mapped: u64,
 }
 
 // SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
@@ -127,13 +134,17 @@ pub(crate) unsafe fn asked(sleep: *const OmniheapSleep) -> Result<OmniheapSleep,
     if sleep.is_null() { Ok(usual) } else { unsafe { read_sized(sleep, usual) } }
 }
 
-/// The store that is asked for.
+/// The store that is asked for by a pool of a manager.
 ///
 /// # Safety
 ///
 /// `directory` is null or a text.
-pub(crate) unsafe fn store(sleep: &OmniheapSleep) -> Result<Arc<dyn BackingStore>, Failure> {
+pub(crate) unsafe fn store(
+    sleep: &OmniheapSleep,
+    holder: &Holder,
+) -> Result<Arc<dyn BackingStore>, Failure> {
     match sleep.store {
+        OMNIHEAP_STORE_ORIGIN => Ok(Arc::clone(&holder.origin) as _),
         OMNIHEAP_STORE_HOST => Ok(HostStore::new()),
         OMNIHEAP_STORE_NOTHING => Ok(Nothing::new()),
         OMNIHEAP_STORE_FILE => {
@@ -182,7 +193,7 @@ pub unsafe extern "C" fn omniheap_pool_sleep(
             return Err(Failure::invalid("sleep.flags has bits that stand for nothing"));
         }
         // SAFETY: as above.
-        let mut how = Sleep::to(unsafe { store(&given) }?);
+        let mut how = Sleep::to(unsafe { store(&given, entry.owner.holder()) }?);
         if given.flags & OMNIHEAP_SLEEP_OVER_PINS != 0 {
             // SAFETY: the caller promises that nothing uses an address meanwhile.
             how = unsafe { how.over_pins() };
@@ -220,7 +231,15 @@ pub extern "C" fn omniheap_sleep_prepare(
 /// has all its bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_pool_wake(pool: OmniheapPool) -> OmniheapStatus {
-    call(|| Ok(POOLS.get(pool.id)?.with(|pool| pool.wake(&Wake::all()))??))
+    omniheap_pool_wake_host_mapped(pool, 0)
+}
+
+/// As `omniheap_pool_wake`. Where the device has too little memory, up to `most` bytes of host memory take its place at the pool's addresses, as far as the host
+/// has them: kernels and copies reach it over the link, until the pool sleeps and wakes up again. A device that cannot do so refuses as without it.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_wake_host_mapped(pool: OmniheapPool, most: u64) -> OmniheapStatus {
+    let how = Wake::all().host_mapped(most.min(available_host_memory().unwrap_or(u64::MAX)));
+    call(|| Ok(POOLS.get(pool.id)?.with(|pool| pool.wake(&how))??))
 }
 
 /// Says where the bytes of a pool are.
@@ -234,10 +253,10 @@ pub unsafe extern "C" fn omniheap_pool_residence(
     residence: *mut OmniheapResidence,
 ) -> OmniheapStatus {
     call(|| {
-        let Residence { asleep, device, evicted, stored, .. } =
+        let Residence { asleep, device, host_mapped, evicted, stored, .. } =
             POOLS.get(pool.id)?.with(|pool| pool.residence())?;
         let asleep = asleep.into();
-        let said = OmniheapResidence { device, evicted, stored, asleep, ..empty() };
+        let said = OmniheapResidence { device, evicted, stored, asleep, host_mapped, ..empty() };
         // SAFETY: the caller's promise.
         unsafe { fill(residence, &said) }
     })

@@ -1,6 +1,6 @@
 //! Weights files: what is in them, and loading them into memory that the caller has.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
+use crate::handle::{ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, holder};
 use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, put, text};
 use crate::table::{Kind, Table};
@@ -9,7 +9,9 @@ use core::ops::ControlFlow;
 use core::slice;
 use omniheap::AnyBackend;
 use omniheap::weights::{Destination, Error, ErrorKind, Load, LoadWeights as _, WeightsFile};
+use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::sync::Arc;
 
 /// Weights files that are open together. Zero is none.
 #[repr(C)]
@@ -238,6 +240,63 @@ pub unsafe extern "C" fn omniheap_weights_load(
         let load = Load::<AnyBackend>::new().progress(report);
         Ok(holder.manager.load_weights_to(&files.file, destinations, &load)?)
     })
+}
+
+/// Remembers that allocations have tensors of these files, as `omniheap_weights_load` put them there, so that a sleep with `OMNIHEAP_STORE_ORIGIN` copies none of them: a wake
+/// reads the files again. The allocations are final from now on: writes fail with `PUBLISHED`. Targets in host memory are passed over. Name all tensors of an allocation
+/// in one call: bytes between them come back as zeros.
+///
+/// `NO_SUCH_TENSOR` and `OUT_OF_RANGE` (a tensor does not end inside its allocation) before anything is remembered.
+///
+/// # Safety
+///
+/// `targets` is null or has `count` entries, whose names are null or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_weights_remember(
+    manager: OmniheapManager,
+    weights: OmniheapWeights,
+    targets: *const OmniheapWeightsTarget,
+    count: usize,
+) -> OmniheapStatus {
+    call(|| {
+        let (holder, files) = (holder(manager)?, WEIGHTS.get(weights.id)?);
+        // SAFETY: the caller's promise.
+        let targets = unsafe { items(targets, count, "targets") }?;
+        let mut known: BTreeMap<u64, Remembered> = BTreeMap::new();
+        for target in targets.iter().filter(|target| target.allocation.id != 0) {
+            // SAFETY: as above.
+            let name = unsafe { text(target.name, "target.name") }?;
+            let held = ALLOCATIONS.get(target.allocation.id)?;
+            let number = number_of(&files.file, name, held.allocation.size(), target.offset)?;
+            let (_, tensors) = known.entry(target.allocation.id).or_insert((held, Vec::new()));
+            tensors.push((number, target.offset));
+        }
+        for (held, tensors) in known.into_values() {
+            held.allocation.publish()?;
+            let (id, is_live) = (held.allocation.id(), Arc::downgrade(&held));
+            let is_live = move || is_live.strong_count() > 0;
+            holder.origin.remember_final(id, &files.file, &tensors, is_live);
+        }
+        Ok(())
+    })
+}
+
+/// An allocation, and the numbers of the tensors in it with where they begin.
+type Remembered = (Arc<Bytes>, Vec<(usize, u64)>);
+
+/// The number of a tensor that lies `offset` bytes behind the start of an allocation.
+fn number_of(file: &WeightsFile, name: &str, size: u64, offset: u64) -> Result<usize, Failure> {
+    let found = file.tensors().iter().position(|tensor| tensor.name == name);
+    let Some(number) = found else {
+        let why = format!("no file has a tensor {name:?}");
+        return Err(Failure::new(OmniheapStatus::NoSuchTensor, why));
+    };
+    let bytes = file.tensors()[number].size;
+    if offset.checked_add(bytes).is_none_or(|end| end > size) {
+        let why = format!("{name:?} has {bytes} bytes and begins at {offset} of {size}");
+        return Err(Failure::new(OmniheapStatus::OutOfRange, why));
+    }
+    Ok(number)
 }
 
 /// The host memory of a target.

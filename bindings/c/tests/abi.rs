@@ -277,6 +277,21 @@ fn pools_live_as_long_as_what_is_in_them() {
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
 
+/// A pool of a mebibyte wakes up where the device may hold a quarter of that.
+#[cfg(target_os = "linux")]
+fn wake_without_room(manager: OmniheapManager, pool: OmniheapPool, made: OmniheapAllocation) {
+    assert_eq!(c!(omniheap_pool_sleep(pool, ptr::null(), ptr::null_mut())), Status::Ok);
+    assert_eq!(omniheap_set_budget(manager, 0, 1 << 18, 1 << 18), Status::Ok);
+    assert_eq!(omniheap_pool_wake(pool), Status::OverBudget);
+    assert_eq!(omniheap_pool_wake_host_mapped(pool, 1 << 18), Status::OutOfHostMemory);
+    assert_eq!(omniheap_pool_wake_host_mapped(pool, 1 << 30), Status::Ok, "{}", message());
+    let mut residence = OmniheapResidence::default();
+    assert_eq!(c!(omniheap_pool_residence(pool, &raw mut residence)), Status::Ok);
+    assert!(residence.host_mapped >= 1 << 20 && residence.asleep == 0, "{residence:?}");
+    assert_eq!(read(made, 4096), [7; 4096]);
+    assert_eq!(omniheap_set_budget(manager, 0, u64::MAX, u64::MAX), Status::Ok);
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn pools_sleep_and_wake() {
@@ -320,6 +335,7 @@ fn pools_sleep_and_wake() {
         assert_eq!(c!(omniheap_read(made, 0, seen.as_mut_ptr().cast(), 4096)), Status::Ok);
         assert_eq!(seen, bytes);
     }
+    wake_without_room(manager, pool, made);
     refuse_pins_and_nonsense(pool, made);
     assert_eq!(omniheap_free(made), Status::Ok);
     assert_eq!(omniheap_pool_destroy(pool), Status::Ok);

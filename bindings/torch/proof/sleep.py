@@ -1,7 +1,7 @@
 """Sleep, wake and activations on a GPU, in one process and with a second one beside it. Prints a table; ends with 1 where something failed.
 
-usage: sleep.py [--small]
---small is for GPUs with less than 40 GiB.
+usage: sleep.py [--small] [PART...]
+--small is for GPUs with less than 100 GiB. The parts are those of `main`; without a name, all of them.
 """
 
 import ctypes
@@ -349,6 +349,141 @@ def prove_layers(torch, ours, small):
         row("rate of a streamed model, of the link's", f"{ratio:.2f} ({copied / GIB:.2f} GiB a pass, {figures['resident_bytes'] / total:.2f} resident)", ">= 0.95", ratio >= 0.95)
 
 
+def llama(torch, depth, width, inner, vocabulary):
+    """A model of the shape of Llama for one token, without a cache of earlier ones; its weights are noise."""
+    nn, F = torch.nn, torch.nn.functional
+    linear = lambda wide, narrow: nn.Linear(wide, narrow, bias=False)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
+            self.query, self.key, self.value, self.project = (linear(width, width) for _ in range(4))
+            self.gate, self.up, self.down = linear(width, inner), linear(width, inner), linear(inner, width)
+
+        def forward(self, x):
+            heads = [part(self.norm1(x)).view(1, -1, width // 128, 128).transpose(1, 2) for part in (self.query, self.key, self.value)]
+            x = x + self.project(F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(x.shape))
+            y = self.norm2(x)
+            return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.norm, self.head = nn.Embedding(vocabulary, width), nn.RMSNorm(width), linear(width, vocabulary)
+            self.blocks = nn.ModuleList(Block() for _ in range(depth))
+
+        def forward(self, tokens):
+            x = self.words(tokens)
+            for block in self.blocks:
+                x = block(x)
+            return self.head(self.norm(x))
+
+    with torch.device("meta"):
+        model = Model().to(torch.bfloat16)
+    model = model.to_empty(device="cuda")
+    for name, weight in model.named_parameters():
+        weight.data.fill_(1.0) if "norm" in name else weight.data.uniform_(-0.02, 0.02)
+    return model
+
+
+def seconds_of(torch, call, times):
+    """The median of the seconds of a call, and its last result."""
+    found = []
+    for _ in range(times):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        result = call()
+        torch.cuda.synchronize()
+        found.append(time.perf_counter() - begin)
+    return sorted(found)[times // 2], result
+
+
+def prove_large(torch, ours, small):
+    """40 GiB of weights where 24 may be on the device: tokens a second of a batch of one."""
+    depth, width, inner, limit = (10, 1024, 2816, 96 * MIB) if small else (40, 6144, 20480, 24 * GIB)
+    _, up = rates(torch)
+    empty(torch, ours)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        model = llama(torch, depth, width, inner, 32000)
+        tokens = torch.randint(0, 32000, (1, 1), device="cuda")
+        total = sum(each.nbytes for each in model.parameters())
+        seconds_of(torch, lambda: model(tokens), 3)
+        plain, wanted = seconds_of(torch, lambda: model(tokens), 21)
+        all_of_it = ours.stream_layers(model, resident=total)
+        resident, same = seconds_of(torch, lambda: model(tokens), 21)
+        all_of_it.remove()
+        row(f"{total / GIB:.1f} GiB, all resident: a token", f"{resident * 1e3:.1f} ms = {resident / plain:.3f} of no pool", "<= 1.02", resident <= 1.02 * plain and torch.equal(same, wanted))
+        begin = time.perf_counter()
+        streamed = ours.stream_layers(model, resident=limit)
+        empty(torch, ours)
+        row(f"{total / GIB:.1f} GiB in {limit / GIB:.1f}: begin", f"{time.perf_counter() - begin:.1f} s")
+        model(tokens)
+        before = streamed.figures()["copied_bytes"]
+        took, result = seconds_of(torch, lambda: model(tokens), 5)
+        copied = (streamed.figures()["copied_bytes"] - before) / 5
+        row("its result", "equal" if torch.equal(result, wanted) else "differs", "equal", torch.equal(result, wanted))
+        ratio = copied / up / took
+        row("its tokens a second, of the link's", f"{1 / took:.2f} = {ratio:.2f} ({copied / GIB:.2f} GiB do not stay, {(total - limit) / GIB:.2f} are beyond the limit)", ">= 0.95", ratio >= 0.95)
+        streamed.remove()
+        prove_offload(torch, model, tokens, took, wanted)
+
+
+def prove_offload(torch, model, tokens, ours_took, wanted):
+    """The same model by accelerate's `cpu_offload`."""
+    try:
+        import accelerate
+    except ImportError:
+        return row("accelerate", "is not installed")
+    begin = time.perf_counter()
+    accelerate.cpu_offload(model.cpu(), execution_device=torch.device("cuda", 0))
+    ready = time.perf_counter() - begin
+    took, result = seconds_of(torch, lambda: model(tokens), 3)
+    same = torch.equal(result.cuda(), wanted)
+    row("accelerate's cpu_offload", f"{1 / took:.2f} tokens a second, {ready:.1f} s to begin with, {'equal' if same else 'differs'}")
+    row("tokens a second, of accelerate's", f"{took / ours_took:.2f}", ">= 2", took >= 2 * ours_took)
+
+
+def prove_host_mapped(torch, ours, watcher, small):
+    """A tag wakes up while another process has the device's memory: part of it is host memory at the same addresses."""
+    size, part = (256 * MIB, 64 * MIB) if small else (8 * GIB, 2 * GIB)
+    down, up = rates(torch)
+    empty(torch, ours)
+    with ours.tag("mapped"):
+        held = torch.arange(size // 8, dtype=torch.int64, device="cuda")
+    wanted, address = int(held.sum()), held.data_ptr()
+    beside = torch.empty(part // 8, dtype=torch.int64, device="cuda")
+    seconds_of(torch, lambda: held[: part // 8].sum(), 2)
+    ours.sleep("mapped")
+    spare = watcher.ask("free") - size // 2
+    taken = watcher.ask("take", spare)
+    short = raises(torch.OutOfMemoryError, lambda: ours.wake("mapped"), "stays asleep")
+    begin = time.perf_counter()
+    ours.wake("mapped", host_mapped=size)
+    took = time.perf_counter() - begin
+    now = ours.residence()["mapped"]
+    row("wake beside another process", f"{now['device'] / GIB:.2f} GiB of the device, {now['host_mapped'] / GIB:.2f} GiB of the host, {took:.2f} s", "both", taken == 0 and short and now["device"] > 0 and now["host_mapped"] > 0)
+    same = int(held.sum()) == wanted and held.data_ptr() == address
+    row("its bytes and address", str(same), "True", same)
+    # The end of the tag is what the device had no room for.
+    mapped = held[-(part // 8) :]
+    for name, call, rate in (
+        ("a kernel reads", lambda: mapped.sum(), up),
+        ("a copy reads", lambda: beside.copy_(mapped), up),
+        ("a kernel writes", lambda: mapped.fill_(3), down),
+        ("a copy writes", lambda: mapped.copy_(beside), down),
+    ):
+        ratio = part / seconds_of(torch, call, 5)[0] / rate
+        row(f"{name} host-mapped memory", f"{ratio * rate / 1e9:.1f} GB/s = {ratio:.2f} of pinned copies", ">= 0.9", ratio >= 0.9)
+    dropped = watcher.ask("drop")
+    ours.sleep("mapped")
+    ours.wake("mapped", host_mapped=size)
+    now = ours.residence()["mapped"]
+    home = dropped == 0 and now["host_mapped"] == 0 and int(held.sum()) == wanted
+    row("a sleep and a wake with room bring it home", str(home), "True", home)
+
+
 def main():
     start = time.perf_counter()
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
@@ -368,8 +503,11 @@ def main():
         "activations": lambda: prove_activations(torch, ours, small),
         "layers": lambda: prove_layers(torch, ours, small),
         "graph": lambda: prove_graph(torch, ours),
+        "host_mapped": lambda: prove_host_mapped(torch, ours, watcher, small),
+        "large": lambda: prove_large(torch, ours, small),
     }
-    for name, part in parts.items():
+    chosen = [name for name in sys.argv[1:] if name in parts] or list(parts)
+    for name, part in ((name, parts[name]) for name in chosen):
         begin = time.perf_counter()
         try:
             part()

@@ -506,9 +506,9 @@ impl<B: Streams> Device<B> {
     }
 
     /// Wakes a tag, or all that are asleep.
-    pub(crate) fn wake(&self, tag: Option<&str>) -> Result<(), Refusal> {
+    pub(crate) fn wake(&self, tag: Option<&str>, host_mapped: u64) -> Result<(), Refusal> {
         self.check_no_capture("wake")?;
-        self.tags.wake(tag)
+        self.tags.wake(tag, host_mapped)
     }
 
     /// Where the bytes of each tag are.

@@ -13,7 +13,9 @@ use core::ffi::{c_char, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::report::AllocationId;
-use omniheap::residency::{BackingStore, FileStore, HostStore, Nothing, Sleep, Wake};
+use omniheap::residency::{
+    BackingStore, FileStore, HostStore, Nothing, Sleep, Wake, available_host_memory,
+};
 use omniheap::weights::{Origin, WeightsFile};
 use omniheap::{
     AllocateError, Allocation, ErrorKind, HeapId, Manager, Request, UserPool, seam::Result,
@@ -266,10 +268,12 @@ impl<B: Streams> Tags<B> {
         Ok(returned)
     }
 
-    /// Wakes a tag, or all that are asleep: one after the other.
-    pub(crate) fn wake(&self, name: Option<&str>) -> Result<(), Refusal> {
+    /// Wakes a tag, or all that are asleep: one after the other. Where the device has too little memory, each may have so many bytes of
+    /// host memory at its addresses, as far as the host has them.
+    pub(crate) fn wake(&self, name: Option<&str>, host_mapped: u64) -> Result<(), Refusal> {
         for tagged in self.meant(name)? {
-            match tagged.pool.wake(&Wake::all()) {
+            let most = host_mapped.min(available_host_memory().unwrap_or(u64::MAX));
+            match tagged.pool.wake(&Wake::all().host_mapped(most)) {
                 Err(error) if name.is_none() && error.kind() == ErrorKind::AlreadyAwake => {}
                 Err(error) => {
                     let line = refused("wake", &tagged.name, error.kind(), &error);
@@ -290,6 +294,7 @@ impl<B: Streams> Tags<B> {
             let shown = json!({
                 "asleep": now.asleep,
                 "device": now.device,
+                "host_mapped": now.host_mapped,
                 "host": stored(*target == Target::Host),
                 "disk": stored(matches!(*target, Target::Disk(_))),
                 "origin": stored(*target == Target::Origin),
@@ -390,18 +395,22 @@ pub unsafe extern "C" fn omniheap_torch_sleep(
 }
 
 /// Gives a tag on a device its memory and its bytes back, at the same addresses; a tag of null is all that sleep. Returns -2 where the
-/// device has too little memory: the tag sleeps on.
+/// device has too little memory: the tag sleeps on. `host_mapped` bytes at most may be host memory then, which the device reaches over the link.
 ///
 /// # Safety
 ///
 /// `tag` is null or a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_wake(device: c_int, tag: *const c_char) -> c_int {
+pub unsafe extern "C" fn omniheap_torch_wake(
+    device: c_int,
+    tag: *const c_char,
+    host_mapped: u64,
+) -> c_int {
     refusable(|| {
         // SAFETY: the caller's promise.
         let tag = unsafe { optional(tag) }?;
         let found = state::device(device).map_err(failed("wake"))?;
-        on!(found, it => it.wake(tag))
+        on!(found, it => it.wake(tag, host_mapped))
     })
 }
 

@@ -93,7 +93,7 @@ fn registrable_memory_is_a_block_of_its_own_that_no_tag_puts_to_sleep() {
     assert_eq!(unsafe { omniheap_torch_sleep(0, ptr::null(), c"host".as_ptr()) }, 0);
     assert!(holds(held[1], 3 << 20, 7), "it is awake");
     // SAFETY: null names all tags.
-    assert_eq!(unsafe { omniheap_torch_wake(0, ptr::null()) }, 0);
+    assert_eq!(unsafe { omniheap_torch_wake(0, ptr::null(), 0) }, 0);
     for (pointer, size) in held.into_iter().zip([1, 3 << 20]) {
         omniheap_torch_segment_free(pointer, size, 0, stream(3));
     }
@@ -331,7 +331,7 @@ fn a_tag_sleeps_and_wakes_and_says_what_is_wrong() {
     // SAFETY: C strings, and nothing uses the tag meanwhile.
     let sleep = |tag: *const c_char, to: *const c_char| unsafe { omniheap_torch_sleep(0, tag, to) };
     // SAFETY: null or a C string.
-    let wake = |tag: *const c_char| unsafe { omniheap_torch_wake(0, tag) };
+    let wake = |tag: *const c_char| unsafe { omniheap_torch_wake(0, tag, 0) };
     let (tag, host) = (c"weights".as_ptr(), c"host".as_ptr());
     for (tag, to) in [(c"other".as_ptr(), host), (tag, c"moon".as_ptr()), (tag, ptr::null())] {
         assert_eq!(sleep(tag, to), -1);
@@ -395,7 +395,7 @@ fn loaded_weights_sleep_to_their_file_until_they_are_written() {
     // SAFETY: C strings, and nothing uses the tag meanwhile.
     let sleep = || unsafe { omniheap_torch_sleep(0, c"loaded".as_ptr(), c"origin".as_ptr()) };
     // SAFETY: a C string.
-    let wake = || unsafe { omniheap_torch_wake(0, c"loaded".as_ptr()) };
+    let wake = || unsafe { omniheap_torch_wake(0, c"loaded".as_ptr(), 0) };
     assert_eq!(sleep(), 0);
     assert_eq!(residence("loaded")["origin"], size);
     std::fs::rename(&path, path.with_extension("away")).expect("a file");

@@ -13,7 +13,7 @@ use crate::event::{AllocationId, Event, StoreKind};
 use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
 use crate::{Backend, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
-use omniheap_strategy::pages::{Pager, without};
+use omniheap_strategy::pages::Pager;
 
 /// What a lane without memory remembers.
 pub(super) struct Away {
@@ -241,10 +241,9 @@ impl<B: Backend> Lane<B> {
         let Some((block, ..)) = self.sleeping() else { return (0, 0) };
         let mapped = self.state.lock().pager.as_ref().map_or(Vec::new(), Pager::mapped_spans);
         for (span, pages) in &mapped {
-            if self.take_memory(&block, *span, pages) {
-                returned += span.size;
-            } else {
-                kept += span.size;
+            match self.take_memory(&block, *span, pages) {
+                Some(bytes) => returned += bytes,
+                None => kept += span.size,
             }
         }
         if let Some(away) = &mut self.state.lock().away {
@@ -256,22 +255,21 @@ impl<B: Backend> Lane<B> {
         (returned, kept)
     }
 
-    /// Unmaps pages that nothing uses and returns them to the driver; whether it did.
-    fn take_memory(&self, block: &Block<B>, span: Span, pages: &[Page]) -> bool {
-        let Some(page) = self.shared.page() else { return false };
+    /// Unmaps pages that nothing uses and returns them to the driver; the bytes of the device, if it did.
+    fn take_memory(&self, block: &Block<B>, span: Span, pages: &[Page]) -> Option<u64> {
+        let page = self.shared.page()?;
         if let Err(error) = insist(|| self.unmap(block, span)) {
             tracing::error!(
                 ?error,
                 bytes = span.size,
                 "pages could not be unmapped; they stay held"
             );
-            return false;
+            return None;
         }
         if let Some(pager) = &mut self.state.lock().pager {
             pager.clear_pages(span);
         }
-        self.shared.return_pages(page, pages);
-        true
+        Some(self.shared.return_pages(page, pages))
     }
 
     /// Finds the addresses that need memory before the lane can be opened. Pages in which nothing lives any more stay without.
@@ -280,32 +278,26 @@ impl<B: Backend> Lane<B> {
         let (sleepers, Some(away)) = (state.sleepers(), state.away.take()) else {
             return Vec::new();
         };
-        let mut needed = Vec::new();
+        let (mut spans, mut gaps) = (Vec::new(), Vec::new());
         if let Some((pager, tlsf, _)) = state.pages_mut() {
             tlsf.merge_touching(); // Nothing runs on a lane without memory, so who used which hole does not matter.
-            needed = pager.around(sleepers.iter().map(|one| one.span));
-            for dead in without(&away.spans, &needed) {
-                for gap in pager.gaps(dead) {
-                    if !pager.give_up(tlsf, gap) {
-                        needed.push(gap);
-                    }
-                }
-            }
+            spans = pager.keep_around(tlsf, &away.spans, sleepers.iter().map(|one| one.span));
+            gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();
         }
-        state.away = Some(Away { spans: needed.clone(), ..away });
-        let pager = state.pager.as_ref();
-        needed
-            .into_iter()
-            .flat_map(|span| pager.map_or(Vec::new(), |pager| pager.gaps(span)))
-            .collect()
+        state.away = Some(Away { spans, ..away });
+        gaps
     }
 
-    /// Gives addresses memory; on failure they have none.
-    pub(crate) fn give_memory(&self, span: Span) -> Result<()> {
+    /// Gives addresses memory of the device, or of the host while the pool has so many bytes of it at most; on failure they have
+    /// none.
+    pub(crate) fn give_memory(&self, span: Span, on_host: Option<u64>) -> Result<()> {
         let Some((block, ..)) = self.sleeping() else { return Err(ErrorKind::Stale.into()) };
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
-        let mut pages = Vec::new();
-        self.shared.take_pages(span.size / page, page, &mut pages)?;
+        let (count, mut pages) = (span.size / page, Vec::new());
+        match on_host {
+            None => self.shared.take_pages(count, page, &mut pages),
+            Some(most) => self.shared.take_host_pages(count, page, most, &mut pages),
+        }?;
         if let Err(error) = self.map(&block, span, page, &pages) {
             self.shared.return_pages(page, &pages);
             return Err(error);

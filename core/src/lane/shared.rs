@@ -7,7 +7,7 @@ use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// One pool's settings, accounts and spare pages.
@@ -25,6 +25,8 @@ pub(crate) struct Shared<B: Backend> {
     pub(super) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
     pub(super) spare: Mutex<Vec<Page>>,
+    /// Those of the pool's pages that are host memory, and the bytes of their page groups. No account has them.
+    on_host: Mutex<BTreeMap<Page, u64>>,
     /// Whether the pool is asleep. A sleep or a wake holds the lock from its start to its end.
     pub(crate) asleep: Mutex<bool>,
     /// The sanitizer, if there is one.
@@ -52,6 +54,7 @@ impl<B: Backend> Shared<B> {
             needed,
             refused: AtomicBool::new(false),
             spare: Mutex::new(Vec::new()),
+            on_host: Mutex::new(BTreeMap::new()),
             asleep: Mutex::new(false),
             watch,
         }
@@ -104,6 +107,12 @@ impl<B: Backend> Shared<B> {
         rounded.filter(|_| self.config.sleepable && is_small).unwrap_or(bytes)
     }
 
+    /// Cuts addresses into what is created as one.
+    pub(crate) fn groups_of(&self, span: Span) -> impl Iterator<Item = Span> + use<B> {
+        let page = self.page().unwrap_or(span.size);
+        span.pieces(self.group(page) * page)
+    }
+
     /// Takes pages from the driver, mapped nowhere.
     pub(super) fn take_pages(&self, count: u64, page: u64, pages: &mut Vec<Page>) -> Result<()> {
         let bytes = count.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?;
@@ -114,10 +123,42 @@ impl<B: Backend> Shared<B> {
         Ok(())
     }
 
-    /// Returns pages to the driver that are mapped nowhere. Returns the number of bytes.
+    /// Takes pages of host memory, mapped nowhere, as long as the pool has `most` bytes of it at most.
+    pub(super) fn take_host_pages(
+        &self,
+        count: u64,
+        page: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        if self.host_mapped().saturating_add(count * page) > most {
+            return Err(ErrorKind::OutOfHostMemory.into());
+        }
+        let remap = self.device.remap().ok_or(ErrorKind::Unsupported)?;
+        self.device.count_call();
+        remap.create_on_host(self.heap, count, self.group(page), pages)?;
+        let mut on_host = self.on_host.lock();
+        pages.iter().for_each(|one| *on_host.entry(*one).or_default() += page);
+        Ok(())
+    }
+
+    /// Bytes of host memory that the pool has.
+    pub(crate) fn host_mapped(&self) -> u64 {
+        self.on_host.lock().values().sum()
+    }
+
+    /// Returns pages to the driver that are mapped nowhere. Returns the number of bytes of the device.
     pub(super) fn return_pages(&self, page: u64, pages: &[Page]) -> u64 {
-        self.device.destroy_pages(self.heap, page, pages);
-        let bytes = pages.len() as u64 * page;
+        let mut known = self.on_host.lock();
+        let (on_host, own): (Vec<_>, Vec<_>) =
+            pages.iter().partition(|one| known.contains_key(one));
+        for one in &on_host {
+            known.remove(one);
+        }
+        drop(known);
+        self.device.destroy_host_pages(self.heap, page, &on_host);
+        self.device.destroy_pages(self.heap, page, &own);
+        let bytes = own.len() as u64 * page;
         self.release(bytes);
         bytes
     }

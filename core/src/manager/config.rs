@@ -277,12 +277,11 @@ impl<B: Backend> UserPool<B> {
     /// `AlreadyAwake`; out of memory and `OverBudget` where the device has less than the pool needs, after empty memory of other pools was
     /// returned to the driver; what the store and the driver say. The pool is then asleep and has all its bytes: try again.
     pub fn wake(&self, wake: &Wake) -> Result<(), AllocateError> {
-        let Wake {} = wake;
         let make_room = || {
             // The second try says whether it was enough.
             let _ = self.manager.trim_for(&self.pool);
         };
-        Ok(self.pool.wake(self.manager.mover()?, make_room)?)
+        Ok(self.pool.wake(wake, self.manager.mover()?, make_room)?)
     }
 
     /// Returns whether the pool was made [sleepable](PoolConfig::sleepable).

@@ -3,8 +3,8 @@
 use super::Pool;
 use crate::event::StoreKind;
 use crate::lane::{Lane, WaitMode};
-use crate::sleep::{HostPinner, Residence, Sleep, SleepError, Slept};
-use crate::{Backend, ErrorKind, Point, Result, Span, TimelineId};
+use crate::sleep::{Residence, Sleep, SleepError, Slept, Wake};
+use crate::{Backend, ErrorKind, HostPinner, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
 use std::thread;
@@ -30,6 +30,34 @@ impl<B: Backend> Drop for Closed<B> {
 
 /// Addresses that got memory; they lose it again when this is dropped.
 struct Backed<B: Backend>(Vec<(Arc<Lane<B>>, Span)>);
+
+impl<B: Backend> Backed<B> {
+    /// As [`Lane::give_memory`].
+    fn give(&mut self, lane: &Arc<Lane<B>>, span: Span, on_host: Option<u64>) -> Result<()> {
+        lane.give_memory(span, on_host)?;
+        self.0.push((Arc::clone(lane), span));
+        Ok(())
+    }
+
+    /// Gives pieces of addresses what memory the device has left, and the others up to `most` bytes of the host.
+    fn give_with_host(
+        &mut self,
+        lane: &Arc<Lane<B>>,
+        pieces: impl Iterator<Item = Span>,
+        most: u64,
+    ) -> Result<()> {
+        let mut on_host = None;
+        for piece in pieces {
+            let mut given = self.give(lane, piece, on_host);
+            if on_host.is_none() && is_short(&given) {
+                on_host = Some(most);
+                given = self.give(lane, piece, on_host);
+            }
+            given?;
+        }
+        Ok(())
+    }
+}
 
 impl<B: Backend> Drop for Backed<B> {
     fn drop(&mut self) {
@@ -111,8 +139,8 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Takes memory from the driver and all bytes from the store. On failure the pool is asleep and has all its bytes. `make_room`
-    /// is called once when memory is short.
-    pub(crate) fn wake(&self, on: TimelineId, make_room: impl Fn()) -> Result<()> {
+    /// is called when memory is short.
+    pub(crate) fn wake(&self, wake: &Wake, on: TimelineId, make_room: impl Fn()) -> Result<()> {
         let mut asleep = self.shared.asleep.lock();
         if !*asleep {
             return Err(ErrorKind::AlreadyAwake.into());
@@ -120,15 +148,21 @@ impl<B: Backend> Pool<B> {
         let (lanes, mut backed) = (self.lanes(), Backed(Vec::new()));
         for lane in &lanes {
             for span in lane.missing_memory() {
-                let given = match lane.give_memory(span) {
-                    Err(error) if error.kind().is_out_of_memory() => {
-                        make_room();
-                        lane.give_memory(span)
-                    }
-                    given => given,
-                };
+                let mut given = backed.give(lane, span, None);
+                if is_short(&given) {
+                    make_room();
+                    given = backed.give(lane, span, None);
+                }
+                if is_short(&given) && wake.host_mapped > 0 {
+                    let groups = self.shared.groups_of(span);
+                    let short = given;
+                    given =
+                        backed.give_with_host(lane, groups, wake.host_mapped).or_else(|error| {
+                            // A device that maps no host memory is just short of memory.
+                            if error.kind() == ErrorKind::Unsupported { short } else { Err(error) }
+                        });
+                }
                 given?;
-                backed.0.push((Arc::clone(lane), span));
             }
         }
         lanes.iter().try_for_each(|lane| lane.restore(on))?;
@@ -145,8 +179,8 @@ impl<B: Backend> Pool<B> {
     /// Says where the bytes are. Waits for a sleep or a wake that is under way.
     pub(crate) fn residence(&self) -> Residence {
         let asleep = *self.shared.asleep.lock();
-        let mut residence =
-            Residence { asleep, device: self.shared.reserved(), ..Default::default() };
+        let (device, host_mapped) = (self.shared.reserved(), self.shared.host_mapped());
+        let mut residence = Residence { asleep, device, host_mapped, ..Default::default() };
         for lane in self.lanes() {
             let (evicted, stored) = lane.away_bytes();
             residence.evicted += evicted;
@@ -154,6 +188,11 @@ impl<B: Backend> Pool<B> {
         }
         residence
     }
+}
+
+/// Whether memory was short.
+fn is_short(given: &Result<()>) -> bool {
+    given.as_ref().is_err_and(|error| error.kind().is_out_of_memory())
 }
 
 /// Waits for accesses that began before the lanes were closed. What is pinned for longer is named.

@@ -5,20 +5,18 @@
 //! first thread that needs it: a pool has as many as threads use it. All timelines share a lane; each hole knows which of them used it last, so a timeline
 //! reuses at once what it freed in its own order. Before a lane grows it looks into the others; what is idle there is lent.
 mod away;
-mod checked;
 
 use crate::device::Device;
 use crate::lane::{
-    Ask, Growth, Lane, MakeStrategy, PoolConfig, Shared, StrategyKind, Suballocator, WaitMode,
-    other,
+    Ask, Growth, Lane, MakeStrategy, PoolConfig, REMOTE, Shared, StrategyKind, Suballocator,
+    WaitMode, other,
 };
 use crate::sanitizer::Watch;
 use crate::sync::thread_number;
 use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use checked::Checked;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use omniheap_strategy::{Strategy, Tlsf};
+use omniheap_strategy::{Checked, Grant, Strategy, Tlsf};
 use std::sync::OnceLock;
 
 /// Lanes for threads at most.
@@ -117,7 +115,10 @@ impl<B: Backend> Pool<B> {
         // Spans are whole units: a granularity up to that is kept without a check.
         let checked = if granularity > self.shared.unit { granularity } else { Align::ONE };
         let other = match &self.make {
-            Some(make) => Some(Box::new(Checked::new(make(granularity))) as Box<dyn Strategy>),
+            Some(make) => {
+                let checked = Checked::new(make(granularity), REMOTE, report_broken);
+                Some(Box::new(checked) as Box<dyn Strategy>)
+            }
             None => other(self.shared.config.strategy, granularity),
         };
         let suballocator = match other {
@@ -224,4 +225,9 @@ fn lanes_for_threads() -> u32 {
     let cores = std::thread::available_parallelism();
     let cores = cores.map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(MOST_LANES));
     cores.saturating_mul(LANES_FOR_EACH_CORE)
+}
+
+/// Says which promise a pool's own strategy broke.
+fn report_broken(what: &'static str, grant: Option<Grant>) {
+    tracing::error!(target: "omniheap", ?grant, "a pool's own strategy broke its contract: {what}");
 }

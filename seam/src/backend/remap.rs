@@ -1,10 +1,10 @@
 //! Addresses and memory apart: what a vendor provides who can map pages.
 #![expect(unsafe_code, reason = "declares the contract that a vendor signs who maps pages")]
-use crate::{HeapId, Result};
+use crate::{ErrorKind, HeapId, Result};
 use alloc::vec::Vec;
 
 /// A physical page: a number that means something to the backend that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Page(pub u64);
 
 /// Capability: blocks whose pages are mapped one by one.
@@ -55,6 +55,37 @@ pub unsafe trait Remap: Send + Sync {
         self.create(heap, count, pages)
     }
 
+    /// Creates pages like [`create_groups`](Self::create_groups), of host memory that the device reaches at the addresses where they are
+    /// mapped. They take nothing from the heap, and are mapped and unmapped as its own pages are.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the driver maps no host memory at device addresses, `OutOfHostMemory`, `DeviceLost`, `Driver`.
+    fn create_on_host(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        let _ = (heap, count, most, pages);
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// Returns pages of [`create_on_host`](Self::create_on_host). They are gone whatever the result says.
+    ///
+    /// # Errors
+    ///
+    /// As for [`destroy`](Self::destroy).
+    ///
+    /// # Safety
+    ///
+    /// As for [`destroy`](Self::destroy), and all of them are of host memory.
+    unsafe fn destroy_on_host(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.destroy(heap, pages) }
+    }
+
     /// Returns physical pages to the driver. They are gone whatever the result says.
     ///
     /// # Errors
@@ -77,7 +108,7 @@ pub unsafe trait Remap: Send + Sync {
     ///
     /// # Safety
     ///
-    /// `block` came from [`reserve`](Self::reserve) of this backend, the pages from [`create`](Self::create) for the
+    /// `block` came from [`reserve`](Self::reserve) of this backend, the pages from [`create`](Self::create) or its kin for the
     /// same heap, none of them is mapped at more than one other position, and of a page group all are named, side by side.
     unsafe fn map_pages(&self, block: &Self::Block, first: u64, pages: &[Page]) -> Result<()>;
 

@@ -1,7 +1,8 @@
 //! A case: one sentence that holds on every backend, and the function that proves it.
+#![expect(unsafe_code, reason = "makes a page to see whether the device can")]
 use crate::world::{Guards, World, in_heap};
 use omniheap_core::{
-    Backend, Budget, CopyRegion, ErrorKind, HeapId, HeapKind, Request, Source, TimelineId,
+    Backend, Budget, CopyRegion, ErrorKind, HeapId, HeapKind, Request, Result, Source, TimelineId,
 };
 use omniheap_shaders::SCALE;
 
@@ -38,6 +39,8 @@ pub enum Need {
     Loss,
     /// Pages, and a mode that uses them.
     Pages,
+    /// Host memory that can be mapped at addresses of the device.
+    HostPages,
     /// Device addresses.
     Address,
     /// The driver's own account.
@@ -90,6 +93,7 @@ impl Need {
             Self::Hold => (extras.hold.is_some(), "the rig cannot hold a timeline"),
             Self::Loss => (extras.lose.is_some(), "the rig cannot lose the device"),
             Self::Pages => (world.is_paged(), "the default pools have no pages here"),
+            Self::HostPages => (host_page(world).is_ok(), "the device maps no host memory"),
             Self::Address => (backend.as_address().is_some(), "the backend has no addresses"),
             Self::Budget => (tells_budget(backend), "the driver does not tell what is free"),
             Self::Export => (backend.as_export().is_some(), "the backend exports nothing"),
@@ -122,6 +126,10 @@ impl Need {
                 assert_eq!(one.binding().address(), None);
             }
             Self::Pages => refuses_pages(world),
+            Self::HostPages if world.is_paged() => {
+                let refused = host_page(world).map_err(|error| error.kind());
+                assert_eq!(refused, Err(ErrorKind::Unsupported));
+            }
             Self::Timelines => {
                 let manager = world.manager();
                 let one = manager.allocate(&Request::new(64).on(TimelineId::MAIN)).expect("fits");
@@ -152,6 +160,15 @@ impl Need {
             _ => {}
         }
     }
+}
+
+/// Makes a page of host memory for the device heap, and returns it.
+fn host_page<B: Backend + 'static>(world: &World<B>) -> Result<()> {
+    let (heap, mut pages) = (world.device_heap(), Vec::new());
+    let remap = world.backend().as_remap().ok_or(ErrorKind::Unsupported)?;
+    remap.create_on_host(heap, 1, 1, &mut pages)?;
+    // SAFETY: made just above, and mapped nowhere.
+    unsafe { remap.destroy_on_host(heap, &pages) }
 }
 
 /// Whether a kernel can be loaded. Whatever but `Unsupported` stands in the way is for the case to find.

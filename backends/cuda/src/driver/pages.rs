@@ -24,6 +24,22 @@ const FABRIC_SUPPORTED: u32 = 128;
 /// `CU_MEM_HANDLE_TYPE_FABRIC`, of CUDA 12.3.
 const HANDLE_FABRIC: u32 = 0x8;
 
+/// `CU_MEM_LOCATION_TYPE_HOST`, of CUDA 12.2.
+const LOCATION_HOST: u32 = 0x2;
+
+/// A `CUmemAllocationProp` of host memory, whose location the bindings' enumeration does not know.
+#[repr(C)]
+struct HostPageProperties {
+    kind: CUmemAllocationType_enum,
+    requested_handle_types: u32,
+    location: u32,
+    location_id: i32,
+    win32_meta_data: *mut c_void,
+    flags: [u8; 8],
+}
+
+const _: () = assert!(size_of::<HostPageProperties>() == size_of::<CUmemAllocationProp>());
+
 /// Whether physical memory can be shared with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
@@ -115,6 +131,33 @@ impl Driver {
         let mut page = 0;
         // SAFETY: `page` is a valid out-pointer and `properties` is filled in.
         check(unsafe { create(&raw mut page, size, &raw const properties, 0) })?;
+        Ok(page)
+    }
+
+    /// Creates physical memory on the host that can be mapped at addresses of the device.
+    ///
+    /// A driver that knows no such memory says that an argument is wrong.
+    pub(crate) fn create_host_page(&self, size: usize) -> Result<CUmemGenericAllocationHandle> {
+        let create = self.fns.page_create.ok_or(ErrorKind::Unsupported)?;
+        let _current = self.enter()?;
+        let properties = HostPageProperties {
+            kind: CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED,
+            requested_handle_types: 0,
+            location: LOCATION_HOST,
+            location_id: 0,
+            win32_meta_data: ptr::null_mut(),
+            flags: [0; 8],
+        };
+        let mut page = 0;
+        // SAFETY: `page` is a valid out-pointer; the properties are laid out as the driver's own struct, which it only reads.
+        let code = unsafe { create(&raw mut page, size, (&raw const properties).cast(), 0) };
+        check(code).map_err(|error| match error.kind() {
+            kind if kind.is_out_of_memory() => ErrorKind::OutOfHostMemory.into(),
+            ErrorKind::DeviceLost => error,
+            _ => {
+                ErrorKind::Unsupported.because("the driver maps no host memory at device addresses")
+            }
+        })?;
         Ok(page)
     }
 

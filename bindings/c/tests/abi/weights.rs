@@ -122,3 +122,43 @@ fn what_cannot_be_loaded_is_said_and_changes_nothing() {
     assert_eq!((omniheap_weights_close(weights), omniheap_free(made)), (Status::Ok, Status::Ok));
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_pool_sleeps_to_the_files_that_its_weights_came_from() {
+    let (file, manager) = (File::new("origin.safetensors"), open(0));
+    let config = OmniheapPoolConfig { sleepable: 1, ..omniheap_pool_config_default() };
+    let (mut pool, mut made) = (OmniheapPool { id: 0 }, [OmniheapAllocation { id: 0 }; 2]);
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut pool)), Status::Ok);
+    let request = omniheap_request_default(4096);
+    for one in &mut made {
+        assert_eq!(c!(omniheap_pool_allocate(pool, &raw const request, one)), Status::Ok);
+        assert_eq!(write(*one, &[0; 4096]), Status::Ok);
+    }
+    assert_eq!(write(made[1], &[5; 4096]), Status::Ok);
+    let weights = file.open();
+    let targets = [target(c"first", made[0], 64), target(c"second", made[0], 16)];
+    assert_eq!(load(manager, weights, &targets, None, ptr::null_mut()), Status::Ok);
+    let remember = |targets: &[OmniheapWeightsTarget]| {
+        c!(omniheap_weights_remember(manager, weights, targets.as_ptr(), targets.len()))
+    };
+    assert_eq!(remember(&[targets[0], target(c"third", made[0], 0)]), Status::NoSuchTensor);
+    assert_eq!(remember(&[target(c"first", made[0], 4081)]), Status::OutOfRange);
+    assert_eq!(write(made[0], &[0; 1]), Status::Ok, "nothing was remembered, so nothing is final");
+    assert_eq!(remember(&targets), Status::Ok, "{}", message());
+    assert_eq!(write(made[0], &[0; 1]), Status::Published);
+
+    let sleep = OmniheapSleep { store: OMNIHEAP_STORE_ORIGIN, ..omniheap_sleep_default() };
+    let mut slept = OmniheapSlept::default();
+    assert_eq!(c!(omniheap_pool_sleep(pool, &raw const sleep, &raw mut slept)), Status::Ok);
+    assert_eq!((slept.live, slept.copied), (8192, 4096), "{}", message());
+    assert_eq!(omniheap_weights_close(weights), Status::Ok);
+    assert_eq!(omniheap_pool_wake(pool), Status::Ok, "{}", message());
+    let mut content = vec![0; 4096];
+    (content[16], content[17]) = (17, 18);
+    (1..=16).for_each(|at: u8| content[63 + usize::from(at)] = at);
+    assert_eq!(read(made[0], 4096), content);
+    assert_eq!(read(made[1], 4096), [5; 4096]);
+    assert_eq!(made.map(|one| omniheap_free(one)), [Status::Ok; 2]);
+    assert_eq!((omniheap_pool_destroy(pool), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}

@@ -86,7 +86,7 @@ def _declare(lib):
         ("leave_tag", number, []),
         ("sleep", number, [number, text, text]),
         ("prepare_sleep", number, [number, ctypes.c_uint64, number]),
-        ("wake", number, [number, text]),
+        ("wake", number, [number, text, ctypes.c_uint64]),
         ("residence", text, [number]),
     ):
         function = getattr(lib, "omniheap_torch_" + name)

@@ -7,7 +7,7 @@ import sys
 import threading
 
 from . import weights
-from ._library import OmniheapError, check, load, require_enabled
+from ._library import OmniheapError, check, load, parse_size, require_enabled
 
 _SHORT = -2
 _inside = threading.local()
@@ -92,20 +92,24 @@ def prepare_sleep(what, wait=False, device=None):
     check(lib.omniheap_torch_prepare_sleep(number, what, 1 if wait else 0))
 
 
-def wake(tag=None, device=None):
+def wake(tag=None, device=None, host_mapped=0):
     """Gives a tag its memory and its bytes back, at the same addresses; without a name, all tags that sleep, one after the other.
 
-    Raises `torch.OutOfMemoryError` where the device has too little memory: the tag sleeps on, and can be woken later.
+    host_mapped: where the device has too little memory, the most that a tag may have of host memory in its place: bytes, or a text such as
+        "8GiB". Kernels reach it over the link, at about its speed, until the tag sleeps and wakes up again.
+
+    Raises `torch.OutOfMemoryError` where there is too little memory: the tag sleeps on, and can be woken later.
     """
     lib, name = require_enabled(), None if tag is None else _encode(tag)
-    code = lib.omniheap_torch_wake(_number(device), name)
+    most = min(parse_size("host_mapped", host_mapped, "8GiB"), (1 << 64) - 1)
+    code = lib.omniheap_torch_wake(_number(device), name, most)
     if code == _SHORT:
         raise _shortage()(lib.omniheap_torch_error().decode())
     check(code)
 
 
 def residence(device=None):
-    """Where the bytes of each tag are: {"weights": {"asleep": False, "device": 1 << 30, "host": 0, "disk": 0, "origin": 0}}.
+    """Where the bytes of each tag are: {"weights": {"asleep": False, "device": 1 << 30, "host_mapped": 0, "host": 0, "disk": 0, "origin": 0}}.
 
     What sleeps to "origin" counts there, with what of it is in host memory.
     """

@@ -77,7 +77,7 @@ class Tags(unittest.TestCase):
     def test_what_sleeps_to_nothing_is_zero(self):
         pointer = self.tagged("nothing", MIB, 7)
         _tags.sleep("nothing", to="nothing")
-        self.assertEqual(_tags.residence()["nothing"], {"asleep": True, "device": 0, "host": 0, "disk": 0, "origin": 0})
+        self.assertEqual(_tags.residence()["nothing"], {"asleep": True, "device": 0, "host_mapped": 0, "host": 0, "disk": 0, "origin": 0})
         _tags.wake("nothing")
         self.holds(pointer, MIB, 0)
 
@@ -223,6 +223,24 @@ class Tags(unittest.TestCase):
         self.lib.omniheap_torch_free(taken, 40 * MIB, 0, None)
         _tags.wake("large")
         self.holds(pointer, 40 * MIB, 6)
+
+    def test_a_wake_without_room_takes_host_memory_where_it_may(self):
+        pointer = self.tagged("mapped", 40 * MIB, 7)
+        _tags.sleep("mapped")
+        taken = self.take(40 * MIB, 1)
+        self.refuses(lambda: _tags.wake("mapped", host_mapped=MIB), "stays asleep")
+        for wrong in (-1, "many", 1.5, True):
+            self.refuses(lambda: _tags.wake("mapped", host_mapped=wrong), "host_mapped is no size")
+        _tags.wake("mapped", host_mapped="1GiB")
+        now = _tags.residence()["mapped"]
+        self.assertFalse(now["asleep"])
+        self.assertGreaterEqual(now["host_mapped"], 16 * MIB)
+        self.holds(pointer, 40 * MIB, 7)
+        self.lib.omniheap_torch_free(taken, 40 * MIB, 0, None)
+        _tags.sleep("mapped")
+        _tags.wake("mapped", host_mapped=MIB)
+        self.assertEqual(_tags.residence()["mapped"]["host_mapped"], 0)
+        self.holds(pointer, 40 * MIB, 7)
 
     def test_before_enable(self):
         earlier, _library._enabled = _library._enabled, None

@@ -32,7 +32,7 @@ fn sleep(device: &Device<Scripted>, tag: &str) {
 }
 
 fn wake(device: &Device<Scripted>, tag: &str) {
-    device.wake(Some(tag)).expect("asleep");
+    device.wake(Some(tag), 0).expect("asleep");
 }
 
 fn try_take(device: &Device<Scripted>, size: u64) -> Result<u64, AllocateError> {
@@ -161,8 +161,8 @@ fn misuse_says_what_to_do_and_changes_nothing() {
     assert!(sleep_of("weights").contains("the tags are []"));
     let all = weights(&device, &[MIB]);
     assert!(sleep_of("wieghts").contains(r#"the tags are ["weights"]"#));
-    assert!(line(device.wake(Some("none"))).contains("nothing was allocated"));
-    assert!(line(device.wake(Some("weights"))).contains("awake already"));
+    assert!(line(device.wake(Some("none"), 0)).contains("nothing was allocated"));
+    assert!(line(device.wake(Some("weights"), 0)).contains("awake already"));
     let nested = tagged("weights", || Tag::enter("other")).expect_err("nested");
     assert!(nested.contains(r#"leave "weights" first"#), "{nested}");
     assert!(Tag::enter("").is_err() && Tag::leave().is_err() && Tag::current().is_none());
@@ -194,13 +194,31 @@ fn a_wake_without_room_changes_nothing() {
     device.set_limit(64 * MIB).expect("above what is held");
     let before = device.residence();
     for tag in [Some("weights"), None] {
-        let refusal = device.wake(tag).expect_err("no room");
+        let refusal = device.wake(tag, 0).expect_err("no room");
         assert!(refusal.is_short && refusal.line.contains("stays asleep"), "{}", refusal.line);
         assert_eq!((device.residence(), reserved(&device)), (before.clone(), 0));
     }
     device.set_limit(u64::MAX).expect("any");
     wake(&device, "weights");
     assert!(all_hold(&device, &all));
+}
+
+#[test]
+fn a_wake_without_room_takes_host_memory_where_it_may() {
+    let device = with_streams([1]);
+    let all = weights(&device, &[MIB, 70 * MIB]);
+    sleep(&device, "weights");
+    device.set_limit(64 * MIB).expect("above what is held");
+    assert!(device.wake(Some("weights"), MIB).expect_err("too little").is_short);
+    device.wake(Some("weights"), 64 * MIB).expect("the host has as much");
+    assert!(all_hold(&device, &all));
+    let mapped = figure(&device, "weights", "host_mapped").as_u64().expect("bytes");
+    assert!(mapped >= 7 * MIB && reserved(&device) <= 64 * MIB, "{mapped}");
+    sleep(&device, "weights");
+    device.set_limit(u64::MAX).expect("any");
+    wake(&device, "weights");
+    assert!(all_hold(&device, &all));
+    assert_eq!(figure(&device, "weights", "host_mapped"), 0);
 }
 
 #[test]
@@ -217,7 +235,7 @@ fn without_a_name_all_tags_sleep_and_nothing_empty_is_kept() {
         assert_eq!(reserved(&device), 0);
     }
     for _ in 0..2 {
-        device.wake(None).expect("those that sleep");
+        device.wake(None, 0).expect("those that sleep");
         assert!(all_hold(&device, &all) && holds(&device, cache, 33));
     }
 }
@@ -274,7 +292,7 @@ fn graph_memory_sleeps_where_it_was_captured_in_a_tag_and_nowhere_else() {
     sleep_to(&device, None, &Target::Host).expect("awake");
     assert_eq!(figure(&device, "graphs", "device"), 0);
     assert!(shows(untagged, 4), "its owner did not say that it may sleep");
-    device.wake(None).expect("asleep");
+    device.wake(None, 0).expect("asleep");
     assert!(shows(inside, 4));
     replay(inside, 5);
     sleep(&device, "graphs");
@@ -313,7 +331,7 @@ fn nothing_sleeps_or_wakes_during_a_capture() {
     sleep(&device, "weights");
     // SAFETY: as above.
     unsafe { device.begin(GRAPH, ptr::null_mut()) };
-    assert!(line(device.wake(Some("weights"))).contains("end it first"));
+    assert!(line(device.wake(Some("weights"), 0)).contains("end it first"));
     device.end(GRAPH);
     wake(&device, "weights");
     assert!(all_hold(&device, &all));

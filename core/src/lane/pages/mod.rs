@@ -293,7 +293,7 @@ impl<B: Backend> Lane<B> {
         let Some(page) = self.shared.page() else { return Ok(0) };
         self.surrender(most.max(page), None, WaitMode::Poll)?;
         let keep = self.shared.config.minimum.div_ceil(page);
-        let held = self.shared.reserved() / page;
+        let held = (self.shared.reserved() + self.shared.host_mapped()) / page;
         let mut spare = self.shared.spare.lock();
         let (mut pages, many) = (Vec::new(), held.saturating_sub(keep));
         take_groups(&mut spare, many.min((most / page).max(1)), &mut pages);
@@ -312,7 +312,7 @@ impl<B: Backend> Lane<B> {
             // A lost device unmaps nothing any more, but takes the pages back all the same.
             let refused = self.unmap(&block, span).err();
             if refused.is_none_or(|error| error.kind() == ErrorKind::DeviceLost) {
-                self.shared.device.destroy_pages(self.shared.heap, page, &pages);
+                self.shared.return_pages(page, &pages);
             } else {
                 self.shared.device.quarantine(span.size, "unmapping failed");
             }

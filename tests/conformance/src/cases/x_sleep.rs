@@ -1,11 +1,13 @@
 //! X: pools that sleep.
+#![expect(unsafe_code, reason = "maps pages through the seam itself")]
 use super::kind;
 use crate::case::{Case, Need};
 use crate::kept::Kept;
+use crate::rng::is_all;
 use crate::world::{Stack, World, check_stamp, write_stamp};
 use omniheap_core::{
-    Allocation, AwakeReason, Backend, ErrorKind, Limits, Manager, PoolConfig, Request, Sleep,
-    TimelineId, UserPool, Wake,
+    Allocation, AwakeReason, Backend, BlockOffset, ErrorKind, Limits, Manager, PoolConfig, Request,
+    Sleep, TimelineId, UserPool, Wake,
 };
 use std::sync::Arc;
 
@@ -18,6 +20,8 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         what_keeps_a_pool_awake_is_named proves [155] needs [Pages, Transfer, Unguarded];
         a_sleep_waits_for_the_work_on_its_bytes proves [155] needs [Pages, Transfer, Timelines, Unguarded];
         a_wake_without_room_leaves_the_pool_asleep proves [156] needs [Pages, Transfer, Unguarded];
+        a_wake_without_room_may_take_host_memory proves [161] needs [Pages, HostPages, Transfer, Unguarded];
+        host_pages_and_device_pages_take_each_others_place proves [161] needs [Pages, HostPages, Transfer];
     }
 }
 
@@ -158,4 +162,69 @@ fn a_wake_without_room_leaves_the_pool_asleep<B: Backend + 'static>(world: &Worl
     manager.set_budget(heap, Limits::NONE).expect("valid");
     pool.wake(&Wake::all()).expect("there is room again");
     all.iter().for_each(|(id, one)| check_stamp(one, *id));
+}
+
+fn a_wake_without_room_may_take_host_memory<B: Backend + 'static>(world: &World<B>) {
+    let stack = world.stack();
+    let (manager, heap) = (world.manager_over(&stack), world.device_heap());
+    let pool = sleepable(world, &manager);
+    let all = populate(&pool);
+    pool.sleep(&Sleep::to(Kept::new())).expect("nothing forbids it");
+    manager.set_budget(heap, Limits::hard(4 * MIB)).expect("valid");
+    pool.wake(&Wake::all().host_mapped(u64::MAX)).expect("the host has room");
+    let here = pool.residence();
+    assert!(here.host_mapped > 0 && here.device <= 4 * MIB, "{here:?}");
+    assert_eq!(stack.inner().live().host_page_bytes, here.host_mapped);
+    all.iter().for_each(|(id, one)| check_stamp(one, *id));
+    all.iter().for_each(|(id, one)| write_stamp(one, id + 100));
+    pool.sleep(&Sleep::to(Kept::new())).expect("nothing forbids it");
+    assert_eq!(stack.inner().live().host_page_bytes, 0, "the host has all memory back");
+    manager.set_budget(heap, Limits::NONE).expect("valid");
+    pool.wake(&Wake::all().host_mapped(u64::MAX)).expect("there is room again");
+    assert_eq!((pool.residence().host_mapped, stack.inner().live().host_page_bytes), (0, 0));
+    all.iter().for_each(|(id, one)| check_stamp(one, id + 100));
+}
+
+/// Eight positions: device pages at the first four, host pages at the others, and then the other way round.
+fn host_pages_and_device_pages_take_each_others_place<B: Backend + 'static>(world: &World<B>) {
+    let (backend, heap, on) = (world.backend(), world.device_heap(), TimelineId::MAIN);
+    let page = backend.caps().heap(heap).and_then(|heap| heap.page).expect("needed").get();
+    let (remap, transfer) =
+        (backend.as_remap().expect("needed"), backend.as_transfer().expect("needed"));
+    let used = || {
+        let driver = backend.as_budget().and_then(|driver| driver.budget(heap).ok());
+        driver.map_or(0, |driver| driver.used)
+    };
+    let block = remap.reserve(heap, 8 * page).expect("addresses");
+    let (mut own, mut on_host) = (Vec::new(), Vec::new());
+    remap.create_groups(heap, 4, 4, &mut own).expect("room");
+    let before = used();
+    remap.create_on_host(heap, 4, 4, &mut on_host).expect("room");
+    assert!(used() < before + 4 * page, "host memory is none of the device's");
+    let size = usize::try_from(8 * page).expect("small");
+    for turn in 1..5 {
+        let (low, high) = if turn % 2 == 1 { (&own, &on_host) } else { (&on_host, &own) };
+        // SAFETY: the pages are mapped nowhere, and each group is whole.
+        unsafe { remap.map_pages(&block, 0, low) }.expect("no memory there");
+        // SAFETY: as above.
+        unsafe { remap.map_pages(&block, 4, high) }.expect("no memory there");
+        let at = |offset: u64| BlockOffset { block: &block, offset };
+        let mut seen = vec![0; size];
+        transfer.read(on, at(0), &mut seen).expect("mapped");
+        let halves = seen.split_at(size / 2);
+        let swapped = turn == 1 || (is_all(halves.0, turn - 1) && is_all(halves.1, 100 + turn));
+        assert!(swapped, "what the other half was given in turn {turn} came along");
+        // Across the border, then each half as the next turn finds it.
+        transfer.fill(on, at(0), 8 * page, turn).expect("mapped");
+        transfer.fill(on, at(0), 4 * page, 101 + turn).expect("mapped");
+        backend.wait_idle().expect("alive");
+        // SAFETY: the device is idle.
+        unsafe { remap.unmap_pages(&block, 0, 8) }.expect("mapped there");
+    }
+    // SAFETY: mapped nowhere, and nobody else knows them.
+    unsafe { remap.destroy(heap, &own) }.expect("made here");
+    // SAFETY: as above.
+    unsafe { remap.destroy_on_host(heap, &on_host) }.expect("made here");
+    // SAFETY: the block came from this backend, which is idle, and has no pages.
+    unsafe { backend.free(block) }.expect("empty");
 }

@@ -37,7 +37,8 @@ pub(super) enum Fault {
 pub(super) const fn absorbed(kind: CallKind, error: ErrorKind) -> bool {
     match kind {
         // What the driver refuses to take back is quarantined; the caller's free has happened all the same.
-        CallKind::Free | CallKind::Destroy | CallKind::UnmapPages | CallKind::Unload => true,
+        CallKind::Free | CallKind::Destroy | CallKind::DestroyOnHost => true,
+        CallKind::UnmapPages | CallKind::Unload => true,
         // A smaller block, a shorter reservation or other pages may do.
         CallKind::Allocate | CallKind::Create | CallKind::MapPages => error.is_out_of_memory(),
         CallKind::Reserve => true,

@@ -90,6 +90,8 @@ bugs! {
     PagesReversed Paged [trim_gives_back_empty_pages_only];
     /// Destroyed pages stay.
     PagesStay Paged [live_allocations_share_no_byte];
+    /// Host pages are memory of the device.
+    HostPagesAreNot Paged [host_pages_and_device_pages_take_each_others_place];
     /// Unmapping does nothing.
     UnmapDoesNothing Paged [trim_gives_back_empty_pages_only];
     /// Every block can be exported.

@@ -256,6 +256,26 @@ unsafe impl Remap for Buggy {
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
         self.told(self.remap().create(heap, count, pages))
     }
+    fn create_on_host(
+        &self,
+        heap: HeapId,
+        count: u64,
+        most: u64,
+        pages: &mut Vec<Page>,
+    ) -> Result<()> {
+        if self.has(Bug::HostPagesAreNot) {
+            return self.create(heap, count, pages);
+        }
+        self.told(self.remap().create_on_host(heap, count, most, pages))
+    }
+    unsafe fn destroy_on_host(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
+        if self.has(Bug::HostPagesAreNot) {
+            // SAFETY: the caller's promise is about the same pages.
+            return unsafe { self.destroy(heap, pages) };
+        }
+        // SAFETY: as above.
+        unsafe { self.remap().destroy_on_host(heap, pages) }
+    }
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
         if self.has(Bug::PagesStay) {
             return Ok(());

@@ -1,7 +1,11 @@
 //! Pools that sleep.
 use crate::faults::scene::Scene;
 use crate::kept::Kept;
-use omniheap_core::{Backend, PoolConfig, Request, Result, Sleep, Wake};
+use crate::world::Stack;
+use omniheap_core::{
+    Backend, ErrorKind, Limits, PoolConfig, Request, Result, Sleep, UserPool, Wake,
+};
+use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
@@ -45,5 +49,27 @@ pub(super) fn sleep_and_wake<B: Backend + 'static>(scene: &mut Scene<B>) -> Resu
         }
         return Err(error.into());
     }
+    check().and_then(|()| wake_on_host(scene, &pool, &store))?;
     check()
+}
+
+/// Sleeps and wakes where the device has no room, with host memory in its place where that can be.
+fn wake_on_host<B: Backend + 'static>(
+    scene: &Scene<B>,
+    pool: &UserPool<Stack<B>>,
+    store: &Arc<Kept>,
+) -> Result<()> {
+    pool.sleep(&Sleep::to(store.clone()))?;
+    let (heap, kept) = (scene.world.device_heap(), store.count());
+    scene.manager.set_budget(heap, Limits::hard(MIB))?;
+    let woken = pool.wake(&Wake::all().host_mapped(u64::MAX));
+    scene.manager.set_budget(heap, Limits::NONE)?;
+    let Err(error) = woken else { return Ok(()) };
+    assert!(pool.residence().asleep, "a wake that failed leaves the pool asleep");
+    assert_eq!(store.count(), kept, "with all its bytes");
+    // All that a device says which maps no host memory.
+    if error.kind() != ErrorKind::OverBudget {
+        return Err(error.into());
+    }
+    Ok(pool.wake(&Wake::all())?)
 }

@@ -1,18 +1,20 @@
 //! A strategy from outside, whose answers are checked before anything relies on them.
-#![forbid(unsafe_code)]
-use crate::lane::REMOTE;
-use crate::{Class, ErrorKind, Layout, Span};
+use crate::{BlockId, Grant, Key, Piece, Strategy, TakeSpan, Usage};
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
-use omniheap_strategy::{BlockId, Grant, Key, Piece, Strategy, TakeSpan, Usage};
+use omniheap_seam::{Class, ErrorKind, Layout, Span};
 
-/// Wraps a strategy that this crate did not write.
+/// Wraps a strategy that a program wrote.
 ///
 /// It remembers each block and each live grant, and answers from that memory where it can. So a strategy that breaks its
 /// contract makes requests fail with `BadStrategy`; it never makes an allocation leave its block or lose it. Overlapping
 /// spans are not noticed: that would cost a second search for each request.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub struct Checked {
     inner: Box<dyn Strategy>,
+    /// No grant may have it.
+    reserved: Key,
+    /// Is told which promise was broken, and by which grant.
+    report: fn(&'static str, Option<Grant>),
     blocks: Vec<Option<BlockState>>,
     live: BTreeMap<Key, Grant>,
 }
@@ -24,15 +26,20 @@ struct BlockState {
     live: u64,
 }
 
-/// Reports a broken promise.
-fn bad(what: &'static str, grant: Option<Grant>) -> ErrorKind {
-    tracing::error!(target: "omniheap", ?grant, "a pool's own strategy broke its contract: {what}");
-    ErrorKind::BadStrategy
-}
-
 impl Checked {
-    pub(super) const fn new(inner: Box<dyn Strategy>) -> Self {
-        Self { inner, blocks: Vec::new(), live: BTreeMap::new() }
+    /// Wraps a strategy, none of whose grants may have the key `reserved`. `report` is told which promise was broken, and by which grant.
+    pub fn new(
+        inner: Box<dyn Strategy>,
+        reserved: Key,
+        report: fn(&'static str, Option<Grant>),
+    ) -> Self {
+        Self { inner, reserved, report, blocks: Vec::new(), live: BTreeMap::new() }
+    }
+
+    /// Reports a broken promise.
+    fn bad(&self, what: &'static str, grant: Option<Grant>) -> ErrorKind {
+        (self.report)(what, grant);
+        ErrorKind::BadStrategy
     }
 
     fn block(&self, id: BlockId) -> Option<&BlockState> {
@@ -51,7 +58,7 @@ impl Checked {
         if grant.span.size < layout.size || !layout.align.divides(grant.span.offset) {
             return Some("it granted a span that is too small or not aligned");
         }
-        let is_taken = grant.key == REMOTE || self.live.contains_key(&grant.key);
+        let is_taken = grant.key == self.reserved || self.live.contains_key(&grant.key);
         is_taken.then_some("it granted a key that is live or reserved")
     }
 
@@ -62,7 +69,7 @@ impl Checked {
                 // It is refused either way.
                 let _ = self.inner.free(grant.key);
             }
-            return Err(bad(flaw, Some(grant)));
+            return Err(self.bad(flaw, Some(grant)));
         }
         if let Some(Some(block)) = self.blocks.get_mut(grant.block.0 as usize) {
             block.live += 1;
@@ -78,12 +85,12 @@ impl Strategy for Checked {
         let id = self.inner.add_block(size)?;
         let at = id.0 as usize;
         if self.block(id).is_some() {
-            return Err(bad("it gave a new block the id of one that it has", None));
+            return Err(self.bad("it gave a new block the id of one that it has", None));
         }
         if at > self.blocks.len() {
             // It is refused either way.
             let _ = self.inner.remove_block(id);
-            return Err(bad("it gave a new block an id that is not the next one", None));
+            return Err(self.bad("it gave a new block an id that is not the next one", None));
         }
         if at == self.blocks.len() {
             self.blocks.push(None);
@@ -110,7 +117,7 @@ impl Strategy for Checked {
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         let grant = self.live.remove(&key).ok_or(ErrorKind::Stale)?;
         if self.inner.free(key).is_err() {
-            bad("it did not free a live span", Some(grant));
+            self.bad("it did not free a live span", Some(grant));
         } else if let Some(Some(block)) = self.blocks.get_mut(grant.block.0 as usize) {
             block.live -= 1;
         }
@@ -151,7 +158,7 @@ impl TakeSpan for Checked {
         if (grant.block, grant.span) != (block, span) {
             // It is refused either way.
             let _ = self.free(grant.key);
-            return Err(bad("it took another span than the one that was named", Some(grant)));
+            return Err(self.bad("it took another span than the one that was named", Some(grant)));
         }
         Ok(grant)
     }
