@@ -118,7 +118,13 @@ impl WeightsFile {
     /// Finds a tensor.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.list.find(name).map(|number| &self.tensors()[number])
+        self.number(name).map(|number| &self.tensors()[number])
+    }
+
+    /// Finds the place of a tensor among [`tensors`](Self::tensors).
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<usize> {
+        self.list.find(name)
     }
 }
 

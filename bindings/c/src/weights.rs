@@ -286,8 +286,7 @@ type Remembered = (Arc<Bytes>, Vec<(usize, u64)>);
 
 /// The number of a tensor that lies `offset` bytes behind the start of an allocation.
 fn number_of(file: &WeightsFile, name: &str, size: u64, offset: u64) -> Result<usize, Failure> {
-    let found = file.tensors().iter().position(|tensor| tensor.name == name);
-    let Some(number) = found else {
+    let Some(number) = file.number(name) else {
         let why = format!("no file has a tensor {name:?}");
         return Err(Failure::new(OmniheapStatus::NoSuchTensor, why));
     };
