@@ -1,51 +1,52 @@
 //! Blocks of a KV cache go to host memory and come back: one by one, and laid together on the device first.
 //!
-//! `cargo run --release --example 10_kv_blocks -- --backend auto|cuda|hip|vulkan|wgpu|host`
+//! `cargo run --release --example 10_kv_blocks -- --backend auto|cuda|hip|vulkan|wgpu|host [--blocks 10000]`
+use omniheap::placement::Keyword as _;
 use omniheap::residency::{Piece, gather, scatter};
 use omniheap::transfer::CopyRegion;
 use omniheap::{Allocation, AnyBackend, Manager, Request, TimelineId, Usage};
-use omniheap_examples::{Outcome, wait};
+use omniheap_examples::{Outcome, option, wait};
 use std::time::Instant;
 
 const ON: TimelineId = TimelineId::MAIN;
 const BLOCK: u64 = 16 << 10;
-const BLOCKS: u64 = 10_000;
-const BYTES: u64 = BLOCK * BLOCKS;
 const ROUNDS: usize = 7;
 
 fn main() -> Outcome {
     let manager = omniheap_examples::manager()?;
-    let cache = manager.allocate(&Request::new(2 * BYTES).on(ON))?;
-    let whole = manager.allocate(&Request::new(BYTES).on(ON))?;
-    let host = manager.allocate(&Request::new(BYTES).usage(Usage::Readback).on(ON))?;
-    let stretch = Piece { allocation: &host, offset: 0, size: BYTES };
+    let count = option("blocks").map_or(Ok(1000), |text| text.parse::<u64>())?;
+    let bytes = count.checked_mul(BLOCK).ok_or("so many blocks have no size")?;
+    let cache = manager.allocate(&Request::new(2 * bytes).on(ON))?;
+    let placed = cache.placed();
+    println!("  cache: {} memory, because {}", placed.region.word(), placed.reason);
+    let whole = manager.allocate(&Request::new(bytes).on(ON))?;
+    let host = manager.allocate(&Request::new(bytes).usage(Usage::Readback).on(ON))?;
+    let stretch = Piece { allocation: &host, offset: 0, size: bytes };
     // Every block has its own byte, and lies somewhere in a cache of twice the size.
-    let place = |block: u64| (block * 7919 % BLOCKS) * 2 * BLOCK;
-    let byte = |block: u64| u8::try_from(block % 251).unwrap_or(0);
-    for block in 0..BLOCKS {
+    let place = |block: u64| (block * 7919 % count) * 2 * BLOCK;
+    for block in 0..count {
         cache.fill(place(block), BLOCK, byte(block))?;
     }
-    let blocks: Vec<_> = (0..BLOCKS)
+    let blocks: Vec<_> = (0..count)
         .map(|block| Piece { allocation: &cache, offset: place(block), size: BLOCK })
         .collect();
-    let alone: Vec<_> = (0..BLOCKS)
+    let alone: Vec<_> = (0..count)
         .zip(&blocks)
         .map(|(at, from)| region(from.allocation, from.offset, (&host, at * BLOCK), BLOCK))
         .collect();
-    let down = [region(&whole, 0, (&host, 0), BYTES)];
-    let up = [region(&host, 0, (&whole, 0), BYTES)];
+    let down = [region(&whole, 0, (&host, 0), bytes)];
+    let up = [region(&host, 0, (&whole, 0), bytes)];
 
-    let most = [
-        time(&manager, || Ok(manager.copy(ON, &down)?))?,
-        time(&manager, || Ok(manager.copy(ON, &up)?))?,
-    ];
-    let each = time(&manager, || Ok(manager.copy(ON, &alone)?))?;
-    let out = time(&manager, || Ok(gather(&manager, ON, &blocks, stretch)?))?;
-    check(&host, byte)?;
-    let back = time(&manager, || Ok(scatter(&manager, ON, stretch, &blocks)?))?;
-    host.fill(0, BYTES, 0)?;
+    let rate = |run: &dyn Fn() -> Outcome| time(&manager, bytes, run);
+    let most = [rate(&|| Ok(manager.copy(ON, &down)?))?, rate(&|| Ok(manager.copy(ON, &up)?))?];
+    let each = rate(&|| Ok(manager.copy(ON, &alone)?))?;
+    let out = rate(&|| Ok(gather(&manager, ON, &blocks, stretch)?))?;
+    check(&host)?;
+    let back = rate(&|| Ok(scatter(&manager, ON, stretch, &blocks)?))?;
+    host.fill(0, bytes, 0)?;
     gather(&manager, ON, &blocks, stretch)?;
-    check(&host, byte)?;
+    check(&host)?;
+    println!("  {count} blocks are as they should be");
     tell(&[
         ("one copy to the host", most[0], most[0]),
         ("one copy to the device", most[1], most[1]),
@@ -72,17 +73,23 @@ fn tell(rates: &[(&str, f64, f64)]) {
     }
 }
 
+/// The byte that a block consists of.
+fn byte(block: u64) -> u8 {
+    u8::try_from(block % 251).unwrap_or(0)
+}
+
 /// Compares what arrived.
-fn check(host: &Allocation<AnyBackend>, byte: impl Fn(u64) -> u8) -> Outcome {
-    let (mut bytes, size) = (vec![0; usize::try_from(BYTES)?], usize::try_from(BLOCK)?);
+fn check(host: &Allocation<AnyBackend>) -> Outcome {
+    let (mut bytes, size) = (vec![0; usize::try_from(host.size())?], usize::try_from(BLOCK)?);
     host.read(0, &mut bytes)?;
-    let blocks = bytes.chunks(size);
     let is_right = |(at, block): (u64, &[u8])| *block == vec![byte(at); size];
-    if (0..).zip(blocks).all(is_right) { Ok(()) } else { Err("a block has other bytes".into()) }
+    let all_right = (0..).zip(bytes.chunks(size)).all(is_right);
+    if all_right { Ok(()) } else { Err("a block has other bytes".into()) }
 }
 
 /// The best rate of some rounds, in GB/s.
-fn time(manager: &Manager<AnyBackend>, run: impl Fn() -> Outcome) -> Outcome<f64> {
+#[expect(clippy::cast_precision_loss, reason = "a rate")]
+fn time(manager: &Manager<AnyBackend>, bytes: u64, run: impl Fn() -> Outcome) -> Outcome<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
         wait(manager, ON)?;
@@ -91,5 +98,5 @@ fn time(manager: &Manager<AnyBackend>, run: impl Fn() -> Outcome) -> Outcome<f64
         wait(manager, ON)?;
         best = best.min(begin.elapsed().as_secs_f64());
     }
-    Ok(f64::from(u32::try_from(BYTES)?) / best / 1e9)
+    Ok(bytes as f64 / best / 1e9)
 }

@@ -113,7 +113,7 @@ class Tags(unittest.TestCase):
                 file.write(len(header).to_bytes(8, "little") + header + bytes([4]) * MIB)
             tensor = Tensor(self.tagged("file", MIB, 4), MIB)
             torch = types.SimpleNamespace(uint8="uint8", empty=lambda *_, **__: None)
-            with weights._File(torch, path) as opened:
+            with weights._File(path) as opened:
                 opened.remember(torch, [tensor], array.array("Q", [0, 0, 0]))
             _tags.sleep("file", to="origin")
             self.assertEqual(_tags.residence()["file"]["origin"], MIB)
