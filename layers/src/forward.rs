@@ -185,8 +185,7 @@ unsafe impl<B: Backend, H: Hooks> Remap for Layer<B, H> {
         self.admit(call, || self.remap().reserve(heap, size))
     }
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        let size = self.paged(heap, count);
-        let call = Call::new(CallKind::Create).heap(heap).size(size).count(count);
+        let call = self.call_of_pages(CallKind::Create, heap, count);
         self.around(&call, || self.remap().create(heap, count, pages))
     }
     fn create_groups(
@@ -196,8 +195,7 @@ unsafe impl<B: Backend, H: Hooks> Remap for Layer<B, H> {
         most: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        let size = self.paged(heap, count);
-        let call = Call::new(CallKind::Create).heap(heap).size(size).count(count);
+        let call = self.call_of_pages(CallKind::Create, heap, count);
         self.around(&call, || self.remap().create_groups(heap, count, most, pages))
     }
     fn create_on_host(
@@ -207,21 +205,16 @@ unsafe impl<B: Backend, H: Hooks> Remap for Layer<B, H> {
         most: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        let size = self.paged(heap, count);
-        let call = Call::new(CallKind::CreateOnHost).heap(heap).size(size).count(count);
+        let call = self.call_of_pages(CallKind::CreateOnHost, heap, count);
         self.around(&call, || self.remap().create_on_host(heap, count, most, pages))
     }
     unsafe fn destroy_on_host(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
-        let count = pages.len() as u64;
-        let size = self.paged(heap, count);
-        let call = Call::new(CallKind::DestroyOnHost).heap(heap).size(size).count(count);
+        let call = self.call_of_pages(CallKind::DestroyOnHost, heap, pages.len() as u64);
         // SAFETY: the caller's promise is about the same pages.
         self.around(&call, || unsafe { self.remap().destroy_on_host(heap, pages) })
     }
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
-        let count = pages.len() as u64;
-        let size = self.paged(heap, count);
-        let call = Call::new(CallKind::Destroy).heap(heap).size(size).count(count);
+        let call = self.call_of_pages(CallKind::Destroy, heap, pages.len() as u64);
         // SAFETY: the caller's promise is about the same pages.
         self.around(&call, || unsafe { self.remap().destroy(heap, pages) })
     }

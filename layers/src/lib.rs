@@ -187,10 +187,11 @@ impl<B: Backend, H: Hooks> Layer<B, H> {
         granule.and_then(|granule| granule.up(size)).unwrap_or(size)
     }
 
-    /// Returns the bytes of `count` pages of a heap.
-    fn paged(&self, heap: HeapId, count: u64) -> u64 {
+    /// Returns a call about `count` pages of a heap.
+    fn call_of_pages(&self, kind: CallKind, heap: HeapId, count: u64) -> Call {
         let page = self.inner.caps().heap(heap).and_then(|heap| heap.page);
-        page.map_or(0, |page| page.get().saturating_mul(count))
+        let size = page.map_or(0, |page| page.get().saturating_mul(count));
+        Call::new(kind).heap(heap).size(size).count(count)
     }
 }
 

@@ -44,7 +44,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// Creates one page group after the other; the last one may be shorter.
+    /// Creates one page group after the other by `create`, all or none; the last one may be shorter.
     fn create_each(
         &self,
         heap: HeapId,
@@ -55,36 +55,27 @@ impl Cuda {
     ) -> Result<()> {
         let page = self.device.page(heap)?;
         let _current = self.driver().enter()?;
-        let mut left = count;
-        while left > 0 {
-            let length = left.min(most.max(1));
-            let size = bytes(page.checked_mul(length).ok_or(ErrorKind::ExceedsLimit)?)?;
-            let handle = create(size)?;
-            pages.extend((0..length).map(|_| Page(handle)));
-            left -= length;
-        }
-        Ok(())
-    }
-
-    /// Creates all pages, or none.
-    fn create_all(
-        &self,
-        heap: HeapId,
-        count: u64,
-        most: u64,
-        pages: &mut Vec<Page>,
-        create: impl Fn(usize) -> Result<u64>,
-    ) -> Result<()> {
         let before = pages.len();
         let more = usize::try_from(count).map_err(|_| ErrorKind::ExceedsLimit)?;
         pages.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        self.create_each(heap, count, most, pages, create).inspect_err(|_| {
-            for group in groups(&pages[before..]) {
-                // SAFETY: created just above, mapped nowhere, forgotten below so released once.
-                let _ = unsafe { self.driver().release_page(group[0].0) };
+        let mut left = count;
+        while left > 0 {
+            let length = left.min(most.max(1));
+            let size = page.checked_mul(length).ok_or(ErrorKind::ExceedsLimit.into());
+            match size.and_then(bytes).and_then(&create) {
+                Ok(handle) => pages.extend((0..length).map(|_| Page(handle))),
+                Err(error) => {
+                    for group in groups(&pages[before..]) {
+                        // SAFETY: created just above, mapped nowhere, forgotten below so released once.
+                        let _ = unsafe { self.driver().release_page(group[0].0) };
+                    }
+                    pages.truncate(before);
+                    return Err(error);
+                }
             }
-            pages.truncate(before);
-        })
+            left -= length;
+        }
+        Ok(())
     }
 
     /// Unmaps what a failed step had mapped.
@@ -171,7 +162,7 @@ unsafe impl Remap for Cuda {
         pages: &mut Vec<Page>,
     ) -> Result<()> {
         let create = |size| self.driver().create_page(size, Sharing::Private);
-        self.create_all(heap, count, most, pages, create)
+        self.create_each(heap, count, most, pages, create)
     }
 
     fn create_on_host(
@@ -181,7 +172,7 @@ unsafe impl Remap for Cuda {
         most: u64,
         pages: &mut Vec<Page>,
     ) -> Result<()> {
-        self.create_all(heap, count, most, pages, |size| self.driver().create_host_page(size))
+        self.create_each(heap, count, most, pages, |size| self.driver().create_host_page(size))
     }
 
     unsafe fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
