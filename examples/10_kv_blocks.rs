@@ -14,8 +14,8 @@ const ROUNDS: usize = 7;
 
 fn main() -> Outcome {
     let manager = omniheap_examples::manager()?;
-    let count = option("blocks").map_or(Ok(1000), |text| text.parse::<u64>())?;
-    let bytes = count.checked_mul(BLOCK).ok_or("so many blocks have no size")?;
+    let count = count()?;
+    let bytes = count * BLOCK;
     let cache = manager.allocate(&Request::new(2 * bytes).on(ON))?;
     let placed = cache.placed();
     println!("  cache: {} memory, because {}", placed.region.word(), placed.reason);
@@ -55,6 +55,13 @@ fn main() -> Outcome {
         ("scattered to the device", back, most[1]),
     ]);
     Ok(())
+}
+
+/// The number of blocks.
+fn count() -> Outcome<u64> {
+    let count = option("blocks").map_or(Ok(1000), |text| text.parse::<u32>());
+    let count = count.ok().filter(|&count| count > 0);
+    Ok(count.ok_or("pass a number from 1 on: --blocks 10000")?.into())
 }
 
 fn region<'a>(
