@@ -48,9 +48,9 @@ impl Tenancy {
     }
 
     fn take(&self, bytes: u64) -> Result<()> {
-        // In a forked child neither the memory nor the connection is its own.
         if !self.tenant.is_own() {
-            return Err(ErrorKind::DeviceLost.into());
+            let why = "a forked child has neither its parent's memory nor its arbiter: start a new process instead";
+            return Err(ErrorKind::DeviceLost.because(why));
         }
         self.tenant.take(bytes).map_err(|error| error_of(&error))?;
         self.held.fetch_add(bytes, Relaxed);
