@@ -121,7 +121,8 @@ fn rank(binary: &Binary, root: &Path) -> usize {
 /// Runs one binary; whether all its tests passed.
 fn run(binary: &Binary, root: &Path) -> bool {
     let start = Instant::now();
-    let ended = binary.command().stdin(Stdio::null()).output();
+    // Tests panic on purpose; where a program asks for it, each such panic would print its callers, and hide what is wrong.
+    let ended = binary.command().stdin(Stdio::null()).env("RUST_BACKTRACE", "0").output();
     let label = binary.label(root);
     let output = match ended {
         Ok(output) => output,
@@ -133,7 +134,7 @@ fn run(binary: &Binary, root: &Path) -> bool {
     let text = said(&output);
     let time = seconds(start.elapsed());
     if !output.status.success() {
-        println!("{text}\n    {time:>8}  {label}: FAILED, {}", output.status);
+        println!("{}\n    {time:>8}  {label}: FAILED, {}", without_passed(&output), output.status);
         return false;
     }
     // What could not be tested is said loudly, also where the rest went well.
@@ -146,8 +147,25 @@ fn run(binary: &Binary, root: &Path) -> bool {
 
 /// Returns all that a process said.
 pub(crate) fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr))
+}
+
+/// Returns what a process said, without the tests that passed. The last lines stay: a crash comes after them.
+fn without_passed(output: &Output) -> String {
+    const LAST: usize = 4;
+    let (lines, errors) = (text(&output.stdout), text(&output.stderr));
+    let begin_of_last = lines.lines().count().saturating_sub(LAST);
+    let has_passed = |line: &str| {
+        line.starts_with("test ") && (line.ends_with("... ok") || line.contains("... ignored"))
+    };
+    let kept =
+        lines.lines().enumerate().filter(|(at, line)| *at >= begin_of_last || !has_passed(line));
+    let kept: Vec<_> = kept.map(|(_, line)| line).collect();
+    format!("{}\n{errors}", kept.join("\n"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Returns the counts of the last summary that a test binary printed.
@@ -187,6 +205,19 @@ mod tests {
         let text = "test result: ok. 9 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(summary(text), "9 passed; 0 failed; 1 ignored");
         assert_eq!(summary("nothing"), "ran");
+    }
+
+    #[test]
+    fn what_failed_and_the_last_lines_are_shown() {
+        let output = |out: &str| Output {
+            status: std::process::ExitStatus::default(),
+            stdout: out.into(),
+            stderr: b"why".to_vec(),
+        };
+        let passed = "test a ... ok\ntest b ... ignored, no device\n".repeat(5);
+        let failed = without_passed(&output(&format!("test x ... FAILED\n{passed}")));
+        assert!(failed.starts_with("test x ... FAILED\ntest a"), "{failed}");
+        assert!(failed.lines().count() == 6 && failed.ends_with("why"), "{failed}");
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(crate) fn run_all(steps: Vec<Step>) -> Outcome {
     }
     println!("\n{:>9} {:>11}  step", "time", "processors");
     for (name, outcome, time, work) in &ends {
-        let mark = if outcome.is_ok() { "" } else { "  FAILED" };
+        let mark = outcome.as_ref().err().map(|why| format!("  FAILED: {why}")).unwrap_or_default();
         println!("{:>9} {:>11}  {name}{mark}", seconds(*time), seconds(*work));
     }
     println!("{:>9} {:>11}  all", seconds(start.elapsed()), seconds(worked()));

@@ -1,4 +1,6 @@
 //! The shared suite, on the first device that is here, while the validation layer watches where there is one.
+//!
+//! One case at a time: older layers crash where threads open and close devices (Vulkan-ValidationLayers#4391).
 #![expect(unsafe_code, reason = "lends one device to two owners")]
 use omniheap_conformance::{Rig, Spares};
 use omniheap_core::Result;
@@ -14,12 +16,13 @@ fn first() -> Result<Rig<Arc<Vulkan>>> {
     let vulkan = Arc::clone(lease.device());
     let messages = vulkan.messages().cloned().unwrap_or_default();
     let told = Mutex::new(messages.texts().len());
-    Ok(Rig::new(vulkan).keeping(lease).with_messages(move || {
+    let fresh = move || {
         let mut told = told.lock().expect("no panic while held");
         let fresh = messages.texts().split_off(*told);
         *told += fresh.len();
         fresh
-    }))
+    };
+    Ok(Rig::new(vulkan).keeping(lease).with_messages(fresh).one_at_a_time())
 }
 
 /// Returns a device without queues, over one that the first opened.
@@ -35,7 +38,7 @@ fn bare() -> Result<Rig<Arc<Vulkan>>> {
     // SAFETY: the rig keeps the owner; no case submits work that uses the memory.
     let guest = Arc::new(unsafe { Vulkan::wrap_memory(bare, options) }?);
     let messages = owner.messages().cloned().unwrap_or_default();
-    Ok(Rig::new(guest).keeping(owner).with_messages(move || messages.texts()))
+    Ok(Rig::new(guest).keeping(owner).with_messages(move || messages.texts()).one_at_a_time())
 }
 
 omniheap_conformance::conformance! {

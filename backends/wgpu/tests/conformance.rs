@@ -17,15 +17,17 @@ fn noop() -> Result<Rig<Arc<Wgpu>>> {
     SPARES.take(Wgpu::open_noop).map(rig)
 }
 
+// Real devices have one case at a time: wgpu asks for the validation layer in such builds, and older ones crash where
+// threads open and close devices (Vulkan-ValidationLayers#4391).
 fn first() -> Result<Rig<Arc<Wgpu>>> {
     static SPARES: Spares<Wgpu> = Spares::new();
-    SPARES.take(|| Wgpu::open(0)).map(rig)
+    SPARES.take(|| Wgpu::open(0)).map(rig).map(Rig::one_at_a_time)
 }
 
 /// Returns the first device, on memory that the backend allocates itself.
 fn own() -> Result<Rig<Arc<Wgpu>>> {
     static SPARES: Spares<Wgpu> = Spares::new();
-    SPARES.take(|| Wgpu::open(0)?.with_own_memory()).map(rig)
+    SPARES.take(|| Wgpu::open(0)?.with_own_memory()).map(rig).map(Rig::one_at_a_time)
 }
 
 omniheap_conformance::conformance! {

@@ -14,19 +14,33 @@ use gpu_allocator::{
 use omniheap_core::{HeapKind, Relief};
 use omniheap_vulkan::{Feature, Options, Validation, Vulkan};
 use std::sync::{
-    Arc, OnceLock,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
 /// A device that an engine owns. Every message of the validation layer fails the test that drops it.
-struct Engine(Vulkan);
+///
+/// One at a time: older layers crash where threads open and close devices (Vulkan-ValidationLayers#4391).
+struct Engine(Vulkan, #[expect(dead_code, reason = "held")] Option<Alone>);
+
+type Alone = MutexGuard<'static, ()>;
 
 impl Engine {
     fn open() -> Option<Self> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        Self::open_while(Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Two for one test.
+    fn open_two() -> Option<(Self, Self)> {
+        Some((Self::open()?, Self::open_while(None)?))
+    }
+
+    fn open_while(alone: Option<Alone>) -> Option<Self> {
         let options = Options::default().validation(Validation::IfPresent);
         let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
         match Vulkan::open_with(options) {
-            Ok(vulkan) => Some(Self(vulkan)),
+            Ok(vulkan) => Some(Self(vulkan, alone)),
             Err(why) if required.contains("vulkan") => panic!("no Vulkan device here: {why}"),
             Err(_) => None,
         }
@@ -229,7 +243,7 @@ fn five_gibibytes_are_served_or_refused_as_out_of_memory() {
 
 #[test]
 fn allocations_of_another_allocator_are_refused() {
-    let (Some(one), Some(two)) = (Engine::open(), Engine::open()) else { return };
+    let Some((one, two)) = Engine::open_two() else { return };
     let (mut a, mut b) = (one.allocator(), two.allocator());
     let asked = one.asks(4096);
     let of_a = a.allocate(&desc("a", asked, MemoryLocation::CpuToGpu)).unwrap();
@@ -242,7 +256,7 @@ fn allocations_of_another_allocator_are_refused() {
 
 #[test]
 fn two_devices_at_once_serve_several_threads() {
-    let (Some(one), Some(two)) = (Engine::open(), Engine::open()) else { return };
+    let Some((one, two)) = Engine::open_two() else { return };
     let asked = one.asks(100 << 10);
     std::thread::scope(|scope| {
         for engine in [&one, &two] {

@@ -102,8 +102,10 @@ impl<B: Backend + 'static> Rig<B> {
         self
     }
 
-    /// Has the cases run one at a time, whatever the number of threads.
-    pub(crate) const fn one_at_a_time(mut self) -> Self {
+    /// Has the cases run one at a time, whatever the number of threads: for drivers and layers that do not stand devices
+    /// which come and go beside one that is used.
+    #[must_use]
+    pub const fn one_at_a_time(mut self) -> Self {
         self.extras.turns = Turns::OneAtATime;
         self
     }
