@@ -7,10 +7,12 @@ use super::output::{self, Format};
 use crate::interrupt;
 use clap::ValueEnum;
 use core::ops::ControlFlow;
+use indicatif::ProgressBar;
 use omniheap::host::Host;
 use omniheap::{AnyBackend, Backend as _, BackendKind, open, seam::erase};
 use omniheap_conformance::{
-    Account, LONGEST_HOLD, Outcome, Progress, Results, Rig, Spares, cases, run as run_suite, seed,
+    Account, CaseResult, LONGEST_HOLD, Outcome, Progress, Results, Rig, Spares, cases,
+    run as run_suite, seed,
 };
 use serde::Serialize;
 use std::io::Write as _;
@@ -124,7 +126,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
 }
 
-/// Prints results. Fails where there are none, or only a part.
+/// Prints what is left to say of results. Fails where there are none, or only a part.
 fn show(results: &Results, filter: &str, format: Format) -> Result<(), Failure> {
     if results.cases.is_empty() && !interrupt::is_wanted() {
         let why = format!("no case's name contains `{filter}`; --list prints them all");
@@ -132,7 +134,7 @@ fn show(results: &Results, filter: &str, format: Format) -> Result<(), Failure> 
     }
     match format {
         Format::Json => output::print_line(&results.to_json())?,
-        Format::Text => output::print_line(&text(results))?,
+        Format::Text => output::print_line(&counts(results))?,
     }
     if interrupt::is_wanted() {
         let label = &results.label;
@@ -198,22 +200,56 @@ fn note(format: Format, line: &str) -> Result<(), Failure> {
 /// Runs the suite on one backend, through dynamic dispatch; each backend's own tests also run it by type.
 fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Results, String> {
     let (device, filter) = (arguments.device, &*arguments.filter);
-    let bar = output::progress(format, 0);
-    let show = |now: Progress<'_>| {
-        bar.set_length(now.total as u64);
-        bar.set_position(now.done as u64);
-        bar.set_message(format!("{} {}", now.mode, now.name));
-        if interrupt::is_wanted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
+    let mut told = Told { label: kind.name(), format, bar: output::progress(format, 0) };
     let absent = move |error| Failure::no_device(Some(kind), device, error).to_string();
     let guards = arguments.guards;
     let open = move || {
         let rig = rig(kind, device).map_err(absent)?;
         Ok::<_, String>(if guards { rig.with_guards() } else { rig })
     };
-    let results = output::quietly(|| run_suite(kind.name(), open, filter, seed(), show));
-    bar.finish_and_clear();
+    let tell = |now: Progress<'_>| told.tell(now);
+    let results = output::quietly(|| run_suite(kind.name(), open, filter, seed(), tell));
+    told.bar.finish_and_clear();
     results
+}
+
+/// What has been told of a run. Text is told as cases end, so that a run which is killed has said what it found.
+struct Told {
+    label: &'static str,
+    format: Format,
+    bar: ProgressBar,
+}
+
+impl Told {
+    fn tell(&mut self, now: Progress<'_>) -> ControlFlow<()> {
+        let printed = match now {
+            Progress::Starts { device, done, total, name, mode } => {
+                self.bar.set_length(total as u64);
+                self.bar.set_position(done as u64);
+                self.bar.set_message(format!("{mode} {name}"));
+                self.say_how_far(done, total);
+                let heading = || format!("{} on {} ({})", self.label, device.name, device.driver);
+                (done == 0).then(heading)
+            }
+            Progress::Ended(case) => unexpected(case),
+        };
+        if let (Some(text), Format::Text) = (printed, self.format) {
+            let ended = self.bar.suspend(|| output::print_line(&text));
+            // Nobody reads what is left.
+            if ended.is_err() {
+                return ControlFlow::Break(());
+            }
+        }
+        if interrupt::is_wanted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Says now and then how far it is, where no bar shows that.
+    fn say_how_far(&self, done: usize, total: usize) {
+        if self.bar.is_hidden() && done > 0 && done.is_multiple_of(100) {
+            // Whoever closed standard error does not want to know.
+            let _ = note(self.format, &format!("  {done} of {total} cases have ended"));
+        }
+    }
 }
 
 /// Returns a device with what may be done to it beyond the seam, where its backend has that.
@@ -256,27 +292,25 @@ fn wgpu(backend: omniheap::wgpu::Wgpu) -> Rig<AnyBackend> {
     Rig::new(erase(backend)).with_loss(move || device.destroy())
 }
 
-fn text(results: &Results) -> String {
-    let mut lines =
-        vec![format!("{} on {} ({})", results.label, results.device.name, results.device.driver)];
-    for case in &results.cases {
-        let (word, why) = match &case.outcome {
-            Outcome::Failed(why) => ("FAILED", why),
-            Outcome::Known(why) => ("known failure", why),
-            Outcome::Passed | Outcome::Refused(_) => continue,
-        };
-        let (mode, name, numbers) = (case.mode, case.name, case.numbers);
-        lines.push(format!("  {word}: {mode}::{name}: {why}"));
-        lines.push(format!(
-            "    behaviours {numbers:?} of docs/conformance.md; alone: --filter {mode}::{name}"
-        ));
-    }
-    lines.push(format!(
+/// Says what a case found that is not as it should be.
+fn unexpected(case: &CaseResult) -> Option<String> {
+    let (word, why) = match &case.outcome {
+        Outcome::Failed(why) => ("FAILED", why),
+        Outcome::Known(why) => ("known failure", why),
+        Outcome::Passed | Outcome::Refused(_) => return None,
+    };
+    let (mode, name, numbers) = (case.mode, case.name, case.numbers);
+    Some(format!(
+        "  {word}: {mode}::{name}: {why}\n    behaviours {numbers:?} of docs/conformance.md; alone: --filter {mode}::{name}"
+    ))
+}
+
+fn counts(results: &Results) -> String {
+    format!(
         "  {} passed, {} failed, {} refused as documented, {} known failures",
         results.passed(),
         results.failed(),
         results.refused(),
         results.known()
-    ));
-    lines.join("\n")
+    )
 }

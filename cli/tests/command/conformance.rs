@@ -1,5 +1,7 @@
 //! `omniheap conformance` on host memory, and its long runs on Vulkan too where a device is here.
-use crate::support::{folder, json, omniheap, refuses, text};
+use crate::support::{binary, folder, json, omniheap, refuses, text};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 /// Backends that are here among those that this machine may have.
 fn backends() -> Vec<&'static str> {
@@ -76,6 +78,19 @@ fn conformance_runs_cases_by_name_and_writes_results() {
     assert!(results["refused"].is_u64());
     assert!(results["device"].is_string());
     assert!(folder().join("r.xml").metadata().is_ok_and(|file| file.len() > 0));
+}
+
+#[test]
+fn what_is_found_is_said_while_the_run_goes_on() {
+    let mut run = Command::new(binary());
+    run.args(["conformance", "--backend", "host"]);
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut line = String::new();
+    let said = run.stdout.take().expect("piped");
+    BufReader::new(said).read_line(&mut line).expect("text");
+    let is_under_way = run.try_wait().expect("it is ours").is_none();
+    run.kill().and_then(|()| run.wait().map(drop)).expect("it ends");
+    assert!(line.starts_with("host on ") && is_under_way, "{line}");
 }
 
 #[test]

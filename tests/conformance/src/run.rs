@@ -45,17 +45,24 @@ impl Job {
     }
 }
 
-/// A run's progress, told before each case.
+/// A run's progress.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// Cases that have ended.
-    pub done: usize,
-    /// Cases in all.
-    pub total: usize,
-    /// The case that starts.
-    pub name: &'a str,
-    /// Its mode.
-    pub mode: &'a str,
+pub enum Progress<'a> {
+    /// A case starts.
+    Starts {
+        /// Who the device is.
+        device: &'a DeviceInfo,
+        /// Cases that have ended.
+        done: usize,
+        /// Cases in all.
+        total: usize,
+        /// The case.
+        name: &'a str,
+        /// Its mode.
+        mode: &'a str,
+    },
+    /// It has ended.
+    Ended(&'a CaseResult),
 }
 
 /// Runs every case whose name contains `filter`, on devices that `open` opens, one after the other, until `progress`
@@ -78,13 +85,18 @@ pub fn run<B: Backend + 'static, E: Display>(
     let total = jobs.len();
     let mut cases = Vec::with_capacity(total);
     for (done, job) in jobs.into_iter().enumerate() {
-        if progress(Progress { done, total, name: job.name, mode: job.mode }).is_break() {
+        let (name, mode, numbers) = (job.name, job.mode, job.numbers);
+        if progress(Progress::Starts { device: &device, done, total, name, mode }).is_break() {
             break;
         }
         let start = Instant::now();
         let outcome = (job.run)();
-        let (name, mode, numbers) = (job.name, job.mode, job.numbers);
-        cases.push(CaseResult { name, mode, numbers, outcome, time: start.elapsed() });
+        let ended = CaseResult { name, mode, numbers, outcome, time: start.elapsed() };
+        let told = progress(Progress::Ended(&ended));
+        cases.push(ended);
+        if told.is_break() {
+            break;
+        }
     }
     Ok(Results { label: label.into(), device, seed, total: whole, cases })
 }
