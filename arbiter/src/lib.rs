@@ -39,6 +39,9 @@ use std::sync::Arc;
 /// Returns memory to the driver when the arbiter asks for so many bytes.
 pub type OnPress = Arc<dyn Fn(u64) + Send + Sync>;
 
+/// Asks the driver how many bytes of the device each process has; `None` where it does not say. Process ids are those that the arbiter sees.
+pub type DriverCount = Box<dyn Fn() -> Option<Vec<(u32, u64)>> + Send>;
+
 /// The variable that names the arbiter's socket. `%d` in it stands for the number of the device.
 pub const VARIABLE: &str = "OMNIHEAP_ARBITER";
 

@@ -24,6 +24,8 @@ pub struct Policy {
     pub end_debtors: bool,
     /// Processes of one user that may be tenants at once.
     pub processes: usize,
+    /// Bytes that the driver may count for a process beside what it holds: its context, kernels, memory of libraries.
+    pub overhead: u64,
     rules: BTreeMap<u32, Rules>,
     others: Rules,
     /// Patterns of names that users may attach, besides their own.
@@ -38,6 +40,7 @@ struct File {
     #[serde(default)]
     end_debtors: bool,
     processes: Option<usize>,
+    overhead: Option<String>,
     #[serde(default)]
     default: Entry,
     #[serde(default)]
@@ -65,6 +68,7 @@ impl Policy {
             patience: Duration::from_millis(500),
             end_debtors: false,
             processes: 64,
+            overhead: 2 << 30,
             rules: BTreeMap::new(),
             others,
             attachable: BTreeMap::new(),
@@ -97,6 +101,9 @@ impl Policy {
         }
         policy.end_debtors = file.end_debtors;
         policy.processes = file.processes.unwrap_or(policy.processes);
+        if let Some(text) = file.overhead.as_deref() {
+            policy.overhead = if text == "0" { 0 } else { size(text, "overhead")? };
+        }
         policy.others = rules(&file.default, policy.others, "default")?;
         for (name, entry) in &file.tenant {
             let uid = name.strip_prefix("uid:").and_then(|uid| uid.parse().ok());
@@ -198,6 +205,7 @@ mod tests {
             ("", "no capacity"),
             ("capacity = \"much\"", "no size"),
             ("capacity = \"8G\"\nsped = 1", "unknown field"),
+            ("capacity = \"8G\"\noverhead = \"some\"", "overhead"),
             ("capacity = \"8G\"\n[tenant.bob]\nweight = 1", "uid:1001"),
             ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nquota = \"9G\"", "above"),
             ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nweight = 0", "weight of 0"),

@@ -7,7 +7,7 @@ use crate::peer::Peer;
 use crate::policy::Policy;
 use crate::publications::{Attachment, Publications};
 use crate::socket::{self, Mode};
-use crate::{ArbiterError, failed};
+use crate::{ArbiterError, DriverCount, failed};
 use core::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Gid, chown, flock};
@@ -30,6 +30,8 @@ const UNSENT: usize = 256;
 const TURN: usize = 16;
 /// Longest sleep, so that a wish to stop is seen.
 const NAP: Duration = Duration::from_millis(100);
+/// The driver is asked what processes have at least this often.
+const COUNT: Duration = Duration::from_secs(1);
 
 struct Connection {
     socket: OwnedFd,
@@ -67,6 +69,10 @@ pub struct Server {
     connections: BTreeMap<u64, Connection>,
     tenants: BTreeMap<TenantId, Tenant>,
     publications: Publications,
+    /// Asks the driver what processes have; nobody is asked where it is not known.
+    count: Option<DriverCount>,
+    /// When it was asked last.
+    counted: Duration,
     next: u64,
     start: Instant,
     buffer: Vec<u8>,
@@ -113,15 +119,25 @@ impl Server {
             listener,
             path: path.to_owned(),
             lock,
-            books: Books::new(policy.capacity, policy.patience),
+            books: Books::new(policy.capacity, policy.patience, policy.overhead),
             policy,
             connections: BTreeMap::new(),
             tenants: BTreeMap::new(),
             publications: Publications::default(),
+            count: None,
+            counted: Duration::ZERO,
             next: 1,
             start: Instant::now(),
             buffer: vec![0; MAX_FRAME + 1],
         })
+    }
+
+    /// Compares what tenants say with what the driver counts for their processes. One that has more than it says, beyond the policy's `overhead`, for
+    /// longer than `patience` is a debtor, and what it has is granted to nobody.
+    #[must_use]
+    pub fn compared_with(mut self, count: DriverCount) -> Self {
+        self.count = Some(count);
+        self
     }
 
     /// Serves until `stop` returns true.
@@ -137,6 +153,7 @@ impl Server {
             // Processes that are gone come last: what they sent before still counts.
             ready.connections.into_iter().for_each(|id| self.serve(id));
             ready.gone.into_iter().for_each(|tenant| self.bury(tenant));
+            self.count_all();
             let (now, mut actions) = (self.now(), Vec::new());
             self.books.tick(now, &mut actions);
             self.act(&actions);
@@ -226,7 +243,10 @@ impl Server {
             Ask::Take { request, bytes } => {
                 self.books.take(own?, request, bytes, now, &mut actions);
             }
-            Ask::Give { bytes } => self.books.give(own?, bytes, now, &mut actions)?,
+            Ask::Give { bytes } => {
+                let counted = self.counted_before_a_grant(own?);
+                self.books.give(own?, bytes, counted, now, &mut actions)?;
+            }
             Ask::Answer { press } => self.books.answer(own?, press, now, &mut actions),
             Ask::List => self.list(id),
             Ask::SetQuota { pid, quota } => {
@@ -256,6 +276,26 @@ impl Server {
         }
         self.act(&actions);
         Ok(())
+    }
+
+    /// Asks the driver what each tenant has, when it is time to.
+    fn count_all(&mut self) {
+        let (now, every) = (self.now(), self.policy.patience.min(COUNT));
+        let Some(count) = &self.count else { return };
+        if self.tenants.is_empty() || now < self.counted + every {
+            return;
+        }
+        let all = count();
+        for (tenant, it) in &self.tenants {
+            self.books.count(*tenant, all.as_ref().map(|all| bytes_of(all, it.pid)));
+        }
+        self.counted = now;
+    }
+
+    /// Returns what the driver counts for a tenant that gave memory back, where somebody waits to be granted it.
+    fn counted_before_a_grant(&self, tenant: TenantId) -> Option<u64> {
+        let count = self.count.as_ref().filter(|_| self.books.is_awaited())?;
+        Some(bytes_of(&count()?, self.tenants.get(&tenant)?.pid))
     }
 
     /// Makes the peer a tenant, or gives it back the account that its process has.
@@ -495,6 +535,11 @@ struct Ready {
     listener: bool,
     connections: Vec<u64>,
     gone: Vec<TenantId>,
+}
+
+/// Returns the bytes of a process; one that the driver does not know has none.
+fn bytes_of(all: &[(u32, u64)], pid: u32) -> u64 {
+    all.iter().find(|(known, _)| *known == pid).map_or(0, |(_, bytes)| *bytes)
 }
 
 /// Returns whether a user may give orders about others: root and the arbiter's own may.

@@ -39,6 +39,7 @@ const ROLES: &[(&str, Role)] = named![
     publish::withdraws,
     shares::greedy,
     shares::gives_orders,
+    shares::lies,
     shares::sets_its_quota,
 ];
 
@@ -71,6 +72,7 @@ const TESTS: &[(&str, fn())] = named![
     publish::what_cannot_be_published_changes_nothing,
     publish::wrong_publications_are_refused_and_their_descriptors_closed,
     shares::quotas_are_kept_and_set,
+    shares::who_lies_about_giving_back_is_a_debtor_until_the_driver_agrees,
     shares::sleep_presses_for_everything_and_a_press_reaches_the_callback,
 ];
 

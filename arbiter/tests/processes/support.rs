@@ -2,7 +2,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use omniheap_arbiter::frame::{Ask, TenantInfo};
-use omniheap_arbiter::{Policy, Server, tenants};
+use omniheap_arbiter::{DriverCount, Policy, Server, tenants};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -37,9 +37,18 @@ pub(crate) fn path(name: &str) -> PathBuf {
 
 impl Arbiter {
     pub(crate) fn start(name: &str, policy: &str) -> Self {
+        Self::run(name, policy, |server| server)
+    }
+
+    /// Starts one that asks `count` what processes have, as it would ask a driver.
+    pub(crate) fn compared(name: &str, policy: &str, count: DriverCount) -> Self {
+        Self::run(name, policy, |server| server.compared_with(count))
+    }
+
+    fn run(name: &str, policy: &str, finish: impl FnOnce(Server) -> Server) -> Self {
         let path = path(name);
         let policy = Policy::parse(policy, None).expect("a policy");
-        let mut server = Server::bind(&path, policy, None).expect("a socket");
+        let mut server = finish(Server::bind(&path, policy, None).expect("a socket"));
         // Tenants of other users take part in the tests.
         fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("a socket");
         let stop = Arc::new(AtomicBool::new(false));
@@ -156,6 +165,11 @@ pub(crate) fn listen() -> String {
         std::process::exit(0);
     }
     line.trim().to_owned()
+}
+
+/// How often a test repeats itself: as a variable says, or so often that the test is short.
+pub(crate) fn often(variable: &str, short: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(short)
 }
 
 /// Whether processes of other users can be started.
