@@ -83,6 +83,9 @@ pub enum ArbiterError {
     /// The path is there and no socket.
     #[error("{0}: is there and is no socket; remove it, or choose another path")]
     Occupied(PathBuf),
+    /// Other machines see the socket.
+    #[error("{0}: is on a network file system; choose a folder of this machine, such as /run")]
+    Remote(PathBuf),
     /// The system refused something.
     #[error("{path}: {error}; is `omniheap serve` running, and may this user use the socket?")]
     System {

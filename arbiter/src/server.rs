@@ -10,7 +10,7 @@ use crate::socket::{self, Mode};
 use crate::{ArbiterError, DriverCount, failed};
 use core::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Gid, chown, flock};
+use rustix::fs::{FlockOperation, Gid, chown, flock, statfs};
 use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen};
 use rustix::process::{Signal, geteuid, pidfd_send_signal};
 use std::collections::{BTreeMap, VecDeque};
@@ -100,8 +100,10 @@ impl Server {
     /// Opens the socket: for its own user alone, or also for a group.
     ///
     /// # Errors
-    /// When another arbiter serves the socket, when the path is something else than a socket, and what the system says.
+    /// When another arbiter serves the socket, when the path is something else than a socket or on a network file system, and what the system
+    /// says.
     pub fn bind(path: &Path, policy: Policy, group: Option<u32>) -> Result<Self, ArbiterError> {
+        check_local(path, file_system)?;
         let lock = lock(path)?;
         remove_stale(path)?;
         let at = |error: io::Error| failed(path, &error);
@@ -205,7 +207,7 @@ impl Server {
                 pid: peer.pid,
                 uid: peer.uid,
                 tenant: None,
-                pidfd: Some(peer.pidfd),
+                pidfd: peer.pidfd,
                 unsent: VecDeque::new(),
             };
             self.connections.insert(self.next, connection);
@@ -304,6 +306,10 @@ impl Server {
         let (pid, uid) = (connection.pid, connection.uid);
         if connection.tenant.is_some() {
             return Err(Refusal::Contradiction);
+        }
+        // Nobody would see its end, nor tell it from the next one.
+        if pid == 0 {
+            return Err(Refusal::Unseen);
         }
         let known = self.tenants.iter_mut().find(|(_, it)| it.pid == pid && it.uid == uid);
         let tenant = match known {
@@ -547,6 +553,37 @@ fn is_governor(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 
+/// File systems of several machines: NFS, SMB in three versions, AFS, Ceph, Lustre, GPFS, `BeeGFS`.
+const REMOTE: [u64; 9] = [
+    0x6969,
+    0x517B,
+    0xFF53_4D42,
+    0xFE53_4D42,
+    0x5346_414F,
+    0x00C3_6400,
+    0x0BD0_0BD0,
+    0x4750_4653,
+    0x1983_0326,
+];
+
+/// Returns what kind of file system a folder is on.
+fn file_system(folder: &Path) -> io::Result<u64> {
+    // Kinds are numbers of 32 bits, which some systems extend by their sign.
+    Ok(u64::from(statfs(folder)?.f_type as u32))
+}
+
+/// Refuses sockets that other machines see: each machine's arbiter would take the other's socket for a stale one, and tenants can connect on their own
+/// machine only.
+fn check_local(
+    path: &Path,
+    file_system: impl Fn(&Path) -> io::Result<u64>,
+) -> Result<(), ArbiterError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let kind =
+        file_system(folder.unwrap_or(Path::new("."))).map_err(|error| failed(path, &error))?;
+    if REMOTE.contains(&kind) { Err(ArbiterError::Remote(path.to_owned())) } else { Ok(()) }
+}
+
 /// Takes the lock of a socket, in a file beside it.
 fn lock(path: &Path) -> Result<File, ArbiterError> {
     let mut name = path.as_os_str().to_owned();
@@ -576,6 +613,31 @@ fn remove_stale(path: &Path) -> Result<(), ArbiterError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn network_file_systems_are_refused_before_anything_is_made() {
+        let path = Path::new("/shared/omniheap.sock");
+        let kind = |kind: u64| {
+            check_local(path, |folder| {
+                assert_eq!(folder, Path::new("/shared"));
+                Ok(kind)
+            })
+        };
+        for (remote, name) in [(0x6969, "NFS"), (0xFF53_4D42, "CIFS"), (0xFE53_4D42, "SMB 2")] {
+            let refused = kind(remote).expect_err(name).to_string();
+            assert!(refused.contains("network file system"), "{name}: {refused}");
+        }
+        // ext4 and tmpfs.
+        assert!(kind(0xEF53).is_ok() && kind(0x0102_1994).is_ok());
+        let absent = check_local(path, |_| Err(io::ErrorKind::NotFound.into()));
+        assert!(matches!(absent, Err(ArbiterError::System { .. })), "{absent:?}");
+        let here = |folder: &Path| {
+            assert_eq!(folder, Path::new("."));
+            Ok(0xEF53)
+        };
+        assert!(check_local(Path::new("omniheap.sock"), here).is_ok());
+        assert_ne!(file_system(Path::new("/proc")).ok(), file_system(Path::new("/sys")).ok());
+    }
 
     #[test]
     fn the_lock_ends_with_the_arbiter_whoever_inherited_its_file() {

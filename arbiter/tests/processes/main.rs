@@ -6,6 +6,8 @@ mod lives;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
+mod namespaces;
+#[cfg(target_os = "linux")]
 mod publish;
 #[cfg(target_os = "linux")]
 mod shares;
@@ -33,6 +35,8 @@ const ROLES: &[(&str, Role)] = named![
     memory::forks,
     memory::hoards,
     memory::takes_turns,
+    namespaces::serves_apart,
+    namespaces::takes_apart,
     publish::attaches,
     publish::publishes,
     publish::publishes_half,
@@ -86,6 +90,19 @@ const OF_SEVERAL_USERS: &[(&str, fn())] = named![
     publish::only_the_user_and_those_the_policy_names_attach,
 ];
 
+/// Tests with processes in namespaces of their own; ignored where there are none.
+#[cfg(target_os = "linux")]
+const OF_SEVERAL_NAMESPACES: &[(&str, fn())] = named![
+    namespaces::tenants_in_containers_are_told_apart_and_their_end_is_seen,
+    namespaces::debtors_in_containers_are_ended_where_the_policy_says_so,
+    namespaces::an_arbiter_that_cannot_see_a_process_says_so,
+];
+
+/// Tests in a folder of another machine; ignored without one.
+#[cfg(target_os = "linux")]
+const OF_REMOTE_FOLDERS: &[(&str, fn())] =
+    named![namespaces::a_socket_on_a_network_file_system_is_refused];
+
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
     use libtest_mimic::{Arguments, Trial};
@@ -104,7 +121,12 @@ fn main() -> std::process::ExitCode {
             Trial::test(*name, run).with_ignored_flag(is_ignored)
         }
     };
-    let alone = TESTS.iter().map(trial(false));
-    let trials = alone.chain(OF_SEVERAL_USERS.iter().map(trial(!support::is_root()))).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let all = [
+        (TESTS, true),
+        (OF_SEVERAL_USERS, support::is_root()),
+        (OF_SEVERAL_NAMESPACES, support::has_namespaces()),
+        (OF_REMOTE_FOLDERS, support::remote_folder().is_some()),
+    ];
+    let trials = all.iter().flat_map(|(tests, can_run)| tests.iter().map(trial(!can_run)));
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
