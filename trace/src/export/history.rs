@@ -116,6 +116,8 @@ impl<'t> History<'t> {
             Op::BlockOffset { .. }
             | Op::Use { .. }
             | Op::Reside { .. }
+            | Op::HostPagesTake { .. }
+            | Op::HostPagesReturn { .. }
             | Op::PagesTake { .. }
             | Op::PagesReturn { .. }
             | Op::OutOfMemory { .. } => {}

@@ -118,6 +118,8 @@ impl<'t> State<'t> {
             Op::BlockOffset { .. }
             | Op::Use { .. }
             | Op::Reside { .. }
+            | Op::HostPagesTake { .. }
+            | Op::HostPagesReturn { .. }
             | Op::OutOfMemory { .. } => {}
         }
     }

@@ -39,6 +39,7 @@ struct Shadow {
     blocks: HashMap<u64, (BlockId, u64, Backing)>,
     count: u32,
     pages: u64,
+    host_pages: u64,
     held: u64,
     reserved: u64,
     peak_held: u64,
@@ -117,6 +118,16 @@ impl Shadow {
                 self.driver_calls += 1;
                 Op::PagesReturn { bytes, heap }
             }
+            Record::HostPagesTake { bytes, heap } => {
+                self.host_pages += bytes;
+                self.driver_calls += 1;
+                Op::HostPagesTake { bytes, heap }
+            }
+            Record::HostPagesReturn { bytes, heap } => {
+                self.host_pages -= bytes;
+                self.driver_calls += 1;
+                Op::HostPagesReturn { bytes, heap }
+            }
             Record::Reside { block, residence } => {
                 Op::Reside { block: self.blocks[&block].0, residence }
             }
@@ -169,7 +180,7 @@ impl Shadow {
     /// As [`next`](Self::next), for blocks and pages.
     fn next_of_driver(&self, random: &mut Random, block: u64) -> Option<Record> {
         let (is_held, heap) = (self.blocks.contains_key(&block), HeapId(random.below(4) as u8));
-        Some(match random.below(5) {
+        Some(match random.below(7) {
             0 if !is_held => {
                 let backing = [Backing::Memory, Backing::Pages][random.below(2) as usize];
                 Record::BlockAllocate { block, size: 1 + random.below(4000), heap, backing }
@@ -178,6 +189,10 @@ impl Shadow {
             2 => Record::PagesTake { bytes: 1 + random.below(4096), heap },
             3 if self.pages > 0 => {
                 Record::PagesReturn { bytes: 1 + random.below(self.pages), heap }
+            }
+            5 => Record::HostPagesTake { bytes: 1 + random.below(4096), heap },
+            6 if self.host_pages > 0 => {
+                Record::HostPagesReturn { bytes: 1 + random.below(self.host_pages), heap }
             }
             4 if is_held => {
                 Record::Reside { block, residence: RESIDENCES[random.below(4) as usize] }
