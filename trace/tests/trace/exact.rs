@@ -261,6 +261,7 @@ fn begun() -> Writer<Vec<u8>> {
         memory(8, 10),
         Record::BlockFree { block: 8 },
         Record::PagesTake { bytes: 50, heap: HeapId(0) },
+        Record::HostPagesTake { bytes: 70, heap: HeapId(0) },
     ] {
         recorder.record(5, &record);
     }
@@ -279,7 +280,7 @@ const fn pages(bytes: u64) -> Record {
 }
 
 /// Records that just break a rule behind what [`begun`] has recorded, and what is said of each.
-const BROKEN: [(Record, &str); 27] = [
+const BROKEN: [(Record, &str); 30] = [
     (sample::allocate(1, 1), "DuplicateId(1)"),
     (sample::allocate(2, 1), "DuplicateId(2)"),
     (sample::allocate(9, 0), "ZeroSize"),
@@ -297,6 +298,12 @@ const BROKEN: [(Record, &str); 27] = [
     (Record::Move { id: 1, block: 8, offset: 0 }, "UnknownBlock(8)"),
     (Record::BlockFree { block: 8 }, "UnknownBlock(8)"),
     (Record::Reside { block: 8, residence: Residence::Host }, "UnknownBlock(8)"),
+    (Record::HostPagesTake { bytes: 0, heap: HEAP }, "ZeroSize"),
+    (Record::HostPagesTake { bytes: u64::MAX - 69, heap: HEAP }, "LiveOverflow"),
+    (
+        Record::HostPagesReturn { bytes: 71, heap: HEAP },
+        "Malformed(\"host pages: more given back than taken\")",
+    ),
     (memory(7, 1), "DuplicateBlock(7)"),
     (memory(9, 0), "ZeroSize"),
     (memory(9, u64::MAX - 213), "LiveOverflow"),
@@ -340,6 +347,8 @@ fn what_just_keeps_a_rule_is_read() {
         memory(8, u64::MAX - 214),
         Record::PagesTake { bytes: u64::MAX - 214, heap: HeapId(0) },
         Record::PagesReturn { bytes: 50, heap: HeapId(0) },
+        Record::HostPagesTake { bytes: u64::MAX - 70, heap: HeapId(0) },
+        Record::HostPagesReturn { bytes: 70, heap: HeapId(0) },
         Record::BlockOffset { id: 3, region: Region::Shared, reason: LabelId(1) },
         Record::Name { id: 3, label: LabelId(1) },
     ];
@@ -349,7 +358,7 @@ fn what_just_keeps_a_rule_is_read() {
         let read = open(&recorder.finish().unwrap());
         let named = matches!(record, Record::Name { .. });
         let events = read.unwrap_or_else(|error| panic!("{record:?}: {error:?}")).events().len();
-        assert_eq!(events, if named { 9 } else { 10 }, "{record:?}");
+        assert_eq!(events, if named { 10 } else { 11 }, "{record:?}");
     }
 }
 
