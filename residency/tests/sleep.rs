@@ -531,6 +531,26 @@ unsafe impl Transfer for Pinning {
 }
 
 #[test]
+fn the_first_sleep_pins_what_it_takes_and_takes_no_more_than_it_needs() {
+    let arena = arena();
+    let manager = Manager::new(Pinning::new(false));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap();
+    let layers = [5, 6].map(|mib| pool.allocate(&Request::new(mib * MIB)).unwrap());
+    layers.iter().for_each(|layer| layer.fill(0, layer.size(), 3).unwrap());
+    // Held by others, and not pinned: it does not count, and is pinned all the same.
+    let lent = arena.take(MIB).unwrap();
+    let before = arena.report();
+    pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
+    let ready = arena.report();
+    assert!(ready.held <= before.held + 12 * MIB, "{before:?} {ready:?}");
+    assert_eq!(manager.backend().pinned() as u64, ready.held);
+    drop(lent);
+    pool.wake(&Wake::all()).unwrap();
+    pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
+    assert_eq!(arena.report().held, ready.held, "the next one takes nothing");
+}
+
+#[test]
 fn a_sleep_uses_what_was_held_and_pinned_ahead() {
     for refuses in [false, true] {
         let arena = arena();
