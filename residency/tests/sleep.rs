@@ -1,5 +1,5 @@
 //! Pools that sleep and wake on the host device, whose pages are real: bytes, addresses, refusals.
-#![expect(unsafe_code, reason = "stands in for a device that pins")]
+#![expect(unsafe_code, reason = "stands in for a device that pins; forks and limits files")]
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
@@ -389,6 +389,69 @@ fn a_store_without_room_leaves_the_pool_awake() {
     assert_eq!((error.kind(), arena.report().used), (ErrorKind::OverBudget, 0));
     check(&all);
     drop(pool.allocate(&Request::new(64)).unwrap());
+}
+
+/// Runs a test of this program in a process of its own, for what would harm the tests beside it. Returns whether this is that process.
+#[cfg(target_os = "linux")]
+fn is_alone(name: &str) -> bool {
+    if std::env::var_os("OMNIHEAP_ALONE").is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env("OMNIHEAP_ALONE", "1");
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    false
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_is_full_half_way_leaves_the_pool_awake() {
+    if !is_alone("a_disk_that_is_full_half_way_leaves_the_pool_awake") {
+        return;
+    }
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let live: u64 = all.iter().map(|(one, _)| one.size()).sum();
+    let store = FileStore::open(std::env::temp_dir()).unwrap();
+    // Files end half-way, as on a full disk.
+    let most = libc::rlimit { rlim_cur: live / 2, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a limit and a signal of this process, which runs this test alone.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
+    let error = pool.sleep(&Sleep::to(Arc::<FileStore>::clone(&store))).unwrap_err();
+    assert_eq!((error.kind(), pool.residence().asleep), (ErrorKind::OutOfHostMemory, false));
+    check(&all);
+    let most = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, ..most };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
+    pool.sleep(&Sleep::to(store)).unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_arena_of_a_parent_lends_nothing_to_its_child() {
+    if !is_alone("the_arena_of_a_parent_lends_nothing_to_its_child") {
+        return;
+    }
+    let arena = arena();
+    arena.prepare(4 * MIB).unwrap();
+    let before = arena.report();
+    // SAFETY: the other threads of this process wait for this test, and hold no lock that the child takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = arena.take(4096).map(drop).map_err(|error| error.kind());
+        std::process::exit(i32::from(refused != Err(ErrorKind::Unsupported)));
+    }
+    let mut status = -1;
+    // SAFETY: an integer, which the kernel fills.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((status, arena.report()), (0, before));
+    drop(arena.take(4096).unwrap());
 }
 
 #[test]

@@ -211,6 +211,26 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
+#[test]
+fn a_clock_that_jumps_ends_what_waits_and_nothing_else() {
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    let mut books = books(&[1, 1]);
+    take(&mut books, 0, 600);
+    assert_eq!(take(&mut books, 1, 100).len(), 1, "a press");
+    let mut actions = Vec::new();
+    books.tick(century, &mut actions);
+    assert_eq!(refusal(&actions), Some(Refusal::Shortage));
+    assert_eq!((books.held(TenantId(0)), books.owed(TenantId(0))), (600, 100));
+    // And back: what is asked for now waits as long as the clock says, and no longer.
+    books.give(TenantId(0), 300, None, NOW, &mut actions).expect("it is held");
+    assert!(is_granted(&take(&mut books, 1, 300)));
+    let pressed = take(&mut books, 1, 300);
+    assert_eq!(refusal(&pressed), Some(Refusal::Shortage), "above its share: {pressed:?}");
+    actions.clear();
+    books.tick(NOW, &mut actions);
+    assert_eq!((actions, books.next_deadline()), (Vec::new(), None));
+}
+
 /// Reads the driver's count of the first tenant, and lets time pass.
 fn count(books: &mut Books, counted: u64, now: Duration) -> Vec<Action> {
     let mut actions = Vec::new();

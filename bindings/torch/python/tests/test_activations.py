@@ -343,6 +343,24 @@ class Activations(unittest.TestCase):
             self.assertEqual(self.copier.held, 0, "host memory goes back")
             self.assertEqual(self.copier.sent, self.copier.fetched, "what went came back once")
 
+    def test_a_graph_break(self):
+        layers = self.model()
+
+        def run(batch):
+            y = layers[:2](batch)
+            torch._dynamo.graph_break()
+            return layers[2:](y)
+
+        batch = torch.randn(32, 64)
+        plain = self.gradients(layers, batch)
+        broken = torch.compile(run, backend="eager")
+        layers.zero_grad(set_to_none=True)
+        with self.offload(keep_last=0):
+            loss = broken(batch).square().sum()
+        loss.backward()
+        self.same(plain, [loss.detach(), *(each.grad for each in layers.parameters())])
+        self.assertEqual(self.copier.sent, self.copier.fetched)
+
     def test_what_comes_back_is_fetched_ahead_and_no_further(self):
         x, ahead = torch.randn(64, requires_grad=True), []
 
