@@ -611,6 +611,12 @@ fn the_first_sleep_pins_what_it_takes_and_takes_no_more_than_it_needs() {
     pool.wake(&Wake::all()).unwrap();
     pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
     assert_eq!(arena.report().held, ready.held, "the next one takes nothing");
+    pool.wake(&Wake::all()).unwrap();
+    let touched = self::arena();
+    touched.prepare(12 * MIB).unwrap();
+    pool.sleep(&Sleep::to(HostStore::within(&touched))).unwrap();
+    let pinned = ready.held + touched.report().held;
+    assert_eq!(manager.backend().pinned() as u64, pinned, "also what was there and not pinned");
 }
 
 #[test]
