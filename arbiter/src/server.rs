@@ -246,8 +246,7 @@ impl Server {
                 self.books.take(own?, request, bytes, now, &mut actions);
             }
             Ask::Give { bytes } => {
-                let counted = self.counted_before_a_grant(own?);
-                self.books.give(own?, bytes, counted, now, &mut actions)?;
+                self.books.give(own?, bytes, self.recount(own?), now, &mut actions)?;
             }
             Ask::Answer { press } => self.books.answer(own?, press, now, &mut actions),
             Ask::List => self.list(id),
@@ -295,7 +294,7 @@ impl Server {
     }
 
     /// Returns what the driver counts for a tenant that gave memory back, where somebody waits to be granted it.
-    fn counted_before_a_grant(&self, tenant: TenantId) -> Option<u64> {
+    fn recount(&self, tenant: TenantId) -> Option<u64> {
         let count = self.count.as_ref().filter(|_| self.books.is_awaited())?;
         Some(bytes_of(&count()?, self.tenants.get(&tenant)?.pid))
     }
@@ -554,7 +553,7 @@ fn is_governor(uid: u32) -> bool {
 }
 
 /// File systems of several machines: NFS, SMB in three versions, AFS, Ceph, Lustre, GPFS, `BeeGFS`.
-const REMOTE: [u64; 9] = [
+const REMOTE: [i128; 9] = [
     0x6969,
     0x517B,
     0xFF53_4D42,
@@ -567,16 +566,16 @@ const REMOTE: [u64; 9] = [
 ];
 
 /// Returns what kind of file system a folder is on.
-fn file_system(folder: &Path) -> io::Result<u64> {
+fn file_system(folder: &Path) -> io::Result<i128> {
     // Kinds are numbers of 32 bits, which some systems extend by their sign.
-    Ok(u64::from(statfs(folder)?.f_type as u32))
+    Ok(i128::from(statfs(folder)?.f_type) & 0xFFFF_FFFF)
 }
 
 /// Refuses sockets that other machines see: each machine's arbiter would take the other's socket for a stale one, and tenants can connect on their own
 /// machine only.
 fn check_local(
     path: &Path,
-    file_system: impl Fn(&Path) -> io::Result<u64>,
+    file_system: impl Fn(&Path) -> io::Result<i128>,
 ) -> Result<(), ArbiterError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let kind =
@@ -617,7 +616,7 @@ mod tests {
     #[test]
     fn network_file_systems_are_refused_before_anything_is_made() {
         let path = Path::new("/shared/omniheap.sock");
-        let kind = |kind: u64| {
+        let kind = |kind: i128| {
             check_local(path, |folder| {
                 assert_eq!(folder, Path::new("/shared"));
                 Ok(kind)

@@ -130,13 +130,17 @@ unsafe fn list(
     all: impl ExactSizeIterator<Item = (c_uint, u64)>,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let room = unsafe { count.replace(all.len() as c_uint) } as usize;
+    let room = unsafe { count.read() } as usize;
+    // SAFETY: the caller's promise.
+    unsafe { count.write(c_uint::try_from(all.len()).unwrap_or(c_uint::MAX)) };
     if room < all.len() {
         return INSUFFICIENT_SIZE;
     }
     for (at, (pid, bytes)) in all.enumerate() {
         // SAFETY: there is room for more than `at`.
-        unsafe { into.add(at).write(Process(pid, bytes, c_uint::MAX, c_uint::MAX)) };
+        let place = unsafe { into.add(at) };
+        // SAFETY: as above.
+        unsafe { place.write(Process(pid, bytes, c_uint::MAX, c_uint::MAX)) };
     }
     0
 }

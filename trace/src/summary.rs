@@ -96,12 +96,7 @@ impl Now {
             | Op::HostPagesTake { .. }
             | Op::HostPagesReturn { .. } => sum.driver_calls += 1,
             Op::OutOfMemory { rung: crate::Rung::Failed, .. } => sum.oom += 1,
-            Op::Bind { .. }
-            | Op::Move { .. }
-            | Op::BlockOffset { .. }
-            | Op::Use { .. }
-            | Op::Reside { .. }
-            | Op::OutOfMemory { .. } => {}
+            _ => {}
         }
     }
 }

@@ -113,14 +113,7 @@ impl<'t> History<'t> {
                 }
             }
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => self.say("oom", 0, size, time_us),
-            Op::BlockOffset { .. }
-            | Op::Use { .. }
-            | Op::Reside { .. }
-            | Op::HostPagesTake { .. }
-            | Op::HostPagesReturn { .. }
-            | Op::PagesTake { .. }
-            | Op::PagesReturn { .. }
-            | Op::OutOfMemory { .. } => {}
+            _ => {}
         }
     }
 

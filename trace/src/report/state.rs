@@ -115,12 +115,7 @@ impl<'t> State<'t> {
                 }
                 self.instances.remove(&block);
             }
-            Op::BlockOffset { .. }
-            | Op::Use { .. }
-            | Op::Reside { .. }
-            | Op::HostPagesTake { .. }
-            | Op::HostPagesReturn { .. }
-            | Op::OutOfMemory { .. } => {}
+            _ => {}
         }
     }
 
