@@ -118,6 +118,17 @@ impl Shadow {
                 self.driver_calls += 1;
                 Op::PagesReturn { bytes, heap }
             }
+            Record::OutOfMemory { size, stream, rung } => {
+                self.oom += u64::from(rung == Rung::Failed);
+                Op::OutOfMemory { size, stream, rung }
+            }
+            other => self.note_away(other),
+        }
+    }
+
+    /// As [`note`](Self::note), for records of memory that is not the device's.
+    fn note_away(&mut self, record: Record) -> Op {
+        match record {
             Record::HostPagesTake { bytes, heap } => {
                 self.host_pages += bytes;
                 self.driver_calls += 1;
@@ -130,10 +141,6 @@ impl Shadow {
             }
             Record::Reside { block, residence } => {
                 Op::Reside { block: self.blocks[&block].0, residence }
-            }
-            Record::OutOfMemory { size, stream, rung } => {
-                self.oom += u64::from(rung == Rung::Failed);
-                Op::OutOfMemory { size, stream, rung }
             }
             other => panic!("{other:?} is not made here"),
         }
