@@ -51,7 +51,7 @@ pub enum Action {
         /// Bytes.
         bytes: u64,
     },
-    /// A tenant did not answer in time.
+    /// A tenant did not answer in time, or has memory that it says it gave back.
     Overdue {
         /// The tenant.
         tenant: TenantId,
@@ -69,6 +69,20 @@ struct Account {
     owed: u64,
     /// Whether it answered a press with less than it was asked for, since somebody last waited.
     is_exhausted: bool,
+    /// Bytes of the process by the driver's count, unless they may have changed since they were counted.
+    counted: Option<u64>,
+    doubt: Doubt,
+}
+
+/// Whether a tenant is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// The driver counts what it says, or was not asked.
+    None,
+    /// The driver counts more, and the tenant has until then to return it.
+    Until(Duration),
+    /// The driver still counted more then.
+    Debtor,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -99,15 +113,17 @@ pub struct Books {
     next_press: u64,
     /// Bytes of published memory, which is nobody's.
     published: u64,
+    /// Bytes that the driver may count for a process beside those that it holds.
+    overhead: u64,
 }
 
 impl Books {
-    /// Opens the books of a device with this many bytes.
+    /// Opens the books of a device with this many bytes. The driver may count `overhead` bytes for a process beside what it holds.
     #[must_use]
-    pub fn new(capacity: u64, patience: Duration) -> Self {
+    pub fn new(capacity: u64, patience: Duration, overhead: u64) -> Self {
         let (accounts, pressed) = (BTreeMap::new(), BTreeMap::new());
         let (waiting, next_press, published) = (Vec::new(), 1, 0);
-        Self { capacity, patience, accounts, waiting, pressed, next_press, published }
+        Self { capacity, patience, accounts, waiting, pressed, next_press, published, overhead }
     }
 
     /// Returns the bytes that are divided.
@@ -119,8 +135,14 @@ impl Books {
     /// Returns the bytes that nobody holds.
     #[must_use]
     pub fn free(&self) -> u64 {
-        let held = self.accounts.values().map(|account| account.held);
+        let held = self.accounts.values().map(|it| it.held.saturating_add(self.hidden(it)));
         self.capacity.saturating_sub(held.fold(self.published, u64::saturating_add))
+    }
+
+    /// Returns the bytes that a process has by the driver's count and says it has not. What is published may count for any process.
+    fn hidden(&self, account: &Account) -> u64 {
+        let known = account.held.saturating_add(self.overhead).saturating_add(self.published);
+        account.counted.map_or(0, |counted| counted.saturating_sub(known))
     }
 
     /// Returns the bytes that a tenant holds; 0 for one that is not there.
@@ -129,10 +151,10 @@ impl Books {
         self.accounts.get(&tenant).map_or(0, |account| account.held)
     }
 
-    /// Returns the bytes that a tenant owes; 0 for one that is not there.
+    /// Returns the bytes that a tenant owes, also those that it says it gave back and did not; 0 for one that is not there.
     #[must_use]
     pub fn owed(&self, tenant: TenantId) -> u64 {
-        self.accounts.get(&tenant).map_or(0, |account| account.owed)
+        self.accounts.get(&tenant).map_or(0, |it| it.owed.saturating_add(self.hidden(it)))
     }
 
     /// Returns the rules of a tenant.
@@ -150,14 +172,30 @@ impl Books {
         if reserves.fold(rules.reserve, u64::saturating_add) > self.capacity {
             return Err(Refusal::Reserve);
         }
-        self.accounts.insert(tenant, Account { rules, held, owed: 0, is_exhausted: false });
+        let (counted, doubt) = (None, Doubt::None);
+        let account = Account { rules, held, owed: 0, is_exhausted: false, counted, doubt };
+        self.accounts.insert(tenant, account);
         Ok(())
     }
 
     /// Takes over what a tenant says that it holds, after its connection broke.
     pub fn correct(&mut self, tenant: TenantId, held: u64) {
         if let Some(account) = self.accounts.get_mut(&tenant) {
-            account.held = held;
+            (account.held, account.counted) = (held, None);
+        }
+    }
+
+    /// Returns whether somebody waits for memory that others give back.
+    #[must_use]
+    pub const fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Notes the bytes that a process has by the driver's count, where that is known. The count must be younger than the tenant's last frame: an
+    /// honest tenant asks before it takes memory, and gives back before it says so, so that the driver never counts more than is held.
+    pub fn count(&mut self, tenant: TenantId, counted: Option<u64>) {
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.counted = counted;
         }
     }
 
@@ -196,7 +234,7 @@ impl Books {
         if bytes > self.capacity {
             return Err(Refusal::Never);
         }
-        if account.owed > 0 {
+        if account.owed > 0 || account.doubt == Doubt::Debtor {
             return Err(Refusal::Debtor);
         }
         if account.held.saturating_add(asked) > account.rules.quota {
@@ -205,7 +243,7 @@ impl Books {
         if count >= WAITING { Err(Refusal::TooMany) } else { Ok(()) }
     }
 
-    /// Books bytes back.
+    /// Books bytes back. `counted` is what the driver counts for the process now, where it was asked.
     ///
     /// # Errors
     /// `Contradiction` when the tenant holds less than that; nothing changes then.
@@ -213,11 +251,13 @@ impl Books {
         &mut self,
         tenant: TenantId,
         bytes: u64,
+        counted: Option<u64>,
         now: Duration,
         actions: &mut Vec<Action>,
     ) -> Result<(), Refusal> {
         let account = self.accounts.get_mut(&tenant).ok_or(Refusal::NoTenant)?;
         account.held = account.held.checked_sub(bytes).ok_or(Refusal::Contradiction)?;
+        account.counted = counted;
         account.owed = account.owed.saturating_sub(bytes);
         let mut left = bytes;
         for pressed in self.pressed.values_mut().filter(|pressed| pressed.tenant == tenant) {
@@ -242,6 +282,8 @@ impl Books {
     /// Books published bytes back.
     pub fn unpublish(&mut self, bytes: u64, now: Duration, actions: &mut Vec<Action>) {
         self.published = self.published.saturating_sub(bytes);
+        // Whose bytes they were for the driver is not known, and it may count them for a while.
+        self.accounts.values_mut().for_each(|account| account.counted = None);
         self.settle(now, actions);
     }
 
@@ -310,11 +352,17 @@ impl Books {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         let pressed = self.pressed.values().map(|pressed| pressed.until);
-        pressed.chain(self.waiting.iter().map(|waiting| waiting.until)).min()
+        let doubted = self.accounts.values().filter_map(|account| match account.doubt {
+            Doubt::Until(until) => Some(until),
+            Doubt::None | Doubt::Debtor => None,
+        });
+        let waiting = self.waiting.iter().map(|waiting| waiting.until);
+        pressed.chain(doubted).chain(waiting).min()
     }
 
-    /// Ends what has waited too long: a press makes its tenant a debtor, a request is refused.
+    /// Ends what has waited too long: a press makes its tenant a debtor, and so does the driver's count; a request is refused.
     pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        self.doubt(now, actions);
         for (_, late) in self.pressed.extract_if(.., |_, pressed| pressed.until <= now) {
             if let Some(account) = self.accounts.get_mut(&late.tenant) {
                 account.is_exhausted = true;
@@ -327,6 +375,24 @@ impl Books {
             actions.push(Action::Refuse { tenant, request, why });
         }
         self.settle(now, actions);
+    }
+
+    /// Gives tenants that have more than they say the time of a press to return it.
+    fn doubt(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        let hidden: Vec<bool> = self.accounts.values().map(|it| self.hidden(it) > 0).collect();
+        for ((tenant, account), hides) in self.accounts.iter_mut().zip(hidden) {
+            account.doubt = match account.doubt {
+                // A count that is not known says nothing for the tenant, and nothing against it.
+                doubt if account.counted.is_none() => doubt,
+                _ if !hides => Doubt::None,
+                Doubt::None => Doubt::Until(now + self.patience),
+                Doubt::Until(until) if until <= now => {
+                    actions.push(Action::Overdue { tenant: *tenant });
+                    Doubt::Debtor
+                }
+                doubt => doubt,
+            };
+        }
     }
 
     /// Grants what fits, refuses what is above a share, and presses for the rest.
@@ -358,6 +424,8 @@ impl Books {
             match account {
                 Some(account) if fits && (!is_blocked || is_reserved) => {
                     account.held += bytes;
+                    // As if it were taken at once, so that a grant hides nothing.
+                    account.counted = account.counted.map(|it| it.saturating_add(bytes));
                     self.waiting.remove(at);
                     actions.push(Action::Grant { tenant, request });
                 }

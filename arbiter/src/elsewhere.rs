@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
 
 use crate::frame::{PublicationInfo, TenantInfo};
-use crate::{ArbiterError, Arbitrated, OnPress, Order, Policy};
+use crate::{ArbiterError, Arbitrated, DriverCount, OnPress, Order, Policy};
 use omniheap_layers::{Hooks, Layer};
 use omniheap_seam::Backend;
 use std::path::Path;
@@ -54,6 +54,12 @@ impl Server {
     /// Always [`ArbiterError::NotHere`].
     pub fn bind(_: &Path, _: Policy, _: Option<u32>) -> Result<Self, ArbiterError> {
         Err(ArbiterError::NotHere)
+    }
+
+    /// Compares what tenants say with what the driver counts; there is no server to call it on.
+    #[must_use]
+    pub fn compared_with(self, _: DriverCount) -> Self {
+        match self {}
     }
 
     /// Serves until `stop` returns true; there is no server to call it on.

@@ -68,10 +68,15 @@ pub enum Refusal {
     /// Nothing is published under the name that this user may attach.
     #[error("nothing is published under this name for this user; see may_attach in the policy")]
     NotPublished = 11,
+    /// The arbiter cannot see the process.
+    #[error(
+        "the arbiter is in another process namespace; run it outside of containers, or with hostPID"
+    )]
+    Unseen = 12,
 }
 
 impl Refusal {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Shortage,
         Self::OverQuota,
         Self::Never,
@@ -83,6 +88,7 @@ impl Refusal {
         Self::Contradiction,
         Self::Published,
         Self::NotPublished,
+        Self::Unseen,
     ];
 
     fn of(code: u64) -> Result<Self, FrameError> {

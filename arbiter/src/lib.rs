@@ -39,6 +39,9 @@ use std::sync::Arc;
 /// Returns memory to the driver when the arbiter asks for so many bytes.
 pub type OnPress = Arc<dyn Fn(u64) + Send + Sync>;
 
+/// Asks the driver how many bytes of the device each process has; `None` where it does not say. Process ids are those that the arbiter sees.
+pub type DriverCount = Box<dyn Fn() -> Option<Vec<(u32, u64)>> + Send>;
+
 /// The variable that names the arbiter's socket. `%d` in it stands for the number of the device.
 pub const VARIABLE: &str = "OMNIHEAP_ARBITER";
 
@@ -80,6 +83,9 @@ pub enum ArbiterError {
     /// The path is there and no socket.
     #[error("{0}: is there and is no socket; remove it, or choose another path")]
     Occupied(PathBuf),
+    /// Other machines see the socket.
+    #[error("{0}: is on a network file system; choose a folder of this machine, such as /run")]
+    Remote(PathBuf),
     /// The system refused something.
     #[error("{path}: {error}; is `omniheap serve` running, and may this user use the socket?")]
     System {

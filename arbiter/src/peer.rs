@@ -11,21 +11,23 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 /// Identity of a peer when it connected, as the kernel tells it.
 #[derive(Debug)]
 pub(crate) struct Peer {
+    /// 0 where the process is in a process namespace that is not visible here.
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     /// Becomes readable when the process is gone. A process id that is used again does not fool it.
-    pub(crate) pidfd: OwnedFd,
+    /// `None` where it is not visible.
+    pub(crate) pidfd: Option<OwnedFd>,
 }
 
 impl Peer {
-    /// Asks the kernel; an error also where the process is in a process namespace that is not visible here.
+    /// Asks the kernel.
     pub(crate) fn of(socket: &OwnedFd) -> io::Result<Self> {
         let mut about = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
         // SAFETY: `ucred` is three plain integers, which the kernel may fill with any values.
         unsafe { option(socket, libc::SO_PEERCRED, &mut about) }?;
-        let hidden = || io::Error::other("the process is in another namespace");
-        let pid = u32::try_from(about.pid).ok().filter(|pid| *pid > 0).ok_or_else(hidden)?;
-        Ok(Self { pid, uid: about.uid, pidfd: Self::pidfd(socket, about.pid)? })
+        let pid = u32::try_from(about.pid).map_err(io::Error::other)?;
+        let pidfd = if pid == 0 { None } else { Some(Self::pidfd(socket, about.pid)?) };
+        Ok(Self { pid, uid: about.uid, pidfd })
     }
 
     fn pidfd(socket: &OwnedFd, pid: i32) -> io::Result<OwnedFd> {

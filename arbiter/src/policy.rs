@@ -8,10 +8,17 @@ use omniheap_limits::parse_size;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Why a policy was refused: what is wrong and where.
+/// Why a policy was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("policy: {0}")]
-pub struct PolicyError(String);
+#[non_exhaustive]
+pub enum PolicyError {
+    /// Neither the file nor its reader says how many bytes are divided.
+    #[error("policy: no capacity; write capacity = \"80GiB\", or pass --capacity or --device")]
+    NoCapacity,
+    /// What is wrong and where.
+    #[error("policy: {0}")]
+    Wrong(String),
+}
 
 /// Rules of the arbiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +31,8 @@ pub struct Policy {
     pub end_debtors: bool,
     /// Processes of one user that may be tenants at once.
     pub processes: usize,
+    /// Bytes that the driver may count for a process beside what it holds: its context, kernels, memory of libraries.
+    pub overhead: u64,
     rules: BTreeMap<u32, Rules>,
     others: Rules,
     /// Patterns of names that users may attach, besides their own.
@@ -38,6 +47,7 @@ struct File {
     #[serde(default)]
     end_debtors: bool,
     processes: Option<usize>,
+    overhead: Option<String>,
     #[serde(default)]
     default: Entry,
     #[serde(default)]
@@ -65,6 +75,7 @@ impl Policy {
             patience: Duration::from_millis(500),
             end_debtors: false,
             processes: 64,
+            overhead: 2 << 30,
             rules: BTreeMap::new(),
             others,
             attachable: BTreeMap::new(),
@@ -86,29 +97,30 @@ impl Policy {
     /// ```
     pub fn parse(text: &str, capacity: Option<u64>) -> Result<Self, PolicyError> {
         let file: File = toml::from_str(text)
-            .map_err(|error| PolicyError(error.to_string().replace('\n', " ")))?;
+            .map_err(|error| PolicyError::Wrong(error.to_string().replace('\n', " ")))?;
         let written = file.capacity.as_deref().map(|text| size(text, "capacity")).transpose()?;
-        let capacity = capacity.or(written).ok_or_else(|| {
-            PolicyError("no capacity; write capacity = \"80GiB\" or pass --capacity".into())
-        })?;
+        let capacity = capacity.or(written).ok_or(PolicyError::NoCapacity)?;
         let mut policy = Self::equal(capacity);
         if let Some(patience) = file.patience_ms {
             policy.patience = Duration::from_millis(patience.clamp(1, 3_600_000));
         }
         policy.end_debtors = file.end_debtors;
         policy.processes = file.processes.unwrap_or(policy.processes);
+        if let Some(text) = file.overhead.as_deref() {
+            policy.overhead = if text == "0" { 0 } else { size(text, "overhead")? };
+        }
         policy.others = rules(&file.default, policy.others, "default")?;
         for (name, entry) in &file.tenant {
             let uid = name.strip_prefix("uid:").and_then(|uid| uid.parse().ok());
             let uid = uid.ok_or_else(|| {
-                PolicyError(format!("tenant {name:?} is not of the form \"uid:1001\""))
+                PolicyError::Wrong(format!("tenant {name:?} is not of the form \"uid:1001\""))
             })?;
             policy.rules.insert(uid, rules(entry, policy.others, name)?);
             policy.attachable.insert(uid, patterns(&entry.may_attach, name)?);
         }
         if !file.default.may_attach.is_empty() {
             let why = "default: may_attach is for users with an entry of their own";
-            return Err(PolicyError(why.into()));
+            return Err(PolicyError::Wrong(why.into()));
         }
         policy.check()?;
         Ok(policy)
@@ -119,12 +131,16 @@ impl Policy {
         let sum = reserves.fold(0_u64, u64::saturating_add);
         if sum > self.capacity {
             let capacity = self.capacity;
-            return Err(PolicyError(format!("reserves of {sum} bytes do not fit {capacity}")));
+            return Err(PolicyError::Wrong(format!(
+                "reserves of {sum} bytes do not fit {capacity}"
+            )));
         }
         let mut all = self.rules.values().chain([&self.others]);
         if let Some(rules) = all.find(|rules| rules.quota > self.capacity) {
             let (quota, capacity) = (rules.quota, self.capacity);
-            return Err(PolicyError(format!("a quota of {quota} bytes is above {capacity}")));
+            return Err(PolicyError::Wrong(format!(
+                "a quota of {quota} bytes is above {capacity}"
+            )));
         }
         Ok(())
     }
@@ -149,7 +165,7 @@ fn patterns(patterns: &[String], name: &str) -> Result<Vec<String>, PolicyError>
     let is_pattern = |text: &&String| Name::new(&text.replace('*', "-")).is_some();
     match patterns.iter().find(|text| !is_pattern(text)) {
         None => Ok(patterns.to_vec()),
-        Some(text) => Err(PolicyError(format!(
+        Some(text) => Err(PolicyError::Wrong(format!(
             "{name}: may_attach: {text:?} is no pattern such as \"llama-*\""
         ))),
     }
@@ -164,7 +180,8 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 fn size(text: &str, what: &str) -> Result<u64, PolicyError> {
-    parse_size(text).ok_or_else(|| PolicyError(format!("{what}: {text:?} is no size such as 8GiB")))
+    parse_size(text)
+        .ok_or_else(|| PolicyError::Wrong(format!("{what}: {text:?} is no size such as 8GiB")))
 }
 
 fn rules(entry: &Entry, base: Rules, name: &str) -> Result<Rules, PolicyError> {
@@ -180,10 +197,12 @@ fn rules(entry: &Entry, base: Rules, name: &str) -> Result<Rules, PolicyError> {
         priority: entry.priority.unwrap_or(base.priority),
     };
     if rules.weight == 0 {
-        return Err(PolicyError(format!("{name}: a weight of 0; use a quota to keep a user out")));
+        return Err(PolicyError::Wrong(format!(
+            "{name}: a weight of 0; use a quota to keep a user out"
+        )));
     }
     if rules.reserve > rules.quota {
-        return Err(PolicyError(format!("{name}: the reserve is above the quota")));
+        return Err(PolicyError::Wrong(format!("{name}: the reserve is above the quota")));
     }
     Ok(rules)
 }
@@ -198,6 +217,7 @@ mod tests {
             ("", "no capacity"),
             ("capacity = \"much\"", "no size"),
             ("capacity = \"8G\"\nsped = 1", "unknown field"),
+            ("capacity = \"8G\"\noverhead = \"some\"", "overhead"),
             ("capacity = \"8G\"\n[tenant.bob]\nweight = 1", "uid:1001"),
             ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nquota = \"9G\"", "above"),
             ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nweight = 0", "weight of 0"),

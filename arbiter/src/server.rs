@@ -7,10 +7,10 @@ use crate::peer::Peer;
 use crate::policy::Policy;
 use crate::publications::{Attachment, Publications};
 use crate::socket::{self, Mode};
-use crate::{ArbiterError, failed};
+use crate::{ArbiterError, DriverCount, failed};
 use core::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Gid, chown, flock};
+use rustix::fs::{FlockOperation, Gid, chown, flock, statfs};
 use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen};
 use rustix::process::{Signal, geteuid, pidfd_send_signal};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,6 +30,8 @@ const UNSENT: usize = 256;
 const TURN: usize = 16;
 /// Longest sleep, so that a wish to stop is seen.
 const NAP: Duration = Duration::from_millis(100);
+/// The driver is asked what processes have at least this often.
+const COUNT: Duration = Duration::from_secs(1);
 
 struct Connection {
     socket: OwnedFd,
@@ -67,6 +69,10 @@ pub struct Server {
     connections: BTreeMap<u64, Connection>,
     tenants: BTreeMap<TenantId, Tenant>,
     publications: Publications,
+    /// Asks the driver what processes have; nobody is asked where it is not known.
+    count: Option<DriverCount>,
+    /// When it was asked last.
+    counted: Duration,
     next: u64,
     start: Instant,
     buffer: Vec<u8>,
@@ -94,8 +100,10 @@ impl Server {
     /// Opens the socket: for its own user alone, or also for a group.
     ///
     /// # Errors
-    /// When another arbiter serves the socket, when the path is something else than a socket, and what the system says.
+    /// When another arbiter serves the socket, when the path is something else than a socket or on a network file system, and what the system
+    /// says.
     pub fn bind(path: &Path, policy: Policy, group: Option<u32>) -> Result<Self, ArbiterError> {
+        check_local(path, file_system)?;
         let lock = lock(path)?;
         remove_stale(path)?;
         let at = |error: io::Error| failed(path, &error);
@@ -113,15 +121,25 @@ impl Server {
             listener,
             path: path.to_owned(),
             lock,
-            books: Books::new(policy.capacity, policy.patience),
+            books: Books::new(policy.capacity, policy.patience, policy.overhead),
             policy,
             connections: BTreeMap::new(),
             tenants: BTreeMap::new(),
             publications: Publications::default(),
+            count: None,
+            counted: Duration::ZERO,
             next: 1,
             start: Instant::now(),
             buffer: vec![0; MAX_FRAME + 1],
         })
+    }
+
+    /// Compares what tenants say with what the driver counts for their processes. One that has more than it says, beyond the policy's `overhead`, for
+    /// longer than `patience` is a debtor, and what it has is granted to nobody.
+    #[must_use]
+    pub fn compared_with(mut self, count: DriverCount) -> Self {
+        self.count = Some(count);
+        self
     }
 
     /// Serves until `stop` returns true.
@@ -137,6 +155,7 @@ impl Server {
             // Processes that are gone come last: what they sent before still counts.
             ready.connections.into_iter().for_each(|id| self.serve(id));
             ready.gone.into_iter().for_each(|tenant| self.bury(tenant));
+            self.count_all();
             let (now, mut actions) = (self.now(), Vec::new());
             self.books.tick(now, &mut actions);
             self.act(&actions);
@@ -188,7 +207,7 @@ impl Server {
                 pid: peer.pid,
                 uid: peer.uid,
                 tenant: None,
-                pidfd: Some(peer.pidfd),
+                pidfd: peer.pidfd,
                 unsent: VecDeque::new(),
             };
             self.connections.insert(self.next, connection);
@@ -226,7 +245,9 @@ impl Server {
             Ask::Take { request, bytes } => {
                 self.books.take(own?, request, bytes, now, &mut actions);
             }
-            Ask::Give { bytes } => self.books.give(own?, bytes, now, &mut actions)?,
+            Ask::Give { bytes } => {
+                self.books.give(own?, bytes, self.recount(own?), now, &mut actions)?;
+            }
             Ask::Answer { press } => self.books.answer(own?, press, now, &mut actions),
             Ask::List => self.list(id),
             Ask::SetQuota { pid, quota } => {
@@ -258,12 +279,36 @@ impl Server {
         Ok(())
     }
 
+    /// Asks the driver what each tenant has, when it is time to.
+    fn count_all(&mut self) {
+        let (now, every) = (self.now(), self.policy.patience.min(COUNT));
+        let Some(count) = &self.count else { return };
+        if self.tenants.is_empty() || now < self.counted + every {
+            return;
+        }
+        let all = count();
+        for (tenant, it) in &self.tenants {
+            self.books.count(*tenant, all.as_ref().map(|all| bytes_of(all, it.pid)));
+        }
+        self.counted = now;
+    }
+
+    /// Returns what the driver counts for a tenant that gave memory back, where somebody waits to be granted it.
+    fn recount(&self, tenant: TenantId) -> Option<u64> {
+        let count = self.count.as_ref().filter(|_| self.books.is_awaited())?;
+        Some(bytes_of(&count()?, self.tenants.get(&tenant)?.pid))
+    }
+
     /// Makes the peer a tenant, or gives it back the account that its process has.
     fn hello(&mut self, id: u64, held: u64) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         let (pid, uid) = (connection.pid, connection.uid);
         if connection.tenant.is_some() {
             return Err(Refusal::Contradiction);
+        }
+        // Nobody would see its end, nor tell it from the next one.
+        if pid == 0 {
+            return Err(Refusal::Unseen);
         }
         let known = self.tenants.iter_mut().find(|(_, it)| it.pid == pid && it.uid == uid);
         let tenant = match known {
@@ -497,9 +542,45 @@ struct Ready {
     gone: Vec<TenantId>,
 }
 
+/// Returns the bytes of a process; one that the driver does not know has none.
+fn bytes_of(all: &[(u32, u64)], pid: u32) -> u64 {
+    all.iter().find(|(known, _)| *known == pid).map_or(0, |(_, bytes)| *bytes)
+}
+
 /// Returns whether a user may give orders about others: root and the arbiter's own may.
 fn is_governor(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
+}
+
+/// File systems of several machines: NFS, SMB in three versions, AFS, Ceph, Lustre, GPFS, `BeeGFS`.
+const REMOTE: [i128; 9] = [
+    0x6969,
+    0x517B,
+    0xFF53_4D42,
+    0xFE53_4D42,
+    0x5346_414F,
+    0x00C3_6400,
+    0x0BD0_0BD0,
+    0x4750_4653,
+    0x1983_0326,
+];
+
+/// Returns what kind of file system a folder is on.
+fn file_system(folder: &Path) -> io::Result<i128> {
+    // Kinds are numbers of 32 bits, which some systems extend by their sign.
+    Ok(i128::from(statfs(folder)?.f_type) & 0xFFFF_FFFF)
+}
+
+/// Refuses sockets that other machines see: each machine's arbiter would take the other's socket for a stale one, and tenants can connect on their own
+/// machine only.
+fn check_local(
+    path: &Path,
+    file_system: impl Fn(&Path) -> io::Result<i128>,
+) -> Result<(), ArbiterError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let kind =
+        file_system(folder.unwrap_or(Path::new("."))).map_err(|error| failed(path, &error))?;
+    if REMOTE.contains(&kind) { Err(ArbiterError::Remote(path.to_owned())) } else { Ok(()) }
 }
 
 /// Takes the lock of a socket, in a file beside it.
@@ -531,6 +612,31 @@ fn remove_stale(path: &Path) -> Result<(), ArbiterError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn network_file_systems_are_refused_before_anything_is_made() {
+        let path = Path::new("/shared/omniheap.sock");
+        let kind = |kind: i128| {
+            check_local(path, |folder| {
+                assert_eq!(folder, Path::new("/shared"));
+                Ok(kind)
+            })
+        };
+        for (remote, name) in [(0x6969, "NFS"), (0xFF53_4D42, "CIFS"), (0xFE53_4D42, "SMB 2")] {
+            let refused = kind(remote).expect_err(name).to_string();
+            assert!(refused.contains("network file system"), "{name}: {refused}");
+        }
+        // ext4 and tmpfs.
+        assert!(kind(0xEF53).is_ok() && kind(0x0102_1994).is_ok());
+        let absent = check_local(path, |_| Err(io::ErrorKind::NotFound.into()));
+        assert!(matches!(absent, Err(ArbiterError::System { .. })), "{absent:?}");
+        let here = |folder: &Path| {
+            assert_eq!(folder, Path::new("."));
+            Ok(0xEF53)
+        };
+        assert!(check_local(Path::new("omniheap.sock"), here).is_ok());
+        assert_ne!(file_system(Path::new("/proc")).ok(), file_system(Path::new("/sys")).ok());
+    }
 
     #[test]
     fn the_lock_ends_with_the_arbiter_whoever_inherited_its_file() {

@@ -126,6 +126,20 @@ pub enum Event<'a> {
         /// Their bytes.
         bytes: u64,
     },
+    /// The driver made pages of host memory, where there was no device memory (`Wake::host_mapped`).
+    TakeHostPages {
+        /// The heap at whose addresses they are.
+        heap: HeapId,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// The driver got pages of host memory back.
+    ReturnHostPages {
+        /// The heap.
+        heap: HeapId,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// A pool fell asleep: what lies in this block of it is away from the device.
     Sleep {
         /// The block.

@@ -15,20 +15,16 @@ pub type GetPiece<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
 /// Several threads may call it, and `forget` may come while `get` of the same id runs. The store chooses the pieces: they lie
 /// side by side, in order, and each but the last is a multiple of 4 KiB long.
 pub trait BackingStore: fmt::Debug + Send + Sync {
-    /// Makes room for so many bytes that are about to come, before any of them is copied.
+    /// Makes room for so many bytes that are about to come, before any of them is copied, and has `pinner` pin the host memory that
+    /// they will be copied to, where the store keeps such memory. Copies are slower without pins, so that a failure to pin is the
+    /// store's own business.
     ///
     /// # Errors
     ///
-    /// `OutOfHostMemory` where there is none: the pool stays awake.
-    fn prepare(&self, bytes: u64) -> Result<()> {
-        let _ = bytes;
+    /// `OutOfHostMemory` where there is no room: the pool stays awake.
+    fn prepare(&self, bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
+        let _ = (bytes, pinner);
         Ok(())
-    }
-
-    /// Has `pinner` pin the host memory that the bytes will be copied to, where the store keeps such memory. Copies are slower
-    /// without it, so that failures are the store's own business.
-    fn pin(&self, pinner: &HostPinner<'_>) {
-        let _ = pinner;
     }
 
     /// Keeps `size` bytes under `id`. `copy` fills each piece.

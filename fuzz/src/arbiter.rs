@@ -10,7 +10,7 @@ const CAPACITY: u64 = 1 << 20;
 
 /// A session: a byte that names one of four tenants, a byte of length, and so many bytes of a packet, again and again.
 pub fn frames(mut data: &[u8]) {
-    let mut books = Books::new(CAPACITY, Duration::from_millis(10));
+    let mut books = Books::new(CAPACITY, Duration::from_millis(10), 0);
     for (tenant, weight) in (0..4).zip(1..) {
         let rules = Rules { quota: CAPACITY, reserve: 1 << 10, weight, priority: weight };
         books.join(TenantId(tenant), rules, 0).expect("the reserves fit");
@@ -37,7 +37,7 @@ pub fn frames(mut data: &[u8]) {
 fn obey(books: &mut Books, from: TenantId, ask: Ask, now: Duration, actions: &mut Vec<Action>) {
     match ask {
         Ask::Take { request, bytes } => books.take(from, request, bytes, now, actions),
-        Ask::Give { bytes } => drop(books.give(from, bytes, now, actions)),
+        Ask::Give { bytes } => drop(books.give(from, bytes, None, now, actions)),
         Ask::Answer { press } => books.answer(from, press, now, actions),
         Ask::SetQuota { pid, quota } => drop(books.set_quota(TenantId(pid % 4), quota)),
         Ask::Sleep { pid } => drop(books.sleep(TenantId(pid % 4), now, actions)),

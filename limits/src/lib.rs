@@ -10,6 +10,7 @@ use omniheap_seam::{LimitKind, LimitValue, SystemLimit};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use nvml::ProcessCount;
 pub use size::parse_size;
 
 /// The variable that limits every device of omniheap.

@@ -1,4 +1,5 @@
-//! Limits that NVIDIA's management library tells: what the driver keeps of a device, the size of a MIG instance, confidential computing.
+//! What NVIDIA's management library tells: what the driver keeps of a device, the size of a MIG instance, confidential computing, and the memory
+//! of each process.
 //!
 //! The library is looked for at run time. Where it is absent, or does not know the device, it limits nothing.
 #![expect(unsafe_code, reason = "calls functions of a library that is loaded at run time")]
@@ -17,6 +18,11 @@ const NAME: &str = if cfg!(windows) { "nvml.dll" } else { "libnvidia-ml.so.1" };
 
 const NOT_SUPPORTED: c_int = 3;
 const NOT_FOUND: c_int = 6;
+const INSUFFICIENT_SIZE: c_int = 7;
+/// `NVML_VALUE_NOT_AVAILABLE`.
+const UNKNOWN: c_ulonglong = c_ulonglong::MAX;
+/// More processes than these on one device are not listed.
+const PROCESSES: usize = 1 << 16;
 /// `NVML_CC_SYSTEM_FEATURE_ENABLED`.
 const CONFIDENTIAL: c_uint = 1;
 
@@ -55,12 +61,27 @@ struct Protection {
     unprotected_kib: c_ulonglong,
 }
 
+/// `nvmlProcessInfo_v2_t`. The third version of the functions has another one in some drivers.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Process {
+    pid: c_uint,
+    used: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+type Processes = unsafe extern "C" fn(Device, *mut c_uint, *mut Process) -> Code;
+
 /// The functions of the library. Those that are younger than the oldest driver may be absent.
 struct Nvml {
     by_uuid: unsafe extern "C" fn(*const c_char, *mut Device) -> Code,
     memory: Option<unsafe extern "C" fn(Device, *mut Memory) -> Code>,
     confidence: Option<unsafe extern "C" fn(*mut Confidence) -> Code>,
     protection: Option<unsafe extern "C" fn(Device, *mut Protection) -> Code>,
+    by_index: Option<unsafe extern "C" fn(c_uint, *mut Device) -> Code>,
+    /// Those that compute and those that draw; a process may do both.
+    processes: [Option<Processes>; 2],
     /// Kept loaded for good: its functions were copied out of it.
     _library: Library,
 }
@@ -76,6 +97,11 @@ impl Nvml {
             memory: symbol(&library, c"nvmlDeviceGetMemoryInfo_v2"),
             confidence: symbol(&library, c"nvmlSystemGetConfComputeState"),
             protection: symbol(&library, c"nvmlDeviceGetConfComputeMemSizeInfo"),
+            by_index: symbol(&library, c"nvmlDeviceGetHandleByIndex_v2"),
+            processes: [
+                symbol(&library, c"nvmlDeviceGetComputeRunningProcesses_v2"),
+                symbol(&library, c"nvmlDeviceGetGraphicsRunningProcesses_v2"),
+            ],
             _library: library,
         };
         // SAFETY: it has no arguments, and may be called by any thread.
@@ -88,6 +114,34 @@ impl Nvml {
         let mut device = ptr::null_mut();
         // SAFETY: a C string and a place for the handle; the library is initialised.
         (unsafe { (self.by_uuid)(name.as_ptr(), &raw mut device) } == 0).then_some(device)
+    }
+
+    /// Finds a device by the library's own number.
+    fn numbered(&self, number: u32) -> Option<Device> {
+        let mut device = ptr::null_mut();
+        // SAFETY: a place for the handle; the library is initialised.
+        (unsafe { self.by_index?(number, &raw mut device) } == 0).then_some(device)
+    }
+
+    /// Lists processes by one of the functions for that; `None` where the driver does not say.
+    fn processes(device: Device, function: Processes) -> Option<Vec<Process>> {
+        let mut found = vec![Process::default(); 64];
+        loop {
+            let mut count = c_uint::try_from(found.len()).ok()?;
+            // SAFETY: a device of the library that the function is of, and room for so many processes.
+            let code = unsafe { function(device, &raw mut count, found.as_mut_ptr()) };
+            match code {
+                0 => {
+                    found.truncate(count as usize);
+                    return Some(found);
+                }
+                // Others may start meanwhile.
+                INSUFFICIENT_SIZE if found.len() < PROCESSES => {
+                    found.resize(found.len() * 2, Process::default());
+                }
+                _ => return None,
+            }
+        }
     }
 
     /// Returns the bytes that programs may have; `Ok(None)` where the library does not say.
@@ -144,6 +198,62 @@ fn loaded(name: &str) -> Option<&'static Nvml> {
     let loaded = Nvml::load(name).map(|library| &*Box::leak(Box::new(library)));
     all.insert(name.to_owned(), loaded);
     loaded
+}
+
+/// Asks NVIDIA's driver which processes have memory of a GPU.
+///
+/// # Examples
+/// ```
+/// use omniheap_limits::ProcessCount;
+/// match ProcessCount::of(0, |name| std::env::var(name).ok()) {
+///     Some(count) => println!("{:?}", count.read()),
+///     None => println!("NVML is not installed, or knows no such GPU"),
+/// }
+/// ```
+#[derive(Clone, Copy)]
+pub struct ProcessCount {
+    nvml: &'static Nvml,
+    number: u32,
+}
+
+impl core::fmt::Debug for ProcessCount {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ProcessCount").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl ProcessCount {
+    /// Finds the GPU that NVML and `nvidia-smi` know by this number; `None` where there is none, or no driver that says. `variables` are those of
+    /// the process.
+    pub fn of(number: u32, variables: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let name = variables(VARIABLE).filter(|name| !name.is_empty());
+        let nvml = loaded(name.as_deref().unwrap_or(NAME))?;
+        let count = Self { nvml, number };
+        count.read().map(|_| count)
+    }
+
+    /// Returns each process with its bytes, contexts included; `None` where the driver does not say now. Processes have the ids of the machine, not of
+    /// a container.
+    #[must_use]
+    pub fn read(&self) -> Option<Vec<(u32, u64)>> {
+        let device = self.nvml.numbered(self.number)?;
+        let mut all = BTreeMap::new();
+        for function in self.nvml.processes.into_iter().flatten() {
+            for Process { pid, used, .. } in Nvml::processes(device, function)? {
+                let most = all.entry(pid).or_insert(0);
+                *most = used.max(*most);
+            }
+        }
+        let is_known = self.nvml.processes.iter().any(Option::is_some)
+            && all.values().all(|it| *it != UNKNOWN);
+        is_known.then(|| all.into_iter().collect())
+    }
+
+    /// Returns the bytes of the GPU that programs may have.
+    #[must_use]
+    pub fn capacity(&self) -> Option<u64> {
+        self.nvml.memory(self.nvml.numbered(self.number)?).ok()?
+    }
 }
 
 /// Reads the limits of a device with `total` bytes; `library` is the one that a variable names.

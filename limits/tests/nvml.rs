@@ -1,5 +1,5 @@
 //! Limits that NVML tells, by a library that stands in for it (`examples/nvml_standin.rs`).
-use omniheap_limits::{SystemLimits, Vendor};
+use omniheap_limits::{ProcessCount, SystemLimits, Vendor};
 use omniheap_seam::{LimitKind, LimitValue, SystemLimit};
 use std::path::PathBuf;
 
@@ -116,4 +116,21 @@ fn without_the_library_or_the_device_nothing_is_said() {
 fn a_device_without_an_identity_is_not_looked_for() {
     let get = |name: &str| (name == "OMNIHEAP_NVML_LIBRARY").then(standin);
     assert_eq!(SystemLimits::new(Vendor::Nvidia, 0).within("/nowhere", get).read(), []);
+}
+
+#[test]
+fn processes_are_counted_once_with_all_that_they_have() {
+    if !is_here() {
+        return;
+    }
+    let count = |number| ProcessCount::of(number, |_| Some(standin()));
+    let first = count(0).expect("a GPU");
+    let all = first.read().expect("it says");
+    let of = |pid| all.iter().filter(|it| it.0 == pid).map(|it| it.1 >> 20).collect::<Vec<_>>();
+    assert_eq!((all.len(), of(200), of(1000), of(7)), (201, vec![200], vec![1], vec![9]));
+    assert_eq!(first.capacity(), Some(79 * GIB));
+    assert!(count(1).is_none(), "a GPU that is lost");
+    assert!(count(2).is_none(), "a driver that does not know what a process has");
+    assert!(count(3).is_none(), "no such GPU");
+    assert!(ProcessCount::of(0, |_| Some("libm.so.6".to_owned())).is_none());
 }

@@ -123,7 +123,7 @@ impl Arena {
     }
 
     /// Has a device pin all memory that the arena holds, so that copies run at the speed of the link.
-    pub(crate) fn pin(&self, pinner: &HostPinner<'_>) {
+    fn pin(&self, pinner: &HostPinner<'_>) {
         let pieces: Vec<_> = lock(&self.inner.divided).pieces.iter().flatten().cloned().collect();
         let pin = |some: &[Arc<Memory>]| some.iter().find_map(|piece| piece.pin(pinner).err());
         let share = pieces.len().div_ceil(PINNERS).max(1);
@@ -150,16 +150,32 @@ impl Arena {
     ///
     /// As for [`prepare`](Self::prepare). What the device does not pin is logged, and copied slower.
     pub fn prepare_pinned(&self, backend: &impl Backend, bytes: u64) -> Result<()> {
-        self.check_room(round(bytes.saturating_sub(self.report().held))?)?;
+        let mut grown = Ok(());
+        HostPinner::lend(backend, |pinner| {
+            grown = self.grow_pinned(pinner, |now| bytes.saturating_sub(now.held));
+        });
+        grown
+    }
+
+    /// Grows until nothing is missing of what is wanted, and has a device pin all that the arena holds: each piece while the next is touched,
+    /// because touching takes longest.
+    pub(crate) fn grow_pinned(
+        &self,
+        pinner: &HostPinner<'_>,
+        missing: impl Fn(&ArenaReport) -> u64,
+    ) -> Result<()> {
+        self.check_room(round(missing(&self.report()))?)?;
         std::thread::scope(|scope| {
             loop {
-                let ArenaReport { held, used, .. } = self.report();
-                if held >= bytes {
+                let now = self.report();
+                let more = round(missing(&now))?;
+                if more > 0 {
+                    self.prepare(now.held - now.used + more.min(self.longest()))?;
+                }
+                scope.spawn(|| self.pin(pinner));
+                if more <= self.longest() {
                     return Ok(());
                 }
-                self.prepare(held - used + round(bytes - held)?.min(self.longest()))?;
-                // The next piece is touched meanwhile.
-                scope.spawn(|| HostPinner::lend(backend, |pinner| self.pin(pinner)));
             }
         })
     }

@@ -1,6 +1,6 @@
 //! The store in host memory.
 #![forbid(unsafe_code)]
-use crate::arena::{Arena, Stretch};
+use crate::arena::{Arena, ArenaReport, Stretch};
 use crate::lock;
 use omniheap_core::{
     AllocationId, BackingStore, ErrorKind, GetPiece, HostPinner, Privacy, PutPiece, Result,
@@ -58,12 +58,9 @@ impl HostStore {
 }
 
 impl BackingStore for HostStore {
-    fn prepare(&self, bytes: u64) -> Result<()> {
-        self.arena.prepare(bytes)
-    }
-
-    fn pin(&self, pinner: &HostPinner<'_>) {
-        self.arena.pin(pinner);
+    fn prepare(&self, bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
+        let missing = |now: &ArenaReport| bytes.saturating_sub(now.held - now.used);
+        self.arena.grow_pinned(pinner, missing)
     }
 
     fn put(

@@ -7,6 +7,8 @@ use omniheap_core::{
 
 /// Bytes that are laid together at a time. The host lists the next pieces while the link carries these.
 const BATCH: u64 = 16 << 20;
+/// Bytes of the first batch: the link waits while the host lists these.
+const FIRST: u64 = 2 << 20;
 
 /// A part of an allocation.
 #[derive(Debug)]
@@ -157,19 +159,20 @@ fn carry_batch<B: Backend>(
     }
 }
 
-/// Cuts pieces into batches of at most [`BATCH`] bytes; a piece that is larger is alone.
+/// Cuts pieces into batches of at most [`BATCH`] bytes, the first of at most [`FIRST`]; a piece that is larger is alone.
 fn batches<'a, 'b, B: Backend>(
     mut pieces: &'b [Piece<'a, B>],
 ) -> impl Iterator<Item = &'b [Piece<'a, B>]> {
+    let mut most = FIRST;
     core::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = |piece: &&Piece<'_, B>| {
             bytes += piece.size;
-            bytes <= BATCH
+            bytes <= most
         };
         let count = pieces.iter().take_while(fits).count().max(1).min(pieces.len());
         let (batch, rest) = pieces.split_at(count);
-        pieces = rest;
+        (pieces, most) = (rest, BATCH);
         (count > 0).then_some(batch)
     })
 }

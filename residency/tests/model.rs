@@ -66,9 +66,9 @@ impl Flaky {
 }
 
 impl BackingStore for Flaky {
-    fn prepare(&self, bytes: u64) -> Result<()> {
+    fn prepare(&self, bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
         self.fails()?;
-        self.inner.prepare(bytes)
+        self.inner.prepare(bytes, pinner)
     }
 
     fn put(

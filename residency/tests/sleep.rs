@@ -1,5 +1,5 @@
 //! Pools that sleep and wake on the host device, whose pages are real: bytes, addresses, refusals.
-#![expect(unsafe_code, reason = "stands in for a device that pins")]
+#![expect(unsafe_code, reason = "stands in for a device that pins; forks and limits files")]
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
@@ -391,6 +391,69 @@ fn a_store_without_room_leaves_the_pool_awake() {
     drop(pool.allocate(&Request::new(64)).unwrap());
 }
 
+/// Runs a test of this program in a process of its own, for what would harm the tests beside it. Returns whether this is that process.
+#[cfg(target_os = "linux")]
+fn is_alone(name: &str) -> bool {
+    if std::env::var_os("OMNIHEAP_ALONE").is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env("OMNIHEAP_ALONE", "1");
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    false
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_is_full_half_way_leaves_the_pool_awake() {
+    if !is_alone("a_disk_that_is_full_half_way_leaves_the_pool_awake") {
+        return;
+    }
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let live: u64 = all.iter().map(|(one, _)| one.size()).sum();
+    let store = FileStore::open(std::env::temp_dir()).unwrap();
+    // Files end half-way, as on a full disk.
+    let most = libc::rlimit { rlim_cur: live / 2, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: a limit and a signal of this process, which runs this test alone.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
+    let error = pool.sleep(&Sleep::to(Arc::<FileStore>::clone(&store))).unwrap_err();
+    assert_eq!((error.kind(), pool.residence().asleep), (ErrorKind::OutOfHostMemory, false));
+    check(&all);
+    let most = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, ..most };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
+    pool.sleep(&Sleep::to(store)).unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_arena_of_a_parent_lends_nothing_to_its_child() {
+    if !is_alone("the_arena_of_a_parent_lends_nothing_to_its_child") {
+        return;
+    }
+    let arena = arena();
+    arena.prepare(4 * MIB).unwrap();
+    let before = arena.report();
+    // SAFETY: the other threads of this process wait for this test, and hold no lock that the child takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = arena.take(4096).map(drop).map_err(|error| error.kind());
+        std::process::exit(i32::from(refused != Err(ErrorKind::Unsupported)));
+    }
+    let mut status = -1;
+    // SAFETY: an integer, which the kernel fills.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!((status, arena.report()), (0, before));
+    drop(arena.take(4096).unwrap());
+}
+
 #[test]
 fn defragmentation_trims_and_recalls_pass_over_a_sleeping_pool() {
     let manager = manager();
@@ -528,6 +591,32 @@ unsafe impl Transfer for Pinning {
         pinned.push((address, size));
         Ok(Some(HostPin::new(Unpin(Arc::clone(&self.pinned), address))))
     }
+}
+
+#[test]
+fn the_first_sleep_pins_what_it_takes_and_takes_no_more_than_it_needs() {
+    let arena = arena();
+    let manager = Manager::new(Pinning::new(false));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap();
+    let layers = [5, 6].map(|mib| pool.allocate(&Request::new(mib * MIB)).unwrap());
+    layers.iter().for_each(|layer| layer.fill(0, layer.size(), 3).unwrap());
+    // Held by others, and not pinned: it does not count, and is pinned all the same.
+    let lent = arena.take(MIB).unwrap();
+    let before = arena.report();
+    pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
+    let ready = arena.report();
+    assert!(ready.held <= before.held + 12 * MIB, "{before:?} {ready:?}");
+    assert_eq!(manager.backend().pinned() as u64, ready.held);
+    drop(lent);
+    pool.wake(&Wake::all()).unwrap();
+    pool.sleep(&Sleep::to(HostStore::within(&arena))).unwrap();
+    assert_eq!(arena.report().held, ready.held, "the next one takes nothing");
+    pool.wake(&Wake::all()).unwrap();
+    let touched = self::arena();
+    touched.prepare(12 * MIB).unwrap();
+    pool.sleep(&Sleep::to(HostStore::within(&touched))).unwrap();
+    let pinned = ready.held + touched.report().held;
+    assert_eq!(manager.backend().pinned() as u64, pinned, "also what was there and not pinned");
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(crate) struct Blocks {
     /// Bytes of blocks with memory of their own, and of pages.
     held_bytes: u64,
     page_bytes: u64,
+    /// Bytes of host memory at addresses of the device.
+    host_bytes: u64,
 }
 
 impl Blocks {
@@ -87,6 +89,23 @@ impl Blocks {
         let left = self.page_bytes.checked_sub(bytes);
         self.page_bytes = left.ok_or(ErrorKind::Malformed("pages: more given back than taken"))?;
         self.held_bytes -= bytes;
+        Ok(())
+    }
+
+    /// Counts pages of host memory, which nobody holds of the device.
+    pub(crate) fn take_host_pages(&mut self, bytes: u64) -> Result<(), ErrorKind> {
+        if bytes == 0 {
+            return Err(ErrorKind::ZeroSize);
+        }
+        self.host_bytes = self.host_bytes.checked_add(bytes).ok_or(ErrorKind::LiveOverflow)?;
+        Ok(())
+    }
+
+    /// Counts pages of host memory back.
+    pub(crate) fn return_host_pages(&mut self, bytes: u64) -> Result<(), ErrorKind> {
+        let left = self.host_bytes.checked_sub(bytes);
+        self.host_bytes =
+            left.ok_or(ErrorKind::Malformed("host pages: more given back than taken"))?;
         Ok(())
     }
 }

@@ -186,6 +186,18 @@ impl Builder {
         self.push(Op::PagesReturn { bytes, heap }).map(|_| ())
     }
 
+    /// Notes that pages of host memory were taken.
+    pub(crate) fn host_pages_take(&mut self, bytes: u64, heap: HeapId) -> Result<(), ErrorKind> {
+        self.blocks.take_host_pages(bytes)?;
+        self.push(Op::HostPagesTake { bytes, heap }).map(|_| ())
+    }
+
+    /// Notes that pages of host memory were given back.
+    pub(crate) fn host_pages_return(&mut self, bytes: u64, heap: HeapId) -> Result<(), ErrorKind> {
+        self.blocks.return_host_pages(bytes)?;
+        self.push(Op::HostPagesReturn { bytes, heap }).map(|_| ())
+    }
+
     /// Notes where the bytes of block `raw` are from now on.
     pub(crate) fn reside(&mut self, raw: u64, residence: Residence) -> Result<(), ErrorKind> {
         let (block, ..) = self.blocks.get(raw)?;

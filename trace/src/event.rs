@@ -206,6 +206,20 @@ pub enum Op {
         /// The heap they were of.
         heap: HeapId,
     },
+    /// Pages of host memory were taken, where there was no device memory.
+    HostPagesTake {
+        /// Their bytes.
+        bytes: u64,
+        /// The heap at whose addresses they are.
+        heap: HeapId,
+    },
+    /// Pages of host memory were given back.
+    HostPagesReturn {
+        /// Their bytes.
+        bytes: u64,
+        /// The heap.
+        heap: HeapId,
+    },
     /// Another stream uses the allocation.
     Use {
         /// The allocation.

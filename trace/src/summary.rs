@@ -91,14 +91,12 @@ impl Now {
                 self.reserved_bytes -= bytes;
                 sum.driver_calls += 1;
             }
-            Op::BlockAllocate { .. } | Op::BlockFree { .. } => sum.driver_calls += 1,
+            Op::BlockAllocate { .. }
+            | Op::BlockFree { .. }
+            | Op::HostPagesTake { .. }
+            | Op::HostPagesReturn { .. } => sum.driver_calls += 1,
             Op::OutOfMemory { rung: crate::Rung::Failed, .. } => sum.oom += 1,
-            Op::Bind { .. }
-            | Op::Move { .. }
-            | Op::BlockOffset { .. }
-            | Op::Use { .. }
-            | Op::Reside { .. }
-            | Op::OutOfMemory { .. } => {}
+            _ => {}
         }
     }
 }

@@ -254,18 +254,14 @@ fn unreadable(error: &io::Error) -> DeviceError {
 }
 
 impl BackingStore for Origin {
-    fn prepare(&self, bytes: u64) -> Result<()> {
+    fn prepare(&self, bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
         let mut known = lock(&self.known);
         known.retain(|_, known| (known.is_live)());
         let end = |known: &Arc<Known>| known.ranges.last().map_or(0, |range| range.at + range.size);
         let from_files: u64 = known.values().map(end).sum();
         drop(known);
         // What lives elsewhere makes this too little: the other store then grows as bytes come.
-        self.rest.prepare(bytes.saturating_sub(from_files))
-    }
-
-    fn pin(&self, pinner: &HostPinner<'_>) {
-        self.rest.pin(pinner);
+        self.rest.prepare(bytes.saturating_sub(from_files), pinner)
     }
 
     fn put(

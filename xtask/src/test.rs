@@ -131,6 +131,7 @@ fn steps(length: Length) -> Vec<Step> {
         Length::Short => vec![Step::new("sanitizers", nightly::sanitize_shortly)],
         Length::Long => vec![
             Step::new("optimised tests", || of(&optimised(), tests)),
+            Step::command("a thousand kills and ten thousand hand-overs", lives()),
             Step::new("fuzzing", || nightly::fuzz(&[])),
             Step::new("sanitizers", || nightly::sanitize(&[])),
         ],
@@ -145,6 +146,14 @@ fn models() -> Command {
     let mut command = cargo(&[&["test", "--quiet"], &both[..]].concat());
     command.arg("--target-dir").arg(root().join("target/loom")).arg("models");
     command.env("RUSTFLAGS", "--cfg loom");
+    command
+}
+
+/// The arbiter with real processes: whoever is killed gives everything back, and nobody sees a byte of another user.
+fn lives() -> Command {
+    let mut command = cargo(&["test", "--quiet", "--release", "-p", "omniheap-arbiter"]);
+    command.args(["--test", "processes"]);
+    command.env("OMNIHEAP_KILLS", "1000").env("OMNIHEAP_HAND_OVERS", "10000");
     command
 }
 

@@ -10,7 +10,7 @@ fn rules(weight: u32) -> Rules {
 
 /// Books of 600 bytes with tenants of these weights, numbered from 0.
 fn books(weights: &[u32]) -> Books {
-    let mut books = Books::new(600, PATIENCE);
+    let mut books = Books::new(600, PATIENCE, 10);
     for (tenant, weight) in (0..).zip(weights) {
         books.join(TenantId(tenant), rules(*weight), 0).expect("no reserves");
     }
@@ -39,7 +39,7 @@ fn obey(books: &mut Books, actions: &[Action]) -> Vec<Action> {
     let mut more = Vec::new();
     for action in actions {
         if let Action::Press { tenant, press, bytes } = *action {
-            books.give(tenant, bytes, NOW, &mut more).expect("it is held");
+            books.give(tenant, bytes, None, NOW, &mut more).expect("it is held");
             books.answer(tenant, press, NOW, &mut more);
         }
     }
@@ -115,13 +115,13 @@ fn quota_and_nonsense_are_refused_at_once() {
     assert_eq!(refusal(&take(&mut books, 0, 0)), Some(Refusal::Contradiction));
     assert_eq!(refusal(&take(&mut books, 9, 1)), Some(Refusal::NoTenant));
     let mut actions = Vec::new();
-    assert_eq!(books.give(TenantId(0), 1, NOW, &mut actions), Err(Refusal::Contradiction));
+    assert_eq!(books.give(TenantId(0), 1, None, NOW, &mut actions), Err(Refusal::Contradiction));
     assert_eq!(books.set_quota(TenantId(0), 601), Err(Refusal::Never));
 }
 
 #[test]
 fn reserves_are_left_to_their_tenant() {
-    let mut books = Books::new(600, PATIENCE);
+    let mut books = Books::new(600, PATIENCE, 10);
     books.join(TenantId(0), Rules { reserve: 400, ..rules(1) }, 0).expect("it fits");
     books.join(TenantId(1), rules(1), 0).expect("no reserve");
     assert_eq!(
@@ -143,9 +143,9 @@ fn who_does_not_answer_is_a_debtor_until_it_returns_the_bytes() {
     books.tick(PATIENCE, &mut late);
     assert_eq!(late[0], Action::Overdue { tenant: TenantId(0) });
     assert_eq!((refusal(&late), books.owed(TenantId(0))), (Some(Refusal::Shortage), 100));
-    books.give(TenantId(0), 50, NOW, &mut late).expect("it is held");
+    books.give(TenantId(0), 50, None, NOW, &mut late).expect("it is held");
     assert_eq!(refusal(&take(&mut books, 0, 1)), Some(Refusal::Debtor));
-    books.give(TenantId(0), 50, NOW, &mut late).expect("it is held");
+    books.give(TenantId(0), 50, None, NOW, &mut late).expect("it is held");
     assert!(is_granted(&take(&mut books, 0, 1)));
 }
 
@@ -176,7 +176,7 @@ fn a_tenant_that_ends_serves_those_who_wait() {
 
 #[test]
 fn after_a_restart_what_tenants_hold_is_believed_and_nothing_is_granted_beyond_the_device() {
-    let mut books = Books::new(600, PATIENCE);
+    let mut books = Books::new(600, PATIENCE, 10);
     for tenant in 0..3 {
         books.join(TenantId(tenant), rules(1), 300).expect("no reserves");
     }
@@ -211,11 +211,88 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
+#[test]
+fn a_clock_that_jumps_ends_what_waits_and_nothing_else() {
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    let mut books = books(&[1, 1]);
+    take(&mut books, 0, 600);
+    assert_eq!(take(&mut books, 1, 100).len(), 1, "a press");
+    let mut actions = Vec::new();
+    books.tick(century, &mut actions);
+    assert_eq!(refusal(&actions), Some(Refusal::Shortage));
+    assert_eq!((books.held(TenantId(0)), books.owed(TenantId(0))), (600, 100));
+    // And back: what is asked for now waits as long as the clock says, and no longer.
+    books.give(TenantId(0), 300, None, NOW, &mut actions).expect("it is held");
+    assert!(is_granted(&take(&mut books, 1, 300)));
+    let pressed = take(&mut books, 1, 300);
+    assert_eq!(refusal(&pressed), Some(Refusal::Shortage), "above its share: {pressed:?}");
+    actions.clear();
+    books.tick(NOW, &mut actions);
+    assert_eq!((actions, books.next_deadline()), (Vec::new(), None));
+}
+
+/// Reads the driver's count of the first tenant, and lets time pass.
+fn count(books: &mut Books, counted: u64, now: Duration) -> Vec<Action> {
+    let mut actions = Vec::new();
+    books.count(TenantId(0), Some(counted));
+    books.tick(now, &mut actions);
+    actions
+}
+
+#[test]
+fn memory_that_was_not_given_back_is_granted_to_nobody_and_makes_a_debtor() {
+    let mut books = books(&[1, 1]);
+    take(&mut books, 0, 500);
+    let (mut actions, pressed) = (Vec::new(), take(&mut books, 1, 300));
+    assert_eq!(pressed, [Action::Press { tenant: TenantId(0), press: 1, bytes: 200 }]);
+    // It says that it gave back what the driver still counts.
+    books.give(TenantId(0), 200, Some(510), NOW, &mut actions).expect("it is held");
+    books.answer(TenantId(0), 1, NOW, &mut actions);
+    assert_eq!((is_granted(&actions), refusal(&actions)), (false, Some(Refusal::Shortage)));
+    assert_eq!((books.free(), books.owed(TenantId(0))), (100, 200));
+    assert_eq!(count(&mut books, 510, NOW), [], "the driver may need a moment");
+    assert_eq!(count(&mut books, 510, PATIENCE), [Action::Overdue { tenant: TenantId(0) }]);
+    assert_eq!(refusal(&take(&mut books, 0, 1)), Some(Refusal::Debtor));
+    assert_eq!(count(&mut books, 510, PATIENCE * 2), [], "once is enough");
+    // It returns the memory in the end.
+    assert_eq!(count(&mut books, 310, PATIENCE * 2), []);
+    assert_eq!((books.free(), books.owed(TenantId(0))), (300, 0));
+    assert!(is_granted(&take(&mut books, 0, 1)));
+}
+
+#[test]
+fn a_count_that_is_late_or_small_or_unknown_makes_no_debtor() {
+    let mut books = books(&[1]);
+    take(&mut books, 0, 500);
+    assert_eq!(count(&mut books, 510, NOW), [], "its context counts too");
+    let mut actions = Vec::new();
+    books.give(TenantId(0), 300, None, NOW, &mut actions).expect("it is held");
+    assert_eq!(books.free(), 400, "an old count says nothing of what was given back since");
+    assert_eq!((count(&mut books, 400, NOW).len(), books.free()), (0, 210));
+    assert_eq!(count(&mut books, 0, PATIENCE), [], "the driver was late");
+    assert_eq!((count(&mut books, 400, PATIENCE).len(), books.free()), (0, 210));
+    books.count(TenantId(0), None);
+    books.tick(PATIENCE * 2, &mut actions);
+    assert_eq!((&actions[..], books.free()), (&[][..], 400));
+}
+
+#[test]
+fn a_grant_hides_nothing_and_published_bytes_count_for_anybody() {
+    let mut books = books(&[1]);
+    take(&mut books, 0, 200);
+    books.count(TenantId(0), Some(250));
+    assert_eq!(books.owed(TenantId(0)), 40);
+    assert!(is_granted(&take(&mut books, 0, 100)));
+    assert_eq!(books.owed(TenantId(0)), 40);
+    books.publish(TenantId(0), 100).expect("it holds more");
+    assert_eq!(books.owed(TenantId(0)), 40, "whoever maps them");
+}
+
 proptest! {
     /// Whatever happens: the device is never overdrawn, quotas and reserves hold, and every request is answered exactly once.
     #[test]
     fn the_books_are_never_overdrawn(ops in prop::collection::vec(ops(), 1..120)) {
-        let mut books = Books::new(600, PATIENCE);
+        let mut books = Books::new(600, PATIENCE, 10);
         let (mut now, mut request) = (NOW, 0);
         let mut open = BTreeMap::new();
         for op in ops {
@@ -231,7 +308,7 @@ proptest! {
                     open.insert(request, tenant);
                     books.take(TenantId(tenant), request, bytes, now, &mut actions);
                 }
-                Op::Give(tenant, bytes) => drop(books.give(TenantId(tenant), bytes, now, &mut actions)),
+                Op::Give(tenant, bytes) => drop(books.give(TenantId(tenant), bytes, None, now, &mut actions)),
                 Op::Answer(tenant, press) => books.answer(TenantId(tenant), press, now, &mut actions),
                 Op::Leave(tenant) => {
                     open.retain(|_, other| *other != tenant);

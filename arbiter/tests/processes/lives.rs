@@ -1,5 +1,5 @@
 //! Processes that end, hang, stop and come back; arbiters too.
-use crate::support::{Arbiter, MIB, Process, Raw, listen, path, say};
+use crate::support::{Arbiter, MIB, Process, Raw, listen, often, path, say, stop};
 use omniheap_arbiter::frame::{Ask, Tell};
 use omniheap_arbiter::{ArbiterError, Policy, Server, Tenant};
 use std::path::Path;
@@ -54,7 +54,7 @@ pub(crate) fn takes_everything(socket: &Path, _: &str) {
 
 pub(crate) fn after_kill_9_everything_is_grantable_every_time() {
     let arbiter = Arbiter::start("kill9.sock", "capacity = \"100MiB\"\n");
-    for _ in 0..40 {
+    for _ in 0..often("OMNIHEAP_KILLS", 40) {
         let mut process = Process::start("takes_everything", &arbiter.path, None, "");
         assert_eq!(process.hear(), "taken");
         assert_eq!(arbiter.tenants()[0].held, 100 * MIB);
@@ -80,7 +80,7 @@ pub(crate) fn a_stopped_tenant_becomes_a_debtor_and_the_other_one_hears_so() {
     let arbiter = Arbiter::start("stop.sock", "capacity = \"100MiB\"\npatience_ms = 50\n");
     let mut process = Process::start("takes_everything", &arbiter.path, None, "");
     assert_eq!(process.hear(), "taken");
-    process.stop();
+    stop(process.id());
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     let refused = tenant.take(10 * MIB).expect_err("nobody returns anything");
     assert!(matches!(refused, ArbiterError::Refused(_)), "{refused}");
@@ -98,7 +98,7 @@ pub(crate) fn debtors_are_ended_where_the_policy_says_so() {
     let arbiter = Arbiter::start("end.sock", policy);
     let mut process = Process::start("takes_everything", &arbiter.path, None, "");
     assert_eq!(process.hear(), "taken");
-    process.stop();
+    stop(process.id());
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     // The request may be refused before the process is gone; then there is room.
     let _ = tenant.take(10 * MIB);

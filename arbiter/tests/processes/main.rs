@@ -6,6 +6,8 @@ mod lives;
 #[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
+mod namespaces;
+#[cfg(target_os = "linux")]
 mod publish;
 #[cfg(target_os = "linux")]
 mod shares;
@@ -33,12 +35,15 @@ const ROLES: &[(&str, Role)] = named![
     memory::forks,
     memory::hoards,
     memory::takes_turns,
+    namespaces::serves_apart,
+    namespaces::takes_apart,
     publish::attaches,
     publish::publishes,
     publish::publishes_half,
     publish::withdraws,
     shares::greedy,
     shares::gives_orders,
+    shares::lies,
     shares::sets_its_quota,
 ];
 
@@ -71,6 +76,7 @@ const TESTS: &[(&str, fn())] = named![
     publish::what_cannot_be_published_changes_nothing,
     publish::wrong_publications_are_refused_and_their_descriptors_closed,
     shares::quotas_are_kept_and_set,
+    shares::who_lies_about_giving_back_is_a_debtor_until_the_driver_agrees,
     shares::sleep_presses_for_everything_and_a_press_reaches_the_callback,
 ];
 
@@ -83,6 +89,19 @@ const OF_SEVERAL_USERS: &[(&str, fn())] = named![
     memory::no_byte_of_one_user_is_seen_by_another,
     publish::only_the_user_and_those_the_policy_names_attach,
 ];
+
+/// Tests with processes in namespaces of their own; ignored where there are none.
+#[cfg(target_os = "linux")]
+const OF_SEVERAL_NAMESPACES: &[(&str, fn())] = named![
+    namespaces::tenants_in_containers_are_told_apart_and_their_end_is_seen,
+    namespaces::debtors_in_containers_are_ended_where_the_policy_says_so,
+    namespaces::an_arbiter_that_cannot_see_a_process_says_so,
+];
+
+/// Tests in a folder of another machine; ignored without one.
+#[cfg(target_os = "linux")]
+const OF_REMOTE_FOLDERS: &[(&str, fn())] =
+    named![namespaces::a_socket_on_a_network_file_system_is_refused];
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
@@ -102,7 +121,12 @@ fn main() -> std::process::ExitCode {
             Trial::test(*name, run).with_ignored_flag(is_ignored)
         }
     };
-    let alone = TESTS.iter().map(trial(false));
-    let trials = alone.chain(OF_SEVERAL_USERS.iter().map(trial(!support::is_root()))).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let all = [
+        (TESTS, true),
+        (OF_SEVERAL_USERS, support::is_root()),
+        (OF_SEVERAL_NAMESPACES, support::has_namespaces()),
+        (OF_REMOTE_FOLDERS, support::remote_folder().is_some()),
+    ];
+    let trials = all.iter().flat_map(|(tests, can_run)| tests.iter().map(trial(!can_run)));
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }

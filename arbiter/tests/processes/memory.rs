@@ -1,6 +1,6 @@
 //! Managers over host memory as tenants: real pages, in real processes.
 #![expect(unsafe_code, reason = "forks")]
-use crate::support::{Arbiter, MIB, Process, listen, say};
+use crate::support::{Arbiter, MIB, Process, listen, often, say};
 use omniheap_arbiter::{Arbitrated, Tenant, arbitrated};
 use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
 use omniheap_host::Host;
@@ -138,18 +138,12 @@ pub(crate) fn takes_turns(socket: &Path, pattern: &str) {
     }
 }
 
-/// Hand-overs between users: `OMNIHEAP_HAND_OVERS`, or so many that the test is short.
-fn hand_overs() -> usize {
-    let set = std::env::var("OMNIHEAP_HAND_OVERS").ok().and_then(|text| text.parse().ok());
-    set.unwrap_or(200)
-}
-
 pub(crate) fn no_byte_of_one_user_is_seen_by_another() {
     // Room for one of them at a time, and they alternate: every turn is a hand-over.
     let arbiter = Arbiter::start("residue.sock", "capacity = \"3MiB\"\n");
     let start = |(uid, pattern)| Process::start("takes_turns", &arbiter.path, Some(uid), pattern);
     let mut processes = [(2001, "170"), (2002, "85")].map(start);
-    for turn in 0..=hand_overs() {
+    for turn in 0..=often("OMNIHEAP_HAND_OVERS", 200) {
         let process = &mut processes[turn % 2];
         process.tell("take");
         assert_eq!(process.hear(), "clean", "hand-over {turn}");

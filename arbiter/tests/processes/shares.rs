@@ -22,6 +22,56 @@ pub(crate) fn greedy(socket: &Path, _: &str) {
     }
 }
 
+/// Takes 60 MiB, and says when it is asked to that it gave some back.
+pub(crate) fn lies(socket: &Path, _: &str) {
+    let tenant = Tenant::shared(socket).expect("a tenant");
+    let liar = Arc::downgrade(&tenant);
+    let _attending = tenant.on_press(Arc::new(move |bytes| {
+        if let Some(tenant) = liar.upgrade() {
+            tenant.give(bytes);
+        }
+    }));
+    tenant.take(60 * MIB).expect("it is free");
+    say("taken");
+    loop {
+        listen();
+        say(&format!("{:?}", tenant.take(MIB)));
+    }
+}
+
+pub(crate) fn who_lies_about_giving_back_is_a_debtor_until_the_driver_agrees() {
+    let policy = "capacity = \"100MiB\"\npatience_ms = 50\noverhead = \"8MiB\"\n";
+    let (process, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (of, bytes) = (Arc::clone(&process), Arc::clone(&counted));
+    let count = move || {
+        let pid = u32::try_from(of.load(Ordering::Relaxed)).ok()?;
+        Some(vec![(pid, bytes.load(Ordering::Relaxed))])
+    };
+    let arbiter = Arbiter::compared("lies.sock", policy, Box::new(count));
+    let mut liar = Process::start("lies", &arbiter.path, None, "");
+    assert_eq!(liar.hear(), "taken");
+    process.store(liar.id(), Ordering::Relaxed);
+    counted.store(68 * MIB, Ordering::Relaxed); // 8 MiB of it are its context.
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    let refused = tenant.take(50 * MIB).expect_err("the driver has no more than before");
+    assert!(matches!(refused, ArbiterError::Refused(Refusal::Shortage)), "{refused}");
+    let owes = |owed| {
+        move |all: &[TenantInfo]| all.iter().any(|it| it.held == 50 * MIB && it.owed == owed)
+    };
+    arbiter.await_tenants(owes(10 * MIB));
+    tenant.take(40 * MIB).expect("so much is really free");
+    assert!(tenant.take(MIB).is_err(), "the books say 10 MiB, and the driver knows better");
+    // Its time to return them ends.
+    let is_debtor = |_| {
+        liar.tell("take");
+        liar.hear() == "Err(Refused(Debtor))"
+    };
+    assert!((0..100_000).any(is_debtor));
+    counted.store(58 * MIB, Ordering::Relaxed);
+    arbiter.await_tenants(owes(0));
+    tenant.take(10 * MIB).expect("it was given back in the end");
+}
+
 fn held(tenants: &[TenantInfo], uid: u64) -> u64 {
     tenants.iter().find(|tenant| tenant.uid == uid).map_or(0, |tenant| tenant.held)
 }

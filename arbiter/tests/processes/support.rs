@@ -2,7 +2,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use omniheap_arbiter::frame::{Ask, TenantInfo};
-use omniheap_arbiter::{Policy, Server, tenants};
+use omniheap_arbiter::{DriverCount, Policy, Server, tenants};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -37,9 +37,18 @@ pub(crate) fn path(name: &str) -> PathBuf {
 
 impl Arbiter {
     pub(crate) fn start(name: &str, policy: &str) -> Self {
+        Self::run(name, policy, |server| server)
+    }
+
+    /// Starts one that asks `count` what processes have, as it would ask a driver.
+    pub(crate) fn compared(name: &str, policy: &str, count: DriverCount) -> Self {
+        Self::run(name, policy, |server| server.compared_with(count))
+    }
+
+    fn run(name: &str, policy: &str, finish: impl FnOnce(Server) -> Server) -> Self {
         let path = path(name);
         let policy = Policy::parse(policy, None).expect("a policy");
-        let mut server = Server::bind(&path, policy, None).expect("a socket");
+        let mut server = finish(Server::bind(&path, policy, None).expect("a socket"));
         // Tenants of other users take part in the tests.
         fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("a socket");
         let stop = Arc::new(AtomicBool::new(false));
@@ -82,12 +91,23 @@ impl Process {
     /// Starts a role of this program.
     pub(crate) fn start(role: &str, socket: &Path, uid: Option<u32>, argument: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.env("OMNIHEAP_TEST_ROLE", role);
-        command.env("OMNIHEAP_TEST_SOCKET", socket).env("OMNIHEAP_TEST_ARGUMENT", argument);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(uid) = uid {
             command.uid(uid).gid(uid);
         }
+        Self::spawn(command, role, socket, argument)
+    }
+
+    /// Starts a role as the first process of a process namespace of its own.
+    pub(crate) fn start_apart(role: &str, socket: &Path, argument: &str) -> Self {
+        let mut command = apart();
+        command.arg(std::env::current_exe().expect("this program"));
+        Self::spawn(command, role, socket, argument)
+    }
+
+    fn spawn(mut command: Command, role: &str, socket: &Path, argument: &str) -> Self {
+        command.env("OMNIHEAP_TEST_ROLE", role);
+        command.env("OMNIHEAP_TEST_SOCKET", socket).env("OMNIHEAP_TEST_ARGUMENT", argument);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a process");
         let lines = BufReader::new(child.stdout.take().expect("piped"));
         Self { child, lines }
@@ -109,24 +129,22 @@ impl Process {
         writeln!(input, "{line}").expect("it listens");
     }
 
-    /// Stops the process, and waits until every thread of it stands still.
-    pub(crate) fn stop(&self) {
-        let id = i32::try_from(self.child.id()).expect("a process");
-        kill_process(Pid::from_raw(id).expect("a process"), Signal::STOP).expect("it runs");
-        let is_stopped = |task: std::io::Result<fs::DirEntry>| {
-            let stat = fs::read_to_string(task.expect("a thread").path().join("stat"));
-            stat.is_ok_and(|stat| {
-                stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
-            })
-        };
-        while !fs::read_dir(format!("/proc/{id}/task")).expect("a process").all(is_stopped) {
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ends");
+    }
+}
+
+/// Stops a process, and waits until every thread of it stands still.
+pub(crate) fn stop(id: u64) {
+    let id = i32::try_from(id).expect("a process");
+    kill_process(Pid::from_raw(id).expect("a process"), Signal::STOP).expect("it runs");
+    let is_stopped = |task: std::io::Result<fs::DirEntry>| {
+        let stat = fs::read_to_string(task.expect("a thread").path().join("stat"));
+        stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T")))
+    };
+    while !fs::read_dir(format!("/proc/{id}/task")).expect("a process").all(is_stopped) {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -156,6 +174,40 @@ pub(crate) fn listen() -> String {
         std::process::exit(0);
     }
     line.trim().to_owned()
+}
+
+/// How often a test repeats itself: as a variable says, or so often that the test is short.
+pub(crate) fn often(variable: &str, short: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(short)
+}
+
+/// A command that runs another one in a process namespace of its own, and ends that when it is killed.
+fn apart() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child"]);
+    if !is_root() {
+        command.args(["--user", "--map-current-user"]);
+    }
+    command
+}
+
+/// Whether processes can be started in namespaces of their own; says so where not.
+pub(crate) fn has_namespaces() -> bool {
+    let made = apart().arg("true").stderr(Stdio::null()).status();
+    let has = made.is_ok_and(|status| status.success());
+    if !has {
+        eprintln!("NOT TESTED: no process namespaces here: `unshare --pid` is absent or forbidden");
+    }
+    has
+}
+
+/// A folder on NFS or another network file system, which a variable names; says so where it does not.
+pub(crate) fn remote_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("OMNIHEAP_REMOTE_FOLDER").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("NOT TESTED: OMNIHEAP_REMOTE_FOLDER names no folder on a network file system");
+    }
+    folder
 }
 
 /// Whether processes of other users can be started.

@@ -206,6 +206,10 @@
 // Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
 #define OMNIHEAP_SLEEP_OVER_PINS 1
 
+// For `omniheap_pool_add_resident`: a hold for which the others cannot make room gives the pool host memory for what is missing, as
+// `omniheap_pool_wake_host_mapped` does, in place of failing.
+#define OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL 2
+
 // The version that the header was made for; `omniheap_version` says which the library has.
 #define OMNIHEAP_VERSION 256
 

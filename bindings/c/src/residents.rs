@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{OmniheapManager, OmniheapPool, POOLS, Pool, holder};
 use crate::manager::put_optional;
-use crate::sleep::{OmniheapSleep, asked, store};
+use crate::sleep::{OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL, OmniheapSleep, asked, store};
 use crate::status::{Failure, OmniheapStatus, call, check};
 use omniheap::AnyBackend;
-use omniheap::residency::{Held, Resident, Residents};
+use omniheap::residency::{Held, Resident, Residents, WhenFull};
 use std::sync::{MutexGuard, PoisonError};
 
 /// Lets a pool make room for the others that were added, and for requests of its manager: before a request fails for want of memory, pools fall
@@ -25,12 +25,17 @@ pub unsafe extern "C" fn omniheap_pool_add_resident(
         let entry = POOLS.get(pool.id)?;
         // SAFETY: the caller's promise.
         let given = unsafe { asked(sleep) }?;
-        if given.flags != 0 {
-            let why = "sleep.flags is not 0; a pool that makes room may fall asleep at any request, so its pins must keep it awake";
-            return Err(Failure::invalid(why));
-        }
+        let when_full = match given.flags {
+            0 => WhenFull::Fail,
+            OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL => WhenFull::HostMapped,
+            _ => {
+                let why = "sleep.flags is neither 0 nor OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL; a pool that makes room may fall asleep at any request, so its pins must keep it awake";
+                return Err(Failure::invalid(why));
+            }
+        };
         // SAFETY: as above.
-        let how = Resident::to(unsafe { store(&given, entry.owner.holder()) }?).priority(priority);
+        let store = unsafe { store(&given, entry.owner.holder()) }?;
+        let how = Resident::to(store).priority(priority).when_full(when_full);
         Ok(entry.with(|pool| residents_of(&entry).add(pool, how))??)
     })
 }

@@ -22,6 +22,10 @@ pub const OMNIHEAP_STORE_ORIGIN: u32 = 3;
 /// Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
 pub const OMNIHEAP_SLEEP_OVER_PINS: u32 = 1;
 
+/// For `omniheap_pool_add_resident`: a hold for which the others cannot make room gives the pool host memory for what is missing, as
+/// `omniheap_pool_wake_host_mapped` does, in place of failing.
+pub const OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL: u32 = 2;
+
 /// How a pool sleeps. Start from `omniheap_sleep_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -64,6 +64,8 @@ fn wrong_policies_and_sockets_are_refused() {
     let socket = folder().join("never.sock");
     let socket = socket.to_str().expect("a plain name");
     refuses(&["serve", "--socket", socket], 2, "--capacity");
+    // No machine that tests this has a hundred GPUs.
+    refuses(&["serve", "--socket", socket, "--device", "99"], 2, "--device");
     let policy = file("wrong.toml", "capacity = \"8G\"\nspeed = 1\n");
     refuses(&["serve", "--socket", socket, "--policy", &policy], 2, "unknown field");
     refuses(&["serve", "--socket", socket, "--policy", "absent.toml"], 2, "cannot read");

@@ -492,14 +492,13 @@ impl<B: Backend> Device<B> {
     /// Returns pages of host memory that are not mapped.
     pub(crate) fn destroy_host_pages(&self, heap: HeapId, page: u64, pages: &[Page]) {
         let Some(remap) = self.remap().filter(|_| !pages.is_empty()) else { return };
+        let bytes = pages.len() as u64 * page;
         self.count_call();
         // SAFETY: as in `destroy_pages`; the pool knows which of its pages are of host memory.
         if unsafe { remap.destroy_on_host(heap, pages) }.is_err() {
-            self.quarantine(
-                pages.len() as u64 * page,
-                "the driver refused to take host pages back",
-            );
+            self.quarantine(bytes, "the driver refused to take host pages back");
         }
+        self.tell(&Event::ReturnHostPages { heap, bytes });
     }
 
     /// Returns pages that are not mapped.

@@ -4,6 +4,7 @@ use super::blocks::Growth;
 use super::config::PoolConfig;
 use super::remote::FreeOutcome;
 use crate::device::{Block, Device, LARGEST_GROUP};
+use crate::event::Event;
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
@@ -139,6 +140,8 @@ impl<B: Backend> Shared<B> {
         remap.create_on_host(self.heap, count, self.group(page), pages)?;
         let mut on_host = self.on_host.lock();
         pages.iter().for_each(|one| *on_host.entry(*one).or_default() += page);
+        drop(on_host);
+        self.device.tell(&Event::TakeHostPages { heap: self.heap, bytes: count * page });
         Ok(())
     }
 

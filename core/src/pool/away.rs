@@ -80,8 +80,12 @@ impl<B: Backend> Pool<B> {
         }
         let mut closed = self.close(sleep)?;
         if sleep.store.kind() != StoreKind::Nothing {
-            sleep.store.prepare(closed.0.iter().map(|lane| lane.away_bytes().1).sum())?;
-            HostPinner::lend(self.shared.device.backend(), |pinner| sleep.store.pin(pinner));
+            let bytes = closed.0.iter().map(|lane| lane.away_bytes().1).sum();
+            let mut prepared = Ok(());
+            HostPinner::lend(self.shared.device.backend(), |pinner| {
+                prepared = sleep.store.prepare(bytes, pinner);
+            });
+            prepared?;
         }
         let mut slept = Slept::default();
         for lane in &closed.0 {

@@ -159,6 +159,8 @@ fn apply(record: Record, builder: &mut Builder) -> Result<(), ErrorKind> {
         Record::OutOfMemory { size, stream, rung } => builder.out_of_memory(size, stream, rung),
         Record::PagesTake { bytes, heap } => builder.pages_take(bytes, heap),
         Record::PagesReturn { bytes, heap } => builder.pages_return(bytes, heap),
+        Record::HostPagesTake { bytes, heap } => builder.host_pages_take(bytes, heap),
+        Record::HostPagesReturn { bytes, heap } => builder.host_pages_return(bytes, heap),
         Record::Use { id, stream } => builder.use_on(id, stream),
         Record::Reside { block, residence } => builder.reside(block, residence),
         Record::Name { id, label } => builder.name(id, label),
@@ -216,6 +218,8 @@ fn raw(trace: &Trace, op: &Op) -> Record {
         Op::OutOfMemory { size, stream, rung } => Record::OutOfMemory { size, stream, rung },
         Op::PagesTake { bytes, heap } => Record::PagesTake { bytes, heap },
         Op::PagesReturn { bytes, heap } => Record::PagesReturn { bytes, heap },
+        Op::HostPagesTake { bytes, heap } => Record::HostPagesTake { bytes, heap },
+        Op::HostPagesReturn { bytes, heap } => Record::HostPagesReturn { bytes, heap },
         Op::Use { id, stream } => Record::Use { id: id.0.into(), stream },
         Op::Reside { block, residence } => Record::Reside { block: block.0.into(), residence },
     }
@@ -236,6 +240,8 @@ pub(crate) fn request_of(trace: &Trace, op: &Op) -> Option<Record> {
         | Op::BlockFree { .. }
         | Op::PagesTake { .. }
         | Op::PagesReturn { .. }
+        | Op::HostPagesTake { .. }
+        | Op::HostPagesReturn { .. }
         | Op::Reside { .. } => None,
     }
 }

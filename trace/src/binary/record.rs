@@ -117,6 +117,20 @@ pub enum Record {
         /// The heap they were of.
         heap: HeapId,
     },
+    /// Pages of host memory were taken, where there was no device memory.
+    HostPagesTake {
+        /// Their bytes.
+        bytes: u64,
+        /// The heap at whose addresses they are.
+        heap: HeapId,
+    },
+    /// Pages of host memory were given back.
+    HostPagesReturn {
+        /// Their bytes.
+        bytes: u64,
+        /// The heap.
+        heap: HeapId,
+    },
     /// Another stream uses it.
     Use {
         /// The allocation.
@@ -207,7 +221,7 @@ impl<'a> Entry<'a> {
         for field in &mut fields[..usize::from(count)] {
             *field = take(&mut body).ok_or("field")?;
         }
-        if matches!(kind, 13..=15 | 17) {
+        if matches!(kind, 13..=15 | 17 | 19 | 20) {
             let (word, rest) = body.split_first_chunk().ok_or("field")?;
             (fields[MOST - 1], body) = (u64::from_le_bytes(*word), rest);
         }
@@ -247,6 +261,8 @@ impl Record {
             Self::Name { .. } => 16,
             Self::AllocateAt { .. } => 17,
             Self::Reside { .. } => 18,
+            Self::HostPagesTake { .. } => 19,
+            Self::HostPagesReturn { .. } => 20,
         }
     }
 
@@ -283,7 +299,10 @@ impl Record {
             Self::OutOfMemory { size, stream, rung } => {
                 [size, stream.0.into(), rung as u64].into_iter().for_each(put);
             }
-            Self::PagesTake { heap, .. } | Self::PagesReturn { heap, .. } => {
+            Self::PagesTake { heap, .. }
+            | Self::PagesReturn { heap, .. }
+            | Self::HostPagesTake { heap, .. }
+            | Self::HostPagesReturn { heap, .. } => {
                 [heap.0.into()].into_iter().for_each(put);
             }
             Self::Name { id, label } => [id, label.0.into()].into_iter().for_each(put),
@@ -295,7 +314,10 @@ impl Record {
     const fn word(&self) -> Option<u64> {
         match *self {
             Self::AllocateAt { size, .. } => Some(size),
-            Self::PagesTake { bytes, .. } | Self::PagesReturn { bytes, .. } => Some(bytes),
+            Self::PagesTake { bytes, .. }
+            | Self::PagesReturn { bytes, .. }
+            | Self::HostPagesTake { bytes, .. }
+            | Self::HostPagesReturn { bytes, .. } => Some(bytes),
             Self::Use { id, .. } => Some(id),
             _ => None,
         }
@@ -327,6 +349,8 @@ impl Record {
             15 => Self::Use { id: word, stream: stream(a)? },
             16 => Self::Name { id: a, label: label(b)? },
             18 => Self::Reside { block: a, residence: residence(b)? },
+            19 => Self::HostPagesTake { bytes: word, heap: heap(a)? },
+            20 => Self::HostPagesReturn { bytes: word, heap: heap(a)? },
             _ => return Err("record"),
         })
     }
@@ -337,7 +361,7 @@ const LABEL: u8 = 10;
 const TITLE: u8 = 11;
 
 /// Number fields of each kind; kind 0 does not exist.
-const FIELDS: [u8; 19] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6, 2];
+const FIELDS: [u8; 21] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6, 2, 1, 1];
 /// Fields of a record at most.
 const MOST: usize = 7;
 

@@ -90,6 +90,8 @@ impl<W: Write> Writer<'_, W> {
             | Op::BlockOffset { .. }
             | Op::Use { .. }
             | Op::Reside { .. }
+            | Op::HostPagesTake { .. }
+            | Op::HostPagesReturn { .. }
             | Op::BlockAllocate { .. }
             | Op::BlockFree { .. }
             | Op::OutOfMemory { .. } => Ok(()),

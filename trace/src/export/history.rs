@@ -113,12 +113,7 @@ impl<'t> History<'t> {
                 }
             }
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => self.say("oom", 0, size, time_us),
-            Op::BlockOffset { .. }
-            | Op::Use { .. }
-            | Op::Reside { .. }
-            | Op::PagesTake { .. }
-            | Op::PagesReturn { .. }
-            | Op::OutOfMemory { .. } => {}
+            _ => {}
         }
     }
 

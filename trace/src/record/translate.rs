@@ -133,6 +133,12 @@ fn of_device(event: &Event<'_>) -> Option<Record> {
         Event::ReturnBlock { block } => Record::BlockFree { block: block.0 },
         Event::TakePages { heap, bytes } => Record::PagesTake { bytes, heap: HeapId(heap.0) },
         Event::ReturnPages { heap, bytes } => Record::PagesReturn { bytes, heap: HeapId(heap.0) },
+        Event::TakeHostPages { heap, bytes } => {
+            Record::HostPagesTake { bytes, heap: HeapId(heap.0) }
+        }
+        Event::ReturnHostPages { heap, bytes } => {
+            Record::HostPagesReturn { bytes, heap: HeapId(heap.0) }
+        }
         Event::Sleep { block, store } => Record::Reside { block: block.0, residence: kept(store) },
         Event::Wake { block } => Record::Reside { block: block.0, residence: Residence::Device },
         Event::Climb { rung, size, timeline } => {

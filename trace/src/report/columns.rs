@@ -25,6 +25,8 @@ use std::io::Write;
 /// | 8 | pages given back | `sizes`, `blocks`: the heap |
 /// | 9 | block of addresses taken, whose bytes are pages | `sizes`, `blocks`: the heap |
 /// | 10 | what lies in a block left the device, or came back | `blocks`: its number, `sizes`: where it is, as a [`Residence`] |
+/// | 11 | pages of host memory taken, where there was no device memory | `sizes`, `blocks`: the heap |
+/// | 12 | pages of host memory given back | `sizes`, `blocks`: the heap |
 ///
 /// Allocations and blocks are numbered from 0 in order of birth. `steps` has the time since the event before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,6 +134,8 @@ impl Raw {
             Op::BlockAllocate { size, heap, .. } => self.taken(size, heap, 9),
             Op::PagesTake { bytes, heap } => self.taken(bytes, heap, 7),
             Op::PagesReturn { bytes, heap } => self.taken(bytes, heap, 8),
+            Op::HostPagesTake { bytes, heap } => self.taken(bytes, heap, 11),
+            Op::HostPagesReturn { bytes, heap } => self.taken(bytes, heap, 12),
             Op::BlockFree { .. } => {
                 put(&mut self.blocks, state.last_freed().into());
                 Some(3)

@@ -115,10 +115,7 @@ impl<'t> State<'t> {
                 }
                 self.instances.remove(&block);
             }
-            Op::BlockOffset { .. }
-            | Op::Use { .. }
-            | Op::Reside { .. }
-            | Op::OutOfMemory { .. } => {}
+            _ => {}
         }
     }
 

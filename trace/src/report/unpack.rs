@@ -109,7 +109,7 @@ impl Unpacked {
                 self.allocated().map(|_| None)?
             }
             6 => self.allocated().map(|_| None)?,
-            10 => {
+            10..=12 => {
                 self.sizes.next()?;
                 self.blocks.next().map(|_| None)?
             }

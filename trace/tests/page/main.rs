@@ -28,6 +28,7 @@ const TESTS: &[(&str, Test)] = tests![
     timeline::the_axis_ends_at_the_last_event,
     timeline::hovering_names_the_allocation,
     timeline::what_sleeps_is_drawn_where_it_is,
+    timeline::host_memory_at_addresses_of_the_device_is_drawn,
     timeline::names_never_become_elements,
     timeline::wheel_and_keys_zoom_and_pan,
     timeline::dragging_pans_and_the_strip_chooses,

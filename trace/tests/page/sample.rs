@@ -80,7 +80,7 @@ pub(crate) fn paged() -> Trace {
 }
 
 /// One second of a pool of pages with 16 and 8 MiB. From 0.2 s on it sleeps in host memory; 8 MiB are freed at 0.4 s; it wakes up at
-/// 0.6 s, and from 0.8 s to the end it sleeps in files.
+/// 0.6 s, with 10 MiB of the device and 6 of the host, and from 0.8 s to the end it sleeps in files.
 pub(crate) fn asleep() -> Trace {
     let (heap, backing) = (HeapId(0), Backing::Pages);
     let mut recorder = Writer::new(Vec::new());
@@ -94,9 +94,11 @@ pub(crate) fn asleep() -> Trace {
     recorder.record(200_000, &Record::PagesReturn { bytes: 24 * MIB, heap });
     recorder.record(200_000, &reside(Residence::Host));
     recorder.record(400_000, &Record::FreeCompleted { id: 1, stream: StreamId(0) });
-    recorder.record(600_000, &Record::PagesTake { bytes: 16 * MIB, heap });
+    recorder.record(600_000, &Record::PagesTake { bytes: 10 * MIB, heap });
+    recorder.record(600_000, &Record::HostPagesTake { bytes: 6 * MIB, heap });
     recorder.record(600_000, &reside(Residence::Device));
-    recorder.record(800_000, &Record::PagesReturn { bytes: 16 * MIB, heap });
+    recorder.record(800_000, &Record::PagesReturn { bytes: 10 * MIB, heap });
+    recorder.record(800_000, &Record::HostPagesReturn { bytes: 6 * MIB, heap });
     recorder.record(800_000, &reside(Residence::File));
     recorder.record(1_000_000, &Record::Use { id: 0, stream: StreamId(0) });
     recorder.record(1_000_000, &Record::FreeCompleted { id: 0, stream: StreamId(0) });

@@ -87,7 +87,7 @@ pub(crate) fn what_sleeps_is_drawn_where_it_is(browser: &mut Browser) {
         ),
         (300_000.0, "reserved 0 B, asleep in host memory 24.0 MiB, asleep in files 0 B"),
         (500_000.0, "reserved 0 B, asleep in host memory 16.0 MiB, asleep in files 0 B"),
-        (700_000.0, "reserved 16.0 MiB, asleep in host memory 0 B, asleep in files 0 B"),
+        (700_000.0, "reserved 10.0 MiB, asleep in host memory 0 B, asleep in files 0 B"),
         (900_000.0, "reserved 0 B, asleep in host memory 0 B, asleep in files 16.0 MiB"),
     ] {
         let at = point(page, time, mib(8));
@@ -109,6 +109,27 @@ pub(crate) fn what_sleeps_is_drawn_where_it_is(browser: &mut Browser) {
     assert!(legend.contains("asleep in host memory") && !legend.contains("dropped"), "{legend}");
     assert!(page.text_of("#figures").contains("Peak asleep in host memory"));
     assert!(color(page, 300_000.0, mib(24))[3] > 0, "a line at what sleeps");
+}
+
+pub(crate) fn host_memory_at_addresses_of_the_device_is_drawn(browser: &mut Browser) {
+    let page = &mut open(browser, &report::from_trace(&sample::asleep(), "host-mapped"));
+    for (time, said) in [
+        (500_000.0, "host-mapped 0 B"),
+        (
+            700_000.0,
+            "reserved 10.0 MiB, asleep in host memory 0 B, asleep in files 0 B, host-mapped 6.00 MiB",
+        ),
+        (900_000.0, "host-mapped 0 B"),
+    ] {
+        let at = point(page, time, mib(8));
+        page.hover(at);
+        let tip = page.text_of("#tip");
+        assert!(tip.contains(said), "{time}: {tip}");
+    }
+    let list = page.text_of("#event-list");
+    assert!(list.contains("host pages taken") && list.contains("host pages given back"), "{list}");
+    assert!(page.text_of("#timeline .legend").contains("host-mapped"));
+    assert!(page.text_of("#figures").contains("Peak host-mapped"));
 }
 
 pub(crate) fn names_never_become_elements(browser: &mut Browser) {

@@ -1,8 +1,8 @@
 //! Recordings of a manager.
 
 use omniheap_core::{
-    Align, Backend, Budget, Manager, ManagerConfig, PoolConfig, Request, Sleep, StrategyKind, Tag,
-    Wake, Writer,
+    Align, Backend, Budget, Limits as CoreLimits, Manager, ManagerConfig, PoolConfig, Request,
+    Sleep, StrategyKind, Tag, Wake, Writer,
 };
 use omniheap_host::Host;
 use omniheap_residency::{HostStore, Nothing};
@@ -150,6 +150,37 @@ fn sleeps_are_recorded_with_where_the_bytes_are() {
         [Residence::Device, Residence::Host, Residence::Nothing].map(|place| (held, Some(place)));
     let free = (None, None);
     assert_eq!(story, [host, free, awake, nothing, free, awake]);
+}
+
+#[test]
+fn host_memory_at_addresses_of_the_device_is_recorded_while_it_is_there() {
+    let trace = record(ManagerConfig::default(), |manager| {
+        let (heap, _) = manager.caps().heap_ids().next().unwrap();
+        let pool = manager.create_pool(heap, PoolConfig::new().sleepable()).unwrap();
+        let _live = pool.allocate(&Request::new(80 << 20)).unwrap();
+        pool.sleep(&Sleep::to(HostStore::new())).unwrap();
+        manager.set_budget(heap, CoreLimits::hard(40 << 20)).unwrap();
+        pool.wake(&Wake::all()).expect_err("the budget is smaller");
+        pool.wake(&Wake::all().host_mapped(1 << 30)).unwrap();
+        assert!(pool.residence().host_mapped >= 40 << 20);
+        pool.sleep(&Sleep::to(HostStore::new())).unwrap();
+        assert_eq!(pool.residence().host_mapped, 0);
+        manager.set_budget(heap, CoreLimits::NONE).unwrap();
+        pool.wake(&Wake::all()).unwrap();
+    });
+    let (mut mapped, mut reserved, mut most) = (0, 0, (0, 0));
+    for Event { op, .. } in trace.events() {
+        match *op {
+            Op::HostPagesTake { bytes, .. } => mapped += bytes,
+            Op::HostPagesReturn { bytes, .. } => mapped -= bytes,
+            Op::PagesTake { bytes, .. } => reserved += bytes,
+            Op::PagesReturn { bytes, .. } => reserved -= bytes,
+            _ => {}
+        }
+        most = most.max((mapped, reserved));
+    }
+    assert!(most.0 >= 40 << 20 && most.1 <= 40 << 20, "{most:?}");
+    assert_eq!(mapped, 0, "the second sleep gave it back");
 }
 
 #[test]

@@ -157,13 +157,16 @@ fn packed_sleeps_are_read_back() {
     for (time, residence) in [(2, Residence::File), (3, Residence::Device)] {
         writer.record(time, &Record::Reside { block: 6, residence });
     }
+    writer.record(3, &Record::HostPagesTake { bytes: 1 << 21, heap: HeapId(2) });
+    writer.record(3, &Record::HostPagesReturn { bytes: 1 << 20, heap: HeapId(2) });
     writer.record(4, &Record::PagesReturn { bytes: 1 << 20, heap });
     let trace = Trace::read(&writer.finish().unwrap()[..], &Limits::default()).unwrap();
     let data = report::from_trace(&trace, "sleeps");
     let columns = data.events.as_ref().unwrap();
-    assert_eq!(column(&columns.kinds), [9, 9, 7, 10, 10, 8]);
-    assert_eq!(numbers(&columns.blocks), [0, 0, 0, 1, 1, 0]);
-    assert_eq!(numbers(&columns.sizes), [1 << 30, 1 << 30, 1 << 20, 2, 0, 1 << 20]);
+    assert_eq!(column(&columns.kinds), [9, 9, 7, 10, 10, 11, 12, 8]);
+    assert_eq!(numbers(&columns.blocks), [0, 0, 0, 1, 1, 2, 2, 0]);
+    let sizes = [1 << 30, 1 << 30, 1 << 20, 2, 0, 1 << 21, 1 << 20, 1 << 20];
+    assert_eq!(numbers(&columns.sizes), sizes);
     // As a rank's report it is read past them, to the pages that were given back.
     let digest = Digest::of_report(&data).expect("packed above");
     assert_eq!((digest.peak_reserved_bytes, digest.reserved_bytes), (Some(1 << 20), Some(0)));

@@ -83,6 +83,30 @@ fn what_is_expected_is_awake_soon_and_budgets_are_followed() {
 }
 
 #[test]
+fn a_pool_without_room_gets_host_memory_where_it_was_said_so() {
+    let manager = open(1);
+    assert_eq!(omniheap_set_budget(manager, 0, 64 * MIB, 64 * MIB), Status::Ok);
+    let layers = [layer(manager, 0), layer(manager, 0)];
+    let bytes = [fill(layers[0], 40 * MIB, 1), fill(layers[1], 40 * MIB, 2)];
+    assert_eq!((bytes.map(byte), omniheap_pool_hold(layers[1])), ([None, Some(2)], Status::Ok));
+    assert_eq!(omniheap_pool_hold(layers[0]), Status::OverBudget, "the other one is held");
+    let flags = OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL;
+    let mapped = OmniheapSleep { flags, ..omniheap_sleep_default() };
+    assert_eq!(c!(omniheap_pool_add_resident(layers[0], &raw const mapped, 0)), Status::Ok);
+    assert_eq!(omniheap_pool_hold(layers[0]), Status::Ok, "{}", message());
+    let mut now = OmniheapResidence::default();
+    assert_eq!(c!(omniheap_pool_residence(layers[0], &raw mut now)), Status::Ok);
+    assert!(now.host_mapped >= 16 * MIB && now.device <= 24 * MIB && now.asleep == 0, "{now:?}");
+    assert_eq!(bytes.map(byte), [Some(1), Some(2)]);
+    let slept = c!(omniheap_pool_sleep(layers[1], &raw const mapped, ptr::null_mut()));
+    assert_eq!(slept, Status::InvalidArgument, "it is about holds");
+    for (pool, one) in layers.into_iter().zip(bytes) {
+        assert_eq!((omniheap_pool_release(pool), omniheap_free(one)), (Status::Ok, Status::Ok));
+    }
+    end(manager, &layers);
+}
+
+#[test]
 fn misuse_is_told_and_changes_nothing() {
     let manager = open(1);
     let mut alone = OmniheapPool { id: 0 };

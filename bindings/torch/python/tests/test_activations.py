@@ -86,6 +86,56 @@ class HostMemory(unittest.TestCase):
             self.assertIsNone(memory.take(8))
 
 
+if _HAS_TORCH:
+
+    class Decoder(torch.nn.Module):
+        """A layer as torchtune's decoders have them: RMS norms, grouped queries with rotations, causal attention, a gated MLP."""
+
+        def __init__(self, width=64, heads=4, groups=2):
+            super().__init__()
+            self.heads, self.groups, self.each = heads, groups, width // heads
+            self.norms = torch.nn.ModuleList(torch.nn.RMSNorm(width) for _ in range(2))
+            self.query = torch.nn.Linear(width, width, bias=False)
+            self.key, self.value = (torch.nn.Linear(width, groups * self.each, bias=False) for _ in range(2))
+            self.out = torch.nn.Linear(width, width, bias=False)
+            self.gate, self.up = (torch.nn.Linear(width, 3 * width, bias=False) for _ in range(2))
+            self.down = torch.nn.Linear(3 * width, width, bias=False)
+
+        def rotate(self, x):
+            angles = torch.outer(torch.arange(x.shape[2]), 1e4 ** -torch.linspace(0, 1, self.each // 2))
+            even, odd = x[..., ::2], x[..., 1::2]
+            return torch.stack((even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos()), -1).flatten(-2)
+
+        def forward(self, x):
+            split = lambda y, heads: y.view(*y.shape[:2], heads, self.each).transpose(1, 2)
+            y = self.norms[0](x)
+            query, key = self.rotate(split(self.query(y), self.heads)), self.rotate(split(self.key(y), self.groups))
+            shared = (each.repeat_interleave(self.heads // self.groups, 1) for each in (key, split(self.value(y), self.groups)))
+            y = torch.nn.functional.scaled_dot_product_attention(query, *shared, is_causal=True)
+            x = x + self.out(y.transpose(1, 2).flatten(2))
+            y = self.norms[1](x)
+            return x + self.down(torch.nn.functional.silu(self.gate(y)) * self.up(y))
+
+    class Experts(torch.nn.Module):
+        """A mixture of experts: each token goes to two of four, so that sizes depend on the data; each expert is a checkpoint."""
+
+        def __init__(self, width=64, experts=4):
+            super().__init__()
+            self.router = torch.nn.Linear(width, experts, bias=False)
+            make = lambda: torch.nn.Sequential(torch.nn.Linear(width, 2 * width), torch.nn.GELU(), torch.nn.Linear(2 * width, width))
+            self.experts = torch.nn.ModuleList(make() for _ in range(experts))
+
+        def forward(self, x):
+            tokens = x.flatten(0, 1)
+            weights, chosen = self.router(tokens).softmax(-1).topk(2)
+            out = torch.zeros_like(tokens)
+            for number, expert in enumerate(self.experts):
+                rows, places = (chosen == number).nonzero(as_tuple=True)
+                done = checkpoint(expert, tokens[rows], use_reentrant=False)
+                out = out.index_add(0, rows, done * weights[rows, places, None])
+            return x + out.view_as(x)
+
+
 @unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
 class Activations(unittest.TestCase):
     def setUp(self):
@@ -274,6 +324,42 @@ class Activations(unittest.TestCase):
         with self.offload(0):
             loss = wrapped(batch).square().sum()
         self.assertTrue(torch.equal(plain, torch.autograd.grad(loss, batch)[0]))
+
+    def test_models_like_torchtunes_and_mixtures_of_experts_with_checkpoints(self):
+        decoder = torch.nn.Sequential(*(Decoder() for _ in range(3)))
+        mixture = torch.nn.Sequential(*(layer for _ in range(3) for layer in (Decoder(), Experts())))
+        for model in (decoder, mixture):
+            batch = torch.randn(2, 16, 64)
+            plain = self.gradients(model, batch)
+            with_saved, saved = torch.autograd.graph.saved_tensors_hooks, []
+            with with_saved(lambda each: saved.append(each.nbytes) or each, lambda each: each):
+                model(batch)
+            offload = self.offload(keep_last=2, min_bytes="4KiB")
+            for _ in range(3):
+                self.same(plain, self.gradients(model, batch, offload))
+            figures = offload.figures()
+            self.assertGreater(figures["offloaded_bytes"] / 3, 0.3 * sum(saved), figures)
+            gc.collect()
+            self.assertEqual(self.copier.held, 0, "host memory goes back")
+            self.assertEqual(self.copier.sent, self.copier.fetched, "what went came back once")
+
+    def test_a_graph_break(self):
+        layers = self.model()
+
+        def run(batch):
+            y = layers[:2](batch)
+            torch._dynamo.graph_break()
+            return layers[2:](y)
+
+        batch = torch.randn(32, 64)
+        plain = self.gradients(layers, batch)
+        broken = torch.compile(run, backend="eager")
+        layers.zero_grad(set_to_none=True)
+        with self.offload(keep_last=0):
+            loss = broken(batch).square().sum()
+        loss.backward()
+        self.same(plain, [loss.detach(), *(each.grad for each in layers.parameters())])
+        self.assertEqual(self.copier.sent, self.copier.fetched)
 
     def test_what_comes_back_is_fetched_ahead_and_no_further(self):
         x, ahead = torch.randn(64, requires_grad=True), []

@@ -344,8 +344,9 @@ impl Zeros {
 }
 
 impl BackingStore for Zeros {
-    fn pin(&self, _: &HostPinner<'_>) {
+    fn prepare(&self, _: u64, _: &HostPinner<'_>) -> Result<()> {
         self.pinned.fetch_add(1, Relaxed);
+        Ok(())
     }
 
     fn put(&self, _: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {

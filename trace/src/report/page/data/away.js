@@ -1,6 +1,6 @@
-// What is away from the device while its pool sleeps.
-/** By residence; the first is the device. */
-const AWAY = ["", "asleep in host memory", "asleep in files", "asleep, bytes dropped"];
+// What is away from the device while its pool sleeps, or is host memory at its addresses.
+/** By residence; the first is the device. The last is no residence of blocks: parts of any may be there. */
+const AWAY = ["", "asleep in host memory", "asleep in files", "asleep, bytes dropped", "host-mapped"];
 
 /** Bytes that are away after each event, by residence; frees and moves are followed block by block. */
 class Away {
@@ -13,6 +13,13 @@ class Away {
     this.block = new Int32Array(store.allocations).fill(-1);
     this.live = new Float64Array(store.blocks);
     this.residence = new Uint8Array(store.blocks);
+    /** Bytes that were mapped, or unmapped, in order. */
+    this.mapped = [];
+  }
+  /** Host memory was taken, or given back where the bytes are negative. Returns the number of the change. */
+  map(amount) {
+    this.sums[AWAY.length - 1] += amount;
+    return this.mapped.push(amount) - 1;
   }
   add(block, amount) {
     if (block < 0) return;

@@ -74,8 +74,8 @@ class Store {
     /** What was taken from the driver or given back: event, heap, bytes. */
     this.driver = [];
     this.placed = false;
-    /** What is away while pools sleep; `null` where none ever does. */
-    this.away = count(kinds, 10) ? new Away(this) : null;
+    /** What is away while pools sleep, or is host memory; `null` where nothing ever is. */
+    this.away = count(kinds, 10) + count(kinds, 11) ? new Away(this) : null;
   }
   get duration() { return this.n ? this.time[this.n - 1] : 0; }
   isLive(allocation, event) { return this.start[allocation] <= event && this.end[allocation] > event; }
@@ -95,7 +95,7 @@ class Store {
 }
 
 const KINDS = ["allocate", "free", "block taken", "block given back", "request failed", "moved", "free asked for",
-  "pages taken", "pages given back", "addresses taken", "slept or woke up"];
+  "pages taken", "pages given back", "addresses taken", "slept or woke up", "host pages taken", "host pages given back"];
 
 async function decode(columns) {
   const names = ["kinds", "steps", "sizes", "labels", "streams", "backs", "blocks", "offsets"];
@@ -148,6 +148,8 @@ async function decode(columns) {
       case 7: ref = store.driver.length; { const bytes = sizes.next(); take(event, blocks.next(), bytes); } break;
       case 8: ref = store.driver.length; { const bytes = sizes.next(); take(event, blocks.next(), -bytes); } break;
       case 10: ref = blocks.next(); store.away.send(event, ref, sizes.next()); break;
+      case 11: blocks.next(); ref = store.away.map(sizes.next()); break;
+      case 12: blocks.next(); ref = store.away.map(-sizes.next()); break;
       default: throw new Error(`an event of unknown kind ${kinds[event]}`);
     }
     store.ref[event] = ref;

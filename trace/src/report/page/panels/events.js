@@ -68,6 +68,7 @@ class EventList {
       case 5: return this.aboutMove(ref);
       case 4: return ["", bytes(store.failures[ref].size), String(store.failures[ref].stream)];
       case 10: return this.aboutResidence(event, ref);
+      case 11: case 12: return ["", bytes(Math.abs(store.away.mapped[ref])), ""];
       case 7: case 8: return ["", bytes(Math.abs(store.driver[ref].bytes)), ""];
       default: return [`block ${ref}`, bytes(store.blockSize[ref]), ""];
     }
