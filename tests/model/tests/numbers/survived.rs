@@ -615,9 +615,10 @@ fn a_heap_that_is_just_at_its_soft_limit_asks_nobody_for_memory() {
         count.fetch_add(1, Relaxed);
         Relief::Nothing
     });
-    let _all = manager.allocate(&Request::new(8 * MIB).dedicated()).expect("fits");
+    let pool = manager.create_pool(HEAP, PoolConfig::new().block(8 * MIB)).expect("valid");
+    let _all = pool.allocate(&Request::new(8 * MIB)).expect("fits");
     assert_eq!(asked.load(Relaxed), 0);
-    let _more = manager.allocate(&Request::new(4096).dedicated()).expect("below hard");
+    let _more = pool.allocate(&Request::new(MIB)).expect("below hard");
     assert_eq!(asked.load(Relaxed), 1);
 }
 
