@@ -648,3 +648,15 @@ fn a_recall_for_which_the_driver_gives_no_block_says_why_unless_there_is_no_room
         assert_eq!(pass.map(|pass| pass.moves().count()).map_err(|e| e.kind()), answer);
     }
 }
+
+#[test]
+fn a_single_move_that_empties_a_block_serves_a_request() {
+    let manager = managed(device(16 * MIB), plain());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().block(8 * MIB)).expect("valid");
+    let [_one, rest, _other] =
+        [MIB, 7 * MIB, MIB].map(|size| pool.allocate(&Request::new(size)).expect("fits"));
+    assert_eq!(pool.reserved(), 16 * MIB);
+    drop(rest);
+    let _whole = pool.allocate(&Request::new(8 * MIB)).expect("one block can be emptied");
+    assert_eq!(manager.report().defragmentation.moves, 1);
+}
