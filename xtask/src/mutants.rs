@@ -10,6 +10,7 @@ use crate::bite;
 use crate::step::{Outcome, seconds};
 use crate::{cargo, root, target};
 use core::hash::{Hash as _, Hasher as _};
+use core::ops::Range;
 use core::time::Duration;
 use find::Mutant;
 use serde_json::{Value, json};
@@ -27,15 +28,26 @@ const FOLDERS: [&str; 5] =
     ["seam/src", "strategy/src", "core/src", "backends/host/src", "trace/src"];
 
 /// Packages whose tests are run, by the folder that is mutated.
-const PACKAGES: [(&str, &[&str]); 8] = [
+const PACKAGES: [(&str, &[&str]); 10] = [
     ("trace/", &["omniheap-trace"]),
     ("plan/", &["omniheap-plan", "omniheap-model"]),
     ("seam/", &["omniheap-seam", "omniheap-core", "omniheap-host", "omniheap-model"]),
     ("strategy/", &["omniheap-strategy", "omniheap-model", "omniheap-host"]),
     ("placement/", &["omniheap-placement", "omniheap-host", "omniheap-model"]),
-    ("core/", &["omniheap-core", "omniheap-host", "omniheap-model", "omniheap-extras"]),
+    (
+        "core/",
+        &[
+            "omniheap-core",
+            "omniheap-host",
+            "omniheap-model",
+            "omniheap-extras",
+            "omniheap-residency",
+        ],
+    ),
     ("backends/host/", &["omniheap-host", "omniheap-model"]),
     ("backends/stream/", &["omniheap-stream", "omniheap-model"]),
+    ("bindings/c/", &["omniheap-c"]),
+    ("bindings/torch/", &["omniheap-torch"]),
 ];
 
 /// The tests of [`sample`]: those that are built soonest.
@@ -241,18 +253,34 @@ fn build(folders: &[String], tests: &[&str]) -> Result<(Vec<Mutant>, Vec<Binary>
             Err(errors) => errors,
         };
         let before = broken.len();
-        for (file, at) in &errors {
-            let here = places.get(file).into_iter().flatten();
-            let mut around = here.filter(|(range, _)| range.contains(at));
-            let number = around.next().map(|(_, number)| *number);
-            let one = mutants.iter().find(|one| Some(one.number) == number);
-            broken.extend(one.map(|one| (line(one), one.line)));
-        }
+        let blamed = blamed(&errors, &places);
+        let mutants = mutants.iter().filter(|one| blamed.contains(&one.number));
+        broken.extend(mutants.map(|one| (line(one), one.line)));
         if broken.len() == before {
             return Err(format!("the copy with changes does not build: {errors:?}"));
         }
         save_broken(&broken)?;
     }
+}
+
+/// The numbers of changes that do not compile: those with an error in them. Where there is none, those between the errors: a statement that
+/// is left out does not consume what it was given, which then borrows for too long, and the compiler complains of all but the statement.
+fn blamed(errors: &Errors, places: &Places) -> BTreeSet<usize> {
+    let of = |(file, at): &(String, usize)| {
+        places.get(file)?.iter().find(|(range, _)| range.contains(at)).map(|(_, number)| *number)
+    };
+    let inside: BTreeSet<_> = errors.iter().filter_map(of).collect();
+    if !inside.is_empty() {
+        return inside;
+    }
+    let is_between = |name: &String, range: &Range<usize>| {
+        let mut here = errors.iter().filter(|(file, _)| file == name).map(|(_, at)| *at);
+        here.clone().any(|at| at < range.start) && here.any(|at| range.end < at)
+    };
+    let all = places.iter().flat_map(|(name, here)| here.iter().map(move |one| (name, one)));
+    all.filter(|(name, (range, _))| is_between(name, range))
+        .map(|(_, (_, number))| *number)
+        .collect()
 }
 
 /// The changes that do not compile, each with the number of its line.
@@ -290,7 +318,7 @@ fn save_broken(broken: &Broken) -> Outcome {
 /// Where errors are: files, and bytes in them.
 type Errors = Vec<(String, usize)>;
 /// By file: where changes are in the changed text, and their numbers.
-type Places = BTreeMap<String, Vec<(core::ops::Range<usize>, usize)>>;
+type Places = BTreeMap<String, Vec<(Range<usize>, usize)>>;
 
 /// Writes the changed sources.
 fn write(
@@ -493,7 +521,7 @@ impl State {
             fs::read(root().join(&one.file)).unwrap_or_default().hash(&mut hasher);
             hasher.finish()
         });
-        format!("{hash:x} {} {}", one.line, line(one))
+        format!("{hash:x} {:?} {}", one.range, line(one))
     }
 
     fn note(&mut self, one: &Mutant, verdict: Verdict) {
@@ -584,8 +612,9 @@ fn shuffle<T>(all: &mut [T], seed: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Broken, broken_in};
+    use super::{Broken, Places, blamed, broken_in};
     use serde_json::json;
+    use std::collections::BTreeSet;
 
     #[test]
     fn changes_that_do_not_compile_are_remembered_and_a_damaged_list_is_empty() {
@@ -594,5 +623,18 @@ mod tests {
         assert_eq!(broken_in(&text), known);
         assert_eq!(broken_in(""), Broken::new());
         assert_eq!(broken_in(&text[1..]), Broken::new());
+    }
+
+    #[test]
+    fn an_error_in_a_change_blames_it_and_errors_around_changes_blame_those_between() {
+        let places =
+            Places::from([("a.rs".to_owned(), vec![(10..20, 1), (30..40, 2), (50..60, 3)])]);
+        let at = |places_of_errors: &[usize]| {
+            places_of_errors.iter().map(|at| ("a.rs".to_owned(), *at)).collect::<Vec<_>>()
+        };
+        assert_eq!(blamed(&at(&[5, 35]), &places), BTreeSet::from([2]));
+        assert_eq!(blamed(&at(&[25, 45]), &places), BTreeSet::from([2]));
+        assert_eq!(blamed(&at(&[25]), &places), BTreeSet::new());
+        assert_eq!(blamed(&vec![("b.rs".to_owned(), 15)], &places), BTreeSet::new());
     }
 }

@@ -113,10 +113,7 @@ impl<B: Backend> Work<B> {
 
     /// Ends the current pass when the manager is dropped.
     pub(super) fn end(&self) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.planners.clear();
-        state.returns.clear();
-        drop(state.pass.take());
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).pass.take());
     }
 }
 

@@ -28,7 +28,7 @@ impl<B: Backend> Drop for Closed<B> {
     }
 }
 
-/// Addresses that got memory; they lose it again when this is dropped.
+/// Addresses that got memory; those of lanes that still sleep lose it again when this is dropped.
 struct Backed<B: Backend>(Vec<(Arc<Lane<B>>, Span)>);
 
 impl<B: Backend> Backed<B> {
@@ -171,7 +171,6 @@ impl<B: Backend> Pool<B> {
         }
         lanes.iter().try_for_each(|lane| lane.restore(on))?;
         self.shared.device.finish(on)?;
-        backed.0.clear();
         for lane in &lanes {
             lane.unstore();
             lane.open();

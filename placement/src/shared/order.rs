@@ -79,3 +79,46 @@ fn permute(order: &mut [usize], from: usize, visit: &mut impl FnMut(&[usize])) {
         order.swap(from, other);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{permute, place, stack};
+    use crate::SharedArray;
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn every_order_is_visited_once() {
+        let (mut seen, mut visits) = (BTreeSet::new(), 0);
+        permute(&mut [0, 1, 2, 3], 0, &mut |order| {
+            visits += 1;
+            seen.insert(order.to_vec());
+        });
+        assert_eq!((visits, seen.len()), (24, 24));
+    }
+
+    #[test]
+    fn of_seven_arrays_the_layout_is_the_smallest_of_all_orders() {
+        let mut state = 1u64;
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % bound
+        };
+        for _ in 0..12 {
+            let mut array = || {
+                let first = u32::try_from(below(6)).expect("small");
+                let last = first + u32::try_from(below(4)).expect("small");
+                (
+                    SharedArray { phases: (first, last), ..SharedArray::new("it", 1, 1) },
+                    (1 + below(20), 1),
+                )
+            };
+            let (arrays, sizes): (Vec<_>, Vec<_>) = (0..7).map(|_| array()).unzip();
+            let mut least = u64::MAX;
+            permute(&mut [0, 1, 2, 3, 4, 5, 6], 0, &mut |order| {
+                least = least.min(stack(order, &arrays, &sizes).0);
+            });
+            assert_eq!(place(&arrays, &sizes).0, least);
+        }
+    }
+}

@@ -316,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_freed_before_the_peak_is_not_in_its_label() {
+        let digest = run(&[
+            (0, Step::Allocate { size: 50, label: 1 }),
+            (1, Step::Free { size: 50, label: 1 }),
+            (2, Step::Allocate { size: 60, label: 2 }),
+            (3, Step::Allocate { size: 20, label: 1 }),
+        ]);
+        let largest = digest.largest_label.expect("labels were given");
+        assert_eq!((&*largest.label, largest.bytes), ("label 2", 60));
+    }
+
+    #[test]
     fn bands_keep_the_most_of_each_part_and_what_nobody_changed() {
         let digest = run(&[
             (0, Step::Take { bytes: 100 }),

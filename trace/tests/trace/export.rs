@@ -42,6 +42,23 @@ fn chrome_gets_counters_and_bars() {
     );
 }
 
+#[test]
+fn chrome_gets_one_sample_of_each_time_with_an_event() {
+    let mut recorder = Writer::new(Vec::new());
+    let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
+    for (id, time) in [3, 3, 3, 5, 8, 8].into_iter().enumerate() {
+        let id = id as u64;
+        recorder.record(time, &Record::Allocate { id, size: 10, stream, align, label });
+    }
+    let trace = open(&recorder.finish().unwrap());
+    let all = events(&trace, chrome::Detail::Counters);
+    let samples = all.iter().filter(|event| event["name"] == "live bytes");
+    let samples: Vec<_> = samples
+        .map(|one| (one["ts"].as_u64().unwrap(), one["args"]["bytes"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(samples, [(3, 30), (5, 40), (8, 60)]);
+}
+
 /// Returns a file of allocations whose labels are a chain: each lies below the one before.
 fn chain(labels: u64) -> Vec<u8> {
     let mut recorder = Writer::new(Vec::new());

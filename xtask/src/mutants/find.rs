@@ -12,6 +12,8 @@ pub(crate) struct Mutant {
     pub(crate) number: usize,
     /// The file, below the root.
     pub(crate) file: String,
+    /// Which bytes of the file it changes: a line may have several changes of one kind.
+    pub(crate) range: Range<usize>,
     /// The line, from 1 on.
     pub(crate) line: usize,
     /// The line's text.
@@ -131,8 +133,9 @@ impl Writer<'_> {
     ) -> Option<(usize, String)> {
         let line = self.source[..site.range.start].matches('\n').count();
         let shown = self.source.lines().nth(line).unwrap_or("").trim().to_owned();
-        let (file, change) = (self.file.to_owned(), change.clone());
-        let mutant = Mutant { number: self.next, file, line: line + 1, text: shown, change };
+        let (file, range, change) = (self.file.to_owned(), site.range.clone(), change.clone());
+        let (number, line) = (self.next, line + 1);
+        let mutant = Mutant { number, file, range, line, text: shown, change };
         if (self.skipped)(&mutant) {
             return None;
         }
@@ -357,6 +360,8 @@ mod tests {
             ["negated", "+ to -", "min to max"]
         );
         assert_eq!(changes("fn f(a: S) -> S { if let A = b && c || d { e } }"), ["|| to &&"]);
+        let three = changed("fn f(a: S) -> S { a + b + c }").mutants;
+        assert_ne!(three[0].range, three[1].range, "two changes of one kind in one line");
     }
 
     #[test]

@@ -110,6 +110,10 @@ fn a_heap_larger_than_the_machine_costs_nothing_untouched() {
 fn impossible_devices_are_refused() {
     let empty = Host::builder().open();
     assert_eq!(kind(empty), ErrorKind::InvalidConfig);
+    let many =
+        |count| (0..count).fold(Host::builder(), |with, _| with.heap(heap(HeapKind::Device, MIB)));
+    assert_eq!(many(256).open().map(drop), Ok(()), "as many as there are numbers for them");
+    assert_eq!(kind(many(257).open()), ErrorKind::InvalidConfig);
     for broken in [
         heap(HeapKind::Device, 0).max_block(1),
         heap(HeapKind::Device, MIB).max_block(0),

@@ -87,6 +87,22 @@ fn what_a_kernel_does_not_declare_is_refused() {
 }
 
 #[test]
+fn a_constant_argument_is_no_longer_than_the_device_binds() {
+    let (host, manager) = manager();
+    let most = host.caps().constant.expect("a host has constants").max_bind;
+    let kernel = Kernel { host: |_| (), ..CONVOLUTION.constant };
+    let program = manager.load(&kernel, 0).expect("host runs kernels");
+    let other = with(&manager, &[0.0; 2]);
+    for (size, answer) in [(most, Ok(())), (most + 4, Err(ErrorKind::ExceedsLimit))] {
+        let constant = manager.allocate(&Request::new(size)).expect("fits");
+        let out = with(&manager, &[0.0; 2]);
+        // SAFETY: the kernel touches nothing.
+        let run = unsafe { program.launch(MAIN, [1, 1, 1], &[&constant, &other, &out], &[0; 12]) };
+        assert_eq!(run.map_err(|error| error.kind()), answer);
+    }
+}
+
+#[test]
 fn a_kernel_that_panics_loses_the_device_and_nothing_else() {
     fn broken(launch: &mut HostLaunch<'_>) {
         let _ = launch.reads[9];

@@ -75,6 +75,20 @@ fn what_cannot_be_mapped_or_flushed_is_refused() {
     free(&host, block).expect("idle");
 }
 
+#[test]
+fn a_flush_leaves_neighbours_as_the_device_wrote_them() {
+    let config = ManagerConfig::default().plain();
+    let manager = Manager::with_config(visible(HostAccess::Incoherent), config);
+    let both = [(); 2].map(|()| manager.allocate(&Request::new(64).heap(HEAP)).expect("fits"));
+    for (one, neighbour) in [(&both[0], &both[1]), (&both[1], &both[0])] {
+        neighbour.fill(0, 64, 9).expect("inside");
+        one.map().expect("visible").flush(0, 64).expect("inside");
+        let mut seen = [0; 64];
+        neighbour.read(0, &mut seen).expect("inside");
+        assert_eq!(seen, [9; 64]);
+    }
+}
+
 /// Safe code may do all this at once. Which bytes arrive is the program's business; that it is no data race is ours, and
 /// `cargo xtask sanitize thread` looks.
 #[test]

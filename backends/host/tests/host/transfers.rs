@@ -18,6 +18,8 @@ fn bytes_survive_a_round_trip_and_a_batch() {
     assert_eq!(read(&host, MAIN, &b, 1, 128), bytes[..128]);
     assert_eq!(read(&host, MAIN, &b, 2000, 128), bytes[128..]);
     assert_eq!(read(&host, MAIN, &b, 129, 1), [0]);
+    host.copy(MAIN, &[step(&a, 355, &b, 129, 1)]).expect("disjoint");
+    assert_eq!(read(&host, MAIN, &b, 129, 1), [255], "a single byte");
     free(&host, a).expect("idle");
     free(&host, b).expect("idle");
 }

@@ -3,15 +3,16 @@ use super::before::asked;
 use super::{HEAP, MIB, device, managed, one_lane, plain};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, AllocationId, Backend, Background, BackingStore, Budget, Decision, Defragmentation,
-    ErrorKind, GetPiece, Growth, HeapId, HeapKind, HostPinner, Manager, ManagerConfig, PoolConfig,
-    Privacy, PutPiece, Relief, Request, Result, Rung, Shortage, Sleep, Step, TimelineId, Timelines,
+    Align, AllocationId, Backend, Background, BackingStore, BlockOffset, Budget, Caps, Decision,
+    Defragmentation, ErrorKind, Event, GetPiece, Growth, HeapId, HeapKind, HostPinner, Limits,
+    Manager, ManagerConfig, Observer, Placement, Policy, PoolConfig, Privacy, PutPiece, Ranking,
+    Reason, Region, Relief, Request, Result, Rung, Shortage, Sleep, Step, TimelineId, Timelines,
     Wake,
 };
-use omniheap_extras::{guard_report, guarded, overwrites};
+use omniheap_extras::{guard_report, guarded, guarded_with, overwrites};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 #[test]
 fn every_call_that_takes_or_returns_memory_is_counted() {
@@ -198,7 +199,8 @@ fn a_request_as_large_as_its_pool_goes_without_a_guard() {
     let whole = pool.allocate(&Request::new(8 * MIB)).expect("all of it");
     assert_eq!(guard_report(&manager).unguarded, before + 1);
     drop(whole);
-    drop(pool.allocate(&Request::new(4 * MIB)).expect("half of it"));
+    let unit = ManagerConfig::default().unit.get();
+    drop(pool.allocate(&Request::new(8 * MIB - unit)).expect("all but room for a guard"));
     assert_eq!(guard_report(&manager).unguarded, before + 1, "there was room for a guard");
 }
 
@@ -428,4 +430,234 @@ fn pages_that_the_driver_keeps_are_not_said_to_be_returned() {
     refuses.store(0, Relaxed);
     let returned = manager.trim().expect("alive");
     assert!(returned > 0);
+}
+
+/// Puts everything into one heap.
+#[derive(Debug)]
+struct Into(HeapId);
+
+impl Policy for Into {
+    fn place(&self, _: &Request<'_>, _: &Caps) -> Result<Placement> {
+        let mut heaps = Ranking::new();
+        heaps.push(self.0);
+        Ok(Placement { region: Region::Staging, heaps, reason: Reason::ReadByHost })
+    }
+}
+
+#[test]
+fn what_a_programs_own_policy_says_is_done() {
+    let device =
+        Host::builder().heap(heap(HeapKind::Device, MIB)).heap(heap(HeapKind::Staging, MIB));
+    let mut config = plain();
+    config.policy = Arc::new(Into(HeapId(1)));
+    let manager = managed(device.open().expect("a host device"), config);
+    let request = Request::new(4096);
+    let placed = manager.explain(&request).expect("it is placed").placement;
+    assert_eq!(placed, Into(HeapId(1)).place(&request, manager.caps()).expect("anywhere"));
+    assert_eq!(manager.allocate(&request).expect("fits").heap(), HeapId(1));
+}
+
+#[test]
+fn a_pool_of_blocks_of_one_unit_serves_requests() {
+    let mut config = plain();
+    config.unit = Align::of(4096);
+    let manager = managed(device(MIB), config);
+    let ask =
+        |block| manager.create_pool(HEAP, PoolConfig::new().block(block)).map_err(|e| e.kind());
+    let pool = ask(4096).expect("a block holds one");
+    let two = [1, 4096].map(|size| pool.allocate(&Request::new(size)).expect("fits"));
+    assert_eq!(pool.reserved(), 2 * 4096);
+    drop(two);
+    assert_eq!(ask(2048).err(), Some(ErrorKind::InvalidConfig), "no block could hold anything");
+}
+
+/// Has room for one allocation.
+#[derive(Debug, Default)]
+struct RoomForOne(Mutex<Vec<AllocationId>>);
+
+impl RoomForOne {
+    fn kept(&self) -> MutexGuard<'_, Vec<AllocationId>> {
+        self.0.lock().expect("nobody panics")
+    }
+}
+
+impl BackingStore for RoomForOne {
+    fn put(&self, id: AllocationId, _: u64, _: Privacy, _: &mut PutPiece<'_>) -> Result<()> {
+        let is_full = !self.kept().is_empty();
+        if is_full {
+            return Err(ErrorKind::OutOfHostMemory.into());
+        }
+        self.kept().push(id);
+        Ok(())
+    }
+
+    fn get(&self, _: AllocationId, _: &mut GetPiece<'_>) -> Result<()> {
+        Err(ErrorKind::Stale.into())
+    }
+
+    fn forget(&self, id: AllocationId) {
+        self.kept().retain(|known| *known != id);
+    }
+}
+
+#[test]
+fn a_sleep_that_fails_leaves_nothing_in_the_store() {
+    let manager = managed(device(64 * MIB), one_lane(ManagerConfig::default()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages are there");
+    let _both = [1, 2].map(|n| pool.allocate(&Request::new(n * MIB)).expect("fits"));
+    let store = Arc::new(RoomForOne::default());
+    pool.sleep(&Sleep::to(Arc::<RoomForOne>::clone(&store))).expect_err("one has no room");
+    assert!(!pool.residence().asleep);
+    assert_eq!(*store.kept(), [], "what was stored before is forgotten");
+}
+
+#[test]
+fn what_was_bound_while_its_pool_slept_has_a_place_once_it_is_awake() {
+    let manager = managed(device(64 * MIB), one_lane(ManagerConfig::default()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages are there");
+    let sleeper = pool.allocate(&Request::new(MIB)).expect("fits");
+    pool.sleep(&Sleep::to(Arc::new(Zeros::default()))).expect("nothing is pinned");
+    let bound = sleeper.binding();
+    assert_eq!(bound.place(0, MIB).map(drop).map_err(|e| e.kind()), Err(ErrorKind::Asleep));
+    pool.wake(&Wake::all()).expect("its memory is free");
+    assert_eq!(bound.place(0, MIB).map(|place| place.offset), Ok(bound.span().offset));
+}
+
+#[test]
+fn bytes_move_on_the_main_timeline_where_no_other_can_be_opened() {
+    let host = device(64 * MIB);
+    let device = asked(&host, |call| match call.kind {
+        CallKind::Open => Verdict::Refuse(ErrorKind::Driver.into()),
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(device, plain());
+    let all: Vec<_> =
+        (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
+    let _kept: Vec<_> = all.into_iter().step_by(3).collect();
+    assert!(manager.defragment().expect("the main timeline copies") > 0);
+}
+
+/// A write behind an allocation's end that nobody looked at before the manager ended, though another allocation outlives that.
+#[test]
+fn a_manager_that_ends_tells_what_was_overwritten() {
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let config = guarded_with(plain(), move |_| {
+        count.fetch_add(1, Relaxed);
+    });
+    let manager = managed(device(64 * MIB), config);
+    let request = Request::new(100).on(TimelineId::MAIN);
+    let [_outlives, one] = [(); 2].map(|()| manager.allocate(&request).expect("fits"));
+    let bound = one.binding();
+    let behind = BlockOffset { block: bound.block(), offset: bound.span().end() };
+    let transfer = manager.backend().as_transfer().expect("a host copies");
+    transfer.fill(TimelineId::MAIN, behind, 1, 1).expect("inside the block");
+    drop(bound);
+    drop(one);
+    drop(manager);
+    assert_eq!(told.load(Relaxed), 1);
+}
+
+#[test]
+fn bytes_that_must_outlast_a_timeline_wait_for_it() {
+    let host = device(64 * MIB);
+    let line = host.open().expect("a timeline");
+    let manager = managed(Arc::clone(&host), plain());
+    let one = manager.allocate(&Request::new(MIB)).expect("fits");
+    let held = host.hold(line).expect("it is open");
+    one.outlast(line);
+    drop(one);
+    assert_eq!(manager.totals().deferred_bytes, MIB);
+    drop(held);
+    host.wait_idle().expect("alive");
+    manager.retire().expect("alive");
+    assert_eq!(manager.totals().deferred_bytes, 0);
+}
+
+/// Counts the allocations that it is told of.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Observer for Counter {
+    fn observe(&self, event: &Event<'_>) {
+        self.0.fetch_add(u64::from(matches!(event, Event::Allocate { .. })), Relaxed);
+    }
+}
+
+/// The fast path of a pool looks at nothing but the size, so what says more must not take it.
+#[test]
+fn a_pool_that_has_a_hole_honours_what_a_request_says() {
+    let manager = managed(device(64 * MIB), plain());
+    let pool = manager.create_pool(HEAP, PoolConfig::new()).expect("valid");
+    drop(pool.allocate(&Request::new(MIB)).expect("fits"));
+    let _named = pool.allocate(&Request::new(100).name("its name")).expect("fits");
+    let pools = manager.report().pools;
+    let spans = pools.iter().flat_map(|pool| &pool.blocks).flat_map(|block| &block.live);
+    assert!(spans.into_iter().any(|span| span.name.as_deref() == Some("its name")));
+    let too_far = Request::new(100).align(Align::of(8192));
+    let refused = pool.allocate(&too_far).map(drop).map_err(|error| error.kind());
+    assert_eq!(refused, Err(ErrorKind::InvalidAlignment));
+    let (counter, mut config) = (Arc::new(Counter::default()), plain());
+    config.observer = Some(Arc::<Counter>::clone(&counter));
+    let manager = managed(device(64 * MIB), config);
+    let pool = manager.create_pool(HEAP, PoolConfig::new()).expect("valid");
+    (0..3).for_each(|_| drop(pool.allocate(&Request::new(MIB)).expect("fits")));
+    assert_eq!(counter.0.load(Relaxed), 3);
+}
+
+#[test]
+fn a_heap_that_is_just_at_its_soft_limit_asks_nobody_for_memory() {
+    let manager = managed(device(64 * MIB), plain());
+    let limits = Limits { soft: 8 * MIB, hard: 64 * MIB };
+    manager.set_budget(HEAP, limits).expect("soft is below hard");
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    manager.on_pressure(move |_| {
+        count.fetch_add(1, Relaxed);
+        Relief::Nothing
+    });
+    let pool = manager.create_pool(HEAP, PoolConfig::new().block(8 * MIB)).expect("valid");
+    let _all = pool.allocate(&Request::new(8 * MIB)).expect("fits");
+    assert_eq!(asked.load(Relaxed), 0);
+    let _more = pool.allocate(&Request::new(MIB)).expect("below hard");
+    assert_eq!(asked.load(Relaxed), 1);
+}
+
+#[test]
+fn a_recall_for_which_the_driver_gives_no_block_says_why_unless_there_is_no_room() {
+    for (refusal, answer) in [
+        (ErrorKind::ExceedsLimit, Ok(0)),
+        (ErrorKind::OutOfDeviceMemory, Ok(0)),
+        (ErrorKind::Driver, Err(ErrorKind::Driver)),
+    ] {
+        let (near, far) = (heap(HeapKind::Device, 16 * MIB), heap(HeapKind::Staging, 16 * MIB));
+        let host = Host::builder().heap(near).heap(far.physical(1)).open().expect("a host device");
+        let refuses = Arc::new(AtomicU64::new(0));
+        let refused = Arc::clone(&refuses);
+        let device = asked(&Arc::new(host), move |call| match call.kind {
+            CallKind::Allocate if refused.load(Relaxed) == 1 => Verdict::Refuse(refusal.into()),
+            _ => Verdict::Forward,
+        });
+        let manager = Manager::with_config(device, plain());
+        let full = manager.allocate(&Request::new(16 * MIB).heap(HEAP).dedicated()).expect("fits");
+        let spilled = manager.allocate(&Request::new(MIB).may_spill()).expect("host memory");
+        assert_eq!(spilled.heap(), HeapId(1));
+        drop(full);
+        manager.trim().expect("alive");
+        refuses.store(1, Relaxed);
+        let pass = manager.begin_recall(&Budget::new());
+        assert_eq!(pass.map(|pass| pass.moves().count()).map_err(|e| e.kind()), answer);
+    }
+}
+
+#[test]
+fn a_single_move_that_empties_a_block_serves_a_request() {
+    let manager = managed(device(16 * MIB), plain());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().block(8 * MIB)).expect("valid");
+    let [_one, rest, _other] =
+        [MIB, 7 * MIB, MIB].map(|size| pool.allocate(&Request::new(size)).expect("fits"));
+    assert_eq!(pool.reserved(), 16 * MIB);
+    drop(rest);
+    let _whole = pool.allocate(&Request::new(8 * MIB)).expect("one block can be emptied");
+    assert_eq!(manager.report().defragmentation.moves, 1);
 }
