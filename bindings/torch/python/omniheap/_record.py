@@ -40,7 +40,7 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     fake: run on fake tensors, which have shapes and no bytes.
     device: the device whose memory is recorded.
     world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
-        `fully_shard`, `DistributedDataParallel` or `ZeroRedundancyOptimizer`; the buffers of gathers and reductions are then events like all others.
+        `omniheap.torch.shard` or PyTorch's own functions; the buffers of gathers and reductions are then events like all others.
     """
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
