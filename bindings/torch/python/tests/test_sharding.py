@@ -96,7 +96,7 @@ class Rank:
 
     def most_before_steps(self):
         """The most bytes that were live while the model was made: its batch comes after it."""
-        ends = min(birth for _, birth, _, label in self.lives if label[0] == "input")
+        ends = min(birth for _, birth, _, label in self.lives if "randn" in label[-1])
         live = lambda time: sum(size for size, birth, death, _ in self.lives if birth <= time and (death is None or death > time))
         return max(live(time) for time in range(ends))
 
