@@ -14,8 +14,7 @@ from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _record
-from omniheap._ledger import Ledger
-from omniheap._program import Lives
+from omniheap._ledger import Ledger, Lives
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 _COMMAND = os.environ.get("OMNIHEAP_COMMAND") or shutil.which("omniheap")
