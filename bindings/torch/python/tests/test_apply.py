@@ -629,6 +629,25 @@ class Inputs(unittest.TestCase):
         (found,) = torch.autograd.grad(result, x)
         self.assertTrue(torch.equal(found, wanted))
 
+    def test_what_is_dropped_is_asked_for_in_modules_in_which_nothing_is_to_be_done(self):
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.out = nn.Linear(64, 64)
+
+            def forward(self, x):
+                return self.out(x * 2)  # The layer saves the product, and nothing of its own.
+
+        product = _operators.Planned("", "aten.mul.Tensor", "mul", (), ["float32[8x64]"], {0: 2048}, True, {0: _apply.RECOMPUTE})
+        plan = types.SimpleNamespace(operators=lambda: [product], peak_bytes=0, capacity_bytes=1 << 20)
+        model, x = Model(), torch.ones(8, 64)
+        with _apply.Applied(plan, model) as applied:
+            for passes in (1, 2, 3):
+                model(x).sum().backward()
+                figures = applied.figures()
+                self.assertEqual((figures["missing"], figures["recomputed_bytes"]), (0, 2048 * passes))
+            self.assertTrue([visit for visit in applied.track.visits if visit.is_quiet and visit.saves])
+
 
 if __name__ == "__main__":
     unittest.main()
