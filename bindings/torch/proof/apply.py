@@ -5,9 +5,9 @@
 Prints a line of JSON for whatever is known, and at the end a table, also of a run that fails or is ended early. A capacity is a share of the
 plain peak (`--shares`), or lies between the floor, which no plan can pass, and the plain peak (`--between`); both are printed. Shares below the floor are
 said to be so, and not run. Ways: `plan` (ours), `whole` (all blocks in one checkpoint), `halves` (every other block), `blocks` (each block in its own),
-and with `--budget` compiled models (`activation_memory_budget`, these shares and 1), last, because compiling takes long. A compiled step is compared with the compiled step that keeps
-everything, as ours is with the plain one: `plan_of_budget` is what a plan adds over what the fastest budget that fits adds. On a CPU models are partitioned as if they were compiled, and
-run by PyTorch's own kernels. A way that passes its capacity by 2 % is printed, and not compared.
+and with `--budget` compiled models (`activation_memory_budget`, these shares and 1), last, because compiling takes long. A compiled step is compared with the compiled step without
+a budget, as ours is with the plain one: `plan_of_budget` is what a plan adds over what the fastest budget that fits adds. On a CPU models are partitioned as if they were compiled, and
+run by PyTorch's own kernels; peaks there include what kernels take inside, which no plan knows. A way that passes its capacity by 2 % is printed, and not compared.
 Models share the time: none begins anything new after its part of `--seconds`. `--small` runs on a CPU to see that the script works. Needs OMNIHEAP_COMMAND.
 """
 
@@ -367,7 +367,7 @@ class Trial:
         return run, applied[0]
 
     def compile(self):
-        """Budgets for the saved activations of a compiled model, beside the plans."""
+        """Budgets for what a compiled model saves, beside the plans."""
         runs = {}
         for share in (1.0, *numbers(self._options.budget)):
             if self._table.seconds() < self._options.seconds:
