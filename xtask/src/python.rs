@@ -6,16 +6,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 9] = [
+const WITH_TORCH: [&str; 11] = [
     "test_activations.py",
     "test_apply.py",
     "test_checkpoints.py",
+    "test_fit.py",
     "test_layers.py",
     "test_share.py",
     "test_sharding.py",
     "test_tags.py",
     "test_torch_memory_saver.py",
     "test_weights.py",
+    "test_workspaces.py",
 ];
 
 /// Builds, installs and tests the package; says what is missing where there is no Python.

@@ -1,11 +1,13 @@
 """Plans that change the program, on a GPU: step time and peak beside checkpointing and PyTorch's memory budget.
 
-    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.3,0.6] [--steps 4] [--seconds 100]
+    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.3,0.6] [--steps 4] [--seconds 100] [--budget 0.75,0.5,0.25]
 
 Prints a line of JSON for whatever is known, and at the end a table, also of a run that fails or is ended early. A capacity is a share of the
 plain peak (`--shares`), or lies between the floor, which no plan can pass, and the plain peak (`--between`); both are printed. Shares below the floor are
 said to be so, and not run. Ways: `plan` (ours), `whole` (all blocks in one checkpoint), `halves` (every other block), `blocks` (each block in its own),
-and with `--budget` compiled models (`activation_memory_budget`), last, because compiling takes long. A way that passes its capacity by 2 % is printed, and not compared.
+and with `--budget` compiled models (`activation_memory_budget`, these shares and 1), last, because compiling takes long. A compiled step is compared with the compiled step without
+a budget, as ours is with the plain one: `plan_of_budget` is what a plan adds over what the fastest budget that fits adds. On a CPU models are partitioned as if they were compiled, and
+run by PyTorch's own kernels; peaks there include what kernels take inside, which no plan knows. A way that passes its capacity by 2 % is printed, and not compared.
 Models share the time: none begins anything new after its part of `--seconds`. `--small` runs on a CPU to see that the script works. Needs OMNIHEAP_COMMAND.
 """
 
@@ -14,10 +16,8 @@ import contextlib
 import gc
 import json
 import math
-import os
 import signal
 import sys
-import tempfile
 import time
 
 import torch
@@ -181,7 +181,7 @@ class Bench:
             step()
             self._wait()
             times.append(time.perf_counter() - start)
-        peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else self._recorded_peak(model, batch, step)
+        peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else self._profiled_peak(model, batch, step)
         loss, gradients = step(gradients_of)
         return Run(sorted(times)[len(times) // 2], peak, loss.item(), gradients)
 
@@ -189,11 +189,16 @@ class Bench:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _recorded_peak(self, model, batch, step):
-        # What was there before is not recorded.
-        there = sum(each.untyped_storage().nbytes() for each in (*model.parameters(), *model.buffers(), batch))
-        with tempfile.TemporaryDirectory() as folder:
-            return there + omniheap.torch.record_step(lambda: step, os.path.join(folder, "step.omt"), fake=False, device="cpu").peak_live_bytes
+    def _profiled_peak(self, model, batch, step):
+        # What was there before is not profiled.
+        live = most = sum(each.untyped_storage().nbytes() for each in (*model.parameters(), *model.buffers(), batch))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            step()
+        events = [(event.start_ns(), event.nbytes()) for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+        for _, size in sorted(events, key=lambda event: event[0]):
+            live += size
+            most = max(most, live)
+        return most
 
 
 def gradients_of(model):
@@ -231,11 +236,11 @@ def checkpointed(every):
     return change
 
 
-def budget(share):
+def budget(share, backend):
     def change(model):
         torch._dynamo.reset()
         torch._functorch.config.activation_memory_budget = share
-        return torch.compile(model)
+        return torch.compile(model, backend=backend)
 
     return change
 
@@ -278,7 +283,8 @@ class Trial:
     def __init__(self, name, options, device, table, until):
         self._name, self._options, self._table, self._until = name, options, table, until
         self._bench = Bench(*workloads(options.small)[name], device, options.steps, options.small)
-        self._known = {}
+        self._known, self._plans = {}, {}
+        self._backend = "inductor" if torch.device(device).type == "cuda" else "aot_eager_decomp_partition"
 
     def run(self):
         bench = self._bench
@@ -317,6 +323,7 @@ class Trial:
 
     def _compare(self, draft, capacity):
         ways = {**self._known, "plan": self._planned(draft, capacity)}
+        self._plans[capacity] = ways["plan"]
         for way, run in ways.items():
             self._say(way, run, capacity)
         others = [run.seconds for way, run in ways.items() if way != "plan" and fits(run, capacity)]
@@ -360,10 +367,20 @@ class Trial:
         return run, applied[0]
 
     def compile(self):
-        """The memory budget, at the first capacity between floor and peak."""
-        for share in numbers(self._options.between)[:1]:
-            with explained(self._name, "budget"):
-                self._say("budget", self._bench.run(budget(share)), int(self._floor + share * (self._plain.peak - self._floor)))
+        """Budgets for what a compiled model saves, beside the plans."""
+        runs = {}
+        for share in (1.0, *numbers(self._options.budget)):
+            if self._table.seconds() < self._options.seconds:
+                with explained(self._name, f"budget {share}"):
+                    runs[share] = self._bench.run(budget(share, self._backend))
+        for capacity, plan in self._plans.items():
+            fitting = {share: run for share, run in runs.items() if fits(run, capacity)}
+            for share, run in runs.items():
+                self._say(f"budget {share:g}", run, capacity)
+            if fitting and 1.0 in runs:
+                share, best = min(fitting.items(), key=lambda each: each[1].seconds)
+                added = best.seconds / runs[1.0].seconds
+                say(model=self._name, of_peak=capacity / self._plain.peak, budget=share, of_compiled=added, plan_of_budget=plan.seconds / self._plain.seconds / added)
 
 
 def fits(run, capacity):
@@ -383,7 +400,7 @@ def main():
     parser.add_argument("--models", default="gpt2,llama,resnet,unet")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=100, help="begin nothing new after this")
-    parser.add_argument("--budget", action="store_true", help="compile models too, as long as there is time")
+    parser.add_argument("--budget", default="", help="compile models too, with these shares of what they would save, as long as there is time")
     options = parser.parse_args()
     if options.small:
         torch.set_num_threads(1)
@@ -399,8 +416,7 @@ def main():
                 trial.run()
                 trials.append(trial)
         for trial in trials if options.budget else ():
-            if table.seconds() < options.seconds:
-                trial.compile()
+            trial.compile()
     finally:
         table.print()
 

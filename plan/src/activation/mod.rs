@@ -138,7 +138,7 @@ impl From<ProblemError> for ActivationError {
 }
 
 /// Capacities that are tried until the placed peak fits.
-const ROUNDS: u32 = 12;
+const ROUNDS: u32 = 16;
 
 /// Chooses what to keep, to recompute and to move so that the placed program fits the first region at the least cost.
 ///
@@ -146,11 +146,11 @@ const ROUNDS: u32 = 12;
 /// use on. Copies are hidden behind kernels: all that leave must have left, and all that return have returned, in time.
 ///
 /// # Algorithm
-/// The forward pass is cut into segments at several grains. Within a segment everything is recomputed when the first of it is
+/// The forward pass is cut into segments at several grains, and into the longest ones that have room in the backward pass. Within a segment everything is recomputed when the first of it is
 /// needed; what a later segment reads is kept or moved. The choices are then independent but for the bytes of each
 /// moment: Lagrange multipliers give a bound and prices, repairs give choices, and up to 200 activations are searched
 /// exhaustively. The cheapest grain is placed by [`solve`](crate::solve); if the placement does not fit, the search is
-/// repeated for a capacity smaller by the excess.
+/// repeated with less room at the moments that were passed, or for a capacity smaller by what the placement wastes.
 ///
 /// # Errors
 /// Bad input, or a capacity that cannot be reached. [`ActivationError::Floor`] is a proof.
@@ -255,9 +255,9 @@ impl Search<'_> {
         stop: &Stop<'_>,
     ) -> Option<Tradeoff> {
         let (case, capacity) = (self.case, self.capacity);
-        let mut aim = capacity;
+        let mut aim = Aim { model: self.model.clone(), bytes: capacity };
         for round in 0..ROUNDS {
-            let cheapest = cheapest(case, &self.model, aim, moves, stop)?;
+            let cheapest = cheapest(case, &aim.model, aim.bytes, moves, stop)?;
             let lower = *self.lower.get_or_insert_with(|| match cheapest.bound {
                 Some(bound) => bound,
                 None => Relaxed::new(&self.loose, cheapest.cost, stop).lower_bound(),
@@ -268,11 +268,46 @@ impl Search<'_> {
             if found.plan.fits() {
                 return Some(found);
             }
-            let step = capacity / if stop.now() { 16 } else { 512 };
-            aim = aim.saturating_sub(found.plan.peak().saturating_sub(capacity).max(step).max(1));
+            aim.tighten(&found, capacity, stop);
         }
         None
     }
+}
+
+/// The memory that choices are made for, so that their placement fits the capacity.
+struct Aim {
+    /// What is live at each moment when everything is kept, and more where choices were seen to need it.
+    model: Model,
+    bytes: u64,
+}
+
+impl Aim {
+    /// Choices did not fit: aims lower at the moments at which they passed the capacity, and everywhere by what their placement wastes.
+    fn tighten(&mut self, found: &Tradeoff, capacity: u64, stop: &Stop<'_>) {
+        let live = learn(&mut self.model, &found.problem, capacity);
+        let step = match (stop.now(), live > capacity) {
+            (true, _) => capacity / 16,
+            (false, true) => 0,
+            (false, false) => (capacity / 512).max(1),
+        };
+        let waste = found.plan.peak().saturating_sub(live.max(capacity));
+        self.bytes = self.bytes.saturating_sub(waste.max(step));
+    }
+}
+
+/// Has the model count what choices do not: scratch memory, and lives that others prolong, at the moments at which the changed program
+/// passes the capacity. Returns its live bytes at most.
+fn learn(model: &mut Model, changed: &Problem, capacity: u64) -> u64 {
+    let after = Model::new(changed, 0, |_| true);
+    for (window, &load) in after.ticks.windows(2).zip(&after.load) {
+        let excess = load.saturating_sub(capacity);
+        if excess > 0 {
+            let first = model.ticks.partition_point(|&tick| tick <= window[0]).saturating_sub(1);
+            let last = model.ticks.partition_point(|&tick| tick < window[1]).min(model.load.len());
+            model.load[first..last].iter_mut().for_each(|load| *load = load.saturating_add(excess));
+        }
+    }
+    after.load.iter().copied().max().unwrap_or(0)
 }
 
 /// What a move counts for while choices are made.
@@ -301,7 +336,11 @@ fn cheapest(
 ) -> Option<Cheapest> {
     let reads = |a: &Activation| a.recompute.as_ref().is_some_and(|made| !made.reads.is_empty());
     let is_free = !case.activations.iter().any(reads);
-    let grains = if is_free { alloc::vec![Segments::loose(case)] } else { Segments::grains(case) };
+    let grains = if is_free {
+        alloc::vec![Segments::loose(case)]
+    } else {
+        Segments::grains(case, model, aim)
+    };
     let mut best: Option<(Chosen, Relaxed, Rows)> = None;
     for segments in grains {
         if best.is_some() && stop.now() {

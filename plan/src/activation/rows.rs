@@ -45,7 +45,7 @@ pub(super) struct Rows {
 /// Moments at which each copy engine is looked at, at most.
 const MOMENTS: usize = 24;
 
-fn signed(bytes: u64) -> i64 {
+pub(super) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
@@ -145,7 +145,7 @@ impl Rows {
 }
 
 /// Returns the room at the fullest moment of each section that begins at one of the ticks, and that moment.
-fn room(model: &Model, ticks: &[u64], capacity: u64) -> (Vec<i64>, Vec<u64>) {
+pub(super) fn room(model: &Model, ticks: &[u64], capacity: u64) -> (Vec<i64>, Vec<u64>) {
     let mut most: Vec<(u64, u64)> = ticks.iter().map(|&tick| (0, tick)).collect();
     for (window, &load) in model.ticks.windows(2).zip(&model.load) {
         // A section of the model may span several of these.

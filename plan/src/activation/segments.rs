@@ -1,6 +1,8 @@
 //! Segments of the forward pass: what is recomputed together.
 
 use super::Case;
+use super::rows;
+use crate::model::Model;
 use crate::problem::Interval;
 use alloc::vec::Vec;
 
@@ -14,6 +16,9 @@ pub(super) struct Segments {
 /// Activations in a segment, at least about this many, from fine to coarse.
 const GRAINS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 40, 80, 160];
 
+/// Activations in a segment that is cut by its room, at most: longer ones keep less, and more is recomputed.
+const LONGEST: [usize; 4] = [12, 24, 80, 1024];
+
 impl Segments {
     /// Returns the spans as if reading took no memory: nothing is away longer in any execution.
     pub(super) fn loose(case: &Case<'_>) -> Self {
@@ -24,15 +29,19 @@ impl Segments {
         }
     }
 
-    /// Cuts the forward pass in several ways.
-    pub(super) fn grains(case: &Case<'_>) -> Vec<Self> {
+    /// Cuts the forward pass in several ways: evenly, and where each segment has room when it comes back.
+    pub(super) fn grains(case: &Case<'_>, model: &Model, capacity: u64) -> Vec<Self> {
         let order = in_order(case);
-        let crossing = crossing(case, &order);
+        let last = last_reads(case, &order);
+        let crossing = crossing(case, &order, &last);
         let mut cuts: Vec<Vec<usize>> = GRAINS
             .iter()
             .filter(|&&grain| grain <= order.len().max(1))
             .map(|&grain| cut(&crossing, grain))
             .collect();
+        let room = Room::new(case, model, capacity);
+        let fitted = |longest: usize| room.cut(case, &order, &last, &crossing, longest);
+        cuts.extend(LONGEST.into_iter().map(fitted));
         cuts.dedup();
         cuts.iter().map(|cuts| Self::new(case, &order, cuts)).collect()
     }
@@ -92,21 +101,31 @@ fn in_order(case: &Case<'_>) -> Vec<usize> {
     order
 }
 
-/// Returns for each position in the order the bytes that a cut before it would keep: those read across it.
-fn crossing(case: &Case<'_>, order: &[usize]) -> Vec<u64> {
+/// Returns for each position in the order the last one that is computed from it.
+fn last_reads(case: &Case<'_>, order: &[usize]) -> Vec<usize> {
     let mut place = alloc::vec![0; order.len()];
     order.iter().enumerate().for_each(|(position, &index)| place[index] = position);
-    let mut last: Vec<usize> = place.clone();
-    for (index, each) in case.activations.iter().enumerate() {
-        for &read in each.recompute.iter().flat_map(|made| &made.reads) {
-            last[read] = last[read].max(place[index]);
+    let mut last: Vec<usize> = (0..order.len()).collect();
+    for (position, &index) in order.iter().enumerate() {
+        for &read in case.activations[index].recompute.iter().flat_map(|made| &made.reads) {
+            last[place[read]] = last[place[read]].max(position);
         }
     }
+    last
+}
+
+/// Returns the bytes of an activation that can be recomputed.
+fn droppable(case: &Case<'_>, index: usize) -> u64 {
+    if case.activations[index].recompute.is_some() { case.size(index) } else { 0 }
+}
+
+/// Returns for each position in the order the bytes that a cut before it would keep: those read across it.
+fn crossing(case: &Case<'_>, order: &[usize], last: &[usize]) -> Vec<u64> {
     let mut change = alloc::vec![(0u64, 0u64); order.len() + 2];
-    for index in 0..order.len() {
-        let bytes = if case.activations[index].recompute.is_some() { case.size(index) } else { 0 };
-        change[place[index] + 1].0 += bytes;
-        change[last[index] + 1].1 += bytes;
+    for (position, &index) in order.iter().enumerate() {
+        let bytes = droppable(case, index);
+        change[position + 1].0 += bytes;
+        change[last[position] + 1].1 += bytes;
     }
     let mut now = 0;
     let sum = change.iter().map(|&(more, less)| {
@@ -131,4 +150,105 @@ fn cut(crossing: &[u64], grain: usize) -> Vec<usize> {
     }
     cuts.push(n);
     cuts
+}
+
+/// The room of each section of time while everything that can be recomputed is away.
+struct Room {
+    ticks: Vec<u64>,
+    bytes: Vec<i64>,
+}
+
+impl Room {
+    fn new(case: &Case<'_>, model: &Model, capacity: u64) -> Self {
+        let idle = |index: usize| (case.activations[index].idle, droppable(case, index));
+        let all: Vec<(Interval, u64)> = (0..case.activations.len()).map(idle).collect();
+        let mut ticks: Vec<u64> = all.iter().flat_map(|(span, _)| [span.start, span.end]).collect();
+        ticks.push(0);
+        ticks.sort_unstable();
+        ticks.dedup();
+        let (mut bytes, _) = rows::room(model, &ticks, capacity);
+        let mut change = alloc::vec![0i64; ticks.len()];
+        for (span, size) in all {
+            let at = |tick: u64| ticks.partition_point(|&t| t < tick);
+            change[at(span.start)] += rows::signed(size);
+            change[at(span.end)] -= rows::signed(size);
+        }
+        let mut away = 0;
+        for (room, change) in bytes.iter_mut().zip(change) {
+            away += change;
+            *room = room.saturating_add(away);
+        }
+        Self { ticks, bytes }
+    }
+
+    /// Cuts into segments that have room in the backward pass beside what the cuts before them keep, so that cuts keep the fewest bytes.
+    fn cut(
+        &self,
+        case: &Case<'_>,
+        order: &[usize],
+        last: &[usize],
+        crossing: &[u64],
+        longest: usize,
+    ) -> Vec<usize> {
+        let places = places(crossing);
+        // Per place: segments without room, bytes that are kept, and the place before; all the least.
+        let mut best = alloc::vec![(usize::MAX, i64::MAX, 0); places.len()];
+        best[0] = (0, 0, 0);
+        for from in 0..places.len() {
+            let (lacks, kept, _) = best[from];
+            for to in from + 1..places.len() {
+                let segment = places[from]..places[to];
+                let has_room = self.has(case, &order[segment.clone()], kept);
+                if (!has_room || segment.len() > longest) && to > from + 1 {
+                    break;
+                }
+                let crosses = segment.filter(|&position| last[position] >= places[to]);
+                let more: i64 = crosses.map(|p| rows::signed(droppable(case, order[p]))).sum();
+                let next = (lacks + usize::from(!has_room), kept.saturating_add(more), from);
+                best[to] = best[to].min(next);
+            }
+        }
+        let mut at = places.len() - 1;
+        let mut cuts = alloc::vec![places[at]];
+        while at > 0 {
+            at = best[at].2;
+            cuts.push(places[at]);
+        }
+        cuts.reverse();
+        cuts
+    }
+
+    /// Returns whether a segment has room from its first need to its last, beside bytes that are kept.
+    fn has(&self, case: &Case<'_>, segment: &[usize], kept: i64) -> bool {
+        let bytes = |index: usize| (case.activations[index].idle.end, droppable(case, index));
+        let mut needed: Vec<(u64, u64)> = segment.iter().map(|&index| bytes(index)).collect();
+        needed.retain(|&(_, size)| size > 0);
+        needed.sort_unstable();
+        let mut back: i64 = needed.iter().map(|&(_, size)| rows::signed(size)).sum();
+        let mut used = 0;
+        let (Some(&(first, _)), Some(&(end, _))) = (needed.first(), needed.last()) else {
+            return true;
+        };
+        let begin = self.ticks.partition_point(|&tick| tick < first);
+        let sections = self.ticks.iter().zip(&self.bytes).skip(begin);
+        sections.take_while(|&(&tick, _)| tick <= end).all(|(&tick, &room)| {
+            while let Some(&(_, size)) = needed.get(used).filter(|need| need.0 <= tick) {
+                back -= rows::signed(size);
+                used += 1;
+            }
+            room >= kept.saturating_add(back)
+        })
+    }
+}
+
+/// Places at which segments with room may begin, at most.
+const PLACES: usize = 256;
+
+/// Returns where cuts are considered: the position of each run at which the fewest bytes cross, the beginning and the end.
+fn places(crossing: &[u64]) -> Vec<usize> {
+    let n = crossing.len() - 1;
+    let run = n.div_ceil(PLACES).max(1);
+    let least = |first: usize| (first..(first + run).min(n)).min_by_key(|&at| crossing[at]);
+    let inner = (1..n).step_by(run).filter_map(least);
+    core::iter::once(0).chain(inner).chain((n > 0).then_some(n)).collect()
 }

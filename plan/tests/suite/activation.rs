@@ -117,6 +117,30 @@ fn long_chains_are_cut_where_little_crosses() {
     }
 }
 
+#[test]
+fn segments_are_as_long_as_there_is_room_for_them() {
+    // While the loss is there nearly everything is away. Later there is room for some blocks at once, and early on for more.
+    let (mut problem, all) = blocks(24, 0);
+    let (plain, turn) = (live_of(&problem), 4 * all.len() as u64);
+    let loss = plain / 10;
+    problem.push(Buffer::new(loss, turn, turn + 8));
+    problem.regions[0].capacity = Some(loss + plain * 3 / 100);
+    let found = traded(&problem, &all, None);
+    assert!(found.choices.contains(&Choice::Keep));
+}
+
+#[test]
+fn scratch_memory_of_one_moment_takes_room_from_no_other() {
+    let (mut problem, mut all) = blocks(24, 0);
+    let plain = live_of(&problem);
+    for each in all.iter_mut().skip(60).take(6) {
+        each.recompute.as_mut().expect("all can be recomputed").scratch = plain / 3;
+    }
+    problem.regions[0].capacity = Some(plain * 2 / 5);
+    let found = traded(&problem, &all, None);
+    assert!(found.choices[60..66].contains(&Choice::Keep));
+}
+
 fn live_of(problem: &Problem) -> u64 {
     omniheap_plan::load_profile(problem).iter().map(|s| s.bytes).max().unwrap_or(0)
 }

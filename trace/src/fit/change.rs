@@ -151,7 +151,7 @@ impl NotKnown {
     const fn recorded(why: &'static str) -> Self {
         Self {
             why,
-            then: "call parallelize_module in the step, and record it with omniheap.torch.record_step(step, world=N)",
+            then: "call omniheap.torch.shard in the step, and record it with omniheap.torch.record_step(step, world=N)",
         }
     }
 }

@@ -183,12 +183,12 @@ class _Step:
 
 
 class _Visit:
-    """A call of a module in a pass: its steps, `start` to `end`, and the number of visits when it ended."""
+    """A call of a module in a pass: its steps, `start` to `end`, the number of visits when it ended, and whether autograd saved something in it that the plan drops."""
 
-    __slots__ = ("module", "start", "end", "last", "is_quiet")
+    __slots__ = ("module", "start", "end", "last", "is_quiet", "saves")
 
     def __init__(self, module, start):
-        self.module, self.start, self.end, self.last, self.is_quiet = module, start, start, 0, False
+        self.module, self.start, self.end, self.last, self.is_quiet, self.saves = module, start, start, 0, False, False
 
 
 class _Track:
@@ -217,10 +217,13 @@ class _Pass:
         self._torch, self._applied, self._model, self.depth = torch, applied, model, 0
         # Results of the plan that autograd saved.
         self.found = set()
-        self._calls, self._matches = _operators.Calls(model), None
+        # Names of calls, which take longer to make than to run their modules: until somebody asks, modules are noted as they begin, and None as they end.
+        self._calls, self._begun, self._inside, self._matches = None, [], 0, None
         self._track, self._own, self._is_new = applied.track, [], applied.track is None
         # Of the track: its next step and visit, and how many modules deep the pass is in a visit in which nothing is to be done.
         self._next, self._visited, self._resting = 0, 0, 0
+        # Whether autograd saves without asking meanwhile.
+        self._is_unasked = False
         # Visits of a new track that have not ended.
         self._entered = []
         # By storage: what stands for its bytes; and who made them, of those that autograd has not saved so far.
@@ -254,10 +257,24 @@ class _Pass:
             module.register_module_forward_hook(self._leaves, always_call=True),
         ]
         # The hooks were asked for this one already.
-        self._calls.enter(self._model)
+        self._begins(self._model)
+
+    def _begins(self, module):
+        self._inside += 1
+        if self._calls is None:
+            self._begun.append(module)
+        else:
+            self._calls.enter(module)
+
+    def _ends(self):
+        self._inside -= 1
+        if self._calls is None:
+            self._begun.append(None)
+        else:
+            self._calls.leave()
 
     def _enters(self, module, _):
-        self._calls.enter(module)
+        self._begins(module)
         if self._resting:
             self._resting += 1
         elif self._is_new:
@@ -277,15 +294,25 @@ class _Pass:
         if visit.is_quiet and _is_innermost(self._torch, self._mode):
             self._mode.__exit__(None, None, None)
             self._next, self._visited, self._resting = visit.end, visit.last, 1
+            self._is_unasked = not visit.saves and self._is_asked_first()
+            if self._is_unasked:
+                self._hooks.__exit__(None, None, None)
+
+    def _is_asked_first(self):
+        """Whether autograd asks this pass about what it saves, and no hooks of the model."""
+        top = self._torch._C._autograd._top_saved_tensors_default_hooks(False)
+        return top is not None and top[0] is self._hooks.pack_hook
 
     def _leaves(self, *_):
-        if not self._calls.is_inside():
+        if not self._inside:
             return
-        self._calls.leave()
+        self._ends()
         if self._resting:
             self._resting -= 1
             if not self._resting:
                 self._mode.__enter__()
+                if self._is_unasked:
+                    self._hooks.__enter__()
         elif self._entered:
             visit = self._entered.pop()
             visit.end, visit.last = len(self._track.steps), len(self._track.visits)
@@ -315,6 +342,9 @@ class _Pass:
         for step in self._track.steps[: self._next]:
             if step.planned is not None:
                 self._matches.drop(step.planned)
+        self._calls = _operators.Calls(self._model)
+        for module in self._begun:
+            self._calls.leave() if module is None else self._calls.enter(module)
         self._calls.look_for_tensors(self._model)
 
     def _follow(self, step, arguments, options):
@@ -325,7 +355,7 @@ class _Pass:
         return result
 
     def _find(self, function, arguments, options):
-        if _operators.kind(function) == _operators.VIEW or not self._calls.is_inside():
+        if _operators.kind(function) == _operators.VIEW or not self._inside:
             self._add(_Step(function))
             return function(*arguments, **options)
         name, family, reads = self._calls.current(), _operators.family(function), self._calls.reads(arguments)
@@ -403,6 +433,8 @@ class _Pass:
 
     def _packed(self, tensor):
         node = self.node(tensor)
+        for visit in self._entered if node is not None else ():
+            visit.saves = True
         if node is None or node.choice not in (RECOMPUTE, MOVE):
             if node is not None:
                 node.held = tensor.detach()

@@ -9,7 +9,7 @@ from ._fit import _ask
 from ._library import OmniheapError, parse_size
 from ._operators import Planned
 from ._program import Program, Speed
-from ._record import _import, _run
+from ._record import _asked, _run
 
 KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
 # What PyTorch rounds sizes to.
@@ -38,16 +38,9 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
 
 def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2):
     """Records a step once, to be planned for several capacities. Arguments as for `plan_step`; returns a `StepDraft`."""
-    if not callable(step):
-        raise OmniheapError(f"step is {step!r}; pass a function without arguments")
-    if not isinstance(steps, int) or steps < 1:
-        raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
     link = parse_size("link", link, "51GiB", 1)
     min_bytes = max(parse_size("min_bytes", min_bytes, "64KiB"), 1)
-    torch = _import(True)
-    device = torch.device(device)
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", 0)
+    torch, device = _asked(step, steps, True, device)
     program = Program(torch, device, speed or Speed(), min_bytes)
     _run(torch, step, program.ledger, True, device, steps, program)
     program.ledger.finish()

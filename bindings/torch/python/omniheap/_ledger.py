@@ -109,6 +109,23 @@ class Ledger:
             self._settle(life)
 
 
+class Lives:
+    """Keeps births and deaths, where a writer of traces would write them."""
+
+    def __init__(self):
+        self.all = []
+
+    def allocate(self, time, size, label):
+        self.all.append([size, time, None, label])
+        return len(self.all) - 1
+
+    def free(self, time, number):
+        self.all[number][2] = time
+
+    def rename(self, number, label):
+        self.all[number][3] = label
+
+
 def dtype_of(tensor):
     """The element type of a tensor, as labels have it."""
     return str(tensor.dtype)[len("torch."):]

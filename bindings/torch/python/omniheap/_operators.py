@@ -124,9 +124,6 @@ class Calls:
     def leave(self):
         self._stack.pop()
 
-    def is_inside(self):
-        return bool(self._stack)
-
     def current(self):
         """The innermost call, by a name of its own."""
         return self._stack[-1]

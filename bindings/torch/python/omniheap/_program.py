@@ -6,29 +6,12 @@ when the backward pass wants them again.
 
 from . import _operators
 from ._activations import _Kept
-from ._ledger import Ledger, dtype_of, type_of
+from ._ledger import Ledger, Lives, dtype_of, type_of
 
 # Operators that one activation is computed by, at most.
 _LONGEST = 64
 # Seconds that any kernel takes.
 _LAUNCH = 3e-6
-
-
-class Lives:
-    """Keeps births and deaths, where a writer of traces would write them."""
-
-    def __init__(self):
-        self.all = []
-
-    def allocate(self, time, size, label):
-        self.all.append([size, time, None, label])
-        return len(self.all) - 1
-
-    def free(self, time, number):
-        self.all[number][2] = time
-
-    def rename(self, number, label):
-        self.all[number][3] = label
 
 
 class Value:

@@ -13,9 +13,10 @@ import warnings
 import weakref
 
 from . import _replicas
-from ._ledger import Ledger, dtype_of, type_of
+from ._ledger import Ledger, Lives, dtype_of, type_of
 from ._library import OmniheapError
 from ._trace import Writer
+from ._workspaces import Known, Meter, Workspaces, version
 
 _REAL = "record it on a GPU with fake=False, or leave it out of the step"
 
@@ -30,7 +31,7 @@ class Recording:
         return f"Recording({self.path!r}, allocations={self.allocations}, peak_live_bytes={self.peak_live_bytes}, leaked_bytes={self.leaked_bytes})"
 
 
-def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None):
+def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None, workspaces=None):
     """Records what a step allocates into a trace that `omniheap fit` reads.
 
     step: a function without arguments. With fake=True it makes the model, its optimizer and its data itself, because whatever
@@ -40,21 +41,16 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     fake: run on fake tensors, which have shapes and no bytes.
     device: the device whose memory is recorded.
     world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
-        `fully_shard`, `DistributedDataParallel` or `ZeroRedundancyOptimizer`; the buffers of gathers and reductions are then events like all others.
+        `omniheap.torch.shard` or PyTorch's own functions; the buffers of gathers and reductions are then events like all others.
+    workspaces: a file of `measure_workspaces`, or what it returned: what kernels take inside of operators is added to the fake step.
     """
-    if not callable(step):
-        raise OmniheapError(f"step is {step!r}; pass a function without arguments")
-    if not isinstance(steps, int) or steps < 1:
-        raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
-    torch = _import(fake)
-    device = torch.device(device)
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", 0)
+    torch, device = _asked(step, steps, fake, device)
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
         ledger = Ledger(writer)
+        hidden = _known(torch, ledger, fake, workspaces) if workspaces is not None else None
         with _group(torch, world):
-            leaked = _run(torch, step, ledger, fake, device, steps)
+            leaked = _run(torch, step, ledger, fake, device, steps, hidden=hidden)
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         ledger.finish()
@@ -63,6 +59,39 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
         writer.abandon()
         raise
     return Recording(os.fspath(path), ledger, leaked)
+
+
+def measure_workspaces(step, path, *, device="cuda:0", steps=2):
+    """Runs a step on the GPU and writes what its operators took inside to a file, for `record_step(..., workspaces=path)`: a `Workspaces`.
+
+    step, device, steps: as for `record_step` with fake=False. A file that exists gets what is new, and the larger where both know an operator:
+    measure two batches, and those of other batches follow. One file is about one GPU and one version of PyTorch.
+    """
+    torch, device = _asked(step, steps, False, device)
+    found = Workspaces(torch.cuda.get_device_name(device), version(torch))
+    # A file of another device is refused before the step runs.
+    before = Workspaces.load(path).merged_with(found) if os.path.exists(path) else found
+    _run(torch, step, Ledger(Lives()), False, device, steps, hidden=Meter(torch, device, found))
+    merged = before.merged_with(found)
+    merged.save(path)
+    return merged
+
+
+def _asked(step, steps, fake, device):
+    """PyTorch, and the device with its number; what makes no sense is refused."""
+    if not callable(step):
+        raise OmniheapError(f"step is {step!r}; pass a function without arguments")
+    if not isinstance(steps, int) or steps < 1:
+        raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
+    torch = _import(fake)
+    device = torch.device(device)
+    return torch, torch.device("cuda", 0) if device.type == "cuda" and device.index is None else device
+
+
+def _known(torch, ledger, fake, workspaces):
+    if not fake:
+        raise OmniheapError("workspaces are added to fake steps, and this one runs on the device; leave them out, or pass fake=True")
+    return Known(torch, ledger, workspaces)
 
 
 @contextlib.contextmanager
@@ -97,12 +126,13 @@ def _import(fake):
     return torch
 
 
-def _run(torch, step, ledger, fake, device, steps, program=None):
+def _run(torch, step, ledger, fake, device, steps, program=None, hidden=None):
     """Runs the step under the recorder; returns the bytes by which the last call left more behind than the one before.
 
     program: a `_program.Program`, which is told of every operator and gets what autograd saves.
+    hidden: measures workspaces, or adds those that are known.
     """
-    recorder = _recorder(torch)(ledger, fake, device, program)
+    recorder = _recorder(torch)(ledger, fake, device, program, hidden)
     gc.collect()
     was_enabled = gc.isenabled()
     # Cycles would be found at other operators each time; traces of two batches must match.
@@ -424,9 +454,9 @@ def _recorder(torch):
     copies = (aten.clone.default, aten._to_copy.default)
 
     class Recorder(TorchDispatchMode):
-        def __init__(self, ledger, fake, device, program=None):
+        def __init__(self, ledger, fake, device, program, hidden):
             super().__init__()
-            self._ledger, self._fake, self._device, self._program = ledger, fake, device, program
+            self._ledger, self._fake, self._device, self._program, self._hidden = ledger, fake, device, program, hidden
             self._references, self._modules, self._parameters, self._roots = {}, {}, {}, 0
             self._stack, self._optimizer, self._paths = [], None, {}
             self._stopped = False
@@ -448,9 +478,11 @@ def _recorder(torch):
                     options = {**options, "device": self._device}
                 if function is aten._to_copy.default and self._is_same(arguments[0], options):
                     return aten.alias.default(arguments[0])
+            if self._hidden is not None and not self._stopped:
+                self._hidden.begins()
             result = function(*arguments, **options)
             if not self._stopped:
-                self._ran(function, arguments, result)
+                self._ran(function, arguments, options, result)
                 if self._program is not None:
                     self._program.ran(function, arguments, options, result, torch._C._current_autograd_node() is not None)
             return result
@@ -462,7 +494,7 @@ def _recorder(torch):
             is_same_type = options.get("dtype") in (None, tensor.dtype)
             return is_there and is_same_type and not any(value is not None for name, value in options.items() if name not in others)
 
-        def _ran(self, function, arguments, result):
+        def _ran(self, function, arguments, options, result):
             ledger = self._ledger
             node = torch._C._current_autograd_node()
             ledger.tick()
@@ -472,6 +504,8 @@ def _recorder(torch):
             for tensor in pytree.tree_leaves(result):
                 if isinstance(tensor, torch.Tensor) and tensor.device == self._device:
                     self._sees(tensor, function, arguments, path, node, gathers)
+            if self._hidden is not None:
+                self._hidden.ran(function, arguments, options, result, path)
 
         def _sees(self, tensor, function, arguments, path, node, gathers):
             storage = tensor.untyped_storage()

@@ -18,12 +18,14 @@ from ._layers import stream_layers
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
 from ._program import Speed
 from ._ranks import gather
-from ._record import record_step
+from ._record import measure_workspaces, record_step
+from ._shard import shard
 from ._share import ChangedError, NameTakenError, NotPublishedError, attach, publish, withdraw
 from ._tags import prepare_sleep, residence, sleep, wake
+from ._workspaces import Workspaces
 from .weights import load_into, load_safetensors
 
-__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "Speed", "StepDraft", "StepPlan", "apply", "attach", "draft_step", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "offload_activations", "plan_step", "pool", "prepare_sleep", "publish", "record_step", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
+__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "Speed", "StepDraft", "StepPlan", "Workspaces", "apply", "attach", "draft_step", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "measure_workspaces", "offload_activations", "plan_step", "pool", "prepare_sleep", "publish", "record_step", "report", "residence", "set_limit", "shard", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
 
 _OLDEST = (2, 3)
 _HOOKS = (

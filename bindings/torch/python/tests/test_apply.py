@@ -563,6 +563,39 @@ class Tracks(unittest.TestCase):
         self.assertEqual(counts, [counts[0], 2 * counts[0], 3 * counts[0]])
         self.assertEqual(torch._C._len_torch_dispatch_stack(), 0)
 
+    def test_autograd_asks_only_where_something_is_dropped(self):
+        wanted, asked, packed = self.gradients(), [], _apply._Pass._packed
+
+        def counted(self, tensor):
+            asked[-1] += 1
+            return packed(self, tensor)
+
+        with omniheap.torch.apply(self.plan, self.model) as applied, mock.patch.object(_apply._Pass, "_packed", counted):
+            for _ in range(3):
+                asked.append(0)
+                self.assert_gradients(wanted)
+                self.assertEqual(applied.figures()["missing"], 0, "all that is dropped was asked for")
+        self.assertEqual(asked[1], asked[2])
+        self.assertLess(asked[1], asked[0])
+
+    def test_hooks_of_the_model_stay_where_they_are(self):
+        saved, inner = [], nn.Linear(32, 32)
+
+        def inside(x):
+            with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(0) or tensor, lambda tensor: tensor):
+                y = inner(x)
+            # What is written to must be looked at, so only the inner module is one in which nothing is to be done.
+            return y.clone().mul_(2)
+
+        self.model[1].out.forward = inside
+        with omniheap.torch.apply(self.plan, self.model):
+            counts = []
+            for _ in range(3):
+                self.model(self.batch).sum().backward()
+                counts.append(len(saved))
+        self.assertGreater(counts[0], 0)
+        self.assertEqual(counts, [counts[0], 2 * counts[0], 3 * counts[0]])
+
     def test_an_exception_where_nothing_is_to_be_done(self):
         wanted = self.gradients()
         with omniheap.torch.apply(self.plan, self.model) as applied:
@@ -572,6 +605,7 @@ class Tracks(unittest.TestCase):
             with mock.patch.object(quiet[0], "forward", side_effect=ValueError):
                 self.assertRaises(ValueError, self.gradients)
             self.assertEqual(torch._C._len_torch_dispatch_stack(), 0)
+            self.assertIsNone(torch._C._autograd._top_saved_tensors_default_hooks(False))
             self.assert_gradients(wanted)
 
 
@@ -594,6 +628,25 @@ class Inputs(unittest.TestCase):
         gc.collect()
         (found,) = torch.autograd.grad(result, x)
         self.assertTrue(torch.equal(found, wanted))
+
+    def test_what_is_dropped_is_asked_for_in_modules_in_which_nothing_is_to_be_done(self):
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.out = nn.Linear(64, 64)
+
+            def forward(self, x):
+                return self.out(x * 2)  # The layer saves the product, and nothing of its own.
+
+        product = _operators.Planned("", "aten.mul.Tensor", "mul", (), ["float32[8x64]"], {0: 2048}, True, {0: _apply.RECOMPUTE})
+        plan = types.SimpleNamespace(operators=lambda: [product], peak_bytes=0, capacity_bytes=1 << 20)
+        model, x = Model(), torch.ones(8, 64)
+        with _apply.Applied(plan, model) as applied:
+            for passes in (1, 2, 3):
+                model(x).sum().backward()
+                figures = applied.figures()
+                self.assertEqual((figures["missing"], figures["recomputed_bytes"]), (0, 2048 * passes))
+            self.assertTrue([visit for visit in applied.track.visits if visit.is_quiet and visit.saves])
 
 
 if __name__ == "__main__":

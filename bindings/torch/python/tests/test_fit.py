@@ -411,6 +411,48 @@ class Steps(unittest.TestCase):
             self.assertFalse(os.path.exists(self.path), "nothing half done")
         self.assertEqual(os.listdir(os.path.dirname(self.path)), [])
 
+    def test_an_operator_without_a_fake_kernel_and_the_check_of_a_scaler_are_explained(self):
+        import torch
+
+        library = torch.library.Library("omniheap_fit", "DEF")
+        self.addCleanup(library._destroy)
+        library.define("opaque(Tensor x) -> Tensor")
+        library.impl("opaque", lambda x: x.clone(), "CPU")
+
+        def scaled():
+            weight = torch.ones(4, device="cuda", requires_grad=True)
+            optimizer, scaler = torch.optim.SGD([weight]), torch.amp.GradScaler("cuda")
+            scaler.scale(weight.sum()).backward()
+            scaler.step(optimizer)
+
+        for step, word in ((lambda: torch.ops.omniheap_fit.opaque(torch.ones(4, device="cuda")), "register_fake"), (scaled, "a scaler's check")):
+            with self.assertRaises(OmniheapError) as caught:
+                omniheap.torch.record_step(step, self.path)
+            self.assertIn(word, str(caught.exception))
+
+    def test_accumulated_gradients_lists_and_random_numbers(self):
+        import torch
+
+        def setup():
+            model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.5)).cuda()
+            batch = [torch.ones(8, 64, device="cuda") for _ in range(3)]
+
+            def step():
+                for part in batch:
+                    model(part).sum().backward()
+                model.zero_grad()
+
+            return step
+
+        before = torch.get_rng_state()
+        labels = self.labels(setup, steps=1)
+        self.assertTrue(torch.equal(torch.get_rng_state(), before), "a fake step draws no numbers")
+        sizes = lambda category: [size for label, size in labels if label.startswith(f"{category}/")]
+        self.assertEqual(sizes("input"), [8 * 64 * 4] * 3)
+        self.assertEqual(sorted(sizes("gradient")), [64 * 4, 64 * 64 * 4], "each is there once, whatever is added to it")
+        self.assertEqual(len([label for label, _ in labels if "native_dropout.default" in label]), 2 * 3, "results and masks")
+        self.assertEqual(self.recording.leaked_bytes, 0)
+
     @unittest.skipUnless(os.environ.get("OMNIHEAP_COMMAND"), "OMNIHEAP_COMMAND names no command")
     def test_the_command_answers(self):
         answer = omniheap.torch.fit(self.step(), "1GiB")

@@ -1,5 +1,6 @@
 """One rank of many, recorded without a GPU and without the others."""
 
+import collections
 import contextlib
 import functools
 import importlib.util
@@ -13,8 +14,7 @@ from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _record
-from omniheap._ledger import Ledger
-from omniheap._program import Lives
+from omniheap._ledger import Ledger, Lives
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 _COMMAND = os.environ.get("OMNIHEAP_COMMAND") or shutil.which("omniheap")
@@ -92,6 +92,12 @@ class Rank:
     def bytes(self, category):
         """Bytes of a category that live to the end."""
         return sum(size for size, _, death, label in self.lives if death is None and label[0] == category)
+
+    def most_before_steps(self):
+        """The most bytes that were live while the model was made: its batch comes after it."""
+        ends = min(birth for _, birth, _, label in self.lives if "randn" in label[-1])
+        live = lambda time: sum(size for size, birth, death, _ in self.lives if birth <= time and (death is None or death > time))
+        return max(live(time) for time in range(ends))
 
     def buckets(self):
         """Bytes of what DistributedDataParallel makes of its own accord, in order."""
@@ -267,6 +273,96 @@ class Sharding(unittest.TestCase):
             omniheap.torch.record_step(setup, world=2)
         # Everything of PyTorch is its own again.
         self.assertEqual(torch.distributed.Reducer.__module__, "torch._C._distributed_c10d")
+
+
+_DIVIDED = {"layers.*.0": "colwise", "layers.*.2": "rowwise"}
+
+
+def by_name(own_plan=None, **options):
+    """A step whose model is made on the CPU and sharded by names."""
+
+    def setup():
+        blocks = nn.Sequential(*(block("cpu") for _ in range(_BLOCKS)))
+        model = nn.Sequential(collections.OrderedDict(layers=blocks, head=nn.Linear(_WIDTH, _WIDTH)))
+        if own_plan is not None:
+            model.tp_plan = own_plan
+        return trained(omniheap.torch.shard(model, **options))
+
+    return setup
+
+
+def by_hand(ahead=None, reshard=True, tp=1, world=8):
+    """The same by PyTorch's own functions."""
+
+    def setup():
+        mesh = init_device_mesh("cuda", (world // tp, tp), mesh_dim_names=("data", "tensor"))
+        shard = lambda module: fully_shard(module, mesh=mesh["data"], reshard_after_forward=reshard)
+        divided = lambda: parallelize_module(block(), mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        blocks = [shard(divided() if tp > 1 else block()) for _ in range(_BLOCKS)]
+        for number, each in enumerate(blocks if ahead else ()):
+            each.set_modules_to_forward_prefetch(blocks[number + 1 : number + 1 + ahead])
+            each.set_modules_to_backward_prefetch(blocks[max(0, number - ahead) : number][::-1])
+        return trained(shard(nn.Sequential(*blocks, nn.Linear(_WIDTH, _WIDTH, device="cuda"))))
+
+    return setup
+
+
+@unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
+class ByName(unittest.TestCase):
+    def test_names_stand_for_the_calls_of_pytorch(self):
+        cases = [
+            ({"fsdp": "full", "wrap": "layers.*"}, by_hand()),
+            ({"fsdp": "grad_op", "wrap": ["layers.*"]}, by_hand(reshard=False)),
+            ({"fsdp": "full", "wrap": "layers.*", "prefetch": 2}, by_hand(ahead=2)),
+            ({"fsdp": "full", "wrap": "layers.*", "tp": 2, "tp_plan": _DIVIDED}, by_hand(tp=2)),
+            ({"fsdp": "full", "wrap": "layers.*", "tp": 2, "own_plan": _DIVIDED}, by_hand(tp=2)),
+        ]
+        peaks = set()
+        for options, hand in cases:
+            with self.subTest(**options):
+                rank, wanted = Rank(8, by_name(**options)), Rank(8, hand)
+                self.assertEqual((rank.peak, rank.leaked), (wanted.peak, 0))
+                self.assertEqual(rank.bytes("parameter"), wanted.bytes("parameter"))
+                peaks.add(rank.peak)
+        self.assertEqual(len(peaks), 4, "each way has a peak of its own")
+
+    def test_a_finer_wrap_needs_less(self):
+        wraps = ((), "layers.*", ["layers.*.0", "layers.*.2"])
+        peaks = [Rank(8, by_name(fsdp="full", wrap=wrap)).peak for wrap in wraps]
+        self.assertEqual(peaks, sorted(set(peaks), reverse=True))
+        # A star is one part of a name: what is inside of a block is not wrapped with it.
+        self.assertEqual(Rank(8, by_name(fsdp="full", wrap=["layers.*", "layers.?"])).peak, peaks[1])
+
+    def test_a_model_is_never_whole_on_its_device(self):
+        for options in ({"fsdp": "full", "wrap": "layers.*"}, {"tp": 8, "tp_plan": _DIVIDED}):
+            self.assertLess(Rank(8, by_name(**options)).most_before_steps(), 4 * _ALL)
+        replicas = Rank(8, by_name(fsdp="ddp"))
+        self.assertGreater(replicas.peak, 16 * _ALL)
+        self.assertEqual(replicas.bytes("parameter"), 4 * (_ALL + _WIDTH * _WIDTH + _WIDTH))
+
+    def test_bad_input(self):
+        full = {"fsdp": "full", "wrap": "layers.*"}
+        cases = [
+            ({"fsdp": "zero1"}, "ZeroRedundancyOptimizer"),
+            ({"fsdp": "zero"}, "fsdp is 'zero'"),
+            ({"fsdp": "ddp", "wrap": "layers.*"}, "wrap and prefetch"),
+            ({"fsdp": "full", "wrap": "layer.*"}, "no module is named 'layer.*'; .* consists of layers, head"),
+            ({**full, "prefetch": 0}, "prefetch is 0"),
+            ({**full, "prefetch": True}, "prefetch is True"),
+            ({**full, "tp": 3}, "tp is 3; .* world of 8"),
+            ({**full, "tp": 2}, "how layers are divided is not known"),
+            ({**full, "tp_plan": _DIVIDED}, "tp is 1"),
+            ({"tp": 2, "tp_plan": _DIVIDED}, "makes 4 groups"),
+            ({**full, "tp": 2, "tp_plan": {"layers.*.0": "diagonal"}}, "is 'diagonal'"),
+            ({**full, "tp": 2, "tp_plan": {"layers.0.9": "colwise"}}, "no module is named 'layers.0.9'"),
+        ]
+        for options, text in cases:
+            with self.subTest(**options), self.assertRaisesRegex(OmniheapError, text):
+                Rank(8, by_name(**options))
+        with self.assertRaisesRegex(OmniheapError, "no process group; record with world"):
+            omniheap.torch.shard(nn.Linear(2, 2), "full")
+        with self.assertRaisesRegex(OmniheapError, "pass a torch.nn.Module"):
+            omniheap.torch.shard(3, "full")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,207 @@
+"""Memory that kernels take inside of operators: measured around each of them, kept in a file, added to fake steps."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import tempfile
+import unittest
+import warnings
+from unittest import mock
+
+import omniheap.torch
+from omniheap import OmniheapError, _workspaces
+from omniheap._ledger import Ledger
+from omniheap._workspaces import Workspaces
+
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+_MIB = 1 << 20
+
+
+class Tensor:
+    """What a key is made of."""
+
+    def __init__(self, *shape, dtype="torch.float32"):
+        self.shape, self.dtype = shape, dtype
+
+    def numel(self):
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+    def element_size(self):
+        return 4
+
+
+def convolution(batch, channels=64):
+    return [Tensor(batch, 3, 32, 32), Tensor(channels, 3, 3, 3)]
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "workspaces.json")
+
+    def known(self, *calls, device="NVIDIA H200", torch="2.11", kept_bytes=0):
+        workspaces = Workspaces(device, torch, kept_bytes)
+        for tensors, size in calls:
+            workspaces.add("conv", tensors, size)
+        return workspaces
+
+    def test_a_class_has_the_largest_that_was_seen(self):
+        known = self.known((convolution(7), 5 * _MIB), (convolution(5), 3 * _MIB), (convolution(8), 4 * _MIB))
+        self.assertEqual(known.bytes("conv", convolution(6)), 5 * _MIB)
+        self.assertEqual(len(known), 1)
+        for tensors in ([Tensor(16, 3, 32, 64), Tensor(64, 3, 3, 3)], convolution(16, 256), [Tensor(8, 3, 32, 32, dtype="torch.float16"), Tensor(64, 3, 3, 3)], convolution(8)[:1]):
+            self.assertEqual(known.bytes("conv", tensors), 0, "another layer")
+        self.assertEqual(known.bytes("sort", convolution(8)), 0)
+
+    def test_other_batches_of_a_layer_are_on_a_line(self):
+        one = self.known((convolution(2), 2 * _MIB))
+        self.assertEqual(one.bytes("conv", convolution(64)), 2 * _MIB, "one batch says no slope")
+        # Bytes are those of images and weights; the line goes through the two nearest.
+        several = self.known((convolution(2), 2 * _MIB), (convolution(4), 4 * _MIB), (convolution(32), 4 * _MIB))
+        self.assertEqual(several.bytes("conv", convolution(128)), 4 * _MIB)
+        self.assertEqual(several.bytes("conv", convolution(1)), _MIB)
+        falling = self.known((convolution(2), 2 * _MIB), (convolution(4), 0))
+        self.assertEqual(falling.bytes("conv", convolution(64)), 0, "never less than nothing")
+
+    def test_files_are_merged_and_keep_what_is_larger(self):
+        one = self.known((convolution(2), 2 * _MIB), (convolution(16), 3 * _MIB), kept_bytes=32 * _MIB)
+        other = self.known((convolution(2), 1 * _MIB), (convolution(64), 9 * _MIB), kept_bytes=8 * _MIB)
+        one.merged_with(other).save(self.path)
+        read = Workspaces.load(self.path)
+        self.assertEqual([read.bytes("conv", convolution(batch)) // _MIB for batch in (2, 16, 64)], [2, 3, 9])
+        self.assertEqual((read.kept_bytes, read.device, read.torch, len(read)), (32 * _MIB, "NVIDIA H200", "2.11", 3))
+        for other in (self.known(device="NVIDIA A100"), self.known(torch="2.12")):
+            with self.assertRaisesRegex(OmniheapError, "measured on NVIDIA H200 with PyTorch 2.11.*another file"):
+                read.merged_with(other)
+
+    def test_operators_without_workspaces_are_not_written(self):
+        known = self.known((convolution(2), 2 * _MIB), (convolution(4), 0))
+        known.add("relu", [Tensor(4)], 0)
+        known.save(self.path)
+        read = Workspaces.load(self.path)
+        self.assertEqual(len(read), 2, "that a convolution had none at one batch is known")
+        self.assertEqual(read.bytes("conv", convolution(4)), 0)
+
+    def test_other_files_are_refused(self):
+        head = {"version": 1, "device": "NVIDIA H200", "torch": "2.11", "kept_bytes": 0, "workspaces": []}
+        bad = [{**head, "version": 2}, {**head, "kept_bytes": -1}, {**head, "workspaces": [["conv", "float32", "4", 16]]}, {**head, "workspaces": [["conv", "float32", "4", 16, 1.5]]}, {"version": 1}, []]
+        for text in [*map(json.dumps, bad), "", "{"]:
+            with open(self.path, "w") as file:
+                file.write(text)
+            with self.subTest(text=text), self.assertRaisesRegex(OmniheapError, "measure them with"):
+                Workspaces.load(self.path)
+
+
+class Allocator:
+    """Counts as PyTorch's does on a GPU; operators say what they take."""
+
+    def __init__(self):
+        self._live = self._most = 0
+
+    def takes(self, returned, workspace, kept=0):
+        self._most = max(self._most, self._live + returned + kept + workspace)
+        self._live += returned + kept
+
+    def reset(self, _):
+        self._most = self._live
+
+    @contextlib.contextmanager
+    def counting(self, torch):
+        stands = {"memory_allocated": lambda _: self._live, "max_memory_allocated": lambda _: self._most, "reset_peak_memory_stats": self.reset, "get_device_name": lambda _: "Stand-in"}
+        with mock.patch.multiple(torch.cuda, **stands):
+            yield
+
+
+@unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
+class Steps(unittest.TestCase):
+    """An operator of the test takes three times its input inside, and the first call 1 MiB for good."""
+
+    @classmethod
+    def setUpClass(cls):
+        import torch
+
+        library = torch.library.Library("omniheap_workspaces", "DEF")
+        library.define("sorts(Tensor x) -> Tensor")
+        cls.addClassCleanup(library._destroy)
+        cls.allocator, cls.keeps = Allocator(), [_MIB]
+
+        def sorts(x):
+            result = x.clone()
+            cls.allocator.takes(result.nbytes, 3 * result.nbytes, cls.keeps.pop() if cls.keeps else 0)
+            return result
+
+        library.impl("sorts", sorts, "CPU")
+        library.impl("sorts", lambda x: torch.empty_like(x), "Meta")
+        cls.torch = torch
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path, self.trace = (os.path.join(folder.name, name) for name in ("workspaces.json", "step.omt"))
+
+    def step(self, rows):
+        torch = self.torch
+        return lambda: torch.ops.omniheap_workspaces.sorts(torch.ones(rows, 1024)).add(1)
+
+    def measure(self, rows):
+        with self.allocator.counting(self.torch):
+            return omniheap.torch.measure_workspaces(lambda: self.step(rows), self.path, device="cpu", steps=1)
+
+    def recorded(self, rows, steps=1, **options):
+        lives = []
+        born = Ledger.born
+        with mock.patch.object(Ledger, "born", lambda *given: lives.append(born(*given)) or lives[-1]):
+            recording = omniheap.torch.record_step(lambda: self.step(rows), self.trace, device="cpu", steps=steps, **options)
+        return recording.peak_live_bytes, [("/".join(life.name()), life.size) for life in lives if "workspace" in life.marks]
+
+    def test_what_was_measured_is_in_fake_steps(self):
+        self.keeps[:] = [_MIB]
+        input = 64 * 1024 * 4
+        for count, rows in ((1, 64), (2, 128), (2, 128)):
+            self.measure(rows)
+            self.assertEqual(len(Workspaces.load(self.path)), count, "files get what is new")
+        self.assertEqual(Workspaces.load(self.path).kept_bytes, _MIB, "taken once")
+        plain, none = self.recorded(64)
+        peak, found = self.recorded(64, workspaces=self.path)
+        name = "temporary/omniheap_workspaces.sorts.default[workspace] uint8"
+        self.assertEqual(none, [])
+        self.assertEqual(found, [("temporary/libraries[workspace] uint8", _MIB), (name, 3 * input)])
+        # Input, result and workspace at once; without it, input, result and sum.
+        self.assertEqual((plain, peak), (2 * input, _MIB + 5 * input))
+        self.assertEqual(self.recorded(64, steps=2, workspaces=self.path)[0], peak, "a workspace is gone when its operator is")
+        # Batches that were not measured.
+        for rows in (256, 1024):
+            self.assertEqual(self.recorded(rows, workspaces=self.path)[1][1], (name, 3 * rows * 1024 * 4))
+
+    def test_an_operator_that_needs_its_result_alone_has_none(self):
+        workspaces = Workspaces("Stand-in", "2.11")
+        meter = _workspaces.Meter(self.torch, self.torch.device("cpu"), workspaces)
+        x = self.torch.ones(64, 1024)
+        with self.allocator.counting(self.torch):
+            for takes in ((x.nbytes, 0), (x.nbytes + 512, 1024)):
+                meter.begins()
+                self.allocator.takes(*takes)
+                meter.ran(self.torch.ops.aten.relu.default, (x,), {}, x.clone(), ())
+        self.assertEqual((workspaces.bytes("aten.relu.default", [x]), workspaces.kept_bytes), (0, 0), "what allocators round up is none")
+
+    def test_bad_input(self):
+        Workspaces("Stand-in", "1.0").save(self.path)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.recorded(4, workspaces=self.path)
+        self.assertIn("measured with PyTorch 1.0", str(caught[0].message))
+        with self.assertRaisesRegex(OmniheapError, "added to fake steps"):
+            self.recorded(4, workspaces=self.path, fake=False)
+        with self.assertRaisesRegex(OmniheapError, "write to another file"):
+            self.measure(4)
+        with self.assertRaises(FileNotFoundError):
+            self.recorded(4, workspaces=self.path + ".none")
+
+
+if __name__ == "__main__":
+    unittest.main()
