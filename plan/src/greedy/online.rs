@@ -36,7 +36,7 @@ pub(crate) fn online(model: &Model, fit: Fit) -> Vec<u64> {
 
 /// Lists the items by the section before which they end.
 fn by_end(model: &Model) -> Vec<u32> {
-    let mut next = alloc::vec![0; model.sections() + 2];
+    let mut next = alloc::vec![0u32; model.sections() + 2];
     model.hull.iter().for_each(|h| next[h.1 as usize + 1] += 1);
     for s in 1..next.len() {
         next[s] += next[s - 1];
