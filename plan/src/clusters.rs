@@ -13,6 +13,8 @@ const PARTNERS: usize = 4;
 const TURNS: usize = 8;
 /// Percent of a pinwheel's area that may be wasted.
 const WHEEL_WASTE: u128 = 10;
+/// Clusters that start or end at one tick and are tried as a part of a stack.
+const STACKS: usize = 64;
 /// Unit of the random factor on ranks.
 const NOISE_UNIT: u64 = 64;
 
@@ -30,6 +32,8 @@ pub(crate) struct MergeRule {
     pub(crate) rank_limit: u64,
     /// Percent of a pinwheel's area that may be wasted when `rank_limit` is not 0.
     pub(crate) wheel_waste: u128,
+    /// Whether two that are together as large as a third beside them are merged early.
+    pub(crate) stacks: bool,
 }
 
 impl MergeRule {
@@ -38,7 +42,9 @@ impl MergeRule {
         let waste = round % RULES;
         let rank_limit = if waste == 0 { 0 } else { (items as u64) << waste >> RULES };
         let wheel_waste = if round.is_multiple_of(2) { WHEEL_WASTE } else { 0 };
-        Self { noise: u64::from(round / RULES).min(MOST_NOISE), rank_limit, wheel_waste }
+        // Where sizes are coarse, many sums agree by coincidence.
+        let stacks = (round / RULES).is_multiple_of(2);
+        Self { noise: u64::from(round / RULES).min(MOST_NOISE), rank_limit, wheel_waste, stacks }
     }
 }
 
@@ -59,7 +65,8 @@ struct Cluster {
 /// Three shapes fill a rectangle: two clusters of one size of which one starts when the other ends, two that live in the
 /// same sections, and the five of a pinwheel, which no straight cut divides. Pairs that nearly fit are merged too if the rule
 /// allows it and the target leaves room for the waste. A pair's rank is the number of pairs that would fit as well by
-/// coincidence: starts, ends and sizes between its own. Low ranks are merged first. Merging is a guess: the merged model may
+/// coincidence: starts, ends and sizes between its own. Low ranks are merged first; so are two that are together as large as a
+/// third beside them, because then the three are a rectangle. Merging is a guess: the merged model may
 /// need more bytes than the items do.
 ///
 /// # Cost
@@ -259,6 +266,31 @@ impl<'a> Merger<'a> {
                     let rank = rank * (NOISE_UNIT + rng.below(NOISE_UNIT * self.rule.noise + 1));
                     self.heap.push(Reverse((rank, cluster, other)));
                 }
+            }
+        }
+        if self.rule.stacks {
+            self.propose_stacks(cluster, rng);
+        }
+    }
+
+    /// Ranks the pairs in the same sections that end where a cluster starts, or start where it ends, and are as large as it is:
+    /// three sizes rarely agree by coincidence.
+    fn propose_stacks(&mut self, cluster: u32, rng: &mut Rng) {
+        let Cluster { from, to, size, .. } = self.all[cluster as usize];
+        for (index, tick) in [(TAILS, u64::from(from)), (HEADS, u64::from(to))] {
+            let halves = self.indices[index].range((tick, 0, 0)..=(tick, size / 2, u32::MAX));
+            let parts: Vec<u32> = halves.map(|b| b.2).take(STACKS).collect();
+            for &part in &parts {
+                let one = &self.all[part as usize];
+                let fits = |&b: &u32| {
+                    let other = &self.all[b as usize];
+                    b != part && (one.from, one.to) == (other.from, other.to)
+                };
+                let Some(other) = self.with(index, tick, size - one.size).find(fits) else {
+                    continue;
+                };
+                let chance = NOISE_UNIT + rng.below(NOISE_UNIT * self.rule.noise + 1);
+                self.heap.push(Reverse((parts.len() as u64 * chance, part, other)));
             }
         }
     }

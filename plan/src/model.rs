@@ -35,6 +35,9 @@ pub(crate) struct Model {
     pub(crate) item_of: Vec<Option<u32>>,
 }
 
+/// Buffers that are read at once.
+const BATCH: usize = 64;
+
 /// Narrows an index; `Problem::check` bounds the number of buffers, and each gives at most a few of anything.
 #[expect(clippy::cast_possible_truncation, reason = "counts are checked to fit 32 bits")]
 pub(crate) const fn id(index: usize) -> u32 {
@@ -50,8 +53,8 @@ impl Model {
     /// Makes the model of the buffers that `chosen` admits in region `region`.
     pub(crate) fn new(problem: &Problem, region: usize, chosen: impl Fn(usize) -> bool) -> Self {
         let here = |i: usize| chosen(i) && problem.buffers[i].needs_bytes();
+        let clock = Clock::new(ticks_of(problem, &here));
         let mut model = Self {
-            ticks: ticks_of(problem, &here),
             runs_at: alloc::vec![0],
             item_of: alloc::vec![None; problem.buffers.len()],
             ..Self::default()
@@ -63,17 +66,27 @@ impl Model {
             let mut sorted: Vec<(u64, u32)> = all.map(|i| (first(i), id(i))).collect();
             sorted.sort_unstable();
             model.reserve(sorted.len());
-            for (_, index) in sorted {
-                model.push_item(problem, region, &[index as usize]);
+            // Waiting for several buffers at once is faster than for one after the other.
+            let mut near: Vec<Buffer> = Vec::with_capacity(BATCH);
+            for batch in sorted.chunks(BATCH) {
+                near.clear();
+                near.extend(batch.iter().map(|s| problem.buffers[s.1 as usize].clone()));
+                for (&(_, index), buffer) in batch.iter().zip(&near) {
+                    let spans = buffer.intervals().map(|span| (span, buffer.size));
+                    model.push_item(&[index], spans, &clock);
+                }
             }
         } else {
             let mut groups = groups(problem, &here);
-            groups.sort_by_key(|g| g.iter().map(|&i| first(i)).min());
+            groups.sort_by_key(|g| g.iter().map(|&i| first(i as usize)).min());
             for group in groups {
-                model.push_item(problem, region, &group);
+                let buffers = group.iter().map(|&i| &problem.buffers[i as usize]);
+                model.push_item(&group, outline(buffers).into_iter(), &clock);
             }
         }
+        model.add_wishes(problem, region);
         model.add_apart(problem);
+        model.ticks = clock.ticks;
         model.load = model.loads();
         model
     }
@@ -108,66 +121,46 @@ impl Model {
 
     fn reserve(&mut self, items: usize) {
         self.size.reserve_exact(items);
-        self.align.reserve_exact(items);
-        self.fixed.reserve_exact(items);
-        self.hint.reserve_exact(items);
         self.hull.reserve_exact(items);
         self.runs.reserve_exact(items);
         self.bytes.reserve_exact(items);
         self.runs_at.reserve_exact(items);
     }
 
-    fn push_item(&mut self, problem: &Problem, region: usize, group: &[usize]) {
+    /// Adds the runs of an item, and the bytes that it needs in each.
+    fn push_item(
+        &mut self,
+        group: &[u32],
+        spans: impl Iterator<Item = (Interval, u64)>,
+        clock: &Clock,
+    ) {
         let item = id(self.size.len());
         let start = self.runs.len();
-        let mut align = problem.regions[region].align;
-        let (mut fixed, mut hint) = (None, None);
-        for &index in group {
-            let buffer = &problem.buffers[index];
-            align = lcm(align, buffer.align).unwrap_or(align);
-            fixed = fixed.or(buffer.fixed);
-            hint = hint.or(buffer.hint);
-            self.item_of[index] = Some(item);
-        }
-        match *group {
-            [index] => {
-                let buffer = &problem.buffers[index];
-                buffer.intervals().for_each(|span| self.push_run(span, buffer.size));
-            }
-            _ => {
-                let buffers = group.iter().map(|&i| &problem.buffers[i]);
-                outline(buffers).into_iter().for_each(|(span, bytes)| self.push_run(span, bytes));
-            }
+        group.iter().for_each(|&i| self.item_of[i as usize] = Some(item));
+        for (span, bytes) in spans {
+            self.runs.push((clock.section(span.start), clock.section(span.end)));
+            self.bytes.push(bytes);
         }
         self.hull.push((self.runs[start].0, self.runs[self.runs.len() - 1].1));
         self.runs_at.push(id(self.runs.len()));
         self.size.push(self.bytes[start..].iter().copied().max().unwrap_or(0));
-        self.align.push(align);
-        self.fixed.push(fixed);
-        self.hint.push(hint);
     }
 
-    fn push_run(&mut self, span: Interval, bytes: u64) {
-        // Items come in order of time, so the last one is near.
-        let from = self.section(span.start, self.runs.last().map_or(0, |r| r.0));
-        let to = self.section(span.end, from);
-        self.runs.push((from, to));
-        self.bytes.push(bytes);
-    }
-
-    /// Returns the section that starts at a tick, looked for around `near` first.
-    fn section(&self, tick: u64, near: Section) -> Section {
-        let mut low = near as usize;
-        if self.ticks.get(low).is_none_or(|&t| t > tick) {
-            return id(self.ticks.partition_point(|&t| t < tick));
+    /// Sets what most buffers leave to the region, buffer by buffer in the order in which they lie in memory.
+    fn add_wishes(&mut self, problem: &Problem, region: usize) {
+        self.align = alloc::vec![problem.regions[region].align; self.len()];
+        self.fixed = alloc::vec![None; self.len()];
+        self.hint = alloc::vec![None; self.len()];
+        for (buffer, item) in problem.buffers.iter().zip(&self.item_of) {
+            let Some(item) = item.map(|i| i as usize) else { continue };
+            if buffer.align > 1 {
+                self.align[item] = lcm(self.align[item], buffer.align).unwrap_or(self.align[item]);
+            }
+            if buffer.fixed.is_some() || buffer.hint.is_some() {
+                self.fixed[item] = self.fixed[item].or(buffer.fixed);
+                self.hint[item] = self.hint[item].or(buffer.hint);
+            }
         }
-        let mut step = 1;
-        while self.ticks.get(low + step).is_some_and(|&t| t < tick) {
-            low += step;
-            step *= 2;
-        }
-        let high = (low + step).min(self.ticks.len());
-        id(low + self.ticks[low..high].partition_point(|&t| t < tick))
     }
 
     fn add_apart(&mut self, problem: &Problem) {
@@ -262,6 +255,38 @@ impl Model {
     }
 }
 
+/// The ticks at which sections start, and where to look for one of them.
+struct Clock {
+    ticks: Vec<u64>,
+    /// Number of ticks before each of as many equal spans of time as there are ticks, or half of that.
+    before: Vec<u32>,
+    /// Logarithm of the length of such a span.
+    shift: u32,
+}
+
+impl Clock {
+    fn new(ticks: Vec<u64>) -> Self {
+        let zero = ticks.first().copied().unwrap_or(0);
+        let length = ticks.last().map_or(0, |last| last - zero) / (ticks.len() as u64).max(1);
+        let shift = length.checked_ilog2().map_or(0, |log| log + 1);
+        let mut before = Vec::with_capacity(ticks.len() + 2);
+        for (count, tick) in ticks.iter().enumerate() {
+            let span = usize::try_from((tick - zero) >> shift).unwrap_or(usize::MAX);
+            before.resize(before.len().max(span + 1), id(count));
+        }
+        before.push(id(ticks.len()));
+        Self { ticks, before, shift }
+    }
+
+    /// Returns the section that starts at a tick.
+    fn section(&self, tick: u64) -> Section {
+        let span = usize::try_from((tick - self.ticks[0]) >> self.shift).unwrap_or(usize::MAX);
+        let (from, to) = (self.before[span], self.before[span + 1]);
+        let near = &self.ticks[from as usize..to as usize];
+        from + id(near.partition_point(|&t| t < tick))
+    }
+}
+
 fn ticks_of(problem: &Problem, here: &impl Fn(usize) -> bool) -> Vec<u64> {
     let mut ticks = Vec::with_capacity(2 * problem.buffers.len());
     for (_, buffer) in problem.buffers.iter().enumerate().filter(|(i, _)| here(*i)) {
@@ -310,18 +335,36 @@ fn outline<'a>(buffers: impl Iterator<Item = &'a Buffer>) -> Vec<(Interval, u64)
 }
 
 /// Collects the buffers that are here into classes that share an offset.
-fn groups(problem: &Problem, here: &impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
+fn groups(problem: &Problem, here: &impl Fn(usize) -> bool) -> Vec<Vec<u32>> {
     let classes = Classes::new(problem);
     let mut slot: Vec<Option<usize>> = alloc::vec![None; problem.buffers.len()];
-    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut groups: Vec<Vec<u32>> = Vec::new();
     for index in (0..problem.buffers.len()).filter(|&i| here(i)) {
         let class = classes.root(index);
         if let Some(at) = slot[class] {
-            groups[at].push(index);
+            groups[at].push(id(index));
         } else {
             slot[class] = Some(groups.len());
-            groups.push(alloc::vec![index]);
+            groups.push(alloc::vec![id(index)]);
         }
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_finds_every_tick_however_they_lie() {
+        let even: Vec<u64> = (0..100).map(|t| 7 + 3 * t).collect();
+        let crowded: Vec<u64> = (0..100).chain([1 << 20, u64::MAX]).collect();
+        for ticks in [alloc::vec![5], alloc::vec![5, 6], even, crowded] {
+            let clock = Clock::new(ticks.clone());
+            assert!(clock.before.len() <= ticks.len() + 1, "{ticks:?}");
+            for (section, &tick) in ticks.iter().enumerate() {
+                assert_eq!(clock.section(tick), id(section), "tick {tick} of {ticks:?}");
+            }
+        }
+    }
 }

@@ -75,6 +75,10 @@ fn single(problem: &Problem, task: &Task<'_>) -> Plan {
 
 /// Returns a buffer that no region suits.
 fn no_region(problem: &Problem) -> Option<Certificate> {
+    // A buffer alone has a region, unless its offset does not suit one.
+    if problem.aliases.is_empty() && problem.buffers.iter().all(|b| b.fixed.is_none()) {
+        return None;
+    }
     let classes = Classes::new(problem);
     let allowed = classes.allowed(problem);
     let here = RegionSet::below(problem.regions.len());

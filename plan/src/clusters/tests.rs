@@ -5,8 +5,9 @@ use crate::rng::Rng;
 use crate::{Buffer, Problem, Region};
 use alloc::vec::Vec;
 
-const EXACT: MergeRule = MergeRule { noise: 0, rank_limit: 0, wheel_waste: 0 };
-const LOOSE: MergeRule = MergeRule { noise: 0, rank_limit: 1_000, wheel_waste: 10 };
+const EXACT: MergeRule = MergeRule { noise: 0, rank_limit: 0, wheel_waste: 0, stacks: false };
+const LOOSE: MergeRule = MergeRule { noise: 0, rank_limit: 1_000, wheel_waste: 10, stacks: false };
+const STACKS: MergeRule = MergeRule { stacks: true, ..EXACT };
 
 fn problem(buffers: &[Buffer]) -> Problem {
     let mut problem = Problem::new(Region::unbounded());
@@ -48,6 +49,17 @@ fn a_rectangle_cut_straight_becomes_one_cluster() {
         Buffer::new(4, 4, 9),
     ];
     assert_eq!(merged(&problem(&cuts), 10, EXACT), (1, 10));
+}
+
+#[test]
+fn a_stack_as_large_as_what_is_beside_it_is_merged_first() {
+    // Any of the four fit together, but only 1 and 9 are as large as what comes before or after.
+    for beside in [Buffer::new(10, 0, 4), Buffer::new(10, 8, 12)] {
+        let mut cuts = [1, 2, 5, 9].map(|size| Buffer::new(size, 4, 8)).to_vec();
+        cuts.push(beside);
+        assert_eq!(merged(&problem(&cuts), 17, EXACT), (2, 27));
+        assert_eq!(merged(&problem(&cuts), 17, STACKS), (2, 17));
+    }
 }
 
 #[test]
