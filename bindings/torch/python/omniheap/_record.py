@@ -205,6 +205,8 @@ def _faked(torch, device, ledger):
         (named("torch.cuda.amp.common"), "amp_definitely_not_available", lambda: False),
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
         (FakeTensor, "is_cuda", property(lambda self: self.fake_device.type == "cuda")),
+        # Modules are copied by `deepcopy`, which would copy the mode too, and tensors of two modes do not meet.
+        (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
@@ -215,7 +217,9 @@ def _faked(torch, device, ledger):
     for owner, name, value in patches:
         setattr(owner, name, value)
     try:
-        with _autocast(torch), FakeTensorMode():
+        with _autocast(torch), FakeTensorMode(), warnings.catch_warnings():
+            # `deepcopy` looks for bytes, and there are none.
+            warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             yield
     finally:
         for owner, name, value in before:

@@ -1,11 +1,13 @@
 """Recording steps and asking whether they fit. What needs PyTorch is left out where it is not installed."""
 
+import copy
 import importlib.util
 import json
 import os
 import sys
 import tempfile
 import unittest
+import warnings
 from unittest import mock
 
 import omniheap.torch
@@ -352,6 +354,28 @@ class Steps(unittest.TestCase):
         self.assertIn("_efficient_attention", labels(torch.float32, flash, efficient, plain))
         self.assertRegex(labels(torch.bfloat16, plain), "softmax")
         self.assertNotIn("_attention", labels(torch.bfloat16, plain))
+
+    def test_copies_of_modules_are_followed(self):
+        import torch
+
+        def setup():
+            model = torch.nn.Linear(64, 64).cuda()
+            averaged = copy.deepcopy(model)  # As models of averaged weights are made.
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+            def step():
+                model(torch.ones(32, 64, device="cuda")).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                averaged(torch.ones(32, 64, device="cuda"))
+
+            return step
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            labels = self.labels(setup)
+        weights = [label for label, size in labels if label.startswith("parameter/") and size == 64 * 64 * 4]
+        self.assertEqual(weights, ["parameter/weight float32[64x64]", "parameter/Linear/weight float32[64x64]"])
 
     def test_pytorch_is_as_it_was(self):
         import torch
