@@ -71,6 +71,9 @@ const UNOPTIMISED: [&str; 7] = [
 /// Operations of the random tests in the short form.
 const OPERATIONS: &str = "8000";
 
+/// Tests of memory that is kept for ever on purpose, because a device may still write it.
+const KEPT: &str = "tests/model/kept.txt";
+
 const ADDRESS: &str = "address";
 const THREAD: &str = "thread";
 
@@ -224,7 +227,8 @@ fn sanitized(kind: &str, tests: &[&str], operations: Option<&str>) -> Outcome {
     // Tests ask for more memory than there is, and look at the answer.
     command
         .env("ASAN_OPTIONS", "detect_stack_use_after_return=1:allocator_may_return_null=1")
-        .env("TSAN_OPTIONS", "halt_on_error=1:allocator_may_return_null=1");
+        .env("TSAN_OPTIONS", "halt_on_error=1:allocator_may_return_null=1")
+        .env("LSAN_OPTIONS", format!("suppressions={}", root().join(KEPT).display()));
     status(&format!("{kind} sanitizer"), command.current_dir(root()))
 }
 

@@ -8,7 +8,7 @@ use omniheap_core::{
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use omniheap_model::Random;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
 const HEAP: HeapId = HeapId(0);
@@ -24,9 +24,10 @@ fn plain() -> ManagerConfig {
 /// More than lies behind an aligned request of 64 KiB, and less than all that is free beside it.
 const MORE: u64 = 980_000;
 
-/// Asks on another thread for more than any hole has, when a request has its bytes and no owner yet.
+/// Asks on another thread for more than any hole has, when a request has its bytes and no owner yet. Whoever sets the manager
+/// takes it out again: it holds its observer.
 #[derive(Default)]
-struct Meanwhile(OnceLock<Manager<Arc<Host>>>);
+struct Meanwhile(Mutex<Option<Manager<Arc<Host>>>>);
 
 impl core::fmt::Debug for Meanwhile {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -36,8 +37,8 @@ impl core::fmt::Debug for Meanwhile {
 
 impl Observer for Meanwhile {
     fn observe(&self, event: &Event<'_>) {
-        if let (Event::Climb { rung: Rung::Retire, .. }, Some(manager)) = (event, self.0.get()) {
-            let other = manager.clone();
+        let other = || self.0.lock().expect("no panic while held").clone();
+        if let (Event::Climb { rung: Rung::Retire, .. }, Some(other)) = (event, other()) {
             let asks = move || drop(other.allocate(&Request::new(MORE)));
             std::thread::spawn(asks).join().expect("it does not panic");
         }
@@ -55,13 +56,14 @@ fn what_slides_before_it_has_an_owner_keeps_its_alignment() {
     // It waits for a timeline that has passed, so the next request has to look.
     rest.use_on(line).expect("open");
     drop(rest);
-    assert!(meanwhile.0.set(manager.clone()).is_ok());
+    *meanwhile.0.lock().expect("no panic while held") = Some(manager.clone());
     let request = Request::new(64 << 10).align(Align::of(4096));
     let aligned = manager.allocate(&request).expect("fits");
     assert_eq!(manager.report().rungs[Rung::Retire as usize], 1, "the observer was called");
     assert_eq!(aligned.binding().span().offset % 4096, 0);
     let more = manager.allocate(&Request::new(MORE));
     assert!(more.is_err(), "there is no room for it behind the next multiple");
+    drop(meanwhile.0.lock().expect("no panic while held").take());
 }
 
 #[test]
