@@ -94,6 +94,14 @@ pub enum ArbiterError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// The system refused the arbiter its socket.
+    #[error("{path}: {error}; choose a folder that exists and that this user may write to")]
+    Socket {
+        /// The socket, or the lock beside it.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
     /// The arbiter refused a request.
     #[error("the arbiter refused: {0}")]
     Refused(frame::Refusal),

@@ -106,7 +106,7 @@ impl Server {
         check_local(path, file_system)?;
         let lock = lock(path)?;
         remove_stale(path)?;
-        let at = |error: io::Error| failed(path, &error);
+        let at = |error: io::Error| no_socket(path, error);
         let listener = socket::make(Mode::Polling).map_err(at)?;
         let address = SocketAddrUnix::new(path).map_err(|error| at(error.into()))?;
         // Nobody can connect before it listens, so that the permissions are set in time.
@@ -579,8 +579,12 @@ fn check_local(
 ) -> Result<(), ArbiterError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let kind =
-        file_system(folder.unwrap_or(Path::new("."))).map_err(|error| failed(path, &error))?;
+        file_system(folder.unwrap_or(Path::new("."))).map_err(|error| no_socket(path, error))?;
     if REMOTE.contains(&kind) { Err(ArbiterError::Remote(path.to_owned())) } else { Ok(()) }
+}
+
+fn no_socket(path: &Path, error: io::Error) -> ArbiterError {
+    ArbiterError::Socket { path: path.to_owned(), error }
 }
 
 /// Takes the lock of a socket, in a file beside it.
@@ -589,11 +593,11 @@ fn lock(path: &Path) -> Result<File, ArbiterError> {
     name.push(".lock");
     let beside = PathBuf::from(name);
     let file = File::options().create(true).append(true).open(&beside);
-    let file = file.map_err(|error| failed(&beside, &error))?;
+    let file = file.map_err(|error| no_socket(&beside, error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(ArbiterError::Served(path.to_owned())),
-        Err(error) => Err(failed(&beside, &error.into())),
+        Err(error) => Err(no_socket(&beside, error.into())),
     }
 }
 
@@ -601,9 +605,9 @@ fn lock(path: &Path) -> Result<File, ArbiterError> {
 fn remove_stale(path: &Path) -> Result<(), ArbiterError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(failed(path, &error)),
+        Err(error) => Err(no_socket(path, error)),
         Ok(about) if about.file_type().is_socket() => {
-            fs::remove_file(path).map_err(|error| failed(path, &error))
+            fs::remove_file(path).map_err(|error| no_socket(path, error))
         }
         Ok(_) => Err(ArbiterError::Occupied(path.to_owned())),
     }
@@ -629,7 +633,7 @@ mod tests {
         // ext4 and tmpfs.
         assert!(kind(0xEF53).is_ok() && kind(0x0102_1994).is_ok());
         let absent = check_local(path, |_| Err(io::ErrorKind::NotFound.into()));
-        assert!(matches!(absent, Err(ArbiterError::System { .. })), "{absent:?}");
+        assert!(matches!(absent, Err(ArbiterError::Socket { .. })), "{absent:?}");
         let here = |folder: &Path| {
             assert_eq!(folder, Path::new("."));
             Ok(0xEF53)

@@ -57,6 +57,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let count = arguments.device.map(count).transpose()?;
     let policy = policy(arguments, count)?;
     let capacity = policy.capacity;
+    if capacity == 0 {
+        return Err(Failure::input("a capacity of 0 bytes leaves nothing to divide; pass more"));
+    }
     let mut server = Server::bind(&arguments.socket, policy, arguments.group).map_err(failure)?;
     if let Some(count) = count {
         server = server.compared_with(Box::new(move || count.read()));
@@ -108,9 +111,10 @@ fn policy(arguments: &Arguments, count: Option<ProcessCount>) -> Result<Policy, 
 /// Wrong paths are bad input; everything else failed.
 pub(super) fn failure(error: ArbiterError) -> Failure {
     match error {
-        ArbiterError::Occupied(_) | ArbiterError::Remote(_) | ArbiterError::Refused(_) => {
-            Failure::input(error.to_string())
-        }
+        ArbiterError::Occupied(_)
+        | ArbiterError::Remote(_)
+        | ArbiterError::Socket { .. }
+        | ArbiterError::Refused(_) => Failure::input(error.to_string()),
         _ => Failure::failed(error.to_string()),
     }
 }

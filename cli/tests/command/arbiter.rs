@@ -71,6 +71,8 @@ fn wrong_policies_and_sockets_are_refused() {
     refuses(&["serve", "--socket", socket, "--policy", "absent.toml"], 2, "cannot read");
     let precious = file("precious", "precious");
     refuses(&["serve", "--socket", &precious, "--capacity", "1G"], 2, "no socket");
+    refuses(&["serve", "--socket", "/nowhere/0.sock", "--capacity", "1G"], 2, "folder that exists");
+    refuses(&["serve", "--socket", socket, "--capacity", "0"], 2, "nothing to divide");
     refuses(&["tenants", "--socket", socket], 1, "omniheap serve");
     let unset = omniheap(&["tenants", "set", "1", "weight=2", "--socket", socket]);
     assert_eq!(unset.status.code(), Some(2));

@@ -100,6 +100,8 @@ fn one_way_to_divide_is_chosen_and_says_how_it_is_estimated() {
         let run = omniheap(&[&["fit", path, "--capacity", "2T"], &wrong[..]].concat());
         assert_eq!(run.status.code(), Some(2), "{wrong:?}");
     }
+    let wrapped = ["fit", path, "--capacity", "2T", "--wrap", "layers.*"];
+    refuses(&wrapped, 2, "omniheap.torch.shard(model, \"full\", wrap=\"layers.*\")");
 }
 
 #[test]

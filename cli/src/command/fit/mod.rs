@@ -11,6 +11,7 @@ use super::replay::{name_of, open_trace};
 use crate::interrupt;
 pub(super) use allocator::{Allocator, Origin};
 use clap::ValueEnum;
+use core::convert::Infallible;
 use omniheap::trace::Trace;
 use omniheap::trace::fit::{Change, Moment, Peak, Sharding};
 use serde::Serialize;
@@ -53,6 +54,17 @@ struct World {
     /// Ranks that divide layers; no trace of a whole program tells what that takes, and the line says how to record it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     tp: Option<u64>,
+    /// Blocks of a trace are its numbered modules; others are not known from it, and the answer says how to record them
+    #[arg(long, value_name = "NAMES", value_parser = recorded_only)]
+    wrap: Option<Infallible>,
+}
+
+/// Refuses what only the program can say.
+fn recorded_only(names: &str) -> Result<Infallible, String> {
+    Err(format!(
+        "which modules are gathered is the program's choice; record a rank of it by omniheap.torch.record_step(step, world=64), with \
+         omniheap.torch.shard(model, \"full\", wrap={names:?}) in the step"
+    ))
 }
 
 /// What ranks divide.
