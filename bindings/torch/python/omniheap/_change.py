@@ -5,6 +5,7 @@ import json
 import os
 import tempfile
 
+from . import _saved
 from ._fit import _ask
 from ._library import OmniheapError, parse_size
 from ._operators import Planned
@@ -73,20 +74,16 @@ class StepPlan:
     def save(self, path):
         """Writes the plan as JSON, to be applied elsewhere."""
         operators = [each.listed() for each in self._operators]
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"version": _VERSION, "figures": self._figures, "choices": [vars(each) for each in self.choices], "operators": operators}, file)
+        _saved.write(path, json.dumps({"version": _VERSION, "figures": self._figures, "choices": [vars(each) for each in self.choices], "operators": operators}))
 
     @classmethod
     def load(cls, path):
         """Reads a plan that was saved."""
-        with open(path, encoding="utf-8") as file:
-            try:
-                read = json.load(file)
-                if read["version"] != _VERSION:
-                    raise ValueError(f"version {read['version']}")
-                return cls([Choice(**each) for each in read["choices"]], [Planned.from_list(each) for each in read["operators"]], read["figures"])
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise OmniheapError(f"{path} is no plan of version {_VERSION} ({error}); save it once more with StepPlan.save") from None
+
+        def make(saved):
+            return cls([Choice(**each) for each in saved["choices"]], [Planned.from_list(each) for each in saved["operators"]], saved["figures"])
+
+        return _saved.read(path, _VERSION, make, ("is no plan", "save it once more with StepPlan.save"))
 
     def __str__(self):
         lines = [f"{'choice':<10}{'bytes':>14}{'cost us':>10}  activation"]

@@ -48,9 +48,9 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
         ledger = Ledger(writer)
-        hidden = _known(torch, ledger, fake, workspaces) if workspaces is not None else None
+        known = _known(torch, ledger, fake, workspaces) if workspaces is not None else None
         with _group(torch, world):
-            leaked = _run(torch, step, ledger, fake, device, steps, hidden=hidden)
+            leaked = _run(torch, step, ledger, fake, device, steps, workspaces=known)
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         ledger.finish()
@@ -71,7 +71,7 @@ def measure_workspaces(step, path, *, device="cuda:0", steps=2):
     found = Workspaces(torch.cuda.get_device_name(device), version(torch))
     # A file of another device is refused before the step runs.
     before = Workspaces.load(path).merged_with(found) if os.path.exists(path) else found
-    _run(torch, step, Ledger(Lives()), False, device, steps, hidden=Meter(torch, device, found))
+    _run(torch, step, Ledger(Lives()), False, device, steps, workspaces=Meter(torch, device, found))
     merged = before.merged_with(found)
     merged.save(path)
     return merged
@@ -126,13 +126,13 @@ def _import(fake):
     return torch
 
 
-def _run(torch, step, ledger, fake, device, steps, program=None, hidden=None):
+def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None):
     """Runs the step under the recorder; returns the bytes by which the last call left more behind than the one before.
 
     program: a `_program.Program`, which is told of every operator and gets what autograd saves.
-    hidden: measures workspaces, or adds those that are known.
+    workspaces: a `_workspaces.Meter`, which measures them, or `Known`, which adds those that were measured.
     """
-    recorder = _recorder(torch)(ledger, fake, device, program, hidden)
+    recorder = _recorder(torch)(ledger, fake, device, program, workspaces)
     gc.collect()
     was_enabled = gc.isenabled()
     # Cycles would be found at other operators each time; traces of two batches must match.
@@ -458,9 +458,9 @@ def _recorder(torch):
     copies = (aten.clone.default, aten._to_copy.default)
 
     class Recorder(TorchDispatchMode):
-        def __init__(self, ledger, fake, device, program, hidden):
+        def __init__(self, ledger, fake, device, program, workspaces):
             super().__init__()
-            self._ledger, self._fake, self._device, self._program, self._hidden = ledger, fake, device, program, hidden
+            self._ledger, self._fake, self._device, self._program, self._workspaces = ledger, fake, device, program, workspaces
             self._references, self._modules, self._parameters, self._roots = {}, {}, {}, 0
             self._stack, self._optimizer, self._paths = [], None, {}
             self._stopped = False
@@ -482,8 +482,8 @@ def _recorder(torch):
                     options = {**options, "device": self._device}
                 if function is aten._to_copy.default and self._is_same(arguments[0], options):
                     return aten.alias.default(arguments[0])
-            if self._hidden is not None and not self._stopped:
-                self._hidden.begins()
+            if self._workspaces is not None and not self._stopped:
+                self._workspaces.begins()
             result = function(*arguments, **options)
             if not self._stopped:
                 self._ran(function, arguments, options, result)
@@ -508,8 +508,8 @@ def _recorder(torch):
             for tensor in pytree.tree_leaves(result):
                 if isinstance(tensor, torch.Tensor) and tensor.device == self._device:
                     self._sees(tensor, function, arguments, path, node, gathers)
-            if self._hidden is not None:
-                self._hidden.ran(function, arguments, options, result, path)
+            if self._workspaces is not None:
+                self._workspaces.ran(function, arguments, options, result, path)
 
         def _sees(self, tensor, function, arguments, path, node, gathers):
             storage = tensor.untyped_storage()

@@ -4,7 +4,7 @@ import json
 import re
 import warnings
 
-from . import _operators
+from . import _operators, _saved
 from ._ledger import dtype_of
 from ._library import OmniheapError
 
@@ -68,21 +68,17 @@ class Workspaces:
         has_some = {operator for (operator, _, _), (_, size) in self._known.items() if size}
         rows = [json.dumps([*key, *value]) for key, value in sorted(self._known.items()) if key[0] in has_some]
         head = json.dumps({"version": _VERSION, "device": self.device, "torch": self.torch, "kept_bytes": self.kept_bytes})
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(head[:-1] + ', "workspaces": [\n' + ",\n".join(rows) + "\n]}\n")
+        _saved.write(path, head[:-1] + ', "workspaces": [\n' + ",\n".join(rows) + "\n]}\n")
 
     @classmethod
     def load(cls, path):
         """Reads what was saved."""
-        with open(path, encoding="utf-8") as file:
-            try:
-                read = json.load(file)
-                if read["version"] != _VERSION:
-                    raise ValueError(f"version {read['version']}")
-                known = {(str(operator), str(types), str(shapes)): (_count(given), _count(size)) for operator, types, shapes, given, size in read["workspaces"]}
-                return cls(str(read["device"]), str(read["torch"]), _count(read["kept_bytes"]), known)
-            except (KeyError, TypeError, ValueError) as error:
-                raise OmniheapError(f"{path} has no workspaces of version {_VERSION} ({error}); measure them with omniheap.torch.measure_workspaces") from None
+
+        def make(saved):
+            known = {(str(operator), str(types), str(shapes)): (_count(given), _count(size)) for operator, types, shapes, given, size in saved["workspaces"]}
+            return cls(str(saved["device"]), str(saved["torch"]), _count(saved["kept_bytes"]), known)
+
+        return _saved.read(path, _VERSION, make, ("has no workspaces", "measure them with omniheap.torch.measure_workspaces"))
 
 
 def _count(value):

@@ -11,7 +11,7 @@ import warnings
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _fit
+from omniheap import OmniheapError, _fit, _saved
 from omniheap._ledger import Ledger
 from omniheap._trace import Writer
 
@@ -71,6 +71,20 @@ class Traces(unittest.TestCase):
             writer.allocate(0, 1, ("x",))
             writer.abandon()
             self.assertEqual(os.listdir(folder), [])
+
+
+class Saved(unittest.TestCase):
+    def test_what_was_there_stays_where_writing_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "h200.json")
+            _saved.write(path, "before")
+            with mock.patch.object(os, "replace", mock.Mock(side_effect=OSError("full"))), self.assertRaises(OSError):
+                _saved.write(path, "after")
+            with self.assertRaises(TypeError):
+                _saved.write(path, None)
+            self.assertEqual(os.listdir(folder), ["h200.json"])
+            with open(path) as file:
+                self.assertEqual(file.read(), "before")
 
 
 class Ledgers(unittest.TestCase):
