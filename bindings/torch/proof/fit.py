@@ -25,6 +25,17 @@ GIB = 1 << 30
 STEPS = 20
 
 
+def training(optimizer, loss, autocast=False):
+    def step():
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            value = loss()
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 def language(kind, small):
     import transformers
 
@@ -52,14 +63,7 @@ def text(kind, length=512, autocast=False):
             optimizer = torch.optim.AdamW(model.parameters())
             tokens = torch.randint(0, words, (batch, 32 if small else length), device="cuda")
 
-            def step():
-                with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-                    loss = model(input_ids=tokens, labels=tokens).loss
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-
-            return step
+            return training(optimizer, lambda: model(input_ids=tokens, labels=tokens).loss, autocast)
 
         return setup
 
@@ -97,14 +101,7 @@ def pictures(kind, autocast=False):
             optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
             images, classes = torch.randn(batch, 3, 224, 224, device="cuda"), torch.randint(0, 100, (batch,), device="cuda")
 
-            def step():
-                with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-                    loss = nn.functional.cross_entropy(model(images), classes)
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-
-            return step
+            return training(optimizer, lambda: nn.functional.cross_entropy(model(images), classes), autocast)
 
         return setup
 
@@ -120,12 +117,7 @@ def mlp(batch, small):
         optimizer = torch.optim.AdamW(model.parameters())
         data = torch.randn(batch * 64, width, device="cuda")
 
-        def step():
-            model(data).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step
+        return training(optimizer, lambda: model(data).square().mean())
 
     return setup
 
@@ -246,12 +238,7 @@ class Proof:
             optimizer = torch.optim.AdamW(model.parameters())
             data = torch.randn(4, 256, width, device="cuda")
 
-            def step():
-                model(data).square().mean().backward()
-                optimizer.step()
-                optimizer.zero_grad()
-
-            return step
+            return training(optimizer, lambda: model(data).square().mean())
 
         said = predicted(setup, world=world)
         if self.small:

@@ -359,6 +359,7 @@ class Activations(unittest.TestCase):
             loss = broken(batch).square().sum()
         loss.backward()
         self.same(plain, [loss.detach(), *(each.grad for each in layers.parameters())])
+        self.assertGreater(self.copier.sent, 0, "something went")
         self.assertEqual(self.copier.sent, self.copier.fetched)
 
     def test_what_comes_back_is_fetched_ahead_and_no_further(self):

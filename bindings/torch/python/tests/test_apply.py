@@ -545,22 +545,7 @@ class Tracks(unittest.TestCase):
                 Counting.count += 1
                 return function(*arguments, **(options or {}))
 
-        counting, inner = Counting(), nn.Linear(32, 32)
-
-        def inside(x):
-            with counting:
-                y = inner(x)
-            # What is written to must be looked at, so only the inner module is one in which nothing is to be done.
-            return y.clone().mul_(2)
-
-        self.model[1].out.forward = inside
-        with omniheap.torch.apply(self.plan, self.model):
-            counts = []
-            for _ in range(3):
-                self.model(self.batch).sum().backward()
-                counts.append(Counting.count)
-        self.assertGreater(counts[0], 0)
-        self.assertEqual(counts, [counts[0], 2 * counts[0], 3 * counts[0]])
+        self.assert_each_pass_counts(Counting(), lambda: Counting.count)
         self.assertEqual(torch._C._len_torch_dispatch_stack(), 0)
 
     def test_autograd_asks_only_where_something_is_dropped(self):
@@ -579,10 +564,16 @@ class Tracks(unittest.TestCase):
         self.assertLess(asked[1], asked[0])
 
     def test_hooks_of_the_model_stay_where_they_are(self):
-        saved, inner = [], nn.Linear(32, 32)
+        saved = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(0) or tensor, lambda tensor: tensor)
+        self.assert_each_pass_counts(hooks, lambda: len(saved))
+
+    def assert_each_pass_counts(self, watched, count):
+        """What the model itself watches an inner module by sees as much in each pass, also where the pass has nothing to do."""
+        inner = nn.Linear(32, 32)
 
         def inside(x):
-            with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(0) or tensor, lambda tensor: tensor):
+            with watched:
                 y = inner(x)
             # What is written to must be looked at, so only the inner module is one in which nothing is to be done.
             return y.clone().mul_(2)
@@ -592,7 +583,7 @@ class Tracks(unittest.TestCase):
             counts = []
             for _ in range(3):
                 self.model(self.batch).sum().backward()
-                counts.append(len(saved))
+                counts.append(count())
         self.assertGreater(counts[0], 0)
         self.assertEqual(counts, [counts[0], 2 * counts[0], 3 * counts[0]])
 

@@ -15,6 +15,7 @@ import unittest
 import omniheap.cupy
 import omniheap.torch
 from omniheap import _history, _library, _pools, _stats
+from on_host import OnHost
 
 
 def child(code, **environment):
@@ -212,13 +213,8 @@ class Refusals(unittest.TestCase):
                 self.assertIn("not omniheap's library", child(code, OMNIHEAP_LIBRARY=other[0]))
 
 
-class Host(unittest.TestCase):
+class Host(OnHost):
     """The functions that PyTorch and CuPy call, driven through ctypes."""
-
-    @classmethod
-    def setUpClass(cls):
-        _library.configure("host", "64MiB", True)
-        cls.lib = _library.load()
 
     def test_bytes_are_ours(self):
         held = []

@@ -13,8 +13,7 @@ from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _library, _tags, weights
-
-MIB = 1 << 20
+from on_host import MIB, OnHost
 
 
 class Tensor:
@@ -35,12 +34,7 @@ class Tensor:
         return False
 
 
-class Tags(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        _library.configure("host", "64MiB", True)
-        cls.lib = _library.load()
-
+class Tags(OnHost):
     def take(self, size, value):
         pointer = self.lib.omniheap_torch_alloc(size, 0, None)
         self.assertIsNotNone(pointer)

@@ -1,43 +1,15 @@
 """The calls of torch_memory_saver on the host backend."""
 
 import contextlib
-import ctypes
-import sys
 import types
 import unittest
-from unittest import mock
 
-import omniheap.torch
 from omniheap import OmniheapError, _library, _tags
 from omniheap.torch_memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver
+from on_host import MIB, WithTags
 
-MIB = 1 << 20
 
-
-class Saver(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        _library.configure("host", "64MiB", True)
-        cls.lib = _library.load()
-
-    def setUp(self):
-        cuda = types.SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: True, current_device=lambda: 0)
-        self.torch = types.ModuleType("torch")
-        self.torch.cuda = cuda
-        for patch in (mock.patch.object(omniheap.torch, "_allocator", "the host's"), mock.patch.dict(sys.modules, torch=self.torch)):
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.addCleanup(_tags.wake)
-
-    def take(self, value):
-        pointer = self.lib.omniheap_torch_alloc(MIB, 0, None)
-        ctypes.memset(pointer, value, MIB)
-        self.addCleanup(self.lib.omniheap_torch_free, pointer, MIB, 0, None)
-        return pointer
-
-    def holds(self, pointer, value):
-        self.assertEqual(ctypes.string_at(pointer, MIB), bytes([value]) * MIB)
-
+class Saver(WithTags):
     def test_content_is_dropped_without_a_backup(self):
         with torch_memory_saver.region("mixed"):
             dropped = self.take(1)

@@ -1,6 +1,5 @@
 """vLLM's sleep mode on the host backend, with modules that stand in for vLLM's."""
 
-import ctypes
 import importlib
 import importlib.metadata
 import os
@@ -10,9 +9,8 @@ import unittest
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _library, _tags
-
-MIB = 1 << 20
+from omniheap import OmniheapError, _tags
+from on_host import MIB, WithTags
 
 
 def stand_in():
@@ -50,41 +48,22 @@ def stand_in():
     return {module.__name__: module for module in (vllm, allocator, backend)}
 
 
-class Vllm(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        _library.configure("host", "64MiB", True)
-        cls.lib = _library.load()
-
+class Vllm(WithTags):
     def setUp(self):
-        cuda = types.SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: True, current_device=lambda: 0)
-        torch = types.ModuleType("torch")
-        torch.cuda = cuda
+        super().setUp()
         self.modules = stand_in()
         self.factory = self.modules["vllm.device_allocator.sleep_mode_backend"].SleepModeBackendFactory
-        self.start(mock.patch.dict(sys.modules, torch=torch, **self.modules))
-        self.start(mock.patch.object(omniheap.torch, "_allocator", "the host's"))
+        self.start(mock.patch.dict(sys.modules, **self.modules))
         self.start(mock.patch.dict(os.environ, OMNIHEAP_VLLM="1"))
         sys.modules.pop("omniheap.vllm", None)
         self.plugin = importlib.import_module("omniheap.vllm")
-        self.addCleanup(_tags.wake)
-
-    def start(self, patch):
-        patch.start()
-        self.addCleanup(patch.stop)
 
     def allocator(self):
         return self.modules["vllm.device_allocator"].get_mem_allocator_instance()
 
-    def take(self, tag, value):
+    def take_in(self, tag, value):
         with self.allocator().use_memory_pool(tag=tag):
-            pointer = self.lib.omniheap_torch_alloc(MIB, 0, None)
-        ctypes.memset(pointer, value, MIB)
-        self.addCleanup(self.lib.omniheap_torch_free, pointer, MIB, 0, None)
-        return pointer
-
-    def holds(self, pointer, value):
-        self.assertEqual(ctypes.string_at(pointer, MIB), bytes([value]) * MIB)
+            return self.take(value)
 
     def asleep(self, *tags):
         now = _tags.residence()
@@ -94,7 +73,7 @@ class Vllm(unittest.TestCase):
         """As vLLM's worker does: plug-ins, weights, cache, backend by name."""
         self.plugin.register()
         self.plugin.register()
-        weights, cache = self.take("weights", 7), self.take("kv_cache", 8)
+        weights, cache = self.take_in("weights", 7), self.take_in("kv_cache", 8)
         return self.factory.create_backend("omniheap"), weights, cache
 
     def test_the_package_says_where_the_plug_in_is(self):
@@ -146,7 +125,7 @@ class Vllm(unittest.TestCase):
     def test_pools_in_pools_are_tags_one_after_the_other(self):
         self.plugin.register()
         with self.allocator().use_memory_pool("weights"):
-            inner = self.take("kv_cache", 5)
+            inner = self.take_in("kv_cache", 5)
             self.assertEqual(_tags.current(), "weights")
         self.factory.create_backend("omniheap").discard("kv_cache")
         self.factory.create_backend("omniheap").resume()
