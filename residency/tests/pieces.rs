@@ -72,6 +72,22 @@ impl World {
     }
 }
 
+/// The link waits while the host lists the first pieces.
+#[test]
+fn the_first_batch_is_shorter_than_the_others() {
+    let world = World::new();
+    let mut pieces = world.pieces();
+    pieces.retain(|piece| piece.size == 16 * KIB);
+    let copies = |mib: u64| {
+        let calls = || world.manager.backend().calls().of(CallKind::Copy);
+        let (before, count) = (calls(), usize::try_from(mib * 64).unwrap());
+        gather(&world.manager, ON, &pieces[..count], world.stretch(0)).unwrap();
+        calls() - before
+    };
+    let one = copies(2);
+    assert_eq!([copies(3), copies(18), copies(19)], [2 * one, 2 * one, 3 * one]);
+}
+
 #[test]
 fn pieces_lie_side_by_side_and_come_back() {
     let world = World::new();
