@@ -11,7 +11,6 @@ use super::replay::{name_of, open_trace};
 use crate::interrupt;
 pub(super) use allocator::{Allocator, Origin};
 use clap::ValueEnum;
-use core::convert::Infallible;
 use omniheap::trace::Trace;
 use omniheap::trace::fit::{Change, Moment, Peak, Sharding};
 use serde::Serialize;
@@ -39,7 +38,7 @@ pub(super) struct Arguments {
 }
 
 /// The ranks of the table's last lines, which are estimates.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Debug)]
 struct World {
     /// Ranks that the program runs on, in the table's last lines; what they estimate is recorded exactly by
     /// `omniheap.torch.record_step(step, world=N)`
@@ -55,16 +54,8 @@ struct World {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     tp: Option<u64>,
     /// Blocks of a trace are its numbered modules; others are not known from it, and the answer says how to record them
-    #[arg(long, value_name = "NAMES", value_parser = recorded_only)]
-    wrap: Option<Infallible>,
-}
-
-/// Refuses what only the program can say.
-fn recorded_only(names: &str) -> Result<Infallible, String> {
-    Err(format!(
-        "which modules are gathered is the program's choice; record a rank of it by omniheap.torch.record_step(step, world=64), with \
-         omniheap.torch.shard(model, \"full\", wrap={names:?}) in the step"
-    ))
+    #[arg(long, value_name = "NAMES")]
+    wrap: Option<String>,
 }
 
 /// What ranks divide.
@@ -93,13 +84,19 @@ impl From<Fsdp> for Sharding {
 }
 
 impl World {
-    /// Returns the changes of the table's last lines.
-    fn changes(self) -> Vec<Change> {
+    /// Returns the changes of the table's last lines; refuses what only the program can say.
+    fn changes(&self) -> Result<Vec<Change>, Failure> {
+        if let Some(names) = &self.wrap {
+            return Err(Failure::input(format!(
+                "which modules are gathered is the program's choice; record a rank of it by omniheap.torch.record_step(step, world=64), \
+                 with omniheap.torch.shard(model, \"full\", wrap={names:?}) in the step"
+            )));
+        }
         let wanted = self.fsdp.map(Sharding::from);
         let ways = Sharding::ALL.into_iter().filter(|way| wanted.is_none_or(|how| how == *way));
         let (ranks, ahead) = (self.ranks, self.prefetch);
         let shards = ways.map(|how| Change::Shard { how, ranks, ahead });
-        shards.chain(self.tp.map(Change::TensorParallel)).collect()
+        Ok(shards.chain(self.tp.map(Change::TensorParallel)).collect())
     }
 }
 
@@ -183,6 +180,7 @@ pub(super) struct Row {
 
 /// Answers for every trace; all are read before the first answer.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let ranks = arguments.world.changes()?;
     let traces = open(arguments)?;
     let page = arguments.report.as_deref().map(|path| {
         if traces.len() > 1 {
@@ -197,7 +195,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let mut answers = Vec::new();
     for (name, trace) in &traces {
         let go_on = || interrupt::check(answers.len(), traces.len(), "traces were answered");
-        let answer = answer(name, trace, arguments.room, arguments.world, &go_on)?;
+        let answer = answer(name, trace, arguments.room, &ranks, &go_on)?;
         match format {
             Format::Json => output::print_json(&answer)?,
             Format::Text => output::print_line(&text(&answer))?,
@@ -248,13 +246,13 @@ fn answer(
     name: &str,
     trace: &Trace,
     room: Room,
-    world: World,
+    ranks: &[Change],
     go_on: &dyn Fn() -> Result<(), Failure>,
 ) -> Result<Answer, Failure> {
     go_on()?;
     let peak = room.allocator.peak(name, trace)?;
     let moment = Moment::busiest(trace);
-    let changes = Change::table().into_iter().chain(world.changes());
+    let changes = Change::table().into_iter().chain(ranks.iter().copied());
     let row = |change: Change| go_on().and_then(|()| row(name, trace, room, &peak, change));
     Ok(Answer {
         name: name.to_owned(),
