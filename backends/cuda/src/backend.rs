@@ -5,21 +5,21 @@ use crate::{
     caps::Attributes,
     config::Config,
     constant::Bank,
-    driver::{Driver, Sharing},
+    driver::{Driver, Sharing, owner_of},
+    module::{self, Arch, Module},
     pool::AsyncPool,
     selftest,
     sys::{CUcontext, CUstream},
-    timeline::owner_of,
 };
 use core::{fmt, ops::Deref};
 use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
-    Address, Align, Backend, Caps, DriverBudget, Export, HeapId, Launch, Map, Remap, Result,
-    Timelines, Transfer,
+    Address, Align, Backend, Caps, DriverBudget, ErrorKind, Export, HeapId, Launch, Map, Remap,
+    Result, Timelines, Transfer,
 };
 use omniheap_stream::{
-    Caching, Described, Device, IpcDriver, MemoryDriver, Registry, Source, StreamDriver,
-    selftest::Outcome,
+    BuildError, Caching, Described, Device, IpcDriver, Memory, MemoryDriver, Raw, Registry, Source,
+    StreamDriver, address_of_pinned, selftest::Outcome,
 };
 use std::sync::Arc;
 
@@ -115,8 +115,78 @@ impl Cuda {
         self.driver().context()
     }
 
+    /// Returns the module that holds the constant bank and the kernels that read it.
+    ///
+    /// # Errors
+    ///
+    /// What building it says; with [`Config::bank_kernels`](crate::Config::bank_kernels), `Unsupported` where there is
+    /// no run-time compiler.
+    pub fn bank_module(&self) -> Result<Module, BuildError> {
+        self.bank.module()
+    }
+
+    /// Returns the offset of a constant block in the bank, which kernels add to [`BANK_SYMBOL`](crate::BANK_SYMBOL).
+    ///
+    /// # Errors
+    ///
+    /// `Foreign` for another backend's block, `Unsupported` for a block of another heap.
+    pub fn bank_offset(&self, block: &Block) -> Result<u64> {
+        self.device.owns(block)?;
+        let constant = Some(block).filter(|block| block.memory() == Memory::Constant);
+        let offset = constant.and_then(|block| self.bank.offset_of(block.address()));
+        offset.ok_or_else(|| ErrorKind::Unsupported.into())
+    }
+
+    /// Compiles CUDA C++ source for this device, and loads it.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] with the compiler's log.
+    pub fn compile(&self, source: &str) -> Result<Module, BuildError> {
+        self.compile_for(Arch::of(self.driver())?, source)
+    }
+
+    /// As [`compile`](Self::compile), for an architecture that the caller names.
+    ///
+    /// # Errors
+    ///
+    /// As for [`compile`](Self::compile); `Unsupported` when the device does not run it.
+    pub fn compile_for(&self, arch: Arch, source: &str) -> Result<Module, BuildError> {
+        module::compile(self.driver(), arch, source)
+    }
+
+    /// Loads PTX that was compiled before.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] with the driver's log.
+    pub fn load_ptx(&self, ptx: &str) -> Result<Module, BuildError> {
+        module::load_ptx(self.driver(), ptx)
+    }
+
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         self.device.driver()
+    }
+
+    fn allocate_device(&self, size: usize) -> Result<(u64, Kind)> {
+        match &self.pool {
+            Some(pool) => Ok((pool.allocate(size)?, Kind::Pooled)),
+            None => Ok((self.driver().allocate(size)?, Kind::Device)),
+        }
+    }
+
+    fn allocate_pinned(&self, size: usize, caching: Caching) -> Result<(u64, Kind)> {
+        let host = self.driver().allocate_host(size, caching)?;
+        // SAFETY: allocated just above and used by nothing.
+        let base = unsafe { address_of_pinned(&**self.driver(), host) }?;
+        Ok((base, Kind::Pinned(Raw(host.as_ptr()))))
+    }
+
+    /// Frees a block of the pool. Called by `Backend::free`, whose caller promises that it is ours and idle.
+    fn free_pooled(&self, base: u64) -> Result<()> {
+        let pool = self.pool.as_ref().ok_or(ErrorKind::Foreign)?;
+        // SAFETY: `Backend::free` took the block by value, and its caller promised the rest.
+        unsafe { pool.free(base) }
     }
 }
 

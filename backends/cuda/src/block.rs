@@ -1,4 +1,5 @@
 //! Kinds of blocks. The kind decides how a block is freed.
+use crate::driver::Driver;
 use cudarc::driver::sys::CUextMemory_st;
 use omniheap_stream::{BlockKind, Memory, Positions, Raw};
 
@@ -21,6 +22,10 @@ pub enum Kind {
     Opened,
     Borrowed,
     External(Raw<CUextMemory_st>),
+}
+
+impl omniheap_stream::Driver for Driver {
+    type Kind = Kind;
 }
 
 impl BlockKind for Kind {

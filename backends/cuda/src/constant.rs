@@ -1,13 +1,11 @@
 //! The constant bank: a small heap whose blocks are runs of units inside a module's `__constant__` symbol.
 use crate::{
-    backend::Cuda,
-    block::Block,
     caps::BANK_ALIGN,
     driver::Driver,
     module::{Arch, Module, compile, load_ptx},
 };
 use omniheap_seam::{ErrorKind, Result};
-use omniheap_stream::{BuildError, Memory, lock};
+use omniheap_stream::{BuildError, lock};
 use std::sync::{Arc, Mutex};
 
 /// The name of the bank's symbol: `unsigned char omniheap_bank[65536]`.
@@ -110,36 +108,21 @@ impl Bank {
         Ok(bank.address + first as u64 * UNIT)
     }
 
+    /// Returns the module that holds the bank and the kernels that read it.
+    pub(crate) fn module(&self) -> Result<Module, BuildError> {
+        Ok(self.built(&mut lock(&self.state))?.module)
+    }
+
+    /// Returns where an address is in the bank, once it is built.
+    pub(crate) fn offset_of(&self, address: u64) -> Option<u64> {
+        lock(&self.state).built.as_ref().map(|bank| address - bank.address)
+    }
+
     pub(crate) fn give_back(&self, address: u64, size: u64) {
         let mut state = lock(&self.state);
         let Some(start) = state.built.as_ref().map(|bank| bank.address) else { return };
         let first = usize::try_from((address - start) / UNIT).expect("`take` gave the address");
         state.units.give_back(first, units(size));
-    }
-}
-
-impl Cuda {
-    /// Returns the module that holds the constant bank and the kernels that read it.
-    ///
-    /// # Errors
-    ///
-    /// What building it says; with [`Config::bank_kernels`](crate::Config::bank_kernels), `Unsupported` where there is
-    /// no run-time compiler.
-    pub fn bank_module(&self) -> Result<Module, BuildError> {
-        Ok(self.bank.built(&mut lock(&self.bank.state))?.module)
-    }
-
-    /// Returns the offset of a constant block in the bank, which kernels add to [`BANK_SYMBOL`].
-    ///
-    /// # Errors
-    ///
-    /// `Foreign` for another backend's block, `Unsupported` for a block of another heap.
-    pub fn bank_offset(&self, block: &Block) -> Result<u64> {
-        self.device.owns(block)?;
-        match (&lock(&self.bank.state).built, block.memory()) {
-            (Some(bank), Memory::Constant) => Ok(block.address() - bank.address),
-            _ => Err(ErrorKind::Unsupported.into()),
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Device code: architectures, compilation, and loaded modules.
 #![expect(unsafe_code, reason = "loads device code")]
 use crate::{
-    backend::Cuda,
     driver::Driver,
     rtc::{Compiler, Failure, Output},
 };
@@ -131,35 +130,6 @@ pub(crate) fn compaction(driver: &Arc<Driver>) -> Result<Module, BuildError> {
         tracing::info!(%error, "the compaction kernel's PTX did not load; compiling it");
         compile(driver, Arch::of(driver)?, COMPACTION)
     })
-}
-
-impl Cuda {
-    /// Compiles CUDA C++ source for this device, and loads it.
-    ///
-    /// # Errors
-    ///
-    /// [`BuildError`] with the compiler's log.
-    pub fn compile(&self, source: &str) -> Result<Module, BuildError> {
-        self.compile_for(Arch::of(self.driver())?, source)
-    }
-
-    /// As [`compile`](Self::compile), for an architecture that the caller names.
-    ///
-    /// # Errors
-    ///
-    /// As for [`compile`](Self::compile); `Unsupported` when the device does not run it.
-    pub fn compile_for(&self, arch: Arch, source: &str) -> Result<Module, BuildError> {
-        compile(self.driver(), arch, source)
-    }
-
-    /// Loads PTX that was compiled before.
-    ///
-    /// # Errors
-    ///
-    /// [`BuildError`] with the driver's log.
-    pub fn load_ptx(&self, ptx: &str) -> Result<Module, BuildError> {
-        load_ptx(self.driver(), ptx)
-    }
 }
 
 #[cfg(test)]

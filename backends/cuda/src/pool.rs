@@ -1,9 +1,9 @@
-//! Allocates device and pinned blocks, optionally from the driver's asynchronous pool.
+//! The driver's asynchronous pool as a source of blocks.
 #![expect(unsafe_code, reason = "calls the driver")]
-use crate::{backend::Cuda, block::Kind, driver::Driver};
+use crate::driver::Driver;
 use cudarc::driver::sys::{CUmemPoolHandle_st, CUstream_st};
-use omniheap_seam::{ErrorKind, Result};
-use omniheap_stream::{Caching, MemoryDriver, Raw, StreamDriver, address_of_pinned};
+use omniheap_seam::Result;
+use omniheap_stream::{Raw, StreamDriver};
 use std::sync::Arc;
 
 /// The driver's pool, with a stream that nothing else uses.
@@ -55,28 +55,5 @@ impl Drop for AsyncPool {
         let _ = unsafe { self.driver.destroy_stream(self.stream) };
         // SAFETY: as above; the driver keeps the pool until its last block is freed.
         let _ = unsafe { self.driver.destroy_pool(self.pool) };
-    }
-}
-
-impl Cuda {
-    pub(crate) fn allocate_device(&self, size: usize) -> Result<(u64, Kind)> {
-        match &self.pool {
-            Some(pool) => Ok((pool.allocate(size)?, Kind::Pooled)),
-            None => Ok((self.driver().allocate(size)?, Kind::Device)),
-        }
-    }
-
-    pub(crate) fn allocate_pinned(&self, size: usize, caching: Caching) -> Result<(u64, Kind)> {
-        let host = self.driver().allocate_host(size, caching)?;
-        // SAFETY: allocated just above and used by nothing.
-        let base = unsafe { address_of_pinned(&**self.driver(), host) }?;
-        Ok((base, Kind::Pinned(Raw(host.as_ptr()))))
-    }
-
-    /// Frees a block of the pool. Called by `Backend::free`, whose caller promises that it is ours and idle.
-    pub(crate) fn free_pooled(&self, base: u64) -> Result<()> {
-        let pool = self.pool.as_ref().ok_or(ErrorKind::Foreign)?;
-        // SAFETY: `Backend::free` took the block by value, and its caller promised the rest.
-        unsafe { pool.free(base) }
     }
 }

@@ -1,28 +1,15 @@
 //! Streams as timelines: those that the driver reserves, and those that callers hand in.
 #![expect(unsafe_code, reason = "takes over streams")]
-use crate::{Graph, backend::Cuda, sys::CUstream};
+use crate::{
+    Graph,
+    backend::Cuda,
+    driver::{handle, owner_of},
+    sys::CUstream,
+};
 use core::sync::atomic::AtomicBool;
-use cudarc::driver::sys::CUstream_st;
 use omniheap_seam::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Raw, Standing, StreamOwner};
-use std::{sync::Arc, thread};
-
-/// Returns the driver's reserved handle of a default stream.
-fn handle(which: DefaultStream) -> Raw<CUstream_st> {
-    Raw(core::ptr::without_provenance_mut(match which {
-        DefaultStream::Legacy => 1,
-        DefaultStream::PerThread => 2,
-    }))
-}
-
-/// Distinguishes a caller's stream from the reserved handles.
-pub(crate) fn owner_of(stream: CUstream) -> (Raw<CUstream_st>, StreamOwner) {
-    match stream.addr() {
-        0 => (handle(DefaultStream::Legacy), StreamOwner::Caller),
-        2 => (Raw(stream), StreamOwner::Thread(thread::current().id())),
-        _ => (Raw(stream), StreamOwner::Caller),
-    }
-}
+use std::sync::Arc;
 
 impl Cuda {
     /// Opens a timeline over a stream that the caller owns.

@@ -4,22 +4,23 @@ use crate::{
     block::{Block, Kind},
     caps::Attributes,
     config::Config,
-    driver::Driver,
+    driver::{Coherence, Driver, owner_of},
+    module::{self, Module},
     pages::Pages,
     pool::AsyncPool,
+    rtc::Arch,
     selftest,
     sys::hipStream_t,
-    timeline::owner_of,
 };
 use core::{fmt, ops::Deref};
 use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
-    Address, Backend, Caps, DriverBudget, Export, HeapBudget, HeapId, Launch, Map, Remap, Result,
-    SystemLimit, Timelines, Transfer,
+    Address, Backend, Caps, DriverBudget, ErrorKind, Export, HeapBudget, HeapId, Launch, Map,
+    Remap, Result, SystemLimit, Timelines, Transfer,
 };
 use omniheap_stream::{
-    Caching, Described, Device, IpcDriver, MemoryDriver, Registry, Source, StreamDriver,
-    selftest::Outcome,
+    BuildError, Caching, Described, Device, IpcDriver, MemoryDriver, Raw, Registry, Source,
+    StreamDriver, address_of_pinned, selftest::Outcome,
 };
 use std::sync::Arc;
 
@@ -98,8 +99,79 @@ impl Hip {
         self.driver().ordinal()
     }
 
+    /// Compiles HIP C++ source for this device, and loads it.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] with the compiler's log.
+    pub fn compile(&self, source: &str) -> Result<Module, BuildError> {
+        module::compile(self.driver(), &self.arch()?, source)
+    }
+
+    /// As [`compile`](Self::compile), for an architecture that the caller names.
+    ///
+    /// # Errors
+    ///
+    /// As for [`compile`](Self::compile); `Unsupported` when the device does not run it, and for every architecture but
+    /// the device's own before HIP 6, whose compiler ends the process on a name that it does not know.
+    pub fn compile_for(&self, arch: &Arch, source: &str) -> Result<Module, BuildError> {
+        module::compile_for(self.driver(), arch, source)
+    }
+
+    /// Loads a code object that was compiled before.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig` for what is no code object or is cut off, `Unsupported` for another architecture's.
+    ///
+    /// # Safety
+    ///
+    /// The image is what a compiler made: HIP follows the offsets inside it without a look at where it ends.
+    pub unsafe fn load_code(&self, image: &[u8]) -> Result<Module, BuildError> {
+        // SAFETY: the caller's promise.
+        unsafe { module::load_code(self.driver(), image) }
+    }
+
+    /// Returns the device's architecture.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for a name that is not of the usual form.
+    pub fn arch(&self) -> Result<Arch> {
+        module::arch(self.driver())
+    }
+
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         self.device.driver()
+    }
+
+    fn allocate_device(&self, size: usize) -> Result<(u64, Kind)> {
+        if let Some(pool) = &self.pool {
+            match pool.allocate(size) {
+                // The pool may be full of pieces where the device still has room.
+                Err(error) if error.kind() == ErrorKind::OutOfDeviceMemory => {}
+                result => return Ok((result?, Kind::Pooled)),
+            }
+        }
+        let base = match self.config.device_coherence {
+            Coherence::Coarse => self.driver().allocate(size)?,
+            Coherence::Fine => self.driver().allocate_with(size, Coherence::Fine)?,
+        };
+        Ok((base, Kind::Device))
+    }
+
+    fn allocate_pinned(&self, size: usize, caching: Caching) -> Result<(u64, Kind)> {
+        let host = self.driver().allocate_host(size, caching, self.config.pinned_coherence)?;
+        // SAFETY: allocated just above and used by nothing.
+        let base = unsafe { address_of_pinned(&**self.driver(), host) }?;
+        Ok((base, Kind::Pinned(Raw(host.as_ptr()))))
+    }
+
+    /// Frees a block of the pool. Called by `Backend::free`, whose caller promises that it is ours and idle.
+    fn free_pooled(&self, base: u64) -> Result<()> {
+        let pool = self.pool.as_ref().ok_or(ErrorKind::Foreign)?;
+        // SAFETY: `Backend::free` took the block by value, and its caller promised the rest.
+        unsafe { pool.free(base) }
     }
 }
 

@@ -1,5 +1,8 @@
 //! Kinds of blocks. The kind decides how a block is freed.
-use crate::{driver::Reserved, export::Shared};
+use crate::{
+    driver::{Driver, Reserved},
+    sys::hipMemGenericAllocationHandle_t,
+};
 use core::sync::atomic::AtomicBool;
 use omniheap_stream::{BlockKind, Memory, Positions, Raw};
 
@@ -30,6 +33,18 @@ pub struct Reservation {
     pub(crate) positions: Positions,
     /// True if a map failed there: AMD's runtime remembers it, and takes it for what is mapped at those addresses later.
     pub(crate) is_spoiled: AtomicBool,
+}
+
+/// Physical memory with an address of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    pub(crate) page: hipMemGenericAllocationHandle_t,
+    pub(crate) reserved: Reserved,
+    pub(crate) size: usize,
+}
+
+impl omniheap_stream::Driver for Driver {
+    type Kind = Kind;
 }
 
 impl BlockKind for Kind {

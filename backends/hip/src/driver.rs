@@ -21,6 +21,7 @@ use check::{check, check_release, success};
 pub use memory::Coherence;
 use omniheap_seam::{Error, ErrorKind, Result};
 pub use pages::{Reserved, Sharing};
+pub(crate) use stream::{handle, owner_of};
 
 use crate::sys::{
     Api, Core, Properties, hipDeviceAttribute_t, hipDeviceProp_tR0000, hipDeviceProp_tR0600,
@@ -32,10 +33,6 @@ use crate::sys::{
 pub struct Driver {
     api: &'static Api,
     device: c_int,
-}
-
-impl omniheap_stream::Driver for Driver {
-    type Kind = crate::block::Kind;
 }
 
 /// While it lives, the driver's device is the thread's, and its calls spoil no capture; then all is as before.

@@ -3,19 +3,11 @@
 use crate::{
     addresses,
     backend::Hip,
-    block::{Block, Kind},
+    block::{Block, Kind, Shared},
     driver::{Reserved, Sharing},
     sys::hipMemGenericAllocationHandle_t as Handle,
 };
 use omniheap_seam::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
-
-/// Physical memory with an address of its own.
-#[derive(Clone, Copy, Debug)]
-pub struct Shared {
-    page: Handle,
-    reserved: Reserved,
-    size: usize,
-}
 
 /// Places that are tried: HIP 7.2 refuses access at some addresses whatever they hold, and others may do.
 const PLACES: usize = 8;

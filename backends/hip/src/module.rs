@@ -1,7 +1,6 @@
 //! Device code: compilation, and loaded modules.
 #![expect(unsafe_code, reason = "loads device code")]
 use crate::{
-    backend::Hip,
     driver::Driver,
     rtc::{self, Arch, Failure},
     sys::Rtc,
@@ -51,58 +50,33 @@ fn load(driver: &Arc<Driver>, image: &[u8]) -> Result<Module, BuildError> {
     Ok(unsafe { Module::new(driver, raw) })
 }
 
+/// As [`compile`], for an architecture that the caller names.
+pub(crate) fn compile_for(
+    driver: &Arc<Driver>,
+    wanted: &Arch,
+    source: &str,
+) -> Result<Module, BuildError> {
+    if driver.version()? < CAREFUL_COMPILER && *wanted != arch(driver)? {
+        let log = "compilers before HIP 6 are only asked for the device's own architecture";
+        return Err(BuildError::new(ErrorKind::Unsupported.into(), log));
+    }
+    compile(driver, wanted, source)
+}
+
+/// Loads a code object that was compiled before.
+///
+/// # Safety
+///
+/// The image is what a compiler made.
+pub(crate) unsafe fn load_code(driver: &Arc<Driver>, image: &[u8]) -> Result<Module, BuildError> {
+    require_whole(image)?;
+    load(driver, image)
+}
+
 /// Returns a device's architecture.
 pub(crate) fn arch(driver: &Driver) -> Result<Arch> {
     let (_, arch) = driver.names()?;
     Arch::new(&arch).ok_or_else(|| ErrorKind::Unsupported.into())
-}
-
-impl Hip {
-    /// Compiles HIP C++ source for this device, and loads it.
-    ///
-    /// # Errors
-    ///
-    /// [`BuildError`] with the compiler's log.
-    pub fn compile(&self, source: &str) -> Result<Module, BuildError> {
-        compile(self.driver(), &self.arch()?, source)
-    }
-
-    /// As [`compile`](Self::compile), for an architecture that the caller names.
-    ///
-    /// # Errors
-    ///
-    /// As for [`compile`](Self::compile); `Unsupported` when the device does not run it, and for every architecture but
-    /// the device's own before HIP 6, whose compiler ends the process on a name that it does not know.
-    pub fn compile_for(&self, arch: &Arch, source: &str) -> Result<Module, BuildError> {
-        if self.driver().version()? < CAREFUL_COMPILER && *arch != self.arch()? {
-            let log = "compilers before HIP 6 are only asked for the device's own architecture";
-            return Err(BuildError::new(ErrorKind::Unsupported.into(), log));
-        }
-        compile(self.driver(), arch, source)
-    }
-
-    /// Loads a code object that was compiled before.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidConfig` for what is no code object or is cut off, `Unsupported` for another architecture's.
-    ///
-    /// # Safety
-    ///
-    /// The image is what a compiler made: HIP follows the offsets inside it without a look at where it ends.
-    pub unsafe fn load_code(&self, image: &[u8]) -> Result<Module, BuildError> {
-        require_whole(image)?;
-        load(self.driver(), image)
-    }
-
-    /// Returns the device's architecture.
-    ///
-    /// # Errors
-    ///
-    /// `Unsupported` for a name that is not of the usual form.
-    pub fn arch(&self) -> Result<Arch> {
-        arch(self.driver())
-    }
 }
 
 /// Refuses an image that is no ELF file, or ends before its section table does.

@@ -1,14 +1,12 @@
-//! Allocates device and pinned blocks, optionally from the runtime's asynchronous pool.
+//! The runtime's asynchronous pool as a source of blocks.
 #![expect(unsafe_code, reason = "calls the runtime")]
 use crate::{
-    backend::Hip,
-    block::Kind,
-    driver::{Coherence, Driver},
+    driver::Driver,
     sys::{hipMemPool_t, hipStream_t},
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_seam::{ErrorKind, Result};
-use omniheap_stream::{Caching, MemoryDriver, Raw, StreamDriver, address_of_pinned};
+use omniheap_stream::StreamDriver;
 use std::sync::Arc;
 
 /// The runtime's pool, with a stream that nothing else uses.
@@ -86,36 +84,5 @@ impl Drop for AsyncPool {
         }
         // SAFETY: created in `new`, destroyed once here.
         let _ = unsafe { self.driver.destroy_stream(self.stream) };
-    }
-}
-
-impl Hip {
-    pub(crate) fn allocate_device(&self, size: usize) -> Result<(u64, Kind)> {
-        if let Some(pool) = &self.pool {
-            match pool.allocate(size) {
-                // The pool may be full of pieces where the device still has room.
-                Err(error) if error.kind() == ErrorKind::OutOfDeviceMemory => {}
-                result => return Ok((result?, Kind::Pooled)),
-            }
-        }
-        let base = match self.config.device_coherence {
-            Coherence::Coarse => self.driver().allocate(size)?,
-            Coherence::Fine => self.driver().allocate_with(size, Coherence::Fine)?,
-        };
-        Ok((base, Kind::Device))
-    }
-
-    pub(crate) fn allocate_pinned(&self, size: usize, caching: Caching) -> Result<(u64, Kind)> {
-        let host = self.driver().allocate_host(size, caching, self.config.pinned_coherence)?;
-        // SAFETY: allocated just above and used by nothing.
-        let base = unsafe { address_of_pinned(&**self.driver(), host) }?;
-        Ok((base, Kind::Pinned(Raw(host.as_ptr()))))
-    }
-
-    /// Frees a block of the pool. Called by `Backend::free`, whose caller promises that it is ours and idle.
-    pub(crate) fn free_pooled(&self, base: u64) -> Result<()> {
-        let pool = self.pool.as_ref().ok_or(ErrorKind::Foreign)?;
-        // SAFETY: `Backend::free` took the block by value, and its caller promised the rest.
-        unsafe { pool.free(base) }
     }
 }

@@ -6,28 +6,13 @@
 use crate::{
     Graph,
     backend::Hip,
-    sys::{hipStream_t, hipStreamPerThread},
+    driver::{handle, owner_of},
+    sys::hipStream_t,
 };
 use core::sync::atomic::AtomicBool;
 use omniheap_seam::{Result, TimelineId};
 use omniheap_stream::{DefaultStream, Standing, StreamOwner};
-use std::{sync::Arc, thread};
-
-/// Returns the runtime's reserved handle of a default stream.
-const fn handle(which: DefaultStream) -> hipStream_t {
-    match which {
-        DefaultStream::Legacy => hipStream_t::NULL,
-        DefaultStream::PerThread => hipStreamPerThread,
-    }
-}
-
-/// Distinguishes a caller's stream from the reserved handles.
-pub(crate) fn owner_of(stream: hipStream_t) -> (hipStream_t, StreamOwner) {
-    if stream == hipStreamPerThread {
-        return (stream, StreamOwner::Thread(thread::current().id()));
-    }
-    (stream, StreamOwner::Caller)
-}
+use std::sync::Arc;
 
 impl Hip {
     /// Opens a timeline over a stream that the caller owns.

@@ -1,5 +1,5 @@
 //! Caps of the host device: a default, or any device that a test describes.
-use crate::{Host, driver};
+use crate::driver;
 use omniheap_seam::{
     Align, Caps, ConstantCaps, DeviceInfo, ErrorKind, Heap, HeapKind, HostAccess, InsideBlock,
     Result, SharedCaps,
@@ -31,7 +31,7 @@ pub fn heap(kind: HeapKind, size: u64) -> Heap {
         .host(host)
 }
 
-/// Options of a [`Host`]. Created by [`Host::builder`].
+/// Options of a [`Host`](crate::Host). Created by [`Host::builder`](crate::Host::builder).
 #[derive(Clone, Debug)]
 pub struct Config {
     caps: Caps,
@@ -130,15 +130,6 @@ impl Config {
     pub const fn shared(mut self, shared: SharedCaps) -> Self {
         self.caps.shared = Some(shared);
         self
-    }
-
-    /// Opens the device.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Host::like`].
-    pub fn open(self) -> Result<Host> {
-        Host::like(self.caps)
     }
 
     pub(crate) fn into_caps(self) -> Caps {

@@ -2,19 +2,18 @@
 use crate::block::{Block, Body};
 use crate::caps::{self, Config};
 use crate::driver::forks;
-use crate::hold::{Gate, Hold};
-use crate::launch::Programs;
+use crate::hold::{Gate, Hold, Status};
 use crate::ledger::Ledger;
 #[cfg(target_os = "linux")]
 use crate::pages::Pages;
-use crate::timeline::Line;
-use crate::work::{Job, Task};
+use crate::programs::Programs;
+use crate::timeline::{Job, Line, Task};
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{Caps, Epoch, ErrorKind, Result, TimelineId};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Host memory as a device.
 ///
@@ -182,6 +181,17 @@ impl Host {
     }
 }
 
+impl Config {
+    /// Opens the device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Host::like`].
+    pub fn open(self) -> Result<Host> {
+        Host::like(self.into_caps())
+    }
+}
+
 impl Default for Host {
     fn default() -> Self {
         Self::new()
@@ -211,39 +221,4 @@ impl fmt::Debug for Host {
 fn open_pages(caps: &Caps) -> Result<Vec<Option<Arc<Pages>>>> {
     let open = |size: u64| Pages::new(size).map(Arc::new);
     caps.heaps.iter().map(|heap| heap.page.map(|page| open(page.get())).transpose()).collect()
-}
-
-/// State of a lost device, and the waiters to wake.
-#[derive(Default)]
-pub(crate) struct Status {
-    lost: AtomicBool,
-    gates: Mutex<Vec<Arc<Gate>>>,
-}
-
-impl Status {
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
-    }
-
-    /// Loses the device.
-    pub(crate) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-        self.open_all();
-    }
-
-    /// Remembers a gate, and forgets those without waiters.
-    fn register(&self, gate: &Arc<Gate>) {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.retain(|gate| Arc::strong_count(gate) > 1);
-        gates.push(Arc::clone(gate));
-        // Losing the device opens the gates it finds; one that comes later opens itself.
-        if self.is_lost() {
-            gate.open();
-        }
-    }
-
-    fn open_all(&self) {
-        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.iter().for_each(|gate| gate.open());
-    }
 }

@@ -1,4 +1,5 @@
-//! Holding a timeline back, so that a test decides when work finishes.
+//! Holding timelines back, so that a test decides when work finishes, and losing the device.
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Keeps a timeline from finishing anything submitted after it. Dropping it lets the timeline go on.
@@ -34,5 +35,40 @@ impl Gate {
         let guard = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = self.opened.wait_while(guard, |is_open| !*is_open);
         drop(opened.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// State of a lost device, and the waiters to wake.
+#[derive(Default)]
+pub(crate) struct Status {
+    lost: AtomicBool,
+    gates: Mutex<Vec<Arc<Gate>>>,
+}
+
+impl Status {
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Loses the device.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.open_all();
+    }
+
+    /// Remembers a gate, and forgets those without waiters.
+    pub(crate) fn register(&self, gate: &Arc<Gate>) {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|gate| Arc::strong_count(gate) > 1);
+        gates.push(Arc::clone(gate));
+        // Losing the device opens the gates it finds; one that comes later opens itself.
+        if self.is_lost() {
+            gate.open();
+        }
+    }
+
+    pub(crate) fn open_all(&self) {
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.iter().for_each(|gate| gate.open());
     }
 }

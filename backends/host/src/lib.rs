@@ -13,6 +13,7 @@ mod ledger;
 mod map;
 #[cfg(target_os = "linux")]
 mod pages;
+mod programs;
 #[cfg(target_os = "linux")]
 mod remap;
 #[cfg(target_os = "linux")]

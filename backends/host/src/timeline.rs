@@ -1,10 +1,51 @@
 //! Timelines: each runs its work in order, on a thread of its own, beside all others.
-use crate::work::Job;
+use crate::block::Claim;
+use crate::hold::{Gate, Status};
+use crate::programs::Run;
+use crate::work;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_seam::{Epoch, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+
+/// One piece of work, with everything that it keeps alive.
+pub(crate) struct Job {
+    pub(crate) status: Arc<Status>,
+    pub(crate) task: Task,
+}
+
+pub(crate) enum Task {
+    /// Bytes to a block.
+    Write(Claim, Box<[u8]>),
+    /// One value to every byte.
+    Fill(Claim, u8),
+    /// From the first to the second, one pair after the other.
+    Copy(Vec<(Claim, Claim)>),
+    /// Wait for another timeline.
+    After(Arc<Line>, Epoch),
+    /// Wait for a guard to be dropped.
+    Hold(Arc<Gate>),
+    /// Run a kernel.
+    Run(Box<Run>),
+}
+
+impl Job {
+    /// Does the work, or skips it when the device is lost.
+    pub(crate) fn run(self) {
+        if self.status.is_lost() {
+            return;
+        }
+        match self.task {
+            Task::Write(to, bytes) => work::write(&to, &bytes),
+            Task::Fill(to, value) => work::fill(&to, value),
+            Task::Copy(moves) => moves.iter().for_each(|(from, to)| work::copy(from, to)),
+            Task::After(line, epoch) => line.wait(epoch),
+            Task::Hold(gate) => gate.wait(),
+            Task::Run(run) => run.run(&self.status),
+        }
+    }
+}
 
 /// One timeline. Its epoch is the number of jobs it has finished, so marking costs nothing.
 pub(crate) struct Line {

@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "signs the contract of Transfer")]
 use crate::block::{Block, Claim};
 use crate::device::Host;
-use crate::timeline::Line;
-use crate::work::{self, Task};
+use crate::timeline::{Line, Task};
+use crate::work;
 use core::sync::atomic::Ordering;
 use omniheap_seam::{
     BlockOffset, Epoch, ErrorKind, Move, Point, Result, TimelineId, Timelines, Transfer,

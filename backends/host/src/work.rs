@@ -1,61 +1,18 @@
-//! Jobs of a timeline. They were validated when submitted.
+//! What jobs do with bytes. They were validated when submitted.
 //!
 //! A block's bytes are shared as [`bytes`] means it: the host may have them mapped, and other timelines use them too. No
 //! reference to them exists, except in a kernel, whose launch promised exclusive use of its arguments.
 #![expect(unsafe_code, reason = "moves bytes inside and between blocks")]
 use crate::block::Claim;
-use crate::device::Status;
-use crate::hold::Gate;
-use crate::launch::Run;
-use crate::timeline::Line;
-use omniheap_seam::{Epoch, bytes};
-use std::sync::Arc;
+use omniheap_seam::bytes;
 
-/// One piece of work, with everything that it keeps alive.
-pub(crate) struct Job {
-    pub(crate) status: Arc<Status>,
-    pub(crate) task: Task,
-}
-
-pub(crate) enum Task {
-    /// Bytes to a block.
-    Write(Claim, Box<[u8]>),
-    /// One value to every byte.
-    Fill(Claim, u8),
-    /// From the first to the second, one pair after the other.
-    Copy(Vec<(Claim, Claim)>),
-    /// Wait for another timeline.
-    After(Arc<Line>, Epoch),
-    /// Wait for a guard to be dropped.
-    Hold(Arc<Gate>),
-    /// Run a kernel.
-    Run(Box<Run>),
-}
-
-impl Job {
-    /// Does the work, or skips it when the device is lost.
-    pub(crate) fn run(self) {
-        if self.status.is_lost() {
-            return;
-        }
-        match self.task {
-            Task::Write(to, bytes) => write(&to, &bytes),
-            Task::Fill(to, value) => fill(&to, value),
-            Task::Copy(moves) => moves.iter().for_each(|(from, to)| copy(from, to)),
-            Task::After(line, epoch) => line.wait(epoch),
-            Task::Hold(gate) => gate.wait(),
-            Task::Run(run) => run.run(&self.status),
-        }
-    }
-}
-
-fn write(to: &Claim, bytes: &[u8]) {
+pub(crate) fn write(to: &Claim, bytes: &[u8]) {
     debug_assert_eq!(to.len(), bytes.len(), "claimed for these bytes");
     // SAFETY: the claim covers `bytes.len()` mapped bytes, which are shared.
     unsafe { bytes::write(to.start(), bytes) };
 }
 
-fn fill(to: &Claim, value: u8) {
+pub(crate) fn fill(to: &Claim, value: u8) {
     // SAFETY: the claim covers `len` mapped bytes, which are shared.
     unsafe { bytes::fill(to.start(), to.len(), value) };
 }
@@ -72,7 +29,7 @@ const ZERO_STEP: usize = 4096;
 
 /// Copies step by step. Where both sides are zero it writes nothing: memory that was never touched then stays uncommitted, so
 /// moving a block of it costs no RAM.
-fn copy(from: &Claim, to: &Claim) {
+pub(crate) fn copy(from: &Claim, to: &Claim) {
     for start in (0..to.len()).step_by(ZERO_STEP) {
         let size = ZERO_STEP.min(to.len() - start);
         if is_zero(from, start, size) && is_zero(to, start, size) {

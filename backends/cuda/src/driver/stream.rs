@@ -10,14 +10,16 @@ use core::{
 };
 use cudarc::driver::sys::{CUevent_st, CUgraph_st, CUstream_st};
 use omniheap_seam::{ErrorKind, Result};
-use omniheap_stream::{Caching, Capture, Progress, Raw, StreamDriver};
-use std::sync::Arc;
+use omniheap_stream::{Caching, Capture, DefaultStream, Progress, Raw, StreamDriver, StreamOwner};
+use std::{sync::Arc, thread};
 
 const STREAM_NON_BLOCKING: u32 = 0x1;
 const EVENT_DISABLE_TIMING: u32 = 0x2;
 const REGISTER_PORTABLE: u32 = 0x1;
 /// The driver's own handle of the stream that zero stands for too.
 const LEGACY: CUstream = ptr::without_provenance_mut(1);
+/// The driver's own handle of each thread's default stream.
+const PER_THREAD: CUstream = ptr::without_provenance_mut(2);
 /// Capture states of a stream: not captured, and captured without an error.
 const NOT_CAPTURED: u32 = 0;
 const CAPTURED: u32 = 1;
@@ -25,6 +27,25 @@ const CAPTURED: u32 = 1;
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// A graph takes over the caller's reference.
 const MOVE: u32 = 1;
+
+/// Returns the driver's reserved handle of a default stream.
+pub(crate) fn handle(which: DefaultStream) -> Raw<CUstream_st> {
+    Raw(match which {
+        DefaultStream::Legacy => LEGACY,
+        DefaultStream::PerThread => PER_THREAD,
+    })
+}
+
+/// Distinguishes a caller's stream from the reserved handles.
+pub(crate) fn owner_of(stream: CUstream) -> (Raw<CUstream_st>, StreamOwner) {
+    if stream.is_null() {
+        return (Raw(LEGACY), StreamOwner::Caller);
+    }
+    if stream == PER_THREAD {
+        return (Raw(stream), StreamOwner::Thread(thread::current().id()));
+    }
+    (Raw(stream), StreamOwner::Caller)
+}
 
 /// Sets a flag, and lets it go. The driver's threads call this, where nothing of the driver may be called.
 ///

@@ -6,14 +6,15 @@ use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::thread;
 
 use omniheap_seam::{Error, ErrorKind, Result};
-use omniheap_stream::{Caching, Capture, Progress, StreamDriver};
+use omniheap_stream::{Caching, Capture, DefaultStream, Progress, StreamDriver, StreamOwner};
 
 use super::{Coherence, Current, Driver, address, check, pointer};
 use crate::sys::{
     hipError_t, hipEvent_t, hipEventDisableTiming, hipGraph_t, hipMemcpyKind, hipStream_t,
-    hipStreamCaptureStatus, hipStreamNonBlocking, hipUserObject_t,
+    hipStreamCaptureStatus, hipStreamNonBlocking, hipStreamPerThread, hipUserObject_t,
 };
 
 /// The runtime calls a destructor without promising that anything waits for it.
@@ -31,6 +32,22 @@ unsafe extern "C" fn tell(flag: *mut c_void) {
     // SAFETY: the caller's promise.
     let gone = unsafe { Arc::from_raw(flag.cast_const().cast::<AtomicBool>()) };
     gone.store(true, Ordering::Release);
+}
+
+/// Returns the runtime's reserved handle of a default stream.
+pub(crate) const fn handle(which: DefaultStream) -> hipStream_t {
+    match which {
+        DefaultStream::Legacy => hipStream_t::NULL,
+        DefaultStream::PerThread => hipStreamPerThread,
+    }
+}
+
+/// Distinguishes a caller's stream from the reserved handles.
+pub(crate) fn owner_of(stream: hipStream_t) -> (hipStream_t, StreamOwner) {
+    if stream == hipStreamPerThread {
+        return (stream, StreamOwner::Thread(thread::current().id()));
+    }
+    (stream, StreamOwner::Caller)
 }
 
 impl Driver {

@@ -1,6 +1,6 @@
 //! Memory without an address: anonymous files.
 #![expect(unsafe_code, reason = "calls memfd_create and fallocate")]
-use super::unix::last_error;
+use super::last_error;
 use omniheap_seam::{Error, ErrorKind, Result};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

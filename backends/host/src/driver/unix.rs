@@ -1,9 +1,10 @@
 //! Owned address ranges, with or without memory behind them.
 #![expect(unsafe_code, reason = "calls mmap, and owns what it returns")]
+use super::last_error;
 use super::narrow;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_seam::{Error, ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result};
 use std::sync::Once;
 
 /// An address range of this process. Dropping it gives addresses and memory back.
@@ -140,12 +141,6 @@ fn check(at: *mut libc::c_void) -> Result<NonNull<u8>> {
         Some(base) if at != libc::MAP_FAILED => Ok(base),
         _ => Err(last_error(ErrorKind::OutOfHostMemory)),
     }
-}
-
-/// Returns the operating system's last error, as the given kind.
-pub(super) fn last_error(kind: ErrorKind) -> Error {
-    let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    Error::new(kind).with_native(code.into())
 }
 
 /// Returns the number of forks between this process and the ancestor that called this first.

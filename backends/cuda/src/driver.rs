@@ -15,6 +15,7 @@ use core::{ffi::c_int, fmt};
 use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Raw, StreamDriver};
 pub(crate) use pages::Sharing;
+pub(crate) use stream::{handle, owner_of};
 
 /// The oldest driver this backend talks to: CUDA 12.0.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -34,10 +35,6 @@ pub struct Driver {
     device: CUdevice,
     context: Raw<cudarc::driver::sys::CUctx_st>,
     ownership: Ownership,
-}
-
-impl omniheap_stream::Driver for Driver {
-    type Kind = crate::block::Kind;
 }
 
 /// Calls that would spoil the captures of others are let through: ours touch nothing of theirs.
