@@ -1,6 +1,5 @@
 //! What is behind each handle.
-use crate::open::Settings;
-use crate::status::Failure;
+use crate::status::{Failure, OmniheapStatus};
 use crate::table::{Kind, Table};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap::arbiter::Arbitrated;
@@ -12,7 +11,8 @@ use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
 use omniheap::weights::Origin;
 use omniheap::{
-    Allocation, AnyBackend, Attending, Backend, ErrorKind, Manager, UserPool, seam::erase,
+    Allocation, AnyBackend, Attending, Backend, ErrorKind, Manager, ManagerConfig, UserPool,
+    seam::erase,
 };
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -47,6 +47,22 @@ pub(crate) enum Native {
     Vulkan(Arc<Arbitrated<Vulkan>>),
     Host(Arc<Arbitrated<Host>>),
     Other,
+}
+
+/// How a manager is set up, and the file that is to hold its trace.
+pub(crate) struct Settings {
+    pub(crate) config: ManagerConfig,
+    pub(crate) trace: Option<String>,
+}
+
+impl Settings {
+    /// The settings with what records, if something does. Only once nothing else can fail: the file is written anew.
+    fn recorded(self) -> Result<(ManagerConfig, Option<Arc<Recorder>>), Failure> {
+        let Some(path) = self.trace else { return Ok((self.config, None)) };
+        let recorder = Recorder::create(&path)
+            .map_err(|error| Failure::new(OmniheapStatus::File, format!("{path}: {error}")))?;
+        Ok((self.config.observed(Arc::clone(&recorder) as _), Some(recorder)))
+    }
 }
 
 /// An open device.

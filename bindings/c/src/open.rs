@@ -1,12 +1,11 @@
 //! Devices: those that are here, opened by backend and number.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, holder};
+use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, Settings, holder};
 use crate::sized::{Grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text, text};
 use core::ffi::c_char;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
-use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
 use omniheap::{Align, BackendKind, ErrorKind, ManagerConfig, pool::Waiting};
 use serde_json::json;
@@ -76,22 +75,6 @@ pub(crate) fn waiting(number: u32) -> Result<Waiting, Failure> {
             let message = format!("waiting is {other}; pass one of OMNIHEAP_WAITING_…");
             Err(Failure::invalid(message))
         }
-    }
-}
-
-/// How a manager is set up, and the file that is to hold its trace.
-pub(crate) struct Settings {
-    config: ManagerConfig,
-    trace: Option<String>,
-}
-
-impl Settings {
-    /// The settings with what records, if something does. Only once nothing else can fail: the file is written anew.
-    pub(crate) fn recorded(self) -> Result<(ManagerConfig, Option<Arc<Recorder>>), Failure> {
-        let Some(path) = self.trace else { return Ok((self.config, None)) };
-        let recorder = Recorder::create(&path)
-            .map_err(|error| Failure::new(OmniheapStatus::File, format!("{path}: {error}")))?;
-        Ok((self.config.observed(Arc::clone(&recorder) as _), Some(recorder)))
     }
 }
 

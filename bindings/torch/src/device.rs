@@ -10,7 +10,6 @@ use crate::meter::{Meter, SizeClass, UNIT};
 use crate::profile::{self, Change};
 use crate::record;
 use crate::seats::{Seat, Seats};
-use crate::state::Settings;
 use crate::streams::{Life, Streams};
 use crate::tags::{self, Refusal, Tags, Target};
 use crate::watch::{self, Event, Happened};
@@ -81,6 +80,16 @@ impl Saved {
     pub(crate) const fn address(&self) -> u64 {
         self.kept.address
     }
+}
+
+/// How devices are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) backend: BackendKind,
+    /// The most bytes to hold of each device.
+    pub(crate) limit: Option<u64>,
+    /// Build pools from pages where the device has them.
+    pub(crate) paged: bool,
 }
 
 /// One device.

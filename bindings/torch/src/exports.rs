@@ -1,12 +1,13 @@
 //! The C functions. Each catches panics, checks its arguments, and calls what the other modules have.
 #![expect(unsafe_code, reason = "exports C functions")]
+use crate::device::Settings;
 use crate::filter::Function;
 use crate::graph::{PoolId, Split};
-use crate::guard::{FORKED, LAST_OOM, failed, guarded, say, text};
+use crate::guard::{FORKED, LAST_OOM, failed, guarded, is_forked, say, text};
 use crate::raise::Kind;
-use crate::state::{self, Settings, on};
+use crate::state::{self, on};
 use crate::streams::Life;
-use crate::{lock, profile, raise, virtuals};
+use crate::{lock, raise};
 use core::ffi::{c_char, c_double, c_int, c_void};
 use core::panic::AssertUnwindSafe;
 use core::ptr;
@@ -41,30 +42,12 @@ pub unsafe extern "C" fn omniheap_torch_configure(
     })
 }
 
-/// Completes what PyTorch's hooks leave out, once its allocator is one of these functions: its profiler hears of memory, cuDNN's benchmarks
-/// learn how large a workspace may be, pools of graphs go back to checkpoints, and tensors allocate and free without a detour. Returns -1 where this PyTorch is one that this was not made
-/// for: it lacks some of it then.
-///
-/// # Safety
-///
-/// PyTorch's current allocator was made of these functions, and no other thread uses it yet.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_attach() -> c_int {
-    guarded(|| {
-        // SAFETY: the caller's promise.
-        let answers = unsafe { virtuals::attach() };
-        profile::attach()
-            .and(answers)
-            .ok_or_else(|| "PyTorch has other symbols than expected".into())
-    })
-}
-
 /// Why there is no allocation: what Python sees, and the text.
 type Failure = (Kind, String);
 
 /// The device that an allocation is for, opened now if it was not.
 fn opened(device: c_int) -> Result<&'static state::AnyDevice, Failure> {
-    if state::is_forked() {
+    if is_forked() {
         return Err((Kind::OutOfMemory, FORKED.into()));
     }
     state::device(device)

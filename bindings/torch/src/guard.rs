@@ -1,13 +1,13 @@
 //! What stands around every exported function: panics end here, and failures leave a text.
-#![expect(unsafe_code, reason = "reads C strings")]
-use crate::state;
+#![expect(unsafe_code, reason = "reads C strings, and learns of forks")]
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int};
 use core::panic::AssertUnwindSafe;
+use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::Error;
 use std::ffi::CString;
 use std::panic::catch_unwind;
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 
 /// What an allocation that failed said, for `omniheap_torch_explain_oom`.
 pub(crate) static LAST_OOM: Mutex<String> = Mutex::new(String::new());
@@ -15,6 +15,28 @@ pub(crate) static LAST_OOM: Mutex<String> = Mutex::new(String::new());
 /// What a forked process is told.
 pub(crate) const FORKED: &str =
     "device memory cannot be used in a forked process; start it with the spawn method";
+
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn forked() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Notices forks of this process from now on.
+pub(crate) fn watch_forks() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        // SAFETY: the handler only stores to an atomic, which is allowed after a fork. Without memory for it, forks are
+        // not noticed, and the driver refuses its calls.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+}
+
+/// Whether this process is a fork of the one that opened the devices: the driver does not work in it.
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    IS_FORKED.load(Ordering::Relaxed)
+}
 
 thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
@@ -44,7 +66,7 @@ pub(crate) fn last() -> *const c_char {
 /// Nothing runs in a forked process: another thread may have held any lock when it was forked, and what the parent writes is
 /// the parent's.
 pub(crate) fn guarded(work: impl FnOnce() -> Result<(), String>) -> c_int {
-    if state::is_forked() {
+    if is_forked() {
         say(FORKED);
         return -1;
     }

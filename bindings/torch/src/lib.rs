@@ -17,7 +17,7 @@
 //! | `direct` | those that allocate and free |
 //! | `loaded` | symbols of PyTorch's libraries |
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
-//! | `tags` | pools that sleep and wake, and which of them a thread allocates from |
+//! | `tags`, `sleep` | pools that sleep and wake, which of them a thread allocates from, and the C functions of both |
 //! | `weights` | weights files, loaded to plain addresses |
 //! | `share` | memory that processes publish and attach |
 //! | `map` | the memory of a device as PyTorch's snapshots show it |
@@ -43,6 +43,7 @@ mod raise;
 mod record;
 mod seats;
 mod share;
+mod sleep;
 mod state;
 mod streams;
 mod tags;
@@ -56,7 +57,8 @@ pub use figures::*;
 pub use filter::Function;
 pub use graph::PoolId;
 pub use share::*;
-pub use tags::*;
+pub use sleep::*;
+pub use virtuals::*;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
 pub use weights::*;
 

@@ -1,9 +1,8 @@
 //! The settings of this process, and its devices, opened at first use. Nothing here is ever dropped.
-#![expect(unsafe_code, reason = "learns of forks")]
-use crate::device::Device;
+use crate::device::{Device, Settings};
+use crate::guard;
 use crate::lock;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
@@ -13,16 +12,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// The most devices of one process.
 const DEVICES: usize = 64;
-
-/// How devices are opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
-    pub(crate) backend: BackendKind,
-    /// The most bytes to hold of each device.
-    pub(crate) limit: Option<u64>,
-    /// Build pools from pages where the device has them.
-    pub(crate) paged: bool,
-}
 
 /// A device of the chosen backend.
 pub(crate) enum AnyDevice {
@@ -47,17 +36,6 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static OPENED: [OnceLock<AnyDevice>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 static OPENING: Mutex<()> = Mutex::new(());
 static ATTENDING: Mutex<Vec<Attending>> = Mutex::new(Vec::new());
-static FORKED: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn forked() {
-    FORKED.store(true, Ordering::Relaxed);
-}
-
-/// Whether this process is a fork of the one that opened the devices: the driver does not work in it.
-#[inline]
-pub(crate) fn is_forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
-}
 
 /// Sets how devices are opened; the same settings again change nothing.
 ///
@@ -68,12 +46,7 @@ pub(crate) fn configure(settings: Settings) -> Result<(), Error> {
     if *SETTINGS.get_or_init(|| settings) != settings {
         return Err(ErrorKind::Busy.into());
     }
-    static WATCH: OnceLock<()> = OnceLock::new();
-    WATCH.get_or_init(|| {
-        // SAFETY: the handler only stores to an atomic, which is allowed after a fork. Without memory for it, forks are
-        // not noticed, and the driver refuses its calls.
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    });
+    guard::watch_forks();
     Ok(())
 }
 

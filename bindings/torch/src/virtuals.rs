@@ -7,7 +7,7 @@
 use crate::guard::guarded;
 use crate::loaded::Loaded;
 use crate::state::{self, on};
-use crate::{checkpoint, direct, direct::Place};
+use crate::{checkpoint, direct, direct::Place, profile};
 use core::ffi::{c_int, c_void};
 use core::{ptr, slice};
 
@@ -17,12 +17,30 @@ const FRONT: usize = 2;
 /// Asks the linker for a symbol's entry in its table (`RTLD_DL_SYMENT`).
 const SYMBOL_ENTRY: c_int = 1;
 
+/// Completes what PyTorch's hooks leave out, once its allocator is one of these functions: its profiler hears of memory, cuDNN's benchmarks
+/// learn how large a workspace may be, pools of graphs go back to checkpoints, and tensors allocate and free without a detour. Returns -1 where this PyTorch is one that this was not made
+/// for: it lacks some of it then.
+///
+/// # Safety
+///
+/// PyTorch's current allocator was made of these functions, and no other thread uses it yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_torch_attach() -> c_int {
+    guarded(|| {
+        // SAFETY: the caller's promise.
+        let answers = unsafe { attach() };
+        profile::attach()
+            .and(answers)
+            .ok_or_else(|| "PyTorch has other symbols than expected".into())
+    })
+}
+
 /// Gives PyTorch's current allocator our functions; nothing where this PyTorch is one that this was not made for.
 ///
 /// # Safety
 ///
 /// PyTorch's current allocator is one that was made of this library's functions, and no other thread uses it yet.
-pub(crate) unsafe fn attach() -> Option<()> {
+unsafe fn attach() -> Option<()> {
     let found = Found::find()?;
     let place = Place::find(&found.base)?;
     // SAFETY: the symbol is an atomic pointer to an object that lives as long as the process.

@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "allocates for streams")]
 use super::scripted::Scripted;
 use super::{Device, Held, Resident, UNIT, human};
+use crate::device::Settings;
 use crate::graph::{PoolId, Split, Stock, wait_for_all};
 use crate::meter::SizeClass;
-use crate::state::Settings;
 use crate::streams::Life;
 use core::ffi::c_void;
 use core::ptr;
