@@ -1,6 +1,5 @@
 //! The command `omniheap`: one memory manager for every GPU, from the shell.
 mod command;
-mod interrupt;
 mod replay;
 
 use clap::Parser as _;

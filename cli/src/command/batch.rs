@@ -1,9 +1,9 @@
 //! `omniheap batch`: the largest batch that fits, from traces of a step at three batches.
 use super::Failure;
 use super::fit::{Allocator, Room, not_empty};
+use super::interrupt;
 use super::output::{self, Format};
 use super::replay::open_trace;
-use crate::interrupt;
 use core::cell::Cell;
 use omniheap::trace::Trace;
 use omniheap::trace::fit::{BatchError, Lines, Peak, largest};

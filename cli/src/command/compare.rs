@@ -1,8 +1,8 @@
 //! `omniheap compare`: other allocators and ours on the same events, in one table.
 use super::Failure;
+use super::interrupt;
 use super::output::{self, Format};
 use super::replay::{keep_plan, name_of, open_trace};
-use crate::interrupt;
 use crate::replay::{Capacity, Device, Paging, Program};
 use core::time::Duration;
 use omniheap::trace::{Trace, model};

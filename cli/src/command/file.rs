@@ -20,7 +20,7 @@ impl NewFile {
     ///
     /// `-` is refused: commands that can write to standard output look for it themselves.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        if path.as_os_str() == "-" {
+        if is_stdout(path) {
             let why = "standard output is for what the command says; name a file";
             return Err(Failure::input(format!("-: {why}")));
         }
@@ -74,7 +74,7 @@ pub(crate) enum Output {
 impl Output {
     /// Begins a file, so that a wrong name is known before any work.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        match path.as_os_str() == "-" {
+        match is_stdout(path) {
             true => Ok(Self::Standard),
             false => NewFile::create(path).map(Self::File),
         }
@@ -133,4 +133,9 @@ pub(super) fn read_text(path: &Path, longest: u64, advice: &str) -> Result<Strin
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
     let shown = path.display();
     Failure::input(format!("{shown}: cannot read: {error}; check the path and its permissions"))
+}
+
+/// Returns whether a path stands for standard output.
+pub(super) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }

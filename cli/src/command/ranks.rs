@@ -1,8 +1,8 @@
 //! `omniheap ranks`: one picture of all ranks of a job.
 use super::Failure;
 use super::file::NewFile;
+use super::interrupt;
 use super::output::{self, Format};
-use crate::interrupt;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use omniheap::trace::ranks::{

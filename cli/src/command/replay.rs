@@ -1,7 +1,7 @@
 //! `omniheap replay`: what a recorded workload would have needed.
 use super::Failure;
+use super::interrupt;
 use super::output::{self, Format};
-use crate::interrupt;
 use crate::replay::{Capacity, Device, Kept, Paging, Played, Program, minimum, planned};
 use clap::{Args, ValueEnum};
 use omniheap::BackendKind;

@@ -1,7 +1,7 @@
 //! `omniheap serve`: divides a device's memory among processes.
 use super::Failure;
+use super::interrupt;
 use super::output::{self, Format};
-use crate::interrupt;
 use omniheap::arbiter::{ArbiterError, Policy, PolicyError, Server};
 use omniheap::limits::ProcessCount;
 use serde::Serialize;

@@ -2,8 +2,8 @@
 use super::Failure;
 use super::choice::Backend;
 use super::file::NewFile;
+use super::interrupt;
 use super::output::{self, Format};
-use crate::interrupt;
 use core::cell::Cell;
 use core::ops::ControlFlow;
 use omniheap::seam::HeapKind;

@@ -211,11 +211,6 @@ fn config(paging: Paging, capacity: Capacity) -> ManagerConfig {
     }
 }
 
-/// Returns the unit that every span is a multiple of.
-pub(crate) fn unit() -> u64 {
-    ManagerConfig::default().unit.get()
-}
-
 /// Host memory as one heap of device memory.
 fn host_caps(size: u64) -> Caps {
     let mut caps = Host::new().caps().clone();

@@ -1,5 +1,4 @@
 //! A trace planned ahead, and replayed by its plan.
-use super::device::unit;
 use super::program::{Program, Step};
 use core::time::Duration;
 use omniheap::layers::Record;
@@ -7,7 +6,7 @@ use omniheap::plan::Options;
 use omniheap::plan::install::{NoSchedule, Schedule};
 use omniheap::trace::Trace;
 use omniheap::{
-    Align, Allocation, AnyBackend, Manager, ManagerConfig, Request,
+    Allocation, AnyBackend, Manager, ManagerConfig, Request,
     plan::plan_from_trace,
     seam::{Result, erase},
 };
@@ -31,7 +30,7 @@ pub(crate) fn planned(trace: &Trace) -> Result<Option<Schedule>, NoSchedule> {
         return Ok(None);
     }
     let options = Options { time_limit: Some(LONGEST), ..Options::default() };
-    plan_from_trace(trace, Align::of(unit()), &options).map(Some)
+    plan_from_trace(trace, ManagerConfig::default().unit, &options).map(Some)
 }
 
 /// Replays a program by the schedule of its trace.

@@ -1,8 +1,8 @@
 //! Regret of the policy's choices: every lookup in every region.
 use super::bench::{Bench, Time};
 use crate::command::Failure;
+use crate::command::interrupt;
 use crate::command::output::{self, Format};
-use crate::interrupt;
 use omniheap::placement::{
     DefaultPolicy, Keyword as _, Knowledge, MeasuredPolicy, Policy, Profile, Region, policy_for,
 };

@@ -5,10 +5,10 @@ mod page;
 
 use super::Failure;
 use super::file::NewFile;
+use super::interrupt;
 use super::onnx::{self, Dims};
 use super::output::{self, Format};
 use super::replay::{name_of, open_trace};
-use crate::interrupt;
 pub(super) use allocator::{Allocator, Origin};
 use clap::ValueEnum;
 use omniheap::trace::Trace;

@@ -1,9 +1,10 @@
 //! `omniheap plan` for a program whose buffers may be recomputed or moved.
-use super::Failure;
-use super::output::{self, Format};
-use super::plan::{Arguments, Outputs};
-use super::plan_file::{self, Program};
-use super::replay::name_of;
+use super::arguments::Arguments;
+use super::file::{self, Program};
+use super::outputs::Outputs;
+use crate::command::Failure;
+use crate::command::output::{self, Format};
+use crate::command::replay::name_of;
 use omniheap::plan::csv::Table;
 use omniheap::plan::{ActivationError, Choice, Options, Tradeoff, trade};
 use serde::Serialize;
@@ -52,7 +53,7 @@ pub(super) fn run(
     traded.fill(&table, program, &found);
     rename(&mut table, program, &found);
     if let Some(output) = outputs.plan.take() {
-        output.write(&plan_file::write_traded(&table, program, &found)?)?;
+        output.write(&file::write_traded(&table, program, &found)?)?;
     }
     outputs.write(&table, &found.plan, &traded.name)?;
     match format {

@@ -1,6 +1,6 @@
 //! Ctrl-C in long work: what is done is shown and said to be partial. A second Ctrl-C ends the process at once.
 #![cfg_attr(unix, expect(unsafe_code, reason = "installs a signal handler"))]
-use crate::command::Failure;
+use super::failure::Failure;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 static WANTED: AtomicBool = AtomicBool::new(false);

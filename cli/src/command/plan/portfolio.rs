@@ -1,5 +1,5 @@
 //! Planning with several seeds side by side, such that the clock has no say in the result.
-use crate::interrupt;
+use crate::command::interrupt;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;

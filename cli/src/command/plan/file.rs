@@ -1,5 +1,5 @@
 //! The JSON file of `omniheap plan`: a problem, and its plan once there is one.
-use super::Failure;
+use crate::command::Failure;
 use core::fmt::Display;
 use omniheap::plan::csv::Table;
 use omniheap::plan::{
