@@ -5,7 +5,11 @@
 //! the constant cache, about 2 KiB with the kernel's own parameters and literals. Where constants are ranges of any buffer,
 //! the driver compiles the kernel, loads them in loops as well, and keeps less shared memory ready: a group that takes
 //! much of it leaves little room for others.
-use crate::profile::{CLASSES, Cost, PROBES, TableSize};
+use crate::profile::{CLASSES, Cost, PROBES, Profile, TableSize};
+use omniheap_seam::{Caps, Heap, HeapKind};
+
+/// The most bytes of a bank.
+const MOST_BANK: u64 = 64 << 10;
 
 /// The most bytes of every step but the last.
 const STEPS: [u64; 7] = [1 << 10, 2 << 10, 4 << 10, 6 << 10, 8 << 10, 16 << 10, 32 << 10];
@@ -95,3 +99,24 @@ pub(super) const RANGES: [[Cost; CLASSES]; PROBES] = [
         [210, 100, 50, 50, 50, 60, 200, 150],
     ),
 ];
+
+impl Profile {
+    /// What holds without measurements on a device with a bank for constants.
+    pub const ASSUMED: Self = Self { costs: BANK, window: 50 };
+
+    /// What holds without measurements on a device.
+    #[must_use]
+    pub fn assumed(caps: &Caps) -> Self {
+        // A larger heap of constants is not one array that compilers see, but room for many ranges.
+        let is_bank = |heap: &Heap| heap.kind == HeapKind::Constant && heap.size <= MOST_BANK;
+        let has_bank = caps.heaps.iter().any(is_bank);
+        let costs = if has_bank { BANK } else { RANGES };
+        Self { costs, ..Self::ASSUMED }
+    }
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self::ASSUMED
+    }
+}

@@ -1,8 +1,6 @@
-//! What reading a table costs from each region: assumed, or measured by `calibrate`.
-use crate::assumed;
+//! What reading a table costs from each region.
 use crate::request::Request;
-use crate::words::{Dependence, Keyword, Pattern, Work};
-use omniheap_seam::{Caps, Heap, HeapKind};
+use crate::words::{Dependence, Keyword, Pattern, Work, words};
 
 /// What reads cost from one region beside device memory, in percent of the time from device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +79,8 @@ pub enum Probe {
     Records,
 }
 
+words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "busy" => Busy, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
+
 /// How many probes there are.
 pub(super) const PROBES: usize = Probe::WORDS.len();
 
@@ -118,30 +118,14 @@ impl Probe {
     }
 }
 
-/// The most bytes of a bank.
-const BANK: u64 = 64 << 10;
-
 /// What the policy believes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    costs: [[Cost; CLASSES]; PROBES],
-    window: u32,
+    pub(super) costs: [[Cost; CLASSES]; PROBES],
+    pub(super) window: u32,
 }
 
 impl Profile {
-    /// What holds without measurements on a device with a bank for constants.
-    pub const ASSUMED: Self = Self { costs: assumed::BANK, window: 50 };
-
-    /// What holds without measurements on a device.
-    #[must_use]
-    pub fn assumed(caps: &Caps) -> Self {
-        // A larger heap of constants is not one array that compilers see, but room for many ranges.
-        let is_bank = |heap: &Heap| heap.kind == HeapKind::Constant && heap.size <= BANK;
-        let has_bank = caps.heaps.iter().any(is_bank);
-        let costs = if has_bank { assumed::BANK } else { assumed::RANGES };
-        Self { costs, ..Self::ASSUMED }
-    }
-
     /// What reads of a table of this size cost in kernels like `probe`.
     #[must_use]
     pub const fn cost(&self, probe: Probe, size: u64) -> Cost {
@@ -166,11 +150,5 @@ impl Profile {
     pub const fn with_window(mut self, percent: u32) -> Self {
         self.window = percent;
         self
-    }
-}
-
-impl Default for Profile {
-    fn default() -> Self {
-        Self::ASSUMED
     }
 }

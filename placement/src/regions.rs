@@ -2,7 +2,6 @@
 use crate::placement::Reason;
 use crate::profile::{Probe, Profile, TableSize};
 use crate::request::Request;
-use crate::rules::must_be_coherent;
 use crate::words::{Access, Pattern, Region, Writer};
 use core::fmt;
 use omniheap_seam::{Caps, Heap, HeapKind, HostAccess, KernelAccess, Use};
@@ -266,7 +265,7 @@ pub(super) fn refuse(
 fn needs_flush(request: &Request<'_>, caps: &Caps, region: Region) -> bool {
     let kind = if region == Region::Staging { HeapKind::Staging } else { HeapKind::Unified };
     let is_coherent = |heap: &Heap| heap.kind == kind && heap.host != HostAccess::Incoherent;
-    must_be_coherent(request) && !caps.heaps.iter().any(is_coherent)
+    request.must_be_coherent() && !caps.heaps.iter().any(is_coherent)
 }
 
 /// Returns the largest request that a region serves; `None` if the device does not have it.

@@ -331,6 +331,15 @@ impl<'a> Request<'a> {
     pub const fn is_plain(&self) -> bool {
         self.is_usual() && !self.is_labelled()
     }
+
+    /// Returns whether the host accesses the bytes directly and the request forbids flushes.
+    pub(crate) const fn must_be_coherent(&self) -> bool {
+        let host = !matches!(
+            (self.writer, self.access),
+            (Writer::Device | Writer::HostOnce, Access::Device)
+        );
+        host && matches!(self.coherence, Coherence::Needed)
+    }
 }
 
 /// A request for an array of that use: `Manager::allocate_slice` sets its size.

@@ -3,7 +3,7 @@ use crate::placement::{Placement, Ranking, Reason, Rejection};
 use crate::profile::Profile;
 use crate::regions::{self, Refusal, RegionVerdict};
 use crate::request::Request;
-use crate::words::{Access, Coherence, Region, Registration, Substitution, Writer};
+use crate::words::{Access, Region, Registration, Substitution, Writer};
 use alloc::vec::Vec;
 use core::fmt;
 use omniheap_seam::{
@@ -57,7 +57,7 @@ pub fn reject(request: &Request<'_>, heap: &Heap, caps: &Caps) -> Option<Rejecti
     if request.registration == Registration::Needed && heap.registrable.is_none() {
         return Some(Rejection::NotRegistrable);
     }
-    if must_be_coherent(request) && heap.host == HostAccess::Incoherent {
+    if request.must_be_coherent() && heap.host == HostAccess::Incoherent {
         return Some(Rejection::Incoherent);
     }
     let guaranteed = heap.align.get();
@@ -84,15 +84,6 @@ fn keep_apart(request: &Request<'_>, heap: &Heap, caps: &Caps) -> Option<Rejecti
         }
         _ => None,
     }
-}
-
-/// Returns whether the host accesses the bytes directly and the request forbids flushes.
-pub(super) const fn must_be_coherent(request: &Request<'_>) -> bool {
-    let host = !matches!(
-        (request.writer, request.access),
-        (Writer::Device | Writer::HostOnce, Access::Device)
-    );
-    host && matches!(request.coherence, Coherence::Needed)
 }
 
 /// Returns whether only kernels read what the host writes, and they cannot bind the heap. Spilled bytes may lie there all the

@@ -1,5 +1,4 @@
 //! Hints of a request, one enum each.
-use crate::profile::Probe;
 use omniheap_seam::HeapKind;
 
 /// A kind of memory that a policy chooses.
@@ -238,6 +237,7 @@ macro_rules! words {
         }
     };
 }
+pub(crate) use words;
 
 words!(Region: "device" => Device, "constant" => Constant, "shared" => Shared, "staging" => Staging, "unified" => Unified);
 words!(HeapKind: "device" => Device, "constant" => Constant, "staging" => Staging, "unified" => Unified);
@@ -246,7 +246,6 @@ words!(Access: "device" => Device, "host" => Host, "both" => Both);
 words!(Pattern: "coalesced" => Coalesced, "broadcast" => Broadcast, "uniform" => Uniform, "gathered" => Gathered, "fields" => Fields, "records" => Records, "tiled" => Tiled);
 words!(Work: "any" => Any, "light" => Light);
 words!(Dependence: "any" => Any, "independent" => Independent, "chained" => Chained);
-words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "busy" => Busy, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
 words!(Lifetime: "persistent" => Persistent, "frame" => Frame, "kernel" => Kernel);
 words!(Coherence: "any" => Any, "needed" => Needed);
 words!(Registration: "any" => Any, "needed" => Needed);

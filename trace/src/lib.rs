@@ -16,6 +16,7 @@ mod label;
 mod limits;
 pub mod model;
 pub mod onnx;
+mod open;
 pub mod pytorch;
 pub mod ranks;
 mod record;

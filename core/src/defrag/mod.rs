@@ -25,7 +25,6 @@ pub use moves::BlockRange;
 pub(crate) use moves::How;
 pub(crate) use pass::{Mode, Portion};
 pub use pass::{Pass, PlannedMove};
-pub(crate) use planner::{Goal, Holes, LanePlanner};
+pub(crate) use planner::{DefragStats, Goal, Holes, LanePlanner};
 pub(crate) use recall::Spilled;
-pub(crate) use stats::DefragStats;
 pub use stats::{Moved, Outcome};

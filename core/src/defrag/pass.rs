@@ -3,8 +3,9 @@
 use super::budget::BudgetMeter;
 use super::copier;
 use super::moves::{BlockRange, How, Move, MoveList};
+use super::planner::DefragStats;
 use super::planner::{Goal, LanePlanner};
-use super::stats::{DefragStats, Moved, Outcome};
+use super::stats::{Moved, Outcome};
 use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::event::AllocationId;
 use crate::lane::{Consent, Lane, WaitMode};

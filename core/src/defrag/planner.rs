@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
 use super::moves::{Move, MoveList};
-use super::stats::DefragStats;
+use super::stats::Moved;
 use crate::lane::{Consent, Inside, Lane, MoveGuard, Scan, SlotsByBlock, Snapshot};
 use crate::sync::Mutex;
 use crate::{Backend, HeapId};
@@ -197,6 +197,31 @@ impl<B: Backend> LanePlanner<B> {
 impl<B: Backend> Drop for LanePlanner<B> {
     fn drop(&mut self) {
         self.stats.scratch.put_slots(core::mem::take(&mut self.slots));
+    }
+}
+
+/// The counters of one manager, and the memory that its passes leave for the next.
+#[derive(Debug)]
+pub(crate) struct DefragStats {
+    total: Mutex<Moved>,
+    pub(super) scratch: PlanScratch,
+}
+
+impl Default for DefragStats {
+    fn default() -> Self {
+        Self { total: Mutex::new(Moved::default()), scratch: PlanScratch::default() }
+    }
+}
+
+impl DefragStats {
+    /// Adds the sums of a pass, or of a part of one.
+    pub(crate) fn add(&self, moved: &Moved) {
+        self.total.lock().add(moved);
+    }
+
+    /// The sums of all passes so far.
+    pub(crate) fn read(&self) -> Moved {
+        *self.total.lock()
     }
 }
 

@@ -1,9 +1,7 @@
-//! Results and counters of defragmentation, for callers and reports.
+//! Results of defragmentation, for callers and reports.
 #![forbid(unsafe_code)]
-use super::planner::PlanScratch;
 use crate::event::AllocationId;
 use crate::lane::MoveOutcome;
-use crate::sync::Mutex;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -39,31 +37,6 @@ pub struct Moved {
     pub returned_blocks: u64,
     /// Host time spent planning, submitting and committing.
     pub host_time: Duration,
-}
-
-/// The counters of one manager, and the memory that its passes leave for the next.
-#[derive(Debug)]
-pub(crate) struct DefragStats {
-    total: Mutex<Moved>,
-    pub(super) scratch: PlanScratch,
-}
-
-impl Default for DefragStats {
-    fn default() -> Self {
-        Self { total: Mutex::new(Moved::default()), scratch: PlanScratch::default() }
-    }
-}
-
-impl DefragStats {
-    /// Adds the sums of a pass, or of a part of one.
-    pub(crate) fn add(&self, moved: &Moved) {
-        self.total.lock().add(moved);
-    }
-
-    /// The sums of all passes so far.
-    pub(crate) fn read(&self) -> Moved {
-        *self.total.lock()
-    }
 }
 
 impl Moved {

@@ -4,9 +4,9 @@
 //! way to the store, there, or on their way back. The strategy keeps its spans, so holes may be without memory meanwhile.
 //! Owners free what they like at any time; a pass skips what is gone.
 #![forbid(unsafe_code)]
-use super::extra::{Residence, SlotExtra};
-use super::remote::{FreeOutcome, REMOTE};
-use super::table::{Slot, SlotId};
+use super::extra::{Residence, SlotExtra, Stored};
+use super::remote::FreeOutcome;
+use super::table::{REMOTE, Slot, SlotId};
 use super::{Lane, State};
 use crate::device::{Block, insist};
 use crate::event::{AllocationId, Event, StoreKind};
@@ -24,19 +24,6 @@ pub(super) struct Away {
     is_told: bool,
     /// The lane, by the numbers of its manager and its own.
     lane: (u32, u32),
-}
-
-/// Bytes of a freed allocation in a backing store.
-pub(super) struct Stored {
-    store: Arc<dyn BackingStore>,
-    id: AllocationId,
-}
-
-impl Stored {
-    /// Drops the bytes; call it without a lock.
-    pub(super) fn forget(self) {
-        self.store.forget(self.id);
-    }
 }
 
 /// Bytes that sleep and wake.

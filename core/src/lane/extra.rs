@@ -1,8 +1,10 @@
 //! Extra data of the few allocations that need it: names, further timelines, and what their request asked for.
 #![forbid(unsafe_code)]
 use super::reuse::Origin;
+use crate::event::AllocationId;
+use crate::sleep::BackingStore;
 use crate::{HeapId, Point, Privacy, Request, Sharing, Tag, TimelineId};
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
 const LONGEST_NAME: usize = 256;
@@ -144,5 +146,18 @@ impl SlotExtras {
         if let Some(note) = self.0.get_mut(slot as usize) {
             *note = None;
         }
+    }
+}
+
+/// Bytes of a freed allocation in a backing store.
+pub(super) struct Stored {
+    pub(super) store: Arc<dyn BackingStore>,
+    pub(super) id: AllocationId,
+}
+
+impl Stored {
+    /// Drops the bytes; call it without a lock.
+    pub(super) fn forget(self) {
+        self.store.forget(self.id);
     }
 }

@@ -29,13 +29,13 @@ pub(crate) use extra::Consent;
 pub use moves::MoveOutcome;
 pub(crate) use moves::{MoveGuard, Presence};
 pub(crate) use owned::LaneSlot;
-pub(crate) use remote::{REMOTE, Reservation};
+pub(crate) use remote::Reservation;
 pub use report::{BlockReport, SpanReport, SpanState, Totals};
 pub(crate) use reuse::WaitMode;
 pub(crate) use shared::Shared;
 pub(crate) use slides::BegunSlides;
 pub(crate) use snapshot::{Inside, Resident, Scan, SlotsByBlock, Snapshot};
-pub(crate) use table::{Cause, SlotId};
+pub(crate) use table::{Cause, REMOTE, SlotId};
 
 use crate::device::Block;
 use crate::event::{AllocationId, Event};

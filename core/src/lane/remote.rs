@@ -3,19 +3,15 @@
 //! The owner's slot, with its pins, timelines and extra data, stays in its lane, so the owner notices nothing. The bytes have
 //! a slot of their own in the other lane, which counts them; it is pinned and is freed with the owner's.
 #![forbid(unsafe_code)]
-use super::away::Stored;
-use super::extra::Residence;
+use super::extra::{Residence, Stored};
 use super::moves::MoveOutcome;
-use super::table::{SlotId, Standing};
+use super::table::{REMOTE, SlotId, Standing};
 use super::users::User;
 use super::{Ask, Lane, State};
 use crate::device::Block;
 use crate::{Align, Backend, ErrorKind, HeapId, Span, Tag};
 use alloc::{boxed::Box, sync::Arc};
-use omniheap_strategy::{Grant, Key};
-
-/// The key of a slot whose bytes another lane has; no strategy grants it.
-pub(crate) const REMOTE: Key = Key::new(u32::MAX, u32::MAX);
+use omniheap_strategy::Grant;
 
 /// Where an allocation lies that is in another lane than its slot. Dropping it frees the bytes there: not under a lock.
 pub(super) struct RemoteSpan<B: Backend> {

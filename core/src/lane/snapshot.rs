@@ -4,8 +4,7 @@
 //! The snapshot is built in slices under the lane's lock. Whatever is done with it later is checked against the lane as it is then.
 #![forbid(unsafe_code)]
 use super::extra::{Consent, Residence};
-use super::remote::REMOTE;
-use super::table::{Slot, SlotId, Standing};
+use super::table::{REMOTE, Slot, SlotId, Standing};
 use super::{Lane, State, Suballocator};
 use crate::{Align, Backend, Class, ErrorKind, HeapId, Sharing, Span};
 use alloc::vec::Vec;

@@ -1,10 +1,12 @@
 //! The live allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at.
-use super::remote::REMOTE;
 use super::users::User;
 use crate::event::Rung;
 use crate::{Align, ErrorKind, Reason, Region};
 use alloc::vec::Vec;
 use omniheap_strategy::Key;
+
+/// The key of a slot whose bytes another lane has; no strategy grants it.
+pub(crate) const REMOTE: Key = Key::new(u32::MAX, u32::MAX);
 
 const NONE: u32 = u32::MAX;
 

@@ -3,7 +3,6 @@
 use super::lives::{self, Life, Point};
 use super::names::{Category, Name, Names};
 use super::passes::{self, Pass};
-use super::shard::Sharding;
 use crate::trace::Trace;
 use core::fmt;
 use std::collections::HashSet;
@@ -132,6 +131,54 @@ impl fmt::Display for Change {
 }
 
 const TENSOR_PARALLEL: &str = "how layers are divided is the program's choice";
+
+/// What ranks divide among themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Sharding {
+    /// Parameters, gradients and state; blocks are gathered for each pass (FSDP, ZeRO-3).
+    Full,
+    /// The same, and blocks stay gathered from their forward pass to their backward pass (ZeRO-2).
+    GradOp,
+    /// State of the optimizer alone, beside replicas (ZeRO-1).
+    Zero1,
+    /// Nothing: replicas, whose gradients are summed up in buckets (DDP).
+    Ddp,
+}
+
+impl Sharding {
+    /// Every way, the one that divides most first.
+    pub const ALL: [Self; 4] = [Self::Full, Self::GradOp, Self::Zero1, Self::Ddp];
+
+    /// Says how the estimate is made.
+    pub const fn estimate(self) -> &'static str {
+        match self {
+            Self::Full => {
+                "estimate: parameters, gradients and state divided evenly; numbered blocks gathered for each pass and some ahead, the rest once; a buffer for each reduction"
+            }
+            Self::GradOp => {
+                "estimate: parameters, gradients and state divided evenly; numbered blocks gathered from their forward to their backward pass; a buffer for each reduction"
+            }
+            Self::Zero1 => {
+                "estimate: state and temporaries of the optimizer divided evenly; buckets for a copy of all gradients"
+            }
+            Self::Ddp => {
+                "estimate: everything on each rank; buckets for a copy of all gradients (none with gradient_as_bucket_view)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Sharding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "FSDP",
+            Self::GradOp => "FSDP grad_op (ZeRO-2)",
+            Self::Zero1 => "DDP with ZeRO-1",
+            Self::Ddp => "DDP",
+        })
+    }
+}
 
 /// A change whose effect cannot be computed from a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -20,9 +20,8 @@ mod passes;
 mod shard;
 
 pub use batch::{BatchError, Difference, Lines, largest};
-pub use change::{Change, NotKnown, Optimizer};
+pub use change::{Change, NotKnown, Optimizer, Sharding};
 pub use names::Category;
-pub use shard::Sharding;
 
 use crate::event::{AllocationId, Op};
 use crate::model::{self, Model, Observe};

@@ -1,62 +1,13 @@
 //! What one rank of several holds: estimates from the trace of the whole program.
 
-use super::change::{NotKnown, Step};
+use super::change::{NotKnown, Sharding, Step};
 use super::lives::{Life, Point};
 use super::names::Category;
 use super::passes::Pass;
 use crate::event::{Alignment, StreamId};
 use crate::label::LabelId;
-use core::fmt;
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
-
-/// What ranks divide among themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Sharding {
-    /// Parameters, gradients and state; blocks are gathered for each pass (FSDP, ZeRO-3).
-    Full,
-    /// The same, and blocks stay gathered from their forward pass to their backward pass (ZeRO-2).
-    GradOp,
-    /// State of the optimizer alone, beside replicas (ZeRO-1).
-    Zero1,
-    /// Nothing: replicas, whose gradients are summed up in buckets (DDP).
-    Ddp,
-}
-
-impl Sharding {
-    /// Every way, the one that divides most first.
-    pub const ALL: [Self; 4] = [Self::Full, Self::GradOp, Self::Zero1, Self::Ddp];
-
-    /// Says how the estimate is made.
-    pub const fn estimate(self) -> &'static str {
-        match self {
-            Self::Full => {
-                "estimate: parameters, gradients and state divided evenly; numbered blocks gathered for each pass and some ahead, the rest once; a buffer for each reduction"
-            }
-            Self::GradOp => {
-                "estimate: parameters, gradients and state divided evenly; numbered blocks gathered from their forward to their backward pass; a buffer for each reduction"
-            }
-            Self::Zero1 => {
-                "estimate: state and temporaries of the optimizer divided evenly; buckets for a copy of all gradients"
-            }
-            Self::Ddp => {
-                "estimate: everything on each rank; buckets for a copy of all gradients (none with gradient_as_bucket_view)"
-            }
-        }
-    }
-}
-
-impl fmt::Display for Sharding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "FSDP",
-            Self::GradOp => "FSDP grad_op (ZeRO-2)",
-            Self::Zero1 => "DDP with ZeRO-1",
-            Self::Ddp => "DDP",
-        })
-    }
-}
 
 impl Step<'_> {
     /// Changes the step to what one of `ranks` ranks holds.

@@ -1,8 +1,9 @@
 //! Builds the report of a trace.
 
-use super::columns::{self, Curve};
+use super::columns;
 use super::data::{
-    Comparison, Defragmentation, Fact, Figures, Heap, Label, Moment, Origin, PostMortem, ReportData,
+    Comparison, Curve, Defragmentation, Fact, Figures, Heap, Label, Moment, Origin, PostMortem,
+    ReportData,
 };
 use super::post_mortem::explain;
 use super::state::State;

@@ -1,68 +1,13 @@
 //! All events in a few columns, each delta-coded, compressed and in base64: small enough for one page.
 
 use super::base64;
+use super::data::{Columns, Curve};
 use super::state::State;
 use crate::event::{Backing, HeapId, Op, Residence, StreamId};
 use crate::trace::Trace;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use serde::{Deserialize, Serialize};
 use std::io::Write;
-
-/// Every event of a trace. A column is base64 of zlib of its numbers; `kinds` has one byte an event, the others hold
-/// variable-length numbers (seven bits a byte, low bits first) for the events that have them, in order of events.
-///
-/// | kind | event | numbers |
-/// |---|---|---|
-/// | 0 | allocate | `sizes`, `labels`, `streams`, `blocks` (its block + 1, or 0), and if it has a block `offsets` |
-/// | 1 | free | `backs`: allocations made so far minus the allocation's own number |
-/// | 2 | block taken | `sizes`, `blocks`: the heap |
-/// | 3 | block given back | `blocks`: its number |
-/// | 4 | request failed | `sizes`, `streams` |
-/// | 5 | bound later, or moved | `backs`, `blocks`, `offsets` |
-/// | 6 | free asked for, not yet complete | `backs` |
-/// | 7 | pages taken | `sizes`, `blocks`: the heap |
-/// | 8 | pages given back | `sizes`, `blocks`: the heap |
-/// | 9 | block of addresses taken, whose bytes are pages | `sizes`, `blocks`: the heap |
-/// | 10 | what lies in a block left the device, or came back | `blocks`: its number, `sizes`: where it is, as a [`Residence`] |
-/// | 11 | pages of host memory taken, where there was no device memory | `sizes`, `blocks`: the heap |
-/// | 12 | pages of host memory given back | `sizes`, `blocks`: the heap |
-///
-/// Allocations and blocks are numbered from 0 in order of birth. `steps` has the time since the event before.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Columns {
-    /// Events in all.
-    pub count: u64,
-    /// One byte an event.
-    pub kinds: String,
-    /// Microseconds since the event before.
-    pub steps: String,
-    /// Bytes.
-    pub sizes: String,
-    /// Labels.
-    pub labels: String,
-    /// Streams.
-    pub streams: String,
-    /// Distance back to the allocation's event.
-    pub backs: String,
-    /// Blocks and heaps.
-    pub blocks: String,
-    /// Offsets inside blocks.
-    pub offsets: String,
-}
-
-/// Bytes that an allocator holds from the driver while it serves the events: a step curve, packed as [`Columns`] are.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Curve {
-    /// Points in all.
-    pub count: u64,
-    /// Allocations and completed frees since the point before.
-    pub steps: String,
-    /// Bytes held from this point on.
-    pub bytes: String,
-}
 
 impl Curve {
     /// Packs a curve. A point says how many allocations and completed frees came before it, and how many bytes are held

@@ -1,6 +1,5 @@
 //! Data of a report, in bytes and in microseconds since the recording began.
 
-use super::columns::{Columns, Curve};
 use serde::{Deserialize, Serialize};
 
 /// Everything that a report shows. Empty lists are simply not shown.
@@ -284,4 +283,59 @@ pub struct Defragmentation {
     pub before: Option<u32>,
     /// The map after, by its index in `moments`.
     pub after: Option<u32>,
+}
+
+/// Every event of a trace. A column is base64 of zlib of its numbers; `kinds` has one byte an event, the others hold
+/// variable-length numbers (seven bits a byte, low bits first) for the events that have them, in order of events.
+///
+/// | kind | event | numbers |
+/// |---|---|---|
+/// | 0 | allocate | `sizes`, `labels`, `streams`, `blocks` (its block + 1, or 0), and if it has a block `offsets` |
+/// | 1 | free | `backs`: allocations made so far minus the allocation's own number |
+/// | 2 | block taken | `sizes`, `blocks`: the heap |
+/// | 3 | block given back | `blocks`: its number |
+/// | 4 | request failed | `sizes`, `streams` |
+/// | 5 | bound later, or moved | `backs`, `blocks`, `offsets` |
+/// | 6 | free asked for, not yet complete | `backs` |
+/// | 7 | pages taken | `sizes`, `blocks`: the heap |
+/// | 8 | pages given back | `sizes`, `blocks`: the heap |
+/// | 9 | block of addresses taken, whose bytes are pages | `sizes`, `blocks`: the heap |
+/// | 10 | what lies in a block left the device, or came back | `blocks`: its number, `sizes`: where it is, as a [`Residence`](crate::Residence) |
+/// | 11 | pages of host memory taken, where there was no device memory | `sizes`, `blocks`: the heap |
+/// | 12 | pages of host memory given back | `sizes`, `blocks`: the heap |
+///
+/// Allocations and blocks are numbered from 0 in order of birth. `steps` has the time since the event before.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Columns {
+    /// Events in all.
+    pub count: u64,
+    /// One byte an event.
+    pub kinds: String,
+    /// Microseconds since the event before.
+    pub steps: String,
+    /// Bytes.
+    pub sizes: String,
+    /// Labels.
+    pub labels: String,
+    /// Streams.
+    pub streams: String,
+    /// Distance back to the allocation's event.
+    pub backs: String,
+    /// Blocks and heaps.
+    pub blocks: String,
+    /// Offsets inside blocks.
+    pub offsets: String,
+}
+
+/// Bytes that an allocator holds from the driver while it serves the events: a step curve, packed as [`Columns`] are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curve {
+    /// Points in all.
+    pub count: u64,
+    /// Allocations and completed frees since the point before.
+    pub steps: String,
+    /// Bytes held from this point on.
+    pub bytes: String,
 }

@@ -28,10 +28,9 @@ mod state;
 mod unpack;
 
 pub use build::{bind_by_model, from_trace, from_trace_by_model};
-pub use columns::{Columns, Curve};
 pub use data::{
-    Blocker, Comparison, Defragmentation, Fact, Figures, Gain, Gap, Heap, HeapBytes, Hole, Label,
-    MapBlock, MapSpan, Moment, Origin, PostMortem, ReportData, SpanState,
+    Blocker, Columns, Comparison, Curve, Defragmentation, Fact, Figures, Gain, Gap, Heap,
+    HeapBytes, Hole, Label, MapBlock, MapSpan, Moment, Origin, PostMortem, ReportData, SpanState,
 };
 pub use html::write_html;
 pub(crate) use html::write_page;

@@ -1,7 +1,7 @@
 //! Reads packed events back, one at a time: memory is bounded by the allocations, whatever a column expands to.
 
 use super::base64;
-use super::columns::Columns;
+use super::data::Columns;
 use crate::error::{Error, ErrorKind, Position};
 use crate::step::Step;
 use flate2::bufread::ZlibDecoder;
