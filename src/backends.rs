@@ -1,9 +1,9 @@
 //! Every backend that is built in, by name: the one place where vendors are wired.
+use crate::sharing;
 use core::fmt;
 use core::str::FromStr;
-use omniheap_core::{AnyBackend, ErrorKind, LimitValue, Result, erase};
+use omniheap_core::{AnyBackend, ErrorKind, Result, erase};
 use omniheap_host::Host;
-use omniheap_limits::{SystemLimits, Vendor};
 
 /// Backend kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,8 +81,8 @@ pub fn open(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
             "the backend is not built in; enable the feature of its name in the crate `omniheap`",
         ));
     }
-    check_limit(ordinal)?;
-    crate::sharing::opened(open_alone(backend, ordinal)?, ordinal)
+    sharing::check_limit(ordinal)?;
+    sharing::opened(open_alone(backend, ordinal)?, ordinal)
 }
 
 /// Opens a device whatever other processes do with it.
@@ -99,17 +99,6 @@ fn open_alone(backend: BackendKind, ordinal: u32) -> Result<AnyBackend> {
         BackendKind::Wgpu => Ok(erase(omniheap_wgpu::Wgpu::open(index(ordinal)?)?)),
         _ => Err(ErrorKind::Unsupported.because("host memory is one device, number 0")),
     }
-}
-
-/// Refuses an `OMNIHEAP_LIMIT` that is no size. Limits that others set are listed in reports as unreadable.
-pub(crate) fn check_limit(ordinal: u32) -> Result<()> {
-    let limits = SystemLimits::new(Vendor::Any, ordinal).read();
-    if limits.iter().any(|limit| matches!(limit.value, LimitValue::Unreadable(_))) {
-        return Err(ErrorKind::InvalidConfig.because(
-            "OMNIHEAP_LIMIT is no size; set it as in 8GiB or 0=8GiB,1=4GiB, or unset it",
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(any(feature = "vulkan", feature = "wgpu"))]

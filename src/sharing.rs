@@ -1,5 +1,6 @@
-//! Devices whose memory an arbiter divides among processes: `OMNIHEAP_ARBITER`.
-use omniheap_core::{AnyBackend, Result};
+//! Devices whose memory others share or limit: `OMNIHEAP_ARBITER`, `OMNIHEAP_LIMIT`.
+use omniheap_core::{AnyBackend, ErrorKind, LimitValue, Result};
+use omniheap_limits::{SystemLimits, Vendor};
 
 #[cfg(feature = "arbiter")]
 pub(crate) use here::opened;
@@ -8,9 +9,9 @@ pub use here::{Attending, arbitrated, attend, on_press};
 
 #[cfg(feature = "arbiter")]
 mod here {
-    use super::{AnyBackend, Result};
+    use super::{AnyBackend, ErrorKind, Result};
     use omniheap_arbiter::{self as arbiter, ArbiterError, Arbitrated, OnPress, Tenant};
-    use omniheap_core::{Backend, ErrorKind, Manager, erase};
+    use omniheap_core::{Backend, Manager, erase};
     use std::path::PathBuf;
     use std::sync::Arc;
 
@@ -62,7 +63,7 @@ mod here {
     ///
     /// `InvalidConfig` when no arbiter accepts this process there, or `OMNIHEAP_LIMIT` is no size.
     pub fn arbitrated<B: Backend>(backend: B, ordinal: u32) -> Result<Arbitrated<B>> {
-        crate::backends::check_limit(ordinal)?;
+        super::check_limit(ordinal)?;
         Ok(arbiter::arbitrated(backend, accepted(ordinal)?))
     }
 
@@ -113,8 +114,19 @@ mod here {
 pub(crate) fn opened(backend: AnyBackend, _: u32) -> Result<AnyBackend> {
     match std::env::var_os("OMNIHEAP_ARBITER").filter(|path| !path.is_empty()) {
         None => Ok(backend),
-        Some(_) => Err(omniheap_core::ErrorKind::InvalidConfig.because(
+        Some(_) => Err(ErrorKind::InvalidConfig.because(
             "OMNIHEAP_ARBITER is set, and this program has no arbiter: build omniheap with the feature `arbiter`, or unset it",
         )),
     }
+}
+
+/// Refuses an `OMNIHEAP_LIMIT` that is no size. Limits that others set are listed in reports as unreadable.
+pub(crate) fn check_limit(ordinal: u32) -> Result<()> {
+    let limits = SystemLimits::new(Vendor::Any, ordinal).read();
+    if limits.iter().any(|limit| matches!(limit.value, LimitValue::Unreadable(_))) {
+        return Err(ErrorKind::InvalidConfig.because(
+            "OMNIHEAP_LIMIT is no size; set it as in 8GiB or 0=8GiB,1=4GiB, or unset it",
+        ));
+    }
+    Ok(())
 }
