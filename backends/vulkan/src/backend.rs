@@ -6,15 +6,14 @@ use crate::{
     caps::{Slot, Suits, Table, features::Feature},
     driver::{
         device::Device,
-        objects::{Ask, Buffer, Kind, Memory, Share},
+        objects::{Ask, Buffer, Kind, Memory, Share, Sharing},
         physical,
         validation::Messages,
     },
-    export::Sharing,
-    launch::Programs,
+    programs::Programs,
     remap::pages::Pages,
-    timeline::Registry,
-    transfer::copy::Copier,
+    timeline::registry::Registry,
+    transfer::copier::Copier,
 };
 use ash::vk;
 use core::{fmt, ptr::NonNull};
@@ -67,6 +66,19 @@ impl fmt::Debug for Vulkan {
 }
 
 impl Vulkan {
+    /// Takes the memory of blocks from `source` from now on.
+    ///
+    /// Staging, pages, exportable blocks and dedicated memory still come from the driver.
+    ///
+    /// # Safety
+    ///
+    /// `source` allocates on this device, which outlives it and every block that it feeds.
+    #[must_use]
+    pub unsafe fn with_source(mut self, source: Arc<dyn MemorySource>) -> Self {
+        self.source = Some(source);
+        self
+    }
+
     /// Returns the device, for an engine's own calls.
     ///
     /// It stays valid while this backend, a block or a resource of it lives. Queues belong to

@@ -3,55 +3,13 @@
 use crate::{
     Block, Vulkan,
     block::{Backing, Shared},
-    caps::features::Feature,
     driver::{
         check,
-        device::Device,
-        objects::{Ask, Buffer, Kind, Memory, Share, usage},
+        objects::{Ask, Buffer, Kind, Memory, Share},
     },
 };
 use ash::vk;
 use omniheap_seam::{ErrorKind, Export, Exported, HeapId, Result};
-
-/// Sharing capabilities of a block's buffer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sharing(vk::ExternalMemoryFeatureFlags);
-
-impl Sharing {
-    /// Queries the driver, if descriptors are enabled.
-    pub(crate) fn read(device: &Device) -> Self {
-        if !device.features.has(Feature::ExternalMemoryFd) {
-            return Self(vk::ExternalMemoryFeatureFlags::empty());
-        }
-        let info = vk::PhysicalDeviceExternalBufferInfo::default()
-            .usage(usage(device))
-            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
-        let mut answer = vk::ExternalBufferProperties::default();
-        let (raw, instance) = (device.physical, &device.instance.raw);
-        // SAFETY: the physical device is this instance's.
-        unsafe {
-            instance.get_physical_device_external_buffer_properties(raw, &info, &mut answer);
-        }
-        Self(answer.external_memory_properties.external_memory_features)
-    }
-
-    /// Returns whether blocks can leave and enter.
-    pub(crate) fn works(self) -> bool {
-        use vk::ExternalMemoryFeatureFlags as F;
-        self.0.contains(F::EXPORTABLE | F::IMPORTABLE)
-    }
-
-    /// Returns the memory's one resource, where the driver insists on one.
-    pub(crate) fn dedicated(
-        self,
-        buffer: vk::Buffer,
-    ) -> Option<vk::MemoryDedicatedAllocateInfo<'static>> {
-        match self.0.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY) {
-            true => Some(vk::MemoryDedicatedAllocateInfo::default().buffer(buffer)),
-            false => None,
-        }
-    }
-}
 
 impl Vulkan {
     fn import_memory(&self, heap: HeapId, exported: &Exported) -> Result<Block> {

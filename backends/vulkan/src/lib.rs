@@ -6,6 +6,7 @@ mod driver;
 mod export;
 mod launch;
 mod open;
+mod programs;
 mod remap;
 #[cfg(feature = "manager")]
 mod resource;
@@ -26,4 +27,4 @@ pub use resource::{
 };
 pub use source::{MemorySource, Piece};
 pub use timeline::{clock::Clocks, family::Exclusive};
-pub use transfer::copy::Copies;
+pub use transfer::copier::Copies;

@@ -6,16 +6,16 @@ use crate::{
     driver::{
         Instance, Names,
         device::Device,
+        objects::Sharing,
         physical::Physical,
         probe,
         validation::{Messages, Validation},
     },
-    export::Sharing,
-    launch::Programs,
+    programs::Programs,
     remap::pages::Pages,
-    timeline::{Registry, clock::Clocks},
+    timeline::{clock::Clocks, registry::Registry},
     transfer::{
-        copy::{Copier, Copies},
+        copier::{Copier, Copies},
         staging::{Plan, Plans},
     },
 };

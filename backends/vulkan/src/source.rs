@@ -1,10 +1,8 @@
 //! Blocks from an engine's own allocator instead of the driver.
 #![expect(unsafe_code, reason = "declares the contract that such an allocator signs")]
-use crate::Vulkan;
 use ash::vk;
 use core::{ffi::c_void, fmt, ptr::NonNull};
 use omniheap_seam::Result;
-use std::sync::Arc;
 
 /// Memory from an engine's allocator.
 #[derive(Clone, Copy, Debug)]
@@ -45,19 +43,4 @@ pub unsafe trait MemorySource: fmt::Debug + Send + Sync {
     ///
     /// `piece` came from `self`, once, and no device work uses it.
     unsafe fn free(&self, piece: Piece);
-}
-
-impl Vulkan {
-    /// Takes the memory of blocks from `source` from now on.
-    ///
-    /// Staging, pages, exportable blocks and dedicated memory still come from the driver.
-    ///
-    /// # Safety
-    ///
-    /// `source` allocates on this device, which outlives it and every block that it feeds.
-    #[must_use]
-    pub unsafe fn with_source(mut self, source: Arc<dyn MemorySource>) -> Self {
-        self.source = Some(source);
-        self
-    }
 }

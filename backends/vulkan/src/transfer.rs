@@ -1,5 +1,6 @@
 //! Bytes in, out and across: staged writes and reads, fills, and copies as one batch.
 #![expect(unsafe_code, reason = "records commands into the driver's buffers")]
+pub(crate) mod copier;
 pub(crate) mod copy;
 pub(crate) mod kernel;
 pub(crate) mod ring;

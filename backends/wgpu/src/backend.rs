@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use crate::{
     caps::{COPY_ALIGN, HeapClass, describe, who},
+    clock::Clock,
     driver::{Driver, Start},
     hal,
-    launch::Programs,
+    programs::Programs,
     staging::Staging,
-    timeline::Clock,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_limits::{SystemLimits, Vendor};

@@ -1,40 +1,15 @@
-//! Kernels: a compute pipeline each.
+//! Kernels, launched in the order of the queue.
 #![expect(unsafe_code, reason = "signs the contract of Launch")]
-use crate::{Bind, Block, Wgpu};
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::{Bind, Block, Wgpu, programs::Program};
 use omniheap_seam::{
     Argument, ErrorKind, Kernel, Launch, ProgramId, Result, Slot, Span, TimelineId,
 };
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
 use wgpu::{
-    BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayout, BindGroupLayoutDescriptor,
+    BindGroup, BindGroupDescriptor, BindGroupEntry, BindGroupLayoutDescriptor,
     BindGroupLayoutEntry, BindingResource, BindingType, BufferBindingType, ComputePassDescriptor,
-    ComputePipeline, ComputePipelineDescriptor, Features, PipelineCompilationOptions,
-    PipelineLayoutDescriptor, ShaderModuleDescriptor, ShaderSource, ShaderStages,
+    ComputePipelineDescriptor, Features, PipelineCompilationOptions, PipelineLayoutDescriptor,
+    ShaderModuleDescriptor, ShaderSource, ShaderStages,
 };
-
-/// Kernels that are loaded.
-#[derive(Debug, Default)]
-pub(crate) struct Programs {
-    loaded: Mutex<BTreeMap<u64, Arc<Program>>>,
-    next: AtomicU64,
-}
-
-impl Programs {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Program>>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[derive(Debug)]
-struct Program {
-    kernel: Kernel,
-    pipeline: ComputePipeline,
-    layout: BindGroupLayout,
-}
 
 const fn bind(slot: Slot) -> Bind {
     match slot {
@@ -139,14 +114,12 @@ unsafe impl Launch for Wgpu {
             ErrorKind::Driver => ErrorKind::InvalidConfig.into(),
             _ => error,
         })?;
-        let id = self.programs.next.fetch_add(1, Ordering::Relaxed);
-        self.programs.lock().insert(id, Arc::new(program));
-        Ok(ProgramId(id))
+        Ok(self.programs.load(program))
     }
 
     fn unload(&self, program: ProgramId) -> Result<()> {
         // wgpu keeps a pipeline until its launches are over.
-        self.programs.lock().remove(&program.0).map(drop).ok_or(ErrorKind::Stale.into())
+        self.programs.unload(program)
     }
 
     unsafe fn launch(
@@ -158,7 +131,7 @@ unsafe impl Launch for Wgpu {
         parameters: &[u8],
     ) -> Result<()> {
         self.clock.check(on)?;
-        let program = self.programs.lock().get(&program.0).cloned().ok_or(ErrorKind::Stale)?;
+        let program = self.programs.get(program)?;
         let kernel = &program.kernel;
         kernel.check_launch(arguments.len(), parameters.len())?;
         if groups.contains(&0) {

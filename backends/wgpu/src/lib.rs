@@ -5,6 +5,7 @@ mod adopt;
 mod backend;
 mod bind;
 mod caps;
+mod clock;
 mod driver;
 mod hal;
 mod launch;
@@ -23,6 +24,7 @@ mod own {
         }
     }
 }
+mod programs;
 mod staging;
 #[cfg(feature = "manager")]
 mod texture;

@@ -262,3 +262,43 @@ impl Drop for Memory {
         self.device.live.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// Sharing capabilities of a block's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sharing(vk::ExternalMemoryFeatureFlags);
+
+impl Sharing {
+    /// Queries the driver, if descriptors are enabled.
+    pub(crate) fn read(device: &Device) -> Self {
+        if !device.features.has(Feature::ExternalMemoryFd) {
+            return Self(vk::ExternalMemoryFeatureFlags::empty());
+        }
+        let info = vk::PhysicalDeviceExternalBufferInfo::default()
+            .usage(usage(device))
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD);
+        let mut answer = vk::ExternalBufferProperties::default();
+        let (raw, instance) = (device.physical, &device.instance.raw);
+        // SAFETY: the physical device is this instance's.
+        unsafe {
+            instance.get_physical_device_external_buffer_properties(raw, &info, &mut answer);
+        }
+        Self(answer.external_memory_properties.external_memory_features)
+    }
+
+    /// Returns whether blocks can leave and enter.
+    pub(crate) fn works(self) -> bool {
+        use vk::ExternalMemoryFeatureFlags as F;
+        self.0.contains(F::EXPORTABLE | F::IMPORTABLE)
+    }
+
+    /// Returns the memory's one resource, where the driver insists on one.
+    pub(crate) fn dedicated(
+        self,
+        buffer: vk::Buffer,
+    ) -> Option<vk::MemoryDedicatedAllocateInfo<'static>> {
+        match self.0.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY) {
+            true => Some(vk::MemoryDedicatedAllocateInfo::default().buffer(buffer)),
+            false => None,
+        }
+    }
+}

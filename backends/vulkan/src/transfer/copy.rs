@@ -1,8 +1,7 @@
 //! Bytes across: a batch of moves, as the driver's own copies or as one dispatch of the compaction kernel.
 #![expect(unsafe_code, reason = "records the kernel")]
 use crate::{
-    Block, Feature, Vulkan,
-    driver::device::{Device, lock},
+    Block, Vulkan,
     timeline::queue::{QueueTimeline, State},
     transfer::{
         kernel::Kernel,
@@ -12,60 +11,7 @@ use crate::{
 };
 use ash::vk;
 use omniheap_seam::{Move, Result};
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
-
-/// Implementation of copies inside the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Copies {
-    /// By what was measured to be faster: the driver's copies for a few short moves and on software devices, else the
-    /// kernel.
-    #[default]
-    Fastest,
-    /// By the driver's copies alone.
-    Commands,
-    /// By the compaction kernel wherever the device has addresses and the queue computes.
-    Kernel,
-}
-
-/// Fewer moves than this, and fewer bytes, are left to the driver's own copies: up to there both cost one start.
-const FEW: usize = 4;
-const SHORT: u64 = 1 << 20;
-
-/// The kernel, built when it is first needed.
-#[derive(Debug)]
-pub(crate) struct Copier {
-    kernel: Mutex<Option<Arc<Kernel>>>,
-    copies: Copies,
-}
-
-impl Copier {
-    pub(crate) fn new(device: &Device, kind: vk::PhysicalDeviceType, copies: Copies) -> Self {
-        let software = kind == vk::PhysicalDeviceType::CPU && copies == Copies::Fastest;
-        let able = device.features.has(Feature::BufferDeviceAddress) && !software;
-        Self { kernel: Mutex::default(), copies: if able { copies } else { Copies::Commands } }
-    }
-
-    /// Returns the kernel, where it is the way for such a batch.
-    fn kernel(&self, device: &Arc<Device>, queue: usize, batch: &Batch<'_>) -> Option<Arc<Kernel>> {
-        let worth = match self.copies {
-            Copies::Commands => false,
-            Copies::Kernel => true,
-            Copies::Fastest => batch.count >= FEW || batch.bytes >= SHORT,
-        };
-        if !worth || !device.queues[queue].flags.contains(vk::QueueFlags::COMPUTE) {
-            return None;
-        }
-        let mut kernel = lock(&self.kernel);
-        if kernel.is_none() {
-            // Short of memory, the driver's own copies still work; the next batch tries again.
-            *kernel = Kernel::create(device).ok().map(Arc::new);
-        }
-        kernel.clone()
-    }
-}
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Moves that were checked.
 pub(crate) struct Batch<'a> {
@@ -128,7 +74,9 @@ impl Vulkan {
     /// Runs a batch on a timeline.
     pub(crate) fn run_batch(&self, timeline: &QueueTimeline, batch: &Batch<'_>) -> Result<()> {
         let mut state = timeline.hold();
-        let Some(kernel) = self.copier.kernel(&self.device, timeline.home, batch) else {
+        let Some(kernel) =
+            self.copier.kernel(&self.device, timeline.home, (batch.count, batch.bytes))
+        else {
             return self.run_commands(timeline, &mut state, batch.moves);
         };
         // A move adds at most three tasks beyond its whole stretches; more moves than fit go as several lists.
