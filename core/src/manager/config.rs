@@ -1,5 +1,6 @@
 //! How a manager is set up, and the pools that users make.
-use super::{AllocateError, Allocation, Defragmentation, Manager, Remapping};
+use super::{AllocateError, Allocation, Manager};
+use crate::defrag::Budget;
 use crate::device::DriverLimit;
 use crate::event::Observer;
 use crate::lane::PoolConfig;
@@ -7,7 +8,8 @@ use crate::pool::Pool;
 use crate::sanitizer::Sanitize;
 use crate::sleep::{Residence, Sleep, SleepError, Slept, Wake};
 use crate::{
-    Align, Backend, Caps, DefaultPolicy, ErrorKind, HeapId, HeapKind, Policy, Request, Result, Span,
+    Align, Backend, Caps, DefaultPolicy, ErrorKind, Heap, HeapId, HeapKind, Mapper, Policy,
+    Request, Result, Span,
 };
 use alloc::sync::Arc;
 use core::fmt;
@@ -77,6 +79,71 @@ impl ManagerConfig {
     pub(super) fn pool_for(&self, caps: &Caps, heap: HeapId) -> PoolConfig {
         let device = caps.heap(heap).is_some_and(|heap| heap.kind == HeapKind::Device);
         PoolConfig { paged: self.pool.paged && device, ..self.pool }
+    }
+}
+
+/// When live data is moved together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Defragmentation {
+    /// Only where the caller says so: [`Manager::defragment`] and [`Manager::begin_defragment`].
+    Off,
+    /// Also before a request would fail.
+    #[default]
+    OnRequest,
+    /// Also a little with every [`Manager::step`].
+    Background(Background),
+}
+
+/// How a pool of pages makes room when it is short of pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Remapping {
+    /// [`WhereCheaper`](Self::WhereCheaper) on heaps whose pages a queue maps, [`Always`](Self::Always) on all others: on the
+    /// former, places depend on timing.
+    #[default]
+    ByDevice,
+    /// Free pages are always mapped elsewhere: the same calls give the same places on every device.
+    Always,
+    /// Live data is copied together where earlier measurements say that this is cheaper, so places depend on timing.
+    WhereCheaper,
+}
+
+impl Remapping {
+    /// Whether copying is weighed against mapping on this heap.
+    pub(super) const fn weighs(self, heap: &Heap) -> bool {
+        match self {
+            Self::ByDevice => matches!(heap.mapper, Mapper::Queue),
+            Self::Always => false,
+            Self::WhereCheaper => true,
+        }
+    }
+}
+
+/// The budget and the thresholds of background defragmentation.
+///
+/// It starts above one threshold and stops below another, so that a workload at the edge does not toggle it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Background {
+    /// The budget of one step.
+    pub budget: Budget,
+    /// Starts when more than this percentage of the reserved memory is free.
+    pub begin_above: u8,
+    /// Stops when less than this percentage is free.
+    pub end_below: u8,
+}
+
+impl Background {
+    /// Steps of this budget, between a quarter and a tenth of free memory.
+    #[must_use]
+    pub const fn new(budget: Budget) -> Self {
+        Self { budget, begin_above: 25, end_below: 10 }
+    }
+
+    /// Begins above `begin` percent of free memory and ends below `end`.
+    #[must_use]
+    pub const fn between(mut self, end: u8, begin: u8) -> Self {
+        (self.begin_above, self.end_below) = (begin, end);
+        self
     }
 }
 

@@ -1,81 +1,16 @@
 //! Moving live data on purpose: at once, pass by pass, or a little with every step.
 use super::ladder::{Climb, Taken};
-use super::{Allocation, Manager};
+use super::{Allocation, Background, Defragmentation, Manager};
 use crate::defrag::{
     Budget, BudgetMeter, Goal, Holes, How, LanePlanner, Mode, Moved, Outcome, Pass, PlannedMove,
     Portion, Slid,
 };
 use crate::lane::{Ask, Consent, Lane, WaitMode};
 use crate::pool::Pool;
-use crate::{Backend, ErrorKind, Heap, Mapper, Result, TimelineId, Timelines};
+use crate::{Backend, ErrorKind, Result, TimelineId, Timelines};
 use alloc::{sync::Arc, vec::Vec};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Instant;
-
-/// When live data is moved together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Defragmentation {
-    /// Only where the caller says so: [`Manager::defragment`] and [`Manager::begin_defragment`].
-    Off,
-    /// Also before a request would fail.
-    #[default]
-    OnRequest,
-    /// Also a little with every [`Manager::step`].
-    Background(Background),
-}
-
-/// How a pool of pages makes room when it is short of pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Remapping {
-    /// [`WhereCheaper`](Self::WhereCheaper) on heaps whose pages a queue maps, [`Always`](Self::Always) on all others: on the
-    /// former, places depend on timing.
-    #[default]
-    ByDevice,
-    /// Free pages are always mapped elsewhere: the same calls give the same places on every device.
-    Always,
-    /// Live data is copied together where earlier measurements say that this is cheaper, so places depend on timing.
-    WhereCheaper,
-}
-
-impl Remapping {
-    /// Whether copying is weighed against mapping on this heap.
-    pub(super) const fn weighs(self, heap: &Heap) -> bool {
-        match self {
-            Self::ByDevice => matches!(heap.mapper, Mapper::Queue),
-            Self::Always => false,
-            Self::WhereCheaper => true,
-        }
-    }
-}
-
-/// The budget and the thresholds of background defragmentation.
-///
-/// It starts above one threshold and stops below another, so that a workload at the edge does not toggle it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Background {
-    /// The budget of one step.
-    pub budget: Budget,
-    /// Starts when more than this percentage of the reserved memory is free.
-    pub begin_above: u8,
-    /// Stops when less than this percentage is free.
-    pub end_below: u8,
-}
-
-impl Background {
-    /// Steps of this budget, between a quarter and a tenth of free memory.
-    #[must_use]
-    pub const fn new(budget: Budget) -> Self {
-        Self { budget, begin_above: 25, end_below: 10 }
-    }
-
-    /// Begins above `begin` percent of free memory and ends below `end`.
-    #[must_use]
-    pub const fn between(mut self, end: u8, begin: u8) -> Self {
-        (self.begin_above, self.end_below) = (begin, end);
-        self
-    }
-}
 
 /// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]

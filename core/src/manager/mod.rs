@@ -22,8 +22,10 @@ mod transfer;
 pub use allocation::{Allocation, Buffer};
 pub use binding::{Binding, Mapped, Mapping, Pinned};
 pub use budget::Limits;
-pub use config::{ManagerConfig, Pressure, Relief, UserPool};
-pub use defragment::{Background, Decision, Defragmentation, Remapping, Step};
+pub use config::{
+    Background, Defragmentation, ManagerConfig, Pressure, Relief, Remapping, UserPool,
+};
+pub use defragment::{Decision, Step};
 pub use error::{AllocateError, GiveBack, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
