@@ -1,9 +1,14 @@
 //! The kernels in Rust: what every other language is compared with, and what host memory runs.
+#[cfg(feature = "lookups")]
+mod lookup;
+
 use bytemuck::{cast_slice, cast_slice_mut, pod_read_unaligned};
 use omniheap_seam::HostLaunch;
 
 #[cfg(feature = "lookups")]
-pub(crate) use crate::lookup::*;
+pub use lookup::Lookup;
+#[cfg(feature = "lookups")]
+pub(crate) use lookup::*;
 
 pub(crate) fn word(launch: &HostLaunch<'_>, index: usize) -> u32 {
     pod_read_unaligned(&launch.parameters[4 * index..4 * index + 4])

@@ -1,13 +1,11 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 mod host;
-#[cfg(feature = "lookups")]
-mod lookup;
 mod placed;
 
-pub use kernels::*;
 #[cfg(feature = "lookups")]
-pub use lookup::Lookup;
+pub use host::Lookup;
+pub use kernels::*;
 pub use placed::Placed;
 
 /// The kernels, as the build script made them of the folders beside this one.

@@ -3,6 +3,7 @@ mod arrows;
 mod binaries;
 mod bite;
 mod bundle;
+mod circles;
 mod compat;
 mod embed;
 mod header;

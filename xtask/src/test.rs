@@ -2,8 +2,8 @@
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Apart, Outcome, Step, run_all, status};
 use crate::{
-    arrows, cargo, compat, embed, header, images, mutants, nightly, packages, python, root, system,
-    table, target, words,
+    arrows, cargo, circles, compat, embed, header, images, mutants, nightly, packages, python,
+    root, system, table, target, words,
 };
 use core::cell::Cell;
 use std::process::Command;
@@ -92,6 +92,7 @@ fn rules() -> Vec<Step> {
                 .try_for_each(|part| words::check(&root().join(part)))
         }),
         Step::new("modules of the core import one way", arrows::check),
+        Step::new("files import one way", circles::check),
         Step::new("tables say what the results say", table::check),
         Step::new("compiled kernels are those of their sources", images::check),
     ]

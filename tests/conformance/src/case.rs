@@ -1,6 +1,7 @@
 //! A case: one sentence that holds on every backend, and the function that proves it.
 #![expect(unsafe_code, reason = "makes a page to see whether the device can")]
-use crate::world::{Guards, World, in_heap};
+use crate::rig::Guards;
+use crate::world::{World, in_heap};
 use omniheap_core::{
     Backend, Budget, CopyRegion, ErrorKind, HeapId, HeapKind, Request, Result, Source, TimelineId,
 };

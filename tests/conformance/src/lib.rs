@@ -36,11 +36,11 @@ pub use elsewhere::ELSEWHERE;
 pub use gates::LONGEST_HOLD;
 pub use look::Look;
 pub use results::{CaseResult, Outcome, Results};
-pub use rig::{Account, Held, Rig};
+pub use rig::{Account, Guards, Held, Rig};
 pub use rng::{Rng, mix, stamp};
 pub use run::{Progress, run, seed, trials, write_results};
 pub use spares::{Lease, Spares};
-pub use world::{Guards, LIMIT, Mode, Stack, World};
+pub use world::{LIMIT, Mode, Stack, World};
 
 /// Every case, for one type of backend.
 #[must_use]

@@ -1,8 +1,17 @@
 //! One opened device, and what a test may do to it that no call of the seam does.
-use crate::world::Guards;
 use core::any::Any;
 use core::fmt;
 use omniheap_core::{AnyBackend, Backend, Result, TimelineId, erase};
+
+/// Whether the managers of a case lay guards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guards {
+    /// They lay none.
+    #[default]
+    Off,
+    /// They lay guards behind all allocations.
+    On,
+}
 
 /// Keeps a timeline from finishing; dropping it lets the timeline go on.
 pub type Held = Box<dyn Any + Send>;

@@ -1,8 +1,9 @@
 //! Running the list: by type, by pages and erased; in a test binary or in the command.
 use crate::case::Case;
 use crate::results::{CaseResult, Outcome, Results};
+use crate::rig::Guards;
 use crate::rig::{Rig, Turns};
-use crate::world::{Guards, Mode, World};
+use crate::world::{Mode, World};
 use crate::{cases, expect};
 use core::fmt::Display;
 use core::ops::ControlFlow;

@@ -1,6 +1,6 @@
 //! What a case works with: a fresh device under layers that count, limit and fail.
 use crate::look::Look;
-use crate::rig::{Account, Extras, Held, Rig};
+use crate::rig::{Account, Extras, Guards, Held, Rig};
 use crate::rng::{Rng, difference, stamp};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
@@ -24,16 +24,6 @@ pub enum Mode {
     Plain,
     /// From pages, where the device has them.
     Paged,
-}
-
-/// Whether the managers of a case lay guards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Guards {
-    /// They lay none.
-    #[default]
-    Off,
-    /// They lay guards behind all allocations.
-    On,
 }
 
 /// What a case works with. Everything it makes is checked by the gate when the case has ended.

@@ -1,6 +1,6 @@
 //! Kernels that only look up a table, and all of them in Rust: one frame, and what each does with one item.
+use super::{index, word};
 use crate::Placed;
-use crate::host::{index, word};
 use bytemuck::{cast_slice, cast_slice_mut};
 use omniheap_placement::{Dependence, Pattern, Request, Work, Writer};
 use omniheap_seam::HostLaunch;
