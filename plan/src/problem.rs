@@ -1,7 +1,5 @@
 //! A problem: buffers with lifetimes, the regions they may be placed in, and which may share bytes.
 
-use crate::classes::{Classes, lcm};
-use crate::problem_error::ProblemError;
 use alloc::vec::Vec;
 
 /// A half-open span of ticks, `[start, end)`.
@@ -216,79 +214,4 @@ impl Problem {
         self.buffers.push(buffer);
         self.buffers.len() - 1
     }
-
-    /// Checks that every number makes sense.
-    ///
-    /// # Errors
-    /// The first thing that is wrong; its message says what to change.
-    pub fn check(&self) -> Result<(), ProblemError> {
-        if self.regions.is_empty() || self.regions.len() > 64 {
-            return Err(ProblemError::RegionCount { count: self.regions.len() });
-        }
-        if let Some(region) = self.regions.iter().position(|r| r.align == 0) {
-            return Err(ProblemError::RegionAlign { region });
-        }
-        if u32::try_from(self.buffers.len()).is_err() {
-            return Err(ProblemError::TooMany { count: self.buffers.len() });
-        }
-        for (index, buffer) in self.buffers.iter().enumerate() {
-            check_buffer(index, buffer, self.regions.len())?;
-        }
-        let pairs = self.aliases.iter().chain(&self.separate);
-        for &(a, b) in pairs {
-            if a >= self.buffers.len() || b >= self.buffers.len() || a == b {
-                return Err(ProblemError::Pair { a, b });
-            }
-        }
-        self.check_sum()
-    }
-
-    /// Checks that no sum passes the limit: offsets are sums of padded sizes, and may start behind a fixed buffer.
-    fn check_sum(&self) -> Result<(), ProblemError> {
-        let fixed = self.buffers.iter().filter_map(|b| b.fixed).max().unwrap_or(0);
-        let classes = Classes::new(self);
-        let mut align = alloc::vec![Some(1); self.buffers.len()];
-        let mut total = Some(fixed);
-        for (index, buffer) in self.buffers.iter().enumerate() {
-            let class = &mut align[classes.root(index)];
-            *class = class.and_then(|align| lcm(align, buffer.align));
-            let widest = self.regions.iter().try_fold(0u64, |widest, region| {
-                class.and_then(|align| lcm(align, region.align)).map(|align| widest.max(align))
-            });
-            total = total
-                .zip(widest.and_then(|align| align.checked_add(buffer.size)))
-                .and_then(|(sum, padded)| sum.checked_add(padded))
-                .filter(|&sum| sum <= MOST_BYTES);
-            if total.is_none() {
-                return Err(ProblemError::Overflow { buffer: index });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The planner computes with sums of two offsets, so every offset stays below a quarter of the range of `u64`.
-const MOST_BYTES: u64 = u64::MAX / 4;
-
-fn check_buffer(index: usize, buffer: &Buffer, regions: usize) -> Result<(), ProblemError> {
-    if buffer.live.start >= buffer.live.end {
-        return Err(ProblemError::Lifetime { buffer: index });
-    }
-    if buffer.align == 0 {
-        return Err(ProblemError::Align { buffer: index });
-    }
-    let mut at = buffer.live.start;
-    for gap in &buffer.gaps {
-        if gap.start < at || gap.start >= gap.end || gap.end > buffer.live.end {
-            return Err(ProblemError::Gap { buffer: index });
-        }
-        at = gap.end;
-    }
-    if buffer.fixed.is_some_and(|f| f % buffer.align != 0) {
-        return Err(ProblemError::FixedAlign { buffer: index });
-    }
-    if !(0..regions).any(|r| buffer.regions.contains(r)) {
-        return Err(ProblemError::NoRegion { buffer: index });
-    }
-    Ok(())
 }

@@ -2,12 +2,12 @@
 
 use crate::assign::Assign;
 use crate::bound::{Certificate, refute};
+use crate::check::ProblemError;
 use crate::classes::Classes;
 use crate::model::Model;
 use crate::options::Options;
 use crate::plan::{Plan, Spot, Status};
 use crate::problem::{Problem, RegionSet};
-use crate::problem_error::ProblemError;
 use crate::region::{Outcome, Task};
 use crate::stop::Stop;
 use crate::validate::validate;

@@ -5,11 +5,11 @@ mod exact;
 mod rows;
 mod segments;
 
+use crate::check::ProblemError;
 use crate::model::Model;
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::problem::{Buffer, Interval, Problem};
-use crate::problem_error::ProblemError;
 use crate::solve::solve_until;
 use crate::spill::Proof;
 use crate::stop::Stop;

@@ -1,6 +1,6 @@
 //! The choices as rows: bytes of each moment and of the copy engines, and how each option changes them.
 
-use super::segments::Segments;
+use super::segments::{Segments, room, signed};
 use super::{Case, Choice};
 use crate::model::Model;
 use crate::problem::Interval;
@@ -44,10 +44,6 @@ pub(super) struct Rows {
 
 /// Moments at which each copy engine is looked at, at most.
 const MOMENTS: usize = 24;
-
-pub(super) fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
-}
 
 impl Rows {
     /// Makes the rows for one way to cut the forward pass.
@@ -142,23 +138,6 @@ impl Rows {
         }
         slack
     }
-}
-
-/// Returns the room at the fullest moment of each section that begins at one of the ticks, and that moment.
-pub(super) fn room(model: &Model, ticks: &[u64], capacity: u64) -> (Vec<i64>, Vec<u64>) {
-    let mut most: Vec<(u64, u64)> = ticks.iter().map(|&tick| (0, tick)).collect();
-    for (window, &load) in model.ticks.windows(2).zip(&model.load) {
-        // A section of the model may span several of these.
-        let first = ticks.partition_point(|&t| t <= window[0]).saturating_sub(1);
-        let last = ticks.partition_point(|&t| t < window[1]);
-        for (most, &tick) in most[first..last].iter_mut().zip(&ticks[first..last]) {
-            if load > most.0 {
-                *most = (load, tick.max(window[0]));
-            }
-        }
-    }
-    let room = |&(load, _): &(u64, u64)| signed(capacity).saturating_sub(signed(load));
-    (most.iter().map(room).collect(), most.iter().map(|m| m.1).collect())
 }
 
 /// The rows of the copy engines: by the turn all that began to leave after a moment has left; by a moment all that is needed

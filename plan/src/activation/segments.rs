@@ -1,7 +1,6 @@
 //! Segments of the forward pass: what is recomputed together.
 
 use super::Case;
-use super::rows;
 use crate::model::Model;
 use crate::problem::Interval;
 use alloc::vec::Vec;
@@ -166,12 +165,12 @@ impl Room {
         ticks.push(0);
         ticks.sort_unstable();
         ticks.dedup();
-        let (mut bytes, _) = rows::room(model, &ticks, capacity);
+        let (mut bytes, _) = room(model, &ticks, capacity);
         let mut change = alloc::vec![0i64; ticks.len()];
         for (span, size) in all {
             let at = |tick: u64| ticks.partition_point(|&t| t < tick);
-            change[at(span.start)] += rows::signed(size);
-            change[at(span.end)] -= rows::signed(size);
+            change[at(span.start)] += signed(size);
+            change[at(span.end)] -= signed(size);
         }
         let mut away = 0;
         for (room, change) in bytes.iter_mut().zip(change) {
@@ -203,7 +202,7 @@ impl Room {
                     break;
                 }
                 let crosses = segment.filter(|&position| last[position] >= places[to]);
-                let more: i64 = crosses.map(|p| rows::signed(droppable(case, order[p]))).sum();
+                let more: i64 = crosses.map(|p| signed(droppable(case, order[p]))).sum();
                 let next = (lacks + usize::from(!has_room), kept.saturating_add(more), from);
                 best[to] = best[to].min(next);
             }
@@ -224,7 +223,7 @@ impl Room {
         let mut needed: Vec<(u64, u64)> = segment.iter().map(|&index| bytes(index)).collect();
         needed.retain(|&(_, size)| size > 0);
         needed.sort_unstable();
-        let mut back: i64 = needed.iter().map(|&(_, size)| rows::signed(size)).sum();
+        let mut back: i64 = needed.iter().map(|&(_, size)| signed(size)).sum();
         let mut used = 0;
         let (Some(&(first, _)), Some(&(end, _))) = (needed.first(), needed.last()) else {
             return true;
@@ -233,7 +232,7 @@ impl Room {
         let sections = self.ticks.iter().zip(&self.bytes).skip(begin);
         sections.take_while(|&(&tick, _)| tick <= end).all(|(&tick, &room)| {
             while let Some(&(_, size)) = needed.get(used).filter(|need| need.0 <= tick) {
-                back -= rows::signed(size);
+                back -= signed(size);
                 used += 1;
             }
             room >= kept.saturating_add(back)
@@ -251,4 +250,25 @@ fn places(crossing: &[u64]) -> Vec<usize> {
     let least = |first: usize| (first..(first + run).min(n)).min_by_key(|&at| crossing[at]);
     let inner = (1..n).step_by(run).filter_map(least);
     core::iter::once(0).chain(inner).chain((n > 0).then_some(n)).collect()
+}
+
+/// Returns the room at the fullest moment of each section that begins at one of the ticks, and that moment.
+pub(super) fn room(model: &Model, ticks: &[u64], capacity: u64) -> (Vec<i64>, Vec<u64>) {
+    let mut most: Vec<(u64, u64)> = ticks.iter().map(|&tick| (0, tick)).collect();
+    for (window, &load) in model.ticks.windows(2).zip(&model.load) {
+        // A section of the model may span several of these.
+        let first = ticks.partition_point(|&t| t <= window[0]).saturating_sub(1);
+        let last = ticks.partition_point(|&t| t < window[1]);
+        for (most, &tick) in most[first..last].iter_mut().zip(&ticks[first..last]) {
+            if load > most.0 {
+                *most = (load, tick.max(window[0]));
+            }
+        }
+    }
+    let room = |&(load, _): &(u64, u64)| signed(capacity).saturating_sub(signed(load));
+    (most.iter().map(room).collect(), most.iter().map(|m| m.1).collect())
+}
+
+pub(super) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
