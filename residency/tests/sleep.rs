@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Record};
 use omniheap_residency::{Arena, ArenaConfig, FileStore, HostStore, Nothing};
 use std::sync::Arc;
 
@@ -296,6 +297,85 @@ fn secrets_sleep_in_memory_only_and_leave_nothing_there() {
     let found = arena.take(2 * MIB).unwrap();
     assert!(found.bytes().iter().all(|byte| *byte != 0xa5), "a secret stayed in host memory");
     pool.wake(&Wake::all()).unwrap();
+}
+
+#[test]
+fn secrets_are_zeroed_before_their_memory_goes_back() {
+    let device = heap(HeapKind::Device, 128 * MIB).page(Some(Align::of(PAGE)));
+    let manager = Manager::new(Record::new(Host::builder().heap(device).open().unwrap()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap();
+    let secret = pool.allocate(&Request::new(10_000).secret()).unwrap();
+    secret.write(0, &[0xa5; 10_000]).unwrap();
+    manager.backend().start_log();
+    pool.sleep(&Sleep::to(HostStore::within(&arena()))).unwrap();
+    let log = manager.backend().take_log();
+    let first = |kind: CallKind| log.iter().position(|entry| entry.call.kind == kind);
+    let (filled, unmapped) = (first(CallKind::Fill), first(CallKind::UnmapPages).unwrap());
+    assert!(filled.is_some_and(|filled| filled < unmapped), "{log:?}");
+    pool.wake(&Wake::all()).unwrap();
+    let mut bytes = [0; 10_000];
+    secret.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0xa5; 10_000]);
+}
+
+/// Keeps bytes as another store does, and frees something when the last piece has come back.
+#[derive(Debug)]
+struct Freeing {
+    store: Arc<dyn BackingStore>,
+    freed: std::sync::Mutex<Option<Allocation<Host>>>,
+}
+
+impl BackingStore for Freeing {
+    fn put(&self, id: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
+        self.store.put(id, size, Privacy::Open, copy)
+    }
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        let got = self.store.get(id, take);
+        drop(self.freed.lock().unwrap().take());
+        got
+    }
+    fn forget(&self, id: AllocationId) {
+        self.store.forget(id);
+    }
+}
+
+#[test]
+fn a_secret_that_is_freed_while_it_comes_back_leaves_nothing() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let secret = pool.allocate(&Request::new(MIB).secret()).unwrap();
+    secret.fill(0, MIB, 0xa5).unwrap();
+    let place = address(&secret);
+    let freed = std::sync::Mutex::new(None);
+    let store = Arc::new(Freeing { store: HostStore::within(&arena()), freed });
+    pool.sleep(&Sleep::to(Arc::clone(&store) as Arc<dyn BackingStore>)).unwrap();
+    *store.freed.lock().unwrap() = Some(secret);
+    pool.wake(&Wake::all()).unwrap();
+    let next = pool.allocate(&Request::new(MIB)).unwrap();
+    assert_eq!(address(&next), place);
+    assert!(read(&next).iter().all(|byte| *byte != 0xa5), "a secret stayed in device memory");
+}
+
+#[test]
+fn what_is_freed_while_a_sleep_begins_waits_for_its_timelines() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let other = manager.backend().as_timelines().unwrap().open().unwrap();
+    let [used, pinned] = [MIB, 4096].map(|size| pool.allocate(&Request::new(size)).unwrap());
+    let (place, binding) = (address(&used), pinned.binding());
+    let hold = manager.backend().hold(other).unwrap();
+    used.use_on(other).unwrap();
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| pool.sleep(&sleep).unwrap_err());
+        while used.fill(0, 4, 1).is_ok() {}
+        drop(used);
+        assert_eq!(sleeper.join().unwrap().refused()[0].why, AwakeReason::Pinned);
+    });
+    let next = pool.allocate(&Request::new(MIB)).unwrap();
+    assert_ne!(address(&next), place, "another timeline still uses these bytes");
+    drop((hold, binding));
+    pool.sleep(&sleep).unwrap();
 }
 
 #[test]
