@@ -238,7 +238,6 @@ impl Shared {
             let tell = match socket::receive(socket, &mut buffer) {
                 Ok([]) => break,
                 Ok(packet) => Tell::decode(packet),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
             match tell {
