@@ -5,7 +5,7 @@ use omniheap_core::*;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Record};
 use omniheap_residency::{Arena, ArenaConfig, FileStore, HostStore, Nothing};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const HEAP: HeapId = HeapId(0);
 const MIB: u64 = 1 << 20;
@@ -318,20 +318,32 @@ fn secrets_are_zeroed_before_their_memory_goes_back() {
     assert_eq!(bytes, [0xa5; 10_000]);
 }
 
-/// Keeps bytes as another store does, and frees something when the last piece has come back.
+/// Keeps bytes as another store does, and frees something when bytes have come: here, or back.
 #[derive(Debug)]
 struct Freeing {
     store: Arc<dyn BackingStore>,
-    freed: std::sync::Mutex<Option<Allocation<Host>>>,
+    here: Mutex<Option<(Allocation<Host>, Point)>>,
+    back: Mutex<Option<Allocation<Host>>>,
+}
+
+impl Freeing {
+    fn new() -> Arc<Self> {
+        let (here, back) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { store: HostStore::within(&arena()), here, back })
+    }
 }
 
 impl BackingStore for Freeing {
     fn put(&self, id: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
-        self.store.put(id, size, Privacy::Open, copy)
+        let put = self.store.put(id, size, Privacy::Open, copy);
+        if let Some((freed, point)) = self.here.lock().unwrap().take() {
+            freed.free_after(point);
+        }
+        put
     }
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
         let got = self.store.get(id, take);
-        drop(self.freed.lock().unwrap().take());
+        drop(self.back.lock().unwrap().take());
         got
     }
     fn forget(&self, id: AllocationId) {
@@ -346,14 +358,30 @@ fn a_secret_that_is_freed_while_it_comes_back_leaves_nothing() {
     let secret = pool.allocate(&Request::new(MIB).secret()).unwrap();
     secret.fill(0, MIB, 0xa5).unwrap();
     let place = address(&secret);
-    let freed = std::sync::Mutex::new(None);
-    let store = Arc::new(Freeing { store: HostStore::within(&arena()), freed });
+    let store = Freeing::new();
     pool.sleep(&Sleep::to(Arc::clone(&store) as Arc<dyn BackingStore>)).unwrap();
-    *store.freed.lock().unwrap() = Some(secret);
+    *store.back.lock().unwrap() = Some(secret);
     pool.wake(&Wake::all()).unwrap();
     let next = pool.allocate(&Request::new(MIB)).unwrap();
     assert_eq!(address(&next), place);
     assert!(read(&next).iter().all(|byte| *byte != 0xa5), "a secret stayed in device memory");
+}
+
+#[test]
+fn memory_of_what_is_freed_during_a_sleep_stays_while_work_uses_it() {
+    let (manager, store) = (manager(), Freeing::new());
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let freed = pool.allocate(&Request::new(MIB)).unwrap();
+    let main = manager.backend().as_timelines().unwrap().mark(TimelineId::MAIN).unwrap();
+    let later = Point { timeline: TimelineId::MAIN, epoch: Epoch(main.0 + 1000) };
+    *store.here.lock().unwrap() = Some((freed, later));
+    let held = pool.reserved();
+    let slept = pool.sleep(&Sleep::to(store)).unwrap();
+    assert_eq!((slept.returned, slept.kept, pool.reserved()), (0, held, held));
+    assert!(pool.residence().asleep);
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
 }
 
 #[test]
@@ -571,11 +599,11 @@ fn several_lanes_sleep_together() {
 /// A device that pins memory of others: counts its calls, and refuses one.
 struct Pinning {
     host: Host,
-    pinned: Arc<std::sync::Mutex<Vec<(usize, usize)>>>,
+    pinned: Arc<Mutex<Vec<(usize, usize)>>>,
     refuses: bool,
 }
 
-struct Unpin(Arc<std::sync::Mutex<Vec<(usize, usize)>>>, usize);
+struct Unpin(Arc<Mutex<Vec<(usize, usize)>>>, usize);
 
 impl Drop for Unpin {
     fn drop(&mut self) {

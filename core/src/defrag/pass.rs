@@ -115,9 +115,7 @@ impl<B: Backend> Pass<B> {
         let began = Instant::now();
         let timelines = self.drop_cancelled();
         let started = self.submit(&timelines);
-        if let Some(under_way) = &mut self.under_way {
-            under_way.submitted = started;
-        }
+        self.under_way.iter_mut().for_each(|under_way| under_way.submitted = started);
         let took = began.elapsed();
         self.host_time += took;
         if let (Some(under_way), Some(planned)) = (&self.under_way, self.moves.list().first())

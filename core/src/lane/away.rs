@@ -64,12 +64,6 @@ impl<B: Backend> State<B> {
         self.away.as_ref().is_some_and(|away| away.is_gone) && self.slots.is_away(id)
     }
 
-    /// Whether something that was freed holds memory of the lane: work may use it, or zeroes a secret.
-    fn is_ending(&self) -> bool {
-        let is_zeroed = |id, slot| self.extra(id, slot).is_some_and(|extra| extra.ending.is_some());
-        self.here().any(|(id, slot)| slot.is_deferred() || is_zeroed(id, slot))
-    }
-
     /// The bytes in the store of an allocation that was just freed, and of which this is known.
     pub(super) fn stored(
         &mut self,
@@ -272,7 +266,11 @@ impl<B: Backend> Lane<B> {
         self.retire(WaitMode::Block)?;
         self.poll_users(WaitMode::Block)?;
         let state = &mut *self.state.lock();
-        if state.is_ending() || !state.users.is_alone(User::HOST) {
+        // Freed, and work may use it, or zeroes it because it is secret.
+        let is_ending = |(id, slot): (SlotId, &Slot)| {
+            slot.is_deferred() || state.extra(id, slot).is_some_and(|extra| extra.ending.is_some())
+        };
+        if state.here().any(is_ending) || !state.users.is_alone(User::HOST) {
             return Err(ErrorKind::Busy.into());
         }
         if let Some(away) = &mut state.away {
