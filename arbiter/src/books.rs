@@ -282,8 +282,10 @@ impl Books {
     /// Books published bytes back.
     pub fn unpublish(&mut self, bytes: u64, now: Duration, actions: &mut Vec<Action>) {
         self.published = self.published.saturating_sub(bytes);
-        // Whose bytes they were for the driver is not known, and it may count them for a while.
-        self.accounts.values_mut().for_each(|account| account.counted = None);
+        if bytes > 0 {
+            // Whose bytes they were for the driver is not known, and it may count them for a while.
+            self.accounts.values_mut().for_each(|account| account.counted = None);
+        }
         self.settle(now, actions);
     }
 

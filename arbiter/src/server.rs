@@ -226,7 +226,6 @@ impl Server {
                 Ok([]) => return self.hang_up(id),
                 Ok(packet) => Ask::decode(packet),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return self.hang_up(id),
             };
             let Ok(ask) = ask else { return self.hang_up(id) };

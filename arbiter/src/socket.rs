@@ -1,8 +1,9 @@
-//! Packets over Unix sockets.
+//! Packets over Unix sockets. A signal that the program handles interrupts no call: nobody would know whether the arbiter heard.
 #![forbid(unsafe_code)]
 
 use crate::frame::{MAX_FRAME, PIECES};
 use core::mem::MaybeUninit;
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
@@ -35,7 +36,8 @@ pub(crate) fn make(mode: Mode) -> io::Result<OwnedFd> {
 /// Connects to a socket file.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let socket = make(Mode::Waiting)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let address = SocketAddrUnix::new(path)?;
+    retry_on_intr(|| connect(&socket, &address))?;
     Ok(socket)
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn receive_with<'a>(
     let mut space = [MaybeUninit::uninit(); ROOM];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut *buffer)];
-    let got = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let got = retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(sent) = message {
             descriptors.extend(sent);
@@ -69,19 +71,20 @@ pub(crate) fn post_with(
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL)?;
+    let parts = [IoSlice::new(packet)];
+    retry_on_intr(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
 /// Receives one packet; an empty one is the end. Descriptors that come with it are closed by the kernel: the frame has none.
 pub(crate) fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     debug_assert!(buffer.len() > MAX_FRAME, "a packet that is too long must be seen to be");
-    let (_, length) = recv(socket, &mut *buffer, RecvFlags::empty())?;
+    let (_, length) = retry_on_intr(|| recv(socket, &mut *buffer, RecvFlags::empty()))?;
     Ok(&buffer[..length.min(buffer.len())])
 }
 
 /// Sends one packet, whole or not at all.
 pub(crate) fn post(socket: &OwnedFd, packet: &[u8]) -> io::Result<()> {
-    send(socket, packet, SendFlags::NOSIGNAL)?;
+    retry_on_intr(|| send(socket, packet, SendFlags::NOSIGNAL))?;
     Ok(())
 }

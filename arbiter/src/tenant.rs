@@ -44,8 +44,8 @@ impl core::fmt::Debug for Shared {
 #[derive(Default)]
 struct State {
     socket: Option<Arc<OwnedFd>>,
-    /// Requests that wait, and their answers once they are there.
-    requests: HashMap<u64, Option<Result<(), Refusal>>>,
+    /// Requests that wait: their bytes, and their answers once they are there.
+    requests: HashMap<u64, (u64, Option<Result<(), Refusal>>)>,
     next: u64,
     held: u64,
     quota: Option<u64>,
@@ -114,27 +114,23 @@ impl Tenant {
     /// [`ArbiterError::Refused`]; what [`Tenant::shared`] returns where the connection has to be made anew.
     pub fn take(&self, bytes: u64) -> Result<(), ArbiterError> {
         let mut state = self.link(lock(&self.shared.state))?;
+        let lost = || ArbiterError::Lost(self.path.clone());
+        let socket = state.socket.clone().ok_or_else(lost)?;
         state.next += 1;
         let request = state.next;
-        state.requests.insert(request, None);
         let mut state = self.send(state, &Ask::Take { request, bytes })?;
-        while let Some(None) = state.requests.get(&request) {
-            if state.socket.is_none() {
-                break;
-            }
+        state.requests.insert(request, (bytes, None));
+        // A connection that another thread made meanwhile knows nothing of the request.
+        while state.is_current(&socket) && matches!(state.requests.get(&request), Some((_, None))) {
             let waited = self.shared.changed.wait_timeout(state, PATIENCE);
             let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = now;
-            if timeout.timed_out() {
+            if timeout.timed_out() && state.is_current(&socket) {
                 state.hang_up();
             }
         }
-        match state.requests.remove(&request).flatten() {
-            Some(Ok(())) => state.held = state.held.saturating_add(bytes),
-            Some(Err(why)) => return Err(ArbiterError::Refused(why)),
-            None => return Err(ArbiterError::Lost(self.path.clone())),
-        }
-        Ok(())
+        let answer = state.requests.remove(&request).and_then(|(_, answer)| answer);
+        answer.ok_or_else(lost)?.map_err(ArbiterError::Refused)
     }
 
     /// Says that bytes were returned to the driver. An arbiter that is gone learns of it when it is back.
@@ -242,12 +238,11 @@ impl Shared {
             let tell = match socket::receive(socket, &mut buffer) {
                 Ok([]) => break,
                 Ok(packet) => Tell::decode(packet),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
             match tell {
                 Ok(Tell::Press { press, bytes, .. }) => drop(presses.send((press, bytes))),
-                Ok(tell) => self.heard(&tell),
+                Ok(tell) => self.heard(socket, &tell),
                 Err(_) => break,
             }
         }
@@ -259,9 +254,11 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn heard(&self, tell: &Tell) {
+    fn heard(&self, socket: &Arc<OwnedFd>, tell: &Tell) {
         let mut state = lock(&self.state);
         match *tell {
+            // The arbiter was told anew what is held.
+            _ if !state.is_current(socket) => {}
             Tell::Limits { quota, .. } => state.quota = Some(quota),
             Tell::Refuse { request: 0, why, .. } if state.quota.is_none() => {
                 state.unwelcome = Some(why);
@@ -288,9 +285,12 @@ impl Shared {
 }
 
 impl State {
+    /// Notes the answer to a request. What is granted is held from now on, also where another thread connects before the one that asked
+    /// goes on.
     fn settle(&mut self, request: u64, answer: Result<(), Refusal>) {
-        if let Some(waiting) = self.requests.get_mut(&request) {
+        if let Some((bytes, waiting)) = self.requests.get_mut(&request) {
             *waiting = Some(answer);
+            self.held = self.held.saturating_add(if answer.is_ok() { *bytes } else { 0 });
         }
     }
 }
@@ -370,4 +370,72 @@ fn hear(path: &Path, socket: &OwnedFd) -> Result<Tell, ArbiterError> {
     let mut buffer = vec![0; MAX_FRAME + 1];
     let packet = socket::receive(socket, &mut buffer).map_err(|error| failed(path, &error))?;
     Tell::decode(packet).map_err(|_| ArbiterError::Lost(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::Mode;
+    use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen};
+
+    /// A tenant of an arbiter that welcomes everyone and answers nothing else; `test` gets the first request of each connection.
+    fn with_tenant(name: &str, test: impl FnOnce(&Tenant, &Receiver<(OwnedFd, Ask)>)) {
+        let path = std::env::temp_dir().join(format!("omniheap-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = socket::make(Mode::Waiting).expect("a socket");
+        bind(&listener, &SocketAddrUnix::new(&path).expect("short")).expect("a path");
+        listen(&listener, 8).expect("a socket");
+        let (heard, asked) = channel();
+        thread::spawn(move || {
+            while let Ok(socket) = accept_with(&listener, SocketFlags::CLOEXEC) {
+                let mut buffer = vec![0; MAX_FRAME + 1];
+                socket::receive(&socket, &mut buffer).expect("a greeting");
+                let limits = Tell::Limits { capacity: 1 << 30, quota: 1 << 30, reserve: 0 };
+                socket::post(&socket, &limits.encode()).expect("it listens");
+                let heard = heard.clone();
+                thread::spawn(move || {
+                    let packet = socket::receive(&socket, &mut buffer).unwrap_or_default();
+                    if let Ok(ask) = Ask::decode(packet) {
+                        let _ = heard.send((socket, ask));
+                    }
+                });
+            }
+        });
+        test(&Tenant::connect(&path).expect("welcome"), &asked);
+        let _ = std::fs::remove_file(&path);
+    }
+
+    #[test]
+    fn a_request_is_lost_with_its_connection_also_where_there_is_another_one_by_then() {
+        with_tenant("lost", |tenant, asked| {
+            thread::scope(|scope| {
+                let taken = scope.spawn(|| tenant.take(100));
+                let _first = asked.recv().expect("it asks");
+                let mut state = lock(&tenant.shared.state);
+                state.hang_up();
+                drop(tenant.link(state).expect("welcome again"));
+                let lost = taken.join().expect("no panic");
+                assert!(matches!(lost, Err(ArbiterError::Lost(_))), "{lost:?}");
+                assert!(lock(&tenant.shared.state).socket.is_some(), "the new connection lives");
+            });
+        });
+    }
+
+    #[test]
+    fn what_is_granted_is_held_before_the_one_who_asked_goes_on() {
+        with_tenant("granted", |tenant, asked| {
+            thread::scope(|scope| {
+                let taken = scope.spawn(|| tenant.take(100));
+                let (_socket, ask) = asked.recv().expect("it asks");
+                let Ask::Take { request, bytes: 100 } = ask else { panic!("{ask:?}") };
+                let mut state = lock(&tenant.shared.state);
+                state.settle(request, Ok(()));
+                assert_eq!(state.held, 100, "a new connection would tell it");
+                drop(state);
+                tenant.shared.changed.notify_all();
+                assert!(taken.join().expect("no panic").is_ok());
+                assert_eq!(tenant.held(), 100);
+            });
+        });
+    }
 }

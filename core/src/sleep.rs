@@ -127,7 +127,7 @@ pub struct Slept {
     pub copied: u64,
     /// Bytes returned to the driver.
     pub returned: u64,
-    /// Bytes that the driver did not unmap. They stay held, and are used again when the pool wakes up.
+    /// Bytes that stay held: the driver did not unmap them, or something that was freed is still in use. A wake uses them again.
     pub kept: u64,
 }
 

@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Record};
 use omniheap_residency::{Arena, ArenaConfig, FileStore, HostStore, Nothing};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 const HEAP: HeapId = HeapId(0);
 const MIB: u64 = 1 << 20;
@@ -299,6 +300,113 @@ fn secrets_sleep_in_memory_only_and_leave_nothing_there() {
 }
 
 #[test]
+fn secrets_are_zeroed_before_their_memory_goes_back() {
+    let device = heap(HeapKind::Device, 128 * MIB).page(Some(Align::of(PAGE)));
+    let manager = Manager::new(Record::new(Host::builder().heap(device).open().unwrap()));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap();
+    let secret = pool.allocate(&Request::new(10_000).secret()).unwrap();
+    secret.write(0, &[0xa5; 10_000]).unwrap();
+    manager.backend().start_log();
+    pool.sleep(&Sleep::to(HostStore::within(&arena()))).unwrap();
+    let log = manager.backend().take_log();
+    let first = |kind: CallKind| log.iter().position(|entry| entry.call.kind == kind);
+    let (filled, unmapped) = (first(CallKind::Fill), first(CallKind::UnmapPages).unwrap());
+    assert!(filled.is_some_and(|filled| filled < unmapped), "{log:?}");
+    pool.wake(&Wake::all()).unwrap();
+    let mut bytes = [0; 10_000];
+    secret.read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0xa5; 10_000]);
+}
+
+/// Keeps bytes as another store does, and frees something when bytes have come: here, or back.
+#[derive(Debug)]
+struct Freeing {
+    store: Arc<dyn BackingStore>,
+    here: Mutex<Option<(Allocation<Host>, Point)>>,
+    back: Mutex<Option<Allocation<Host>>>,
+}
+
+impl Freeing {
+    fn new() -> Arc<Self> {
+        let (here, back) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { store: HostStore::within(&arena()), here, back })
+    }
+}
+
+impl BackingStore for Freeing {
+    fn put(&self, id: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
+        let put = self.store.put(id, size, Privacy::Open, copy);
+        if let Some((freed, point)) = self.here.lock().unwrap().take() {
+            freed.free_after(point);
+        }
+        put
+    }
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        let got = self.store.get(id, take);
+        drop(self.back.lock().unwrap().take());
+        got
+    }
+    fn forget(&self, id: AllocationId) {
+        self.store.forget(id);
+    }
+}
+
+#[test]
+fn a_secret_that_is_freed_while_it_comes_back_leaves_nothing() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let secret = pool.allocate(&Request::new(MIB).secret()).unwrap();
+    secret.fill(0, MIB, 0xa5).unwrap();
+    let place = address(&secret);
+    let store = Freeing::new();
+    pool.sleep(&Sleep::to(Arc::clone(&store) as Arc<dyn BackingStore>)).unwrap();
+    *store.back.lock().unwrap() = Some(secret);
+    pool.wake(&Wake::all()).unwrap();
+    let next = pool.allocate(&Request::new(MIB)).unwrap();
+    assert_eq!(address(&next), place);
+    assert!(read(&next).iter().all(|byte| *byte != 0xa5), "a secret stayed in device memory");
+}
+
+#[test]
+fn memory_of_what_is_freed_during_a_sleep_stays_while_work_uses_it() {
+    let (manager, store) = (manager(), Freeing::new());
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let freed = pool.allocate(&Request::new(MIB)).unwrap();
+    let main = manager.backend().as_timelines().unwrap().mark(TimelineId::MAIN).unwrap();
+    let later = Point { timeline: TimelineId::MAIN, epoch: Epoch(main.0 + 1000) };
+    *store.here.lock().unwrap() = Some((freed, later));
+    let held = pool.reserved();
+    let slept = pool.sleep(&Sleep::to(store)).unwrap();
+    assert_eq!((slept.returned, slept.kept, pool.reserved()), (0, held, held));
+    assert!(pool.residence().asleep);
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+}
+
+#[test]
+fn what_is_freed_while_a_sleep_begins_waits_for_its_timelines() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let other = manager.backend().as_timelines().unwrap().open().unwrap();
+    let [used, pinned] = [MIB, 4096].map(|size| pool.allocate(&Request::new(size)).unwrap());
+    let (place, binding) = (address(&used), pinned.binding());
+    let hold = manager.backend().hold(other).unwrap();
+    used.use_on(other).unwrap();
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| pool.sleep(&sleep).unwrap_err());
+        while used.fill(0, 4, 1).is_ok() {}
+        drop(used);
+        assert_eq!(sleeper.join().unwrap().refused()[0].why, AwakeReason::Pinned);
+    });
+    let next = pool.allocate(&Request::new(MIB)).unwrap();
+    assert_ne!(address(&next), place, "another timeline still uses these bytes");
+    drop((hold, binding));
+    pool.sleep(&sleep).unwrap();
+}
+
+#[test]
 fn a_store_that_keeps_nothing_wakes_zeroed() {
     let manager = manager();
     let pool = sleepable(&manager);
@@ -491,11 +599,11 @@ fn several_lanes_sleep_together() {
 /// A device that pins memory of others: counts its calls, and refuses one.
 struct Pinning {
     host: Host,
-    pinned: Arc<std::sync::Mutex<Vec<(usize, usize)>>>,
+    pinned: Arc<Mutex<Vec<(usize, usize)>>>,
     refuses: bool,
 }
 
-struct Unpin(Arc<std::sync::Mutex<Vec<(usize, usize)>>>, usize);
+struct Unpin(Arc<Mutex<Vec<(usize, usize)>>>, usize);
 
 impl Drop for Unpin {
     fn drop(&mut self) {

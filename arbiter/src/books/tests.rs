@@ -261,6 +261,19 @@ fn memory_that_was_not_given_back_is_granted_to_nobody_and_makes_a_debtor() {
 }
 
 #[test]
+fn what_is_hidden_stays_so_when_a_process_ends_that_had_published_nothing() {
+    let mut books = books(&[1, 1, 1]);
+    take(&mut books, 0, 400);
+    let mut actions = Vec::new();
+    books.give(TenantId(0), 300, Some(410), NOW, &mut actions).expect("it is held");
+    assert_eq!((books.free(), books.owed(TenantId(0))), (200, 300));
+    books.leave(TenantId(2), NOW, &mut actions);
+    books.unpublish(0, NOW, &mut actions);
+    assert_eq!((books.free(), books.owed(TenantId(0))), (200, 300));
+    assert!(!is_granted(&take(&mut books, 1, 250)), "the driver has less");
+}
+
+#[test]
 fn a_count_that_is_late_or_small_or_unknown_makes_no_debtor() {
     let mut books = books(&[1]);
     take(&mut books, 0, 500);

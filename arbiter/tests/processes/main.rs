@@ -66,6 +66,7 @@ const TESTS: &[(&str, fn())] = named![
     memory::what_a_manager_holds_is_what_the_arbiter_counts,
     memory::a_driver_that_fails_leaves_the_books_right,
     memory::pressed_memory_reaches_the_other_tenant,
+    memory::a_signal_that_the_program_handles_interrupts_no_question,
     memory::a_forked_child_is_refused_and_leaves_the_account_of_its_parent_alone,
     publish::a_driver_that_fails_while_publishing_leaves_the_books_right,
     publish::a_publisher_that_is_killed_halfway_leaves_nothing,

@@ -1,12 +1,20 @@
 //! Managers over host memory as tenants: real pages, in real processes.
-#![expect(unsafe_code, reason = "forks")]
-use crate::support::{Arbiter, MIB, Process, listen, often, say};
-use omniheap_arbiter::{Arbitrated, Tenant, arbitrated};
+#![expect(unsafe_code, reason = "forks, and handles signals")]
+use crate::support::{Arbiter, MIB, Process, listen, often, path, say};
+use core::time::Duration;
+use omniheap_arbiter::frame::Tell;
+use omniheap_arbiter::{Arbitrated, Tenant, arbitrated, tenants};
 use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
 use omniheap_host::Host;
 use omniheap_layers::{Fault, Plan};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, send,
+    socket_with,
+};
+use std::os::unix::thread::JoinHandleExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 const HEAP: HeapId = HeapId(0);
 
@@ -148,4 +156,35 @@ pub(crate) fn no_byte_of_one_user_is_seen_by_another() {
         process.tell("take");
         assert_eq!(process.hear(), "clean", "hand-over {turn}");
     }
+}
+
+/// Has this process handle a signal by doing nothing; calls that wait are then interrupted by it.
+fn handle(signal: libc::c_int) {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: all zeros are a valid `sigaction`: no flags, so that no call is restarted.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = nothing as *const () as usize;
+    // SAFETY: the handler does nothing, and the struct is filled in.
+    assert_eq!(unsafe { libc::sigaction(signal, &raw const action, core::ptr::null_mut()) }, 0);
+}
+
+pub(crate) fn a_signal_that_the_program_handles_interrupts_no_question() {
+    handle(libc::SIGUSR1);
+    let path = path("signal.sock");
+    let _ = std::fs::remove_file(&path);
+    let socket = |flags| socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let listener = socket(SocketFlags::CLOEXEC).expect("a socket");
+    bind(&listener, &SocketAddrUnix::new(&path).expect("short")).expect("a path");
+    rustix::net::listen(&listener, 1).expect("a socket");
+    let asks = thread::spawn(move || tenants(&path));
+    let asked = accept(&listener).expect("it connects");
+    for _ in 0..200 {
+        // SAFETY: the thread is joined below.
+        assert_eq!(unsafe { libc::pthread_kill(asks.as_pthread_t(), libc::SIGUSR1) }, 0);
+        thread::sleep(Duration::from_micros(200));
+    }
+    let answer = Tell::Tenants { more: false, tenants: Vec::new() }.encode();
+    let _ = send(&asked, &answer, SendFlags::NOSIGNAL);
+    let heard = asks.join().expect("no panic");
+    assert!(heard.as_ref().is_ok_and(Vec::is_empty), "{heard:?}");
 }

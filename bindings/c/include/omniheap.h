@@ -561,7 +561,7 @@ typedef struct omniheap_slept {
   uint64_t copied;
   // Bytes returned to the driver.
   uint64_t returned;
-  // Bytes that the driver did not unmap; they stay held.
+  // Bytes that stay held: the driver did not unmap them, or something that was freed is still in use.
   uint64_t kept;
 } omniheap_slept;
 
@@ -974,7 +974,7 @@ enum omniheap_status omniheap_pool_create(struct omniheap_manager manager,
                                           const struct omniheap_pool_config *config,
                                           struct omniheap_pool *pool);
 
-// Ends a pool. Refused with `Busy` while something in it is live, or while it is held; the pool stays then.
+// Ends a pool. Refused with `Busy` while something in it is live, while it is held, or while another call uses it; the pool stays then.
 enum omniheap_status omniheap_pool_destroy(struct omniheap_pool pool);
 
 // Says how many bytes a pool holds from the driver.

@@ -1,6 +1,6 @@
 //! What is behind each handle.
 use crate::status::{Failure, OmniheapStatus};
-use crate::table::{Kind, Table};
+use crate::table::{Kind, Table, lock};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
@@ -14,7 +14,7 @@ use omniheap::{
     Allocation, AnyBackend, Attending, Backend, ErrorKind, Manager, ManagerConfig, UserPool,
     seam::erase,
 };
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A manager of one device. Zero is none.
 #[repr(C)]
@@ -171,21 +171,21 @@ pub(crate) struct Bytes {
 pub(crate) struct Pool {
     /// Keep it awake, one for each call that holds it.
     pub(crate) holds: Mutex<Vec<Held<AnyBackend>>>,
-    pub(crate) pool: RwLock<Option<Arc<UserPool<AnyBackend>>>>,
+    pub(crate) pool: Mutex<Option<Arc<UserPool<AnyBackend>>>>,
     pub(crate) owner: Owner,
 }
 
 impl Pool {
     pub(crate) fn new(pool: UserPool<AnyBackend>, owner: Owner) -> Self {
-        Self { holds: Mutex::default(), pool: RwLock::new(Some(Arc::new(pool))), owner }
+        Self { holds: Mutex::default(), pool: Mutex::new(Some(Arc::new(pool))), owner }
     }
 
-    /// Runs `with` on the pool, unless another call has just destroyed it.
+    /// Runs `with` on the pool, unless another call has just destroyed it. No lock is held meanwhile: `with` may call back.
     pub(crate) fn with<R>(
         &self,
         with: impl FnOnce(&Arc<UserPool<AnyBackend>>) -> R,
     ) -> Result<R, Failure> {
-        let pool = self.pool.read().unwrap_or_else(PoisonError::into_inner);
+        let pool = lock(&self.pool).clone();
         pool.as_ref().map(with).ok_or_else(|| ErrorKind::Stale.into())
     }
 }

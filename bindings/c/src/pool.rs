@@ -5,8 +5,9 @@ use crate::open::{OMNIHEAP_WAITING_LAST_RESORT, waiting};
 use crate::request::heap;
 use crate::sized::{Grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
+use crate::table::lock;
 use omniheap::{Align, ErrorKind, GiveBack, PoolConfig, StrategyKind, seam::Layout};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Any size in any order.
 pub const OMNIHEAP_STRATEGY_GENERAL: u32 = 0;
@@ -146,18 +147,18 @@ pub unsafe extern "C" fn omniheap_pool_create(
     })
 }
 
-/// Ends a pool. Refused with `Busy` while something in it is live, or while it is held; the pool stays then.
+/// Ends a pool. Refused with `Busy` while something in it is live, while it is held, or while another call uses it; the pool stays then.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_pool_destroy(pool: OmniheapPool) -> OmniheapStatus {
     call(|| {
         let entry = POOLS.get(pool.id)?;
-        let mut held = entry.pool.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&entry.pool);
         let made = match Arc::try_unwrap(held.take().ok_or(ErrorKind::Stale)?) {
             Ok(made) => made,
             Err(shared) => {
                 *held = Some(shared);
                 let why =
-                    "the pool is held, or is about to sleep or wake up; release it, or try again";
+                    "the pool is held, or another call uses it right now; release it, or try again";
                 return Err(ErrorKind::Busy.because(why).into());
             }
         };

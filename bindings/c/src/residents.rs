@@ -4,9 +4,10 @@ use crate::handle::{OmniheapManager, OmniheapPool, POOLS, Pool, holder};
 use crate::manager::put_optional;
 use crate::sleep::{OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL, OmniheapSleep, asked, store};
 use crate::status::{Failure, OmniheapStatus, call, check};
+use crate::table::lock;
 use omniheap::AnyBackend;
 use omniheap::residency::{Held, Resident, Residents, WhenFull};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 /// Lets a pool make room for the others that were added, and for requests of its manager: before a request fails for want of memory, pools fall
 /// asleep, the lowest priority first, and of these the one that was used least lately. Held pools stay awake. The pool was created with `sleepable`. Added
@@ -113,5 +114,5 @@ fn residents_of(entry: &Pool) -> &Residents<AnyBackend> {
 }
 
 fn holds(entry: &Pool) -> MutexGuard<'_, Vec<Held<AnyBackend>>> {
-    entry.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&entry.holds)
 }

@@ -81,7 +81,7 @@ pub struct OmniheapSlept {
     pub copied: u64,
     /// Bytes returned to the driver.
     pub returned: u64,
-    /// Bytes that the driver did not unmap; they stay held.
+    /// Bytes that stay held: the driver did not unmap them, or something that was freed is still in use.
     pub kept: u64,
 }
 

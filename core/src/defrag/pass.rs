@@ -108,14 +108,15 @@ impl<B: Backend> Pass<B> {
     ///
     /// # Errors
     ///
-    /// Driver errors. Drop the pass then: every allocation is at its old place.
+    /// Driver errors, also for later calls. Drop the pass then: every allocation is at its old place.
     pub fn start(&mut self) -> Result<()> {
-        if self.under_way.is_some() {
-            return Ok(());
+        if let Some(under_way) = &self.under_way {
+            return under_way.submitted;
         }
         let began = Instant::now();
         let timelines = self.drop_cancelled();
         let started = self.submit(&timelines);
+        self.under_way.iter_mut().for_each(|under_way| under_way.submitted = started);
         let took = began.elapsed();
         self.host_time += took;
         if let (Some(under_way), Some(planned)) = (&self.under_way, self.moves.list().first())
@@ -228,6 +229,8 @@ pub(super) struct UnderWay<B: Backend> {
     pub(super) bytes: u64,
     /// The bounce block, where copies inside a block are forbidden.
     pub(super) bounce: Option<Block<B>>,
+    /// Whether all of them were.
+    submitted: Result<()>,
 }
 
 impl<B: Backend> Pass<B> {
@@ -281,6 +284,7 @@ impl<B: Backend> Pass<B> {
             moves: count,
             bytes,
             bounce,
+            submitted: Ok(()),
         };
         let backend = self.device.backend();
         let under_way = self.under_way.insert(under_way);

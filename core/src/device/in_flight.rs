@@ -4,7 +4,7 @@
 //! be just what is missing. So a thread that carries memory registers it, and a thread that is refused waits for those that do, and looks
 //! again if one of them arrived.
 #![forbid(unsafe_code)]
-use crate::sync::{Mutex, Signal, arrivals_of_this_thread, count_arrival};
+use crate::sync::{Mutex, Signal, thread_address};
 use alloc::vec::Vec;
 use core::time::Duration;
 use std::time::Instant;
@@ -23,7 +23,8 @@ pub(crate) struct InFlight {
 struct Counts {
     next: u64,
     under_way: Vec<u64>,
-    arrived: u64,
+    /// By number: the thread that watches, and whether another one has published memory since.
+    watches: Vec<(u64, usize, bool)>,
 }
 
 /// One thread carries memory, until this is dropped.
@@ -34,9 +35,12 @@ pub(crate) struct InFlightGuard<'a> {
     arrived: bool,
 }
 
-/// How many times other threads had published memory at some moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Arrivals(u64);
+/// Sees whether other threads publish memory while it lives.
+#[derive(Debug)]
+pub(crate) struct Watch<'a> {
+    all: &'a InFlight,
+    number: u64,
+}
 
 impl InFlight {
     pub(super) fn new() -> Self {
@@ -52,9 +56,12 @@ impl InFlight {
         InFlightGuard { all: self, number, arrived: false }
     }
 
-    /// What others have brought so far.
-    pub(crate) fn arrivals(&self) -> Arrivals {
-        Arrivals(self.counts.lock().arrived.wrapping_sub(arrivals_of_this_thread()))
+    /// Looks on what other threads than the calling one bring from now on.
+    pub(crate) fn watch(&self) -> Watch<'_> {
+        let counts = &mut *self.counts.lock();
+        counts.next += 1;
+        counts.watches.push((counts.next, thread_address(), false));
+        Watch { all: self, number: counts.next }
     }
 
     /// Waits for everyone who carries memory now; the calling thread must carry none.
@@ -84,11 +91,26 @@ impl Drop for InFlightGuard<'_> {
         let mut counts = self.all.counts.lock();
         counts.under_way.retain(|number| *number != self.number);
         if self.arrived {
-            counts.arrived += 1;
-            count_arrival();
+            let own = thread_address();
+            let others = counts.watches.iter_mut().filter(|(_, thread, _)| *thread != own);
+            others.for_each(|(.., arrived)| *arrived = true);
         }
         drop(counts);
         self.all.ended.raise();
+    }
+}
+
+impl Watch<'_> {
+    /// Whether another thread has published memory.
+    pub(crate) fn has_seen(&self) -> bool {
+        let counts = self.all.counts.lock();
+        counts.watches.iter().any(|(number, _, arrived)| *number == self.number && *arrived)
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.all.counts.lock().watches.retain(|(number, ..)| *number != self.number);
     }
 }
 
@@ -118,11 +140,13 @@ mod tests {
 
     #[test]
     fn what_others_brought_counts_and_what_came_to_nothing_does_not() {
-        let all = InFlight::new();
-        let before = all.arrivals();
+        let (all, elsewhere) = (InFlight::new(), InFlight::new());
+        let watch = all.watch();
         drop(all.begin());
         all.begin().publish();
-        assert_eq!(all.arrivals(), before, "nothing, and what this thread brought itself");
+        assert!(!watch.has_seen(), "nothing, and what this thread brought itself");
+        elsewhere.begin().publish();
+        assert!(!watch.has_seen(), "what it brought to another device is not here");
         let by_another = |publish: bool| {
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -134,8 +158,11 @@ mod tests {
             });
         };
         by_another(false);
-        assert_eq!(all.arrivals(), before);
+        assert!(!watch.has_seen());
         by_another(true);
-        assert_ne!(all.arrivals(), before);
+        assert!(
+            watch.has_seen() && !all.watch().has_seen(),
+            "who looks later sees what comes later"
+        );
     }
 }

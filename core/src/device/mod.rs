@@ -383,12 +383,11 @@ impl<B: Backend> Device<B> {
         }
     }
 
-    /// Zeroes unused memory, before it returns.
-    pub(crate) fn clear(&self, block: &B::Block, span: Span) -> Result<()> {
+    /// Zeroes unused memory on a timeline, before it returns.
+    pub(crate) fn clear(&self, block: &B::Block, span: Span, on: TimelineId) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
-        let from = BlockOffset { block, offset: span.offset };
-        transfer.fill(TimelineId::MAIN, from, span.size, 0)?;
-        self.finish(TimelineId::MAIN)
+        transfer.fill(on, BlockOffset { block, offset: span.offset }, span.size, 0)?;
+        self.finish(on)
     }
 
     /// Waits until everything on an open timeline is done; for the whole device where there are none.

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 use super::extra::{Residence, SlotExtra, Stored};
 use super::remote::FreeOutcome;
+use super::reuse::WaitMode;
 use super::table::{REMOTE, Slot, SlotId};
+use super::users::User;
 use super::{Lane, State};
 use crate::device::{Block, insist};
 use crate::event::{AllocationId, Event, StoreKind};
@@ -20,8 +22,10 @@ pub(super) struct Away {
     store: Arc<dyn BackingStore>,
     /// Addresses that had memory when the lane fell asleep: whole pages.
     spans: Vec<Span>,
-    /// Whether the observer was told.
-    is_told: bool,
+    /// Where secrets were that were freed since the lane began to wake up: their bytes may have come back.
+    residue: Vec<Span>,
+    /// Whether nothing on the device uses the lane's memory any more, which goes: what is freed is free at once.
+    is_gone: bool,
     /// The lane, by the numbers of its manager and its own.
     lane: (u32, u32),
 }
@@ -42,9 +46,22 @@ impl<B: Backend> State<B> {
         if self.away.is_some() { Err(ErrorKind::Asleep) } else { Ok(()) }
     }
 
-    /// The bytes in the store of an allocation that was just freed.
-    pub(super) fn stored(&self, SlotId { index, generation }: SlotId) -> Option<FreeOutcome<B>> {
-        let Away { store, lane: (manager, lane), .. } = self.away.as_ref()?;
+    /// Whether an allocation has no memory, or none that the device uses.
+    pub(super) fn is_gone(&self, id: SlotId) -> bool {
+        self.away.as_ref().is_some_and(|away| away.is_gone) && self.slots.is_away(id)
+    }
+
+    /// The bytes in the store of an allocation that was just freed, and of which this is known.
+    pub(super) fn stored(
+        &mut self,
+        SlotId { index, generation }: SlotId,
+        span: Span,
+        privacy: Privacy,
+    ) -> Option<FreeOutcome<B>> {
+        let Away { store, residue, lane: (manager, lane), .. } = self.away.as_mut()?;
+        if privacy == Privacy::Secret {
+            residue.push(span);
+        }
         let id = AllocationId { manager: *manager, lane: *lane, slot: index, generation };
         Some(FreeOutcome::Stored(Stored { store: Arc::clone(store), id }))
     }
@@ -60,7 +77,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Whether an allocation's bytes must not outlive it.
-    fn privacy(&self, id: SlotId, slot: &Slot) -> Privacy {
+    pub(super) fn privacy(&self, id: SlotId, slot: &Slot) -> Privacy {
         self.extra(id, slot).map_or(Privacy::Open, |extra| extra.privacy)
     }
 
@@ -118,7 +135,8 @@ impl<B: Backend> Lane<B> {
             return Err(ErrorKind::Busy.because(why).into());
         }
         let (store, lane) = (Arc::clone(&sleep.store), (self.manager, self.number));
-        state.away = Some(Away { store, spans: Vec::new(), is_told: false, lane });
+        state.away =
+            Some(Away { store, spans: Vec::new(), residue: Vec::new(), is_gone: false, lane });
         state.slots.set_away(true);
         Ok(())
     }
@@ -152,10 +170,19 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Serves requests again: every allocation has its memory.
-    pub(crate) fn open(&self) {
+    pub(crate) fn open(&self, on: TimelineId) {
         let mut state = self.state.lock();
+        while let (Some(span), Some(block)) =
+            (state.away.as_mut().and_then(|away| away.residue.pop()), state.reservation())
+        {
+            drop(state);
+            if let Err(error) = insist(|| self.shared.device.clear(block.raw(), span, on)) {
+                tracing::error!(?error, bytes = span.size, "a secret could not be zeroed");
+            }
+            state = self.state.lock();
+        }
         state.slots.set_away(false);
-        let told = state.away.take().filter(|away| away.is_told);
+        let told = state.away.take().filter(|away| away.is_gone);
         if let Some(block) = told.and_then(|_| state.reservation()) {
             self.shared.device.tell(&Event::Wake { block: block.number() });
         }
@@ -221,12 +248,39 @@ impl<B: Backend> Lane<B> {
         }
     }
 
+    /// Waits for what was freed since the lane was closed. From then on nothing on the device uses its memory.
+    fn wait_for_frees(&self) -> Result<()> {
+        self.retire(WaitMode::Block)?;
+        self.poll_users(WaitMode::Block)?;
+        let state = &mut *self.state.lock();
+        // Freed, and work may use it, or zeroes it because it is secret.
+        let is_ending = |(id, slot): (SlotId, &Slot)| {
+            slot.is_deferred() || state.extra(id, slot).is_some_and(|extra| extra.ending.is_some())
+        };
+        if state.here().any(is_ending) || !state.users.is_alone(User::HOST) {
+            return Err(ErrorKind::Busy.into());
+        }
+        if let Some(away) = &mut state.away {
+            away.is_gone = true;
+        }
+        Ok(())
+    }
+
     /// Returns all memory of the lane to the driver; its bytes are stored. Returns the bytes that were returned, and those that
-    /// the driver did not unmap.
-    pub(crate) fn evict(&self) -> (u64, u64) {
+    /// stay held because the driver did not unmap them, or something still uses them.
+    pub(crate) fn evict(&self, on: TimelineId) -> (u64, u64) {
         let (mut returned, mut kept) = (0, 0);
-        let Some((block, ..)) = self.sleeping() else { return (0, 0) };
+        let Some((block, _, sleepers)) = self.sleeping() else { return (0, 0) };
         let mapped = self.state.lock().pager.as_ref().map_or(Vec::new(), Pager::mapped_spans);
+        let leave = || {
+            let mut secrets = sleepers.iter().filter(|one| one.privacy == Privacy::Secret);
+            secrets.try_for_each(|one| self.shared.device.clear(block.raw(), one.span, on))?;
+            self.wait_for_frees()
+        };
+        if let Err(error) = insist(leave) {
+            tracing::warn!(?error, "a lane that sleeps keeps its memory");
+            return (0, mapped.iter().map(|(span, _)| span.size).sum());
+        }
         for (span, pages) in &mapped {
             match self.take_memory(&block, *span, pages) {
                 Some(bytes) => returned += bytes,
@@ -235,7 +289,6 @@ impl<B: Backend> Lane<B> {
         }
         if let Some(away) = &mut self.state.lock().away {
             away.spans = mapped.into_iter().map(|(span, _)| span).collect();
-            away.is_told = true;
             let (block, store) = (block.number(), away.store.kind());
             self.shared.device.tell(&Event::Sleep { block, store });
         }
@@ -271,7 +324,7 @@ impl<B: Backend> Lane<B> {
             spans = pager.keep_around(tlsf, &away.spans, sleepers.iter().map(|one| one.span));
             gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();
         }
-        state.away = Some(Away { spans, ..away });
+        state.away = Some(Away { spans, residue: Vec::new(), ..away });
         gaps
     }
 

@@ -29,7 +29,7 @@ pub(super) struct SlotExtra {
     pub(crate) consent: Consent,
     /// Whether its bytes are published: they are not written any more.
     pub(crate) published: bool,
-    /// How it ends, when it was freed while a pass had it.
+    /// How it ends, when it was freed while a pass had it, or is a secret that is being zeroed.
     pub(crate) ending: Option<Ending>,
     /// What the sanitizer noted; zero for an allocation that it does not look at.
     pub(crate) sanitized: u64,

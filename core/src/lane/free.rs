@@ -196,18 +196,19 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Returns whether the bytes of an allocation that ends must not outlive it; `None` where they are away. A secret stays in
+    /// Returns whether the bytes of an allocation that ends must not outlive it; `None` where they are gone. A secret stays in
     /// memory from now on, because it is about to be zeroed.
     fn begin_end(&self, id: SlotId) -> Option<Privacy> {
         let mut state = self.state.lock();
         let note = state.extras.get(id.index);
         let privacy = note.map_or(Privacy::Open, |note| note.privacy);
-        if state.slots.is_away(id) {
+        if state.is_gone(id) {
             return None;
         }
         if privacy == Privacy::Secret {
-            // The pin ends with the allocation.
+            // Both end with the allocation.
             let _ = state.slots.pin(id);
+            state.extras.of(id.index).ending = Some(Ending::Never);
         }
         Some(privacy)
     }

@@ -432,6 +432,7 @@ impl<B: Backend> State<B> {
     ) -> Result<Option<FreeOutcome<B>>, ErrorKind> {
         let grant = self.release(key, last)?;
         let slot = self.slots.remove(id)?;
+        let privacy = self.privacy(id, &slot);
         self.users.leave(slot.user);
         if slot.has_extra() {
             self.extras.forget(id.index);
@@ -442,7 +443,7 @@ impl<B: Backend> State<B> {
         counts.granted_bytes -= grant.span.size;
         let held = self.blocks[grant.block.0 as usize].as_ref();
         Ok(match held.expect("a live span's block is held").sharing {
-            Sharing::Shared if slot.is_away() => self.stored(id),
+            Sharing::Shared if slot.is_away() => self.stored(id, grant.span, privacy),
             Sharing::Shared => None,
             Sharing::Dedicated => self.remove_block(grant.block).map(FreeOutcome::Block),
         })

@@ -7,7 +7,7 @@ use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::event::Event;
 use crate::sanitizer::Watch;
 use crate::sync::Mutex;
-use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span};
+use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span, TimelineId};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -185,9 +185,10 @@ impl<B: Backend> Shared<B> {
         make: impl FnOnce() -> Result<B::Block>,
     ) -> Result<Arc<Block<B>>> {
         self.claim(size)?;
+        let (whole, on) = (Span { offset: 0, size }, TimelineId::MAIN);
         let taken = self.device.allocate_by(self.heap, size, make).and_then(|block| {
             if self.device.has_neighbours()
-                && let Err(error) = self.device.clear(block.raw(), Span { offset: 0, size })
+                && let Err(error) = self.device.clear(block.raw(), whole, on)
             {
                 self.device.give_up(block);
                 return Err(error);

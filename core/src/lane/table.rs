@@ -239,9 +239,7 @@ impl Slots {
 
     /// Sets the user whose timeline orders the uses of an allocation.
     pub(super) fn set_user(&mut self, id: SlotId, user: User) {
-        if let Ok(slot) = self.current_mut(id) {
-            slot.user = user;
-        }
+        let _ = self.current_mut(id).map(|slot| slot.user = user);
     }
 
     /// The key of an allocation whose owner has freed it.
@@ -273,9 +271,7 @@ impl Slots {
 
     /// Remembers that an observer was told of an allocation, and is to hear the rest.
     pub(super) fn set_observed(&mut self, id: SlotId) {
-        if let Ok(slot) = self.current_mut(id) {
-            slot.flags |= IS_OBSERVED;
-        }
+        let _ = self.current_mut(id).map(|slot| slot.flags |= IS_OBSERVED);
     }
 
     /// Whether an observer was told of an allocation.
@@ -308,9 +304,7 @@ impl Slots {
 
     /// Clears the flags of an allocation: only its bytes are known.
     pub(super) fn clear_flags(&mut self, id: SlotId) {
-        if let Ok(slot) = self.current_mut(id) {
-            slot.flags = 0;
-        }
+        let _ = self.current_mut(id).map(|slot| slot.flags = 0);
     }
 
     /// Ends the owner's claim on a live allocation. Returns the key to free, or `None` where the pass that moves it frees it.
@@ -387,9 +381,7 @@ impl Slots {
     /// Ends one pin. An allocation that is gone has none.
     #[inline]
     pub(super) fn unpin(&mut self, id: SlotId) {
-        if let Ok(slot) = self.current_mut(id) {
-            slot.pins = slot.pins.saturating_sub(1);
-        }
+        let _ = self.current_mut(id).map(|slot| slot.pins = slot.pins.saturating_sub(1));
     }
 
     /// Shows the live and deferred among `count` slots; whether there were any slots to look at.

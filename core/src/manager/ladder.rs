@@ -188,7 +188,7 @@ impl<B: Backend> Manager<B> {
         let in_flight = &self.inner.device.in_flight;
         let mut round = 0;
         loop {
-            let before = in_flight.arrivals();
+            let watch = in_flight.watch();
             let climbed = self.climb(pool, ask, request);
             if round == ROUNDS
                 || !climbed.as_ref().is_err_and(|error| error.kind().is_out_of_memory())
@@ -196,7 +196,7 @@ impl<B: Backend> Manager<B> {
                 return climbed;
             }
             in_flight.wait();
-            if in_flight.arrivals() == before {
+            if !watch.has_seen() {
                 return climbed;
             }
             round += 1;

@@ -17,13 +17,13 @@ const PIN_LOOKS: u32 = 500;
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Lanes that were closed; they are opened again when this is dropped.
-struct Closed<B: Backend>(Vec<Arc<Lane<B>>>);
+struct Closed<B: Backend>(Vec<Arc<Lane<B>>>, TimelineId);
 
 impl<B: Backend> Drop for Closed<B> {
     fn drop(&mut self) {
         for lane in &self.0 {
             lane.unstore();
-            lane.open();
+            lane.open(self.1);
         }
     }
 }
@@ -78,7 +78,7 @@ impl<B: Backend> Pool<B> {
         if *asleep {
             return Err(ErrorKind::AlreadyAsleep.into());
         }
-        let mut closed = self.close(sleep)?;
+        let mut closed = self.close(sleep, on)?;
         if sleep.store.kind() != StoreKind::Nothing {
             let bytes = closed.0.iter().map(|lane| lane.away_bytes().1).sum();
             let mut prepared = Ok(());
@@ -93,7 +93,7 @@ impl<B: Backend> Pool<B> {
         }
         // All bytes are stored: nothing fails from here on.
         for lane in core::mem::take(&mut closed.0) {
-            let (returned, kept) = lane.evict();
+            let (returned, kept) = lane.evict(on);
             slept.live += lane.away_bytes().0;
             slept.returned += returned;
             slept.kept += kept;
@@ -104,12 +104,12 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Closes all lanes, and waits until nothing uses their bytes or carries their memory.
-    fn close(&self, sleep: &Sleep) -> Result<Closed<B>, SleepError> {
+    fn close(&self, sleep: &Sleep, on: TimelineId) -> Result<Closed<B>, SleepError> {
         let lanes = self.every_lane();
         for lane in &lanes {
             lane.retire(WaitMode::Poll)?;
         }
-        let mut closed = Closed(Vec::with_capacity(lanes.len()));
+        let mut closed = Closed(Vec::with_capacity(lanes.len()), on);
         for lane in &lanes {
             lane.close(sleep)?;
             closed.0.push(Arc::clone(lane));
@@ -173,7 +173,7 @@ impl<B: Backend> Pool<B> {
         self.shared.device.finish(on)?;
         for lane in &lanes {
             lane.unstore();
-            lane.open();
+            lane.open(on);
         }
         *asleep = false;
         Ok(())

@@ -72,3 +72,31 @@ fn a_pressure_callback_frees_and_the_request_succeeds() {
     assert_eq!(omniheap_free(made), Status::Ok);
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
+
+/// A pool that a pressure callback wants to destroy, and what it was told.
+struct Doomed(OmniheapPool, Mutex<Option<Status>>);
+
+unsafe extern "C" fn destroy(_: u32, _: u64, _: u64, user: *mut c_void) -> u32 {
+    // SAFETY: the test passes its own pool.
+    let doomed = unsafe { user.cast::<Doomed>().as_ref() }.expect("not null");
+    let told = omniheap_pool_destroy(doomed.0);
+    *doomed.1.lock().expect("nobody panics with it") = Some(told);
+    0
+}
+
+#[test]
+fn a_pressure_callback_cannot_destroy_the_pool_that_asks() {
+    let manager = open(1);
+    assert_eq!(omniheap_set_budget(manager, 0, 8 << 20, 8 << 20), Status::Ok);
+    let (config, mut pool) = (omniheap_pool_config_default(), OmniheapPool { id: 0 });
+    assert_eq!(c!(omniheap_pool_create(manager, 0, &raw const config, &raw mut pool)), Status::Ok);
+    let doomed = Doomed(pool, Mutex::new(None));
+    let user = (&raw const doomed).cast_mut().cast::<c_void>();
+    assert_eq!(c!(omniheap_on_pressure(manager, Some(destroy), user)), Status::Ok);
+    let (large, mut none) = (omniheap_request_default(16 << 20), OmniheapAllocation { id: 0 });
+    let refused = c!(omniheap_pool_allocate(pool, &raw const large, &raw mut none));
+    assert_eq!(refused, Status::OverBudget);
+    let told = *doomed.1.lock().expect("nobody panics with it");
+    assert_eq!(told, Some(Status::Busy), "it is in use, and nobody waits for himself");
+    assert_eq!((omniheap_pool_destroy(pool), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}

@@ -210,7 +210,7 @@ class _Entry:
     def has_left(self, still_wanted=None):
         """Lets go of the device's bytes: who uses them next comes after the copy."""
         if self._left is not None and still_wanted is not self:
-            self._copier.let_go(self._left)
+            self._copier.let_go(self._here, self._left)
             self._here = self._left = None
 
     def fetch(self):
@@ -302,10 +302,13 @@ class _CudaCopier:
         arriving = self._torch.empty(size, dtype=self._torch.uint8, device=self._device)
         return arriving.untyped_storage(), self._copy(arriving, memory[:size])
 
-    def let_go(self, sent):
+    def let_go(self, storage, sent):
         """Memory whose copy was sent may be freed from now on."""
         event, home = sent
         home.wait_event(event)
+        if self._current() != home:
+            # The stream that it was allocated on may have waited for that one already, and be given it again at once.
+            self._bytes(storage).record_stream(self._stream)
 
     def receive(self, storage, fetched):
         """The current stream may use what was fetched from now on."""

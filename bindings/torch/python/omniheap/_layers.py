@@ -24,7 +24,8 @@ class stream_layers:
 
     For inference: nothing is ever copied back to the host. Some layers stay on the device for good, as many as there is room for; each
     of the others is copied on a stream of its own while the one before it runs. The order is that of the last pass. What is not in a layer,
-    and what layers share, goes to the device. `remove()` ends it and leaves the weights where they are.
+    what layers share, and what a layer writes to when it runs, such as a cache, stays on the device. `remove()` ends it and leaves the weights
+    where they are.
     """
 
     def __init__(self, model, resident, layers=None, device=None):
@@ -90,6 +91,7 @@ class stream_layers:
 
     def _end(self, number):
         """A layer has run: what comes next into its slot comes after that."""
+        self._figures["resident_bytes"] += self._streamed[number].keep_written()
         self._streamed[number].put(None)
         slot = self._slot_of(number)
         if slot is not None:
@@ -127,6 +129,17 @@ class _Layer:
         """Lets the weights be those of a slot; without one, those of the host."""
         for tensor, view in zip(self.tensors, self._views(self.host if slot is None else slot.memory)):
             tensor.data = view
+        self._versions = [_version(tensor) for tensor in self.tensors]
+
+    def keep_written(self):
+        """Has what was written since the weights were put there keep its bytes where it is, for good; how many bytes these are."""
+        is_written = [_version(tensor) != version for tensor, version in zip(self.tensors, self._versions)]
+        written = list(itertools.compress(self.tensors, is_written))
+        for tensor in written:
+            tensor.data = tensor.data.clone()
+        stays = [not it for it in is_written]
+        self.tensors, self._places = (list(itertools.compress(each, stays)) for each in (self.tensors, self._places))
+        return sum(map(_rounded, written))
 
 
 class _Slot:
@@ -183,6 +196,11 @@ def _device(torch, device):
             raise OmniheapError("PyTorch sees no GPU here; pass device=")
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device(device)
+
+
+def _version(tensor):
+    """How often a tensor was written; None where PyTorch does not count that."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def _rounded(tensor):

@@ -52,8 +52,8 @@ class Copier:
         self.order.append(-self.numbers[memory.data_ptr()])
         return memory.clone().untyped_storage(), "fetched"
 
-    def let_go(self, sent):
-        assert sent == "sent"
+    def let_go(self, storage, sent):
+        assert storage is not None and sent == "sent"
 
     def receive(self, storage, fetched):
         assert fetched == "fetched"
@@ -84,6 +84,49 @@ class HostMemory(unittest.TestCase):
         for refusal in (RuntimeError, MemoryError):
             memory = _activations._HostMemory(mock.Mock(side_effect=refusal))
             self.assertIsNone(memory.take(8))
+
+
+class Stream:
+    """As much of a stream as a copier uses."""
+
+    def __init__(self, device=None):
+        self.waits_for = []
+
+    def wait_stream(self, other):
+        self.waits_for.append(other)
+
+    def wait_event(self, event):
+        self.waits_for.append(event)
+
+    def record_event(self):
+        return ("event of", self)
+
+
+class CudaCopier(unittest.TestCase):
+    """Which streams wait for copies, over a stand-in for PyTorch."""
+
+    def setUp(self):
+        pytorch = mock.MagicMock()
+        pytorch.cuda.Stream = Stream
+        self.current, self.other = Stream(), Stream()
+        pytorch.cuda.current_stream = lambda _: self.current
+        with mock.patch.dict("sys.modules", torch=pytorch):
+            self.copier = _activations._CudaCopier("cuda:0")
+        self.bytes = pytorch.empty.return_value.set_.return_value
+
+    def test_memory_goes_back_to_the_stream_that_sent_it_and_that_one_waits(self):
+        sent = self.copier.send(mock.MagicMock(), mock.MagicMock())
+        self.copier.let_go("storage", sent)
+        self.assertEqual(self.current.waits_for, [("event of", self.copier._stream)])
+        self.bytes.record_stream.assert_not_called()
+
+    def test_memory_that_another_stream_lets_go_waits_for_the_copy_itself(self):
+        home = self.current
+        sent = self.copier.send(mock.MagicMock(), mock.MagicMock())
+        self.current = self.other
+        self.copier.let_go("storage", sent)
+        self.assertEqual(home.waits_for, [("event of", self.copier._stream)])
+        self.bytes.record_stream.assert_called_once_with(self.copier._stream)
 
 
 if _HAS_TORCH:

@@ -1,6 +1,7 @@
 """Layers whose weights come when they are needed, on the processor: copies are made at once there."""
 
 import contextlib
+import copy
 import importlib.util
 import io
 import os
@@ -125,6 +126,27 @@ class Layers(unittest.TestCase):
             for shared in (model.blocks[number][0].weight for number in range(1, 5)):
                 self.assertTrue(all(shared is not each for layer in streamed._streamed for each in layer.tensors))
             self.assertTrue(torch.equal(model(batch), wanted))
+
+    def test_what_a_layer_writes_to_stays_on_the_device(self):
+        class Caching(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weights, self.turn = torch.nn.Linear(64, 64), 0
+                self.register_buffer("cache", torch.zeros(4, 64), persistent=False)
+
+            def forward(self, x):
+                self.cache[self.turn % 4], self.turn = x.mean(0), self.turn + 1
+                return (self.weights(x) + self.cache.sum(0)).tanh()
+
+        model, batches = torch.nn.Sequential(*(Caching() for _ in range(6))).eval(), torch.randn(5, 3, 64)
+        alone = copy.deepcopy(model)
+        with torch.no_grad():
+            streamed = self.stream(model)
+            before = streamed.figures()["resident_bytes"]
+            for batch in batches:
+                self.assertTrue(torch.equal(model(batch), alone(batch)))
+        caches = len(streamed._streamed) * 4 * 64 * 4
+        self.assertEqual(streamed.figures()["resident_bytes"], before + caches, "they are counted once")
 
     def test_an_exception_in_a_layer(self):
         model, batch = self.model(), torch.randn(8, 32)

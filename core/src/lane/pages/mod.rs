@@ -8,7 +8,7 @@ use crate::lane::WaitMode;
 use crate::lane::users::{User, Users};
 use crate::lane::{Ask, Lane, State, Suballocator};
 use crate::sync::Guard;
-use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Result, Sharing, Span};
+use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::pages::{Pager, take_groups};
 use omniheap_strategy::{Grant, LastUse, Tlsf};
@@ -215,7 +215,8 @@ impl<B: Backend> Lane<B> {
     /// Clears pages that another domain may have used: nothing tells which of them are fresh.
     pub(in crate::lane) fn clear(&self, block: &Block<B>, span: Span) -> Result<()> {
         let device = &self.shared.device;
-        if device.has_neighbours() { device.clear(block.raw(), span) } else { Ok(()) }
+        let clear = || device.clear(block.raw(), span, TimelineId::MAIN);
+        if device.has_neighbours() { clear() } else { Ok(()) }
     }
 
     /// Moves whole free pages of this lane to the pool's spare list. Returns the number of bytes.

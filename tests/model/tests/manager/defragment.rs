@@ -325,6 +325,28 @@ fn a_call_that_fails_at_any_point_aborts_and_loses_nothing() {
 }
 
 #[test]
+fn a_start_that_fails_at_any_point_loses_nothing_whatever_is_called_next() {
+    for nth in 0.. {
+        let manager = Manager::with_config(Fault::new(host(|host| host)), config().plain());
+        let live = scatter(&manager, Request::new(1), 90, 3);
+        manager.backend().wait_idle().expect("alive");
+        let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        assert!(!pass.is_empty());
+        manager.backend().inject(Plan::Nth(nth), 0);
+        let started = pass.start();
+        let failed = manager.backend().injected() > 0;
+        manager.backend().inject(Plan::Never, 0);
+        assert_eq!(started.is_err(), failed, "{started:?}");
+        let _ = pass.commit();
+        sound(&manager, &live);
+        if !failed {
+            assert!(nth > 1, "{nth} calls were seen");
+            break;
+        }
+    }
+}
+
+#[test]
 fn a_slide_that_fails_half_way_goes_back() {
     for nth in 0..40 {
         // One block and nothing else, so that only sliding over their own bytes makes room.

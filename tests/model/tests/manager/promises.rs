@@ -449,3 +449,28 @@ fn a_dedicated_request_takes_back_what_waited_for_timelines() {
     drop(used);
     drop(alone(40).expect("the other timeline has nothing to do"));
 }
+
+#[test]
+fn a_callback_that_uses_another_device_is_asked_once() {
+    let [full, other] = [4, 64].map(|mib| {
+        let device = heap(HeapKind::Device, mib << 20);
+        Manager::new(Host::builder().heap(device).open().expect("a device"))
+    });
+    let asked = Arc::new(AtomicU64::new(0));
+    full.on_pressure({
+        let (asked, other) = (Arc::clone(&asked), other.clone());
+        move |_| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            drop(other.allocate(&Request::new(1 << 20)).expect("room"));
+            other.trim().expect("alive");
+            Relief::Nothing
+        }
+    });
+    let _live = full.allocate(&Request::new(3 << 20)).expect("it fits");
+    assert!(full.allocate(&Request::new(2 << 20)).is_err());
+    assert_eq!(
+        asked.load(Ordering::Relaxed),
+        1,
+        "what it did elsewhere is no memory for the request"
+    );
+}
