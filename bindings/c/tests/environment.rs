@@ -250,7 +250,7 @@ fn a_limit_that_is_no_size_is_an_error() {
 
 #[test]
 fn a_limit_holds() {
-    alone("a_limit_holds", "OMNIHEAP_LIMIT", Path::new("16MiB"), || {
+    alone("a_limit_holds", "OMNIHEAP_LIMIT", Path::new("0=16MiB,1=64MiB"), || {
         let manager = open(c"host").expect("it is there");
         assert_eq!(allocate(manager, 17 * MIB).err(), Some(Status::OverBudget));
         allocate(manager, 8 * MIB).expect("it fits");
