@@ -139,7 +139,7 @@ fn a_pool_sleeps_to_the_files_that_its_weights_came_from() {
     }
     assert_eq!(write(made[1], &[5; 4096]), Status::Ok);
     let weights = file.open();
-    let targets = [target(c"first", made[0], 64), target(c"second", made[0], 16)];
+    let targets = [target(c"first", made[0], 4080), target(c"second", made[0], 16)];
     assert_eq!(load(manager, weights, &targets, None, ptr::null_mut()), Status::Ok);
     let remember = |targets: &[OmniheapWeightsTarget]| {
         c!(omniheap_weights_remember(manager, weights, targets.as_ptr(), targets.len()))
@@ -164,7 +164,7 @@ fn a_pool_sleeps_to_the_files_that_its_weights_came_from() {
     assert_eq!(omniheap_pool_wake(pool), Status::Ok, "{}", message());
     let mut content = vec![0; 4096];
     (content[16], content[17]) = (17, 18);
-    (1..=16).for_each(|at: u8| content[63 + usize::from(at)] = at);
+    (1..=16).for_each(|at: u8| content[4079 + usize::from(at)] = at);
     assert_eq!(read(made[0], 4096), content);
     assert_eq!(read(made[1], 4096), [5; 4096]);
     assert_eq!(made.map(|one| omniheap_free(one)), [Status::Ok; 2]);
