@@ -310,6 +310,12 @@ fn a_trace_is_read_back_and_a_report_is_a_page() {
     let sums = read.summary();
     assert_eq!((sums.peak_live_bytes, sums.final_live_bytes, sums.streams), (3 << 20, 2 << 20, 2));
     assert_eq!(sums.events, 3, "what lived before is not in it");
+    let freed = omniheap::trace::Op::FreeCompleted {
+        id: omniheap::trace::AllocationId(0),
+        size: MIB as u64,
+        stream: omniheap::trace::StreamId(0),
+    };
+    assert_eq!(read.events()[2].op, freed);
     assert_eq!(read.meta().title, "PyTorch on omniheap");
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_report(0, page.as_ptr()) }, 0);
@@ -542,4 +548,48 @@ fn tensors_are_listed_by_form_and_arranged_in_buffers() {
     assert_eq!(memory.iter().filter(|byte| **byte == 7).count(), 19);
     assert_eq!(omniheap_torch_weights_close(handle), 0);
     std::fs::remove_file(&path).expect("the file");
+}
+
+/// What a watcher was told: what, where, how much, and on which stream.
+static TOLD: Mutex<Vec<(Happened, u64, u64, u64)>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn note(event: *const Event) {
+    // SAFETY: the library passes a live event.
+    let Event { happened, device, address, bytes, stream, .. } = unsafe { event.read() };
+    assert_eq!(device, 0);
+    TOLD.lock().expect("nobody panics with it").push((happened, address, bytes, stream));
+}
+
+#[test]
+fn a_watcher_is_told_of_everything_that_happens() {
+    let _one = begin();
+    omniheap_torch_reset();
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_enter_tag(c"watched".as_ptr()) }, 0);
+    let tagged = allocate(MIB, 1);
+    assert_eq!(omniheap_torch_leave_tag(), 0);
+    // SAFETY: the function may be called until the process ends.
+    assert_eq!(unsafe { omniheap_torch_watch(Some(note)) }, 0);
+    let held = allocate(1000, 5);
+    omniheap_torch_free(held, 1000, 0, stream(5));
+    let large = usize::try_from(LIMIT).expect("small") + 1;
+    assert!(allocate(large, 6).is_null());
+    // SAFETY: C strings, and nothing uses the tag meanwhile.
+    let slept = unsafe { omniheap_torch_sleep(0, c"watched".as_ptr(), c"host".as_ptr()) };
+    assert_eq!(slept, 0);
+    omniheap_torch_reset();
+    // SAFETY: as above.
+    assert_eq!(unsafe { omniheap_torch_watch(None) }, 0);
+    omniheap_torch_free(tagged, MIB, 0, stream(1));
+    let told = TOLD.lock().expect("nobody panics with it").clone();
+    let at = held.addr() as u64;
+    let expected = [
+        (Happened::Allocated, at, 1000, 5),
+        (Happened::Freed, at, 1000, 5),
+        (Happened::OutOfMemory, 0, LIMIT + 1, 6),
+    ];
+    assert_eq!(told[..3], expected);
+    let trims = &told[3..];
+    assert!(trims.iter().all(|told| (told.0, told.1, told.3) == (Happened::Trimmed, 0, 0)));
+    assert!(trims.len() == 2 && trims[0].2 >= MIB as u64, "a sleep and a trim: {trims:?}");
 }
