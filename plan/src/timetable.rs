@@ -162,3 +162,61 @@ impl<'a> Timetable<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use crate::{Buffer, Problem, Region};
+
+    /// Items that come, go and move, some with gaps and some kept apart: those that are met are those that conflict.
+    #[test]
+    fn what_is_met_is_what_conflicts() {
+        let mut rng = Rng::new(5);
+        let mut problem = Problem::new(Region::unbounded());
+        for at in 0..300 {
+            let (start, life) =
+                (rng.below(1_500), 1 + rng.below(if at % 9 == 0 { 900 } else { 40 }));
+            let buffer = Buffer::new(1 + rng.below(50), start, start + life);
+            let has_gap = at % 5 == 0 && life > 4;
+            problem.push(if has_gap { buffer.gap(start + 1, start + life - 1) } else { buffer });
+        }
+        problem.separate.extend([(1, 200), (7, 8), (50, 250)]);
+        for with_extras in [true, false] {
+            if !with_extras {
+                problem.separate.clear();
+                problem.buffers.iter_mut().for_each(|b| b.gaps.clear());
+            }
+            let model = Model::new(&problem, 0, |_| true);
+            let mut offsets: Vec<u64> = (0..model.len()).map(|_| rng.below(500)).collect();
+            let mut table = Timetable::new(&model, |i| i % 2 == 0);
+            let mut met = Vec::new();
+            for _ in 0..600 {
+                let item = id(rng.index(model.len()));
+                if table.holds(item) {
+                    table.remove(&offsets, item);
+                    assert!(!table.holds(item));
+                }
+                table.meet(&offsets, item, &mut met);
+                let conflicts = |other: &u32| {
+                    table.holds(*other) && model.conflict(item as usize, *other as usize)
+                };
+                let mut expected: Vec<(u64, u32)> = (0..id(model.len()))
+                    .filter(conflicts)
+                    .map(|i| (offsets[i as usize], i))
+                    .collect();
+                expected.sort_unstable();
+                assert_eq!(met.iter().map(Entry::key).collect::<Vec<_>>(), expected);
+                assert!(met.iter().all(|e| e.end == e.offset + model.size[e.item as usize]));
+                offsets[item as usize] = rng.below(500);
+                if rng.below(3) > 0 {
+                    table.insert(&offsets, item);
+                }
+                if rng.below(50) == 0 {
+                    offsets.iter_mut().for_each(|offset| *offset = rng.below(500));
+                    table.forget_offsets();
+                }
+            }
+        }
+    }
+}

@@ -14,6 +14,8 @@ mod files;
 mod hard;
 #[path = "suite/known.rs"]
 mod known;
+#[path = "suite/numbers.rs"]
+mod numbers;
 #[path = "suite/properties.rs"]
 mod properties;
 #[path = "suite/shortage.rs"]

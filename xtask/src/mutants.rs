@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::Instant;
-use suite::{Binary, Tests, Verdict, cores};
+use suite::{Binary, Runs, Tests, Verdict, cores};
 
 /// What is mutated where nothing is named.
 const FOLDERS: [&str; 5] =
@@ -328,7 +328,9 @@ fn write(
 ) -> Result<(Vec<Mutant>, Places), String> {
     let (mut mutants, mut places) = (Vec::new(), Places::new());
     let mut libraries = BTreeMap::new();
-    for file in folders.iter().flat_map(|folder| sources(&root().join(folder))) {
+    let files: Vec<_> = folders.iter().flat_map(|folder| sources(&root().join(folder))).collect();
+    let for_tests = files_for_tests(&files)?;
+    for file in files.into_iter().filter(|file| !for_tests.contains(file)) {
         let name = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
         let source = bite::read(&file)?;
         let changed = find::change(&name, &source, mutants.len() + 1, &skipped)?;
@@ -348,6 +350,18 @@ fn write(
         save(&tree.join(&library), &(text + SWITCH))?;
     }
     Ok((mutants, places))
+}
+
+/// Lists the files of modules that are built for tests only.
+fn files_for_tests(files: &[PathBuf]) -> Result<BTreeSet<PathBuf>, String> {
+    let mut found = BTreeSet::new();
+    for file in files {
+        let is_root = file.ends_with("lib.rs") || file.ends_with("mod.rs");
+        let folder = if is_root { file.with_file_name("") } else { file.with_extension("") };
+        let names = find::modules_for_tests(&file.display().to_string(), &bite::read(file)?)?;
+        found.extend(names.iter().map(|name| folder.join(name).with_extension("rs")));
+    }
+    Ok(found)
 }
 
 /// Writes a changed source; one that is as it was the last time keeps its age, so that cargo does not build it again.
@@ -403,7 +417,9 @@ fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Vec<Binary>, Errors>, S
     // Quick to run, and with every check of a debug build.
     let flags = "--cap-lints allow -Cdebug-assertions -Coverflow-checks";
     command.args(["--config", "profile.release.opt-level=1"]);
-    for package in UNOPTIMISED {
+    command.args(["--config", "profile.release.package.'*'.opt-level=0"]);
+    // Where its own tests run, they spend their time there.
+    for package in UNOPTIMISED.iter().filter(|package| !tests.contains(package)) {
         command.args(["--config", &format!("profile.release.package.{package}.opt-level=0")]);
     }
     command.current_dir(tree).env("RUSTFLAGS", flags);
@@ -417,9 +433,11 @@ fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Vec<Binary>, Errors>, S
         let binary = |message: &Value| {
             let path = message["executable"].as_str().map(PathBuf::from)?;
             let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-            Some(Binary { name: message["target"]["name"].as_str()?.to_owned(), path, folder })
+            let name = message["target"]["name"].as_str()?.to_owned();
+            Some(Binary { name, path, folder, runs: Runs::Itself })
         };
-        return Ok(Ok(messages.iter().filter_map(binary).collect()));
+        let python = tests.contains(&"omniheap-torch").then(|| python(tree));
+        return Ok(Ok(messages.iter().filter_map(binary).chain(python).collect()));
     }
     let errors = messages.iter().filter(|message| message["message"]["level"] == "error");
     let spans = errors
@@ -436,6 +454,13 @@ fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Vec<Binary>, Errors>, S
         ))
     };
     Ok(Err(spans.filter_map(place).collect()))
+}
+
+/// The Python package's tests, which call the library that its Rust tests are built with.
+fn python(tree: &Path) -> Binary {
+    let path = target().join("mutants/built/release/deps/libomniheap_torch.so");
+    let folder = tree.join("bindings/torch/python/tests");
+    Binary { name: "python".to_owned(), path, folder, runs: Runs::Python }
 }
 
 /// Tries mutants beside each other, for a time where there is one.

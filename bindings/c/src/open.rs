@@ -210,10 +210,7 @@ pub unsafe extern "C" fn omniheap_open_best(
         let settings = unsafe { settings(config) }?;
         let best = || {
             let backend = omniheap::open_best()?;
-            match kind(backend.caps().device.backend)? {
-                BackendKind::Wgpu => Holder::new(backend, Native::Other, 0, settings),
-                vendor => open(vendor, 0, settings),
-            }
+            open(kind(backend.caps().device.backend)?, 0, settings)
         };
         // SAFETY: as above.
         unsafe { publish(best, manager) }

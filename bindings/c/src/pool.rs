@@ -113,6 +113,21 @@ fn strategy(config: &OmniheapPoolConfig) -> Result<StrategyKind, Failure> {
     })
 }
 
+/// The settings as the core has them.
+fn settings(config: &OmniheapPoolConfig) -> Result<PoolConfig, Failure> {
+    let mut settings = PoolConfig::new()
+        .strategy(strategy(config)?)
+        .minimum(config.minimum)
+        .maximum(config.maximum)
+        .block((config.block > 0).then_some(config.block))
+        .waiting(waiting(config.waiting)?)
+        .lanes((config.lanes > 0).then_some(config.lanes));
+    settings.sleepable = config.sleepable != 0;
+    settings.wakes_on_request = config.wakes_on_request != 0;
+    settings.paged = config.paged != 0 || settings.sleepable;
+    Ok(settings)
+}
+
 /// Makes a pool of a heap.
 ///
 /// # Safety
@@ -130,17 +145,7 @@ pub unsafe extern "C" fn omniheap_pool_create(
         // SAFETY: the caller's promise.
         let config = unsafe { read_sized(config, omniheap_pool_config_default()) }?;
         check(pool, "pool")?;
-        let mut settings = PoolConfig::new()
-            .strategy(strategy(&config)?)
-            .minimum(config.minimum)
-            .maximum(config.maximum)
-            .block((config.block > 0).then_some(config.block))
-            .waiting(waiting(config.waiting)?)
-            .lanes((config.lanes > 0).then_some(config.lanes));
-        settings.sleepable = config.sleepable != 0;
-        settings.wakes_on_request = config.wakes_on_request != 0;
-        settings.paged = config.paged != 0 || settings.sleepable;
-        let made = holder.manager.create_pool(heap(number)?, settings)?;
+        let made = holder.manager.create_pool(heap(number)?, settings(&config)?)?;
         let id = POOLS.insert(Pool::new(made, Owner::new(&holder)))?;
         // SAFETY: as above.
         unsafe { put(pool, OmniheapPool { id }, "pool") }
@@ -189,4 +194,59 @@ pub unsafe extern "C" fn omniheap_pool_reserved(
         // SAFETY: the caller's promise.
         unsafe { put(bytes, held, "bytes") }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omniheap::pool::Waiting;
+
+    fn understood(config: OmniheapPoolConfig) -> PoolConfig {
+        settings(&config).expect("every number stands for something")
+    }
+
+    #[test]
+    fn the_usual_pool_is_that_of_the_core_and_every_field_arrives() {
+        let usual = omniheap_pool_config_default();
+        assert_eq!(understood(usual), PoolConfig::new());
+        let small = OmniheapPoolConfig { minimum: 3, maximum: 4, block: 1, lanes: 1, ..usual };
+        let expected = PoolConfig::new().minimum(3).maximum(4).block(1).lanes(1);
+        assert_eq!(understood(small), expected);
+        let waiting = OmniheapPoolConfig { waiting: crate::OMNIHEAP_WAITING_THRIFT, ..usual };
+        assert_eq!(understood(waiting).waiting, Waiting::Thrift);
+        let paged = understood(OmniheapPoolConfig { paged: 1, ..usual });
+        assert_eq!((paged.paged, paged.sleepable, paged.wakes_on_request), (true, false, false));
+        let sleepable = OmniheapPoolConfig { sleepable: 1, wakes_on_request: 1, ..usual };
+        let sleepable = understood(sleepable);
+        assert!(sleepable.paged && sleepable.sleepable && sleepable.wakes_on_request);
+    }
+
+    #[test]
+    fn every_strategy_has_its_number_and_needs_what_it_divides_by() {
+        let with = |number, piece| {
+            strategy(&OmniheapPoolConfig {
+                strategy: number,
+                piece,
+                ..omniheap_pool_config_default()
+            })
+            .ok()
+        };
+        for (number, piece, kind) in [
+            (OMNIHEAP_STRATEGY_GENERAL, 0, StrategyKind::General),
+            (OMNIHEAP_STRATEGY_BUDDY, 64, StrategyKind::Buddy(64)),
+            (OMNIHEAP_STRATEGY_SLAB, 1, StrategyKind::Slab(Layout::new(1))),
+            (OMNIHEAP_STRATEGY_STACK, 0, StrategyKind::Stack),
+            (OMNIHEAP_STRATEGY_RING, 0, StrategyKind::Ring),
+            (OMNIHEAP_STRATEGY_BUMP, 0, StrategyKind::Bump),
+        ] {
+            assert_eq!(with(number, piece), Some(kind));
+        }
+        for (number, piece) in [
+            (OMNIHEAP_STRATEGY_BUDDY, 3),
+            (OMNIHEAP_STRATEGY_SLAB, 0),
+            (OMNIHEAP_STRATEGY_BUMP + 1, 1),
+        ] {
+            assert_eq!(with(number, piece), None);
+        }
+    }
 }

@@ -209,3 +209,19 @@ pub unsafe extern "C" fn omniheap_share_withdraw(
         on!(holder, device => Ok(withdraw(device, name)?))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_heap_is_one_that_kernels_use() {
+        // SAFETY: null stands for the usual settings.
+        let settings = unsafe { crate::open::settings(core::ptr::null()) }.expect("the usual ones");
+        let holder = Holder::host(settings).expect("host memory is always there");
+        let any = chosen(&holder, OMNIHEAP_ANY).expect("there is one");
+        let kind = holder.manager.caps().heap(any).map(|heap| heap.kind);
+        assert_eq!(kind, Some(HeapKind::Device));
+        assert_eq!(chosen(&holder, 1).ok(), Some(HeapId(1)));
+    }
+}

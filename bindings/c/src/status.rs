@@ -298,3 +298,16 @@ pub(crate) unsafe fn put_text(
     unsafe { end.write(0) };
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_last_messages_and_no_more() {
+        for _ in 0..3 * KEPT {
+            assert_eq!(call(|| Err(Failure::null("it"))), OmniheapStatus::NullArgument);
+        }
+        assert_eq!(MESSAGES.with_borrow(VecDeque::len), KEPT);
+    }
+}

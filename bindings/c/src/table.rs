@@ -197,6 +197,8 @@ mod tests {
         assert!(table.get(first).is_err() && table.take(first).is_err());
         let second = table.insert(2).unwrap_or(0);
         assert_ne!(first, second, "the slot is used again under another handle");
+        let slots = table.shards.iter().map(|shard| lock(shard).slots.len()).sum::<usize>();
+        assert_eq!(slots, 1, "and no other was made");
         assert!(table.get(first).is_err());
         assert_eq!(table.take(second).ok(), Some(2));
     }

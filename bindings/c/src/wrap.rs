@@ -292,3 +292,25 @@ unsafe fn load(described: &OmniheapVulkanDevice) -> (ash::Entry, ash::Instance, 
     let device = unsafe { ash::Device::load(instance.fp_v1_0(), device) };
     (entry, instance, device)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_is_the_feature_that_its_constant_names() {
+        let of = |bits| {
+            enabled(&OmniheapVulkanDevice { enabled: bits, ..omniheap_vulkan_device_default() })
+        };
+        assert_eq!(of(omniheap_vulkan_device_default().enabled), []);
+        for (bit, feature) in [
+            (OMNIHEAP_VULKAN_TIMELINE_SEMAPHORE, Feature::TimelineSemaphore),
+            (OMNIHEAP_VULKAN_BUFFER_DEVICE_ADDRESS, Feature::BufferDeviceAddress),
+            (OMNIHEAP_VULKAN_SPARSE_BUFFERS, Feature::SparseBuffers),
+            (OMNIHEAP_VULKAN_MEMORY_BUDGET, Feature::MemoryBudget),
+            (OMNIHEAP_VULKAN_MEMORY_PRIORITY, Feature::MemoryPriority),
+        ] {
+            assert_eq!(of(bit), [feature]);
+        }
+    }
+}

@@ -50,6 +50,15 @@ fn message() -> String {
     unsafe { CStr::from_ptr(omniheap_error()) }.to_str().expect("UTF-8").into()
 }
 
+fn report(manager: OmniheapManager) -> String {
+    let (mut buffer, mut length) = (vec![0; 1 << 20], 0);
+    let status =
+        c!(omniheap_report_json(manager, buffer.as_mut_ptr(), buffer.len(), &raw mut length));
+    assert_eq!(status, Status::Ok, "{}", message());
+    let text = buffer[..length].iter().map(|byte| byte.to_ne_bytes()[0]).collect();
+    String::from_utf8(text).expect("UTF-8")
+}
+
 fn write(to: OmniheapAllocation, bytes: &[u8]) -> Status {
     c!(omniheap_write(to, 0, bytes.as_ptr().cast(), bytes.len() as u64))
 }
@@ -241,13 +250,13 @@ fn texts_fit_or_say_how_long_they_are() {
         unsafe { omniheap_report_json(manager, short.as_mut_ptr(), short.len(), &raw mut length) };
     assert_eq!(status, Status::ShortBuffer);
     assert_eq!(short, [0; 8], "a buffer that is too short stays as it was");
-    let mut long = vec![0; length + 1];
-    // SAFETY: as above.
+    let mut exact = vec![0; length];
     let status =
-        unsafe { omniheap_report_json(manager, long.as_mut_ptr(), long.len(), &raw mut length) };
-    assert_eq!(status, Status::Ok);
-    let text: Vec<u8> = long[..length].iter().map(|byte| byte.to_ne_bytes()[0]).collect();
-    let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        c!(omniheap_report_json(manager, exact.as_mut_ptr(), exact.len(), &raw mut length));
+    assert_eq!(status, Status::ShortBuffer, "there is no room for the closing zero");
+    let whole = report(manager);
+    assert_eq!(whole.len(), length);
+    let report: serde_json::Value = serde_json::from_str(&whole).expect("JSON");
     assert_eq!(report["schema"], omniheap::trace::report::ReportData::SCHEMA);
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
@@ -402,6 +411,52 @@ fn frees_wait_for_their_epoch() {
     let status = c!(omniheap_timeline_adopt(manager, ptr::null_mut(), &raw mut timeline));
     assert_eq!(status, Status::Unsupported);
     assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+#[test]
+fn bytes_wait_for_an_epoch_that_is_to_come() {
+    let manager = open(0);
+    let waiting = || {
+        let mut sums = OmniheapTotals::default();
+        assert_eq!(c!(omniheap_retire(manager, ptr::null_mut())), Status::Ok);
+        assert_eq!(c!(omniheap_totals(manager, &raw mut sums)), Status::Ok);
+        sums.waiting_bytes
+    };
+    let (mut timeline, mut epoch) = (0, 0);
+    assert_eq!(c!(omniheap_timeline_open(manager, &raw mut timeline)), Status::Ok);
+    assert_eq!(c!(omniheap_timeline_mark(manager, timeline, &raw mut epoch)), Status::Ok);
+    let made = ask(manager, &omniheap_request_default(4096)).expect("small");
+    assert_eq!(omniheap_free_after(made, timeline, epoch + 1), Status::Ok);
+    assert!(waiting() >= 4096, "the epoch has not been reached");
+    let other = OmniheapRequest { timeline, ..omniheap_request_default(64) };
+    let other = ask(manager, &other).expect("small");
+    assert_eq!(omniheap_fill(other, 0, 64, 1), Status::Ok);
+    assert_eq!(omniheap_timeline_wait(manager, timeline, epoch + 1), Status::Ok);
+    assert_eq!(waiting(), 0);
+    assert_eq!((omniheap_free(other), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}
+
+#[test]
+fn the_best_device_here_is_opened() {
+    let mut manager = OmniheapManager { id: 0 };
+    assert_eq!(c!(omniheap_open_best(ptr::null(), &raw mut manager)), Status::Ok, "{}", message());
+    let made = ask(manager, &omniheap_request_default(4096)).expect("small");
+    assert_eq!((omniheap_free(made), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}
+
+#[test]
+fn a_device_without_addresses_says_zero() {
+    let mut manager = OmniheapManager { id: 0 };
+    if c!(omniheap_open(c"wgpu".as_ptr(), 0, ptr::null(), &raw mut manager)) != Status::Ok {
+        println!("SKIPPED: no wgpu device here: {}", message());
+        return;
+    }
+    let made = ask(manager, &omniheap_request_default(4096)).expect("small");
+    let (mut place, mut address) = (OmniheapPlace::default(), 7);
+    assert_eq!(c!(omniheap_place(made, &raw mut place)), Status::Ok);
+    assert_eq!(c!(omniheap_pin(made, &raw mut address)), Status::Ok);
+    assert_eq!((place.size, place.address, address), (4096, 0, 0));
+    assert_eq!((omniheap_free(made), omniheap_close(manager)), (Status::Ok, Status::Ok));
 }
 
 #[test]

@@ -64,8 +64,9 @@ fn message() -> String {
     unsafe { CStr::from_ptr(omniheap_error()) }.to_string_lossy().into_owned()
 }
 
+/// The socket of the arbiter of device 0.
 fn socket() -> PathBuf {
-    std::env::var_os(VARIABLE).expect("the test set it").into()
+    std::env::var(VARIABLE).expect("the test set it").replace("%d", "0").into()
 }
 
 fn held() -> Option<u64> {
@@ -76,14 +77,17 @@ fn held() -> Option<u64> {
 
 #[test]
 fn a_c_program_is_a_tenant() {
-    let path = std::env::temp_dir().join(format!("ohc-{}.sock", std::process::id()));
+    let path_of = |device: &str| {
+        std::env::temp_dir().join(format!("ohc-{}-{device}.sock", std::process::id()))
+    };
+    let path = path_of("0");
     let policy = Policy::parse("capacity = \"192MiB\"", None).expect("a policy");
     let mut server = Server::bind(&path, policy, None).expect("a socket");
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| server.run(|| stop.load(Ordering::Relaxed)).expect("it serves"));
         let _stop = Stop(&stop);
-        alone("a_c_program_is_a_tenant", VARIABLE, &path, is_a_tenant);
+        alone("a_c_program_is_a_tenant", VARIABLE, &path_of("%d"), is_a_tenant);
     });
     let _ = std::fs::remove_file(path.with_extension("sock.lock"));
 }
@@ -250,7 +254,7 @@ fn a_limit_that_is_no_size_is_an_error() {
 
 #[test]
 fn a_limit_holds() {
-    alone("a_limit_holds", "OMNIHEAP_LIMIT", Path::new("16MiB"), || {
+    alone("a_limit_holds", "OMNIHEAP_LIMIT", Path::new("0=16MiB,1=64MiB"), || {
         let manager = open(c"host").expect("it is there");
         assert_eq!(allocate(manager, 17 * MIB).err(), Some(Status::OverBudget));
         allocate(manager, 8 * MIB).expect("it fits");

@@ -217,4 +217,54 @@ mod tests {
         let known = addresses(&[(0x1000, 2 * MIB, 77)]);
         assert_eq!(known.base(&block(1, 2 * MIB, 4096), &HashMap::new()), Some(0x1000));
     }
+
+    #[test]
+    fn a_segment_is_what_is_mapped_side_by_side() {
+        let mut block = block(1, 8 * MIB, 512);
+        let other = Span { offset: 4096, size: 1024 };
+        let waiting =
+            SpanReport { span: other, state: SpanState::Deferred, ..block.live[0].clone() };
+        block.live.push(waiting);
+        block.holes.push(Span { offset: 512, size: 256 });
+        let base = 0x10_0000;
+        let tenant = Tenant { size: 500, granted: 500, stream: 3 };
+        let tenants = BTreeMap::from([(base, tenant)]);
+        let addresses = Addresses { tenants, ..Addresses::default() };
+        let mut known = HashMap::from([(BlockNumber(1), base), (BlockNumber(2), 7)]);
+        let shown = segments([block].iter(), &addresses, &mut known);
+        let sums = |segment: &Value| {
+            ["address", "total_size", "allocated_size", "active_size", "requested_size", "stream"]
+                .map(|key| segment[key].as_u64().expect("a number"))
+        };
+        let sums: Vec<_> = shown.iter().map(sums).collect();
+        assert_eq!(sums, [[base, 768, 512, 512, 500, 3], [base + 4096, 1024, 0, 1024, 0, 0]]);
+        let hole =
+            json!({ "address": base + 512, "size": 256, "requested_size": 0, "state": "inactive" });
+        assert_eq!(shown[0]["blocks"][1], hole);
+        assert_eq!(shown[1]["blocks"][0]["state"], "active_awaiting_free");
+        assert_eq!(shown[0]["segment_type"], "small");
+        assert_eq!(
+            known,
+            HashMap::from([(BlockNumber(1), base)]),
+            "blocks that are gone are forgotten"
+        );
+    }
+
+    #[test]
+    fn memory_that_a_capture_keeps_is_shown_as_the_capture_divides_it() {
+        let base = 0x10_0000;
+        let tenant = |size| Tenant { size, granted: 512, stream: 4 };
+        let tenants = BTreeMap::from([(base + 512, tenant(100)), (base + 2048, tenant(200))]);
+        let kept = HashMap::from([(base, PoolId { captured: 5, named: 6 })]);
+        let addresses = Addresses { tenants, kept, ..Addresses::default() };
+        let mut known = HashMap::from([(BlockNumber(1), base)]);
+        let shown = segments([block(1, 4 * MIB, 3 * MIB)].iter(), &addresses, &mut known);
+        let blocks = shown[0]["blocks"].as_array().expect("a list");
+        let shape = |block: &Value| (block["address"].as_u64(), block["size"].as_u64());
+        let shapes: Vec<_> = blocks.iter().map(shape).collect();
+        let expected = [(0, 512), (512, 512), (1024, 1024), (2048, 512), (2560, 3 * MIB - 2560)];
+        assert_eq!(shapes, expected.map(|(offset, size)| (Some(base + offset), Some(size))));
+        assert_eq!(shown[0]["segment_pool_id"], json!([5, 6]));
+        assert_eq!((&shown[0]["segment_type"], &shown[0]["stream"]), (&"large".into(), &4.into()));
+    }
 }

@@ -172,5 +172,7 @@ mod tests {
         let Some(cpp) = Loaded::find(c"libc.so.6") else { return };
         let symbol = cpp.symbol(c"environ").expect("every program has one");
         assert_eq!(size_of_symbol(symbol), Some(size_of::<usize>()));
+        let inside = symbol.cast::<u8>().wrapping_add(1).cast();
+        assert_eq!(size_of_symbol(inside), None, "a symbol is named by its first byte");
     }
 }

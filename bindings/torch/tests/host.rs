@@ -144,13 +144,17 @@ fn a_free_that_states_a_wrong_size_is_reported_and_frees_what_was_recorded() {
     omniheap_torch_free(allocate(4096, 0), 1024, 0, stream(0));
     let said = text(omniheap_torch_error());
     assert!(said.contains("4096") && said.contains("1024"), "{said}");
+    omniheap_torch_free(allocate(4096, 0), 1, 0, stream(0));
+    assert!(text(omniheap_torch_error()).contains("says 1:"), "one byte is a size too");
     assert_eq!(stats()["live_bytes"].as_u64(), before, "all 4096 bytes are free again");
 }
 
 #[test]
 fn a_shortage_is_null_without_pytorch_and_explained() {
     let _one = begin();
+    let failures = stats()["out_of_memory"].as_u64().expect("a number");
     assert!(allocate(usize::try_from(LIMIT).expect("small") + 1, 0).is_null());
+    assert_eq!(stats()["out_of_memory"], failures + 1);
     let why = text(omniheap_torch_explain_oom());
     assert!(why.starts_with("host out of memory. Tried to allocate 64.00 MiB. GPU 0 has"), "{why}");
     assert!(why.contains("67108865"), "{why}");
@@ -169,9 +173,13 @@ fn a_shortage_is_null_without_pytorch_and_explained() {
 fn memory_of_a_capture_is_kept_until_its_pool_is_released() {
     let _one = begin();
     let pool = PoolId { captured: 1, named: 0 };
-    let before = stats()["live_bytes"].as_u64();
+    let users = || omniheap_torch_pool_users(0, 1, 0);
+    omniheap_torch_reset();
+    let (before, reserved) = (stats()["live_bytes"].as_u64(), stats()["reserved_bytes"].clone());
+    assert_eq!(users(), 0);
     // SAFETY: without a filter, every stream belongs to the capture.
     unsafe { omniheap_torch_begin_pool(0, pool, ptr::null_mut()) };
+    assert_eq!(users(), 1);
     let first = allocate(MIB, 3);
     omniheap_torch_free(first, MIB, 0, stream(3));
     let again = allocate(MIB, 3);
@@ -190,7 +198,31 @@ fn memory_of_a_capture_is_kept_until_its_pool_is_released() {
     omniheap_torch_free(outside, MIB, 0, stream(3));
     omniheap_torch_free(last, MIB, 0, stream(3));
     omniheap_torch_release_pool(0, pool);
-    assert_eq!(stats()["live_bytes"].as_u64(), before);
+    assert_eq!((stats()["live_bytes"].as_u64(), users()), (before, 0));
+    omniheap_torch_reset();
+    assert_eq!(stats()["reserved_bytes"], reserved, "the graph's memory goes back too");
+}
+
+#[test]
+fn requests_of_a_pool_share_blocks_unless_it_is_held_without() {
+    let _one = begin();
+    let segments_of = |named: u64, no_split: i32| {
+        assert_eq!(omniheap_torch_hold_pool(0, 0, named, no_split), 0);
+        // SAFETY: without a filter, every stream belongs to it.
+        unsafe { omniheap_torch_begin_pool(0, PoolId { captured: 0, named }, ptr::null_mut()) };
+        let held = [allocate(2 * MIB, 3), allocate(2 * MIB, 3)];
+        omniheap_torch_end_pool(0, PoolId { captured: 0, named });
+        let shown: Value = serde_json::from_str(&text(omniheap_torch_segments(0))).expect("JSON");
+        let is_ours = |segment: &&Value| segment["segment_pool_id"][1] == named;
+        let count = shown.as_array().expect("a list").iter().filter(is_ours).count();
+        for pointer in held {
+            omniheap_torch_free(pointer, 2 * MIB, 0, stream(3));
+        }
+        (0..2).for_each(|_| omniheap_torch_release_pool(0, PoolId { captured: 0, named }));
+        count
+    };
+    assert_eq!((segments_of(71, 0), segments_of(72, 1)), (1, 2));
+    omniheap_torch_reset();
 }
 
 #[test]
@@ -211,6 +243,8 @@ fn the_limit_changes_and_other_settings_are_refused() {
     assert!(allocate(9 * MIB, 0).is_null());
     omniheap_torch_memory_fraction(2.0, 0);
     assert!(text(omniheap_torch_error()).contains("memory fraction"));
+    assert_eq!((omniheap_torch_set_limit(0, 0), &stats()["limit_bytes"]), (0, &Value::Null));
+    assert_eq!((omniheap_torch_set_limit(0, 1), &stats()["limit_bytes"]), (0, &1.into()));
     assert_eq!(omniheap_torch_set_limit(0, LIMIT), 0);
     // SAFETY: C strings, and a null pointer, which is refused.
     assert_eq!(unsafe { omniheap_torch_configure(c"host".as_ptr(), LIMIT + 1, 1) }, -1);
@@ -263,15 +297,26 @@ fn a_trace_is_read_back_and_a_report_is_a_page() {
         CString::new(path.to_str().expect("UTF-8")).expect("no zero byte")
     };
     let (trace, page) = (file("trace"), file("html"));
+    let earlier = allocate(MIB, 0);
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_trace(trace.as_ptr()) }, 0);
     let held = [allocate(MIB, 0), allocate(2 * MIB, 1)];
     omniheap_torch_free(held[0], MIB, 0, stream(0));
+    omniheap_torch_free(earlier, MIB, 0, stream(0));
     // SAFETY: a null pointer finishes.
     assert_eq!(unsafe { omniheap_torch_trace(ptr::null()) }, 0);
     let read = omniheap::trace::Trace::open(trace.to_str().expect("UTF-8")).expect("a trace");
     assert_eq!(read.allocations(), 2);
-    assert_eq!(read.summary().peak_live_bytes, 3 << 20);
+    let sums = read.summary();
+    assert_eq!((sums.peak_live_bytes, sums.final_live_bytes, sums.streams), (3 << 20, 2 << 20, 2));
+    assert_eq!(sums.events, 3, "what lived before is not in it");
+    let freed = omniheap::trace::Op::FreeCompleted {
+        id: omniheap::trace::AllocationId(0),
+        size: MIB as u64,
+        stream: omniheap::trace::StreamId(0),
+    };
+    assert_eq!(read.events()[2].op, freed);
+    assert_eq!(read.meta().title, "PyTorch on omniheap");
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_report(0, page.as_ptr()) }, 0);
     let shown = std::fs::read_to_string(page.to_str().expect("UTF-8")).expect("a page");
@@ -305,8 +350,16 @@ fn figures_count_what_the_program_holds() {
     assert_eq!((grown("peak_live"), grown("peak_live_bytes")), (Some(3), Some(total)));
     assert_eq!(grown("peak_rounded_bytes"), Some(4 * MIB as u64 + 512));
     assert_eq!((grown("rounded_bytes"), grown("live_bytes")), (Some(0), Some(0)));
+    let peaks = |class: &str| {
+        let of = |stats: &Value| stats["pools"][class]["peak_live_bytes"].as_u64();
+        of(&after).zip(of(&before)).map(|(a, b)| a - b)
+    };
+    assert_eq!(peaks("small_pool"), Some(MIB as u64 + 5));
+    assert_eq!(peaks("large_pool"), Some(3 * MIB as u64));
     assert_eq!(omniheap_torch_reset_peaks(0), 0);
-    assert_eq!(stats()["peak_live_bytes"], before["live_bytes"]);
+    let again = stats();
+    assert_eq!(again["peak_live_bytes"], before["live_bytes"]);
+    assert_eq!(again["pools"]["large_pool"]["peak_live"], before["pools"]["large_pool"]["live"]);
     assert_eq!(omniheap_torch_reset_peaks(99), -1);
 }
 
@@ -411,4 +464,132 @@ fn loaded_weights_sleep_to_their_file_until_they_are_written() {
     omniheap_torch_free(pointer, size, 0, stream(1));
     assert_eq!(omniheap_torch_weights_close(handle), 0);
     std::fs::remove_file(&path).expect("the file");
+}
+
+/// A weights file of tensors of bytes, each with its shape; all its bytes are sevens.
+fn weights_of(name: &str, shapes: &[(&str, &[u64])]) -> (u64, std::path::PathBuf) {
+    let (mut entries, mut at) = (serde_json::Map::new(), 0);
+    for (name, shape) in shapes {
+        let end = at + shape.iter().product::<u64>();
+        let entry = serde_json::json!({ "dtype": "U8", "shape": shape, "data_offsets": [at, end] });
+        entries.insert((*name).to_owned(), entry);
+        at = end;
+    }
+    let header = Value::Object(entries).to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.resize(bytes.len() + usize::try_from(at).expect("small"), 7);
+    let path = std::env::temp_dir().join(format!("omniheap-{name}-{}", std::process::id()));
+    std::fs::write(&path, bytes).expect("a folder for files");
+    let listed = CString::new(format!("[{path:?}]")).expect("no zero");
+    let mut count = 0;
+    // SAFETY: a C string, and a number.
+    let handle = unsafe { omniheap_torch_weights_open(listed.as_ptr(), &raw mut count) };
+    assert_eq!(count, shapes.len() as u64, "{}", text(omniheap_torch_error()));
+    (handle, path)
+}
+
+#[test]
+fn tensors_are_listed_by_form_and_arranged_in_buffers() {
+    let _one = begin();
+    let shapes: [(&str, &[u64]); 5] =
+        [("a", &[2, 3]), ("b", &[2, 3]), ("c", &[1]), ("d", &[0]), ("e", &[2, 3])];
+    let (handle, path) = weights_of("forms", &shapes);
+    let mut forms = [9; 5];
+    // SAFETY: room for as many numbers as are said.
+    let mut list =
+        |count| unsafe { omniheap_torch_weights_list(handle, forms.as_mut_ptr(), count) };
+    assert!(list(4).is_null(), "there are five");
+    let listed: Value = serde_json::from_str(&text(list(5))).expect("JSON");
+    let names = [("U8", [2, 3].as_slice(), 6), ("U8", &[1], 1), ("U8", &[0], 0)];
+    let names = names.map(|(dtype, shape, size)| serde_json::json!([dtype, shape, 1, 1, size]));
+    assert_eq!(listed, serde_json::json!([["a", "b", "c", "d", "e"], names]));
+    assert_eq!(forms, [0, 0, 1, 2, 0]);
+    let mut wanted = [Wanted { tensor: 9, buffer: 9, offset: 9 }; 5];
+    // SAFETY: room for five, and null names the first five.
+    let arranged =
+        unsafe { omniheap_torch_weights_arrange(handle, ptr::null(), 5, wanted.as_mut_ptr()) };
+    let (sizes, counts): (Vec<u64>, Vec<u64>) =
+        serde_json::from_str(&text(arranged)).expect("JSON");
+    assert_eq!((sizes.len(), counts), (1, vec![4]), "small ones together, the empty one nowhere");
+    assert_eq!(wanted.map(|each| each.tensor), [0, 1, 2, 3, 4]);
+    assert!(sizes[0] >= 19);
+    let mut memory = vec![0_u8; usize::try_from(sizes[0]).expect("small")];
+    let address = memory.as_mut_ptr().expose_provenance() as u64;
+    let load = |size: u64, wanted: &[Wanted], report: Option<Report>, user: *mut c_void| {
+        let (buffer, host) = (Buffer { address, size }, c"host".as_ptr());
+        let (buffer, count) = (&raw const buffer, wanted.len());
+        // SAFETY: memory of this size that nothing else uses, and as many values as are said.
+        unsafe {
+            omniheap_torch_weights_load(
+                handle,
+                host,
+                0,
+                buffer,
+                1,
+                wanted.as_ptr(),
+                count,
+                report,
+                user,
+            )
+        }
+    };
+    unsafe extern "C" fn stop(_: u64, _: u64, answer: *mut c_void) -> i32 {
+        i32::from(!answer.is_null())
+    }
+    let (goes_on, ends) = (ptr::null_mut(), ptr::dangling_mut());
+    assert_eq!(load(sizes[0], &wanted, Some(stop), ends), -1, "the caller ended it");
+    assert_eq!(load(sizes[0], &wanted, Some(stop), goes_on), 0);
+    assert_eq!(load(sizes[0], &wanted, None, goes_on), 0, "a second load is as good");
+    let one = [Wanted { tensor: 2, buffer: 0, offset: 0 }];
+    assert_eq!((load(1, &one, None, goes_on), load(0, &one, None, goes_on)), (0, -1));
+    let nowhere = [Wanted { tensor: 3, buffer: 8, offset: 0 }];
+    assert_eq!(load(1, &nowhere, None, goes_on), 0, "what has no bytes needs no buffer");
+    assert_eq!(memory.iter().filter(|byte| **byte == 7).count(), 19);
+    assert_eq!(omniheap_torch_weights_close(handle), 0);
+    std::fs::remove_file(&path).expect("the file");
+}
+
+/// What a watcher was told: what, where, how much, and on which stream.
+static TOLD: Mutex<Vec<(Happened, u64, u64, u64)>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn note(event: *const Event) {
+    // SAFETY: the library passes a live event.
+    let Event { happened, device, address, bytes, stream, .. } = unsafe { event.read() };
+    assert_eq!(device, 0);
+    TOLD.lock().expect("nobody panics with it").push((happened, address, bytes, stream));
+}
+
+#[test]
+fn a_watcher_is_told_of_everything_that_happens() {
+    let _one = begin();
+    omniheap_torch_reset();
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_enter_tag(c"watched".as_ptr()) }, 0);
+    let tagged = allocate(MIB, 1);
+    assert_eq!(omniheap_torch_leave_tag(), 0);
+    // SAFETY: the function may be called until the process ends.
+    assert_eq!(unsafe { omniheap_torch_watch(Some(note)) }, 0);
+    let held = allocate(1000, 5);
+    omniheap_torch_free(held, 1000, 0, stream(5));
+    let large = usize::try_from(LIMIT).expect("small") + 1;
+    assert!(allocate(large, 6).is_null());
+    // SAFETY: C strings, and nothing uses the tag meanwhile.
+    let slept = unsafe { omniheap_torch_sleep(0, c"watched".as_ptr(), c"host".as_ptr()) };
+    assert_eq!(slept, 0);
+    omniheap_torch_reset();
+    // SAFETY: as above.
+    assert_eq!(unsafe { omniheap_torch_watch(None) }, 0);
+    omniheap_torch_free(tagged, MIB, 0, stream(1));
+    let told = TOLD.lock().expect("nobody panics with it").clone();
+    let at = held.addr() as u64;
+    let expected = [
+        (Happened::Allocated, at, 1000, 5),
+        (Happened::Freed, at, 1000, 5),
+        (Happened::OutOfMemory, 0, LIMIT + 1, 6),
+    ];
+    assert_eq!(told[..3], expected);
+    let trims = &told[3..];
+    assert!(trims.iter().all(|told| (told.0, told.1, told.3) == (Happened::Trimmed, 0, 0)));
+    assert!(trims.len() == 2 && trims[0].2 >= MIB as u64, "a sleep and a trim: {trims:?}");
 }

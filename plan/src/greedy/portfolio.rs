@@ -145,3 +145,6 @@ fn mended(model: &Model, mut offsets: Vec<u64>) -> Vec<u64> {
 pub(crate) fn peak_of(model: &Model, offsets: &[u64]) -> u64 {
     offsets.iter().zip(&model.size).map(|(o, s)| o + s).max().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

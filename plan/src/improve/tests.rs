@@ -86,3 +86,27 @@ fn what_is_larger_than_the_capacity_never_goes_in() {
     assert_eq!(improve(&model, 8, 1, 100), None);
     assert_eq!(improve(&model, 9, 1, 100), Some(alloc::vec![0]));
 }
+
+/// What some steps make of tight problems: items that are out, sums of offsets of those in, and how often items did not fit. A rule that is
+/// broken still gives valid placements, only later; here that shows. Fewer is better.
+#[test]
+fn steps_have_their_numbers() {
+    let (never, mut sums) = (Stop::new(&|| false), [0; 3]);
+    for seed in 1..=16 {
+        let mut problem = cut(seed, 40);
+        if seed % 4 == 0 {
+            problem.buffers[7].fixed = Some(256);
+            problem.buffers.iter_mut().step_by(5).for_each(|b| b.align = 8);
+        }
+        let model = Model::new(&problem, 0, |_| true);
+        let frame = Frame::new(&model, Detail::Maximal);
+        let habit = Habit::nth(usize::from(seed.is_multiple_of(2)));
+        let mut improve = Improve::new(&frame, CAPACITY + 16, habit);
+        improve.run(160, &mut Rng::new(seed), &never);
+        let inside = improve.head.iter().zip(&improve.inside).filter(|(_, inside)| **inside);
+        sums[0] += improve.outside.len() as u64;
+        sums[1] += inside.map(|(head, _)| head).sum::<u64>();
+        sums[2] += improve.need.iter().sum::<u64>();
+    }
+    assert_eq!(sums, [17, 225_918, 963]);
+}

@@ -157,6 +157,20 @@ fn pictures_hold_every_buffer_and_stay_small() {
     assert!(svg::draw(&large, &plan, &[]).len() < 1 << 20);
 }
 
+/// Two buffers of one region, one of them with a gap, and one of another; fixed, so that the picture is about drawing alone.
+#[test]
+fn a_picture_is_drawn_to_scale() {
+    let mut problem = Problem::new(Region::bounded(2048));
+    problem.regions.push(Region { capacity: Some(1 << 40), ..Region::unbounded() });
+    problem.push(Buffer::new(1024, 10, 50).gap(20, 30).fixed(0).within(RegionSet::only(0)));
+    problem.push(Buffer::new(512, 15, 40).fixed(1024).within(RegionSet::only(0)));
+    problem.push(Buffer::new(2048, 30, 90).fixed(512).within(RegionSet::only(1)));
+    let plan = solve(&problem, &Options::default()).expect("it makes sense");
+    assert_eq!(svg::draw(&problem, &plan, &["a".into(), "b".into(), "c".into()]), PICTURE);
+}
+
+const PICTURE: &str = include_str!("picture.svg");
+
 #[test]
 fn problems_too_large_for_exact_search_get_valid_plans_around_their_busiest_time() {
     let mut rng = hard::Rng(11);

@@ -420,3 +420,20 @@ fn state_bytes(optimizer: Optimizer, shape: &[u64]) -> u64 {
         Optimizer::Sgd => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn optimizers_keep_what_their_papers_say() {
+        let bytes = |optimizer| {
+            [&[7_u64][..], &[6, 5], &[3, 1, 1], &[2, 8, 512]]
+                .map(|shape| state_bytes(optimizer, shape))
+        };
+        assert_eq!(bytes(Optimizer::AdamW), [56, 240, 24, 65_536]);
+        assert_eq!(bytes(Optimizer::AdamW8Bit), [56, 240, 24, 2 * 8192 + 8 * 32]);
+        assert_eq!(bytes(Optimizer::Adafactor), [28, 44, 24, 2 * 520 * 4]);
+        assert_eq!(bytes(Optimizer::Sgd), [0; 4]);
+    }
+}

@@ -301,6 +301,25 @@ mod tests {
     }
 
     #[test]
+    fn a_digest_is_as_long_as_its_limits_and_no_longer() {
+        let mut sequence = Sequence::default();
+        (1..=CHECKPOINTS as u64).for_each(|request| sequence.add(request, request));
+        assert_eq!((sequence.stride, sequence.hashes.len()), (1, CHECKPOINTS));
+        let rungs = |count: u64| (0..count).map(|rung| (format!("rung {rung}"), 1)).collect();
+        let mut digest = Digest { sequence, rungs: rungs(64), ..run(&[]) };
+        assert_eq!(digest.check(), Ok(()));
+        digest.rungs = rungs(65);
+        assert!(digest.check().is_err());
+        digest.rungs = rungs(0);
+        digest.sequence.hashes.push(1);
+        assert!(digest.check().is_err());
+        let next = CHECKPOINTS as u64 + 1;
+        digest.sequence.hashes.pop();
+        digest.sequence.add(next, next);
+        assert_eq!((digest.sequence.stride, digest.sequence.hashes.len()), (2, CHECKPOINTS / 2));
+    }
+
+    #[test]
     fn the_label_at_the_peak_is_not_the_one_at_the_end() {
         let allocate = |size, label| Step::Allocate { size, label };
         let digest = run(&[

@@ -318,10 +318,13 @@ mod tests {
 
     #[test]
     fn totals_are_sums_and_the_middle_is_the_lower_one() {
-        let job = Job::new([rank(0, &[5]), rank(3, &[1]), rank(1, &[9, 2]), rank(2, &[11])]);
+        let ranks = [rank(0, &[5]), rank(3, &[1]), rank(1, &[9, 2]), rank(2, &[11])];
+        let job = Job::new(ranks.clone());
         let peak = &job.spreads()[0];
         assert_eq!((peak.min.rank, peak.median.rank, peak.max.rank), (3, 0, 1));
         assert_eq!((peak.total, peak.ranks, peak.max.value), (28, 4, 11));
+        let five = Job::new(ranks.into_iter().chain([rank(4, &[6])]));
+        assert_eq!(five.spreads()[0].median.rank, 4, "two are below it and two above");
         assert_eq!(job.worst().map(|(at, _)| at.rank), Some(1), "the lower of ranks 1 and 2");
     }
 
@@ -348,6 +351,20 @@ mod tests {
         let job = Job::new([rank(0, &[1, 2, 3]), rank(1, &[1, 2]), rank(2, &[1, 2, 3])]);
         let parting = job.parting().expect("rank 1 ends");
         assert_eq!((parting.after, parting.before, parting.apart), (2, 3, vec![1]));
+    }
+
+    #[test]
+    fn a_page_names_some_problems_and_counts_all() {
+        let problem =
+            |at: usize| Problem { file: format!("<broken {at}>"), why: "it is cut".into() };
+        for count in [1, NAMED + 1] {
+            let job = Job::new((0..count).map(|at| Err(problem(at))).chain([rank(0, &[1])]));
+            let mut page = Vec::new();
+            super::super::write_html(&job, "a job", &mut page).expect("memory takes it");
+            let page = String::from_utf8(page).expect("UTF-8");
+            assert!(page.contains(&format!("\"problem_count\":{count},")), "{count}");
+            assert_eq!(page.matches("it is cut").count(), count.min(NAMED));
+        }
     }
 
     #[test]

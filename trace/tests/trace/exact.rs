@@ -210,6 +210,40 @@ impl Shadow {
 }
 
 #[test]
+fn limits_are_those_that_are_documented_for_nobody_to_raise() {
+    let expected = Limits {
+        events: 200_000_000,
+        live: 50_000_000,
+        bytes: 16 << 30,
+        expansion: 100,
+        line: 1024,
+        string: 65_536,
+        depth: 64,
+    };
+    assert_eq!(Limits::default(), expected);
+}
+
+/// A line may have a carriage return more than the limit; whether it is too long or cut is told apart.
+#[test]
+fn a_last_line_without_an_end_is_cut_or_too_long() {
+    let limits = Limits { line: 30, ..Limits::default() };
+    let read = |length: usize| {
+        let text = format!("op,id,size,stream,time_us\n{}", "1".repeat(length));
+        Trace::read(text.as_bytes(), &limits).unwrap_err()
+    };
+    assert!(matches!(read(31).kind(), ErrorKind::Truncated), "{:?}", read(31));
+    assert!(matches!(read(32).kind(), ErrorKind::OverLimit { limit: 30, .. }), "{:?}", read(32));
+}
+
+#[test]
+fn a_writer_knows_as_many_labels_as_it_says() {
+    let mut recorder = Writer::new(Vec::new());
+    let mut add = |name: u32| recorder.label(LabelId::NONE, &name.to_string());
+    assert!((0..1 << 18).all(|name| add(name) != LabelId::NONE));
+    assert_eq!(add(1 << 18), LabelId::NONE);
+}
+
+#[test]
 fn every_event_and_every_figure_is_the_models() {
     for seed in 0..50 {
         let (mut random, mut shadow) = (Random(seed), Shadow::default());

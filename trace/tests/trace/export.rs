@@ -3,7 +3,9 @@
 use crate::sample;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::export::{chrome, prometheus, snapshot};
-use omniheap_trace::{Alignment, LabelId, Limits, Source, StreamId, Trace, report};
+use omniheap_trace::{
+    Alignment, Backing, HeapId, LabelId, Limits, Source, StreamId, Trace, report,
+};
 use serde_json::Value;
 
 fn open(bytes: &[u8]) -> Trace {
@@ -117,6 +119,22 @@ fn a_snapshot_is_read_back_as_the_same_story() {
     assert_eq!(is.oom, was.oom);
     assert_eq!(is.allocations, was.allocations + 1, "the move is a free and an allocation");
     assert_eq!(back.labels().path(back.label_of(omniheap_trace::AllocationId(0))), "model/weights");
+}
+
+#[test]
+fn a_snapshot_is_a_pickle_of_protocol_four_and_a_full_segment_has_no_rest() {
+    let piece = |size| {
+        let mut recorder = Writer::new(Vec::new());
+        let (heap, backing) = (HeapId(0), Backing::Memory);
+        recorder.record(0, &Record::BlockAllocate { block: 1, size: 1 << 20, heap, backing });
+        recorder.record(1, &sample::allocate(0, size));
+        recorder.record(1, &Record::Bind { id: 0, block: 1, offset: 0 });
+        let mut file = Vec::new();
+        snapshot::write(&open(&recorder.finish().unwrap()), &mut file).unwrap();
+        assert_eq!(file[..2], [0x80, 4]);
+        file.windows(8).any(|word| word == b"inactive")
+    };
+    assert!(piece((1 << 20) - 512) && !piece(1 << 20));
 }
 
 #[test]

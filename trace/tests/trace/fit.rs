@@ -220,6 +220,8 @@ fn replicas_have_buckets_and_divide_state_alone() {
     assert_eq!(live(shard(Sharding::Ddp)), (peak + 3 * MIB, end + 3 * MIB));
     // The state is 4 MiB.
     assert_eq!(live(shard(Sharding::Zero1)), (peak + 3 * MIB, end + 3 * MIB - 2 * MIB));
+    let alone = |ranks| live(Change::Shard { how: Sharding::Full, ranks, ahead: 0 });
+    assert_eq!(alone(0), alone(1), "nobody is alone too");
     let four = Change::Shard { how: Sharding::Zero1, ranks: 4, ahead: 1 };
     assert_eq!(live(four).1, end + 3 * MIB - 3 * MIB);
 }

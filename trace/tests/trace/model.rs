@@ -15,6 +15,13 @@ fn reserved(lines: &[&str]) -> u64 {
 }
 
 #[test]
+fn the_ratio_is_reserved_by_live_and_one_for_nothing() {
+    let outcome = model::pytorch(&trace(&["a,0,1048576,0,0"]));
+    assert!((outcome.ratio() - 2.0).abs() < 1e-9, "{outcome:?}");
+    assert!((model::Outcome::default().ratio() - 1.0).abs() < 1e-9);
+}
+
+#[test]
 fn block_sizes_follow_the_three_classes() {
     assert_eq!(reserved(&["a,0,1,0,0"]), 2 * MIB);
     assert_eq!(reserved(&["a,0,1048576,0,0"]), 2 * MIB);

@@ -87,6 +87,34 @@ fn the_json_is_what_the_schema_says() {
 }
 
 #[test]
+fn moves_that_follow_each_other_are_one_pass() {
+    let mut recorder = Writer::new(Vec::new());
+    let (heap, backing) = (HeapId(0), Backing::Memory);
+    recorder.record(0, &Record::BlockAllocate { block: 1, size: 1 << 20, heap, backing });
+    for id in 0..3 {
+        recorder.record(1, &sample::allocate(id, 100 + id));
+        recorder.record(1, &Record::Bind { id, block: 1, offset: 1000 * (id + 1) });
+    }
+    for id in 0..3 {
+        recorder.record(2, &Record::Move { id, block: 1, offset: 200 * id });
+    }
+    recorder.record(3, &sample::allocate(9, 1));
+    recorder.record(4, &Record::Move { id: 0, block: 1, offset: 2000 });
+    let trace = Trace::read(&recorder.finish().unwrap()[..], &Limits::default()).unwrap();
+    let data = report::from_trace(&trace, "two passes");
+    let passes: Vec<_> =
+        data.defragmentation.iter().map(|pass| (pass.moves, pass.moved_bytes)).collect();
+    assert_eq!(passes, [(3, 303), (1, 100)]);
+    let first = &data.defragmentation[0];
+    let offsets = |moment: Option<u32>| {
+        let spans = &data.moments[moment.unwrap() as usize].blocks[0].spans;
+        spans.iter().map(|span| span.offset).collect::<Vec<_>>()
+    };
+    assert_eq!(offsets(first.before), [1000, 2000, 3000]);
+    assert_eq!(offsets(first.after), [0, 200, 400]);
+}
+
+#[test]
 fn failures_and_passes_are_explained() {
     let data = report::from_trace(&demo(), "sample");
     let failure = &data.out_of_memory[0];
@@ -266,6 +294,7 @@ fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
     drop(live.remove(2));
     drop(live.remove(0));
     let before = report::from_manager(&manager.report(), manager.caps(), "before");
+    assert!(before.facts.iter().all(|fact| fact.name != "asleep"), "nothing sleeps");
     let error = pool.allocate(&Request::new(600 << 10)).unwrap_err();
     let mut failed = report::from_manager(&manager.report(), manager.caps(), "failed");
     failed.add_failure(error.shortage().unwrap());

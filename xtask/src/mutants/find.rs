@@ -309,6 +309,26 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 }
 
+/// Lists the modules in files of their own that are built for tests only.
+///
+/// # Errors
+///
+/// When the source is no Rust.
+pub(crate) fn modules_for_tests(file: &str, source: &str) -> Result<Vec<String>, String> {
+    let parsed = syn::parse_file(source).map_err(|error| format!("{file}: {error}"))?;
+    let is_test = |one: &syn::Attribute| {
+        one.path().is_ident("cfg")
+            && one.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    };
+    let name = |item: &syn::Item| match item {
+        syn::Item::Mod(it) if it.content.is_none() && it.attrs.iter().any(is_test) => {
+            Some(it.ident.to_string())
+        }
+        _ => None,
+    };
+    Ok(parsed.items.iter().filter_map(name).collect())
+}
+
 /// Whether something is built for tests only, or otherwise.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let is = |one: &syn::Attribute| one.path().is_ident("cfg") || one.path().is_ident("test");
@@ -375,6 +395,12 @@ mod tests {
         ] {
             assert_eq!(changes(source), [""; 0], "{source}");
         }
+    }
+
+    #[test]
+    fn files_that_are_built_for_tests_only_are_known() {
+        let source = "mod a; #[cfg(test)] mod b; #[cfg(unix)] mod c; #[cfg(test)] mod d { mod e; }";
+        assert_eq!(modules_for_tests("a.rs", source), Ok(vec!["b".to_owned()]));
     }
 
     #[test]

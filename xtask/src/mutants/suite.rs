@@ -15,13 +15,30 @@ use std::time::Instant;
 const LONGEST: Duration = Duration::from_secs(20);
 /// What it takes to start a test, beside its own time.
 const STARTING: Duration = Duration::from_millis(20);
-/// A test binary that cargo built.
+/// Prints the tests of Python below the current folder as a test binary lists its own.
+const LIST: &str = "import unittest
+def show(found):
+    for one in found:
+        show(one) if isinstance(one, unittest.TestSuite) else print(one.id() + ': test')
+show(unittest.defaultTestLoader.discover('.'))";
+
+/// What runs tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// A test binary that cargo built.
+    Itself,
+    /// Python, with a library that cargo built.
+    Python,
+}
+
+/// Tests that cargo built something for.
 #[derive(Clone, Debug)]
 pub(crate) struct Binary {
     pub(crate) name: String,
     pub(crate) path: PathBuf,
-    /// The folder of its package.
+    /// The folder of its package, or of the tests.
     pub(crate) folder: PathBuf,
+    pub(crate) runs: Runs,
 }
 
 /// What a run without a mutant showed of one test.
@@ -165,9 +182,13 @@ pub(crate) fn cores() -> usize {
 
 /// Returns the tests that a binary lists.
 fn names(binary: &Binary) -> Result<Vec<String>, String> {
-    let mut list = Command::new(&binary.path);
-    list.args(["--list", "--format", "terse"]).current_dir(&binary.folder).stderr(Stdio::null());
-    let output = list.output().map_err(|error| format!("{}: {error}", binary.name))?;
+    let mut list = program(binary);
+    match binary.runs {
+        Runs::Itself => list.args(["--list", "--format", "terse"]),
+        Runs::Python => list.args(["-c", LIST]),
+    };
+    let output =
+        list.stderr(Stdio::null()).output().map_err(|error| format!("{}: {error}", binary.name))?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test").map(String::from)).collect())
 }
@@ -205,10 +226,27 @@ fn measure(number: usize, binary: &Binary, name: &str) -> Result<Option<Test>, S
     Ok(None)
 }
 
+/// What runs tests, in the folder where they are at home.
+fn program(binary: &Binary) -> Command {
+    let mut command = match binary.runs {
+        Runs::Itself => Command::new(&binary.path),
+        Runs::Python => {
+            let mut command = Command::new("python3");
+            command.env("PYTHONPATH", "..").env("OMNIHEAP_LIBRARY", &binary.path);
+            command
+        }
+    };
+    command.current_dir(&binary.folder);
+    command
+}
+
 /// One test, alone in a process.
 fn command(binary: &Binary, name: &str) -> Command {
-    let mut command = Command::new(&binary.path);
-    command.args(["--exact", name]).current_dir(&binary.folder);
+    let mut command = program(binary);
+    match binary.runs {
+        Runs::Itself => command.args(["--exact", name]),
+        Runs::Python => command.args(["-m", "unittest", name]),
+    };
     command.env("CARGO_MANIFEST_DIR", &binary.folder);
     // Random programs are cut short: most of what they find, they find soon.
     command.env("OMNIHEAP_OPERATIONS", "20000").env("OMNIHEAP_CASES", "64");

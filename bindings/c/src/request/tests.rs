@@ -115,4 +115,5 @@ fn the_other_fields_arrive() {
         .on(TimelineId(3))
         .class(Class::Tiled);
     assert_eq!(understood(asked), expected);
+    assert_eq!(understood(OmniheapRequest { touches: 1, ..plain() }), Request::new(64).touches(1));
 }

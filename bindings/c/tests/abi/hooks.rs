@@ -34,12 +34,16 @@ fn a_logger_hears_shortages_by_name_until_it_is_replaced() {
     let heard = Heard::default();
     let user = (&raw const heard).cast_mut().cast::<c_void>();
     assert_eq!(c!(omniheap_set_logger(Some(hear), 9, user)), Status::InvalidArgument);
+    assert_eq!(c!(omniheap_set_logger(Some(hear), OMNIHEAP_LOG_ERROR, user)), Status::Ok);
+    run_short();
+    let ours = |(_, text): &&(u32, String)| text.contains(&format!("size={WANTED}"));
+    let errors = heard.lock().expect("nobody panics with it").clone();
+    assert_eq!(errors.iter().find(ours), None, "a shortage is no error");
     assert_eq!(c!(omniheap_set_logger(Some(hear), OMNIHEAP_LOG_WARN, user)), Status::Ok);
     run_short();
     assert_eq!(c!(omniheap_set_logger(None, 0, ptr::null_mut())), Status::Ok);
     let before = heard.lock().expect("nobody panics with it").clone();
     assert!(before.iter().all(|(level, _)| *level <= OMNIHEAP_LOG_WARN), "{before:?}");
-    let ours = |(_, text): &&(u32, String)| text.contains(&format!("size={WANTED}"));
     let shortage = before.iter().find(ours).expect("the shortage was heard");
     assert_eq!(shortage.0, OMNIHEAP_LOG_WARN);
     assert!(shortage.1.starts_with("omniheap.out_of_memory "), "{shortage:?}");

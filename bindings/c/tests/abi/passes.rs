@@ -1,5 +1,6 @@
 //! Defragmentation as C asks for it: pass by pass with a callback, and all at once.
 use super::*;
+use std::collections::HashMap;
 
 /// What a callback saw.
 #[derive(Default)]
@@ -8,6 +9,10 @@ struct Seen {
     nameless: u64,
     left: Option<u64>,
     destroyed: Option<u64>,
+    /// Where allocations were before the pass.
+    offsets: HashMap<u64, u64>,
+    /// Moves that begin elsewhere, or in memory that has a number though host memory has none.
+    misplaced: u64,
 }
 
 unsafe extern "C" fn agree(one: *const OmniheapMove, user: *mut c_void) -> u32 {
@@ -17,6 +22,8 @@ unsafe extern "C" fn agree(one: *const OmniheapMove, user: *mut c_void) -> u32 {
     let seen = unsafe { user.cast::<Seen>().as_mut() }.expect("not null");
     seen.moves += 1;
     seen.nameless += u64::from(one.allocation.id == 0);
+    let is_there = seen.offsets.get(&one.allocation.id) == Some(&one.from_offset);
+    seen.misplaced += u64::from(!is_there || (one.from_memory, one.to_memory) != (0, 0));
     if seen.left.is_none() {
         seen.left = Some(one.allocation.id);
         return OMNIHEAP_MOVE_IGNORE;
@@ -26,6 +33,12 @@ unsafe extern "C" fn agree(one: *const OmniheapMove, user: *mut c_void) -> u32 {
         return OMNIHEAP_MOVE_DESTROY;
     }
     OMNIHEAP_MOVE_COPY
+}
+
+fn offset(of: OmniheapAllocation) -> u64 {
+    let mut place = OmniheapPlace::default();
+    assert_eq!(c!(omniheap_place(of, &raw mut place)), Status::Ok);
+    place.offset
 }
 
 #[test]
@@ -42,6 +55,7 @@ fn a_pass_asks_about_moves_and_keeps_the_bytes() {
         assert_eq!(omniheap_free(*one), Status::Ok);
     }
     let (mut seen, mut moved) = (Seen::default(), OmniheapMoved::default());
+    seen.offsets = kept.iter().map(|one| (one.id, offset(*one))).collect();
     let budget = omniheap_budget_default();
     // SAFETY: everything passed is live; the callback takes the counter.
     let status = unsafe {
@@ -55,6 +69,7 @@ fn a_pass_asks_about_moves_and_keeps_the_bytes() {
     };
     assert_eq!(status, Status::Ok, "{}", message());
     assert!(seen.moves > 2 && seen.nameless == 0, "every move has a handle");
+    assert_eq!(seen.misplaced, 0, "every move begins where its allocation was");
     assert_eq!(moved.moves, seen.moves - 2, "one was left where it is, one was destroyed");
     let mut all = OmniheapMoved::default();
     // SAFETY: the manager is open, and the sums may be written.

@@ -148,6 +148,12 @@ fn a_pool_sleeps_only_where_it_can_tell() {
 }
 
 #[test]
+fn a_struct_that_is_not_there_is_called_by_its_name() {
+    assert_eq!(c!(omniheap_budget_init(ptr::null_mut(), 64)), Status::NullArgument);
+    assert!(message().contains("budget is a null pointer"), "{}", message());
+}
+
+#[test]
 fn a_message_outlives_the_next_failures() {
     assert_eq!(omniheap_free(OmniheapAllocation { id: 0 }), Status::Stale);
     let first = omniheap_error();

@@ -118,6 +118,17 @@ fn a_vulkan_device_needs_no_queues() {
         &raw mut bound
     ));
     assert_eq!(status, Status::Ok, "{}", message());
+    assert!(report(manager).contains("vertices"), "the report knows its name");
+    let none = c!(omniheap_vulkan_bind_image(
+        manager,
+        0,
+        OMNIHEAP_CLASS_TILED,
+        OMNIHEAP_KIND_DEVICE,
+        0,
+        ptr::null(),
+        &raw mut bound
+    ));
+    assert_eq!(none, Status::NullArgument, "{}", message());
     let mut place = OmniheapVulkanPlace::default();
     assert_eq!(c!(omniheap_vulkan_place(bound, &raw mut place)), Status::Ok, "{}", message());
     assert!(place.memory != 0 && place.size >= 5000);
