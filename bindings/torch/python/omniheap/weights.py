@@ -24,7 +24,7 @@ _DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
     "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
     "C64": "complex64", "C128": "complex128", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-    "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": "float4_e2m1fn_x2",
 }
 # What sleeps to its files, by address: what counts the writes, and the count when it was loaded.
 _loaded = {}
@@ -32,15 +32,18 @@ _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctype
 
 
 class _Form:
-    """Type and shape of tensors. Types that PyTorch lacks are bytes, block by block."""
+    """Type and shape of tensors. Types that PyTorch lacks are bytes, block by block; what it packs is counted by bytes too."""
 
-    __slots__ = ("dtype", "shape", "size", "strides")
+    __slots__ = ("dtype", "dtypes", "shape", "size", "strides")
 
     def __init__(self, torch, dtypes, entry):
         dtype, self.shape, elements, block, self.size = entry
-        self.dtype = dtypes.get(dtype)
-        if self.dtype is None:
-            self.dtype = torch.uint8
+        known = dtypes.get(dtype)
+        self.dtype = known or torch.uint8
+        # Types that a target may have to take the bytes as they are.
+        self.dtypes = {self.dtype}
+        if known is None or elements > 1:
+            self.dtypes.add(torch.uint8)
             last = self.shape[-1] if self.shape else 1
             self.shape = [*self.shape[:-1], last // elements * block]
         self.strides = _strides(self.shape)
@@ -381,7 +384,7 @@ def load_into(model, paths, strict=True, progress=None):
 
 def _load_group(torch, file, device, group, progress):
     """Loads tensors to targets of one device; another type or layout goes through a copy."""
-    straight = [target.dtype == form.dtype and target.is_contiguous() for _, form, target in group]
+    straight = [target.dtype in form.dtypes and target.is_contiguous() for _, form, target in group]
     buffers = [
         target.detach() if is_straight else torch.empty(form.shape, dtype=form.dtype, device=device)
         for (_, form, target), is_straight in zip(group, straight)

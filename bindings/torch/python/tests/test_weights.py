@@ -169,9 +169,20 @@ class Weights(unittest.TestCase):
             self.same(self.load())
 
     def test_types_that_pytorch_lacks_are_bytes(self):
+        write(self.path, {"packed": ("F6_E2M3", [2, 8], bytes(range(12)))})
+        found = self.load()["packed"]
+        self.assertEqual((found.dtype, list(found.shape), found.flatten().tolist()), (torch.uint8, [2, 6], list(range(12))))
+
+    def test_types_that_pytorch_packs_are_counted_by_bytes(self):
         write(self.path, {"packed": ("F4", [2, 8], bytes(range(8)))})
         found = self.load()["packed"]
-        self.assertEqual((found.dtype, list(found.shape), found.flatten().tolist()), (torch.uint8, [2, 4], list(range(8))))
+        self.assertEqual((found.dtype, list(found.shape)), (getattr(torch, "float4_e2m1fn_x2", torch.uint8), [2, 4]))
+        self.assertEqual(found.view(torch.uint8).flatten().tolist(), list(range(8)))
+        # Models keep such weights as bytes.
+        model = torch.nn.Module()
+        model.register_buffer("packed", torch.zeros(2, 4, dtype=torch.uint8))
+        weights.load_into(model, self.path)
+        self.assertEqual(model.packed.flatten().tolist(), list(range(8)))
 
     def test_load_into_fills_a_model_and_refuses_what_differs(self):
         model = torch.nn.Module()
