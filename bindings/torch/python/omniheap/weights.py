@@ -54,9 +54,9 @@ class _File:
 
     def __init__(self, paths):
         self.library = _declare(_library.load())
-        if isinstance(paths, (str, os.PathLike)):
+        if isinstance(paths, (str, bytes, os.PathLike)):
             paths = [paths]
-        text = json.dumps([os.fspath(path) for path in paths])
+        text = json.dumps([os.fsdecode(path) for path in paths])
         count = _numbers(1)
         self.handle = self.library.omniheap_torch_weights_open(text.encode(), _start(count))
         if not self.handle:
@@ -324,6 +324,7 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
     """
     torch = _torch()
     device = torch.device(device)
+    _place(torch, device)  # Before anything is read.
     _register(torch)
     with _File(paths) as file, ThreadPoolExecutor(1) as beside:
         if only is None:

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pathlib
 import pickle
 import tempfile
 import threading
@@ -161,6 +162,15 @@ class Weights(unittest.TestCase):
             self.assertRaises(error, self.load, progress=stop)
             self.assertRaises(error, self.load, progress=stop, only=["last"])
         self.same(self.load(progress=lambda done, total: None))
+
+    def test_paths_are_texts_bytes_or_objects(self):
+        for path in (self.path, os.fsencode(self.path), pathlib.Path(self.path), [os.fsencode(self.path)]):
+            self.same(weights.load_safetensors(path, device="cpu"))
+
+    def test_a_device_that_takes_no_weights_is_named(self):
+        for device in ("meta", "mps"):
+            with self.assertRaisesRegex(OmniheapError, f"not to {device}"):
+                weights.load_safetensors(self.path, device=device)
 
     def test_a_file_of_empty_tensors_and_one_of_none(self):
         for tensors in ({"a": torch.empty(0), "b": torch.empty(3, 0)}, {}):
