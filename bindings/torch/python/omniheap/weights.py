@@ -34,7 +34,7 @@ _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctype
 class _Form:
     """Type and shape of tensors. Types that PyTorch lacks are bytes, block by block; what it packs is counted by bytes too."""
 
-    __slots__ = ("dtype", "dtypes", "shape", "size", "strides")
+    __slots__ = ("dtype", "dtypes", "item", "shape", "size", "strides")
 
     def __init__(self, torch, dtypes, entry):
         dtype, self.shape, elements, block, self.size = entry
@@ -46,7 +46,8 @@ class _Form:
             self.dtypes.add(torch.uint8)
             last = self.shape[-1] if self.shape else 1
             self.shape = [*self.shape[:-1], last // elements * block]
-        self.strides = _strides(self.shape)
+        # PyTorch takes tuples faster than lists.
+        self.shape, self.strides, self.item = tuple(self.shape), _strides(self.shape), self.dtype.itemsize
 
 
 class _File:
@@ -151,23 +152,26 @@ class _Buffers:
         """A tensor over its part of a buffer."""
         if not form.size:
             return self._torch.empty(form.shape, dtype=form.dtype, device=self._device)
-        key = number, form.dtype
-        buffer = self._typed.get(key)
+        buffer = self._typed.get((number, form.dtype))
         if buffer is None:
             # Buffers are multiples of 256 bytes, so of every type.
-            buffer = self._typed[key] = self._buffers[number].view(form.dtype)
-        made = self._torch.as_strided(buffer, form.shape, form.strides, offset // buffer.element_size())
-        self.give_up(form, number)
+            buffer = self._typed[number, form.dtype] = self._buffers[number].view(form.dtype)
+        made = buffer.as_strided(form.shape, form.strides, offset // form.item)
+        self._left[number] -= 1
+        if not self._left[number]:
+            self._drop(number)
         return made
 
     def give_up(self, form, number):
         """Counts a tensor that needs its buffer no more."""
-        if not form.size:
-            return
-        self._left[number] -= 1
-        if not self._left[number]:
-            self._buffers[number] = None
-            self._typed = {key: buffer for key, buffer in self._typed.items() if key[0] != number}
+        if form.size:
+            self._left[number] -= 1
+            if not self._left[number]:
+                self._drop(number)
+
+    def _drop(self, number):
+        self._buffers[number] = None
+        self._typed = {key: buffer for key, buffer in self._typed.items() if key[0] != number}
 
 
 class LoadedTensors(dict):
@@ -211,12 +215,13 @@ class LoadedTensors(dict):
         return self._file.form(tensor), number, offset
 
     def _make(self, name):
+        """Makes a tensor that waits; what it is then, or None where no such tensor is there."""
         with self._lock:
-            at = self._waiting.get(name)
-            if at is not None:
-                dict.__setitem__(self, name, self._buffers.view(*self._place(at)))
-                # Last: who finds that it waits no more finds it made.
-                del self._waiting[name]
+            waiting = self._waiting
+            if name in waiting:
+                dict.__setitem__(self, name, self._buffers.view(*self._place(waiting[name])))
+                del waiting[name]
+            return dict.get(self, name)
 
     def _give_up(self, name):
         with self._lock:
@@ -226,14 +231,17 @@ class LoadedTensors(dict):
                 self._buffers.give_up(form, number)
 
     def _make_all(self):
-        for name in list(self._waiting):
-            self._make(name)
+        with self._lock:
+            waiting, place, put = self._waiting, self._place, super().__setitem__
+            for name in list(waiting):
+                put(name, self._buffers.view(*place(waiting[name])))
+                del waiting[name]
         return self
 
     def __getitem__(self, name):
-        if name in self._waiting:
-            self._make(name)
-        return super().__getitem__(name)
+        tensor = dict.__getitem__(self, name)
+        # One that waits has no value yet. Any other may have been given none.
+        return self._make(name) if tensor is None else tensor
 
     def get(self, name, default=None):
         return self[name] if name in self else default
@@ -373,8 +381,8 @@ def load_into(model, paths, strict=True, progress=None):
             if name not in found:
                 continue
             form = file.form(found[name])
-            if list(target.shape) != form.shape:
-                raise OmniheapError(f"{name!r} has shape {form.shape} in the files and {list(target.shape)} in the model")
+            if target.shape != form.shape:
+                raise OmniheapError(f"{name!r} has shape {list(form.shape)} in the files and {list(target.shape)} in the model")
             if target.is_meta:
                 raise OmniheapError(f"{name!r} has no memory (device meta); call model.to_empty(device=...) first")
             by_device.setdefault(target.device, []).append((found[name], form, target))
@@ -423,7 +431,7 @@ def _strides(shape):
     for extent in reversed(shape):
         strides.append(stride)
         stride *= extent
-    return strides[::-1]
+    return tuple(reversed(strides))
 
 
 def _numbers(count):
