@@ -3,33 +3,30 @@
 use crate::checksum::checksum;
 use crate::disk::{is_in_memory, punch};
 use crate::lock;
+use crate::pipe::{Pipe, UNIT};
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
 use omniheap_core::{
     Align, AllocationId, BackingStore, Class, Error, ErrorKind, GetPiece, Layout, Privacy,
     PutPiece, Result, StoreKind,
 };
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Bytes that are written or read at a time.
-const PIECE: u64 = 8 << 20;
-/// Bytes that have one checksum.
+/// Bytes that have one checksum. They are copied together, so that the processor's cache has them while they are summed up.
 const CHECKED: usize = 1 << 20;
 /// The file is divided in extents of at least so many bytes: addresses only, the disk is not asked for them.
 const EXTENT: u64 = 1 << 40;
-/// Every allocation starts at, and is a multiple of, this.
-const UNIT: Align = Align::of(4096);
 
 /// Keeps bytes in a file without a name: it is gone with the process, however that ends. Several pools may share one.
 ///
 /// Refuses secret allocations. Bytes are checked when they come back: damaged ones are an error, and the pool stays asleep.
 #[derive(Debug)]
 pub struct FileStore {
-    file: File,
+    pipe: Pipe,
     in_memory: bool,
     kept: Mutex<Contents>,
 }
@@ -78,7 +75,8 @@ impl FileStore {
         }
         let (extents, by_id) = (Vec::new(), HashMap::new());
         let kept = Contents { strategy: Tlsf::new(Align::ONE), extents, end: 0, by_id };
-        Ok(Arc::new(Self { file, in_memory, kept: Mutex::new(kept) }))
+        let pipe = if in_memory { Pipe::cached(file) } else { Pipe::direct(file) };
+        Ok(Arc::new(Self { pipe, in_memory, kept: Mutex::new(kept) }))
     }
 
     /// Returns whether the directory is in memory (tmpfs), so that the file takes host memory.
@@ -89,21 +87,20 @@ impl FileStore {
 
     /// Writes an allocation's bytes, and returns their checksums.
     fn write(&self, at: u64, size: u64, copy: &mut PutPiece<'_>) -> Result<Vec<u64>> {
-        let mut piece = vec![0; usize::try_from(PIECE.min(size)).expect("a few MiB")];
         let mut sums = Vec::new();
-        for from in (0..size).step_by(piece.len().max(1)) {
-            let length = piece.len().min(usize::try_from(size - from).unwrap_or(usize::MAX));
-            let bytes = &mut piece[..length];
-            copy(from, bytes)?;
-            sums.extend(bytes.chunks(CHECKED).map(checksum));
-            self.file.write_all_at(bytes, at + from).map_err(|error| failed(&error))?;
-        }
-        Ok(sums)
+        let fill = |from: u64, bytes: &mut [u8]| {
+            for (from, part) in (from..).step_by(CHECKED).zip(bytes.chunks_mut(CHECKED)) {
+                copy(from, part)?;
+                sums.push(checksum(part));
+            }
+            Ok(())
+        };
+        self.pipe.write(at, size, fill).map(|()| sums)
     }
 
     /// Gives a place of the file back, and its bytes to the disk.
     fn give_back(&self, at: u64, grant: Grant) {
-        punch(&self.file, at, grant.span.size);
+        punch(self.pipe.file(), at, grant.span.size);
         let freed = lock(&self.kept).strategy.free(grant.key);
         debug_assert!(freed.is_ok(), "a place is live until it is given back");
     }
@@ -155,18 +152,16 @@ impl BackingStore for FileStore {
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
         let kept = lock(&self.kept).by_id.get(&id).cloned().ok_or(ErrorKind::Stale)?;
-        let mut piece = vec![0; usize::try_from(PIECE.min(kept.size)).expect("a few MiB")];
         let mut sums = kept.sums.iter();
-        for from in (0..kept.size).step_by(piece.len().max(1)) {
-            let length = piece.len().min(usize::try_from(kept.size - from).unwrap_or(usize::MAX));
-            let bytes = &mut piece[..length];
-            self.file.read_exact_at(bytes, kept.at + from).map_err(|error| failed(&error))?;
-            if !bytes.chunks(CHECKED).all(|part| sums.next() == Some(&checksum(part))) {
-                return Err(ErrorKind::Driver.because("the backing file's bytes are damaged"));
+        self.pipe.read(kept.at, kept.size, |from, bytes| {
+            for (from, part) in (from..).step_by(CHECKED).zip(bytes.chunks(CHECKED)) {
+                if sums.next() != Some(&checksum(part)) {
+                    return Err(ErrorKind::Driver.because("the backing file's bytes are damaged"));
+                }
+                take(from, part)?;
             }
-            take(from, bytes)?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn kind(&self) -> StoreKind {
@@ -199,24 +194,13 @@ fn refused(directory: &Path, error: &io::Error) -> Error {
     error.with_native(native)
 }
 
-/// What a failed read or write means.
-fn failed(error: &io::Error) -> Error {
-    tracing::error!(%error, "a backing file failed");
-    let native = i64::from(error.raw_os_error().unwrap_or(0));
-    let is_full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
-    let error = match error.kind() {
-        _ if is_full => ErrorKind::OutOfHostMemory.because("the backing file's disk is full"),
-        io::ErrorKind::UnexpectedEof => ErrorKind::Driver.because("the backing file was cut short"),
-        _ => ErrorKind::Driver.because("the backing file could not be read or written"),
-    };
-    error.with_native(native)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipe::{PIECE, failed};
     use omniheap_core::{Manager, Request};
     use omniheap_host::Host;
+    use std::os::unix::fs::FileExt;
 
     const SIZE: u64 = PIECE + 5000;
 
@@ -263,13 +247,13 @@ mod tests {
     fn damage_is_noticed() {
         let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
         put(&store, one).expect("room");
-        let mut byte = [0];
-        store.file.read_exact_at(&mut byte, PIECE + 1).expect("written");
-        store.file.write_all_at(&[byte[0] ^ 1], PIECE + 1).expect("open");
+        let (mut byte, file) = ([0], store.pipe.file());
+        file.read_exact_at(&mut byte, PIECE + 1).expect("written");
+        file.write_all_at(&[byte[0] ^ 1], PIECE + 1).expect("open");
         assert_eq!(get(&store, one), Err(ErrorKind::Driver), "one bit");
-        store.file.write_all_at(&byte, PIECE + 1).expect("open");
+        file.write_all_at(&byte, PIECE + 1).expect("open");
         assert_eq!(get(&store, one), Ok(SIZE));
-        store.file.set_len(PIECE).expect("open");
+        file.set_len(PIECE).expect("open");
         assert_eq!(get(&store, one), Err(ErrorKind::Driver), "cut short");
     }
 

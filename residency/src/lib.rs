@@ -11,6 +11,8 @@ mod host;
 mod memory;
 mod nothing;
 mod pieces;
+#[cfg(target_os = "linux")]
+mod pipe;
 mod residents;
 
 pub use arena::{Arena, ArenaConfig, ArenaReport, Stretch};

@@ -124,6 +124,10 @@ dtypes! {
     Tq2_0 "TQ2_0" 256 66,
     /// Microscaling four-bit float, as GGUF stores it.
     Mxfp4 "MXFP4" 32 17,
+    /// NVIDIA's four-bit float, as GGUF stores it.
+    Nvfp4 "NVFP4" 64 36,
+    /// GGUF block type.
+    Q1_0 "Q1_0" 128 18,
 }
 
 impl Dtype {
@@ -169,6 +173,8 @@ impl Dtype {
             34 => Self::Tq1_0,
             35 => Self::Tq2_0,
             39 => Self::Mxfp4,
+            40 => Self::Nvfp4,
+            41 => Self::Q1_0,
             _ => return None,
         })
     }

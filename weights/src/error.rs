@@ -200,6 +200,14 @@ pub enum ErrorKind {
     /// A tensor whose elements are not one behind the other.
     #[error("tensor {0:?} is a strided view; save a contiguous copy of it")]
     NotContiguous(String),
+    /// A tensor whose elements are to be conjugated or negated when it is loaded.
+    #[error(
+        "tensor {0:?} is to be conjugated or negated by who loads it; save tensor.resolve_conj().resolve_neg() instead"
+    )]
+    Unresolved(String),
+    /// A sparse, quantised or nested tensor of PyTorch, with the function that makes it.
+    #[error("the file has a tensor that is no run of elements ({0}); save a dense copy of it")]
+    Layout(String),
     /// The index names a file that is not there.
     #[error("the index names {0:?}, which is missing; download all shards")]
     MissingShard(String),

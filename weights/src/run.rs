@@ -131,7 +131,9 @@ impl<B: Backend> Run<'_, B> {
         let cached =
             disk.open(&part.path, Access::Cached).map_err(|error| at_file(error.into()))?;
         self.check(file, &cached)?;
+        // Another file may have the name by now.
         let direct = disk.open(&part.path, Access::Direct).ok();
+        let direct = direct.filter(|file| disk.state(file).is_ok_and(|now| now == part.state));
         let open = Arc::new(Open { cached, direct });
         if self.parts.len() <= OPEN_FILES {
             lock(files).insert(file, Arc::clone(&open));

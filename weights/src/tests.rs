@@ -28,6 +28,8 @@ struct Bad {
     is_cold: bool,
     /// Direct I/O cannot be opened.
     no_direct: bool,
+    /// The file that direct I/O opens, because it took the name meanwhile.
+    replaced_by: Option<PathBuf>,
     /// Direct I/O opens, and then refuses every read.
     direct_refuses: bool,
     /// There is no `io_uring`.
@@ -62,7 +64,8 @@ impl Disk for Bad {
         if access == Access::Direct && self.no_direct {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        System.open(path, access)
+        let other = self.replaced_by.as_deref().filter(|_| access == Access::Direct);
+        System.open(other.unwrap_or(path), access)
     }
 
     fn state(&self, file: &File) -> Result<State, Fault> {
@@ -250,6 +253,15 @@ fn every_way_round_gives_the_same_bytes() {
         }
     }
     assert_eq!(manager.report().totals.live, 0);
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_opened_is_not_mixed_with_the_other() {
+    let sample = Sample::new();
+    let other = sample.folder.join("other");
+    std::fs::write(&other, vec![1; bytes_of(0).len()]).unwrap();
+    let disk = Bad { replaced_by: Some(other), ..Bad::failing(0) };
+    sample.load(&Manager::new(Host::new()), &disk).unwrap();
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::tensor::{Tensor, bytes_of};
 use omniheap_pickle::{CallResult, Cell, Data, Global, Keys, Refusal, Rules, Value};
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
+use zip::read::{ArchiveOffset, Config};
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -22,8 +23,21 @@ const GLOBALS: &[Global] = &[
     global("torch._utils", "_rebuild_tensor_v2", CallResult::Call),
     global("torch._utils", "_rebuild_tensor_v3", CallResult::Call),
     global("torch._utils", "_rebuild_parameter", CallResult::Call),
+    global("torch._utils", "_rebuild_parameter_with_state", CallResult::Call),
+    global("torch._tensor", "_rebuild_from_type_v2", CallResult::Call),
+    // Data beside the tensors, which PyTorch loads without running code too.
     global("collections", "OrderedDict", CallResult::Dict),
+    global("_codecs", "encode", CallResult::Call),
+    global("__builtin__", "set", CallResult::Call),
+    global("builtins", "set", CallResult::Call),
+    global("__builtin__", "bytearray", CallResult::Call),
+    global("builtins", "bytearray", CallResult::Call),
+    global("__builtin__", "complex", CallResult::Call),
+    global("builtins", "complex", CallResult::Call),
     global("torch", "Size", CallResult::Call),
+    global("torch", "device", CallResult::Call),
+    global("torch", "Tensor", CallResult::Refused),
+    global("torch.nn.parameter", "Buffer", CallResult::Refused),
     global("torch.storage", "UntypedStorage", CallResult::Refused),
     storage("FloatStorage"),
     storage("DoubleStorage"),
@@ -45,13 +59,27 @@ const GLOBALS: &[Global] = &[
     storage("uint16"),
     storage("uint32"),
     storage("uint64"),
+    storage("float32"),
+    storage("float64"),
+    storage("float16"),
+    storage("bfloat16"),
+    storage("uint8"),
+    storage("int8"),
+    storage("int16"),
+    storage("int32"),
+    storage("int64"),
+    storage("bool"),
+    storage("complex64"),
+    storage("complex128"),
 ];
 const TENSOR_V2: usize = 0;
 const TENSOR_V3: usize = 1;
 const PARAMETER: usize = 2;
-const FIRST_TYPED: usize = 6;
+const PARAMETER_WITH_STATE: usize = 3;
+const FROM_TYPE: usize = 4;
+const FIRST_TYPED: usize = 18;
 /// Element types of the globals from [`FIRST_TYPED`] on.
-const TYPES: [Dtype; 20] = [
+const TYPES: [Dtype; 32] = [
     Dtype::F32,
     Dtype::F64,
     Dtype::F16,
@@ -72,8 +100,28 @@ const TYPES: [Dtype; 20] = [
     Dtype::U16,
     Dtype::U32,
     Dtype::U64,
+    Dtype::F32,
+    Dtype::F64,
+    Dtype::F16,
+    Dtype::Bf16,
+    Dtype::U8,
+    Dtype::I8,
+    Dtype::I16,
+    Dtype::I32,
+    Dtype::I64,
+    Dtype::Bool,
+    Dtype::C64,
+    Dtype::C128,
 ];
 const _: () = assert!(GLOBALS.len() == FIRST_TYPED + TYPES.len());
+/// Functions of `torch._utils` that make tensors which are more than a run of elements.
+const OTHER_LAYOUTS: [&str; 5] = [
+    "torch._utils._rebuild_sparse_tensor",
+    "torch._utils._rebuild_qtensor",
+    "torch._utils._rebuild_nested_tensor",
+    "torch._utils._rebuild_meta_tensor_no_storage",
+    "torch._utils._rebuild_wrapper_subclass",
+];
 
 const fn global(module: &'static str, name: &'static str, result: CallResult) -> Global {
     Global { module, name, result }
@@ -116,6 +164,9 @@ impl From<Refusal> for ErrorKind {
         match refusal {
             Refusal::Malformed => Self::Header("the pickle makes no sense".into()),
             Refusal::Truncated => Self::Header("the pickle ends too early".into()),
+            Refusal::Forbidden(Some(name)) if OTHER_LAYOUTS.contains(&name.as_str()) => {
+                Self::Layout(name)
+            }
             Refusal::Forbidden(global) => Self::Forbidden(global),
             Refusal::OverLimit { what, limit } => Self::OverLimit { what, limit },
         }
@@ -128,7 +179,11 @@ fn entries(source: &dyn Source) -> Result<HashMap<String, Entry>, Fault> {
         ZipError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => ErrorKind::Io(error),
         error => ErrorKind::Header(error.to_string()),
     };
-    let mut archive = ZipArchive::new(Cursor { source, at: 0 }).map_err(damaged)?;
+    // The file starts with an entry. A search for the start would take the records of a zip64 file, which PyTorch always writes, for bytes
+    // before it: where the first name has 30 letters, it finds the second entry instead.
+    let config = Config { archive_offset: ArchiveOffset::Known(0) };
+    let archive = ZipArchive::with_config(config, Cursor { source, at: 0 });
+    let mut archive = archive.map_err(damaged)?;
     if archive.len() > MAX_ENTRIES {
         let kind = ErrorKind::OverLimit { what: "zip entries", limit: MAX_ENTRIES as u64 };
         return Err(kind.into());
@@ -189,9 +244,14 @@ impl Reader<'_> {
                     self.tensors.push(tensor);
                     Ok(())
                 }
-                PARAMETER => {
+                PARAMETER | PARAMETER_WITH_STATE => {
                     let inner = *arguments.first().ok_or_else(damaged)?;
                     self.collect(inner, prefix, depth + 1)
+                }
+                FROM_TYPE => {
+                    let tensor = self.tensor_of_class(prefix, arguments)?;
+                    self.tensors.push(tensor);
+                    Ok(())
                 }
                 _ => Ok(()),
             };
@@ -232,14 +292,28 @@ impl Reader<'_> {
         pairs.filter_map(|pair| Some(name(pair[0])?.map(|name| (name, pair[1])))).collect()
     }
 
+    /// Returns a tensor of a class, or with attributes: `(function, class, arguments, attributes)`.
+    fn tensor_of_class(&self, name: &str, arguments: &[Cell]) -> Result<Tensor, Fault> {
+        let [function, _, inner, ..] = arguments else { return Err(damaged().into()) };
+        match (function.value(), self.data.list(*inner)) {
+            (Value::Global(global), Some(inner)) if global as usize <= TENSOR_V3 => {
+                self.tensor(name, global as usize, inner)
+            }
+            _ => Err(damaged().into()),
+        }
+    }
+
     fn tensor(&self, name: &str, global: usize, arguments: &[Cell]) -> Result<Tensor, Fault> {
         let [storage, first, shape, strides, ..] = arguments else { return Err(damaged().into()) };
         let storage = self.storage(*storage)?;
-        let dtype = if global == TENSOR_V3 {
-            arguments.get(6).and_then(|cell| typed(*cell))
+        let (dtype, flags) = if global == TENSOR_V3 {
+            (arguments.get(6).and_then(|cell| typed(*cell)), arguments.get(7))
         } else {
-            storage.dtype
+            (storage.dtype, arguments.get(6))
         };
+        if flags.is_some_and(|flags| self.has_items(*flags)) {
+            return Err(ErrorKind::Unresolved(name.into()).into());
+        }
         let dtype = dtype.ok_or_else(|| ErrorKind::UnknownDtype {
             name: name.into(),
             dtype: "an untyped storage".into(),
@@ -257,6 +331,11 @@ impl Reader<'_> {
         }
         let offset = storage.entry.offset + skipped;
         Ok(Tensor { name: name.into(), dtype, shape, file: 0, offset, size })
+    }
+
+    /// Returns whether a dictionary has anything in it: that of a tensor's flags says what readers have to do with the bytes.
+    fn has_items(&self, cell: Cell) -> bool {
+        self.data.pairs(cell).is_some_and(|pairs| !pairs.is_empty())
     }
 
     /// Finds the entry of a persistent id: `("storage", type, key, location, elements)`.

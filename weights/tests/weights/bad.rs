@@ -169,6 +169,27 @@ fn pickles_that_want_code_are_refused_and_named() {
 }
 
 #[test]
+fn tensors_that_are_more_than_their_bytes_are_refused() {
+    let given = [Given::new("a", Dtype::Bf16, &[4], 1)];
+    let mut pickle = Pickle(vec![0x80, 2]);
+    pickle.global("torch._utils", "_rebuild_tensor_v2");
+    let conjugated = b"}X\x04\0\0\0conj\x88s";
+    pickle.arguments(&given[0], "0", &[1], conjugated).op(b"R.");
+    let bytes = write::torch(&pickle.0, &given, CompressionMethod::Stored);
+    refused!(bytes, ErrorKind::Unresolved(_));
+    let mut pickle = Pickle(vec![0x80, 2]);
+    pickle.global("torch._utils", "_rebuild_sparse_tensor").op(b")R.");
+    let bytes = write::torch(&pickle.0, &given, CompressionMethod::Stored);
+    refused!(bytes, ErrorKind::Layout(name) if name.ends_with("_rebuild_sparse_tensor"));
+    // A class may say how to make anything; only tensors are made.
+    let mut pickle = Pickle(vec![0x80, 2]);
+    pickle.global("torch._tensor", "_rebuild_from_type_v2").op(b"(").global("torch", "device");
+    pickle.global("torch", "Tensor").arguments(&given[0], "0", &[1], b"").op(b"}tR.");
+    let bytes = write::torch(&pickle.0, &given, CompressionMethod::Stored);
+    refused!(bytes, ErrorKind::Header(_));
+}
+
+#[test]
 fn dictionaries_that_hold_themselves_end() {
     let mut pickle = Pickle(vec![0x80, 2]);
     pickle.op(b"}q\0").text("self").op(b"h\0s.");

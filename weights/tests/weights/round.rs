@@ -4,6 +4,7 @@ use crate::write::{self, Folder, Given};
 use omniheap_weights::{Dtype, Packing, WeightsFile};
 use proptest::prelude::*;
 use zip::CompressionMethod;
+use zip::write::SimpleFileOptions;
 
 fn check(bytes: &[u8], given: &[Given]) {
     let tensors = WeightsFile::tensors_in(bytes).unwrap();
@@ -32,8 +33,16 @@ fn tensors(types: &'static [Dtype]) -> impl Strategy<Value = Vec<Given>> {
 }
 
 const COMMON: &[Dtype] = &[Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I64, Dtype::U8];
-const BLOCKS: &[Dtype] =
-    &[Dtype::F32, Dtype::Q4_0, Dtype::Q4K, Dtype::Q6K, Dtype::Iq1M, Dtype::Mxfp4];
+const BLOCKS: &[Dtype] = &[
+    Dtype::F32,
+    Dtype::Q4_0,
+    Dtype::Q4K,
+    Dtype::Q6K,
+    Dtype::Iq1M,
+    Dtype::Mxfp4,
+    Dtype::Nvfp4,
+    Dtype::Q1_0,
+];
 
 proptest! {
     #[test]
@@ -94,6 +103,8 @@ fn sizes_of_block_types_are_exact() {
         (Dtype::Iq1S, 1.5625),
         (Dtype::Tq1_0, 1.6875),
         (Dtype::Mxfp4, 4.25),
+        (Dtype::Nvfp4, 4.5),
+        (Dtype::Q1_0, 1.125),
         (Dtype::F4, 4.0),
         (Dtype::F6E2M3, 6.0),
     ] {
@@ -134,6 +145,48 @@ fn nested_checkpoints_have_dotted_names() {
     let names: Vec<_> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
     assert_eq!(names, ["model.w", "list.0"]);
     assert_eq!(tensors[0].offset, tensors[1].offset, "tied tensors share bytes");
+}
+
+#[test]
+fn tensors_with_attributes_are_read_and_other_data_is_passed_over() {
+    let given = Given::new("w", Dtype::F32, &[2], 1);
+    let mut pickle = write::Pickle(vec![0x80, 2]);
+    pickle.op(b"}(").text("state");
+    pickle.global("torch._utils", "_rebuild_parameter_with_state").op(b"(");
+    pickle.tensor(&given, "0", &[1]).op(&[0x89]).op(b"}}tR").text("buffer");
+    pickle.global("torch._tensor", "_rebuild_from_type_v2").op(b"(");
+    pickle.global("torch._utils", "_rebuild_tensor_v2").global("torch.nn.parameter", "Buffer");
+    pickle.arguments(&given, "0", &[1], b"").op(b"}tR").text("kind").global("torch", "bfloat16");
+    pickle.text("place").global("torch", "device").op(b"(").text("cpu").op(b"tR");
+    pickle.text("bytes").global("_codecs", "encode").op(b"(").text("x").text("latin1").op(b"tR");
+    pickle.text("set").global("__builtin__", "set").op(b"(](").int(1).op(b"etRu.");
+    let bytes = write::torch(&pickle.0, &[given], CompressionMethod::Stored);
+    let tensors = WeightsFile::tensors_in(&bytes).unwrap();
+    let names: Vec<_> = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.size)).collect();
+    assert_eq!(names, [("state", 8), ("buffer", 8)]);
+}
+
+/// PyTorch writes the records of a zip64 file always, and the plain end of a zip file behind them.
+#[test]
+fn the_length_of_a_files_name_does_not_matter() {
+    let given = [Given::new("a", Dtype::F32, &[64], 1)];
+    let pickle = write::state_dict(&given).0;
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    for stem in (1..40).map(|length| "n".repeat(length)) {
+        let mut bytes = write::torch_as(&stem, &pickle, &given, stored);
+        let end = bytes.windows(4).rposition(|part| part == b"PK\x05\x06").unwrap();
+        let number = |at: usize| bytes[at..at + 4].iter().copied().chain([0; 4]);
+        let (size, offset) = (number(end + 12), number(end + 16));
+        let mut records = b"PK\x06\x06\x2c\0\0\0\0\0\0\0\x1e\x03\x2d\0\0\0\0\0\0\0\0\0".to_vec();
+        records.extend([3_u64.to_le_bytes(); 2].concat());
+        records.extend(size.chain(offset));
+        records.extend(b"PK\x06\x07\0\0\0\0");
+        records.extend((end as u64).to_le_bytes());
+        records.extend(1_u32.to_le_bytes());
+        bytes.splice(end..end, records);
+        let found = WeightsFile::tensors_in(&bytes).map(|found| found[0].size);
+        assert_eq!(found.unwrap(), 256, "{}", stem.len());
+    }
 }
 
 #[test]

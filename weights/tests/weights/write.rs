@@ -167,6 +167,19 @@ impl Pickle {
 
     /// `_rebuild_tensor_v2` of a whole storage.
     pub(crate) fn tensor(&mut self, given: &Given, key: &str, strides: &[u64]) -> &mut Self {
+        self.global("torch._utils", "_rebuild_tensor_v2")
+            .arguments(given, key, strides, b"")
+            .op(b"R")
+    }
+
+    /// Arguments of `_rebuild_tensor_v2`, and those that follow them.
+    pub(crate) fn arguments(
+        &mut self,
+        given: &Given,
+        key: &str,
+        strides: &[u64],
+        more: &[u8],
+    ) -> &mut Self {
         let class = match given.dtype {
             Dtype::F32 => "FloatStorage",
             Dtype::F16 => "HalfStorage",
@@ -177,10 +190,10 @@ impl Pickle {
         };
         let elements =
             given.shape.iter().fold(1_u64, |product, &extent| product.wrapping_mul(extent));
-        self.global("torch._utils", "_rebuild_tensor_v2").op(b"((").text("storage");
+        self.op(b"((").text("storage");
         self.global("torch", class).text(key).text("cpu").int(elements).op(b"tQ").int(0);
         self.tuple(&given.shape).tuple(strides).op(&[0x89]);
-        self.global("collections", "OrderedDict").op(b")RtR")
+        self.global("collections", "OrderedDict").op(b")R").op(more).op(b"t")
     }
 }
 
@@ -218,9 +231,19 @@ pub(crate) fn torch(pickle: &[u8], tensors: &[Given], method: CompressionMethod)
 
 /// The same, with other settings of its entries.
 pub(crate) fn torch_with(pickle: &[u8], tensors: &[Given], options: SimpleFileOptions) -> Vec<u8> {
+    torch_as("archive", pickle, tensors, options)
+}
+
+/// The same, as another file is called.
+pub(crate) fn torch_as(
+    stem: &str,
+    pickle: &[u8],
+    tensors: &[Given],
+    options: SimpleFileOptions,
+) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let mut entry = |name: &str, bytes: &[u8]| {
-        zip.start_file(format!("archive/{name}"), options).unwrap();
+        zip.start_file(format!("{stem}/{name}"), options).unwrap();
         zip.write_all(bytes).unwrap();
     };
     entry("data.pkl", pickle);

@@ -24,7 +24,7 @@ _DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
     "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
     "C64": "complex64", "C128": "complex128", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-    "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": "float4_e2m1fn_x2",
 }
 # What sleeps to its files, by address: what counts the writes, and the count when it was loaded.
 _loaded = {}
@@ -32,18 +32,22 @@ _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctype
 
 
 class _Form:
-    """Type and shape of tensors. Types that PyTorch lacks are bytes, block by block."""
+    """Type and shape of tensors. Types that PyTorch lacks are bytes, block by block; what it packs is counted by bytes too."""
 
-    __slots__ = ("dtype", "shape", "size", "strides")
+    __slots__ = ("dtype", "dtypes", "item", "shape", "size", "strides")
 
     def __init__(self, torch, dtypes, entry):
         dtype, self.shape, elements, block, self.size = entry
-        self.dtype = dtypes.get(dtype)
-        if self.dtype is None:
-            self.dtype = torch.uint8
+        known = dtypes.get(dtype)
+        self.dtype = known or torch.uint8
+        # Types that a target may have to take the bytes as they are.
+        self.dtypes = {self.dtype}
+        if known is None or elements > 1:
+            self.dtypes.add(torch.uint8)
             last = self.shape[-1] if self.shape else 1
             self.shape = [*self.shape[:-1], last // elements * block]
-        self.strides = _strides(self.shape)
+        # PyTorch takes tuples faster than lists.
+        self.shape, self.strides, self.item = tuple(self.shape), _strides(self.shape), self.dtype.itemsize
 
 
 class _File:
@@ -51,9 +55,9 @@ class _File:
 
     def __init__(self, paths):
         self.library = _declare(_library.load())
-        if isinstance(paths, (str, os.PathLike)):
+        if isinstance(paths, (str, bytes, os.PathLike)):
             paths = [paths]
-        text = json.dumps([os.fspath(path) for path in paths])
+        text = json.dumps([os.fsdecode(path) for path in paths])
         count = _numbers(1)
         self.handle = self.library.omniheap_torch_weights_open(text.encode(), _start(count))
         if not self.handle:
@@ -148,23 +152,26 @@ class _Buffers:
         """A tensor over its part of a buffer."""
         if not form.size:
             return self._torch.empty(form.shape, dtype=form.dtype, device=self._device)
-        key = number, form.dtype
-        buffer = self._typed.get(key)
+        buffer = self._typed.get((number, form.dtype))
         if buffer is None:
             # Buffers are multiples of 256 bytes, so of every type.
-            buffer = self._typed[key] = self._buffers[number].view(form.dtype)
-        made = self._torch.as_strided(buffer, form.shape, form.strides, offset // buffer.element_size())
-        self.give_up(form, number)
+            buffer = self._typed[number, form.dtype] = self._buffers[number].view(form.dtype)
+        made = buffer.as_strided(form.shape, form.strides, offset // form.item)
+        self._left[number] -= 1
+        if not self._left[number]:
+            self._drop(number)
         return made
 
     def give_up(self, form, number):
         """Counts a tensor that needs its buffer no more."""
-        if not form.size:
-            return
-        self._left[number] -= 1
-        if not self._left[number]:
-            self._buffers[number] = None
-            self._typed = {key: buffer for key, buffer in self._typed.items() if key[0] != number}
+        if form.size:
+            self._left[number] -= 1
+            if not self._left[number]:
+                self._drop(number)
+
+    def _drop(self, number):
+        self._buffers[number] = None
+        self._typed = {key: buffer for key, buffer in self._typed.items() if key[0] != number}
 
 
 class LoadedTensors(dict):
@@ -208,12 +215,13 @@ class LoadedTensors(dict):
         return self._file.form(tensor), number, offset
 
     def _make(self, name):
+        """Makes a tensor that waits; what it is then, or None where no such tensor is there."""
         with self._lock:
-            at = self._waiting.get(name)
-            if at is not None:
-                dict.__setitem__(self, name, self._buffers.view(*self._place(at)))
-                # Last: who finds that it waits no more finds it made.
-                del self._waiting[name]
+            waiting = self._waiting
+            if name in waiting:
+                dict.__setitem__(self, name, self._buffers.view(*self._place(waiting[name])))
+                del waiting[name]
+            return dict.get(self, name)
 
     def _give_up(self, name):
         with self._lock:
@@ -223,14 +231,17 @@ class LoadedTensors(dict):
                 self._buffers.give_up(form, number)
 
     def _make_all(self):
-        for name in list(self._waiting):
-            self._make(name)
+        with self._lock:
+            waiting, place, put = self._waiting, self._place, super().__setitem__
+            for name in list(waiting):
+                put(name, self._buffers.view(*place(waiting[name])))
+                del waiting[name]
         return self
 
     def __getitem__(self, name):
-        if name in self._waiting:
-            self._make(name)
-        return super().__getitem__(name)
+        tensor = dict.__getitem__(self, name)
+        # One that waits has no value yet. Any other may have been given none.
+        return self._make(name) if tensor is None else tensor
 
     def get(self, name, default=None):
         return self[name] if name in self else default
@@ -321,6 +332,7 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
     """
     torch = _torch()
     device = torch.device(device)
+    _place(torch, device)  # Before anything is read.
     _register(torch)
     with _File(paths) as file, ThreadPoolExecutor(1) as beside:
         if only is None:
@@ -369,8 +381,8 @@ def load_into(model, paths, strict=True, progress=None):
             if name not in found:
                 continue
             form = file.form(found[name])
-            if list(target.shape) != form.shape:
-                raise OmniheapError(f"{name!r} has shape {form.shape} in the files and {list(target.shape)} in the model")
+            if target.shape != form.shape:
+                raise OmniheapError(f"{name!r} has shape {list(form.shape)} in the files and {list(target.shape)} in the model")
             if target.is_meta:
                 raise OmniheapError(f"{name!r} has no memory (device meta); call model.to_empty(device=...) first")
             by_device.setdefault(target.device, []).append((found[name], form, target))
@@ -381,7 +393,7 @@ def load_into(model, paths, strict=True, progress=None):
 
 def _load_group(torch, file, device, group, progress):
     """Loads tensors to targets of one device; another type or layout goes through a copy."""
-    straight = [target.dtype == form.dtype and target.is_contiguous() for _, form, target in group]
+    straight = [target.dtype in form.dtypes and target.is_contiguous() for _, form, target in group]
     buffers = [
         target.detach() if is_straight else torch.empty(form.shape, dtype=form.dtype, device=device)
         for (_, form, target), is_straight in zip(group, straight)
@@ -419,7 +431,7 @@ def _strides(shape):
     for extent in reversed(shape):
         strides.append(stride)
         stride *= extent
-    return strides[::-1]
+    return tuple(reversed(strides))
 
 
 def _numbers(count):

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pathlib
 import pickle
 import tempfile
 import threading
@@ -162,6 +163,15 @@ class Weights(unittest.TestCase):
             self.assertRaises(error, self.load, progress=stop, only=["last"])
         self.same(self.load(progress=lambda done, total: None))
 
+    def test_paths_are_texts_bytes_or_objects(self):
+        for path in (self.path, os.fsencode(self.path), pathlib.Path(self.path), [os.fsencode(self.path)]):
+            self.same(weights.load_safetensors(path, device="cpu"))
+
+    def test_a_device_that_takes_no_weights_is_named(self):
+        for device in ("meta", "mps"):
+            with self.assertRaisesRegex(OmniheapError, f"not to {device}"):
+                weights.load_safetensors(self.path, device=device)
+
     def test_a_file_of_empty_tensors_and_one_of_none(self):
         for tensors in ({"a": torch.empty(0), "b": torch.empty(3, 0)}, {}):
             write(self.path, tensors)
@@ -169,9 +179,20 @@ class Weights(unittest.TestCase):
             self.same(self.load())
 
     def test_types_that_pytorch_lacks_are_bytes(self):
+        write(self.path, {"packed": ("F6_E2M3", [2, 8], bytes(range(12)))})
+        found = self.load()["packed"]
+        self.assertEqual((found.dtype, list(found.shape), found.flatten().tolist()), (torch.uint8, [2, 6], list(range(12))))
+
+    def test_types_that_pytorch_packs_are_counted_by_bytes(self):
         write(self.path, {"packed": ("F4", [2, 8], bytes(range(8)))})
         found = self.load()["packed"]
-        self.assertEqual((found.dtype, list(found.shape), found.flatten().tolist()), (torch.uint8, [2, 4], list(range(8))))
+        self.assertEqual((found.dtype, list(found.shape)), (getattr(torch, "float4_e2m1fn_x2", torch.uint8), [2, 4]))
+        self.assertEqual(found.view(torch.uint8).flatten().tolist(), list(range(8)))
+        # Models keep such weights as bytes.
+        model = torch.nn.Module()
+        model.register_buffer("packed", torch.zeros(2, 4, dtype=torch.uint8))
+        weights.load_into(model, self.path)
+        self.assertEqual(model.packed.flatten().tolist(), list(range(8)))
 
     def test_load_into_fills_a_model_and_refuses_what_differs(self):
         model = torch.nn.Module()

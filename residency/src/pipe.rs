@@ -1,0 +1,292 @@
+//! Bytes between a file and a device, in pieces: the disk has one while the device has another.
+#![forbid(unsafe_code)]
+use crate::disk::open_direct;
+use crate::lock;
+use core::ops::Range;
+use omniheap_core::{Align, Error, ErrorKind, Result};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::panic::resume_unwind;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+/// Direct reads and writes start at, and are multiples of, this, in the file and in memory.
+pub(crate) const UNIT: Align = Align::of(4096);
+/// Most bytes that are read or written at a time.
+pub(crate) const PIECE: u64 = 8 << 20;
+/// Fewer bytes go through the page cache, in one piece: the disk would be waited for each time.
+const SMALL: u64 = 1 << 20;
+/// Pieces in memory: the disk has one, the device another, and one is ready for the faster of them.
+const MEMORIES: usize = 3;
+
+/// An open file, and memory for pieces.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    cached: File,
+    /// The same file past the page cache, which copies every byte; `None` where there is no way past it.
+    direct: Option<File>,
+    /// Kept because the first touch of memory is slow.
+    spare: Mutex<Vec<Memory>>,
+}
+
+impl Pipe {
+    pub(crate) fn cached(file: File) -> Self {
+        Self { cached: file, direct: None, spare: Mutex::default() }
+    }
+
+    /// Goes past the page cache where the file system can.
+    pub(crate) fn direct(file: File) -> Self {
+        Self { direct: open_direct(&file).ok(), ..Self::cached(file) }
+    }
+
+    pub(crate) const fn file(&self) -> &File {
+        &self.cached
+    }
+
+    /// Writes `size` bytes, and zeros up to the next unit, from `at` on. `fill` is asked for the bytes in order.
+    pub(crate) fn write(
+        &self,
+        at: u64,
+        size: u64,
+        mut fill: impl FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        if size < SMALL {
+            let mut memory = self.memory();
+            fill(0, memory.first(size))?;
+            self.write_piece(at, 0..size, &mut memory)?;
+            self.keep([memory]);
+            return Ok(());
+        }
+        let (full, to_write) = mpsc::channel::<(Range<u64>, Memory)>();
+        let (written, empty) = self.memories();
+        thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                to_write.into_iter().try_for_each(|(piece, mut memory)| {
+                    self.write_piece(at, piece, &mut memory)?;
+                    hand(&written, memory);
+                    Ok(())
+                })
+            });
+            let filled = pieces(size).try_for_each(|piece| {
+                // None is empty any more once the writer has failed.
+                let Ok(mut memory) = empty.recv() else { return Ok(()) };
+                fill(piece.start, memory.first(piece.end - piece.start))?;
+                hand(&full, (piece, memory));
+                Ok(())
+            });
+            drop(full);
+            let written = writer.join().unwrap_or_else(|panic| resume_unwind(panic));
+            self.keep(empty);
+            filled.and(written)
+        })
+    }
+
+    /// Reads `size` bytes from `at` on, and hands them to `take` in order.
+    pub(crate) fn read(
+        &self,
+        at: u64,
+        size: u64,
+        mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if size < SMALL {
+            let mut memory = self.memory();
+            self.read_piece(at, 0..size, &mut memory)?;
+            take(0, memory.first(size))?;
+            self.keep([memory]);
+            return Ok(());
+        }
+        let (full, to_take) = mpsc::channel::<(Range<u64>, Memory)>();
+        let (taken, empty) = self.memories();
+        thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                let read = pieces(size).try_for_each(|piece| {
+                    // None is empty any more once something was refused.
+                    let Ok(mut memory) = empty.recv() else { return Ok(()) };
+                    self.read_piece(at, piece.clone(), &mut memory)?;
+                    hand(&full, (piece, memory));
+                    Ok(())
+                });
+                drop(full);
+                self.keep(empty);
+                read
+            });
+            let took = to_take.into_iter().try_for_each(|(piece, mut memory)| {
+                take(piece.start, memory.first(piece.end - piece.start))?;
+                hand(&taken, memory);
+                Ok(())
+            });
+            drop(taken);
+            let read = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+            took.and(read)
+        })
+    }
+
+    fn write_piece(&self, at: u64, piece: Range<u64>, memory: &mut Memory) -> Result<()> {
+        let (at, size) = (at + piece.start, piece.end - piece.start);
+        let bytes = memory.first(whole(size));
+        bytes[length(size)..].fill(0);
+        let written = match self.direct_for(size).map(|file| file.write_all_at(bytes, at)) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
+            Some(Ok(())) => Ok(()),
+            // Small, or no such write past the page cache here.
+            _ => self.cached.write_all_at(bytes, at),
+        };
+        written.map_err(|error| failed(&error))
+    }
+
+    fn read_piece(&self, at: u64, piece: Range<u64>, memory: &mut Memory) -> Result<()> {
+        let (at, size) = (at + piece.start, piece.end - piece.start);
+        let bytes = memory.first(whole(size));
+        match self.direct_for(size).map(|file| file.read_exact_at(bytes, at)) {
+            Some(Ok(())) => Ok(()),
+            // The way through the page cache takes every read, and names the error if it is one.
+            _ => self.cached.read_exact_at(bytes, at).map_err(|error| failed(&error)),
+        }
+    }
+
+    fn direct_for(&self, size: u64) -> Option<&File> {
+        self.direct.as_ref().filter(|_| size >= SMALL)
+    }
+
+    fn memory(&self) -> Memory {
+        lock(&self.spare).pop().unwrap_or_else(Memory::new)
+    }
+
+    /// Returns where memory goes that may be used again, and where it comes from: all that a transfer uses is there.
+    fn memories(&self) -> (Sender<Memory>, Receiver<Memory>) {
+        let (used, empty) = mpsc::channel();
+        (0..MEMORIES).for_each(|_| hand(&used, self.memory()));
+        (used, empty)
+    }
+
+    fn keep(&self, memories: impl IntoIterator<Item = Memory>) {
+        let mut spare = lock(&self.spare);
+        spare.extend(memories);
+        spare.truncate(MEMORIES);
+    }
+}
+
+/// Memory for a piece.
+#[derive(Debug)]
+struct Memory {
+    bytes: Vec<u8>,
+    /// Bytes before the first unit.
+    skipped: usize,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let bytes = vec![0; length(PIECE + UNIT.get())];
+        Self { skipped: bytes.as_ptr().align_offset(length(UNIT.get())), bytes }
+    }
+
+    fn first(&mut self, size: u64) -> &mut [u8] {
+        &mut self.bytes[self.skipped..][..length(size)]
+    }
+}
+
+fn length(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a piece has a few MiB")
+}
+
+/// Returns the whole units of a piece.
+fn whole(size: u64) -> u64 {
+    UNIT.up(size).expect("a piece has a few MiB")
+}
+
+/// Divides bytes, so that the disk and the device both have something to do soon.
+fn pieces(size: u64) -> impl Iterator<Item = Range<u64>> {
+    let longest = (size / 4).next_multiple_of(SMALL).clamp(SMALL, PIECE);
+    (0..size).step_by(length(longest)).map(move |from| from..size.min(from + longest))
+}
+
+/// Hands something to another thread, which has ended only if it failed, and then says so itself.
+fn hand<T>(to: &Sender<T>, what: T) {
+    let _ = to.send(what);
+}
+
+/// What a failed read or write means.
+pub(crate) fn failed(error: &io::Error) -> Error {
+    tracing::error!(%error, "a backing file failed");
+    let native = i64::from(error.raw_os_error().unwrap_or(0));
+    let is_full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
+    let error = match error.kind() {
+        _ if is_full => ErrorKind::OutOfHostMemory.because("the backing file's disk is full"),
+        io::ErrorKind::UnexpectedEof => ErrorKind::Driver.because("the backing file was cut short"),
+        _ => ErrorKind::Driver.because("the backing file could not be read or written"),
+    };
+    error.with_native(native)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PIECE, Pipe, SMALL, length};
+    use omniheap_core::{ErrorKind, Result};
+    use std::fs::{File, OpenOptions};
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+    const SIZES: [u64; 7] = [1, 4095, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL + 5, 2 * PIECE + 5000];
+    const LARGE: u64 = 5 * PIECE;
+
+    fn file() -> File {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_TMPFILE);
+        options.open(std::env::temp_dir()).expect("a file without a name")
+    }
+
+    /// Bytes that differ from place to place.
+    fn pattern(from: u64, bytes: &mut [u8]) {
+        for (at, byte) in (from..).zip(bytes) {
+            *byte = (at ^ (at >> 8) ^ (at >> 16)).to_le_bytes()[0];
+        }
+    }
+
+    fn fill(from: u64, bytes: &mut [u8]) -> Result<()> {
+        pattern(from, bytes);
+        Ok(())
+    }
+
+    #[test]
+    fn every_byte_comes_back_past_the_page_cache_and_through_it() {
+        for pipe in [Pipe::cached(file()), Pipe::direct(file())] {
+            for (at, size) in [0, 1 << 40].into_iter().flat_map(|at| SIZES.map(|size| (at, size))) {
+                pipe.write(at, size, fill).expect("room");
+                let (mut next, mut wanted) = (0, vec![0; length(size)]);
+                pattern(0, &mut wanted);
+                let compare = |from: u64, bytes: &[u8]| {
+                    assert_eq!(from, next, "in order");
+                    next += bytes.len() as u64;
+                    assert!(bytes == &wanted[length(from)..length(next)], "{size} from {from}");
+                    Ok(())
+                };
+                pipe.read(at, size, compare).expect("written");
+                assert_eq!(next, size);
+                let mut seen = vec![0; length(size)];
+                pipe.file().read_exact_at(&mut seen, at).expect("written");
+                assert!(seen == wanted, "both ways lead to one file");
+            }
+        }
+    }
+
+    #[test]
+    fn what_fails_half_way_ends_it() {
+        let pipe = Pipe::direct(file());
+        let busy = |from: u64| if from < LARGE / 2 { Ok(()) } else { Err(ErrorKind::Busy.into()) };
+        let kind = |result: Result<()>| result.map_err(|error| error.kind());
+        assert_eq!(kind(pipe.write(0, LARGE, |from, _| busy(from))), Err(ErrorKind::Busy));
+        pipe.write(0, LARGE, fill).expect("room");
+        assert_eq!(kind(pipe.read(0, LARGE, |from, _| busy(from))), Err(ErrorKind::Busy));
+        let mut seen = 0;
+        pipe.file().set_len(LARGE / 2).expect("open");
+        let count = |_: u64, bytes: &[u8]| {
+            seen += bytes.len() as u64;
+            Ok(())
+        };
+        assert_eq!(kind(pipe.read(0, LARGE, count)), Err(ErrorKind::Driver), "cut short");
+        assert_eq!(seen, LARGE / 2 - LARGE / 2 % PIECE, "what was whole arrived");
+        let reader = Pipe::cached(File::open("/dev/null").expect("a device"));
+        assert_eq!(kind(reader.write(0, LARGE, fill)), Err(ErrorKind::Driver), "not writable");
+    }
+}
