@@ -478,6 +478,8 @@ def _mode(torch):
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):
+        supports_higher_order_operators = True
+
         def __init__(self, owner):
             super().__init__()
             self._run = owner.run

@@ -20,7 +20,8 @@ _FAMILIES = (("_batch_norm", "batch_norm"), ("_scaled_dot_product", "scaled_dot_
 
 
 def _base(function):
-    return function._schema.name.rpartition("::")[2]
+    # Operators that take functions have no schema.
+    return function._schema.name.rpartition("::")[2] if hasattr(function, "_schema") else str(function)
 
 
 @functools.lru_cache(maxsize=None)

@@ -112,7 +112,7 @@ class Program:
         self.operators.append(operator)
 
     def _is_here(self, each):
-        return isinstance(each, self._torch.Tensor) and each.device == self._device
+        return isinstance(each, self._torch.Tensor) and each.device == self._device and each.layout is self._torch.strided
 
     def _overwrites(self, function, arguments):
         from torch.utils import _pytree as pytree
@@ -215,7 +215,7 @@ class Speed:
             return known
         from torch.utils.flop_counter import flop_registry
 
-        count = flop_registry.get(function._overloadpacket)
+        count = flop_registry.get(getattr(function, "_overloadpacket", function))
         flops = count(*arguments, **options, out_val=result) if count is not None else 0
         tensors = {id(each): each for each in (*read, *results)}.values()
         copied = sum(each.numel() * each.element_size() for each in tensors)

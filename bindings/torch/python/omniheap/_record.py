@@ -9,6 +9,7 @@ import contextlib
 import gc
 import importlib
 import os
+import traceback
 import warnings
 import weakref
 
@@ -18,6 +19,8 @@ from ._library import OmniheapError
 from ._trace import Writer
 from ._workspaces import Known, Meter, Workspaces, version
 
+# Elements of a tensor of the host that has values.
+_SMALL = 1 << 16
 _REAL = "record it on a GPU with fake=False, or leave it out of the step"
 
 
@@ -170,22 +173,30 @@ def _explained(torch):
     try:
         yield
     except fake_tensor.DataDependentOutputException as error:
-        raise OmniheapError(f"{error.func} needs a value, and fake tensors have none (.item(), a scaler's check, a condition on data); {_REAL}") from error
+        raise OmniheapError(f"{error.func}{_place(torch, error)} needs a value, and fake tensors have none (.item(), a condition on data); {_REAL}") from error
     except fake_tensor.DynamicOutputShapeException as error:
-        raise OmniheapError(f"the shape that {error.func} returns depends on data, and fake tensors have none; {_REAL}") from error
+        raise OmniheapError(f"the shape that {error.func}{_place(torch, error)} returns depends on data, and fake tensors have none; {_REAL}") from error
     except fake_tensor.UnsupportedOperatorException as error:
-        raise OmniheapError(f"{error.func} has no fake kernel; register one with torch.library.register_fake, or {_REAL}") from error
+        raise OmniheapError(f"{error.func}{_place(torch, error)} has no fake kernel; register one with torch.library.register_fake, or {_REAL}") from error
     except (AssertionError, NotImplementedError, RuntimeError) as error:
-        text = str(error)
+        # Without a fake kernel PyTorch goes on to the driver.
+        text = f"{error.__context__ or ''}{error}"
         if "convert all Tensors to FakeTensors" in text or "Mixing fake modes" in text:
-            raise OmniheapError("the step uses a tensor that exists already; make the model, the optimizer and the data inside of the step, or pass fake=False") from error
-        if "no NVIDIA driver" in text or "No HIP GPUs" in text:
-            raise OmniheapError("the step asks the driver itself (torch.cuda.synchronize, a device's properties, a stream), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
-        if "data is not allocated yet" in text:
-            raise OmniheapError(f"C++ code reads bytes, and fake tensors have none; {_REAL}") from error
+            raise OmniheapError(f"the step{_place(torch, error)} uses a tensor that exists already; make the model, the optimizer and the data inside of the step, or pass fake=False") from error
         if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
             raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
+        if "no NVIDIA driver" in text or "No HIP GPUs" in text:
+            raise OmniheapError(f"the step{_place(torch, error)} asks the driver itself (its free memory, a device's properties), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
+        if "data is not allocated yet" in text or "not supported for tensor subclasses" in text:
+            raise OmniheapError(f"C++ code{_place(torch, error)} reads bytes, and fake tensors have none; {_REAL}") from error
         raise
+
+
+def _place(torch, error):
+    """The line of the program, or of a package that it uses, that an error is about."""
+    ours = tuple(os.path.dirname(os.path.abspath(each)) + os.sep for each in (torch.__file__, __file__))
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if not os.path.abspath(frame.filename).startswith(ours)]
+    return f" ({os.path.basename(lines[-1].filename)}, line {lines[-1].lineno})" if lines else ""
 
 
 @contextlib.contextmanager
@@ -207,17 +218,23 @@ def _faked(torch, device, ledger):
         (FakeTensor, "is_cuda", property(lambda self: self.fake_device.type == "cuda")),
         # Modules are copied by `deepcopy`, which would copy the mode too, and tensors of two modes do not meet.
         (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
+        (FakeTensor, "pin_memory", lambda self, device=None: self),
+        # It asks whether all is finite, which it is in nearly all steps; and a step that is left out needs less.
+        (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
+        *_grouped_products(torch),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
     if device.type != "cpu":
+        # So that results of small tensors have values too, on the host alone.
+        patches += [(named("torch._subclasses.fake_tensor"), "CONSTANT_NUMEL_LIMIT", _SMALL), (FakeTensorMode, "avoid_device_init", True)]
         patches += _gpu_choices(torch, device) + _streams(torch, device)
     patches += _ranks(torch, ledger)
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
     try:
-        with _autocast(torch), FakeTensorMode(), warnings.catch_warnings():
+        with torch.random.fork_rng([]), _autocast(torch), FakeTensorMode(), warnings.catch_warnings():
             # `deepcopy` looks for bytes, and there are none.
             warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             yield
@@ -228,6 +245,21 @@ def _faked(torch, device, ledger):
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
+
+
+def _grouped_products(torch):
+    """Products of a mixture of experts: kernels take every floating type, and the fake one refuses all but one."""
+    owner = importlib.import_module("torch._meta_registrations")
+    checked, made = (getattr(owner, name, None) for name in ("_meta_grouped_mm_common", "_create_grouped_mm_output_tensor"))
+    if checked is None or made is None:
+        return []
+
+    def product(left, right, scale_a=None, scale_b=None, offs=None, bias=None, out_dtype=None, **rest):
+        if scale_a is None and left.dtype in (torch.float32, torch.float16):
+            return made(left, right, offs, out_dtype)
+        return checked(left, right, scale_a, scale_b, offs=offs, bias=bias, out_dtype=out_dtype, **rest)
+
+    return [(owner, checked.__name__, product)]
 
 
 class _Stream:
@@ -256,6 +288,7 @@ def _streams(torch, device):
         (torch.cuda, "current_stream", lambda device=None: _Stream()),
         (torch.cuda, "stream", lambda stream: contextlib.nullcontext()),
         (torch.cuda, "current_device", lambda: device.index or 0),
+        (torch.cuda, "synchronize", lambda device=None: None),
         (torch._C, "_get_accelerator", lambda *_: torch.device(device.type)),
     ]
 
@@ -444,26 +477,37 @@ def _gpu_choices(torch, device):
     choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention)]
     if hasattr(aten, "_fused_rms_norm"):
         choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
-    return [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in choices]
+    patches = [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in choices]
+    if not torch.cuda.is_available():
+        # Programs choose kernels by it; that of an H200.
+        patches.append((torch.cuda, "get_device_capability", lambda device=None: (9, 0)))
+    return patches
 
 
 def _recorder(torch):
     """The dispatch mode; a function, because its base class is PyTorch's."""
     from torch.utils import _pytree as pytree
-    from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type as is_wrapper
+    from torch._subclasses.fake_tensor import FakeTensor
+    from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass_type as is_wrapper
 
     aten = torch.ops.aten
     asks_device = torch.ops.prim.device.default
     meta = torch.device("meta")
     copies = (aten.clone.default, aten._to_copy.default)
+    indexes = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
 
     class Recorder(TorchDispatchMode):
+        supports_higher_order_operators = True
+
         def __init__(self, ledger, fake, device, program, workspaces):
             super().__init__()
             self._ledger, self._fake, self._device, self._program, self._workspaces = ledger, fake, device, program, workspaces
-            self._references, self._modules, self._parameters, self._roots = {}, {}, {}, 0
+            # Modules may be made and dropped in each step.
+            self._references, self._modules, self._parameters, self._roots = {}, weakref.WeakKeyDictionary(), {}, 0
             self._stack, self._optimizer, self._paths = [], None, {}
             self._stopped = False
+            # Whether the host is beside the device: its tensors are no events then, and need not be fake in everything.
+            self._has_values = fake and device.type != "cpu"
 
         def stop(self):
             """Ends the recording: what dies from now on lives to the end of the trace."""
@@ -482,14 +526,34 @@ def _recorder(torch):
                     options = {**options, "device": self._device}
                 if function is aten._to_copy.default and self._is_same(arguments[0], options):
                     return aten.alias.default(arguments[0])
+                if function in indexes:
+                    arguments = (arguments[0], [self._index(each) for each in arguments[1]], *arguments[2:])
             if self._workspaces is not None and not self._stopped:
                 self._workspaces.begins()
-            result = function(*arguments, **options)
+            result = self._valued(function, types, arguments, options) if self._has_values else function(*arguments, **options)
             if not self._stopped:
                 self._ran(function, arguments, options, result)
                 if self._program is not None:
                     self._program.ran(function, arguments, options, result, torch._C._current_autograd_node() is not None)
             return result
+
+        def _valued(self, function, types, arguments, options):
+            """Runs an operator. Small tensors that the host makes have values: programs decide by them, such as by rates of layers or a shuffled order."""
+            written = arguments[0] if arguments and torch.Tag.nondeterministic_seeded in getattr(function, "tags", ()) else None
+            constant = getattr(written, "constant", None)
+            result = function(*arguments, **options)
+            # Without types there are no tensors among the arguments.
+            if (constant is not None or not types) and isinstance(result, FakeTensor) and result.constant is None and result.device.type == "cpu" and result.numel() <= _SMALL:
+                with _disable_current_modes():
+                    result.constant = function(*(arguments if constant is None else (constant, *arguments[1:])), **options)
+                result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
+            return result
+
+        def _index(self, each):
+            """An index of a tensor. C++ makes one of a list on the device that it is told, which is real and has no bytes."""
+            if type(each) is not torch.Tensor or each.device != meta:
+                return each
+            return self.__torch_dispatch__(aten.empty.memory_format, (), (each.shape,), {"dtype": each.dtype, "device": self._device})
 
         def _is_same(self, tensor, options):
             """Whether a copy to a device would not be made, were the tensor's device known where that is decided."""
@@ -505,11 +569,15 @@ def _recorder(torch):
             ledger.enters(node is not None)
             path = self._path(node)
             gathers = node.variable if node is not None and hasattr(node, "variable") else None
-            for tensor in pytree.tree_leaves(result):
-                if isinstance(tensor, torch.Tensor) and tensor.device == self._device:
-                    self._sees(tensor, function, arguments, path, node, gathers)
+            for tensor in self._here(result):
+                self._sees(tensor, function, arguments, path, node, gathers)
             if self._workspaces is not None:
                 self._workspaces.ran(function, arguments, options, result, path)
+
+        def _here(self, given):
+            """The tensors of the device that have bytes: sparse ones have those of their parts."""
+            here = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor) and each.device == self._device]
+            return [part for each in here for part in _parts(torch, each)]
 
         def _sees(self, tensor, function, arguments, path, node, gathers):
             storage = tensor.untyped_storage()
@@ -536,11 +604,11 @@ def _recorder(torch):
 
         def _has_storage(self, arguments, key):
             """Whether an operator was given a storage: it was there before the recording began."""
-            return any(isinstance(each, torch.Tensor) and each.device == self._device and each.untyped_storage()._cdata == key for each in pytree.tree_leaves(arguments))
+            return any(each.untyped_storage()._cdata == key for each in self._here(arguments))
 
         def _has_tensor(self, arguments):
             """Whether an operator reads a tensor of the device; a copy from the host does not."""
-            return any(isinstance(each, torch.Tensor) and each.device == self._device for each in pytree.tree_leaves(arguments))
+            return bool(self._here(arguments))
 
         def _died(self, key):
             self._references.pop(key, None)
@@ -609,8 +677,8 @@ def _recorder(torch):
                 self._program.leaves()
             # The first number on a path is that of a block; modules inside of it may be numbered as well.
             if path and path[-1].isdigit() and not any(part.isdigit() for part in path[:-1]):
-                for tensor in pytree.tree_leaves(result):
-                    life = self._ledger.get(tensor.untyped_storage()._cdata) if isinstance(tensor, torch.Tensor) else None
+                for tensor in self._here(result):
+                    life = self._ledger.get(tensor.untyped_storage()._cdata)
                     if life is not None and life.is_forward:
                         life.marks.add("output")
 
@@ -629,22 +697,43 @@ def _recorder(torch):
                 for name, tensor in named:
                     path = above + tuple(name.split("."))
                     self._parameters[id(tensor)] = path
-                    tensor = _local(tensor)
-                    self._ledger.becomes(tensor.untyped_storage()._cdata, category, path[:-1], path[-1], type_of(tensor))
+                    self._becomes(tensor, category, path[:-1], path[-1])
 
         def _enters_optimizer(self, optimizer, *_):
             self._optimizer = type(optimizer).__name__
+            for number, parameter in enumerate(each for group in optimizer.param_groups for each in group["params"]):
+                # Tensors that no module has may be trained as well.
+                if id(parameter) not in self._parameters:
+                    self._parameters[id(parameter)] = ("parameters", str(number))
+                    self._becomes(parameter, "parameter", ("parameters",), str(number))
+                    if parameter.grad is not None:
+                        self._becomes(parameter.grad, "gradient", ("parameters",), str(number))
 
         def _leaves_optimizer(self, optimizer, *_):
             self._optimizer = None
-            for number, (parameter, state) in enumerate(optimizer.state.items()):
-                path = self._parameters.get(id(parameter), ("parameters", str(number)))
+            for parameter, state in optimizer.state.items():
+                path = self._parameters[id(parameter)]
                 for name, value in state.items():
-                    if isinstance(value, torch.Tensor):
-                        value = _local(value)
-                        self._ledger.becomes(value.untyped_storage()._cdata, "optimizer", path, name, type_of(value))
+                    for part in pytree.tree_leaves(value):
+                        if isinstance(part, torch.Tensor):
+                            self._becomes(part, "optimizer", path, name)
+
+        def _becomes(self, tensor, category, path, name):
+            for part in _parts(torch, _local(tensor)):
+                self._ledger.becomes(part.untyped_storage()._cdata, category, path, name, type_of(part))
 
     return Recorder
+
+
+def _parts(torch, tensor):
+    """The tensors that have the bytes of a tensor."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    if tensor.layout is torch.sparse_coo:
+        return (tensor._indices(), tensor._values())
+    raise OmniheapError(f"a tensor of the layout {tensor.layout} is not followed; leave it out of the step")
 
 
 def _local(tensor):

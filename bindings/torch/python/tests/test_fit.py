@@ -422,7 +422,7 @@ class Steps(unittest.TestCase):
         if torch.cuda.is_available():
             self.skipTest("there is a driver to ask")
         with self.assertRaises(OmniheapError) as caught:
-            omniheap.torch.record_step(torch.cuda.synchronize, self.path)
+            omniheap.torch.record_step(torch.cuda.mem_get_info, self.path)
         self.assertIn("asks the driver", str(caught.exception))
 
     def test_what_fake_tensors_cannot_is_explained(self):
@@ -436,7 +436,9 @@ class Steps(unittest.TestCase):
                 return value
 
         for step, word in (
+            (lambda: ones().sum().item(), "(test_fit.py, line "),
             (lambda: ones().sum().item(), "needs a value"),
+            (lambda: ones().cpu().numpy(), "reads bytes"),
             (lambda: ones()[ones() > 0], "depends on data"),
             (lambda: outside(torch.ones(4, 4)), "inside of the step"),
             (lambda: OptimizedModule()(ones()), "compiled"),
@@ -449,7 +451,7 @@ class Steps(unittest.TestCase):
             self.assertFalse(os.path.exists(self.path), "nothing half done")
         self.assertEqual(os.listdir(os.path.dirname(self.path)), [])
 
-    def test_an_operator_without_a_fake_kernel_and_the_check_of_a_scaler_are_explained(self):
+    def test_an_operator_without_a_fake_kernel_is_explained(self):
         import torch
 
         library = torch.library.Library("omniheap_fit", "DEF")
@@ -457,16 +459,150 @@ class Steps(unittest.TestCase):
         library.define("opaque(Tensor x) -> Tensor")
         library.impl("opaque", lambda x: x.clone(), "CPU")
 
-        def scaled():
+        def fused():
             weight = torch.ones(4, device="cuda", requires_grad=True)
-            optimizer, scaler = torch.optim.SGD([weight]), torch.amp.GradScaler("cuda")
-            scaler.scale(weight.sum()).backward()
-            scaler.step(optimizer)
+            weight.sum().backward()
+            torch.optim.SGD([weight], fused=True).step()
 
-        for step, word in ((lambda: torch.ops.omniheap_fit.opaque(torch.ones(4, device="cuda")), "register_fake"), (scaled, "a scaler's check")):
+        for step in (lambda: torch.ops.omniheap_fit.opaque(torch.ones(4, device="cuda")), fused):
             with self.assertRaises(OmniheapError) as caught:
                 omniheap.torch.record_step(step, self.path)
-            self.assertIn(word, str(caught.exception))
+            self.assertIn("register_fake", str(caught.exception))
+
+    def bytes_of(self, category, step, **options):
+        return sum(size for label, size in self.labels(step, **options) if label.startswith(f"{category}/"))
+
+    def test_a_scaler_lets_its_optimizer_step(self):
+        import torch
+
+        def setup():
+            weight = torch.ones(64, device="cuda", requires_grad=True)
+            optimizer, scaler = torch.optim.AdamW([weight]), torch.amp.GradScaler("cuda")
+
+            def step():
+                scaler.scale(weight.sum()).backward()
+                scaler.step(optimizer)
+                scaler.update()
+
+            return step
+
+        self.assertEqual(self.bytes_of("optimizer", setup), 2 * 64 * 4)
+
+    def test_tensors_that_no_module_has_are_parameters_of_their_optimizer(self):
+        import torch
+
+        class Nested(torch.optim.SGD):
+            def step(self):
+                for parameter in self.param_groups[0]["params"]:
+                    self.state[parameter]["parts"] = [torch.zeros_like(parameter)]
+
+        def setup():
+            weight = torch.ones(64, device="cuda", requires_grad=True)
+            optimizer = Nested([weight])
+
+            def step():
+                weight.sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+            return step
+
+        for category in ("parameter", "gradient", "optimizer"):
+            self.assertEqual(self.bytes_of(category, setup, steps=1), 64 * 4, category)
+
+    def test_small_tensors_of_the_host_have_values(self):
+        import torch
+
+        found = []
+
+        def step():
+            found.append([each.item() for each in torch.linspace(0, 3, 4)])
+            found.append(sorted(torch.randperm(5).tolist()))
+            found.append(torch.empty((), dtype=torch.int64).random_(7, 8).item())
+            data = torch.utils.data.TensorDataset(torch.ones(4, 8))
+            for (batch,) in torch.utils.data.DataLoader(data, 2, shuffle=True):
+                batch.pin_memory().cuda(non_blocking=True)
+            torch.tensor([1.0, 2.0]).cuda().sum().item()
+
+        before = torch.get_rng_state()
+        with self.assertRaisesRegex(OmniheapError, "needs a value"):
+            self.labels(step)
+        self.assertEqual(found, [[0, 1, 2, 3], [0, 1, 2, 3, 4], 7])
+        self.assertTrue(torch.equal(torch.get_rng_state(), before))
+
+    def test_lists_are_indices(self):
+        import torch
+
+        def step():
+            square = torch.ones(8, 8, device="cuda", requires_grad=True)
+            (square[:, [1, 2]] * 2).sum().backward()
+            square.detach()[[0]] = 0
+
+        sizes = [size for label, size in self.labels(step) if "aten.empty" in label]
+        self.assertEqual(sizes, [16, 16, 8], "the index of the forward pass, of the backward pass, and of what is written")
+
+    def test_parts_of_sparse_tensors_are_followed(self):
+        import torch
+
+        def setup():
+            table = torch.nn.Embedding(100, 16, sparse=True).cuda()
+            optimizer = torch.optim.SGD(table.parameters(), 0.1)
+
+            def step():
+                table(torch.zeros(8, dtype=torch.int64, device="cuda")).square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+            return step
+
+        self.assertEqual(self.bytes_of("gradient", setup, steps=1), 8 * 16 * 4)
+        self.assertEqual(self.recording.leaked_bytes, 0)
+
+    def test_experts_in_single_precision_are_followed(self):
+        import torch
+
+        def step():
+            weights = torch.ones(4, 16, 32, device="cuda", requires_grad=True)
+            ends = torch.arange(8, 33, 8, dtype=torch.int32, device="cuda")
+            if torch.cuda.get_device_capability() >= (8, 0):
+                torch._grouped_mm(torch.ones(32, 16, device="cuda"), weights, offs=ends).sum().backward()
+
+        sizes = [size for label, size in self.labels(step) if "_grouped_mm" in label]
+        self.assertEqual(sizes[0], 32 * 32 * 4)
+
+    def test_transformed_functions_are_followed(self):
+        import torch
+
+        def step():
+            model = torch.nn.Linear(16, 16).cuda()
+            weights = {name: each.detach() for name, each in model.named_parameters()}
+            loss = lambda weights, one: torch.func.functional_call(model, weights, (one,)).sum()
+            torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, torch.ones(8, 4, 16, device="cuda"))
+
+        labels = self.labels(step)
+        self.assertIn(("parameter/weight float32[16x16]", 16 * 16 * 4), labels)
+        self.assertTrue(any(size == 8 * 16 * 16 * 4 for _, size in labels), "a gradient for each sample")
+
+    def test_operators_that_take_functions_are_followed(self):
+        import torch
+        from torch.nn.attention.flex_attention import flex_attention
+
+        def step():
+            query = torch.ones(2, 4, 128, 16, device="cuda", requires_grad=True)
+            flex_attention(query, query, query, score_mod=lambda score, batch, head, i, j: score + (i - j)).sum().backward()
+
+        sizes = [size for label, size in self.labels(step) if "flex_attention" in label]
+        self.assertIn(2 * 4 * 128 * 16 * 4, sizes)
+
+    def test_models_of_each_step_are_gone_after_it(self):
+        import torch
+
+        def step():
+            torch.nn.Linear(64, 64).cuda()(torch.ones(1, 64, device="cuda")).sum().backward()
+
+        self.labels(lambda: step, steps=3)
+        self.assertEqual(self.recording.leaked_bytes, 0)
+        self.assertLess(self.recording.peak_live_bytes, 3 * 64 * 64 * 4)
 
     def test_accumulated_gradients_lists_and_random_numbers(self):
         import torch
