@@ -16,6 +16,8 @@ mod hard;
 mod known;
 #[path = "suite/properties.rs"]
 mod properties;
+#[path = "suite/saved.rs"]
+mod saved;
 #[path = "suite/shortage.rs"]
 mod shortage;
 #[path = "suite/wrong.rs"]
