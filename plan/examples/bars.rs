@@ -4,9 +4,11 @@
 //! `bars tight SECONDS COUNT…`: bytes above the bound. `bars fixed SECONDS COUNT…`, `bars gaps SECONDS COUNT…`: with one fixed
 //! buffer, and with gaps in one of a thousand. `bars large SECONDS COUNT…`: many buffers, and `bars files SECONDS FILE…`, each
 //! beside greedy rules. `bars capacity SECONDS BYTES FILE…`: time until a table fits. `bars spill SECONDS`.
+//! `bars trade SECONDS COUNT…`: costs of activations above their bound, without and with reads.
 
 use core::cell::Cell;
 use core::time::Duration;
+use omniheap_plan::{Activation, Copies, load_profile, trade};
 use omniheap_plan::{Buffer, Options, Plan, Problem, csv, solve, spill, validate};
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -36,7 +38,10 @@ fn main() {
             }
         }
         Some("spill") => spilled(seconds),
-        _ => eprintln!("hard | open | tight | fixed | gaps | large | files | capacity | spill"),
+        Some("trade") => rest().for_each(|n| traded(seconds, n)),
+        _ => eprintln!(
+            "hard | open | tight | fixed | gaps | large | files | capacity | spill | trade"
+        ),
     }
 }
 
@@ -209,6 +214,42 @@ fn spilled(seconds: u64) {
     }
 }
 
+/// Chooses what to keep, to recompute and to move at parts of what is live.
+fn traded(seconds: u64, count: usize) {
+    let (problem, all, copies) = saved::free(5, count as u64);
+    let (chain, read) = saved::blocks(count / 6, 0);
+    for share in [3, 4, 5, 7, 9] {
+        for (kind, problem, all, copies) in
+            [("free", &problem, &all, Some(copies)), ("chain", &chain, &read, None)]
+        {
+            print!("{kind} {} of {share}/10: ", all.len());
+            traded_at(problem.clone(), all, copies, (seconds, share));
+        }
+    }
+}
+
+fn traded_at(
+    mut problem: Problem,
+    all: &[Activation],
+    copies: Option<Copies>,
+    (seconds, share): (u64, u64),
+) {
+    let live = load_profile(&problem).iter().map(|step| step.bytes).max().unwrap_or(0);
+    problem.regions[0].capacity = Some(live * share / 10);
+    let start = worked();
+    let late = || worked() - start >= Duration::from_secs(seconds);
+    let options = Options { stop: Some(&late), effort: 10_000, ..Options::default() };
+    match trade(&problem, all, copies, &options) {
+        Ok(found) => print!(
+            "cost {}, {:.3} % over the bound",
+            found.cost,
+            over(found.cost, found.lower_bound)
+        ),
+        Err(error) => print!("{error}"),
+    }
+    println!(", {:.2} s", (worked() - start).as_secs_f64());
+}
+
 /// Returns the CPU time of this thread, or the elapsed time where it is not known.
 fn worked() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -219,3 +260,5 @@ fn worked() -> Duration {
 
 #[path = "../tests/suite/hard.rs"]
 mod hard;
+#[path = "../tests/suite/saved.rs"]
+mod saved;

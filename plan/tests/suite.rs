@@ -18,6 +18,8 @@ mod known;
 mod numbers;
 #[path = "suite/properties.rs"]
 mod properties;
+#[path = "suite/saved.rs"]
+mod saved;
 #[path = "suite/shortage.rs"]
 mod shortage;
 #[path = "suite/wrong.rs"]

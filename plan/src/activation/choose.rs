@@ -2,7 +2,9 @@
 
 use super::rows::{Pick, Rows};
 use crate::stop::Stop;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Rows whose price is set one by one.
 const ROUNDS: u32 = 64;
@@ -264,9 +266,8 @@ fn best_price(rows: &Rows, price: &[f64], row: usize) -> f64 {
 /// Makes picks fit at little cost, and then as cheap as they can be one by one.
 fn repair(rows: &Rows, picked: Vec<usize>) -> Option<Chosen> {
     let mut draft = Draft { slack: Slack::new(rows.slack(&picked)), rows, picked };
-    while let Some((row, lack)) = draft.slack.most_lacking() {
-        let (index, pick) = draft.best_change(row, lack)?;
-        draft.change(index, pick);
+    while let Some(row) = draft.slack.most_lacking() {
+        draft.relieve(row)?;
     }
     draft.polish();
     let costs = draft.picked.iter().zip(&rows.picks).map(|(&pick, picks)| picks[pick].cost);
@@ -289,11 +290,11 @@ impl Slack {
         Self { rows, least }
     }
 
-    /// Returns the row that lacks most bytes, and how many.
-    fn most_lacking(&self) -> Option<(usize, i64)> {
+    /// Returns the row that lacks most bytes.
+    fn most_lacking(&self) -> Option<usize> {
         let (run, &least) = self.least.iter().enumerate().min_by_key(|&(_, least)| least)?;
         let inside = self.rows[run * RUN..].iter().take(RUN).position(|&slack| slack == least)?;
-        (least < 0).then_some((run * RUN + inside, -least))
+        (least < 0).then_some(run * RUN + inside)
     }
 
     /// Returns whether each of the rows has room for more bytes.
@@ -328,24 +329,38 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Returns the change that frees bytes of a row at the least cost for each that is lacking.
-    fn best_change(&self, row: usize, lack: i64) -> Option<(usize, usize)> {
-        let mut best: Option<(f64, usize, usize)> = None;
-        for (index, picks) in self.rows.picks.iter().enumerate() {
-            let now = &picks[self.picked[index]];
-            for (number, pick) in picks.iter().enumerate() {
-                let freed = (now.at(row) - pick.at(row)).min(lack);
-                if freed <= 0 {
-                    continue;
-                }
-                let score = (pick.cost as f64 - now.cost as f64) / freed as f64;
-                let is_better = best.is_none_or(|(least, ..)| score < least);
-                if is_better && self.is_allowed(now, pick) {
-                    best = Some((score, index, number));
-                }
+    /// Frees bytes of a row at the least cost for each until it lacks none; `None` when nothing frees any.
+    fn relieve(&mut self, row: usize) -> Option<()> {
+        let lack = -self.slack.rows[row];
+        let all = self.rows.picks.iter().enumerate();
+        let changes = all.flat_map(|(index, picks)| (0..picks.len()).map(move |n| (index, n)));
+        let ranked = changes.filter_map(|(index, n)| Some((self.rank(row, index, n)?, index, n)));
+        let mut heap: BinaryHeap<_> = ranked.map(Reverse).collect();
+        while let Some(Reverse((rank, index, pick))) = heap.pop() {
+            // A change is worth less where little is lacking, or its activation has changed.
+            let Some(now) = self.rank(row, index, pick) else { continue };
+            let picks = &self.rows.picks[index];
+            if now > rank {
+                heap.push(Reverse((now, index, pick)));
+            } else if self.is_allowed(&picks[self.picked[index]], &picks[pick]) {
+                self.change(index, pick);
+            }
+            if self.slack.rows[row] >= 0 {
+                return Some(());
             }
         }
-        best.map(|(_, index, number)| (index, number))
+        // What was not allowed may be by now.
+        (-self.slack.rows[row] < lack).then_some(())
+    }
+
+    /// Returns the cost of each byte that a change frees in a row and that is lacking there, as a number of the same order.
+    fn rank(&self, row: usize, index: usize, pick: usize) -> Option<i64> {
+        let (now, next) =
+            (&self.rows.picks[index][self.picked[index]], &self.rows.picks[index][pick]);
+        let freed = (now.at(row) - next.at(row)).min(-self.slack.rows[row]);
+        let bits = ((next.cost as f64 - now.cost as f64) / freed as f64).to_bits().cast_signed();
+        // Negative numbers have their bits in reverse order.
+        (freed > 0).then_some(if bits < 0 { bits ^ i64::MAX } else { bits })
     }
 
     /// Returns whether no row lacks bytes, or lacks more, because of a change.
@@ -374,7 +389,7 @@ impl Draft<'_> {
     fn polish(&mut self) {
         let mut order: Vec<usize> = (0..self.picked.len()).collect();
         let cost = |index: usize| self.rows.picks[index][self.picked[index]].cost;
-        order.sort_by_key(|&index| core::cmp::Reverse(cost(index)));
+        order.sort_by_key(|&index| Reverse(cost(index)));
         for index in order {
             let picks = &self.rows.picks[index];
             let now = &picks[self.picked[index]];

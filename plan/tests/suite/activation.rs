@@ -1,28 +1,11 @@
 //! Keep, recompute or move: against brute force, on long chains, and bad input.
 
 use crate::hard::Rng;
+use crate::saved::{blocks, free, recompute, step};
 use omniheap_plan::{
     Activation, ActivationError, Buffer, Choice, Copies, Interval, Options, Problem, Proof,
-    Recompute, Region, Tradeoff, trade, validate,
+    Recompute, Tradeoff, trade, validate,
 };
-
-/// A step of `sizes.len()` layers: layer `i` is made at tick `4 i + 1`, used until `4 i + 3`, and read again by the backward
-/// pass, last made first.
-fn step(sizes: &[u64], capacity: u64) -> (Problem, Vec<Activation>) {
-    let n = sizes.len() as u64;
-    let mut problem = Problem::new(Region::bounded(capacity));
-    let mut activations = Vec::new();
-    for (i, &size) in (0..).zip(sizes) {
-        let idle = Interval::new(4 * i + 3, 8 * n + 8 - 4 * i);
-        let buffer = problem.push(Buffer::new(size, 4 * i + 1, idle.end + 1));
-        activations.push(Activation { buffer, idle, recompute: None, move_cost: None });
-    }
-    (problem, activations)
-}
-
-fn recompute(cost: u64, reads: &[usize]) -> Option<Recompute> {
-    Some(Recompute { cost, reads: reads.to_vec(), scratch: 0 })
-}
 
 fn traded(problem: &Problem, all: &[Activation], copies: Option<Copies>) -> Tradeoff {
     let options = Options { effort: 10_000, ..Options::default() };
@@ -75,23 +58,6 @@ fn choices_without_reads_are_the_cheapest_of_all() {
         assert!(Some(found.lower_bound) <= best, "round {round}");
         assert_eq!(Some(found.cost), best, "round {round}");
     }
-}
-
-/// Blocks of a transformer: each value is made from the one before it, and blocks begin with the sum of what they were given.
-fn blocks(count: usize, capacity: u64) -> (Problem, Vec<Activation>) {
-    let sizes: Vec<u64> =
-        (0..count * 6).map(|i| [64, 64, 192, 64, 256, 256][i % 6] << 10).collect();
-    let (problem, mut all) = step(&sizes, capacity);
-    for (i, each) in all.iter_mut().enumerate() {
-        let cost = [90, 10, 120, 80, 160, 12][i % 6];
-        let reads = match i % 6 {
-            _ if i == 0 => Vec::new(),
-            0 => vec![i - 1, i - 6],
-            _ => vec![i - 1],
-        };
-        each.recompute = recompute(cost, &reads);
-    }
-    (problem, all)
 }
 
 #[test]
@@ -147,14 +113,7 @@ fn live_of(problem: &Problem) -> u64 {
 
 #[test]
 fn ten_thousand_activations_are_within_one_percent_of_the_bound() {
-    let mut rng = Rng(5);
-    let sizes: Vec<u64> = (0..10_000).map(|_| (1 + rng.below(64)) << 16).collect();
-    let (mut problem, mut all) = step(&sizes, 0);
-    for each in &mut all {
-        each.recompute = recompute(20 + rng.below(2_000), &[]);
-        each.move_cost = Some(10 + rng.below(50));
-    }
-    let copies = Copies { turn: 40_004, bytes_per_tick: 1 << 17 };
+    let (mut problem, all, copies) = free(5, 10_000);
     for share in [4, 7] {
         problem.regions[0].capacity = Some(live_of(&problem) * share / 10);
         let found = traded(&problem, &all, Some(copies));
