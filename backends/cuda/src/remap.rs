@@ -206,7 +206,7 @@ unsafe impl Remap for Cuda {
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
         self.device.owns(block)?;
         let positions = block.positions()?;
-        positions.unmap(first, count, |mapped| {
+        positions.unmap(first, count, |mapped, first, count| {
             let (base, page) = (block.at(first * positions.page()), positions.page());
             // SAFETY: all positions are mapped, whole groups of them; the caller promises that nothing uses them.
             unsafe { self.unmap_run(base, page, &mapped.groups(first, count)) }

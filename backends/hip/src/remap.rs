@@ -210,7 +210,7 @@ unsafe impl Remap for Hip {
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
         self.device.owns(block)?;
         let positions = block.positions()?;
-        positions.unmap(first, count, |_| {
+        positions.unmap(first, count, |_, first, count| {
             let (base, page) = (block.at(first * positions.page()), positions.page());
             // SAFETY: all positions are mapped, one whole mapping each; the caller promises that nothing uses them.
             unsafe { self.unmap_run(base, page, count) }

@@ -13,13 +13,15 @@ pub struct Positions {
     mapped: Mutex<Mapped>,
 }
 
-/// Two bits for each position.
+/// Three bits for each position.
 #[derive(Debug)]
 pub struct Mapped {
     /// It is mapped.
     set: Vec<u64>,
     /// It belongs to the same page group as the position before it.
     continued: Vec<u64>,
+    /// It counts as mapped, and the driver has unmapped it: a call that was to unmap more failed half-way.
+    torn: Vec<u64>,
 }
 
 impl Mapped {
@@ -30,7 +32,7 @@ impl Mapped {
             bits.resize(words, 0);
             Ok::<_, Error>(bits)
         };
-        Ok(Self { set: zeros()?, continued: zeros()? })
+        Ok(Self { set: zeros()?, continued: zeros()?, torn: zeros()? })
     }
 
     fn is_any(&self, mut range: Range<u64>) -> bool {
@@ -41,10 +43,22 @@ impl Mapped {
         range.all(|position| is_set(&self.set, position))
     }
 
+    /// Returns whether there is memory at a position.
+    fn is_there(&self, position: u64) -> bool {
+        is_set(&self.set, position) && !is_set(&self.torn, position)
+    }
+
     /// Returns the number of mapped positions directly before `first`.
     #[must_use]
     pub fn before(&self, first: u64) -> u64 {
-        (0..first).rev().take_while(|&position| is_set(&self.set, position)).count() as u64
+        (0..first).rev().take_while(|&position| self.is_there(position)).count() as u64
+    }
+
+    /// Returns the first position from `first` on that the driver has mapped, and how many follow it, up to `end`.
+    fn run(&self, first: u64, end: u64) -> Option<(u64, u64)> {
+        let start = (first..end).find(|&position| self.is_there(position))?;
+        let count = (start..end).take_while(|&position| self.is_there(position)).count() as u64;
+        Some((start, count))
     }
 
     /// Notes pages at unmapped positions from `first` on.
@@ -61,8 +75,10 @@ impl Mapped {
     fn unmap(&mut self, first: u64, count: u64) {
         for position in first..first + count {
             flip(&mut self.set, position);
-            if is_set(&self.continued, position) {
-                flip(&mut self.continued, position);
+            for bits in [&mut self.continued, &mut self.torn] {
+                if is_set(bits, position) {
+                    flip(bits, position);
+                }
             }
         }
     }
@@ -134,7 +150,8 @@ impl Positions {
         Ok(())
     }
 
-    /// Unmaps positions from `first` on, and records as many as `unmap` reports. Holds the lock meanwhile.
+    /// Unmaps positions from `first` on: `unmap` gets a first one and a number of those that the driver has mapped, and reports how many it
+    /// unmapped. Where it fails, all of them count as mapped still, and another call unmaps the rest. Holds the lock meanwhile.
     ///
     /// # Errors
     ///
@@ -143,7 +160,7 @@ impl Positions {
         &self,
         first: u64,
         count: u64,
-        unmap: impl FnOnce(&Mapped) -> (u64, Result<()>),
+        unmap: impl Fn(&Mapped, u64, u64) -> (u64, Result<()>),
     ) -> Result<()> {
         self.require_inside(first, count)?;
         if count == 0 {
@@ -153,9 +170,14 @@ impl Positions {
         if !mapped.is_all(first..first + count) {
             return Err(ErrorKind::OutOfRange.into());
         }
-        let (unmapped, result) = unmap(&mapped);
-        mapped.unmap(first, unmapped);
-        result
+        while let Some((start, length)) = mapped.run(first, first + count) {
+            let (unmapped, result) = unmap(&mapped, start, length);
+            let unmapped = if result.is_ok() { length } else { unmapped };
+            (start..start + unmapped).for_each(|position| flip(&mut mapped.torn, position));
+            result?;
+        }
+        mapped.unmap(first, count);
+        Ok(())
     }
 
     /// Refuses positions outside the block.
@@ -172,7 +194,8 @@ impl Positions {
             return Ok(());
         }
         let (first, end) = (offset / self.page, (offset + size).div_ceil(self.page));
-        let all = lock(&self.mapped).is_all(first..end);
+        let mapped = lock(&self.mapped);
+        let all = (first..end).all(|position| mapped.is_there(position));
         if all { Ok(()) } else { Err(ErrorKind::OutOfRange.into()) }
     }
 

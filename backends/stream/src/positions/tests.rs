@@ -14,7 +14,7 @@ fn positions_know_what_is_mapped() {
     assert_eq!(kind(positions.require_mapped(669, 2)), Err(ErrorKind::OutOfRange));
     assert_eq!(kind(positions.require_mapped(5, 0)), Ok(()));
     assert!(positions.is_any_mapped());
-    positions.unmap(62, 5, |_| (5, Ok(()))).expect("mapped");
+    positions.unmap(62, 5, |_, _, count| (count, Ok(()))).expect("mapped");
     assert!(!positions.is_any_mapped());
 }
 
@@ -38,7 +38,10 @@ fn positions_outside_the_block_are_refused() {
     assert_eq!(map(129, 1), Ok(()));
     assert_eq!(map(130, 1), Err(ErrorKind::OutOfRange));
     assert_eq!(map(u64::MAX, 2), Err(ErrorKind::OutOfRange));
-    assert_eq!(kind(positions.unmap(130, 1, |_| (1, Ok(())))), Err(ErrorKind::OutOfRange));
+    assert_eq!(
+        kind(positions.unmap(130, 1, |_, _, count| (count, Ok(())))),
+        Err(ErrorKind::OutOfRange)
+    );
 }
 
 #[test]
@@ -49,8 +52,27 @@ fn what_did_not_happen_is_not_noted() {
     assert!(!positions.is_any_mapped());
     positions.map(3, &[Page(1), Page(2)], |_| Ok(())).expect("unmapped");
     assert_eq!(kind(positions.map(4, &[Page(3)], |_| Ok(()))), Err(ErrorKind::Busy));
-    assert_eq!(kind(positions.unmap(3, 2, |_| (1, failed()))), Err(ErrorKind::Driver));
+    assert_eq!(kind(positions.unmap(3, 2, |_, _, _| (1, failed()))), Err(ErrorKind::Driver));
     assert_eq!(kind(positions.require_mapped(30, 1)), Err(ErrorKind::OutOfRange));
     assert_eq!(kind(positions.require_mapped(40, 10)), Ok(()), "the second one is still there");
-    assert_eq!(kind(positions.unmap(3, 2, |_| (2, Ok(())))), Err(ErrorKind::OutOfRange));
+    assert_eq!(kind(positions.map(3, &[Page(3)], |_| Ok(()))), Err(ErrorKind::Busy));
+}
+
+#[test]
+fn what_was_unmapped_half_way_is_unmapped_further() {
+    let positions = Positions::new(10, 130).expect("small");
+    let pages = [1, 1, 2, 2, 2, 3].map(Page);
+    positions.map(3, &pages, |_| Ok(())).expect("unmapped");
+    let failed = |done: u64| move |_: &Mapped, _, _| (done, Err(ErrorKind::Driver.into()));
+    assert_eq!(kind(positions.unmap(3, 5, failed(2))), Err(ErrorKind::Driver));
+    assert_eq!(kind(positions.unmap(3, 5, failed(0))), Err(ErrorKind::Driver));
+    assert_eq!(lock(&positions.mapped).before(9), 4, "those that are there");
+    let rest = |mapped: &Mapped, first, count| {
+        assert_eq!((first, count, mapped.groups(first, count)), (5, 4, vec![3, 1]));
+        (count, Ok(()))
+    };
+    positions.unmap(3, 6, rest).expect("the driver has recovered");
+    assert!(!positions.is_any_mapped());
+    positions.map(3, &pages, |_| Ok(())).expect("nothing is left of it");
+    assert_eq!(kind(positions.require_mapped(30, 60)), Ok(()));
 }
