@@ -593,3 +593,20 @@ fn a_watcher_is_told_of_everything_that_happens() {
     assert!(trims.iter().all(|told| (told.0, told.1, told.3) == (Happened::Trimmed, 0, 0)));
     assert!(trims.len() == 2 && trims[0].2 >= MIB as u64, "a sleep and a trim: {trims:?}");
 }
+
+#[test]
+fn memory_for_sleeps_is_there_before_the_first_one() {
+    let _one = begin();
+    let held = || omniheap::residency::Arena::of_process().report().held;
+    let more = held() + (6 << 20);
+    assert_eq!(omniheap_torch_prepare_sleep(0, more, 1), 0, "{}", text(omniheap_torch_error()));
+    assert!(held() >= more, "{} of {more}", held());
+    let more = held() + (6 << 20);
+    assert_eq!(omniheap_torch_prepare_sleep(0, more, 0), 0);
+    let is_there = |_| {
+        std::thread::sleep(core::time::Duration::from_millis(1));
+        held() >= more
+    };
+    assert!((0..60_000).any(is_there), "{} of {more}, taken in the background", held());
+    assert_eq!(omniheap_torch_prepare_sleep(99, 1, 0), -1);
+}
