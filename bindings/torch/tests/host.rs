@@ -507,6 +507,10 @@ fn tensors_are_listed_by_form() {
     let names = names.map(|(dtype, shape, size)| serde_json::json!([dtype, shape, 1, 1, size]));
     assert_eq!(listed, serde_json::json!([["a", "b", "c", "d", "e"], names]));
     assert_eq!(forms, [0, 0, 1, 2, 0]);
+    // SAFETY: a C string, and a number that is not written.
+    let missing =
+        unsafe { omniheap_torch_weights_open(c"[\"/nowhere\"]".as_ptr(), forms.as_mut_ptr()) };
+    assert_eq!(missing, 0, "there is no such file");
     assert_eq!(omniheap_torch_weights_close(handle), 0);
     std::fs::remove_file(&path).expect("the file");
 }
