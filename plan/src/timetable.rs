@@ -169,54 +169,62 @@ mod tests {
     use crate::rng::Rng;
     use crate::{Buffer, Problem, Region};
 
-    /// Items that come, go and move, some with gaps and some kept apart: those that are met are those that conflict.
-    #[test]
-    fn what_is_met_is_what_conflicts() {
-        let mut rng = Rng::new(5);
+    /// Items, some with gaps and some kept apart.
+    fn problem(rng: &mut Rng) -> Problem {
         let mut problem = Problem::new(Region::unbounded());
         for at in 0..300 {
-            let (start, life) =
-                (rng.below(1_500), 1 + rng.below(if at % 9 == 0 { 900 } else { 40 }));
+            let longest = if at % 9 == 0 { 900 } else { 40 };
+            let (start, life) = (rng.below(1_500), 1 + rng.below(longest));
             let buffer = Buffer::new(1 + rng.below(50), start, start + life);
             let has_gap = at % 5 == 0 && life > 4;
             problem.push(if has_gap { buffer.gap(start + 1, start + life - 1) } else { buffer });
         }
         problem.separate.extend([(1, 200), (7, 8), (50, 250)]);
-        for with_extras in [true, false] {
-            if !with_extras {
-                problem.separate.clear();
-                problem.buffers.iter_mut().for_each(|b| b.gaps.clear());
+        problem
+    }
+
+    /// Lists the placed items that conflict with one, by looking at all of them.
+    fn conflicting(table: &Timetable<'_>, offsets: &[u64], item: u32) -> Vec<(u64, u32)> {
+        let model = table.model;
+        let conflicts = |i: &u32| table.holds(*i) && model.conflict(item as usize, *i as usize);
+        let all = (0..id(model.len())).filter(conflicts);
+        let mut found: Vec<(u64, u32)> = all.map(|i| (offsets[i as usize], i)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Items come, go and move.
+    fn check(model: &Model, rng: &mut Rng) {
+        let mut offsets: Vec<u64> = (0..model.len()).map(|_| rng.below(500)).collect();
+        let (mut table, mut met) = (Timetable::new(model, |i| i % 2 == 0), Vec::new());
+        for _ in 0..600 {
+            let item = id(rng.index(model.len()));
+            if table.holds(item) {
+                table.remove(&offsets, item);
+                assert!(!table.holds(item));
             }
-            let model = Model::new(&problem, 0, |_| true);
-            let mut offsets: Vec<u64> = (0..model.len()).map(|_| rng.below(500)).collect();
-            let mut table = Timetable::new(&model, |i| i % 2 == 0);
-            let mut met = Vec::new();
-            for _ in 0..600 {
-                let item = id(rng.index(model.len()));
-                if table.holds(item) {
-                    table.remove(&offsets, item);
-                    assert!(!table.holds(item));
-                }
-                table.meet(&offsets, item, &mut met);
-                let conflicts = |other: &u32| {
-                    table.holds(*other) && model.conflict(item as usize, *other as usize)
-                };
-                let mut expected: Vec<(u64, u32)> = (0..id(model.len()))
-                    .filter(conflicts)
-                    .map(|i| (offsets[i as usize], i))
-                    .collect();
-                expected.sort_unstable();
-                assert_eq!(met.iter().map(Entry::key).collect::<Vec<_>>(), expected);
-                assert!(met.iter().all(|e| e.end == e.offset + model.size[e.item as usize]));
-                offsets[item as usize] = rng.below(500);
-                if rng.below(3) > 0 {
-                    table.insert(&offsets, item);
-                }
-                if rng.below(50) == 0 {
-                    offsets.iter_mut().for_each(|offset| *offset = rng.below(500));
-                    table.forget_offsets();
-                }
+            table.meet(&offsets, item, &mut met);
+            let expected = conflicting(&table, &offsets, item);
+            assert_eq!(met.iter().map(Entry::key).collect::<Vec<_>>(), expected);
+            assert!(met.iter().all(|e| e.end == e.offset + model.size[e.item as usize]));
+            offsets[item as usize] = rng.below(500);
+            if rng.below(3) > 0 {
+                table.insert(&offsets, item);
+            }
+            if rng.below(50) == 0 {
+                offsets.iter_mut().for_each(|offset| *offset = rng.below(500));
+                table.forget_offsets();
             }
         }
+    }
+
+    #[test]
+    fn what_is_met_is_what_conflicts() {
+        let mut rng = Rng::new(5);
+        let mut problem = problem(&mut rng);
+        check(&Model::new(&problem, 0, |_| true), &mut rng);
+        problem.separate.clear();
+        problem.buffers.iter_mut().for_each(|b| b.gaps.clear());
+        check(&Model::new(&problem, 0, |_| true), &mut rng);
     }
 }

@@ -96,7 +96,8 @@ fn publishes_and_attaches() {
     let mut read_at = |at| unsafe { omniheap_share_read(first.id, at, read.as_mut_ptr(), 2) };
     assert_eq!((read_at(length - 2), read_at(length - 1)), (0, -1));
     assert_eq!((read, omniheap_share_check(first.id)), ([5; 2], 0));
-    let start = ptr::with_exposed_provenance_mut::<u8>(usize::try_from(first.address).unwrap());
+    let first_byte = usize::try_from(first.address).expect("an address");
+    let start = ptr::with_exposed_provenance_mut::<u8>(first_byte);
     // SAFETY: attached host memory. Programs must not write it; this one shows that it is noticed.
     unsafe { start.write(6) };
     assert_eq!(omniheap_share_check(first.id), 3);

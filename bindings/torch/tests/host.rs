@@ -489,12 +489,14 @@ fn weights_of(name: &str, shapes: &[(&str, &[u64])]) -> (u64, std::path::PathBuf
     (handle, path)
 }
 
+/// Tensors of three forms, one of them without bytes.
+const SHAPES: [(&str, &[u64]); 5] =
+    [("a", &[2, 3]), ("b", &[2, 3]), ("c", &[1]), ("d", &[0]), ("e", &[2, 3])];
+
 #[test]
-fn tensors_are_listed_by_form_and_arranged_in_buffers() {
+fn tensors_are_listed_by_form() {
     let _one = begin();
-    let shapes: [(&str, &[u64]); 5] =
-        [("a", &[2, 3]), ("b", &[2, 3]), ("c", &[1]), ("d", &[0]), ("e", &[2, 3])];
-    let (handle, path) = weights_of("forms", &shapes);
+    let (handle, path) = weights_of("forms", &SHAPES);
     let mut forms = [9; 5];
     // SAFETY: room for as many numbers as are said.
     let mut list =
@@ -505,6 +507,22 @@ fn tensors_are_listed_by_form_and_arranged_in_buffers() {
     let names = names.map(|(dtype, shape, size)| serde_json::json!([dtype, shape, 1, 1, size]));
     assert_eq!(listed, serde_json::json!([["a", "b", "c", "d", "e"], names]));
     assert_eq!(forms, [0, 0, 1, 2, 0]);
+    // SAFETY: a C string, and a number that is not written.
+    let missing =
+        unsafe { omniheap_torch_weights_open(c"[\"/nowhere\"]".as_ptr(), forms.as_mut_ptr()) };
+    assert_eq!(missing, 0, "there is no such file");
+    assert_eq!(omniheap_torch_weights_close(handle), 0);
+    std::fs::remove_file(&path).expect("the file");
+}
+
+unsafe extern "C" fn stop(_: u64, _: u64, answer: *mut c_void) -> i32 {
+    i32::from(!answer.is_null())
+}
+
+#[test]
+fn tensors_are_arranged_in_buffers_and_loaded_there() {
+    let _one = begin();
+    let (handle, path) = weights_of("arranged", &SHAPES);
     let mut wanted = [Wanted { tensor: 9, buffer: 9, offset: 9 }; 5];
     // SAFETY: room for five, and null names the first five.
     let arranged =
@@ -513,30 +531,16 @@ fn tensors_are_listed_by_form_and_arranged_in_buffers() {
         serde_json::from_str(&text(arranged)).expect("JSON");
     assert_eq!((sizes.len(), counts), (1, vec![4]), "small ones together, the empty one nowhere");
     assert_eq!(wanted.map(|each| each.tensor), [0, 1, 2, 3, 4]);
-    assert!(sizes[0] >= 19);
     let mut memory = vec![0_u8; usize::try_from(sizes[0]).expect("small")];
     let address = memory.as_mut_ptr().expose_provenance() as u64;
     let load = |size: u64, wanted: &[Wanted], report: Option<Report>, user: *mut c_void| {
         let (buffer, host) = (Buffer { address, size }, c"host".as_ptr());
-        let (buffer, count) = (&raw const buffer, wanted.len());
+        let (buffer, list, count) = (&raw const buffer, wanted.as_ptr(), wanted.len());
         // SAFETY: memory of this size that nothing else uses, and as many values as are said.
         unsafe {
-            omniheap_torch_weights_load(
-                handle,
-                host,
-                0,
-                buffer,
-                1,
-                wanted.as_ptr(),
-                count,
-                report,
-                user,
-            )
+            omniheap_torch_weights_load(handle, host, 0, buffer, 1, list, count, report, user)
         }
     };
-    unsafe extern "C" fn stop(_: u64, _: u64, answer: *mut c_void) -> i32 {
-        i32::from(!answer.is_null())
-    }
     let (goes_on, ends) = (ptr::null_mut(), ptr::dangling_mut());
     assert_eq!(load(sizes[0], &wanted, Some(stop), ends), -1, "the caller ended it");
     assert_eq!(load(sizes[0], &wanted, Some(stop), goes_on), 0);
@@ -592,4 +596,21 @@ fn a_watcher_is_told_of_everything_that_happens() {
     let trims = &told[3..];
     assert!(trims.iter().all(|told| (told.0, told.1, told.3) == (Happened::Trimmed, 0, 0)));
     assert!(trims.len() == 2 && trims[0].2 >= MIB as u64, "a sleep and a trim: {trims:?}");
+}
+
+#[test]
+fn memory_for_sleeps_is_there_before_the_first_one() {
+    let _one = begin();
+    let held = || omniheap::residency::Arena::of_process().report().held;
+    let more = held() + (6 << 20);
+    assert_eq!(omniheap_torch_prepare_sleep(0, more, 1), 0, "{}", text(omniheap_torch_error()));
+    assert!(held() >= more, "{} of {more}", held());
+    let more = held() + (6 << 20);
+    assert_eq!(omniheap_torch_prepare_sleep(0, more, 0), 0);
+    let is_there = |_| {
+        std::thread::sleep(core::time::Duration::from_millis(1));
+        held() >= more
+    };
+    assert!((0..60_000).any(is_there), "{} of {more}, taken in the background", held());
+    assert_eq!(omniheap_torch_prepare_sleep(99, 1, 0), -1);
 }

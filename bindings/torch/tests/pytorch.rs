@@ -292,6 +292,7 @@ fn a_pool_goes_back_to_what_lived_at_a_checkpoint() {
     assert_eq!([first, second].map(|data| raw_delete(library, data)), [0, 0]);
     omniheap_torch_release_pool(0, POOL);
     assert_eq!(stat("live"), 0);
+    assert_eq!(omniheap_torch_checkpoint(0, POOL.captured, POOL.named), -1, "the pool is gone");
 }
 
 #[test]

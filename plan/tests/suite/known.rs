@@ -124,6 +124,8 @@ fn cheap_regions_are_filled_first_and_the_rest_moves_on() {
 fn the_profile_is_the_load() {
     let problem = chain();
     let steps = load_profile(&problem);
+    let plan = solve(&problem, &Options::default()).expect("it makes sense");
+    assert_eq!(plan.profile(&problem), steps);
     for tick in 0..14 {
         let alive = problem.buffers.iter().filter(|b| b.live.start <= tick && tick < b.live.end);
         let step =

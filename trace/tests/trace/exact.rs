@@ -236,6 +236,28 @@ fn a_last_line_without_an_end_is_cut_or_too_long() {
 }
 
 #[test]
+fn numbers_that_differ_in_one_bit_are_different_allocations() {
+    let mut recorder = Writer::new(Vec::new());
+    let others = (0..64).map(|bit| (1 << 50) ^ (1 << bit));
+    let ids: Vec<u64> = core::iter::once(1 << 50).chain(others).collect();
+    for (size, id) in (1..).zip(&ids) {
+        recorder.record(0, &sample::allocate(*id, size));
+    }
+    for id in ids.iter().rev() {
+        recorder.record(1, &Record::FreeCompleted { id: *id, stream: StreamId(0) });
+    }
+    let trace = open(&recorder.finish().unwrap()).unwrap();
+    let freed: Vec<u64> = trace.events()[65..]
+        .iter()
+        .map(|event| match event.op {
+            Op::FreeCompleted { size, .. } => size,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(freed, (1..=65).rev().collect::<Vec<_>>());
+}
+
+#[test]
 fn a_writer_knows_as_many_labels_as_it_says() {
     let mut recorder = Writer::new(Vec::new());
     let mut add = |name: u32| recorder.label(LabelId::NONE, &name.to_string());

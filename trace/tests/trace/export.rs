@@ -59,6 +59,7 @@ fn chrome_gets_one_sample_of_each_time_with_an_event() {
         .map(|one| (one["ts"].as_u64().unwrap(), one["args"]["bytes"].as_u64().unwrap()))
         .collect();
     assert_eq!(samples, [(3, 30), (5, 40), (8, 60)]);
+    assert!(all.iter().all(|event| event["name"] != "reserved bytes"), "nothing was recorded");
 }
 
 /// Returns a file of allocations whose labels are a chain: each lies below the one before.

@@ -57,16 +57,8 @@ fn a_pass_asks_about_moves_and_keeps_the_bytes() {
     let (mut seen, mut moved) = (Seen::default(), OmniheapMoved::default());
     seen.offsets = kept.iter().map(|one| (one.id, offset(*one))).collect();
     let budget = omniheap_budget_default();
-    // SAFETY: everything passed is live; the callback takes the counter.
-    let status = unsafe {
-        omniheap_defragment_pass(
-            manager,
-            &raw const budget,
-            Some(agree),
-            (&raw mut seen).cast(),
-            &raw mut moved,
-        )
-    };
+    let (user, to) = ((&raw mut seen).cast(), &raw mut moved);
+    let status = c!(omniheap_defragment_pass(manager, &raw const budget, Some(agree), user, to));
     assert_eq!(status, Status::Ok, "{}", message());
     assert!(seen.moves > 2 && seen.nameless == 0, "every move has a handle");
     assert_eq!(seen.misplaced, 0, "every move begins where its allocation was");

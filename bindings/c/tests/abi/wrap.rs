@@ -92,6 +92,14 @@ fn described(engine: &Vulkan, entry: &ash::Entry) -> OmniheapVulkanDevice {
     }
 }
 
+fn refuse_no_image(manager: OmniheapManager) {
+    let (class, kind) = (OMNIHEAP_CLASS_TILED, OMNIHEAP_KIND_DEVICE);
+    let mut bound = OmniheapAllocation { id: 0 };
+    let none =
+        c!(omniheap_vulkan_bind_image(manager, 0, class, kind, 0, ptr::null(), &raw mut bound));
+    assert_eq!((none, bound.id), (Status::NullArgument, 0), "{}", message());
+}
+
 #[test]
 fn a_vulkan_device_needs_no_queues() {
     let Some(engine) = engine("vulkan", Vulkan::open(0)) else { return };
@@ -119,16 +127,7 @@ fn a_vulkan_device_needs_no_queues() {
     ));
     assert_eq!(status, Status::Ok, "{}", message());
     assert!(report(manager).contains("vertices"), "the report knows its name");
-    let none = c!(omniheap_vulkan_bind_image(
-        manager,
-        0,
-        OMNIHEAP_CLASS_TILED,
-        OMNIHEAP_KIND_DEVICE,
-        0,
-        ptr::null(),
-        &raw mut bound
-    ));
-    assert_eq!(none, Status::NullArgument, "{}", message());
+    refuse_no_image(manager);
     let mut place = OmniheapVulkanPlace::default();
     assert_eq!(c!(omniheap_vulkan_place(bound, &raw mut place)), Status::Ok, "{}", message());
     assert!(place.memory != 0 && place.size >= 5000);
