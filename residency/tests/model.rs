@@ -150,7 +150,8 @@ struct World {
 
 impl World {
     fn new(wanted: u64) -> Self {
-        let device = heap(HeapKind::Device, 24 * MIB).page(Some(Align::of(PAGE)));
+        // Room for the last wake also where each thread loses all pages once more after the device is worn.
+        let device = heap(HeapKind::Device, 128 * MIB).page(Some(Align::of(PAGE)));
         let backend = Fault::new(Host::builder().heap(device).open().unwrap()).patient();
         let manager = Manager::new(backend);
         let config = PoolConfig::new().sleepable().lanes(4);
