@@ -216,7 +216,7 @@ class StepDraft:
         """Categories of a row's bytes."""
         if row["id"] == "resident":
             return self._resident
-        number = int(row["id"])
+        number = int(row["id"].partition("/")[0])
         return [("activation" if number in self._by_life else self._program.lives.all[number][3][0], row["size"])]
 
     def _make_rows(self):
@@ -228,7 +228,7 @@ class StepDraft:
             if number in seconds or (death is not None and death <= began):
                 continue
             if number in self._by_life:
-                rows.append(self._saved(number, size, birth, death))
+                rows += self._saved(number, size, birth, death)
             elif birth <= began and death is None:
                 self._resident.append((label[0], size))
             else:
@@ -243,7 +243,7 @@ class StepDraft:
         return rows
 
     def _saved(self, number, size, birth, death):
-        """A storage that autograd keeps, as if it were kept; with its idle span where it may be dropped."""
+        """A storage that autograd keeps, as if it were kept; with its idle span where it may be dropped, from the last write on."""
         values = self._by_life[number]
         seconds = [self._program.lives.all[value.second][2] for value in values if value.second is not None]
         ends = [*(self._last if each is None else each for each in seconds), *(value.released_at or self._last for value in values)]
@@ -253,19 +253,24 @@ class StepDraft:
         wanted = value.wanted_at or value.released_at or self._last
         idle = [self._tick(self._last if death is None else death + 1), self._tick(wanted)]
         if len(values) > 1 or value.is_overwritten or not row["lower"] < idle[0] < idle[1] < row["upper"]:
-            return row
+            return [row]
+        rows, made = [row], self._tick(value.made_at)
+        if made > row["lower"]:
+            # What was written last may read what is younger than the storage.
+            rows.append(_row(f"{number}/before", size, row["lower"], made))
+            row["lower"] = made
         row["idle"] = idle
         recipe = self._program.recipe(value)
         if recipe is not None:
             operators, reads = recipe
             self._recipes[number] = value, operators
             known = [str(each.life) for each in reads if each.life != number]
-            made = sum(self._size(each.life) for operator in operators for each in operator.writes if each is not value)
-            row["recompute"] = {"cost": round(sum(operator.seconds + _AGAIN for operator in operators) * 1e9), "reads": known, "scratch": made}
+            scratch = sum(self._size(each.life) for operator in operators for each in operator.writes if each is not value)
+            row["recompute"] = {"cost": round(sum(operator.seconds + _AGAIN for operator in operators) * 1e9), "reads": known, "scratch": scratch}
         if self._link:
             # One of the two copies is seldom hidden: activations that move come in bursts.
             row["move_cost"] = round((2 * _AGAIN + size / self._link) * 1e9)
-        return row
+        return rows
 
     def _size(self, life):
         return -(-self._program.lives.all[life][0] // _ROUND) * _ROUND

@@ -17,10 +17,10 @@ _LAUNCH = 3e-6
 class Value:
     """The bytes of a storage between two writes."""
 
-    __slots__ = ("life", "operator", "output", "is_overwritten", "is_saved", "is_dropped", "wanted_at", "released_at", "second", "_back", "_wanted")
+    __slots__ = ("life", "operator", "output", "made_at", "is_overwritten", "is_saved", "is_dropped", "wanted_at", "released_at", "second", "_back", "_wanted")
 
-    def __init__(self, life, operator=None, output=0):
-        self.life, self.operator, self.output = life, operator, output
+    def __init__(self, life, operator=None, output=0, made_at=None):
+        self.life, self.operator, self.output, self.made_at = life, operator, output, made_at
         self.is_overwritten = self.is_saved = self.is_dropped = False
         self.wanted_at = self.released_at = self.second = None
         self._back, self._wanted = None, 0
@@ -105,7 +105,7 @@ class Program:
         for number, tensor in enumerate(leaves):
             life = self.ledger.get(tensor.untyped_storage()._cdata) if self._is_here(tensor) else None
             if life is not None:
-                value = Value(life.number, operator, number)
+                value = Value(life.number, operator, number, time)
                 operator.writes.append(value)
                 self._current[life] = value
                 self.values.append(value)

@@ -160,6 +160,8 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
             recorder.stop()
             del made
     finally:
+        # What a step that failed had made dies later, when nobody writes any more.
+        recorder.stop()
         if was_enabled:
             gc.enable()
     return max(0, left[-1] - left[-2]) if len(left) > 1 else 0
@@ -185,10 +187,12 @@ def _explained(torch):
             raise OmniheapError(f"the step{_place(torch, error)} uses a tensor that exists already; make the model, the optimizer and the data inside of the step, or pass fake=False") from error
         if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
             raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
-        if "no NVIDIA driver" in text or "No HIP GPUs" in text:
-            raise OmniheapError(f"the step{_place(torch, error)} asks the driver itself (its free memory, a device's properties), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
+        if "no NVIDIA driver" in text or "CUDA driver" in text or "No HIP GPUs" in text:
+            raise OmniheapError(f"the step{_place(torch, error)} asks the driver itself (its free memory, a device's properties, a generator of random numbers), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
         if "data is not allocated yet" in text or "not supported for tensor subclasses" in text:
             raise OmniheapError(f"C++ code{_place(torch, error)} reads bytes, and fake tensors have none; {_REAL}") from error
+        if "TorchScript" in text:
+            raise OmniheapError("the model is scripted, and TorchScript runs operators that fake tensors cannot; record the model as it was") from error
         raise
 
 
@@ -712,8 +716,9 @@ def _recorder(torch):
         def _leaves_optimizer(self, optimizer, *_):
             self._optimizer = None
             for parameter, state in optimizer.state.items():
-                path = self._parameters[id(parameter)]
-                for name, value in state.items():
+                # Some keep what is common to all parameters under a name.
+                path = self._parameters.get(id(parameter), ("parameters",))
+                for name, value in state.items() if isinstance(state, dict) else [(str(parameter), state)]:
                     for part in pytree.tree_leaves(value):
                         if isinstance(part, torch.Tensor):
                             self._becomes(part, "optimizer", path, name)

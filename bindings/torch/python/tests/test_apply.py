@@ -205,6 +205,23 @@ class Plans(unittest.TestCase):
         plan, _, followed = self.check(resnet, (0.9, 0.6))
         self.assertIn("aten.relu_.default", {each.operator for each in plan.choices if each.choice == "recompute"})
 
+    def test_what_is_written_in_place_may_read_what_is_younger(self):
+        class Shorter(Residual):
+            """As blocks of a ResNet that halve an image: the second branch begins when the storage of the sum is there."""
+
+            def __init__(self, width):
+                super().__init__(width)
+                self.beside = nn.Sequential(nn.Conv2d(width, width, 1, bias=False), nn.BatchNorm2d(width))
+
+            def forward(self, x):
+                out = functional.relu(self.norm_one(self.one(x)), inplace=True)
+                out = self.norm_two(self.two(out))
+                out += self.beside(x)
+                return functional.relu(out, inplace=True)
+
+        make = lambda: (nn.Sequential(*[Shorter(8) for _ in range(4)]), lambda: torch.randn(4, 8, 16, 16))
+        self.check(make, (0.7,))
+
     def test_dropout_repeats_itself_and_others_do_not_notice(self):
         make = lambda: transformer(dropout=0.3)
         plan, _, _ = self.check(make, (0.6, 0.5))
@@ -284,6 +301,33 @@ class Plans(unittest.TestCase):
             model(torch.randn(4, 32))
         model(data()).sum().backward()
         self.assertEqual(applied.figures()["missing"], 0)
+
+    def test_every_call_of_a_step_follows_the_plan(self):
+        plan = planned(transformer, 0.6)
+        model, data = transformer()
+        batch = data()
+        with omniheap.torch.apply(plan, model) as applied:
+            for calls in (1, 2, 3):
+                before = applied.figures()["recomputed_bytes"]
+                sum(model(batch).sum() for _ in range(calls)).backward()
+                self.assertEqual(applied.figures()["recomputed_bytes"] - before, calls * plan.bytes("recompute"))
+
+    def test_every_call_of_a_shared_block_follows_the_plan(self):
+        class Repeated(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.block = Block(32)
+
+            def forward(self, x):
+                for _ in range(4):
+                    x = self.block(x)
+                return x
+
+        plan, _, followed = self.check(lambda: (Repeated(), lambda: torch.randn(4, 32, 32)), (0.6,))
+        calls = {each.module.partition("#")[2] for each in plan.choices if each.choice == "recompute"}
+        self.assertGreater(len(calls), 1, "more than the first call is planned")
+        # One step beside the two that are recorded.
+        self.assertEqual(followed.figures["recomputed_bytes"], 3 * plan.bytes("recompute"))
 
     def test_a_plan_is_printed_saved_and_loaded(self):
         plan = planned(transformer, 0.6)

@@ -11,7 +11,7 @@ import warnings
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _fit, _saved
+from omniheap import OmniheapError, _fit, _saved, _trace
 from omniheap._ledger import Ledger
 from omniheap._trace import Writer
 
@@ -421,9 +421,10 @@ class Steps(unittest.TestCase):
 
         if torch.cuda.is_available():
             self.skipTest("there is a driver to ask")
-        with self.assertRaises(OmniheapError) as caught:
-            omniheap.torch.record_step(torch.cuda.mem_get_info, self.path)
-        self.assertIn("asks the driver", str(caught.exception))
+        for ask in (torch.cuda.mem_get_info, lambda: torch.Generator(device="cuda")):
+            with self.assertRaises(OmniheapError) as caught:
+                omniheap.torch.record_step(ask, self.path)
+            self.assertIn("asks the driver", str(caught.exception))
 
     def test_what_fake_tensors_cannot_is_explained(self):
         import torch
@@ -493,6 +494,7 @@ class Steps(unittest.TestCase):
 
         class Nested(torch.optim.SGD):
             def step(self):
+                self.state["calls"] = torch.zeros(())
                 for parameter in self.param_groups[0]["params"]:
                     self.state[parameter]["parts"] = [torch.zeros_like(parameter)]
 
@@ -593,6 +595,21 @@ class Steps(unittest.TestCase):
 
         sizes = [size for label, size in self.labels(step) if "flex_attention" in label]
         self.assertIn(2 * 4 * 128 * 16 * 4, sizes)
+
+    def test_what_outlives_a_step_that_failed_is_not_written(self):
+        import torch
+
+        kept = []
+
+        def step():
+            kept.append(torch.ones(8, device="cuda"))
+            raise ValueError
+
+        # Every record goes to the file at once.
+        with mock.patch.object(_trace, "_CHUNK", 1), mock.patch.object(sys, "unraisablehook") as ignored:
+            self.assertRaises(ValueError, omniheap.torch.record_step, step, self.path)
+            kept.clear()
+        ignored.assert_not_called()
 
     def test_models_of_each_step_are_gone_after_it(self):
         import torch
