@@ -4,6 +4,7 @@ use crate::bound::{lower_bound, unit};
 use crate::clusters::{Clusters, MergeRule};
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
 use crate::greedy::{Portfolio, peak_of};
+use crate::handover::{Turns, hand_over};
 use crate::hot::hot_first;
 use crate::improve::{Habit, Improve};
 use crate::model::Model;
@@ -46,6 +47,11 @@ const RENEW_RUNS: usize = 10;
 /// Steps of improvement for each node that exact search may look at, and how many of them count as a node.
 const STEPS: u64 = 2;
 const NODE_STEPS: u64 = 8;
+/// Runs until twice as many drafts are kept side by side where bytes are handed over, and how often that is.
+const DRAFT_RUNS: usize = 4;
+const DRAFTS_DOUBLED: usize = 9;
+/// More items than this take too long to hand over.
+const HANDED_ITEMS: usize = 10_000;
 /// Nodes that one repair step counts as.
 const STEP_NODES: u64 = 2;
 /// Nodes of a repair between runs of exact search.
@@ -157,6 +163,25 @@ impl Task<'_> {
         outcome.peak <= target
     }
 
+    /// Plans in order of time, with more drafts side by side in later rounds; false when that does not reach the target.
+    fn hand_over(
+        &self,
+        (model, region, target): (&Model, usize, u64),
+        turns: &Turns,
+        outcome: &mut Outcome,
+        round: usize,
+        rng: &mut Rng,
+    ) -> bool {
+        let width = 1 << round.min(DRAFTS_DOUBLED);
+        let (found, taken) = hand_over((model, turns), target, width, rng, self.stop);
+        outcome.nodes += taken;
+        let is_found = found.is_some();
+        if let Some(offsets) = found {
+            self.keep(model, region, outcome, offsets);
+        }
+        is_found
+    }
+
     /// Repairs a plan, again and again, until it is as low as can be, or low enough and no easy way is left, or there is no
     /// time. A huge plan is also compared with those of the textbook rules.
     fn repair(&self, model: &Model, region: usize, capacity: Option<u64>, outcome: &mut Outcome) {
@@ -169,12 +194,19 @@ impl Task<'_> {
                 self.try_greedy(model, region, HUGE_TRIES..Portfolio::TEXTBOOK, outcome);
             }
         }
+        let turns = Some(model).filter(|m| m.len() <= HANDED_ITEMS).and_then(Turns::new);
         for round in 0.. {
             if outcome.peak <= outcome.bound {
                 return;
             }
             let fit = fits(outcome);
             let target = capacity.filter(|_| !fit).unwrap_or(outcome.bound);
+            if let Some(turns) = &turns
+                && self.hand_over((model, region, target), turns, outcome, round, &mut rng)
+            {
+                continue;
+            }
+            let round = u32::try_from(round).unwrap_or(u32::MAX);
             self.merge((model, region, target), outcome, round, &mut rng);
             if !self.repair_once(place, outcome, u64::MAX, &mut rng) || fit {
                 return;
@@ -231,6 +263,8 @@ struct Duel<'a> {
     polished: usize,
     /// Times that clusters were planned.
     merged: u32,
+    /// The items in order of time, where bytes can be handed over.
+    turns: Option<Turns>,
 }
 
 impl<'a> Duel<'a> {
@@ -239,7 +273,8 @@ impl<'a> Duel<'a> {
         // A capacity between two peaks is as good as the lower one.
         let unit = unit(model);
         let capacity = capacity.map(|c| c - c % unit);
-        Self { task, model, region, capacity, rng, unit, polished: 0, merged: 0 }
+        let turns = Turns::new(model);
+        Self { task, model, region, capacity, rng, unit, polished: 0, merged: 0, turns }
     }
 
     fn run(&mut self, outcome: &mut Outcome) {
@@ -326,7 +361,8 @@ impl<'a> Duel<'a> {
     /// below the second.
     fn rework(&mut self, run: usize, outcome: &mut Outcome, enough: u64, target: u64) -> bool {
         (self.repair_is_due(run) && self.repair(outcome) && outcome.peak <= enough)
-            || (self.merge_is_due(run) && self.merge(outcome, target))
+            || (self.merge_is_due(run)
+                && (self.hand_over(run, outcome, target) || self.merge(outcome, target)))
     }
 
     /// Returns whether a run begins with a repair: the more items there are, the less exact search does for them.
@@ -338,6 +374,15 @@ impl<'a> Duel<'a> {
     /// Returns whether a run begins with clusters: where there are many items, repair does more with the time.
     const fn merge_is_due(&self, run: usize) -> bool {
         self.model.len() < HOT_FROM || run.is_multiple_of(MERGE_RUNS)
+    }
+
+    /// Plans in order of time; false when that does not reach the target. Without a capacity, the bound is a target too.
+    fn hand_over(&mut self, run: usize, outcome: &mut Outcome, target: u64) -> bool {
+        let Some(turns) = &self.turns else { return false };
+        let is_bound = self.capacity.is_none() && run.is_multiple_of(2);
+        let target = if is_bound { outcome.bound } else { target };
+        let place = (self.model, self.region, target);
+        self.task.hand_over(place, turns, outcome, run / DRAFT_RUNS, &mut self.rng)
     }
 
     /// Plans clusters; false when that does not reach the target.

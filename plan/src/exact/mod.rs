@@ -7,4 +7,4 @@ mod sweep;
 mod tactic;
 pub(crate) use frame::{Detail, Frame, maximal};
 pub(crate) use search::{Search, Verdict};
-pub(crate) use tactic::Tactic;
+pub(crate) use tactic::{Tactic, rough_log};

@@ -86,7 +86,7 @@ impl Tactic {
 
 /// Returns the natural logarithm to within a few percent: exponent and mantissa of the number itself, for want of a library.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn rough_log(x: f64) -> f64 {
+pub(crate) fn rough_log(x: f64) -> f64 {
     const SCALE: f64 = 1.0 / (1u64 << 52) as f64;
     let bits = x.max(1e-12).to_bits();
     (bits as f64 * SCALE - 1023.0) * core::f64::consts::LN_2

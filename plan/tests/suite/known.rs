@@ -289,3 +289,13 @@ fn a_plan_that_search_cannot_lower_is_repaired() {
     let (greedy, repaired) = (peak(0), peak(60_000));
     assert!(repaired < greedy, "{shape}: {greedy} stays");
 }
+
+#[test]
+fn bytes_are_handed_over_before_their_order_is_decided() {
+    // No exact search, improvement or cluster found these in many times the effort.
+    for seed in [416, 1049] {
+        let (problem, shape) = hard::problem(seed);
+        let plan = solve(&problem, &Options { effort: 200_000, ..Options::default() });
+        assert!(plan.expect("it makes sense").fits(), "{seed}: {shape}");
+    }
+}
