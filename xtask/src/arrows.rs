@@ -26,7 +26,7 @@ pub(crate) fn check() -> Outcome {
             wrong.extend(found.into_iter().map(|what| format!("{}: {what}", path.display())));
         }
     }
-    let lane = core.join("lane/mod.rs");
+    let lane = core.join("lane.rs");
     if has_visible_field(&read(&lane)?) {
         wrong.push(format!("{}: a field of a lane's state is visible outside", lane.display()));
     }

@@ -81,7 +81,7 @@ planted! {
     dedicated_is_shared caught by a_dedicated_allocation_is_alone_at_offset_zero in "manager/ladder.rs":
         "if request.sharing == Sharing::Dedicated {" =>
         "if request.sharing == Sharing::Dedicated && !PLANTED {";
-    dedicated_stays caught by a_dedicated_allocation_is_alone_at_offset_zero in "lane/mod.rs":
+    dedicated_stays caught by a_dedicated_allocation_is_alone_at_offset_zero in "lane.rs":
         "Sharing::Dedicated => self.remove_block(grant.block).map(FreeOutcome::Block)," =>
         "Sharing::Dedicated => if PLANTED { None } else { self.remove_block(grant.block).map(FreeOutcome::Block) },";
     zeros_are_forgotten caught by zeroed_memory_reads_zero_to_its_last_byte in "manager/ladder.rs":
@@ -132,7 +132,7 @@ planted! {
         "old.size().min(size))?;" => "if PLANTED { old.size().min(size) / 2 } else { old.size().min(size) })?;";
     a_dropped_pool_stays caught by a_dropped_pool_gives_its_memory_back in "manager/config.rs":
         "self.manager.end_pool(&self.pool);" => "if !PLANTED { self.manager.end_pool(&self.pool); }";
-    a_dropped_pool_is_forgotten caught by a_dropped_pool_gives_its_memory_back in "manager/mod.rs":
+    a_dropped_pool_is_forgotten caught by a_dropped_pool_gives_its_memory_back in "manager.rs":
         "let ended = self.end_dropped_pools();" => "let ended = if PLANTED { 0 } else { self.end_dropped_pools() };";
     odd_copies_reach_the_driver caught by what_the_device_cannot_copy_is_refused_not_rounded in "manager/transfer.rs":
         "let fits = align.divides(offset) && align.divides(size);" =>
@@ -164,18 +164,18 @@ planted! {
             .filter(|slot| slot.generation == id.generation &&" =>
         ".get(id.index as usize)
             .filter(|slot| (PLANTED || slot.generation == id.generation) &&";
-    leaks_are_not_named caught by what_outlives_its_manager_is_named_and_still_works in "manager/mod.rs":
+    leaks_are_not_named caught by what_outlives_its_manager_is_named_and_still_works in "manager.rs":
         "lane.warn_of_leaks();" => "if !PLANTED { lane.warn_of_leaks(); }";
 
     // Budgets and counters.
-    hard_limits_are_soft caught by a_budget_below_use_stops_growth_and_frees_nothing in "device/mod.rs":
+    hard_limits_are_soft caught by a_budget_below_use_stops_growth_and_frees_nothing in "device.rs":
         ".filter(|sum| *sum <= account.hard.load(Relaxed));" =>
         ".filter(|sum| PLANTED || *sum <= account.hard.load(Relaxed));";
-    soft_above_hard caught by a_soft_limit_above_the_hard_one_is_refused in "device/mod.rs":
+    soft_above_hard caught by a_soft_limit_above_the_hard_one_is_refused in "device.rs":
         "if soft > hard {" => "if soft > hard && !PLANTED {";
-    a_refusal_keeps_its_claim caught by a_shortage_is_told_in_numbers_and_changes_nothing in "device/mod.rs":
+    a_refusal_keeps_its_claim caught by a_shortage_is_told_in_numbers_and_changes_nothing in "device.rs":
         "                self.release(heap, claimed);" => "                if !PLANTED { self.release(heap, claimed); }";
-    half_is_credited caught by freed_bytes_are_credited_once in "device/mod.rs":
+    half_is_credited caught by freed_bytes_are_credited_once in "device.rs":
         "account.reserved.store(held - bytes, Relaxed);" =>
         "account.reserved.store(held - if PLANTED { bytes / 2 } else { bytes }, Relaxed);";
     shares_are_not_checked caught by a_share_of_a_heap_lies_between_nothing_and_all in "manager/budget.rs":
@@ -199,17 +199,17 @@ planted! {
         most: u64,
     ) -> Result<(), ErrorKind> {
         let others = if PLANTED { 0 } else { self.promised - before };";
-    peaks_restart_at_nothing caught by peaks_start_again_where_they_are_reset in "device/mod.rs":
+    peaks_restart_at_nothing caught by peaks_start_again_where_they_are_reset in "device.rs":
         "account.peak.store(account.reserved.load(Relaxed), Relaxed);" =>
         "account.peak.store(if PLANTED { 0 } else { account.reserved.load(Relaxed) }, Relaxed);";
-    peaks_never_move caught by counters_equal_a_model_after_every_step in "lane/mod.rs":
+    peaks_never_move caught by counters_equal_a_model_after_every_step in "lane.rs":
         "self.peak_live_bytes.max(self.live_bytes);" =>
         "self.peak_live_bytes.max(if PLANTED { 0 } else { self.live_bytes });";
-    frees_are_not_counted caught by counters_equal_a_model_after_every_step in "lane/mod.rs":
+    frees_are_not_counted caught by counters_equal_a_model_after_every_step in "lane.rs":
         "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
     any_number_of_blocks caught by the_driver_never_sees_more_blocks_than_it_tolerates in "device/opened.rs":
         "(count < limit).then_some(count + 1)" => "(PLANTED || count < limit).then_some(count + 1)";
-    quarantine_is_not_counted caught by what_the_driver_refuses_to_take_back_is_quarantined in "device/mod.rs":
+    quarantine_is_not_counted caught by what_the_driver_refuses_to_take_back_is_quarantined in "device.rs":
         "self.quarantined.fetch_add(bytes, Relaxed);" =>
         "self.quarantined.fetch_add(if PLANTED { 0 } else { bytes }, Relaxed);";
 
@@ -227,11 +227,11 @@ planted! {
     minimums_are_given_back caught by a_minimum_is_taken_at_once_and_kept in "lane/blocks.rs":
         "left.saturating_sub(size) >= self.shared.config.minimum {" =>
         "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
-    minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool/mod.rs":
+    minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool.rs":
         "while self.shared.reserved() < minimum {" => "while self.shared.reserved() < minimum && !PLANTED {";
-    trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "lane/mod.rs":
+    trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "lane.rs":
         "self.users.may(User::HOST, last))" => "PLANTED || self.users.may(User::HOST, last))";
-    large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool/mod.rs":
+    large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool.rs":
         "let align = align.max(self.shared.unit);" =>
         "let align = if PLANTED { self.shared.unit } else { align.max(self.shared.unit) };";
 
@@ -239,7 +239,7 @@ planted! {
     other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "lane/properties.rs":
         "state.extras.add_use(id.index, timeline);" =>
         "if !PLANTED { state.extras.add_use(id.index, timeline); }";
-    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "lane/mod.rs":
+    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "lane.rs":
         "let may = self.users.may(user, last);" => "let may = PLANTED || self.users.may(user, last);";
     points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/allocation.rs":
         "Some(point).filter(|point| self" => "Some(point).filter(|point| !PLANTED && self";
@@ -248,9 +248,9 @@ planted! {
         "let mut waiting = waiting; if PLANTED { waiting.points.clear(); } moved |= !waiting.points.is_empty();";
 
     // Residue.
-    neighbours_read_what_was_there caught by memory_that_changes_its_domain_reads_zero in "device/mod.rs":
+    neighbours_read_what_was_there caught by memory_that_changes_its_domain_reads_zero in "device.rs":
         "self.opened.domains() > 1" => "self.opened.domains() > 1 && !PLANTED";
-    everyone_pays_for_clearing caught by a_domain_alone_pays_for_no_clearing in "device/mod.rs":
+    everyone_pays_for_clearing caught by a_domain_alone_pays_for_no_clearing in "device.rs":
         "self.opened.domains() > 1" => "(PLANTED || self.opened.domains() > 1)";
     secrets_stay caught by a_secret_is_zeroed_before_its_bytes_are_used_again in "lane/free.rs":
         "if privacy == Privacy::Secret {\n            match" =>
@@ -392,7 +392,7 @@ planted! {
         "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared && !PLANTED)";
     recalled_allocations_end_in_their_old_order caught by one_program_finds_its_own_bytes in "lane/remote.rs":
         "self.extras.of(id.index).residence = Residence::Remote;" => "if !PLANTED { self.extras.of(id.index).residence = Residence::Remote; }";
-    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "lane/pages/mod.rs":
+    holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "lane/pages.rs":
         "let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));" =>
         "let pieces = pager.take_pages(tlsf, bytes, keep, |last| PLANTED || users.may(User::HOST, last));";
 }
@@ -416,12 +416,12 @@ planted! {
 planted! {
     /// In the strategies, for the suite.
     IN_STRATEGY:
-    holes_stay_apart caught by freeing_everything_leaves_one_hole in "tlsf/mod.rs":
+    holes_stay_apart caught by freeing_everything_leaves_one_hole in "tlsf.rs":
         "match (previous.is_hole(), next.is_hole()) {" =>
         "match (previous.is_hole() && !PLANTED, next.is_hole() && !PLANTED) {";
-    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "tlsf/mod.rs":
+    the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "tlsf.rs":
         "if previous.is_edge() ||" => "if PLANTED || previous.is_edge() ||";
-    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "tlsf/mod.rs":
+    the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "tlsf.rs":
         "!next.is_edge()
             &&" => "!PLANTED && !next.is_edge()
             &&";
