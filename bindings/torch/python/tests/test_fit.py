@@ -558,7 +558,12 @@ class Steps(unittest.TestCase):
             return step
 
         self.assertEqual(self.bytes_of("gradient", setup, steps=1), 8 * 16 * 4)
-        self.assertEqual(self.recording.leaked_bytes, 0)
+
+        def doubled():
+            return torch.sparse_coo_tensor(torch.ones(1, 8, dtype=torch.int64), torch.ones(8, 16), (4, 16)) * 2
+
+        sizes = [size for label, size in self.labels(doubled, fake=False, device="cpu") if "aten.mul" in label]
+        self.assertIn(8 * 16 * 4, sizes, "the values of a sparse result")
 
     def test_experts_in_single_precision_are_followed(self):
         import torch
