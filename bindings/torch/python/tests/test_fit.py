@@ -440,6 +440,8 @@ class Steps(unittest.TestCase):
             (lambda: ones().sum().item(), "(test_fit.py, line "),
             (lambda: ones().sum().item(), "needs a value"),
             (lambda: ones().cpu().numpy(), "reads bytes"),
+            (lambda: torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())).cuda()(ones()).sum().backward(), "scripted"),
+            (lambda: torch.nested.nested_tensor([ones()], layout=torch.jagged) * 2, "nested tensor"),
             (lambda: ones()[ones() > 0], "depends on data"),
             (lambda: outside(torch.ones(4, 4)), "inside of the step"),
             (lambda: OptimizedModule()(ones()), "compiled"),
