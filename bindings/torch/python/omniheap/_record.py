@@ -191,6 +191,8 @@ def _explained(torch):
             raise OmniheapError(f"the step{_place(torch, error)} asks the driver itself (its free memory, a device's properties, a generator of random numbers), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
         if "data is not allocated yet" in text or "not supported for tensor subclasses" in text:
             raise OmniheapError(f"C++ code{_place(torch, error)} reads bytes, and fake tensors have none; {_REAL}") from error
+        if "shape_env must not be None" in text:
+            raise OmniheapError(f"the sizes of a nested tensor{_place(torch, error)} depend on data, and fake tensors have none; {_REAL}") from error
         if "TorchScript" in text:
             raise OmniheapError("the model is scripted, and TorchScript runs operators that fake tensors cannot; record the model as it was") from error
         raise

@@ -440,6 +440,8 @@ class Steps(unittest.TestCase):
             (lambda: ones().sum().item(), "(test_fit.py, line "),
             (lambda: ones().sum().item(), "needs a value"),
             (lambda: ones().cpu().numpy(), "reads bytes"),
+            (lambda: torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())).cuda()(ones()).sum().backward(), "scripted"),
+            (lambda: torch.nested.nested_tensor([ones()], layout=torch.jagged) * 2, "nested tensor"),
             (lambda: ones()[ones() > 0], "depends on data"),
             (lambda: outside(torch.ones(4, 4)), "inside of the step"),
             (lambda: OptimizedModule()(ones()), "compiled"),
@@ -558,7 +560,12 @@ class Steps(unittest.TestCase):
             return step
 
         self.assertEqual(self.bytes_of("gradient", setup, steps=1), 8 * 16 * 4)
-        self.assertEqual(self.recording.leaked_bytes, 0)
+
+        def doubled():
+            return torch.sparse_coo_tensor(torch.ones(1, 8, dtype=torch.int64), torch.ones(8, 16), (4, 16)) * 2
+
+        sizes = [size for label, size in self.labels(doubled, fake=False, device="cpu") if "aten.mul" in label]
+        self.assertIn(8 * 16 * 4, sizes, "the values of a sparse result")
 
     def test_experts_in_single_precision_are_followed(self):
         import torch
