@@ -356,8 +356,11 @@ fn write(
 fn files_for_tests(files: &[PathBuf]) -> Result<BTreeSet<PathBuf>, String> {
     let mut found = BTreeSet::new();
     for file in files {
-        let is_root = file.ends_with("lib.rs") || file.ends_with("mod.rs");
-        let folder = if is_root { file.with_file_name("") } else { file.with_extension("") };
+        let folder = if file.ends_with("lib.rs") {
+            file.with_file_name("")
+        } else {
+            file.with_extension("")
+        };
         let names = find::modules_for_tests(&file.display().to_string(), &bite::read(file)?)?;
         found.extend(names.iter().map(|name| folder.join(name).with_extension("rs")));
     }
