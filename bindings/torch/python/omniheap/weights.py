@@ -34,7 +34,7 @@ _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctype
 class _Form:
     """Type and shape of tensors. Types that PyTorch lacks are bytes, block by block; what it packs is counted by bytes too."""
 
-    __slots__ = ("dtype", "dtypes", "item", "shape", "size", "strides")
+    __slots__ = ("dtype", "dtypes", "shape", "size", "strides")
 
     def __init__(self, torch, dtypes, entry):
         dtype, self.shape, elements, block, self.size = entry
@@ -47,7 +47,7 @@ class _Form:
             last = self.shape[-1] if self.shape else 1
             self.shape = [*self.shape[:-1], last // elements * block]
         # PyTorch takes tuples faster than lists.
-        self.shape, self.strides, self.item = tuple(self.shape), _strides(self.shape), self.dtype.itemsize
+        self.shape, self.strides = tuple(self.shape), _strides(self.shape)
 
 
 class _File:
@@ -156,7 +156,7 @@ class _Buffers:
         if buffer is None:
             # Buffers are multiples of 256 bytes, so of every type.
             buffer = self._typed[number, form.dtype] = self._buffers[number].view(form.dtype)
-        made = buffer.as_strided(form.shape, form.strides, offset // form.item)
+        made = buffer.as_strided(form.shape, form.strides, offset // form.dtype.itemsize)
         self._left[number] -= 1
         if not self._left[number]:
             self._drop(number)
