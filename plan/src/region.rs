@@ -50,6 +50,8 @@ const NODE_STEPS: u64 = 8;
 /// Runs until twice as many drafts are kept side by side where bytes are handed over, and how often that is.
 const DRAFT_RUNS: usize = 4;
 const DRAFTS_DOUBLED: usize = 9;
+/// Runs of exact search before that: easy problems end with them.
+const FIRST_RUNS: usize = 4;
 /// More items than this take too long to hand over.
 const HANDED_ITEMS: usize = 10_000;
 /// Nodes that one repair step counts as.
@@ -378,11 +380,11 @@ impl<'a> Duel<'a> {
 
     /// Plans in order of time; false when that does not reach the target. Without a capacity, the bound is a target too.
     fn hand_over(&mut self, run: usize, outcome: &mut Outcome, target: u64) -> bool {
-        let Some(turns) = &self.turns else { return false };
+        let Some(turns) = self.turns.as_ref().filter(|_| run >= FIRST_RUNS) else { return false };
         let is_bound = self.capacity.is_none() && run.is_multiple_of(2);
         let target = if is_bound { outcome.bound } else { target };
         let place = (self.model, self.region, target);
-        self.task.hand_over(place, turns, outcome, run / DRAFT_RUNS, &mut self.rng)
+        self.task.hand_over(place, turns, outcome, (run - FIRST_RUNS) / DRAFT_RUNS, &mut self.rng)
     }
 
     /// Plans clusters; false when that does not reach the target.
