@@ -20,6 +20,8 @@ const MOST: usize = 63;
 /// Sets of free bytes that are compared with a set of items, and groups that are tried before giving up.
 const CLOSEST: usize = 3;
 const TRIES: usize = 24;
+/// Parts inside of parts, whose orders are looked at one inside the other.
+const DEEPEST: usize = 128;
 /// Times that drafts are continued, if that gives too few others.
 const ROUNDS: usize = 16;
 /// Chance in the order of groups, in turns, and what a large set counts for, by chance.
@@ -39,6 +41,16 @@ struct Range {
 struct Step {
     change: Change,
     before: Option<Rc<Self>>,
+}
+
+impl Drop for Step {
+    /// Step by step: a history is as long as there are items, and must not need a deep stack.
+    fn drop(&mut self) {
+        let mut before = self.before.take();
+        while let Some(mut step) = before.and_then(Rc::into_inner) {
+            before = step.before.take();
+        }
+    }
 }
 
 enum Change {
@@ -92,9 +104,6 @@ impl Turns {
 /// order, and what is left stays free. Of all such groups the one is taken that is least likely to fit by coincidence: few ranges, few
 /// items, little waste, and some chance. Drafts with different orders are kept side by side, those with little waste first. At the end
 /// the last draft is put in one of its orders, and then those before it, back in time.
-///
-/// # Cost
-/// About 50 µs for each item and draft.
 pub(crate) fn hand_over(
     (model, turns): (&Model, &Turns),
     capacity: u64,
@@ -117,7 +126,8 @@ pub(crate) fn hand_over(
                 let noise = NOISE[(round + rng.index(2)) % NOISE.len()];
                 let caution = CAUTION[rng.index(CAUTION.len())];
                 let draft = draft.start(starts, (noise, caution), rng, stop);
-                next.extend(draft.filter(|d| next.iter().all(|other| other.orders != d.orders)));
+                let is_new = |d: &Draft| next.iter().all(|other| other.orders != d.orders);
+                next.extend(draft.filter(|d| d.orders.depth() <= DEEPEST && is_new(d)));
             }
             // Where most ways are the same, more of them help little.
             let few = round > 0 && !next.is_empty() && next.len() * 32 < (round + 1) * drafts.len();
@@ -396,3 +406,6 @@ fn members(list: &[u32], set: u64) -> Vec<u32> {
     let has = |(bit, &range): (usize, &u32)| (set >> bit & 1 == 1).then_some(range);
     list.iter().enumerate().filter_map(has).collect()
 }
+
+#[cfg(test)]
+mod tests;

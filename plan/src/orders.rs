@@ -35,6 +35,11 @@ impl Orders {
         }
     }
 
+    /// Returns how many parts are inside each other.
+    pub(crate) fn depth(&self) -> usize {
+        self.parts().iter().map(|part| part.depth() + 1).max().unwrap_or(0)
+    }
+
     fn mark(&self, marked: &impl Fn(u32) -> bool) -> Mark {
         if let Self::One(range) = *self {
             return if marked(range) { Mark::All } else { Mark::None };

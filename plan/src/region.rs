@@ -52,6 +52,8 @@ const DRAFT_RUNS: usize = 4;
 const DRAFTS_DOUBLED: usize = 9;
 /// Runs of exact search before that: easy problems end with them.
 const FIRST_RUNS: usize = 4;
+/// Items of all drafts together: each has a list of its own.
+const DRAFTED_ITEMS: usize = 1 << 20;
 /// More items than this take too long to hand over.
 const HANDED_ITEMS: usize = 10_000;
 /// Nodes that one repair step counts as.
@@ -174,7 +176,7 @@ impl Task<'_> {
         round: usize,
         rng: &mut Rng,
     ) -> bool {
-        let width = 1 << round.min(DRAFTS_DOUBLED);
+        let width = (1 << round.min(DRAFTS_DOUBLED)).min(DRAFTED_ITEMS / model.len().max(1)).max(1);
         let (found, taken) = hand_over((model, turns), target, width, rng, self.stop);
         outcome.nodes += taken;
         let is_found = found.is_some();

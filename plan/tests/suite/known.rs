@@ -292,7 +292,7 @@ fn a_plan_that_search_cannot_lower_is_repaired() {
 
 #[test]
 fn bytes_are_handed_over_before_their_order_is_decided() {
-    // No exact search, improvement or cluster found these in many times the effort.
+    // Exact search, improvement and clusters alone find neither with this effort.
     for seed in [416, 1049] {
         let (problem, shape) = hard::problem(seed);
         let plan = solve(&problem, &Options { effort: 200_000, ..Options::default() });
