@@ -18,8 +18,8 @@ const MAX_DEPTH: usize = 16;
 /// Bytes of names, counted with what each tensor takes beside its name.
 const MAX_NAMES: usize = 512 << 20;
 
-/// Globals that describe tensors. Their order is that of the constants below.
-const GLOBALS: &[Global] = &[
+/// Functions and classes that describe tensors; the first ones have constants below.
+const DESCRIBING: [Global; 18] = [
     global("torch._utils", "_rebuild_tensor_v2", CallResult::Call),
     global("torch._utils", "_rebuild_tensor_v3", CallResult::Call),
     global("torch._utils", "_rebuild_parameter", CallResult::Call),
@@ -39,81 +39,61 @@ const GLOBALS: &[Global] = &[
     global("torch", "Tensor", CallResult::Refused),
     global("torch.nn.parameter", "Buffer", CallResult::Refused),
     global("torch.storage", "UntypedStorage", CallResult::Refused),
-    storage("FloatStorage"),
-    storage("DoubleStorage"),
-    storage("HalfStorage"),
-    storage("BFloat16Storage"),
-    storage("ByteStorage"),
-    storage("CharStorage"),
-    storage("ShortStorage"),
-    storage("IntStorage"),
-    storage("LongStorage"),
-    storage("BoolStorage"),
-    storage("ComplexFloatStorage"),
-    storage("ComplexDoubleStorage"),
-    storage("float8_e4m3fn"),
-    storage("float8_e5m2"),
-    storage("float8_e4m3fnuz"),
-    storage("float8_e5m2fnuz"),
-    storage("float8_e8m0fnu"),
-    storage("uint16"),
-    storage("uint32"),
-    storage("uint64"),
-    storage("float32"),
-    storage("float64"),
-    storage("float16"),
-    storage("bfloat16"),
-    storage("uint8"),
-    storage("int8"),
-    storage("int16"),
-    storage("int32"),
-    storage("int64"),
-    storage("bool"),
-    storage("complex64"),
-    storage("complex128"),
 ];
 const TENSOR_V2: usize = 0;
 const TENSOR_V3: usize = 1;
 const PARAMETER: usize = 2;
 const PARAMETER_WITH_STATE: usize = 3;
 const FROM_TYPE: usize = 4;
-const FIRST_TYPED: usize = 18;
-/// Element types of the globals from [`FIRST_TYPED`] on.
-const TYPES: [Dtype; 32] = [
-    Dtype::F32,
-    Dtype::F64,
-    Dtype::F16,
-    Dtype::Bf16,
-    Dtype::U8,
-    Dtype::I8,
-    Dtype::I16,
-    Dtype::I32,
-    Dtype::I64,
-    Dtype::Bool,
-    Dtype::C64,
-    Dtype::C128,
-    Dtype::F8E4M3,
-    Dtype::F8E5M2,
-    Dtype::F8E4M3Fnuz,
-    Dtype::F8E5M2Fnuz,
-    Dtype::F8E8M0,
-    Dtype::U16,
-    Dtype::U32,
-    Dtype::U64,
-    Dtype::F32,
-    Dtype::F64,
-    Dtype::F16,
-    Dtype::Bf16,
-    Dtype::U8,
-    Dtype::I8,
-    Dtype::I16,
-    Dtype::I32,
-    Dtype::I64,
-    Dtype::Bool,
-    Dtype::C64,
-    Dtype::C128,
+/// Names that `torch` has for types of elements: those of storages and those of types themselves.
+const TYPED: [(&str, Dtype); 32] = [
+    ("FloatStorage", Dtype::F32),
+    ("float32", Dtype::F32),
+    ("DoubleStorage", Dtype::F64),
+    ("float64", Dtype::F64),
+    ("HalfStorage", Dtype::F16),
+    ("float16", Dtype::F16),
+    ("BFloat16Storage", Dtype::Bf16),
+    ("bfloat16", Dtype::Bf16),
+    ("ByteStorage", Dtype::U8),
+    ("uint8", Dtype::U8),
+    ("CharStorage", Dtype::I8),
+    ("int8", Dtype::I8),
+    ("ShortStorage", Dtype::I16),
+    ("int16", Dtype::I16),
+    ("IntStorage", Dtype::I32),
+    ("int32", Dtype::I32),
+    ("LongStorage", Dtype::I64),
+    ("int64", Dtype::I64),
+    ("BoolStorage", Dtype::Bool),
+    ("bool", Dtype::Bool),
+    ("ComplexFloatStorage", Dtype::C64),
+    ("complex64", Dtype::C64),
+    ("ComplexDoubleStorage", Dtype::C128),
+    ("complex128", Dtype::C128),
+    ("float8_e4m3fn", Dtype::F8E4M3),
+    ("float8_e5m2", Dtype::F8E5M2),
+    ("float8_e4m3fnuz", Dtype::F8E4M3Fnuz),
+    ("float8_e5m2fnuz", Dtype::F8E5M2Fnuz),
+    ("float8_e8m0fnu", Dtype::F8E8M0),
+    ("uint16", Dtype::U16),
+    ("uint32", Dtype::U32),
+    ("uint64", Dtype::U64),
 ];
-const _: () = assert!(GLOBALS.len() == FIRST_TYPED + TYPES.len());
+/// Everything that a pickle may name.
+const GLOBALS: [Global; DESCRIBING.len() + TYPED.len()] = {
+    let mut all = [DESCRIBING[0]; DESCRIBING.len() + TYPED.len()];
+    let mut at = 1;
+    while at < all.len() {
+        all[at] = if at < DESCRIBING.len() {
+            DESCRIBING[at]
+        } else {
+            global("torch", TYPED[at - DESCRIBING.len()].0, CallResult::Refused)
+        };
+        at += 1;
+    }
+    all
+};
 /// Functions of `torch._utils` that make tensors which are more than a run of elements.
 const OTHER_LAYOUTS: [&str; 5] = [
     "torch._utils._rebuild_sparse_tensor",
@@ -125,10 +105,6 @@ const OTHER_LAYOUTS: [&str; 5] = [
 
 const fn global(module: &'static str, name: &'static str, result: CallResult) -> Global {
     Global { module, name, result }
-}
-
-const fn storage(name: &'static str) -> Global {
-    global("torch", name, CallResult::Refused)
 }
 
 /// A stored entry of the zip file.
@@ -151,7 +127,7 @@ pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
     }
     let mut pickle = vec![0; usize::try_from(entry.size).unwrap_or(0)];
     source.read(entry.offset, &mut pickle)?;
-    let rules = Rules { keys: Keys::All, globals: GLOBALS, depth: 64, expansion: 8 };
+    let rules = Rules { keys: Keys::All, globals: &GLOBALS, depth: 64, expansion: 8 };
     let (data, value) = omniheap_pickle::parse(&pickle, rules)
         .map_err(|failure| Fault::at(entry.offset + failure.at as u64, failure.kind.into()))?;
     let mut reader = Reader { data, entries: &entries, root, names: 0, tensors: Vec::new() };
@@ -372,7 +348,7 @@ fn number(cell: Cell) -> Result<u64, Fault> {
 
 fn typed(cell: Cell) -> Option<Dtype> {
     let Value::Global(index) = cell.value() else { return None };
-    TYPES.get((index as usize).checked_sub(FIRST_TYPED)?).copied()
+    TYPED.get((index as usize).checked_sub(DESCRIBING.len())?).map(|typed| typed.1)
 }
 
 fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
