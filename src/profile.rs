@@ -46,7 +46,10 @@ pub enum ProfileError {
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(error) => write!(f, "the profile could not be read: {error}"),
+            Self::Io(error) => write!(
+                f,
+                "the profile could not be read: {error}; check the path and its permissions, or measure one with `omniheap calibrate`"
+            ),
             Self::TooLong { size } => {
                 write!(f, "the file has {size} bytes; a profile has at most {LONGEST}")
             }

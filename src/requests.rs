@@ -154,7 +154,10 @@ pub enum RequestError {
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(error) => write!(f, "the requests could not be read: {error}"),
+            Self::Io(error) => write!(
+                f,
+                "the requests could not be read: {error}; check the path and its permissions"
+            ),
             Self::TooLong { size, limit } => {
                 write!(f, "{size} bytes; a file of requests has at most {limit}")
             }

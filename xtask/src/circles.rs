@@ -23,7 +23,12 @@ pub(crate) fn check() -> Outcome {
             println!("    {}: {} is in a circle", package.name(), module.join("::"));
         }
     }
-    if found == 0 { Ok(()) } else { Err(format!("{found} files import each other in circles")) }
+    match found {
+        0 => Ok(()),
+        _ => Err(format!(
+            "{found} files import each other; move what both sides need to a file below them"
+        )),
+    }
 }
 
 /// Reads the files of a crate.
