@@ -205,13 +205,20 @@ impl<B: Backend> Manager<B> {
     ///
     /// `DeviceLost`.
     pub fn trim(&self) -> Result<u64> {
+        self.trim_some(u64::MAX)
+    }
+
+    /// As [`trim`](Self::trim), until that is `enough`.
+    pub(in crate::manager) fn trim_some(&self, enough: u64) -> Result<u64> {
         self.retire()?;
         if let Some(watch) = &self.inner.watch {
             watch.sanitizer.trim(watch.as_ref());
         }
-        let ended = self.end_dropped_pools();
-        let trimmed: Result<u64> = self.all_pools().iter().map(|pool| pool.trim()).sum();
-        trimmed.map(|trimmed| ended + trimmed)
+        let mut trimmed = self.end_dropped_pools();
+        for pool in self.all_pools() {
+            trimmed += pool.trim(enough.saturating_sub(trimmed))?;
+        }
+        Ok(trimmed)
     }
 
     /// With `LastResort`, pools neither wait for timelines to save memory nor let one run after another; with `Thrift` they do

@@ -6,7 +6,7 @@
 //! reuses at once what it freed in its own order. Before a lane grows it looks into the others; what is idle there is lent.
 mod away;
 
-use crate::device::Device;
+use crate::device::{Device, LARGEST_GROUP};
 use crate::lane::{
     Ask, Growth, Lane, MakeStrategy, PoolConfig, REMOTE, Shared, StrategyKind, Suballocator,
     WaitMode, other,
@@ -208,13 +208,16 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Returns what is empty to the driver. Returns the number of bytes.
-    pub(crate) fn trim(&self) -> Result<u64> {
+    /// Returns what is empty to the driver, until that is `enough`. Returns the number of bytes, of which the last block or page group
+    /// may be too much.
+    pub(crate) fn trim(&self, enough: u64) -> Result<u64> {
         let mut bytes = 0;
         for lane in self.lanes() {
             lane.poll_users(WaitMode::Poll)?;
-            bytes += lane.trim_some_blocks(usize::MAX).0;
-            bytes += lane.trim_some_pages(u64::MAX)?;
+            bytes += lane.trim_some_blocks(enough.saturating_sub(bytes)).0;
+            if bytes < enough {
+                bytes += lane.trim_some_pages((enough - bytes).saturating_add(LARGEST_GROUP))?;
+            }
         }
         Ok(bytes)
     }

@@ -1,20 +1,21 @@
 """Processes that share a GPU through the arbiter, beside processes that do not; prints one line for each figure.
 
-usage: tenants.py COMMAND [--capacity GIB] [--kills N] [--hand-overs N] [--input MS] [--only PART,…]
+usage: tenants.py COMMAND [--capacity GIB] [--kills N] [--hand-overs N] [--seconds N] [--input MS] [--only PART,…]
 
 COMMAND is the command `omniheap`, which serves. Parts:
 * take: the time of 1 GiB from the driver, and of allocations from held memory, with and without an arbiter;
 * jobs: three PyTorch jobs whose peaks sum to 1.6 of the capacity: together with room, by the arbiter, in static thirds, one after the other;
   each step waits --input milliseconds for its input, while the device does nothing for it;
-* kill: from `kill -9` of a tenant that holds nearly everything to the moment when another has that memory;
+* kill: from `kill -9` of a tenant that holds nearly everything to the moment when another has that memory; further tenants start meanwhile;
 * shares: three tenants with the weights 1, 2 and 3 that take all they get;
 * residue: what one user filled is looked for by another who gets it;
 * press: empty memory of one tenant that another asks for;
 * publish: published bytes are attached by a second process.
-Users other than this one need a start as root.
+Kills and hand-overs end after --seconds. Users other than this one need a start as root.
 """
 
 import argparse
+import collections
 import ctypes
 import fcntl
 import json
@@ -66,13 +67,21 @@ class Light:
         become = dict(user=user, group=65534, extra_groups=[]) if user else {}
         self.child = subprocess.Popen([sys.executable, HERE, "--light"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, **become)
         STARTED.append(self)
-        self.read()
+        self.is_ready = False
+
+    def ready(self):
+        """Waits until it has a context; a tenant starts in the background."""
+        if not self.is_ready:
+            self.is_ready = True
+            self.read()
+        return self
 
     def ask(self, *words):
         self.send(*words)
         return self.read()
 
     def send(self, *words):
+        self.ready()
         self.child.stdin.write(json.dumps(words) + "\n")
         self.child.stdin.flush()
 
@@ -119,14 +128,20 @@ def light():
         return driver.cuCtxSynchronize()
 
     def find(word):
-        """How many of the held words are this one, in the first 4 MiB of each piece; -1 where they cannot be read."""
-        count = 0
-        for address, size in held:
-            copy = ctypes.create_string_buffer(min(size, 4 * MIB))
-            if driver.cuMemcpyDtoH_v2(copy, ctypes.c_uint64(address), ctypes.c_size_t(len(copy))):
-                return -1
-            count += copy.raw.count(word.to_bytes(4, "little"))
+        """How many of the held words are this one, in the first 16 KiB of each MiB; -1 where they cannot be read."""
+        count, copy = 0, ctypes.create_string_buffer(16 * 1024)
+        for start, size in held:
+            for address in range(start, start + size - len(copy), MIB):
+                if driver.cuMemcpyDtoH_v2(copy, ctypes.c_uint64(address), ctypes.c_size_t(len(copy))):
+                    return -1
+                count += copy.raw.count(word.to_bytes(4, "little"))
         return count
+
+    def turn(size, other, mine):
+        """Takes, looks for the word of another, leaves its own, and gives; None where it got nothing."""
+        found = find(other) if take(size) else None
+        fill(mine), give()
+        return found
 
     def pairs(count, size):
         begun = time.perf_counter()
@@ -157,7 +172,7 @@ def light():
             time.sleep(0.001)
         return time.monotonic()
 
-    calls = dict(take=take, drop=drop, give=give, fill=fill, find=find, pairs=pairs, timed=timed, greedy=greedy, until=until)
+    calls = dict(take=take, drop=drop, give=give, fill=fill, find=find, pairs=pairs, timed=timed, greedy=greedy, until=until, turn=turn)
     take(MIB), give()
     driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), driver.cuCtxSetCurrent(context)
     print("0", flush=True)
@@ -199,7 +214,7 @@ def say(name, **figures):
 
 def take(options):
     arbiter = Arbiter(options.command, 16 * GIB)
-    tenants = Light(arbiter.socket), Light(None)
+    tenants = Light(arbiter.socket).ready(), Light(None).ready()
     whole, held = ([], []), ([], [])
     for _ in range(9):
         for tenant, one, many in zip(tenants, whole, held):
@@ -214,7 +229,7 @@ def take(options):
 
 def press(options):
     arbiter = Arbiter(options.command, 32 * GIB)
-    first, second = Light(arbiter.socket), Light(arbiter.socket)
+    first, second = Light(arbiter.socket).ready(), Light(arbiter.socket).ready()
     times = []
     for _ in range(5):
         all(first.ask("take", GIB) for _ in range(31))
@@ -226,10 +241,12 @@ def press(options):
 
 def kill(options):
     arbiter = Arbiter(options.command, 8 * GIB)
-    heir, times, ended = Light(arbiter.socket), [], []
-    for _ in range(options.kills):
-        victim = Light(arbiter.socket)
-        victim.ask("take", 7 * GIB)
+    heir, times, ended, ends = Light(arbiter.socket).ready(), [], [], time.monotonic() + options.seconds
+    coming = collections.deque(Light(arbiter.socket) for _ in range(min(8, options.kills)))
+    while coming and time.monotonic() < ends:
+        victim = coming.popleft()
+        while not victim.ask("take", 7 * GIB):
+            time.sleep(0.001)
         heir.send("until", 2 * GIB)
         time.sleep(0.02)
         begun = time.monotonic()
@@ -237,6 +254,8 @@ def kill(options):
         ended.append(time.monotonic() - begun)
         times.append(heir.read() - begun)
         heir.ask("give")
+        if len(times) + len(coming) < options.kills:
+            coming.append(Light(arbiter.socket))
     say("kill", times=len(times), until_the_process_is_gone_ms=statistics.median(ended) * 1e3, median_ms=statistics.median(times) * 1e3, most_ms=max(times) * 1e3, within_200_ms=sum(one <= 0.2 for one in times))
 
 
@@ -245,6 +264,7 @@ def shares(options):
     policy = "".join(f'[tenant."uid:{user}"]\nweight = {weight}\n' for user, weight in users)
     arbiter = Arbiter(options.command, 24 * GIB, policy)
     tenants = [Light(arbiter.socket, user) for user, _ in users]
+    [tenant.ready() for tenant in tenants]
     [tenant.send("greedy", 32 * MIB, 6) for tenant in tenants]
     held = [tenant.read() for tenant in tenants]
     ideal = [24 * GIB * weight / 6 for _, weight in users]
@@ -253,14 +273,15 @@ def shares(options):
 
 def residue(options):
     arbiter = Arbiter(options.command, 1 * GIB)
-    tenants, found = [Light(arbiter.socket, user) for user in (60001, 60002)], []
+    tenants, found, ends = [Light(arbiter.socket, user) for user in (60001, 60002)], [], time.monotonic() + options.seconds
     for turn in range(options.hand_overs):
-        mine, other = tenants[turn % 2], 0xA5A5_0000 + (turn - 1) % 2
-        mine.ask("take", 700 * MIB)
-        found.append(mine.ask("find", other))
-        mine.ask("fill", 0xA5A5_0000 + turn % 2)
-        mine.ask("give")
-    say("residue", hand_overs=len(found), words_found=sum(found), unreadable=found.count(-1))
+        if time.monotonic() > ends:
+            break
+        # Mostly two page groups, which the driver hands out again first; now and then nearly everything.
+        size = 700 * MIB if turn % 100 < 2 else 64 * MIB
+        found.append(tenants[turn % 2].ask("turn", size, 0xA5A5_0000 + (turn - 1) % 2, 0xA5A5_0000 + turn % 2))
+    known = [one for one in found if one is not None]
+    say("residue", hand_overs=len(known), refused=len(found) - len(known), words_found=sum(known), unreadable=known.count(-1))
 
 
 PUBLISH = """
@@ -332,7 +353,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("command"), parser.add_argument("--capacity", type=float, default=24)
     parser.add_argument("--kills", type=int, default=100), parser.add_argument("--hand-overs", type=int, default=200)
-    parser.add_argument("--input", type=int, default=0), parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--seconds", type=float, default=600), parser.add_argument("--input", type=int, default=0), parser.add_argument("--only", default=",".join(PARTS))
     options = parser.parse_args()
     for part in options.only.split(","):
         try:

@@ -451,13 +451,16 @@ impl<B: Streams> Device<B> {
     /// Returns memory to the driver because somebody else needs `bytes`: what is empty, and where that is not enough, what becomes
     /// empty by waiting for the device. Nothing while a capture is under way, which such calls might spoil.
     pub(crate) fn return_memory(&self, bytes: u64) -> Result<()> {
-        if self.graphs.is_capturing() || self.manager.trim()? >= bytes {
+        if self.graphs.is_capturing() {
             return Ok(());
         }
-        self.graphs.give_back_all(&self.manager);
-        if !self.graphs.is_capturing() && wait_for_all(&self.manager) {
-            self.manager.retire()?;
-            self.manager.trim()?;
+        let missing = bytes.saturating_sub(self.manager.return_memory(bytes)?);
+        if missing > 0 {
+            self.graphs.give_back_all(&self.manager);
+            if !self.graphs.is_capturing() && wait_for_all(&self.manager) {
+                self.manager.retire()?;
+                self.manager.return_memory(missing)?;
+            }
         }
         Ok(())
     }

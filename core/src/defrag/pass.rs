@@ -476,7 +476,7 @@ impl<B: Backend> Lane<B> {
     /// Returns empty blocks and pages to the driver, and counts them. Those still in use by the device stay in the pool.
     pub(crate) fn give_back_empty(&self, portion: Portion, moved: &mut Moved) {
         let (blocks, bytes) = match portion {
-            Portion::All => (usize::MAX, u64::MAX),
+            Portion::All => (u64::MAX, u64::MAX),
             Portion::Little => (1, LARGEST_GROUP),
         };
         if self.shared.watch.is_some() {

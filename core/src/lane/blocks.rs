@@ -152,15 +152,16 @@ impl<B: Backend> Lane<B> {
         count
     }
 
-    /// Returns at most `most` empty blocks to the driver, down to the pool's minimum. Returns the numbers of bytes and of
-    /// blocks.
-    pub(crate) fn trim_some_blocks(&self, most: usize) -> (u64, u64) {
+    /// Returns empty blocks to the driver until they are `enough` bytes, down to the pool's minimum. Returns the numbers of bytes
+    /// and of blocks.
+    pub(crate) fn trim_some_blocks(&self, enough: u64) -> (u64, u64) {
         let in_flight = self.shared.device.in_flight.begin();
         let mut returned: Vec<Arc<Block<B>>> = Vec::new();
         let mut state = self.state.lock();
-        let mut left = self.shared.reserved();
+        let held = self.shared.reserved();
+        let mut left = held;
         for (size, id) in state.empty_blocks() {
-            if returned.len() < most && left.saturating_sub(size) >= self.shared.config.minimum {
+            if held - left < enough && left.saturating_sub(size) >= self.shared.config.minimum {
                 left -= size;
                 returned.extend(state.remove_block(id));
             }

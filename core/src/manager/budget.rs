@@ -110,12 +110,12 @@ impl<B: Backend> Manager<B> {
     ///
     /// `DeviceLost`.
     pub fn return_memory(&self, bytes: u64) -> Result<u64> {
-        let mut returned = self.trim()?;
+        let mut returned = self.trim_some(bytes)?;
         let device = |heap: &crate::Heap| heap.kind == crate::HeapKind::Device;
         for (heap, _) in self.caps().heap_ids().filter(|(_, heap)| device(heap)) {
             let before = self.heap_use(heap)?.reserved;
             if returned < bytes && self.relieve(heap, bytes - returned, None) == Relief::Freed {
-                self.trim()?;
+                self.trim_some(bytes - returned)?;
                 returned += before.saturating_sub(self.heap_use(heap)?.reserved);
             }
         }

@@ -315,7 +315,7 @@ impl<B: Backend> UserPool<B> {
     ///
     /// `DeviceLost`.
     pub fn trim(&self) -> Result<u64> {
-        self.pool.trim()
+        self.pool.trim(u64::MAX)
     }
 }
 

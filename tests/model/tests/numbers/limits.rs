@@ -216,6 +216,25 @@ fn memory_for_others_is_what_was_empty_and_what_the_program_frees_where_that_is_
 }
 
 #[test]
+fn others_get_the_empty_memory_that_they_need_and_the_rest_stays() {
+    let mut small_blocks = plain();
+    small_blocks.pool = small_blocks.pool.block(MIB);
+    for config in [small_blocks, one_lane(ManagerConfig::default())] {
+        let manager = managed(device(256 * MIB), config);
+        let many = (0..192).map(|_| manager.allocate(&Request::new(MIB)).expect("fits"));
+        drop(many.collect::<Vec<_>>());
+        let held = || manager.heap_use(HEAP).expect("there").reserved;
+        let full = held();
+        let returned = manager.return_memory(40 * MIB + 1).expect("alive");
+        assert_eq!(held(), full - returned);
+        // The last block, or page group of at most 32 MiB, is more than was asked for.
+        assert!((40 * MIB + 1..=72 * MIB + 1).contains(&returned), "{returned}");
+        assert_eq!(manager.return_memory(0).expect("alive"), 0);
+        assert_eq!(manager.trim().expect("alive"), full - returned);
+    }
+}
+
+#[test]
 fn a_pool_takes_its_minimum_and_no_block_more() {
     let mut about = heap(HeapKind::Device, 64 * MIB);
     about.max_block = 10 * MIB;
