@@ -540,6 +540,85 @@ fn a_disk_that_is_full_half_way_leaves_the_pool_awake() {
     check(&all);
 }
 
+/// Limits the threads that this process may start from now on; for a process of its own.
+#[cfg(target_os = "linux")]
+fn limit_threads(most: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: two numbers, which the kernel fills.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) }, 0);
+    limit.rlim_cur = most.min(limit.rlim_max);
+    // SAFETY: a limit of this process, which runs one test alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
+    // SAFETY: asks only.
+    if unsafe { libc::geteuid() } == 0 {
+        // SAFETY: as above. Root has no such limit.
+        assert_eq!(unsafe { libc::setresuid(65534, 65534, 65534) }, 0);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_system_that_starts_no_thread_leaves_the_pool_awake() {
+    if !is_alone("a_system_that_starts_no_thread_leaves_the_pool_awake") {
+        return;
+    }
+    let (manager, stores) = (manager(), stores());
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    check(&all);
+    for store in &stores {
+        limit_threads(0);
+        let error = pool.sleep(&Sleep::to(Arc::clone(store))).unwrap_err();
+        assert_eq!((error.kind(), pool.residence().asleep), (ErrorKind::OutOfHostMemory, false));
+        check(&all);
+        limit_threads(libc::RLIM_INFINITY);
+        pool.sleep(&Sleep::to(Arc::clone(store))).unwrap();
+        limit_threads(0);
+        // Host memory comes back without threads.
+        if let Err(error) = pool.wake(&Wake::all()) {
+            assert_eq!((error.kind(), pool.residence().asleep), (ErrorKind::OutOfHostMemory, true));
+            limit_threads(libc::RLIM_INFINITY);
+            pool.wake(&Wake::all()).unwrap();
+        }
+        check(&all);
+    }
+}
+
+/// Runs something in a forked child, and returns whether it says yes.
+#[cfg(target_os = "linux")]
+fn in_child(says: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the other threads of this process wait for this test, and hold no lock that the child takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        std::process::exit(i32::from(!says()));
+    }
+    let mut status = -1;
+    // SAFETY: an integer, which the kernel fills.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status == 0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_child_leaves_the_backing_file_of_its_parent_alone() {
+    if !is_alone("a_child_leaves_the_backing_file_of_its_parent_alone") {
+        return;
+    }
+    let store = FileStore::open(std::env::temp_dir()).unwrap();
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let stranger = self::manager().allocate(&Request::new(64)).unwrap().id();
+    pool.sleep(&Sleep::to(Arc::<FileStore>::clone(&store))).unwrap();
+    assert!(in_child(|| {
+        let put = store.put(stranger, 64, Privacy::Open, &mut |_, _| Ok(()));
+        all.iter().for_each(|(one, _)| store.forget(one.id()));
+        put.map_err(|error| error.kind()) == Err(ErrorKind::Unsupported)
+    }));
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn the_arena_of_a_parent_lends_nothing_to_its_child() {
@@ -549,16 +628,9 @@ fn the_arena_of_a_parent_lends_nothing_to_its_child() {
     let arena = arena();
     arena.prepare(4 * MIB).unwrap();
     let before = arena.report();
-    // SAFETY: the other threads of this process wait for this test, and hold no lock that the child takes.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let refused = arena.take(4096).map(drop).map_err(|error| error.kind());
-        std::process::exit(i32::from(refused != Err(ErrorKind::Unsupported)));
-    }
-    let mut status = -1;
-    // SAFETY: an integer, which the kernel fills.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!((status, arena.report()), (0, before));
+    let kind = || arena.take(4096).map(drop).map_err(|error| error.kind());
+    assert!(in_child(|| kind() == Err(ErrorKind::Unsupported)));
+    assert_eq!(arena.report(), before);
     drop(arena.take(4096).unwrap());
 }
 

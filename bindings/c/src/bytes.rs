@@ -154,13 +154,14 @@ mod tests {
     use super::*;
     use crate::handle::{Bytes, Holder, Native, Owner};
     use crate::open::settings;
-    use omniheap::host::Host;
-    use omniheap::{Align, Request, seam::erase};
+    use omniheap::host::{Host, heap};
+    use omniheap::{Align, HeapKind, Request, seam::erase};
     use std::sync::Arc;
 
     #[test]
     fn a_read_that_is_refused_leaves_the_buffer_alone() {
-        let host = Host::builder().copy_align(Align::of(4)).open().expect("a device");
+        let host = Host::builder().heap(heap(HeapKind::Device, 1 << 20)).copy_align(Align::of(4));
+        let host = host.open().expect("a device");
         // SAFETY: null stands for the usual settings.
         let settings = unsafe { settings(core::ptr::null()) }.expect("the usual ones");
         let holder = Holder::new(erase(Arc::new(host)), Native::Other, 0, settings);
