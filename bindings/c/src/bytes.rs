@@ -155,7 +155,8 @@ mod tests {
     use crate::handle::{Bytes, Holder, Native, Owner};
     use crate::open::settings;
     use omniheap::host::{Host, heap};
-    use omniheap::{Align, HeapKind, Request, seam::erase};
+    use omniheap::seam::{HeapKind, erase};
+    use omniheap::{Align, Request};
     use std::sync::Arc;
 
     #[test]

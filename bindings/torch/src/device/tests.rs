@@ -433,7 +433,8 @@ fn a_pool_goes_back_whole_or_not_at_all() {
     let trunk = device.checkpoint(pools[0]).expect("it is there");
     free(&device, first);
     let lives = in_pool(&device, pools[0]);
-    let figures = |device: &Device<Scripted>| device.stats().expect("figures")["live_bytes"].clone();
+    let figures =
+        |device: &Device<Scripted>| device.stats().expect("figures")["live_bytes"].clone();
     let before = figures(&device);
     assert!(device.go_back(pools[0], &foreign).is_err(), "these bytes are another pool's");
     assert_eq!((in_pool(&device, pools[0]), figures(&device)), (lives, before));
