@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_read_that_is_refused_leaves_the_buffer_alone() {
-        let host = Host::builder().heap(heap(HeapKind::Device, 1 << 20)).copy_align(Align::of(4));
+        let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).copy_align(Align::of(4));
         let host = host.open().expect("a device");
         // SAFETY: null stands for the usual settings.
         let settings = unsafe { settings(core::ptr::null()) }.expect("the usual ones");
