@@ -177,12 +177,12 @@ mod tests {
             (60, 8, OmniheapStatus::OutOfRange),
             (u64::MAX - 3, 8, OmniheapStatus::OutOfRange),
         ] {
-            let mut data = [7; 8];
+            let mut data = [7u8; 8];
             // SAFETY: it has eight bytes.
             let said = unsafe { omniheap_read(allocation, offset, data.as_mut_ptr().cast(), size) };
             assert_eq!((said, data), (status, [7; 8]), "{size} from {offset} on");
         }
-        let mut data = [7; 8];
+        let mut data = [7u8; 8];
         // SAFETY: it has eight bytes.
         let said = unsafe { omniheap_read(allocation, 8, data.as_mut_ptr().cast(), 8) };
         assert_eq!((said, data), (OmniheapStatus::Ok, [5; 8]));
