@@ -95,6 +95,7 @@ pub unsafe extern "C" fn omniheap_read(
             return Err(Failure::null("data"));
         }
         // Before anything of the caller's is touched: a call that is refused changes nothing. The binding keeps the bytes awake.
+        offset.checked_add(size as u64).ok_or(ErrorKind::SizeOverflow)?;
         let binding = bytes.allocation.binding();
         binding.place(offset, size as u64)?;
         let unit = bytes.owner.holder().manager.caps().copy.align;
@@ -175,7 +176,7 @@ mod tests {
             (0, 6, OmniheapStatus::Misaligned),
             (2, 8, OmniheapStatus::Misaligned),
             (60, 8, OmniheapStatus::OutOfRange),
-            (u64::MAX - 3, 8, OmniheapStatus::OutOfRange),
+            (u64::MAX - 3, 8, OmniheapStatus::SizeOverflow),
         ] {
             let mut data = [7u8; 8];
             // SAFETY: it has eight bytes.
