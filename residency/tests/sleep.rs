@@ -499,6 +499,97 @@ fn a_store_without_room_leaves_the_pool_awake() {
     drop(pool.allocate(&Request::new(64)).unwrap());
 }
 
+#[test]
+fn a_pool_under_guards_does_not_sleep() {
+    let device = heap(HeapKind::Device, 128 * MIB).page(Some(Align::of(PAGE)));
+    let host = Host::builder().heap(device).open().unwrap();
+    let manager = Manager::with_config(host, omniheap_extras::guarded(ManagerConfig::default()));
+    let made = manager.create_pool(HEAP, PoolConfig::new().sleepable());
+    assert_eq!(kind(made.map(drop)), ErrorKind::Unsupported, "guards look at bytes at any time");
+    assert!(manager.create_pool(HEAP, PoolConfig::new()).is_ok());
+}
+
+#[test]
+fn one_of_two_threads_has_the_pool_fall_asleep() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    for _ in 0..20 {
+        let kinds = |call: &(dyn Fn() -> Option<ErrorKind> + Sync)| {
+            std::thread::scope(|scope| {
+                [(); 2].map(|()| scope.spawn(call)).map(|thread| thread.join().unwrap())
+            })
+        };
+        let slept = kinds(&|| pool.sleep(&sleep).err().map(|error| error.kind()));
+        assert!(slept.contains(&None) && slept.contains(&Some(ErrorKind::AlreadyAsleep)));
+        let woke = kinds(&|| pool.wake(&Wake::all()).err().map(|error| error.kind()));
+        assert!(woke.contains(&None) && woke.contains(&Some(ErrorKind::AlreadyAwake)));
+        check(&all);
+    }
+}
+
+/// Keeps bytes as another store does, and loses the device with the third copy.
+#[derive(Debug)]
+struct Losing {
+    store: Arc<dyn BackingStore>,
+    manager: Manager<Host>,
+    copies: Mutex<u32>,
+}
+
+impl Losing {
+    fn count(&self) {
+        let mut copies = self.copies.lock().unwrap();
+        *copies += 1;
+        if *copies == 3 {
+            self.manager.backend().lose();
+        }
+    }
+}
+
+impl BackingStore for Losing {
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        how: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()> {
+        self.count();
+        self.store.put(id, size, how, copy)
+    }
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        self.count();
+        self.store.get(id, take)
+    }
+    fn forget(&self, id: AllocationId) {
+        self.store.forget(id);
+    }
+}
+
+#[test]
+fn a_device_that_is_lost_in_a_copy_ends_the_pass_and_leaves_nothing() {
+    for is_asleep in [false, true] {
+        let (manager, arena) = (manager(), arena());
+        let pool = sleepable(&manager);
+        let all = populate(&pool);
+        let (store, none) = (HostStore::within(&arena), u32::MAX / 2);
+        let copies = Mutex::new(if is_asleep { none } else { 0 });
+        let store = Arc::new(Losing { store, manager: manager.clone(), copies });
+        let slept = pool.sleep(&Sleep::to(Arc::clone(&store) as Arc<dyn BackingStore>));
+        if is_asleep {
+            slept.unwrap();
+            *store.copies.lock().unwrap() = 0;
+            assert_eq!(kind(pool.wake(&Wake::all())), ErrorKind::DeviceLost);
+        } else {
+            assert_eq!(kind(slept), ErrorKind::DeviceLost);
+        }
+        assert_eq!(pool.residence().asleep, is_asleep);
+        drop((all, pool, store, manager));
+        assert_eq!(arena.report().used, 0, "nothing stays in the store");
+    }
+}
+
 /// Runs a test of this program in a process of its own, for what would harm the tests beside it. Returns whether this is that process.
 #[cfg(target_os = "linux")]
 fn is_alone(name: &str) -> bool {
