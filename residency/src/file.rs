@@ -23,7 +23,7 @@ const EXTENT: u64 = 1 << 40;
 
 /// Keeps bytes in a file without a name: it is gone with the process, however that ends. Several pools may share one.
 ///
-/// Refuses secret allocations. Bytes are checked when they come back: damaged ones are an error, and the pool stays asleep.
+/// Refuses secret allocations, and a process that was forked from the one that opened it. Bytes are checked when they come back: damaged ones are an error, and the pool stays asleep.
 #[derive(Debug)]
 pub struct FileStore {
     pipe: Pipe,

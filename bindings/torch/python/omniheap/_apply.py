@@ -24,7 +24,7 @@ def apply(plan, model):
     model: the module that the planned step calls.
 
     Losses and gradients are the same to the bit. What the model does not run as it was planned is kept and counted: `figures()`, and `differences()`
-    in words. A warning says if the capacity of the plan may be exceeded for it.
+    in words. A warning says if the capacity of the plan may be exceeded for it. The model runs in one thread at a time.
     """
     if not isinstance(plan, StepPlan):
         raise OmniheapError(f"plan is {plan!r}; pass what omniheap.torch.plan_step returned")

@@ -49,6 +49,8 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
         `omniheap.torch.shard` or PyTorch's own functions; the buffers of gathers and reductions are then events like all others.
     workspaces: a file of `measure_workspaces`, or what it returned: what kernels take inside of operators is added to the fake step.
+
+    One step is recorded at a time: functions of PyTorch are replaced meanwhile, for all threads.
     """
     torch, device = _asked(step, steps, fake, device)
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
