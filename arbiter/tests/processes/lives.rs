@@ -1,9 +1,9 @@
 //! Processes that end, hang, stop and come back; arbiters too.
 use crate::support::{Arbiter, MIB, Process, Raw, listen, often, path, say, stop};
+use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap_arbiter::frame::{Ask, Tell};
 use omniheap_arbiter::{ArbiterError, Policy, Server, Tenant, tenants};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a tenant may send, with what it waits for after each.
 const SCRIPT: [Ask; 7] = [
