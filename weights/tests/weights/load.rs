@@ -3,13 +3,10 @@
 use crate::write::{self, Folder, Given};
 use core::cell::Cell;
 use core::ops::ControlFlow;
-use omniheap_core::{Align, HeapId, HeapKind, Manager, PoolConfig, Request, Sleep, Wake};
+use omniheap_core::{Align, HeapKind, Manager, PoolConfig, Request};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Plan};
-use omniheap_residency::HostStore;
-use omniheap_weights::{
-    Destination, Dtype, ErrorKind, Load, LoadWeights, Loaded, Origin, WeightsFile,
-};
+use omniheap_weights::{Destination, Dtype, ErrorKind, Load, LoadWeights, Loaded, WeightsFile};
 use std::path::PathBuf;
 use zip::CompressionMethod;
 
@@ -242,6 +239,7 @@ fn files_that_change_are_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_system_that_starts_no_thread_is_an_error_and_leaves_nothing_behind() {
+    use omniheap_core::{HeapId, Sleep, Wake};
     const NAME: &str = "load::a_system_that_starts_no_thread_is_an_error_and_leaves_nothing_behind";
     // In a process of its own, as the tests beside it need threads.
     if std::env::var_os("OMNIHEAP_ALONE").is_none() {
@@ -256,7 +254,7 @@ fn a_system_that_starts_no_thread_is_an_error_and_leaves_nothing_behind() {
     let file = WeightsFile::open(&[folder.write("w", &write::safetensors(&given))]).unwrap();
     let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).unwrap();
     let loaded = manager.load_weights(&file, &Load::new().into(&pool)).unwrap();
-    let origin = Origin::with(HostStore::new());
+    let origin = omniheap_weights::Origin::with(omniheap_residency::HostStore::new());
     origin.remember(&file, &loaded).unwrap();
     pool.sleep(&Sleep::to(origin)).unwrap();
     forbid_threads();
