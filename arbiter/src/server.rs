@@ -298,8 +298,21 @@ impl Server {
         Some(bytes_of(&count()?, self.tenants.get(&tenant)?.pid))
     }
 
+    /// Hangs up on the former connection of a process that closed it, though frames of it are not read yet: what they say, the next greeting tells.
+    fn end_former(&mut self, id: u64) {
+        let former = self.process(id).ok().and_then(|(tenant, _)| self.tenants[&tenant].connection);
+        let found = former.and_then(|former| Some((former, self.connections.get(&former)?)));
+        let Some((former, connection)) = found else { return };
+        let mut polled = [PollFd::new(&connection.socket, PollFlags::empty())];
+        let is_polled = poll(&mut polled, Some(&Timespec::default())).is_ok();
+        if is_polled && polled[0].revents().contains(PollFlags::HUP) {
+            self.hang_up(former);
+        }
+    }
+
     /// Makes the peer a tenant, or gives it back the account that its process has.
     fn hello(&mut self, id: u64, held: u64) -> Result<(), Refusal> {
+        self.end_former(id);
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         let (pid, uid) = (connection.pid, connection.uid);
         if connection.tenant.is_some() {

@@ -10,6 +10,7 @@ use core::ptr::NonNull;
 use omniheap_core::strategy::{BlockId, Grant, Strategy, Tlsf};
 use omniheap_core::{Align, Backend, Class, ErrorKind, HostPinner, Layout, Manager, Result};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, Builder};
 
 /// Threads that pin together.
 const PINNERS: usize = 4;
@@ -127,10 +128,12 @@ impl Arena {
         let pieces: Vec<_> = lock(&self.inner.divided).pieces.iter().flatten().cloned().collect();
         let pin = |some: &[Arc<Memory>]| some.iter().find_map(|piece| piece.pin(pinner).err());
         let share = pieces.len().div_ceil(PINNERS).max(1);
-        let failed = std::thread::scope(|scope| {
-            let parts: Vec<_> =
-                pieces.chunks(share).map(|some| scope.spawn(move || pin(some))).collect();
-            parts.into_iter().find_map(|part| part.join().ok().flatten())
+        let failed = thread::scope(|scope| {
+            let start =
+                |some| Builder::new().spawn_scoped(scope, move || pin(some)).map_err(|_| some);
+            let parts: Vec<_> = pieces.chunks(share).map(start).collect();
+            // What no thread was started for is pinned by this one.
+            parts.into_iter().find_map(|part| part.map_or_else(pin, |part| part.join().ok()?))
         });
         if let Some(error) = failed.filter(|error| error.kind() != ErrorKind::Unsupported) {
             tracing::warn!(%error, "host memory was not pinned: copies take longer");
@@ -165,14 +168,16 @@ impl Arena {
         missing: impl Fn(&ArenaReport) -> u64,
     ) -> Result<()> {
         self.check_room(round(missing(&self.report()))?)?;
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             loop {
                 let now = self.report();
                 let more = round(missing(&now))?;
                 if more > 0 {
                     self.prepare(now.held - now.used + more.min(self.longest()))?;
                 }
-                scope.spawn(|| self.pin(pinner));
+                if Builder::new().spawn_scoped(scope, || self.pin(pinner)).is_err() {
+                    self.pin(pinner);
+                }
                 if more <= self.longest() {
                     return Ok(());
                 }
@@ -243,7 +248,7 @@ impl Arena {
     }
 
     fn grow(&self, bytes: u64) -> Result<()> {
-        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get().min(16));
+        let cores = || thread::available_parallelism().map_or(1, |cores| cores.get().min(16));
         let threads = self.inner.config.threads.unwrap_or_else(cores);
         let size = usize::try_from(bytes).map_err(|_| ErrorKind::ExceedsLimit)?;
         let memory = Arc::new(Memory::take(size, threads)?);
@@ -288,7 +293,7 @@ fn ahead(bytes: u64, grow: impl FnOnce() -> Result<()> + Send + 'static) {
         }
     };
     let name = String::from("omniheap-arena");
-    if let Err(error) = std::thread::Builder::new().name(name).spawn(grow) {
+    if let Err(error) = Builder::new().name(name).spawn(grow) {
         tracing::warn!(%error, "no thread to prepare host memory");
     }
 }

@@ -23,11 +23,13 @@ const EXTENT: u64 = 1 << 40;
 
 /// Keeps bytes in a file without a name: it is gone with the process, however that ends. Several pools may share one.
 ///
-/// Refuses secret allocations. Bytes are checked when they come back: damaged ones are an error, and the pool stays asleep.
+/// Refuses secret allocations, and a process that was forked from the one that opened it. Bytes are checked when they come back: damaged ones are an error, and the pool stays asleep.
 #[derive(Debug)]
 pub struct FileStore {
     pipe: Pipe,
     in_memory: bool,
+    /// The process that opened it: a forked child has the same file, and its own idea of what is where.
+    process: u32,
     kept: Mutex<Contents>,
 }
 
@@ -76,7 +78,8 @@ impl FileStore {
         let (extents, by_id) = (Vec::new(), HashMap::new());
         let kept = Contents { strategy: Tlsf::new(Align::ONE), extents, end: 0, by_id };
         let pipe = if in_memory { Pipe::cached(file) } else { Pipe::direct(file) };
-        Ok(Arc::new(Self { pipe, in_memory, kept: Mutex::new(kept) }))
+        let process = std::process::id();
+        Ok(Arc::new(Self { pipe, in_memory, process, kept: Mutex::new(kept) }))
     }
 
     /// Returns whether the directory is in memory (tmpfs), so that the file takes host memory.
@@ -98,9 +101,15 @@ impl FileStore {
         self.pipe.write(at, size, fill).map(|()| sums)
     }
 
+    fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     /// Gives a place of the file back, and its bytes to the disk.
     fn give_back(&self, at: u64, grant: Grant) {
-        punch(self.pipe.file(), at, grant.span.size);
+        if self.is_own() {
+            punch(self.pipe.file(), at, grant.span.size);
+        }
         let freed = lock(&self.kept).strategy.free(grant.key);
         debug_assert!(freed.is_ok(), "a place is live until it is given back");
     }
@@ -135,6 +144,10 @@ impl BackingStore for FileStore {
     ) -> Result<()> {
         if !self.accepts(privacy) {
             return Err(ErrorKind::Unsupported.because("secret bytes are not written to files"));
+        }
+        if !self.is_own() {
+            let why = "the backing file belongs to the parent process";
+            return Err(ErrorKind::Unsupported.because(why));
         }
         let (at, grant) = lock(&self.kept).take(size)?;
         match self.write(at, size, copy) {

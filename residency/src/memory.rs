@@ -4,6 +4,7 @@ use crate::lock;
 use core::ptr::NonNull;
 use omniheap_core::{ErrorKind, HostPin, HostPinner, Result};
 use std::sync::Mutex;
+use std::thread;
 
 /// A piece starts at a multiple of this: a large page of most machines.
 pub(crate) const ALIGN: usize = 2 << 20;
@@ -55,15 +56,16 @@ impl Memory {
     /// Has the system back all bytes now, so that no copy waits for it later.
     fn populate(&self, threads: usize) -> Result<()> {
         let share = (self.size / threads.max(1)).next_multiple_of(ALIGN);
-        let populated = std::thread::scope(|scope| {
+        let populated = thread::scope(|scope| {
             let parts = (0..self.size).step_by(share).map(|from| {
                 let size = share.min(self.size - from);
-                scope.spawn(move || system::populate(self.at(from), size))
+                let populate = move || system::populate(self.at(from), size);
+                thread::Builder::new().spawn_scoped(scope, populate)
             });
             let parts: Vec<_> = parts.collect();
-            parts.into_iter().all(|part| part.join().unwrap_or(false))
+            parts.into_iter().all(|part| part.is_ok_and(|part| part.join().unwrap_or(false)))
         });
-        let why = "the system does not back the memory that it mapped";
+        let why = "the system does not back the memory that it mapped, or starts no thread for it";
         if populated { Ok(()) } else { Err(ErrorKind::OutOfHostMemory.because(why)) }
     }
 }

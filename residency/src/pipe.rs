@@ -62,13 +62,14 @@ impl Pipe {
         let (full, to_write) = mpsc::channel::<(Range<u64>, Memory)>();
         let (written, empty) = self.memories();
         thread::scope(|scope| {
-            let writer = scope.spawn(move || {
+            let write = move || {
                 to_write.into_iter().try_for_each(|(piece, mut memory)| {
                     self.write_piece(at, piece, &mut memory)?;
                     hand(&written, memory);
                     Ok(())
                 })
-            });
+            };
+            let writer = thread::Builder::new().spawn_scoped(scope, write).map_err(no_thread)?;
             let filled = pieces(size).try_for_each(|piece| {
                 // None is empty any more once the writer has failed.
                 let Ok(mut memory) = empty.recv() else { return Ok(()) };
@@ -100,7 +101,7 @@ impl Pipe {
         let (full, to_take) = mpsc::channel::<(Range<u64>, Memory)>();
         let (taken, empty) = self.memories();
         thread::scope(|scope| {
-            let reader = scope.spawn(move || {
+            let read = move || {
                 let read = pieces(size).try_for_each(|piece| {
                     // None is empty any more once something was refused.
                     let Ok(mut memory) = empty.recv() else { return Ok(()) };
@@ -111,7 +112,8 @@ impl Pipe {
                 drop(full);
                 self.keep(empty);
                 read
-            });
+            };
+            let reader = thread::Builder::new().spawn_scoped(scope, read).map_err(no_thread)?;
             let took = to_take.into_iter().try_for_each(|(piece, mut memory)| {
                 take(piece.start, memory.first(piece.end - piece.start))?;
                 hand(&taken, memory);
@@ -162,6 +164,8 @@ impl Pipe {
     }
 
     fn keep(&self, memories: impl IntoIterator<Item = Memory>) {
+        // Collected first, as they may be waited for: other transfers take the lock meanwhile.
+        let memories: Vec<_> = memories.into_iter().collect();
         let mut spare = lock(&self.spare);
         spare.extend(memories);
         spare.truncate(MEMORIES);
@@ -205,6 +209,13 @@ fn pieces(size: u64) -> impl Iterator<Item = Range<u64>> {
 /// Hands something to another thread, which has ended only if it failed, and then says so itself.
 fn hand<T>(to: &Sender<T>, what: T) {
     let _ = to.send(what);
+}
+
+/// What it means that a thread was not started.
+fn no_thread(error: io::Error) -> Error {
+    let why = "the system starts no thread for the backing file; raise the limit of processes";
+    let native = i64::from(error.raw_os_error().unwrap_or(0));
+    ErrorKind::OutOfHostMemory.because(why).with_native(native)
 }
 
 /// What a failed read or write means.
@@ -267,6 +278,16 @@ mod tests {
                 pipe.file().read_exact_at(&mut seen, at).expect("written");
                 assert!(seen == wanted, "both ways lead to one file");
             }
+        }
+    }
+
+    #[test]
+    fn transfers_run_inside_of_others() {
+        let pipe = Pipe::direct(file());
+        pipe.write(0, SMALL, fill).expect("room");
+        for _ in 0..100 {
+            let inner = |_: u64, _: &[u8]| pipe.read(0, 5, |_, _| Ok(()));
+            pipe.read(0, SMALL, inner).expect("nobody waits for the other");
         }
     }
 

@@ -499,6 +499,97 @@ fn a_store_without_room_leaves_the_pool_awake() {
     drop(pool.allocate(&Request::new(64)).unwrap());
 }
 
+#[test]
+fn a_pool_under_guards_does_not_sleep() {
+    let device = heap(HeapKind::Device, 128 * MIB).page(Some(Align::of(PAGE)));
+    let host = Host::builder().heap(device).open().unwrap();
+    let manager = Manager::with_config(host, omniheap_extras::guarded(ManagerConfig::default()));
+    let made = manager.create_pool(HEAP, PoolConfig::new().sleepable());
+    assert_eq!(kind(made.map(drop)), ErrorKind::Unsupported, "guards look at bytes at any time");
+    assert!(manager.create_pool(HEAP, PoolConfig::new()).is_ok());
+}
+
+#[test]
+fn one_of_two_threads_has_the_pool_fall_asleep() {
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let sleep = Sleep::to(HostStore::within(&arena()));
+    for _ in 0..20 {
+        let kinds = |call: &(dyn Fn() -> Option<ErrorKind> + Sync)| {
+            std::thread::scope(|scope| {
+                [(); 2].map(|()| scope.spawn(call)).map(|thread| thread.join().unwrap())
+            })
+        };
+        let slept = kinds(&|| pool.sleep(&sleep).err().map(|error| error.kind()));
+        assert!(slept.contains(&None) && slept.contains(&Some(ErrorKind::AlreadyAsleep)));
+        let woke = kinds(&|| pool.wake(&Wake::all()).err().map(|error| error.kind()));
+        assert!(woke.contains(&None) && woke.contains(&Some(ErrorKind::AlreadyAwake)));
+        check(&all);
+    }
+}
+
+/// Keeps bytes as another store does, and loses the device with the third copy.
+#[derive(Debug)]
+struct Losing {
+    store: Arc<dyn BackingStore>,
+    manager: Manager<Host>,
+    copies: Mutex<u32>,
+}
+
+impl Losing {
+    fn count(&self) {
+        let mut copies = self.copies.lock().unwrap();
+        *copies += 1;
+        if *copies == 3 {
+            self.manager.backend().lose();
+        }
+    }
+}
+
+impl BackingStore for Losing {
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        how: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()> {
+        self.count();
+        self.store.put(id, size, how, copy)
+    }
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        self.count();
+        self.store.get(id, take)
+    }
+    fn forget(&self, id: AllocationId) {
+        self.store.forget(id);
+    }
+}
+
+#[test]
+fn a_device_that_is_lost_in_a_copy_ends_the_pass_and_leaves_nothing() {
+    for is_asleep in [false, true] {
+        let (manager, arena) = (manager(), arena());
+        let pool = sleepable(&manager);
+        let all = populate(&pool);
+        let (store, none) = (HostStore::within(&arena), u32::MAX / 2);
+        let copies = Mutex::new(if is_asleep { none } else { 0 });
+        let store = Arc::new(Losing { store, manager: manager.clone(), copies });
+        let slept = pool.sleep(&Sleep::to(Arc::clone(&store) as Arc<dyn BackingStore>));
+        if is_asleep {
+            slept.unwrap();
+            *store.copies.lock().unwrap() = 0;
+            assert_eq!(kind(pool.wake(&Wake::all())), ErrorKind::DeviceLost);
+        } else {
+            assert_eq!(kind(slept), ErrorKind::DeviceLost);
+        }
+        assert_eq!(pool.residence().asleep, is_asleep);
+        drop((all, pool, store, manager));
+        assert_eq!(arena.report().used, 0, "nothing stays in the store");
+    }
+}
+
 /// Runs a test of this program in a process of its own, for what would harm the tests beside it. Returns whether this is that process.
 #[cfg(target_os = "linux")]
 fn is_alone(name: &str) -> bool {
@@ -540,6 +631,85 @@ fn a_disk_that_is_full_half_way_leaves_the_pool_awake() {
     check(&all);
 }
 
+/// Limits the threads that this process may start from now on; for a process of its own.
+#[cfg(target_os = "linux")]
+fn limit_threads(most: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: two numbers, which the kernel fills.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) }, 0);
+    limit.rlim_cur = most.min(limit.rlim_max);
+    // SAFETY: a limit of this process, which runs one test alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
+    // SAFETY: asks only.
+    if unsafe { libc::geteuid() } == 0 {
+        // SAFETY: as above. Root has no such limit.
+        assert_eq!(unsafe { libc::setresuid(65534, 65534, 65534) }, 0);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_system_that_starts_no_thread_leaves_the_pool_awake() {
+    if !is_alone("a_system_that_starts_no_thread_leaves_the_pool_awake") {
+        return;
+    }
+    let (manager, stores) = (manager(), stores());
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    check(&all);
+    for store in &stores {
+        limit_threads(0);
+        let error = pool.sleep(&Sleep::to(Arc::clone(store))).unwrap_err();
+        assert_eq!((error.kind(), pool.residence().asleep), (ErrorKind::OutOfHostMemory, false));
+        check(&all);
+        limit_threads(libc::RLIM_INFINITY);
+        pool.sleep(&Sleep::to(Arc::clone(store))).unwrap();
+        limit_threads(0);
+        // Host memory comes back without threads.
+        if let Err(error) = pool.wake(&Wake::all()) {
+            assert_eq!((error.kind(), pool.residence().asleep), (ErrorKind::OutOfHostMemory, true));
+            limit_threads(libc::RLIM_INFINITY);
+            pool.wake(&Wake::all()).unwrap();
+        }
+        check(&all);
+    }
+}
+
+/// Runs something in a forked child, and returns whether it says yes.
+#[cfg(target_os = "linux")]
+fn in_child(says: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the other threads of this process wait for this test, and hold no lock that the child takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        std::process::exit(i32::from(!says()));
+    }
+    let mut status = -1;
+    // SAFETY: an integer, which the kernel fills.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status == 0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_child_leaves_the_backing_file_of_its_parent_alone() {
+    if !is_alone("a_child_leaves_the_backing_file_of_its_parent_alone") {
+        return;
+    }
+    let store = FileStore::open(std::env::temp_dir()).unwrap();
+    let manager = manager();
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let stranger = self::manager().allocate(&Request::new(64)).unwrap().id();
+    pool.sleep(&Sleep::to(Arc::<FileStore>::clone(&store))).unwrap();
+    assert!(in_child(|| {
+        let put = store.put(stranger, 64, Privacy::Open, &mut |_, _| Ok(()));
+        all.iter().for_each(|(one, _)| store.forget(one.id()));
+        put.map_err(|error| error.kind()) == Err(ErrorKind::Unsupported)
+    }));
+    pool.wake(&Wake::all()).unwrap();
+    check(&all);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn the_arena_of_a_parent_lends_nothing_to_its_child() {
@@ -549,16 +719,9 @@ fn the_arena_of_a_parent_lends_nothing_to_its_child() {
     let arena = arena();
     arena.prepare(4 * MIB).unwrap();
     let before = arena.report();
-    // SAFETY: the other threads of this process wait for this test, and hold no lock that the child takes.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let refused = arena.take(4096).map(drop).map_err(|error| error.kind());
-        std::process::exit(i32::from(refused != Err(ErrorKind::Unsupported)));
-    }
-    let mut status = -1;
-    // SAFETY: an integer, which the kernel fills.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!((status, arena.report()), (0, before));
+    let kind = || arena.take(4096).map(drop).map_err(|error| error.kind());
+    assert!(in_child(|| kind() == Err(ErrorKind::Unsupported)));
+    assert_eq!(arena.report(), before);
     drop(arena.take(4096).unwrap());
 }
 

@@ -14,7 +14,7 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 /// Bytes that are read while as many are copied to the device: a multiple of what stores hand out.
 const PIECE: u64 = 16 << 20;
@@ -170,18 +170,29 @@ impl Origin {
         for from in (0..*whole).step_by(size(PIECE)) {
             let after = from + PIECE;
             let (bytes, ahead) = (&now[..length(from)], &mut next[..length(after)]);
-            let (read, taken) = thread::scope(|scope| {
-                let reads = scope.spawn(|| opened.read(after, ahead));
+            thread::scope(|scope| {
+                let reads = start(scope, || opened.read(after, ahead))?;
                 let taken = take(from, bytes);
-                (reads.join().unwrap_or(Err(ErrorKind::Driver.into())), taken)
-            });
-            taken.and(read)?;
+                let read = reads.join().unwrap_or(Err(ErrorKind::Driver.into()));
+                taken.and(read)
+            })?;
             core::mem::swap(now, next);
         }
         drop(buffers);
         // Bytes that changed while they were read are not what was loaded.
         opened.check()
     }
+}
+
+/// Starts a thread that reads.
+fn start<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    read: impl FnOnce() -> Result<()> + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, Result<()>>> {
+    let why = "the system starts no thread for a weights file; raise the limit of processes";
+    thread::Builder::new()
+        .spawn_scoped(scope, read)
+        .map_err(|_| ErrorKind::OutOfHostMemory.because(why))
 }
 
 /// Files of an allocation that are open.
@@ -208,9 +219,9 @@ impl Opened<'_> {
         thread::scope(|scope| {
             let parts = (from..).step_by(share).zip(to.chunks_mut(share));
             let parts: Vec<_> =
-                parts.map(|(from, to)| scope.spawn(move || self.read_part(from, to))).collect();
+                parts.map(|(from, to)| start(scope, move || self.read_part(from, to))).collect();
             let ended =
-                parts.into_iter().map(|part| part.join().unwrap_or(Err(ErrorKind::Driver.into())));
+                parts.into_iter().map(|part| part?.join().unwrap_or(Err(ErrorKind::Driver.into())));
             ended.fold(Ok(()), Result::and)
         })
     }

@@ -211,13 +211,19 @@ impl<B: Backend> Shared<'_, B> {
     ) {
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
+            let start = |read: Box<dyn FnOnce() + Send>| {
+                let started = thread::Builder::new().spawn_scoped(scope, read);
+                if let Err(error) = started {
+                    self.fail(Error::new(Path::new(""), ErrorKind::Io(error)));
+                }
+            };
             for _ in 0..self.run.threads.min(self.warm.len()) {
                 let sender = sender.clone();
-                scope.spawn(move || self.read_warm(&sender));
+                start(Box::new(move || self.read_warm(&sender)));
             }
             if let Some((queue, reads)) = cold {
                 let sender = sender.clone();
-                scope.spawn(move || self.read_cold(queue, &reads, &sender));
+                start(Box::new(move || self.read_cold(queue, &reads, &sender)));
             }
             drop(sender);
             for arrived in &receiver {

@@ -1,7 +1,8 @@
 //! Processes that end, hang, stop and come back; arbiters too.
 use crate::support::{Arbiter, MIB, Process, Raw, listen, often, path, say, stop};
+use core::sync::atomic::{AtomicBool, Ordering};
 use omniheap_arbiter::frame::{Ask, Tell};
-use omniheap_arbiter::{ArbiterError, Policy, Server, Tenant};
+use omniheap_arbiter::{ArbiterError, Policy, Server, Tenant, tenants};
 use std::path::Path;
 
 /// What a tenant may send, with what it waits for after each.
@@ -74,6 +75,31 @@ pub(crate) fn a_connection_that_ends_does_not_free_what_the_process_holds() {
     let raw = Raw::open(&arbiter.path);
     assert!(raw.ask(Ask::Hello { held: 30 * MIB }) && raw.hear().is_some());
     arbiter.await_tenants(|all| all.len() == 1 && all[0].connected == 1 && all[0].held == 30 * MIB);
+}
+
+pub(crate) fn who_comes_back_is_welcome_before_all_of_its_former_frames_are_read() {
+    let place = path("back.sock");
+    let policy = Policy::parse("capacity = \"100MiB\"\n", None).expect("a policy");
+    let mut server = Server::bind(&place, policy, None).expect("a socket");
+    // All of it is there before the arbiter reads anything.
+    let former = Raw::open(&place);
+    assert!(former.ask(Ask::Hello { held: 0 }));
+    assert!(former.ask(Ask::Take { request: 1, bytes: 50 * MIB }));
+    assert!((0..40).all(|_| former.ask(Ask::Give { bytes: MIB })));
+    drop(former);
+    let raw = Raw::open(&place);
+    assert!(raw.ask(Ask::Hello { held: 10 * MIB }));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopped = || stop.load(Ordering::Relaxed);
+        scope.spawn(move || server.run(stopped).expect("it serves"));
+        let heard = Tell::decode(&raw.hear().expect("an answer"));
+        let all = tenants(&place);
+        stop.store(true, Ordering::Relaxed);
+        assert!(matches!(heard, Ok(Tell::Limits { .. })), "{heard:?}");
+        let all = all.expect("the arbiter answers");
+        assert_eq!((all.len(), all[0].held, all[0].connected), (1, 10 * MIB, 1));
+    });
 }
 
 pub(crate) fn a_stopped_tenant_becomes_a_debtor_and_the_other_one_hears_so() {

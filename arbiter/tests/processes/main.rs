@@ -57,6 +57,7 @@ const TESTS: &[(&str, fn())] = named![
     lives::a_kill_after_every_message_leaves_nothing_behind,
     lives::after_kill_9_everything_is_grantable_every_time,
     lives::a_connection_that_ends_does_not_free_what_the_process_holds,
+    lives::who_comes_back_is_welcome_before_all_of_its_former_frames_are_read,
     lives::a_stopped_tenant_becomes_a_debtor_and_the_other_one_hears_so,
     lives::debtors_are_ended_where_the_policy_says_so,
     lives::tenants_outlive_their_arbiter_and_the_next_one_learns_what_they_hold,

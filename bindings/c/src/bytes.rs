@@ -94,10 +94,13 @@ pub unsafe extern "C" fn omniheap_read(
         if data.is_null() {
             return Err(Failure::null("data"));
         }
-        // Before anything of the caller's is touched: a call that fails changes nothing.
-        let end = offset.checked_add(size as u64).ok_or(ErrorKind::SizeOverflow)?;
-        if end > bytes.allocation.size() {
-            return Err(ErrorKind::OutOfRange.into());
+        // Before anything of the caller's is touched: a call that is refused changes nothing. The binding keeps the bytes awake.
+        offset.checked_add(size as u64).ok_or(ErrorKind::SizeOverflow)?;
+        let binding = bytes.allocation.binding();
+        binding.place(offset, size as u64)?;
+        let unit = bytes.owner.holder().manager.caps().copy.align;
+        if !unit.divides(offset) || !unit.divides(size as u64) {
+            return Err(ErrorKind::Misaligned.into());
         }
         // SAFETY: the caller's promise. The bytes may never have been written: they are set first, so that the slice holds
         // values.
@@ -145,4 +148,45 @@ pub extern "C" fn omniheap_copy(
         let one = CopyRegion { from, from_offset, to, to_offset, size };
         Ok(holder.manager.copy(TimelineId(timeline), &[one])?)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::{Bytes, Holder, Native, Owner};
+    use crate::open::settings;
+    use omniheap::host::{Host, heap};
+    use omniheap::seam::{HeapKind, erase};
+    use omniheap::{Align, Request};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_read_that_is_refused_leaves_the_buffer_alone() {
+        let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).copy_align(Align::of(4));
+        let host = host.open().expect("a device");
+        // SAFETY: null stands for the usual settings.
+        let settings = unsafe { settings(core::ptr::null()) }.expect("the usual ones");
+        let holder = Holder::new(erase(Arc::new(host)), Native::Other, 0, settings);
+        let holder = Arc::new(holder.expect("a manager"));
+        let allocation = holder.manager.allocate(&Request::new(64)).expect("room");
+        allocation.fill(0, 64, 5).expect("live");
+        let made = Bytes { allocation, owner: Owner::new(&holder) };
+        let allocation = OmniheapAllocation { id: ALLOCATIONS.insert(made).expect("room") };
+        for (offset, size, status) in [
+            (0, 6, OmniheapStatus::Misaligned),
+            (2, 8, OmniheapStatus::Misaligned),
+            (60, 8, OmniheapStatus::OutOfRange),
+            (u64::MAX - 3, 8, OmniheapStatus::SizeOverflow),
+        ] {
+            let mut data = [7u8; 8];
+            // SAFETY: it has eight bytes.
+            let said = unsafe { omniheap_read(allocation, offset, data.as_mut_ptr().cast(), size) };
+            assert_eq!((said, data), (status, [7; 8]), "{size} from {offset} on");
+        }
+        let mut data = [7u8; 8];
+        // SAFETY: it has eight bytes.
+        let said = unsafe { omniheap_read(allocation, 8, data.as_mut_ptr().cast(), 8) };
+        assert_eq!((said, data), (OmniheapStatus::Ok, [5; 8]));
+        drop(ALLOCATIONS.remove(allocation.id));
+    }
 }

@@ -336,9 +336,10 @@ fn pools_sleep_and_wake() {
             ..OmniheapResidence::default()
         };
         assert_eq!(residence, asleep);
+        seen.fill(1);
         // SAFETY: as above.
         let status = c!(omniheap_read(made, 0, seen.as_mut_ptr().cast(), 4096));
-        assert_eq!(status, Status::Asleep);
+        assert_eq!((status, seen), (Status::Asleep, [1; 4096]), "nothing was touched");
         assert_eq!(omniheap_pool_wake(pool), Status::Ok);
         // SAFETY: as above.
         assert_eq!(c!(omniheap_read(made, 0, seen.as_mut_ptr().cast(), 4096)), Status::Ok);

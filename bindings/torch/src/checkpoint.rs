@@ -94,17 +94,13 @@ fn try_restore(device: i8) -> Result<Delta, String> {
         return Err(format!("the checkpoint is of device {}", chosen.device));
     }
     let found = state::device(chosen.device).map_err(guard::failed("checkpoint"))?;
-    let live = on!(found, it => it.in_pool(chosen.pool)).ok_or(GONE)?;
-    for address in &live {
-        on!(found, it => it.free_if_live(*address));
-    }
-    on!(found, it => it.restore(chosen.pool, &chosen.saved))
+    let freed = on!(found, it => it.go_back(chosen.pool, &chosen.saved))
         .map_err(guard::failed("checkpoint"))?;
     let as_pointer =
         |saved: &Saved| DataPtr::new(usize::try_from(saved.address()).unwrap_or(0), device);
     let allocated: Vec<DataPtr> = chosen.saved.iter().map(as_pointer).collect();
     let full = "host memory is short";
-    let freed = Vector::new(new, &live).ok_or(full)?;
+    let freed = Vector::new(new, &freed).ok_or(full)?;
     Ok(Delta { freed, allocated: Vector::new(new, &allocated).ok_or(full)? })
 }
 

@@ -589,13 +589,28 @@ impl<B: Streams> Device<B> {
         self.graphs.has(pool).then_some(saved)
     }
 
-    /// The addresses that live in a pool; nothing where there is no such pool.
-    pub(crate) fn in_pool(&self, pool: PoolId) -> Option<Vec<u64>> {
-        self.checkpoint(pool).map(|saved| saved.iter().map(Saved::address).collect())
+    /// Has live in a pool what lived when a checkpoint was taken, in place of what lives there now. Returns the addresses that were freed. On
+    /// failure what lived lives on.
+    pub(crate) fn go_back(&self, pool: PoolId, saved: &[Saved]) -> Result<Vec<u64>> {
+        // Without a user the pool would end with the last that lives in it.
+        if !self.graphs.retain(pool) {
+            return Err(ErrorKind::Stale.because("no graph uses the pool any more"));
+        }
+        let live = self.checkpoint(pool).unwrap_or_default();
+        let freed: Vec<u64> = live.iter().map(Saved::address).collect();
+        for address in &freed {
+            self.free_if_live(*address);
+        }
+        let back = self.restore(pool, saved).inspect_err(|_| {
+            // It was freed just now, so its places are free.
+            let _ = self.restore(pool, &live);
+        });
+        self.release(pool);
+        back.map(|()| freed)
     }
 
-    /// Has live again in a pool what lived when a checkpoint was taken: all, or nothing. Whatever lies there must be free.
-    pub(crate) fn restore(&self, pool: PoolId, saved: &[Saved]) -> Result<()> {
+    /// Has live again in a pool what lived once: all, or nothing. Whatever lies there must be free.
+    fn restore(&self, pool: PoolId, saved: &[Saved]) -> Result<()> {
         let taken = self.graphs.retake(pool, saved.iter().map(|saved| saved.kept))?;
         for (Saved { size, stream, .. }, (kept, shared)) in saved.iter().zip(taken) {
             let held = Held::Kept(kept);

@@ -266,6 +266,13 @@ impl<B: Streams> Graphs<B> {
         pool.split = split;
     }
 
+    /// Adds a user to a pool that is there; whether it is.
+    pub(crate) fn retain(&self, pool: PoolId) -> bool {
+        let mut inner = lock(&self.inner);
+        let found = inner.pools.get_mut(&Owner::Announced(pool));
+        found.map(|pool| pool.users += 1).is_some()
+    }
+
     /// How many users a pool has.
     pub(crate) fn users(&self, pool: PoolId) -> usize {
         lock(&self.inner).pools.get(&Owner::Announced(pool)).map_or(0, |pool| pool.users)

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
 mod gather;
 
-use crate::device::{Block, InFlightGuard};
+use crate::device::{Block, InFlightGuard, insist};
 use crate::lane::SlotId;
 use crate::lane::WaitMode;
 use crate::lane::users::{User, Users};
@@ -311,7 +311,7 @@ impl<B: Backend> Lane<B> {
         drop(state);
         for (span, pages) in spans {
             // A lost device unmaps nothing any more, but takes the pages back all the same.
-            let refused = self.unmap(&block, span).err();
+            let refused = insist(|| self.unmap(&block, span)).err();
             if refused.is_none_or(|error| error.kind() == ErrorKind::DeviceLost) {
                 self.shared.return_pages(page, &pages);
             } else {

@@ -69,16 +69,18 @@ struct Line {
 }
 
 impl Line {
-    fn through(a: (u64, u64), b: (u64, u64)) -> Self {
+    /// Returns nothing where the numbers are too large.
+    fn through(a: (u64, u64), b: (u64, u64)) -> Option<Self> {
         let [x0, y0, x1, y1] = [a.0, a.1, b.0, b.1].map(i128::from);
         let (scale, slope) = (x1 - x0, y1 - y0);
-        Self { base: y0 * scale - slope * x0, slope, scale }
+        let base = y0.checked_mul(scale)?.checked_sub(slope.checked_mul(x0)?)?;
+        Some(Self { base, slope, scale })
     }
 
-    /// Returns the bytes at a batch, rounded up.
-    fn at(&self, batch: u64) -> i128 {
-        let whole = self.base + self.slope * i128::from(batch);
-        whole.div_euclid(self.scale) + i128::from(whole.rem_euclid(self.scale) != 0)
+    /// Returns the bytes at a batch, rounded up; nothing where they are too many.
+    fn at(&self, batch: u64) -> Option<i128> {
+        let whole = self.base.checked_add(self.slope.checked_mul(i128::from(batch))?)?;
+        Some(whole.div_euclid(self.scale) + i128::from(whole.rem_euclid(self.scale) != 0))
     }
 }
 
@@ -111,8 +113,8 @@ impl<'t> Lines<'t> {
             same_requests((*low, first), (*batch, trace))?;
         }
         let ends = sizes(first).zip(sizes(last));
-        let lines: Vec<_> = ends.map(|(a, b)| Line::through((*low, a), (*high, b))).collect();
-        let lines = Self { trace: first, lines };
+        let lines: Option<_> = ends.map(|(a, b)| Line::through((*low, a), (*high, b))).collect();
+        let lines = Self { trace: first, lines: lines.ok_or(BatchError::TooLarge(*high))? };
         for (batch, trace) in middle {
             lines.check((*low, *high), *batch, trace)?;
         }
@@ -127,7 +129,7 @@ impl<'t> Lines<'t> {
     pub fn at(&self, batch: u64) -> Result<Trace, BatchError> {
         let mut lives = lives::of(self.trace);
         for (life, line) in lives.iter_mut().zip(&self.lines) {
-            let bytes = line.at(batch);
+            let bytes = line.at(batch).ok_or(BatchError::TooLarge(batch))?;
             life.size = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
                 let label = self.trace.labels().path(life.label);
                 BatchError::OffTheLine { batch, label, bytes }
@@ -139,8 +141,9 @@ impl<'t> Lines<'t> {
     fn check(&self, ends: (u64, u64), batch: u64, trace: &Trace) -> Result<(), BatchError> {
         let wrong = self.lines.iter().zip(sizes(trace)).enumerate();
         let wrong = wrong.map(|(at, (line, size))| (at, line.at(batch), size));
-        let mut wrong = wrong.filter(|(_, line, size)| *line != i128::from(*size));
+        let mut wrong = wrong.filter(|(_, line, size)| *line != Some(i128::from(*size)));
         let Some((id, line, size)) = wrong.next() else { return Ok(()) };
+        let line = line.ok_or(BatchError::TooLarge(batch))?;
         let (request, label) = request(self.trace, id);
         let what = format!("{size} bytes at batch {batch} are not on the line, which gives {line}");
         Err(BatchError::Differs(Box::new(Difference { batches: ends, request, label, what })))

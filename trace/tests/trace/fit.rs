@@ -334,6 +334,16 @@ fn sizes_beyond_64_bits_are_refused() {
     }
     let lines = Lines::new(&traces).unwrap();
     assert!(matches!(lines.at(8), Err(BatchError::OffTheLine { batch: 8, .. })));
+    assert!(lines.at(u64::MAX).is_err());
+    for sizes in [[u64::MAX; 3], [u64::MAX, 5, 1]] {
+        let step = |size| {
+            let mut script = Script::new("");
+            script.allocate(0, size, "activation/a float32");
+            script.trace()
+        };
+        let traces: Vec<_> = [1, 2, u64::MAX].into_iter().zip(sizes.map(step)).collect();
+        assert_eq!(Lines::new(&traces).unwrap_err(), BatchError::TooLarge(u64::MAX), "{sizes:?}");
+    }
     let mut script = Script::new("");
     script.allocate(0, high.1, "parameter/h/0/weight float32[2x2]");
     script.free(&[0]);

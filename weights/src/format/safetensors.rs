@@ -85,8 +85,8 @@ fn threads(text: &str) -> usize {
     }
 }
 
-/// Parses a header with several threads. `None` where one is enough, or the header is not as simple as usual, or damaged: [`parse`] says
-/// how.
+/// Parses a header with several threads. `None` where one is enough, or the system starts no more, or the header is not as simple as usual, or
+/// damaged: [`parse`] says how.
 fn in_shares(text: &str, start: u64, threads: usize) -> Option<Vec<Tensor>> {
     if threads < 2 {
         return None;
@@ -94,9 +94,9 @@ fn in_shares(text: &str, start: u64, threads: usize) -> Option<Vec<Tensor>> {
     let shares = shares(text.trim_end().strip_prefix('{')?.strip_suffix('}')?, threads);
     let parse = |share: &str| parse(&format!("{{{share}}}"), start).ok();
     let parsed: Option<Vec<_>> = thread::scope(|scope| {
-        let threads: Vec<_> =
-            shares.into_iter().map(|share| scope.spawn(move || parse(share))).collect();
-        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
+        let start = |share| thread::Builder::new().spawn_scoped(scope, move || parse(share));
+        let threads: Vec<_> = shares.into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.ok()?.join().ok()?).collect()
     });
     let mut parsed = parsed?.into_iter();
     let mut tensors = parsed.next()?;

@@ -236,6 +236,43 @@ fn files_that_change_are_refused() {
     assert!(matches!(error.kind(), ErrorKind::Changed), "{error:?}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_system_that_starts_no_thread_is_an_error_and_leaves_nothing_behind() {
+    use omniheap_core::{HeapId, Sleep, Wake};
+    const NAME: &str = "load::a_system_that_starts_no_thread_is_an_error_and_leaves_nothing_behind";
+    // In a process of its own, as the tests beside it need threads.
+    if std::env::var_os("OMNIHEAP_ALONE").is_none() {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", NAME]).env("OMNIHEAP_ALONE", "1");
+        let ran = command.output().unwrap();
+        return assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    }
+    let folder = Folder::new();
+    let manager = Manager::new(Host::new());
+    let given = [Given::new("a", Dtype::U8, &[9 << 20], 1)];
+    let file = WeightsFile::open(&[folder.write("w", &write::safetensors(&given))]).unwrap();
+    let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).unwrap();
+    let loaded = manager.load_weights(&file, &Load::new().into(&pool)).unwrap();
+    let origin = omniheap_weights::Origin::with(omniheap_residency::HostStore::new());
+    origin.remember(&file, &loaded).unwrap();
+    pool.sleep(&Sleep::to(origin)).unwrap();
+    forbid_threads();
+    let error = manager.load_weights(&file, &Load::new()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
+    assert_eq!(manager.report().totals.live, 1);
+    assert!(pool.wake(&Wake::all()).is_err() && pool.residence().asleep);
+}
+
+#[cfg(target_os = "linux")]
+fn forbid_threads() {
+    let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a limit of this process, which runs one test alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }, 0);
+    // SAFETY: as above. Root has no such limit; others may not become this user, and need not.
+    unsafe { libc::setresuid(65534, 65534, 65534) };
+}
+
 #[test]
 fn a_cancelled_load_leaves_nothing_behind() {
     let folder = Folder::new();

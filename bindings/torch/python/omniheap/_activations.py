@@ -43,9 +43,9 @@ class offload_activations:
         if self._entered:
             raise OmniheapError("offload_activations is open already; leave it first, or make another one")
         hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-        modules = torch.nn.modules.module.register_module_forward_pre_hook(self._note_module)
+        # First, as PyTorch may refuse it: then there is nothing to undo.
         hooks.__enter__()
-        self._entered = [hooks, modules]
+        self._entered = [hooks, torch.nn.modules.module.register_module_forward_pre_hook(self._note_module)]
         self._lasting.clear()
         return self
 

@@ -6,6 +6,7 @@ that was dropped, they run again, below autograd, on the same arguments and with
 
 import collections
 import functools
+import threading
 import warnings
 import weakref
 
@@ -23,7 +24,7 @@ def apply(plan, model):
     model: the module that the planned step calls.
 
     Losses and gradients are the same to the bit. What the model does not run as it was planned is kept and counted: `figures()`, and `differences()`
-    in words. A warning says if the capacity of the plan may be exceeded for it.
+    in words. A warning says if the capacity of the plan may be exceeded for it. The model runs in one thread at a time.
     """
     if not isinstance(plan, StepPlan):
         raise OmniheapError(f"plan is {plan!r}; pass what omniheap.torch.plan_step returned")
@@ -89,13 +90,16 @@ class Applied:
         import torch
 
         if self._open is None and torch.is_grad_enabled() and not torch.compiler.is_compiling() and not _is_capturing(torch):
-            self._open = _Pass(torch, self, model)
-            self._open.__enter__()
+            opened = _Pass(torch, self, model)
+            opened.__enter__()
+            self._open = opened
         elif self._open is not None:
+            if not self._open.is_own():
+                raise OmniheapError("the model runs in another thread, and its pass follows the plan; let each thread have a copy of the model, and apply the plan to each")
             self._open.depth += 1
 
     def _leave(self, model, arguments, result):
-        if self._open is None:
+        if self._open is None or not self._open.is_own():
             return
         if self._open.depth:
             self._open.depth -= 1
@@ -215,6 +219,7 @@ class _Pass:
 
     def __init__(self, torch, applied, model):
         self._torch, self._applied, self._model, self.depth = torch, applied, model, 0
+        self._thread = threading.get_ident()
         # Results of the plan that autograd saved.
         self.found = set()
         # Names of calls, which take longer to make than to run their modules: until somebody asks, modules are noted as they begin, and None as they end.
@@ -250,14 +255,19 @@ class _Pass:
         import torch
 
         module = torch.nn.modules.module
-        self._mode.__enter__()
+        # First, as PyTorch may refuse it: then there is nothing to undo.
         self._hooks.__enter__()
+        self._mode.__enter__()
         self._watch = [
             module.register_module_forward_pre_hook(self._enters),
             module.register_module_forward_hook(self._leaves, always_call=True),
         ]
         # The hooks were asked for this one already.
         self._begins(self._model)
+
+    def is_own(self):
+        """Whether this is the thread of the pass: hooks of modules are called by all threads."""
+        return threading.get_ident() == self._thread
 
     def _begins(self, module):
         self._inside += 1
@@ -274,6 +284,8 @@ class _Pass:
             self._calls.leave()
 
     def _enters(self, module, _):
+        if not self.is_own():
+            return
         self._begins(module)
         if self._resting:
             self._resting += 1
@@ -304,7 +316,7 @@ class _Pass:
         return top is not None and top[0] is self._hooks.pack_hook
 
     def _leaves(self, *_):
-        if not self._inside:
+        if not self._inside or not self.is_own():
             return
         self._ends()
         if self._resting:

@@ -47,10 +47,12 @@ class stream_layers:
         self._copier = _copier(torch, self._device)
         resident = sum(itertools.compress(sizes, chosen)) + len(self._slots) * largest
         self._figures = collections.Counter(resident_bytes=resident)
-        # Nothing of the model has been changed so far, and all that is large is there.
+        moved = self._rest(model)
+        # Nothing of the model has been changed so far, and all memory is there.
         for layer in self._streamed:
             layer.put(None)
-        self._move_rest(model)
+        for tensor, data in moved:
+            tensor.data = data
         for number, module in enumerate(layer for layer, stays in zip(layers, chosen) if not stays):
             self._hooks.append(module.register_forward_pre_hook(lambda *_, number=number: self._begin(number)))
             self._hooks.append(module.register_forward_hook(lambda *_, number=number: self._end(number), always_call=True))
@@ -65,12 +67,11 @@ class stream_layers:
         """Bytes that layers have on the device, bytes that were copied there, and how often a layer was not expected."""
         return {name: self._figures[name] for name in ("resident_bytes", "copied_bytes", "unexpected")}
 
-    def _move_rest(self, model):
-        """Moves everything else to the device."""
+    def _rest(self, model):
+        """Everything else, with its bytes on the device."""
         streamed = {id(tensor) for layer in self._streamed for tensor in layer.tensors}
-        for tensor in itertools.chain(model.parameters(), model.buffers()):
-            if id(tensor) not in streamed:
-                tensor.data = tensor.data.to(self._device)
+        tensors = itertools.chain(model.parameters(), model.buffers())
+        return [(tensor, tensor.data.to(self._device)) for tensor in tensors if id(tensor) not in streamed]
 
     def _begin(self, number):
         """Gives a layer its weights, and has the next one's come."""

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import importlib
 import os
+import threading
 import traceback
 import warnings
 import weakref
@@ -21,6 +22,8 @@ from ._workspaces import Known, Meter, Workspaces, version
 
 # Elements of a tensor of the host that has values.
 _SMALL = 1 << 16
+# Held while a step is recorded: functions of PyTorch are replaced meanwhile, for all threads.
+_RECORDS = threading.Lock()
 _REAL = "record it on a GPU with fake=False, or leave it out of the step"
 
 
@@ -46,6 +49,8 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
         `omniheap.torch.shard` or PyTorch's own functions; the buffers of gathers and reductions are then events like all others.
     workspaces: a file of `measure_workspaces`, or what it returned: what kernels take inside of operators is added to the fake step.
+
+    One step is recorded at a time: functions of PyTorch are replaced meanwhile, for all threads.
     """
     torch, device = _asked(step, steps, fake, device)
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
@@ -135,6 +140,8 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
     program: a `_program.Program`, which is told of every operator and gets what autograd saves.
     workspaces: a `_workspaces.Meter`, which measures them, or `Known`, which adds those that were measured.
     """
+    if not _RECORDS.acquire(blocking=False):
+        raise OmniheapError("a step is being recorded already; record one after the other, or each in a process of its own")
     recorder = _recorder(torch)(ledger, fake, device, program, workspaces)
     gc.collect()
     was_enabled = gc.isenabled()
@@ -164,6 +171,7 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
         recorder.stop()
         if was_enabled:
             gc.enable()
+        _RECORDS.release()
     return max(0, left[-1] - left[-2]) if len(left) > 1 else 0
 
 

@@ -441,6 +441,17 @@ class Activations(unittest.TestCase):
         with offload:
             self.assertRaises(OmniheapError, offload.__enter__)
 
+    def test_where_pytorch_forbids_hooks_none_is_left(self):
+        offload, hooks = self.offload(), torch.nn.modules.module._global_forward_pre_hooks
+        before = len(hooks)
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            with self.assertRaisesRegex(RuntimeError, "not here"):
+                offload.__enter__()
+        self.assertEqual(len(hooks), before)
+        with offload:
+            self.assertEqual(len(hooks), before + 1)
+        self.assertEqual(len(hooks), before)
+
     def test_tensors_of_other_devices_stay(self):
         with mock.patch.object(_activations, "_copier_of", lambda device: _activations._NO_COPIER):
             offload = self.offload(0)

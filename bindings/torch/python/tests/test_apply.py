@@ -1,6 +1,7 @@
 """Plans that change a program, and models that follow them. On the CPU, with the command that OMNIHEAP_COMMAND names."""
 
 import contextlib
+import copy
 import functools
 import gc
 import importlib.util
@@ -8,6 +9,7 @@ import io
 import os
 import shutil
 import tempfile
+import threading
 import types
 import unittest
 from unittest import mock
@@ -301,6 +303,56 @@ class Plans(unittest.TestCase):
             model(torch.randn(4, 32))
         model(data()).sum().backward()
         self.assertEqual(applied.figures()["missing"], 0)
+
+    def test_where_pytorch_forbids_hooks_nothing_is_left(self):
+        modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+        plan = planned(transformer, 0.6)
+        model, data = transformer()
+        applied = omniheap.torch.apply(plan, model)
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            with self.assertRaisesRegex(RuntimeError, "not here"):
+                model(data())
+        self.assertEqual(modes(), [])
+        model(data()).sum().backward()
+        self.assertEqual((applied.figures()["missing"], modes()), (0, []))
+
+    def test_other_threads_run_beside_a_pass(self):
+        modes = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+        plan = planned(transformer, 0.6)
+        model, data = transformer()
+        batch, said = data(), []
+
+        def in_thread(work):
+            def run():
+                try:
+                    work()
+                    said.append(len(modes()))
+                except (OmniheapError, RuntimeError) as error:
+                    said.append(str(error))
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+
+        def beside(*_):
+            if threading.current_thread() is threading.main_thread():
+                in_thread(lambda: other(batch))
+                in_thread(lambda: model(batch))
+
+        applied = omniheap.torch.apply(plan, model)
+        model(batch).sum().backward()
+        want = [each.grad.clone() for each in model.parameters()]
+        other = copy.deepcopy(model[0])
+        for hooked in (model[1], model[3].first):
+            hook = hooked.register_forward_pre_hook(beside)
+            self.addCleanup(hook.remove)
+        for _ in range(2):
+            model.zero_grad()
+            model(batch).sum().backward()
+            self.assertTrue(all(torch.equal(one.grad, two) for one, two in zip(model.parameters(), want)))
+            self.assertEqual((applied.figures()["missing"], applied.figures()["unplanned"], modes()), (0, 0, []))
+        self.assertEqual(said[::2], [0] * 4, "another model is left alone")
+        self.assertTrue(all("another thread" in each for each in said[1::2]), said)
 
     def test_every_call_of_a_step_follows_the_plan(self):
         plan = planned(transformer, 0.6)

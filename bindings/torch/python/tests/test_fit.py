@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import unittest
 import warnings
 from unittest import mock
@@ -398,6 +399,35 @@ class Steps(unittest.TestCase):
         omniheap.torch.record_step(self.step(), self.path, steps=1)
         after = (torch.nn.functional.dropout, torch.utils.swap_tensors, torch.cuda.is_bf16_supported, torch.amp.autocast_mode.autocast.__exit__)
         self.assertEqual(before, after)
+
+    def test_steps_are_recorded_one_after_the_other(self):
+        import torch
+
+        refused = []
+
+        def record():
+            try:
+                omniheap.torch.record_step(self.step(), self.path + "2", steps=1)
+            except OmniheapError as error:
+                refused.append(str(error))
+
+        def step():
+            record()
+            other = threading.Thread(target=record)
+            other.start()
+            other.join()
+            return self.step()()
+
+        before = (torch.nn.functional.dropout, torch.utils.swap_tensors, torch.amp.autocast_mode.autocast.__exit__)
+        omniheap.torch.record_step(step, self.path, steps=1)
+        self.assertEqual(before, (torch.nn.functional.dropout, torch.utils.swap_tensors, torch.amp.autocast_mode.autocast.__exit__))
+        self.assertEqual(len(refused), 2)
+        self.assertIn("already", refused[1])
+        self.assertFalse(os.path.exists(self.path + "2"))
+        with self.assertRaises(ZeroDivisionError):
+            omniheap.torch.record_step(lambda: 1 / 0, self.path)
+        record()
+        self.assertEqual(len(refused), 2, "a step that failed is over")
 
     def test_other_devices_are_left_out(self):
         import torch

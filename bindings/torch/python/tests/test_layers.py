@@ -6,6 +6,7 @@ import importlib.util
 import io
 import os
 import unittest
+from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _layers
@@ -173,6 +174,22 @@ class Layers(unittest.TestCase):
         with torch.device("meta"):
             self.assertRaises(OmniheapError, self.stream, self.model())
         self.assertEqual(before, [each.data_ptr() for each in model.parameters()])
+
+    def test_a_device_without_room_changes_nothing(self):
+        model = self.model()
+        before = [each.data_ptr() for each in (*model.parameters(), *model.buffers())]
+        to, moved = torch.Tensor.to, []
+
+        def full(tensor, *given, **options):
+            if len(moved) == 2:
+                raise torch.OutOfMemoryError("full")
+            moved.append(to(tensor, *given, **options))
+            return moved[-1].clone()
+
+        with mock.patch.object(torch.Tensor, "to", full), self.assertRaises(torch.OutOfMemoryError):
+            self.stream(model, 3)
+        self.assertEqual(before, [each.data_ptr() for each in (*model.parameters(), *model.buffers())])
+        self.assertFalse(any(module._forward_pre_hooks for module in model.modules()))
 
     def test_training_is_refused(self):
         model = self.model()

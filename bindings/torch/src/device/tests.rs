@@ -1,7 +1,7 @@
 //! One device over streams of somebody else: what a program may do with PyTorch's own allocator, it may do here.
 #![expect(unsafe_code, reason = "allocates for streams")]
 use super::scripted::Scripted;
-use super::{Device, Held, Resident, UNIT, human};
+use super::{Device, Held, Resident, Saved, UNIT, human};
 use crate::device::Settings;
 use crate::graph::{PoolId, Split, Stock, wait_for_all};
 use crate::meter::SizeClass;
@@ -294,6 +294,11 @@ fn capture(device: &Device<Scripted>, pool: PoolId, size: u64, handle: usize) ->
     inside
 }
 
+/// The addresses that live in a pool; nothing where there is no such pool.
+fn in_pool(device: &Device<Scripted>, pool: PoolId) -> Option<Vec<u64>> {
+    device.checkpoint(pool).map(|saved| saved.iter().map(Saved::address).collect())
+}
+
 #[test]
 fn memory_of_a_graph_goes_back_when_it_is_gone_and_its_replays_have_passed() {
     let device = with_streams([1, 2]);
@@ -390,12 +395,11 @@ fn a_pool_goes_back_to_what_lived_in_it() {
     free(&device, first);
     let branch = capture(&device, pool, 9 * MIB, 1);
     assert_eq!(capture(&device, pool, 512, 1), first, "the graph's bytes are used again");
-    for address in device.in_pool(pool).expect("it is there") {
-        free(&device, address);
-    }
-    device.restore(pool, &trunk).expect("all of it is free");
+    let mut branches = vec![first, large, branch];
+    branches.sort_unstable();
+    assert_eq!(device.go_back(pool, &trunk).expect("all of it is there"), branches);
     assert_eq!(
-        device.in_pool(pool),
+        in_pool(&device, pool),
         Some({
             let mut lived = vec![first, second, large];
             lived.sort_unstable();
@@ -414,28 +418,38 @@ fn a_pool_goes_back_to_what_lived_in_it() {
     assert!(![first, second, large].contains(&new), "what lives again is nobody else's");
     [branch, new].into_iter().for_each(|address| free(&device, address));
     (0..device.users(pool)).for_each(|_| device.release(pool));
-    assert_eq!(device.in_pool(pool).map(|live| live.len()), Some(3), "what lives keeps its pool");
+    assert_eq!(in_pool(&device, pool).map(|live| live.len()), Some(3), "what lives keeps its pool");
     [first, second, large, other].into_iter().for_each(|address| free(&device, address));
 }
 
 #[test]
 fn a_pool_goes_back_whole_or_not_at_all() {
-    let device = with_streams([1]);
-    let pool = PoolId { captured: 1, named: 0 };
-    let [first, second] = [MIB, MIB].map(|size| capture(&device, pool, size, 1));
-    let trunk = device.checkpoint(pool).expect("it is there");
+    let device = with_streams([1, 2]);
+    let pools = [1, 2].map(|captured| PoolId { captured, named: 0 });
+    let [first, second, third] = [MIB, MIB, 4096].map(|size| capture(&device, pools[0], size, 1));
+    device.use_on(second, stream(2)).expect("it lives").expect("open");
+    let other = capture(&device, pools[1], 12 * MIB, 1);
+    let foreign = device.checkpoint(pools[1]).expect("it is there");
+    let trunk = device.checkpoint(pools[0]).expect("it is there");
     free(&device, first);
-    let refused = device.restore(pool, &trunk).map_err(|error| error.kind());
-    assert!(refused.is_err(), "the second one lives");
-    assert_eq!(device.in_pool(pool), Some(vec![second]));
-    assert_eq!(capture(&device, pool, MIB, 1), first, "nothing was taken");
-    let other = PoolId { captured: 2, named: 0 };
-    assert!(device.checkpoint(other).is_none() && device.restore(other, &trunk).is_err());
+    let lives = in_pool(&device, pools[0]);
+    let figures =
+        |device: &Device<Scripted>| device.stats().expect("figures")["live_bytes"].clone();
+    let before = figures(&device);
+    assert!(device.go_back(pools[0], &foreign).is_err(), "these bytes are another pool's");
+    assert_eq!((in_pool(&device, pools[0]), figures(&device)), (lives, before));
+    assert_eq!(capture(&device, pools[0], MIB, 1), first, "nothing was taken");
+    // No graph uses the pool any more: what lives in it keeps it, and its empty blocks are gone.
+    (0..device.users(pools[0])).for_each(|_| device.release(pools[0]));
+    assert_eq!(device.go_back(pools[0], &trunk).expect("all is there").len(), 3);
+    free(&device, third);
+    let lives = in_pool(&device, pools[0]);
+    assert!(device.go_back(pools[0], &trunk).is_err(), "the block of the third one is gone");
+    assert_eq!(in_pool(&device, pools[0]), lives);
     [first, second].into_iter().for_each(|address| free(&device, address));
-    device.release(pool);
-    device.release(pool);
-    device.release(pool);
-    assert!(device.restore(pool, &trunk).is_err(), "the pool is gone");
+    assert!(device.go_back(pools[0], &trunk).is_err(), "the pool is gone");
+    assert!(device.checkpoint(pools[0]).is_none());
+    free(&device, other);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use omniheap_core::{
 };
 use omniheap_extras::guarded;
 use omniheap_host::{Hold, Host, heap};
-use omniheap_layers::{Call, CallKind, Verdict};
+use omniheap_layers::{Call, CallKind, Fault, Plan, Record, Verdict};
 use omniheap_model::Store;
 use std::sync::{Arc, Mutex};
 
@@ -79,6 +79,19 @@ fn what_is_away_is_summed_over_the_pools_that_sleep() {
     pools[1].wake(&Wake::all()).expect("there is room");
     assert_eq!(manager.totals().away_bytes, 0);
     drop((two, three));
+}
+
+#[test]
+fn a_domain_that_ends_asks_again_where_the_driver_unmaps_nothing() {
+    let device = Arc::new(Fault::new(Record::new(device(64 * MIB))));
+    let manager = Manager::new(Arc::clone(&device));
+    let domain = manager.domain(ManagerConfig::default()).expect("it clears");
+    drop(domain.allocate(&Request::new(4 * MIB)).expect("there is room"));
+    assert!(device.inner().live().pages > 0);
+    device.inject(Plan::Kind(CallKind::UnmapPages, 0), 0);
+    drop(domain);
+    assert_eq!(device.first_injected(), Some(CallKind::UnmapPages));
+    assert_eq!(device.inner().live().pages, 0, "nobody else knows of the memory");
 }
 
 #[test]
