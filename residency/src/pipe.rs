@@ -69,7 +69,7 @@ impl Pipe {
                     Ok(())
                 })
             });
-            let filled = pieces(size).try_for_each(|piece| {
+            let filled = growing(size).try_for_each(|piece| {
                 // None is empty any more once the writer has failed.
                 let Ok(mut memory) = empty.recv() else { return Ok(()) };
                 fill(piece.start, memory.first(piece.end - piece.start))?;
@@ -101,7 +101,7 @@ impl Pipe {
         let (taken, empty) = self.memories();
         thread::scope(|scope| {
             let reader = scope.spawn(move || {
-                let read = pieces(size).try_for_each(|piece| {
+                let read = shrinking(size).try_for_each(|piece| {
                     // None is empty any more once something was refused.
                     let Ok(mut memory) = empty.recv() else { return Ok(()) };
                     self.read_piece(at, piece.clone(), &mut memory)?;
@@ -196,10 +196,22 @@ fn whole(size: u64) -> u64 {
     UNIT.up(size).expect("a piece has a few MiB")
 }
 
-/// Divides bytes, so that the disk and the device both have something to do soon.
-fn pieces(size: u64) -> impl Iterator<Item = Range<u64>> {
-    let longest = (size / 4).next_multiple_of(SMALL).clamp(SMALL, PIECE);
-    (0..size).step_by(length(longest)).map(move |from| from..size.min(from + longest))
+/// Divides bytes that are written: the first pieces are short, so that the disk has something to do soon.
+fn growing(size: u64) -> impl Iterator<Item = Range<u64>> {
+    pieces(size, |from| from)
+}
+
+/// Divides bytes that are read: the last pieces are short, so that little is left to do when the disk is done.
+fn shrinking(size: u64) -> impl Iterator<Item = Range<u64>> {
+    pieces(size, move |from| ((size - from) / 2).next_multiple_of(SMALL))
+}
+
+/// Divides bytes in pieces of about a wished length, which depends on where they start.
+fn pieces(size: u64, wish: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u64>> {
+    let piece = move |from: u64| from..size.min(from + wish(from).clamp(SMALL, PIECE));
+    let first = piece(0);
+    let next = move |last: &Range<u64>| (last.end < size).then(|| piece(last.end));
+    core::iter::successors(Some(first), next)
 }
 
 /// Hands something to another thread, which has ended only if it failed, and then says so itself.
@@ -222,7 +234,7 @@ pub(crate) fn failed(error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{PIECE, Pipe, SMALL, length};
+    use super::{PIECE, Pipe, SMALL, growing, length, shrinking};
     use omniheap_core::{ErrorKind, Result};
     use std::fs::{File, OpenOptions};
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -267,6 +279,31 @@ mod tests {
                 pipe.file().read_exact_at(&mut seen, at).expect("written");
                 assert!(seen == wanted, "both ways lead to one file");
             }
+        }
+    }
+
+    #[test]
+    fn the_disk_begins_soon_and_little_is_left_when_it_ends() {
+        for size in SIZES.into_iter().chain([LARGE, 100 * PIECE + 1]) {
+            let (written, read): (Vec<_>, Vec<_>) =
+                (growing(size).collect(), shrinking(size).collect());
+            for pieces in [&written, &read] {
+                let ends = pieces.iter().map(|piece| piece.end);
+                assert!(
+                    pieces
+                        .iter()
+                        .map(|piece| piece.start)
+                        .eq([0].into_iter().chain(ends.take(pieces.len() - 1)))
+                );
+                assert_eq!(pieces[pieces.len() - 1].end, size);
+                assert!(pieces.iter().all(|piece| piece.start % SMALL == 0
+                    && (1..=PIECE).contains(&(piece.end - piece.start))));
+            }
+            assert!(written[0].end <= SMALL && size - read[read.len() - 1].start <= SMALL);
+            assert!(
+                written.len() as u64 <= size / PIECE + 5 && read.len() as u64 <= size / PIECE + 5,
+                "{size}"
+            );
         }
     }
 

@@ -2,11 +2,9 @@
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
 mod gather;
 
-use crate::device::{Block, InFlightGuard};
-use crate::lane::SlotId;
-use crate::lane::WaitMode;
+use crate::device::{Block, InFlightGuard, insist};
 use crate::lane::users::{User, Users};
-use crate::lane::{Ask, Lane, State, Suballocator};
+use crate::lane::{Ask, Lane, SlotId, State, Suballocator, WaitMode};
 use crate::sync::Guard;
 use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
@@ -233,8 +231,9 @@ impl<B: Backend> Lane<B> {
         let mut unmapped: Vec<Grant> = Vec::new();
         let mut failed = None;
         for piece in pieces {
+            // A part of it may be unmapped when the driver refuses, so it is asked until it has done the rest.
             let done = if failed.is_none() {
-                self.unmap(&block, piece.span)
+                insist(|| self.unmap(&block, piece.span))
             } else {
                 Err(ErrorKind::Driver.into())
             };
