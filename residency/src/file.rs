@@ -183,9 +183,9 @@ impl Contents {
 }
 
 impl BackingStore for FileStore {
-    fn prepare(&self, _bytes: u64, _pinner: &HostPinner<'_>) -> Result<()> {
+    fn prepare(&self, _bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
         self.file.wait_until_clear(); // The disk may have no room for both.
-        Ok(())
+        self.file.pipe.prepare(pinner)
     }
 
     fn put(

@@ -1,9 +1,10 @@
 //! Bytes between a file and a device, in pieces: the disk has one while the device has another.
 #![forbid(unsafe_code)]
+use crate::arena::{Arena, ArenaReport, Stretch};
 use crate::disk::open_direct;
 use crate::lock;
 use core::ops::Range;
-use omniheap_core::{Align, Error, ErrorKind, Result};
+use omniheap_core::{Align, Error, ErrorKind, HostPinner, Result};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -27,8 +28,8 @@ pub(crate) struct Pipe {
     cached: File,
     /// The same file past the page cache, which copies every byte; `None` where there is no way past it.
     direct: Option<File>,
-    /// Kept because the first touch of memory is slow.
-    spare: Mutex<Vec<Memory>>,
+    /// Kept, so that a wake finds it pinned.
+    spare: Mutex<Vec<Stretch>>,
 }
 
 impl Pipe {
@@ -53,14 +54,14 @@ impl Pipe {
         mut fill: impl FnMut(u64, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
         if size < SMALL {
-            let mut memory = self.memory();
-            fill(0, memory.first(size))?;
+            let mut memory = self.memory()?;
+            fill(0, first(&mut memory, size))?;
             self.write_piece(at, 0..size, &mut memory)?;
             self.keep([memory]);
             return Ok(());
         }
-        let (full, to_write) = mpsc::channel::<(Range<u64>, Memory)>();
-        let (written, empty) = self.memories();
+        let (full, to_write) = mpsc::channel::<(Range<u64>, Stretch)>();
+        let (written, empty) = self.memories()?;
         thread::scope(|scope| {
             let writer = scope.spawn(move || {
                 to_write.into_iter().try_for_each(|(piece, mut memory)| {
@@ -72,7 +73,7 @@ impl Pipe {
             let filled = growing(size).try_for_each(|piece| {
                 // None is empty any more once the writer has failed.
                 let Ok(mut memory) = empty.recv() else { return Ok(()) };
-                fill(piece.start, memory.first(piece.end - piece.start))?;
+                fill(piece.start, first(&mut memory, piece.end - piece.start))?;
                 hand(&full, (piece, memory));
                 Ok(())
             });
@@ -91,14 +92,14 @@ impl Pipe {
         mut take: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         if size < SMALL {
-            let mut memory = self.memory();
+            let mut memory = self.memory()?;
             self.read_piece(at, 0..size, &mut memory)?;
-            take(0, memory.first(size))?;
+            take(0, first(&mut memory, size))?;
             self.keep([memory]);
             return Ok(());
         }
-        let (full, to_take) = mpsc::channel::<(Range<u64>, Memory)>();
-        let (taken, empty) = self.memories();
+        let (full, to_take) = mpsc::channel::<(Range<u64>, Stretch)>();
+        let (taken, empty) = self.memories()?;
         thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 let read = shrinking(size).try_for_each(|piece| {
@@ -113,7 +114,7 @@ impl Pipe {
                 read
             });
             let took = to_take.into_iter().try_for_each(|(piece, mut memory)| {
-                take(piece.start, memory.first(piece.end - piece.start))?;
+                take(piece.start, first(&mut memory, piece.end - piece.start))?;
                 hand(&taken, memory);
                 Ok(())
             });
@@ -123,9 +124,9 @@ impl Pipe {
         })
     }
 
-    fn write_piece(&self, at: u64, piece: Range<u64>, memory: &mut Memory) -> Result<()> {
+    fn write_piece(&self, at: u64, piece: Range<u64>, memory: &mut Stretch) -> Result<()> {
         let (at, size) = (at + piece.start, piece.end - piece.start);
-        let bytes = memory.first(whole(size));
+        let bytes = first(memory, whole(size));
         bytes[length(size)..].fill(0);
         let written = match self.direct_for(size).map(|file| file.write_all_at(bytes, at)) {
             Some(Err(error)) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
@@ -136,9 +137,9 @@ impl Pipe {
         written.map_err(|error| failed(&error))
     }
 
-    fn read_piece(&self, at: u64, piece: Range<u64>, memory: &mut Memory) -> Result<()> {
+    fn read_piece(&self, at: u64, piece: Range<u64>, memory: &mut Stretch) -> Result<()> {
         let (at, size) = (at + piece.start, piece.end - piece.start);
-        let bytes = memory.first(whole(size));
+        let bytes = first(memory, whole(size));
         match self.direct_for(size).map(|file| file.read_exact_at(bytes, at)) {
             Some(Ok(())) => Ok(()),
             // The way through the page cache takes every read, and names the error if it is one.
@@ -150,41 +151,35 @@ impl Pipe {
         self.direct.as_ref().filter(|_| size >= SMALL)
     }
 
-    fn memory(&self) -> Memory {
-        lock(&self.spare).pop().unwrap_or_else(Memory::new)
+    /// Has a device pin the memory of a transfer, so that copies take little of the processor's time.
+    pub(crate) fn prepare(&self, pinner: &HostPinner<'_>) -> Result<()> {
+        let missing = MEMORIES.saturating_sub(lock(&self.spare).len()) as u64 * PIECE;
+        let free = |now: &ArenaReport| now.held - now.used;
+        Arena::of_process().grow_pinned(pinner, |now| missing.saturating_sub(free(now)))
+    }
+
+    fn memory(&self) -> Result<Stretch> {
+        let spare = lock(&self.spare).pop();
+        spare.map_or_else(|| Arena::of_process().take(PIECE), Ok)
     }
 
     /// Returns where memory goes that may be used again, and where it comes from: all that a transfer uses is there.
-    fn memories(&self) -> (Sender<Memory>, Receiver<Memory>) {
+    fn memories(&self) -> Result<(Sender<Stretch>, Receiver<Stretch>)> {
         let (used, empty) = mpsc::channel();
-        (0..MEMORIES).for_each(|_| hand(&used, self.memory()));
-        (used, empty)
+        (0..MEMORIES).try_for_each(|_| self.memory().map(|memory| hand(&used, memory)))?;
+        Ok((used, empty))
     }
 
-    fn keep(&self, memories: impl IntoIterator<Item = Memory>) {
+    fn keep(&self, memories: impl IntoIterator<Item = Stretch>) {
         let mut spare = lock(&self.spare);
         spare.extend(memories);
         spare.truncate(MEMORIES);
     }
 }
 
-/// Memory for a piece.
-#[derive(Debug)]
-struct Memory {
-    bytes: Vec<u8>,
-    /// Bytes before the first unit.
-    skipped: usize,
-}
-
-impl Memory {
-    fn new() -> Self {
-        let bytes = vec![0; length(PIECE + UNIT.get())];
-        Self { skipped: bytes.as_ptr().align_offset(length(UNIT.get())), bytes }
-    }
-
-    fn first(&mut self, size: u64) -> &mut [u8] {
-        &mut self.bytes[self.skipped..][..length(size)]
-    }
+/// The first bytes of memory for a piece.
+fn first(memory: &mut Stretch, size: u64) -> &mut [u8] {
+    &mut memory.bytes_mut()[..length(size)]
 }
 
 fn length(bytes: u64) -> usize {

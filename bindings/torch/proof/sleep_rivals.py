@@ -193,7 +193,7 @@ def main():
             floor = [one["sleep"] / (one["live"] * one["rates"][0]), one["wake"] / (one["live"] * one["rates"][1])]
             shares = f"{warm / (ours['sleep'] + ours['wake']):.2f}, first {sum(one['first']) / sum(ours['first']):.2f}"
             mode += f" ({one['prepared']:.2f} s)" if one.get("prepared") else ""
-            print(f"| {holes} | {mode} | {sum(one['first']):.3f} | {one['sleep']:.3f} | {one['wake']:.3f} | {floor[0]:.2f}, {floor[1]:.2f} | {shares} | {one['equal']} |", flush=True)
+            print(f"| {holes} | {mode} | {one['first'][0]:.3f} + {one['first'][1]:.3f} | {one['sleep']:.3f} | {one['wake']:.3f} | {floor[0]:.2f}, {floor[1]:.2f} | {shares} | {one['equal']} |", flush=True)
     for mode in options.modes.split(","):
         if options.long and mode not in ("checkpoint", "prepared"):
             print(mode, "one tensor of 64 MiB:", measure(options, mode, long=options.long), flush=True)

@@ -144,7 +144,9 @@ impl<B: Backend> Lane<B> {
         if least > round(heap).ok_or(ErrorKind::SizeOverflow)? {
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        let mut size = round(heap.saturating_mul(ADDRESSES_PER_BYTE).min(1 << 46)).unwrap_or(least);
+        // Where addresses are scarce, a pool that stays small leaves them to others.
+        let most = heap.min(self.shared.config.maximum).saturating_mul(ADDRESSES_PER_BYTE);
+        let mut size = round(most.min(1 << 46)).unwrap_or(least).max(least);
         loop {
             match self.shared.device.reserve(self.shared.heap, size) {
                 Err(error) if size / 2 >= least && error.kind() != ErrorKind::DeviceLost => {
@@ -232,11 +234,7 @@ impl<B: Backend> Lane<B> {
         let mut failed = None;
         for piece in pieces {
             // A part of it may be unmapped when the driver refuses, so it is asked until it has done the rest.
-            let done = if failed.is_none() {
-                insist(|| self.unmap(&block, piece.span))
-            } else {
-                Err(ErrorKind::Driver.into())
-            };
+            let done = failed.map_or_else(|| insist(|| self.unmap(&block, piece.span)), Err);
             match done {
                 Ok(()) => unmapped.push(piece),
                 Err(error) => {
