@@ -463,7 +463,7 @@ fn pools_that_stay_small_share_few_addresses() {
     let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
     let config = PoolConfig::new().sleepable().maximum(2 * MIB);
     for _ in 0..16 {
-        let pool = manager.create_pool(HEAP, config.clone()).expect("pages");
+        let pool = manager.create_pool(HEAP, config).expect("pages");
         let one = pool.allocate(&Request::new(MIB)).expect("there are addresses");
         core::mem::forget((pool, one));
     }
