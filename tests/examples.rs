@@ -7,7 +7,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const EXAMPLES: [&str; 10] = [
+const EXAMPLES: [&str; 11] = [
     "01_allocate",
     "02_convolution",
     "03_matmul",
@@ -18,6 +18,7 @@ const EXAMPLES: [&str; 10] = [
     "08_own_backend",
     "09_bilateral_filter",
     "10_kv_blocks",
+    "11_residents",
 ];
 
 fn main() {

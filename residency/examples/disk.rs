@@ -5,7 +5,8 @@
 mod linux {
     use core::error::Error;
     use omniheap_core::{
-        AllocationId, BackingStore, ErrorKind, Manager, PoolConfig, Privacy, Request, Sleep, Wake,
+        AllocationId, BackingStore, ErrorKind, HostPinner, Manager, PoolConfig, Privacy, Request,
+        Sleep, Wake,
     };
     use omniheap_host::Host;
     use omniheap_residency::FileStore;
@@ -64,6 +65,13 @@ mod linux {
         Ok([put, got])
     }
 
+    /// Waits until what was forgotten has left the disk, which is busy with it.
+    fn settle(manager: &Manager<Host>, store: &FileStore) -> omniheap_core::Result<()> {
+        let mut settled = Ok(());
+        HostPinner::lend(manager.backend(), |pinner| settled = store.prepare(0, pinner));
+        settled
+    }
+
     fn median(mut rates: Vec<f64>) -> f64 {
         rates.sort_by(f64::total_cmp);
         rates[rates.len() / 2]
@@ -87,11 +95,13 @@ mod linux {
         for _ in 0..ROUNDS {
             let [write, read] = disk(Path::new(&folder), bytes)?;
             let [put, got] = alone(&store, made[0].id(), &mut warm)?;
+            settle(&manager, &store)?;
             let start = Instant::now();
             pool.sleep(&Sleep::to(store.clone()))?;
             let (sleep, start) = (rate(bytes, start), Instant::now());
             pool.wake(&Wake::all())?;
             let all = [write, put, sleep, read, got, rate(bytes, start)];
+            settle(&manager, &store)?;
             rates.iter_mut().zip(all).for_each(|(rates, now)| rates.push(now));
         }
         let [write, put, sleep, read, got, wake] = rates.map(median);

@@ -6,15 +6,16 @@ use crate::lock;
 use crate::pipe::{Pipe, UNIT};
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
 use omniheap_core::{
-    Align, AllocationId, BackingStore, Class, Error, ErrorKind, GetPiece, Layout, Privacy,
-    PutPiece, Result, StoreKind,
+    Align, AllocationId, BackingStore, Class, Error, ErrorKind, GetPiece, HostPinner, Layout,
+    Privacy, PutPiece, Result, StoreKind,
 };
 use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
 
 /// Bytes that have one checksum. They are copied together, so that the processor's cache has them while they are summed up.
 const CHECKED: usize = 1 << 20;
@@ -26,11 +27,19 @@ const EXTENT: u64 = 1 << 40;
 /// Refuses secret allocations, and a process that was forked from the one that opened it. Bytes are checked when they come back: damaged ones are an error, and the pool stays asleep.
 #[derive(Debug)]
 pub struct FileStore {
-    pipe: Pipe,
+    file: Arc<Backing>,
     in_memory: bool,
+}
+
+/// The file, which may outlive the store until its bytes have left the disk.
+#[derive(Debug)]
+struct Backing {
+    pipe: Pipe,
+    kept: Mutex<Contents>,
+    /// No bytes that were forgotten are on the disk any more.
+    cleared: Condvar,
     /// The process that opened it: a forked child has the same file, and its own idea of what is where.
     process: u32,
-    kept: Mutex<Contents>,
 }
 
 #[derive(Debug)]
@@ -40,6 +49,10 @@ struct Contents {
     extents: Vec<u64>,
     end: u64,
     by_id: HashMap<AllocationId, Arc<Kept>>,
+    /// Places whose bytes nobody needs, and that are on the disk yet.
+    forgotten: Vec<(u64, Grant)>,
+    /// Whether a thread takes them off the disk.
+    is_clearing: bool,
 }
 
 /// The bytes of one allocation.
@@ -75,11 +88,11 @@ impl FileStore {
             let directory = directory.display();
             tracing::warn!(%directory, "the directory is in memory: sleeping there frees no host memory");
         }
-        let (extents, by_id) = (Vec::new(), HashMap::new());
-        let kept = Contents { strategy: Tlsf::new(Align::ONE), extents, end: 0, by_id };
         let pipe = if in_memory { Pipe::cached(file) } else { Pipe::direct(file) };
-        let process = std::process::id();
-        Ok(Arc::new(Self { pipe, in_memory, process, kept: Mutex::new(kept) }))
+        let kept = Mutex::new(Contents::new());
+        let file =
+            Arc::new(Backing { pipe, kept, cleared: Condvar::new(), process: std::process::id() });
+        Ok(Arc::new(Self { file, in_memory }))
     }
 
     /// Returns whether the directory is in memory (tmpfs), so that the file takes host memory.
@@ -87,7 +100,9 @@ impl FileStore {
     pub const fn is_in_memory(&self) -> bool {
         self.in_memory
     }
+}
 
+impl Backing {
     /// Writes an allocation's bytes, and returns their checksums.
     fn write(&self, at: u64, size: u64, copy: &mut PutPiece<'_>) -> Result<Vec<u64>> {
         let mut sums = Vec::new();
@@ -101,21 +116,67 @@ impl FileStore {
         self.pipe.write(at, size, fill).map(|()| sums)
     }
 
-    fn is_own(&self) -> bool {
-        self.process == std::process::id()
+    fn check_own(&self) -> Result<()> {
+        let is_own = self.process == std::process::id();
+        let foreign =
+            || ErrorKind::Unsupported.because("the backing file belongs to the parent process");
+        is_own.then_some(()).ok_or_else(foreign)
     }
 
-    /// Gives a place of the file back, and its bytes to the disk.
-    fn give_back(&self, at: u64, grant: Grant) {
-        if self.is_own() {
-            punch(self.pipe.file(), at, grant.span.size);
+    /// Gives a place of the file back once its bytes have left the disk. A thread sees to that: it may take longer than reading them,
+    /// and a wake does not wait for it.
+    fn give_back(self: &Arc<Self>, at: u64, grant: Grant) {
+        if self.check_own().is_err() {
+            return; // The parent's bytes stay where they are.
         }
-        let freed = lock(&self.kept).strategy.free(grant.key);
-        debug_assert!(freed.is_ok(), "a place is live until it is given back");
+        let mut kept = lock(&self.kept);
+        kept.forgotten.push((at, grant));
+        if kept.is_clearing {
+            return;
+        }
+        kept.is_clearing = true;
+        drop(kept);
+        let file = Arc::clone(self);
+        let name = thread::Builder::new().name("omniheap backing file".into());
+        if name.spawn(move || file.clear()).is_err() {
+            self.clear();
+        }
+    }
+
+    /// Takes what was forgotten off the disk.
+    fn clear(&self) {
+        let mut kept = lock(&self.kept);
+        while let Some((at, grant)) = kept.forgotten.pop() {
+            drop(kept);
+            punch(self.pipe.file(), at, grant.span.size);
+            kept = lock(&self.kept);
+            let freed = kept.strategy.free(grant.key);
+            debug_assert!(freed.is_ok(), "a place is live until it is given back");
+        }
+        kept.is_clearing = false;
+        self.cleared.notify_all();
+    }
+
+    /// Waits until nothing that was forgotten is on the disk.
+    fn wait_until_clear(&self) {
+        let kept = lock(&self.kept);
+        let waited = self.cleared.wait_while(kept, |kept| kept.is_clearing);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Contents {
+    fn new() -> Self {
+        Self {
+            strategy: Tlsf::new(Align::ONE),
+            extents: Vec::new(),
+            end: 0,
+            by_id: HashMap::new(),
+            forgotten: Vec::new(),
+            is_clearing: false,
+        }
+    }
+
     fn take(&mut self, size: u64) -> Result<(u64, Grant)> {
         let size = UNIT.up(size).ok_or(ErrorKind::SizeOverflow)?;
         let layout = Layout { size, align: UNIT };
@@ -135,6 +196,12 @@ impl Contents {
 }
 
 impl BackingStore for FileStore {
+    fn prepare(&self, _bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
+        self.file.check_own()?;
+        self.file.wait_until_clear(); // The disk may have no room for both.
+        self.file.pipe.prepare(pinner)
+    }
+
     fn put(
         &self,
         id: AllocationId,
@@ -145,28 +212,25 @@ impl BackingStore for FileStore {
         if !self.accepts(privacy) {
             return Err(ErrorKind::Unsupported.because("secret bytes are not written to files"));
         }
-        if !self.is_own() {
-            let why = "the backing file belongs to the parent process";
-            return Err(ErrorKind::Unsupported.because(why));
-        }
-        let (at, grant) = lock(&self.kept).take(size)?;
-        match self.write(at, size, copy) {
+        self.file.check_own()?;
+        let (at, grant) = lock(&self.file.kept).take(size)?;
+        match self.file.write(at, size, copy) {
             Ok(sums) => {
                 let kept = Arc::new(Kept { grant, at, size, sums });
-                lock(&self.kept).by_id.insert(id, kept);
+                lock(&self.file.kept).by_id.insert(id, kept);
                 Ok(())
             }
             Err(error) => {
-                self.give_back(at, grant);
+                self.file.give_back(at, grant);
                 Err(error)
             }
         }
     }
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
-        let kept = lock(&self.kept).by_id.get(&id).cloned().ok_or(ErrorKind::Stale)?;
+        let kept = lock(&self.file.kept).by_id.get(&id).cloned().ok_or(ErrorKind::Stale)?;
         let mut sums = kept.sums.iter();
-        self.pipe.read(kept.at, kept.size, |from, bytes| {
+        self.file.pipe.read(kept.at, kept.size, |from, bytes| {
             for (from, part) in (from..).step_by(CHECKED).zip(bytes.chunks(CHECKED)) {
                 if sums.next() != Some(&checksum(part)) {
                     return Err(ErrorKind::Driver.because("the backing file's bytes are damaged"));
@@ -182,9 +246,9 @@ impl BackingStore for FileStore {
     }
 
     fn forget(&self, id: AllocationId) {
-        let kept = lock(&self.kept).by_id.remove(&id);
+        let kept = lock(&self.file.kept).by_id.remove(&id);
         if let Some(kept) = kept {
-            self.give_back(kept.at, kept.grant);
+            self.file.give_back(kept.at, kept.grant);
         }
     }
 
@@ -213,7 +277,7 @@ mod tests {
     use crate::pipe::{PIECE, failed};
     use omniheap_core::{Manager, Request};
     use omniheap_host::Host;
-    use std::os::unix::fs::FileExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
 
     const SIZE: u64 = PIECE + 5000;
 
@@ -257,10 +321,41 @@ mod tests {
     }
 
     #[test]
+    fn a_place_is_used_again_once_its_bytes_have_left_the_disk() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let (one, other) = (id(), id());
+        lock(&store.file.kept).is_clearing = true; // As while the thread is at it.
+        put(&store, one).expect("room");
+        store.forget(one);
+        put(&store, other).expect("room");
+        store.file.clear();
+        assert_eq!(get(&store, other), Ok(SIZE), "it has another place");
+        put(&store, one).expect("room");
+        assert_eq!(lock(&store.file.kept).by_id[&one].at, 0, "the place is free");
+    }
+
+    #[test]
+    fn what_is_forgotten_leaves_the_disk_and_the_file_goes_with_the_store() {
+        let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
+        put(&store, one).expect("room");
+        store.forget(one);
+        HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner).expect("room"));
+        let about = store.file.pipe.file().metadata().expect("open");
+        assert_eq!(about.blocks(), 0, "blocks are on the disk");
+        let file = Arc::downgrade(&store.file);
+        put(&store, one).expect("room");
+        store.forget(one);
+        drop(store);
+        while file.strong_count() > 0 {
+            thread::yield_now(); // The thread ends, and the file with it.
+        }
+    }
+
+    #[test]
     fn damage_is_noticed() {
         let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
         put(&store, one).expect("room");
-        let (mut byte, file) = ([0], store.pipe.file());
+        let (mut byte, file) = ([0], store.file.pipe.file());
         file.read_exact_at(&mut byte, PIECE + 1).expect("written");
         file.write_all_at(&[byte[0] ^ 1], PIECE + 1).expect("open");
         assert_eq!(get(&store, one), Err(ErrorKind::Driver), "one bit");

@@ -6,9 +6,11 @@ use omniheap_core::{
 };
 
 /// Bytes that are laid together at a time. The host lists the next pieces while the link carries these.
-const BATCH: u64 = 16 << 20;
+const BATCH: u64 = 32 << 20;
 /// Bytes of the first batch: the link waits while the host lists these.
-const FIRST: u64 = 2 << 20;
+const FIRST: u64 = 1 << 20;
+/// How much larger each batch is than the one before, which the link carries while the host lists it.
+const GROWTH: u64 = 4;
 
 /// A part of an allocation.
 #[derive(Debug)]
@@ -159,7 +161,7 @@ fn carry_batch<B: Backend>(
     }
 }
 
-/// Cuts pieces into batches of at most [`BATCH`] bytes, the first of at most [`FIRST`]; a piece that is larger is alone.
+/// Cuts pieces into batches, from [`FIRST`] to [`BATCH`] bytes; a piece that is larger is alone.
 fn batches<'a, 'b, B: Backend>(
     mut pieces: &'b [Piece<'a, B>],
 ) -> impl Iterator<Item = &'b [Piece<'a, B>]> {
@@ -172,7 +174,7 @@ fn batches<'a, 'b, B: Backend>(
         };
         let count = pieces.iter().take_while(fits).count().max(1).min(pieces.len());
         let (batch, rest) = pieces.split_at(count);
-        (pieces, most) = (rest, BATCH);
+        (pieces, most) = (rest, BATCH.min(GROWTH * most));
         (count > 0).then_some(batch)
     })
 }

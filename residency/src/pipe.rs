@@ -1,9 +1,10 @@
 //! Bytes between a file and a device, in pieces: the disk has one while the device has another.
 #![forbid(unsafe_code)]
+use crate::arena::{Arena, ArenaReport, Stretch};
 use crate::disk::open_direct;
 use crate::lock;
 use core::ops::Range;
-use omniheap_core::{Align, Error, ErrorKind, Result};
+use omniheap_core::{Align, Error, ErrorKind, HostPinner, Result};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -27,8 +28,8 @@ pub(crate) struct Pipe {
     cached: File,
     /// The same file past the page cache, which copies every byte; `None` where there is no way past it.
     direct: Option<File>,
-    /// Kept because the first touch of memory is slow.
-    spare: Mutex<Vec<Memory>>,
+    /// Kept, so that a wake finds it pinned.
+    spare: Mutex<Vec<Stretch>>,
 }
 
 impl Pipe {
@@ -53,14 +54,14 @@ impl Pipe {
         mut fill: impl FnMut(u64, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
         if size < SMALL {
-            let mut memory = self.memory();
-            fill(0, memory.first(size))?;
+            let mut memory = self.memory()?;
+            fill(0, first(&mut memory, size))?;
             self.write_piece(at, 0..size, &mut memory)?;
             self.keep([memory]);
             return Ok(());
         }
-        let (full, to_write) = mpsc::channel::<(Range<u64>, Memory)>();
-        let (written, empty) = self.memories();
+        let (full, to_write) = mpsc::channel::<(Range<u64>, Stretch)>();
+        let (written, empty) = self.memories()?;
         thread::scope(|scope| {
             let write = move || {
                 to_write.into_iter().try_for_each(|(piece, mut memory)| {
@@ -70,10 +71,10 @@ impl Pipe {
                 })
             };
             let writer = thread::Builder::new().spawn_scoped(scope, write).map_err(no_thread)?;
-            let filled = pieces(size).try_for_each(|piece| {
+            let filled = growing(size).try_for_each(|piece| {
                 // None is empty any more once the writer has failed.
                 let Ok(mut memory) = empty.recv() else { return Ok(()) };
-                fill(piece.start, memory.first(piece.end - piece.start))?;
+                fill(piece.start, first(&mut memory, piece.end - piece.start))?;
                 hand(&full, (piece, memory));
                 Ok(())
             });
@@ -92,17 +93,17 @@ impl Pipe {
         mut take: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         if size < SMALL {
-            let mut memory = self.memory();
+            let mut memory = self.memory()?;
             self.read_piece(at, 0..size, &mut memory)?;
-            take(0, memory.first(size))?;
+            take(0, first(&mut memory, size))?;
             self.keep([memory]);
             return Ok(());
         }
-        let (full, to_take) = mpsc::channel::<(Range<u64>, Memory)>();
-        let (taken, empty) = self.memories();
+        let (full, to_take) = mpsc::channel::<(Range<u64>, Stretch)>();
+        let (taken, empty) = self.memories()?;
         thread::scope(|scope| {
             let read = move || {
-                let read = pieces(size).try_for_each(|piece| {
+                let read = shrinking(size).try_for_each(|piece| {
                     // None is empty any more once something was refused.
                     let Ok(mut memory) = empty.recv() else { return Ok(()) };
                     self.read_piece(at, piece.clone(), &mut memory)?;
@@ -115,7 +116,7 @@ impl Pipe {
             };
             let reader = thread::Builder::new().spawn_scoped(scope, read).map_err(no_thread)?;
             let took = to_take.into_iter().try_for_each(|(piece, mut memory)| {
-                take(piece.start, memory.first(piece.end - piece.start))?;
+                take(piece.start, first(&mut memory, piece.end - piece.start))?;
                 hand(&taken, memory);
                 Ok(())
             });
@@ -125,9 +126,9 @@ impl Pipe {
         })
     }
 
-    fn write_piece(&self, at: u64, piece: Range<u64>, memory: &mut Memory) -> Result<()> {
+    fn write_piece(&self, at: u64, piece: Range<u64>, memory: &mut Stretch) -> Result<()> {
         let (at, size) = (at + piece.start, piece.end - piece.start);
-        let bytes = memory.first(whole(size));
+        let bytes = first(memory, whole(size));
         bytes[length(size)..].fill(0);
         let written = match self.direct_for(size).map(|file| file.write_all_at(bytes, at)) {
             Some(Err(error)) if error.kind() != io::ErrorKind::InvalidInput => Err(error),
@@ -138,9 +139,9 @@ impl Pipe {
         written.map_err(|error| failed(&error))
     }
 
-    fn read_piece(&self, at: u64, piece: Range<u64>, memory: &mut Memory) -> Result<()> {
+    fn read_piece(&self, at: u64, piece: Range<u64>, memory: &mut Stretch) -> Result<()> {
         let (at, size) = (at + piece.start, piece.end - piece.start);
-        let bytes = memory.first(whole(size));
+        let bytes = first(memory, whole(size));
         match self.direct_for(size).map(|file| file.read_exact_at(bytes, at)) {
             Some(Ok(())) => Ok(()),
             // The way through the page cache takes every read, and names the error if it is one.
@@ -152,18 +153,26 @@ impl Pipe {
         self.direct.as_ref().filter(|_| size >= SMALL)
     }
 
-    fn memory(&self) -> Memory {
-        lock(&self.spare).pop().unwrap_or_else(Memory::new)
+    /// Has a device pin the memory of a transfer, so that copies take little of the processor's time.
+    pub(crate) fn prepare(&self, pinner: &HostPinner<'_>) -> Result<()> {
+        let missing = MEMORIES.saturating_sub(lock(&self.spare).len()) as u64 * PIECE;
+        let free = |now: &ArenaReport| now.held - now.used;
+        Arena::of_process().grow_pinned(pinner, |now| missing.saturating_sub(free(now)))
+    }
+
+    fn memory(&self) -> Result<Stretch> {
+        let spare = lock(&self.spare).pop();
+        spare.map_or_else(|| Arena::of_process().take(PIECE), Ok)
     }
 
     /// Returns where memory goes that may be used again, and where it comes from: all that a transfer uses is there.
-    fn memories(&self) -> (Sender<Memory>, Receiver<Memory>) {
+    fn memories(&self) -> Result<(Sender<Stretch>, Receiver<Stretch>)> {
         let (used, empty) = mpsc::channel();
-        (0..MEMORIES).for_each(|_| hand(&used, self.memory()));
-        (used, empty)
+        (0..MEMORIES).try_for_each(|_| self.memory().map(|memory| hand(&used, memory)))?;
+        Ok((used, empty))
     }
 
-    fn keep(&self, memories: impl IntoIterator<Item = Memory>) {
+    fn keep(&self, memories: impl IntoIterator<Item = Stretch>) {
         // Collected first, as they may be waited for: other transfers take the lock meanwhile.
         let memories: Vec<_> = memories.into_iter().collect();
         let mut spare = lock(&self.spare);
@@ -172,23 +181,9 @@ impl Pipe {
     }
 }
 
-/// Memory for a piece.
-#[derive(Debug)]
-struct Memory {
-    bytes: Vec<u8>,
-    /// Bytes before the first unit.
-    skipped: usize,
-}
-
-impl Memory {
-    fn new() -> Self {
-        let bytes = vec![0; length(PIECE + UNIT.get())];
-        Self { skipped: bytes.as_ptr().align_offset(length(UNIT.get())), bytes }
-    }
-
-    fn first(&mut self, size: u64) -> &mut [u8] {
-        &mut self.bytes[self.skipped..][..length(size)]
-    }
+/// The first bytes of memory for a piece.
+fn first(memory: &mut Stretch, size: u64) -> &mut [u8] {
+    &mut memory.bytes_mut()[..length(size)]
 }
 
 fn length(bytes: u64) -> usize {
@@ -200,10 +195,22 @@ fn whole(size: u64) -> u64 {
     UNIT.up(size).expect("a piece has a few MiB")
 }
 
-/// Divides bytes, so that the disk and the device both have something to do soon.
-fn pieces(size: u64) -> impl Iterator<Item = Range<u64>> {
-    let longest = (size / 4).next_multiple_of(SMALL).clamp(SMALL, PIECE);
-    (0..size).step_by(length(longest)).map(move |from| from..size.min(from + longest))
+/// Divides bytes that are written: the first pieces are short, so that the disk has something to do soon.
+fn growing(size: u64) -> impl Iterator<Item = Range<u64>> {
+    pieces(size, |from| from)
+}
+
+/// Divides bytes that are read: the last pieces are short, so that little is left to do when the disk is done.
+fn shrinking(size: u64) -> impl Iterator<Item = Range<u64>> {
+    pieces(size, move |from| ((size - from) / 2).next_multiple_of(SMALL))
+}
+
+/// Divides bytes in pieces of about a wished length, which depends on where they start.
+fn pieces(size: u64, wish: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u64>> {
+    let piece = move |from: u64| from..size.min(from + wish(from).clamp(SMALL, PIECE));
+    let first = piece(0);
+    let next = move |last: &Range<u64>| (last.end < size).then(|| piece(last.end));
+    core::iter::successors(Some(first), next)
 }
 
 /// Hands something to another thread, which has ended only if it failed, and then says so itself.
@@ -233,7 +240,7 @@ pub(crate) fn failed(error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{PIECE, Pipe, SMALL, length};
+    use super::{PIECE, Pipe, SMALL, growing, length, shrinking};
     use omniheap_core::{ErrorKind, Result};
     use std::fs::{File, OpenOptions};
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -288,6 +295,31 @@ mod tests {
         for _ in 0..100 {
             let inner = |_: u64, _: &[u8]| pipe.read(0, 5, |_, _| Ok(()));
             pipe.read(0, SMALL, inner).expect("nobody waits for the other");
+        }
+    }
+
+    #[test]
+    fn the_disk_begins_soon_and_little_is_left_when_it_ends() {
+        for size in SIZES.into_iter().chain([LARGE, 100 * PIECE + 1]) {
+            let (written, read): (Vec<_>, Vec<_>) =
+                (growing(size).collect(), shrinking(size).collect());
+            for pieces in [&written, &read] {
+                let ends = pieces.iter().map(|piece| piece.end);
+                assert!(
+                    pieces
+                        .iter()
+                        .map(|piece| piece.start)
+                        .eq([0].into_iter().chain(ends.take(pieces.len() - 1)))
+                );
+                assert_eq!(pieces[pieces.len() - 1].end, size);
+                assert!(pieces.iter().all(|piece| piece.start % SMALL == 0
+                    && (1..=PIECE).contains(&(piece.end - piece.start))));
+            }
+            assert!(written[0].end <= SMALL && size - read[read.len() - 1].start <= SMALL);
+            assert!(
+                written.len() as u64 <= size / PIECE + 5 && read.len() as u64 <= size / PIECE + 5,
+                "{size}"
+            );
         }
     }
 

@@ -2,8 +2,8 @@
 use crate::{available_host_memory, lock};
 use core::fmt;
 use omniheap_core::{
-    AllocateError, Backend, BackingStore, ErrorKind, HeapId, Manager, Pressure, Relief, Result,
-    Sleep, Slept, UserPool, Wake,
+    AllocateError, Backend, BackingStore, ErrorKind, HeapId, Manager, Pressure, Relief, Residence,
+    Result, Sleep, Slept, UserPool, Wake,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -503,18 +503,24 @@ impl<B: Backend + 'static> Residents<B> {
             return Ok(self.shared.make_room(&nobody, over));
         }
         let (mut moved, mut left) = (Moved::default(), room);
+        let mut is_full = false;
         let away = lock(&self.shared.state).away();
         for pool in away.iter().filter(|pool| pool.heap() == heap) {
-            let need = pool.residence().stored;
-            if need > left {
-                break; // Smaller ones behind it would come back before it for ever.
+            let Residence { asleep, stored: need, .. } = pool.residence();
+            // Smaller ones behind one that does not fit would come back before it for ever.
+            is_full |= need > left;
+            if asleep && is_full {
+                continue;
             }
+            // One that is awake was woken by the program, and is the program's from now on.
             match self.shared.wake(pool, Wake::all()) {
-                Ok(woken) => moved.woken += u64::from(woken),
-                Err(error) if error.kind().is_out_of_memory() => break,
+                Ok(woken) => {
+                    moved.woken += u64::from(woken);
+                    left -= need.max(pool.reserved()).min(left);
+                }
+                Err(error) if error.kind().is_out_of_memory() => is_full = true,
                 Err(error) => return Err(error),
             }
-            left -= need.max(pool.reserved()).min(left);
         }
         for pool in self.members_in(heap) {
             let need = pool.residence().host_mapped;

@@ -72,6 +72,24 @@ fn the_lowest_priority_makes_room_and_of_these_who_was_not_touched() {
 }
 
 #[test]
+fn a_pool_that_the_program_woke_and_put_to_sleep_is_not_woken_by_the_set() {
+    let world = World::new();
+    let [(large, _large), (small, _small)] =
+        [(30 * MIB, 1), (10 * MIB, 2)].map(|(size, value)| world.resident(0, size, value));
+    world.residents.touch(&large);
+    let limit = |most| world.manager.set_budget(HEAP, Limits::hard(most)).unwrap();
+    limit(5 * MIB);
+    assert_eq!(world.residents.step().unwrap().slept, 2);
+    limit(20 * MIB);
+    small.wake(&Wake::all()).unwrap();
+    assert_eq!(world.residents.step().unwrap(), Moved::default(), "the large one does not fit");
+    small.sleep(&Sleep::to(HostStore::within(&world.arena))).unwrap();
+    limit(64 * MIB);
+    assert_eq!(world.residents.step().unwrap().woken, 1);
+    assert_eq!(asleep([&large, &small]), [false, true], "who sleeps by the program's wish stays");
+}
+
+#[test]
 fn who_asks_stays_awake_and_so_does_a_higher_priority() {
     let world = World::new();
     let (high, _high) = world.resident(1, 40 * MIB, 1);

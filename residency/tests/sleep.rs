@@ -920,3 +920,19 @@ fn a_sleep_uses_what_was_held_and_pinned_ahead() {
         assert_eq!(manager.backend().pinned(), 0, "what goes back is not pinned");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_sleep_to_a_file_pins_the_memory_that_its_bytes_pass_through() {
+    let manager = Manager::new(Pinning::new(false));
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap();
+    let layer = pool.allocate(&Request::new(40 * MIB)).unwrap();
+    layer.fill(0, 40 * MIB, 3).unwrap();
+    pool.sleep(&Sleep::to(FileStore::open(std::env::temp_dir()).unwrap())).unwrap();
+    let pinned = manager.backend().pinned() as u64;
+    assert!(pinned >= 24 * MIB, "{pinned} bytes are pinned: three pieces of 8 MiB pass");
+    pool.wake(&Wake::all()).unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    layer.read(39 * MIB, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 3));
+}

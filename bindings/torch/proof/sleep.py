@@ -6,7 +6,9 @@ usage: sleep.py [--small] [PART...]
 
 import ctypes
 import gc
+import mmap
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -484,6 +486,47 @@ def prove_host_mapped(torch, ours, watcher, small):
     row("a sleep and a wake with room bring it home", str(home), "True", home)
 
 
+def disk_rates(file, size):
+    """Bytes a second that the disk takes and gives past the page cache, in pieces of 8 MiB."""
+    piece = mmap.mmap(-1, 8 * MIB)
+    piece.write(b"7" * len(piece))
+    found = []
+    for call in (os.pwritev, os.preadv):
+        start = time.perf_counter()
+        moved = sum(call(file, [piece], at) for at in range(0, size, len(piece)))
+        found.append(moved / (time.perf_counter() - start))
+    return found
+
+
+def prove_disk(torch, ours, small):
+    """Sleep to a file and wake, beside the disk itself."""
+    size = (1 if small else 2) * GIB
+    with tempfile.TemporaryDirectory() as folder:
+        for count in (1, size // (64 * MIB)):
+            with ours.tag("disk"):
+                kept = [torch.full((size // count,), number % 251, dtype=torch.uint8, device="cuda") for number in range(count)]
+            rounds, files = [], []
+            for _ in range(3):
+                files.append(os.open(folder, os.O_TMPFILE | os.O_DIRECT | os.O_RDWR, 0o600))  # Open to the end: a file that goes keeps the disk busy.
+                takes, gives = disk_rates(files[-1], size)
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                ours.sleep("disk", to="disk:" + folder)
+                middle = time.perf_counter()
+                ours.wake("disk")
+                end = time.perf_counter()
+                rounds.append((takes, size / (middle - start), gives, size / (end - middle)))
+                time.sleep(1)  # The bytes leave the disk after the wake.
+            equal = all(bool((tensor == number % 251).all()) for number, tensor in enumerate(kept))
+            row(f"bytes of {count} tensors", str(equal), "True", equal)
+            takes, slept, gives, woke = (statistics.median(each) for each in zip(*rounds))
+            row(f"sleep of {count} tensors to a file", f"{slept / 1e9:.2f} GB/s = {slept / takes:.2f} of the disk", ">= 0.9", slept >= 0.9 * takes)
+            row(f"wake of {count} tensors from a file", f"{woke / 1e9:.2f} GB/s = {woke / gives:.2f} of the disk", ">= 0.95", woke >= 0.95 * gives)
+            del kept
+            [os.close(file) for file in files]
+            empty(torch, ours)
+
+
 def main():
     start = time.perf_counter()
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
@@ -504,6 +547,7 @@ def main():
         "layers": lambda: prove_layers(torch, ours, small),
         "graph": lambda: prove_graph(torch, ours),
         "host_mapped": lambda: prove_host_mapped(torch, ours, watcher, small),
+        "disk": lambda: prove_disk(torch, ours, small),
         "large": lambda: prove_large(torch, ours, small),
     }
     chosen = [name for name in sys.argv[1:] if name in parts] or list(parts)

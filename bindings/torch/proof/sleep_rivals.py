@@ -1,10 +1,10 @@
 """Sleep and wake beside others that do the same, a process for each, one after the other. Prints a table.
 
-usage: sleep_rivals.py [--gib 8] [--cycles 5] [--long 1000] [--limit 60] [--modes omniheap,prepared,saver,checkpoint]
+usage: sleep_rivals.py [--gib 8] [--cycles 5] [--long 1000] [--limit 60] [--modes omniheap,prepared,saver,cumem,checkpoint]
 prepared is omniheap with `prepare_sleep` called before the tensors are made, as a program does that loads a model; its row says how long that took.
-saver is torch_memory_saver with a pinned backup that it keeps; checkpoint is the driver's own `cuCheckpointProcess*` on a process with the same tensors.
+saver is torch_memory_saver with a pinned backup that it keeps; cumem is the extension of vLLM's wheel (`cumem_allocator` on PYTHONPATH), used as vLLM does; checkpoint is the driver's own `cuCheckpointProcess*` on a process with the same tensors.
 Each has `gib` GiB that live; with holes, a fifth more was allocated between them and freed. `--long` cycles of one tensor, in a process of their own, show
-what is left behind.
+what is left behind. Before the first row a process touches as much host memory: in a virtual machine the first touch ever is the slowest one.
 """
 
 import argparse
@@ -51,6 +51,38 @@ def fill(torch, gib, holes):
     return kept, sum(tensor.numel() for tensor, _ in kept)
 
 
+class Cumem:
+    """vLLM's allocator. Its extension maps and unmaps; the loops are vLLM's: each allocation has a new pinned tensor and a copy that is waited for."""
+
+    def __init__(self, torch):
+        import cumem_allocator as extension
+
+        self.torch, self.extension, self.live, self.backups = torch, extension, {}, {}
+        self.calls = lambda handle: self.live.__setitem__(handle[2], handle), self.live.pop  # The extension does not keep them.
+        extension.init_module(*self.calls)
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(extension.__file__, "my_malloc", "my_free")
+        self.pool = torch.cuda.memory.MemPool(allocator.allocator())
+        self.copy = ctypes.CDLL("libcuda.so.1").cuMemcpy
+
+    def scope(self):
+        return self.torch.cuda.use_mem_pool(self.pool)
+
+    def move(self, to, start, size):
+        code = self.copy(ctypes.c_uint64(to), ctypes.c_uint64(start), ctypes.c_size_t(size))
+        assert code == 0, f"cuMemcpy: {code}"
+
+    def sleep(self):
+        for start, handle in self.live.items():
+            backup = self.backups[start] = self.torch.empty(handle[1], dtype=self.torch.uint8, pin_memory=True)
+            self.move(backup.data_ptr(), start, handle[1])
+            self.extension.python_unmap_and_release(*handle)
+
+    def wake(self):
+        for start, handle in self.live.items():
+            self.extension.python_create_and_map(*handle)
+            self.move(start, self.backups.pop(start).data_ptr(), handle[1])
+
+
 def run(mode, gib, cycles, holes, long):
     import torch
 
@@ -66,6 +98,9 @@ def run(mode, gib, cycles, holes, long):
         saver.hook_mode = "torch"
         saver.retain_cpu_backup = True
         scope, sleep, wake = lambda: saver.region(enable_cpu_backup=True, cpu_backup_backend="pinned"), saver.pause, saver.resume
+    elif mode == "cumem":
+        cumem = Cumem(torch)
+        scope, sleep, wake = cumem.scope, cumem.sleep, cumem.wake
     rates = link(torch)
     torch.cuda.empty_cache()
     if mode == "checkpoint":
@@ -138,12 +173,13 @@ def measure(options, mode, holes=False, long=0):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gib", type=int, default=8), parser.add_argument("--cycles", type=int, default=5)
-    parser.add_argument("--long", type=int, default=1000), parser.add_argument("--modes", default="omniheap,prepared,saver,checkpoint")
+    parser.add_argument("--long", type=int, default=1000), parser.add_argument("--modes", default="omniheap,prepared,saver,cumem,checkpoint")
     parser.add_argument("--limit", type=float, default=60, help="seconds of one process")
     parser.add_argument("--child"), parser.add_argument("--holes", action="store_true")
     options = parser.parse_args()
     if options.child:
         return run(options.child, options.gib, options.cycles, options.holes, options.long)
+    subprocess.run([sys.executable, "-c", f"import torch; torch.ones({options.gib} << 30, dtype=torch.uint8)"], check=True)
     print("| holes | who | first sleep + wake s | warm sleep s | warm wake s | ÷ pinned copy | ÷ first row | bytes equal |\n|" + "---|" * 8)
     for holes in (False, True):
         ours = None
@@ -157,7 +193,7 @@ def main():
             floor = [one["sleep"] / (one["live"] * one["rates"][0]), one["wake"] / (one["live"] * one["rates"][1])]
             shares = f"{warm / (ours['sleep'] + ours['wake']):.2f}, first {sum(one['first']) / sum(ours['first']):.2f}"
             mode += f" ({one['prepared']:.2f} s)" if one.get("prepared") else ""
-            print(f"| {holes} | {mode} | {sum(one['first']):.3f} | {one['sleep']:.3f} | {one['wake']:.3f} | {floor[0]:.2f}, {floor[1]:.2f} | {shares} | {one['equal']} |", flush=True)
+            print(f"| {holes} | {mode} | {one['first'][0]:.3f} + {one['first'][1]:.3f} | {one['sleep']:.3f} | {one['wake']:.3f} | {floor[0]:.2f}, {floor[1]:.2f} | {shares} | {one['equal']} |", flush=True)
     for mode in options.modes.split(","):
         if options.long and mode not in ("checkpoint", "prepared"):
             print(mode, "one tensor of 64 MiB:", measure(options, mode, long=options.long), flush=True)

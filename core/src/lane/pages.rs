@@ -3,10 +3,8 @@
 mod gather;
 
 use crate::device::{Block, InFlightGuard, insist};
-use crate::lane::SlotId;
-use crate::lane::WaitMode;
 use crate::lane::users::{User, Users};
-use crate::lane::{Ask, Lane, State, Suballocator};
+use crate::lane::{Ask, Lane, SlotId, State, Suballocator, WaitMode};
 use crate::sync::Guard;
 use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
@@ -146,7 +144,9 @@ impl<B: Backend> Lane<B> {
         if least > round(heap).ok_or(ErrorKind::SizeOverflow)? {
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        let mut size = round(heap.saturating_mul(ADDRESSES_PER_BYTE).min(1 << 46)).unwrap_or(least);
+        // Where addresses are scarce, a pool that stays small leaves them to others.
+        let most = heap.min(self.shared.config.maximum).saturating_mul(ADDRESSES_PER_BYTE);
+        let mut size = round(most.min(1 << 46)).unwrap_or(least).max(least);
         loop {
             match self.shared.device.reserve(self.shared.heap, size) {
                 Err(error) if size / 2 >= least && error.kind() != ErrorKind::DeviceLost => {
@@ -233,11 +233,8 @@ impl<B: Backend> Lane<B> {
         let mut unmapped: Vec<Grant> = Vec::new();
         let mut failed = None;
         for piece in pieces {
-            let done = if failed.is_none() {
-                self.unmap(&block, piece.span)
-            } else {
-                Err(ErrorKind::Driver.into())
-            };
+            // A part of it may be unmapped when the driver refuses, so it is asked until it has done the rest.
+            let done = failed.map_or_else(|| insist(|| self.unmap(&block, piece.span)), Err);
             match done {
                 Ok(()) => unmapped.push(piece),
                 Err(error) => {

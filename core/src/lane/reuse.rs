@@ -1,9 +1,8 @@
 //! When bytes can be reused: their users have passed, or the next user runs after them.
 #![forbid(unsafe_code)]
-use super::Waiting;
 use super::table::SlotId;
 use super::users::{Pending, User};
-use super::{Ask, Lane, State};
+use super::{Ask, Lane, State, Waiting};
 use crate::sync::Guard;
 use crate::{Backend, Epoch, Error, ErrorKind, Point, Result, TimelineId, Timelines};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};

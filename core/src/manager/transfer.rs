@@ -146,34 +146,37 @@ impl<B: Backend> Manager<B> {
     /// `Unsupported` for a copy inside one block where the device forbids it. Nothing is copied then.
     pub fn copy(&self, on: TimelineId, copies: &[CopyRegion<'_, B>]) -> Result<()> {
         let transfer = self.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
-        for copy in copies {
-            if copy.from.lane().manager != self.number() || copy.to.lane().manager != self.number()
-            {
+        // Copies of many pieces are mostly between the same two: each allocation is looked at once for all of them.
+        let same = |one: &CopyRegion<'_, B>, next: &CopyRegion<'_, B>| {
+            core::ptr::eq(one.from, next.from) && core::ptr::eq(one.to, next.to)
+        };
+        let runs = || copies.chunk_by(same).map(|run| (run, run[0].from, run[0].to));
+        for (run, from, to) in runs() {
+            if from.lane().manager != self.number() || to.lane().manager != self.number() {
                 return Err(ErrorKind::Foreign.into());
             }
-            copy.to.check_writable()?;
-            copy.from.aligned(copy.from_offset, copy.size)?;
-            copy.to.aligned(copy.to_offset, copy.size)?;
+            to.check_writable()?;
+            for copy in run {
+                from.aligned(copy.from_offset, copy.size)?;
+                to.aligned(copy.to_offset, copy.size)?;
+            }
         }
         let bound: Vec<_> =
-            copies.iter().map(|copy| (copy, copy.from.binding(), copy.to.binding())).collect();
+            runs().map(|(run, from, to)| (run, from.binding(), to.binding())).collect();
         let mut moves = Vec::with_capacity(copies.len());
-        for (copy, from, to) in bound.iter().filter(|(copy, ..)| copy.size > 0) {
-            let source = from.place(copy.from_offset, copy.size)?;
-            moves.push(Move {
-                from: source,
-                to: to.place(copy.to_offset, copy.size)?,
-                size: copy.size,
-            });
+        for (run, from, to) in &bound {
+            for copy in run.iter().filter(|copy| copy.size > 0) {
+                let (at, size) = (from.place(copy.from_offset, copy.size)?, copy.size);
+                moves.push(Move { from: at, to: to.place(copy.to_offset, size)?, size });
+            }
         }
         // Bindings have checked the ranges.
         self.caps().copy.check_batch(&moves, |_| Ok(u64::MAX))?;
         if moves.is_empty() {
             return Ok(());
         }
-        for copy in copies {
-            copy.from.use_on(on)?;
-            copy.to.use_on(on)?;
+        for (_, from, to) in runs() {
+            from.use_on(on).and_then(|()| to.use_on(on))?;
         }
         transfer.copy(on, &moves)
     }

@@ -432,6 +432,43 @@ fn pages_that_the_driver_keeps_are_not_said_to_be_returned() {
     assert!(returned > 0);
 }
 
+#[test]
+fn a_driver_that_refuses_to_unmap_is_asked_again() {
+    let (host, refusals) = (device(64 * MIB), Arc::new(AtomicU64::new(0)));
+    let left = Arc::clone(&refusals);
+    let device = asked(&host, move |call| {
+        let take = |left: u64| left.checked_sub(1);
+        let refuses =
+            call.kind == CallKind::UnmapPages && left.fetch_update(Relaxed, Relaxed, take).is_ok();
+        if refuses { Verdict::Refuse(ErrorKind::Driver.into()) } else { Verdict::Forward }
+    });
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
+    drop(manager.allocate(&Request::new(8 * MIB)).expect("fits"));
+    let held = manager.totals().reserved_bytes;
+    refusals.store(2, Relaxed);
+    // A call that was refused may have unmapped a part: nobody may be given the rest.
+    assert_eq!(manager.trim().expect("the third call is not refused"), held);
+    assert_eq!((refusals.load(Relaxed), manager.totals().reserved_bytes), (0, 0));
+}
+
+#[test]
+fn pools_that_stay_small_share_few_addresses() {
+    let (host, left) = (device(64 * MIB), AtomicU64::new(512 * MIB));
+    let device = asked(&host, move |call| {
+        let take = |left: u64| left.checked_sub(call.size);
+        let refuses =
+            call.kind == CallKind::Reserve && left.fetch_update(Relaxed, Relaxed, take).is_err();
+        if refuses { Verdict::Refuse(ErrorKind::Driver.into()) } else { Verdict::Forward }
+    });
+    let manager = Manager::with_config(device, one_lane(ManagerConfig::default()));
+    let config = PoolConfig::new().sleepable().maximum(2 * MIB);
+    for _ in 0..16 {
+        let pool = manager.create_pool(HEAP, config).expect("pages");
+        let one = pool.allocate(&Request::new(MIB)).expect("there are addresses");
+        core::mem::forget((pool, one));
+    }
+}
+
 /// Puts everything into one heap.
 #[derive(Debug)]
 struct Into(HeapId);
