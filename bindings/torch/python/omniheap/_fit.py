@@ -10,7 +10,7 @@ from ._library import OmniheapError
 from ._record import record_step
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
-_FIRST = (2, 4, 8)
+_FIRST = (2, 4)
 
 
 def fit(step, capacity, allocator="torch", fixed=0, **options):
@@ -44,8 +44,9 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=0, most=1 << 16,
     make_step: a function of a batch that returns a step as `record_step` takes it.
     most: look no farther than this.
 
-    Three small batches are traced; where every size is a line in the batch the answer follows from the lines. It is traced
-    once more before it is said. Where sizes are no lines, every candidate is traced, and `.difference` names the operator.
+    Two small batches are traced, and one that they let expect to fill the device; where every size is a line in the batch the answer
+    follows from the lines. It is traced itself before it is said. Where sizes are no lines, candidates near by are traced, and
+    `.difference` names the operator.
     """
     if not callable(make_step):
         raise OmniheapError(f"make_step is {make_step!r}; pass a function of a batch that returns a step")
@@ -54,12 +55,16 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=0, most=1 << 16,
     room = _room(capacity, allocator, fixed)
     with tempfile.TemporaryDirectory() as folder:
         search = _Search(make_step, room, folder, options)
-        traces = [f"--trace={batch}:{search.record(batch)}" for batch in _FIRST]
+        first, second = _FIRST
+        third = max(2 * second, search.expected(first, second, most))
+        traces = [f"--trace={batch}:{search.record(batch)}" for batch in (first, second, third)]
         guess = _ask("batch", *traces, *room, f"--most={most}")
         if guess["by"] == "lines":
-            found = search.confirm(guess["largest_batch"] or 0)
+            # Larger ones are known not to fit.
+            most = guess["largest_batch"] or 0
+            found = search.near(most, most)
         else:
-            found = search.bisect(most)
+            found = search.near(search.expected(second, third, most), most)
         return LargestBatch(found, search.peaks.get(found), guess["by"], guess["difference"], sorted(search.peaks))
 
 
@@ -67,7 +72,7 @@ class _Search:
     def __init__(self, make_step, room, folder, options):
         self._make_step, self._room, self._folder, self._options = make_step, room, folder, options
         # Peaks of batches that were traced and replayed.
-        self.peaks = {}
+        self.peaks, self._fits = {}, {}
 
     def record(self, batch):
         path = os.path.join(self._folder, f"{batch}.omt")
@@ -79,21 +84,28 @@ class _Search:
         return path
 
     def fits(self, batch):
-        answer = _ask("fit", self.record(batch), *self._room)
-        self.peaks[batch] = answer["peak_reserved_bytes"]
-        return answer["fits"]
+        if batch not in self._fits:
+            answer = _ask("fit", self.record(batch), *self._room)
+            self.peaks[batch], self._fits[batch] = answer["peak_reserved_bytes"], answer["fits"]
+            self._left = answer["capacity_bytes"] - answer["fixed_bytes"]
+        return self._fits[batch]
 
-    def confirm(self, batch):
-        """The batch itself where its own trace fits; else the next lower one that does."""
-        while batch > 0 and not self.fits(batch):
-            batch -= max(1, batch // 64)
-        return batch
+    def expected(self, one, other, most):
+        """The batch that fills the device, on the line through the peaks of two; 1 to `most`."""
+        for batch in (one, other):
+            self.fits(batch)
+        grown = max(1, self.peaks[other] - self.peaks[one])
+        return max(1, min(one + (self._left - self.peaks[one]) * (other - one) // grown, most))
 
-    def bisect(self, most):
-        low, high = 0, 1
-        while high <= most and self.fits(high):
-            low, high = high, 2 * high
-        high = min(high, most + 1)
+    def near(self, batch, most):
+        """The largest batch that fits, up to `most`, from one near by: steps double until one fits and another does not."""
+        low, high, stride = 0, most + 1, 1
+        while low < batch < high:
+            if self.fits(batch):
+                low, batch = batch, batch + stride
+            else:
+                high, batch = batch, batch - stride
+            stride *= 2
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.fits(middle) else (low, middle)

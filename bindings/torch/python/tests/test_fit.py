@@ -144,14 +144,16 @@ class Asking(unittest.TestCase):
                 return {"by": "lines" if lines else "traces", "difference": None if lines else "conv", "largest_batch": guess}
             with open(arguments[0]) as file:
                 bytes = int(file.read())
-            return {"peak_reserved_bytes": bytes, "fits": bytes <= capacity}
+            return {"peak_reserved_bytes": bytes, "fits": bytes <= capacity, "capacity_bytes": capacity, "fixed_bytes": 0}
 
         with mock.patch.object(_fit, "record_step", record), mock.patch.object(_fit, "_ask", ask):
             return omniheap.torch.largest_batch(lambda batch: lambda: peak(batch), 1000, **options)
 
-    def test_an_answer_on_the_lines_is_traced_once_more(self):
+    def test_an_answer_on_the_lines_is_traced_itself(self):
         found = self.search(lambda batch: 10 * batch, guess=100)
-        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (100, 1000, [100]))
+        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (100, 1000, [2, 4, 100]))
+        found = self.search(lambda batch: 10 * batch, guess=90)
+        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (90, 900, [2, 4, 90]))
 
     def test_a_guess_that_does_not_fit_is_not_said(self):
         found = self.search(lambda batch: 10 * batch + (50 if batch > 50 else 0), guess=100)
@@ -163,6 +165,12 @@ class Asking(unittest.TestCase):
             found = self.search(lambda batch: 1000 if batch <= largest else 1001, lines=False, most=100)
             self.assertEqual((found.batch, found.difference), (largest, "conv"))
         self.assertEqual(self.search(lambda batch: 1, lines=False, most=100).batch, 100)
+
+    def test_candidates_are_looked_for_where_peaks_let_expect_them(self):
+        # Sizes are lines nearly, and small batches show another slope than large ones.
+        found = self.search(lambda batch: 300 + max(batch, 3) + batch // 7, lines=False, most=1 << 16)
+        self.assertEqual(found.batch, 613)
+        self.assertLess(len(found.traced), 12)
 
     def test_bad_arguments_are_refused(self):
         step = lambda: None
@@ -390,6 +398,18 @@ class Steps(unittest.TestCase):
             labels = self.labels(setup)
         weights = [label for label, size in labels if label.startswith("parameter/") and size == 64 * 64 * 4]
         self.assertEqual(weights, ["parameter/weight float32[64x64]", "parameter/Linear/weight float32[64x64]"])
+
+    def test_models_of_the_host_may_be_copied(self):
+        import torch
+
+        def setup():
+            # It makes its layers by copies of one.
+            model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16), 3, enable_nested_tensor=False).cuda()
+
+            return lambda: model(torch.ones(4, 2, 8, device="cuda")).sum().backward()
+
+        weights = [label for label, _ in self.labels(setup) if label.startswith("parameter/") and "linear1/weight" in label]
+        self.assertEqual(len(weights), 3)
 
     def test_pytorch_is_as_it_was(self):
         import torch
