@@ -184,7 +184,8 @@ def predicted(setup, **options):
 def foresee(name, small, limits, batches, workspaces):
     """Everything that is predicted of a workload."""
     make = lambda batch: WORKLOADS[name](batch, small)
-    options = {"workspaces": workspaces} if workspaces else {}
+    # Limits are about PyTorch's memory alone.
+    options = {"workspaces": workspaces, "fixed": 0} if workspaces else {}
     peaks, said = {}, {}
     for batch in batches:
         answer = predicted(make(batch))

@@ -8,20 +8,21 @@ import tempfile
 
 from ._library import OmniheapError
 from ._record import record_step
+from ._workspaces import Workspaces
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
 
 
-def fit(step, capacity, allocator="torch", fixed=0, **options):
+def fit(step, capacity, allocator="torch", fixed=None, **options):
     """Says whether a step fits: the answer of `omniheap fit --json` as a dict (docs/fit.schema.json).
 
     step, options: as for `record_step`.
     capacity: bytes of the device: a number, or a text such as "24GiB".
     allocator: "torch", "expandable", "async", "omniheap" or "plan".
-    fixed: bytes that the driver's context and libraries take.
+    fixed: bytes that the driver's context and libraries take; by default what was measured with the workspaces, else none.
     """
-    room = _room(capacity, allocator, fixed)
+    options, room = _room(capacity, allocator, fixed, options)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.omt")
         recording = record_step(step, path, **options)
@@ -38,7 +39,7 @@ class LargestBatch:
         return f"LargestBatch(batch={self.batch}, peak_reserved_bytes={self.peak_reserved_bytes}, by={self.by!r}, traced={self.traced})"
 
 
-def largest_batch(make_step, capacity, allocator="torch", fixed=0, most=1 << 16, **options):
+def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 16, **options):
     """Finds the largest batch that fits. `.batch` is 0 when 1 does not fit.
 
     make_step: a function of a batch that returns a step as `record_step` takes it.
@@ -52,7 +53,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=0, most=1 << 16,
         raise OmniheapError(f"make_step is {make_step!r}; pass a function of a batch that returns a step")
     if not isinstance(most, int) or most < 1:
         raise OmniheapError(f"most is {most!r}; pass a whole number from 1 on")
-    room = _room(capacity, allocator, fixed)
+    options, room = _room(capacity, allocator, fixed, options)
     with tempfile.TemporaryDirectory() as folder:
         search = _Search(make_step, room, folder, options)
         first, second = _FIRST
@@ -112,10 +113,17 @@ class _Search:
         return low
 
 
-def _room(capacity, allocator, fixed):
+def _room(capacity, allocator, fixed, options):
+    """Options of `record_step`, with workspaces that are read once, and those of the command."""
     if allocator not in _ALLOCATORS:
         raise OmniheapError(f"allocator is {allocator!r}; choose one of {', '.join(_ALLOCATORS)}")
-    return f"--capacity={_bytes('capacity', capacity)}", f"--fixed={_bytes('fixed', fixed)}", f"--allocator={allocator}"
+    workspaces = options.get("workspaces")
+    if workspaces is not None:
+        workspaces = workspaces if isinstance(workspaces, Workspaces) else Workspaces.load(workspaces)
+        options = {**options, "workspaces": workspaces}
+    if fixed is None:
+        fixed = workspaces.fixed_bytes if workspaces is not None else 0
+    return options, (f"--capacity={_bytes('capacity', capacity)}", f"--fixed={_bytes('fixed', fixed)}", f"--allocator={allocator}")
 
 
 def _bytes(name, value):

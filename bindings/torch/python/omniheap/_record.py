@@ -68,13 +68,16 @@ def measure_workspaces(step, path, *, device="cuda:0", steps=2):
     """Runs a step on the GPU and writes what its operators took inside to a file, for `record_step(..., workspaces=path)`: a `Workspaces`.
 
     step, device, steps: as for `record_step` with fake=False. A file that exists gets what is new, and the larger where both know an operator:
-    measure two batches, and those of other batches follow. One file is about one GPU and one version of PyTorch.
+    measure two batches, and those of other batches follow. One file is about one GPU and one version of PyTorch. Its fixed bytes are the
+    driver's figure for the whole GPU less PyTorch's: measure on one that no other process uses.
     """
     torch, device = _asked(step, steps, False, device)
     found = Workspaces(torch.cuda.get_device_name(device), version(torch))
     # A file of another device is refused before the step runs.
     before = Workspaces.load(path).merged_with(found) if os.path.exists(path) else found
     _run(torch, step, Ledger(Lives()), False, device, steps, workspaces=Meter(torch, device, found))
+    free, whole = torch.cuda.mem_get_info(device)
+    found.fixed_bytes = whole - free - torch.cuda.memory_reserved(device)
     merged = before.merged_with(found)
     merged.save(path)
     return merged

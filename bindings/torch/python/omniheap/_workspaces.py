@@ -8,7 +8,7 @@ from . import _operators, _saved
 from ._ledger import dtype_of
 from ._library import OmniheapError
 
-_VERSION = 1
+_VERSION = 2
 # Less is what allocators add to sizes.
 _SMALLEST = 64 << 10
 # What PyTorch rounds sizes to.
@@ -19,10 +19,11 @@ class Workspaces:
     """Bytes by operator, element types and class of shapes, of one GPU and one version of PyTorch.
 
     `kept_bytes`: what libraries took once and kept, such as the workspace of cuBLAS.
+    `fixed_bytes`: what the driver counts beside PyTorch's memory: its context, kernels that are loaded, memory of libraries.
     """
 
-    def __init__(self, device, torch, kept_bytes=0, known=None):
-        self.device, self.torch, self.kept_bytes = device, torch, kept_bytes
+    def __init__(self, device, torch, kept_bytes=0, fixed_bytes=0, known=None):
+        self.device, self.torch, self.kept_bytes, self.fixed_bytes = device, torch, kept_bytes, fixed_bytes
         # By operator, types and class: bytes of the tensors that were given, and of the workspace.
         self._known = known if known is not None else {}
         self._alike = {}
@@ -31,7 +32,7 @@ class Workspaces:
         return len(self._known)
 
     def __repr__(self):
-        return f"Workspaces({self.device!r}, PyTorch {self.torch}, operators={len(self)}, kept_bytes={self.kept_bytes})"
+        return f"Workspaces({self.device!r}, PyTorch {self.torch}, operators={len(self)}, kept_bytes={self.kept_bytes}, fixed_bytes={self.fixed_bytes})"
 
     def add(self, operator, tensors, size):
         """Notes the workspace of a call, 0 where it had none; the largest of a class counts."""
@@ -61,13 +62,13 @@ class Workspaces:
         known = dict(self._known)
         for key, value in other._known.items():
             known[key] = max(known.get(key, value), value, key=lambda each: each[::-1])
-        return Workspaces(self.device, self.torch, max(self.kept_bytes, other.kept_bytes), known)
+        return Workspaces(self.device, self.torch, max(self.kept_bytes, other.kept_bytes), max(self.fixed_bytes, other.fixed_bytes), known)
 
     def save(self, path):
         """Writes them as JSON, one call to a line; operators that never had a workspace are left out."""
         has_some = {operator for (operator, _, _), (_, size) in self._known.items() if size}
         rows = [json.dumps([*key, *value]) for key, value in sorted(self._known.items()) if key[0] in has_some]
-        head = json.dumps({"version": _VERSION, "device": self.device, "torch": self.torch, "kept_bytes": self.kept_bytes})
+        head = json.dumps({"version": _VERSION, "device": self.device, "torch": self.torch, "kept_bytes": self.kept_bytes, "fixed_bytes": self.fixed_bytes})
         _saved.write(path, head[:-1] + ', "workspaces": [\n' + ",\n".join(rows) + "\n]}\n")
 
     @classmethod
@@ -76,7 +77,7 @@ class Workspaces:
 
         def make(saved):
             known = {(str(operator), str(types), str(shapes)): (_count(given), _count(size)) for operator, types, shapes, given, size in saved["workspaces"]}
-            return cls(str(saved["device"]), str(saved["torch"]), _count(saved["kept_bytes"]), known)
+            return cls(str(saved["device"]), str(saved["torch"]), _count(saved["kept_bytes"]), _count(saved["fixed_bytes"]), known)
 
         return _saved.read(path, _VERSION, make, ("has no workspaces", "measure them with omniheap.torch.measure_workspaces"))
 

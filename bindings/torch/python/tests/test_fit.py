@@ -14,6 +14,7 @@ import omniheap.torch
 from omniheap import OmniheapError, _fit, _saved, _trace
 from omniheap._ledger import Ledger
 from omniheap._trace import Writer
+from omniheap._workspaces import Workspaces
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 _SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../trace/tests/data/step.omt")
@@ -171,6 +172,12 @@ class Asking(unittest.TestCase):
         found = self.search(lambda batch: 300 + max(batch, 3) + batch // 7, lines=False, most=1 << 16)
         self.assertEqual(found.batch, 613)
         self.assertLess(len(found.traced), 12)
+
+    def test_what_was_measured_beside_pytorch_is_no_room(self):
+        workspaces = Workspaces("H200", "2.11", fixed_bytes=500)
+        for options, room in (({}, 0), ({"workspaces": workspaces}, 500), ({"workspaces": workspaces, "fixed": 7}, 7)):
+            fixed = options.pop("fixed", None)
+            self.assertIn(f"--fixed={room}", _fit._room(1000, "torch", fixed, options)[1])
 
     def test_bad_arguments_are_refused(self):
         step = lambda: None

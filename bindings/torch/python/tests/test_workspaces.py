@@ -44,8 +44,8 @@ class Files(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "workspaces.json")
 
-    def known(self, *calls, device="NVIDIA H200", torch="2.11", kept_bytes=0):
-        workspaces = Workspaces(device, torch, kept_bytes)
+    def known(self, *calls, device="NVIDIA H200", torch="2.11", kept_bytes=0, fixed_bytes=0):
+        workspaces = Workspaces(device, torch, kept_bytes, fixed_bytes)
         for tensors, size in calls:
             workspaces.add("conv", tensors, size)
         return workspaces
@@ -69,12 +69,12 @@ class Files(unittest.TestCase):
         self.assertEqual(falling.bytes("conv", convolution(64)), 0, "never less than nothing")
 
     def test_files_are_merged_and_keep_what_is_larger(self):
-        one = self.known((convolution(2), 2 * _MIB), (convolution(16), 3 * _MIB), kept_bytes=32 * _MIB)
-        other = self.known((convolution(2), 1 * _MIB), (convolution(64), 9 * _MIB), kept_bytes=8 * _MIB)
+        one = self.known((convolution(2), 2 * _MIB), (convolution(16), 3 * _MIB), kept_bytes=32 * _MIB, fixed_bytes=1)
+        other = self.known((convolution(2), 1 * _MIB), (convolution(64), 9 * _MIB), kept_bytes=8 * _MIB, fixed_bytes=500 * _MIB)
         one.merged_with(other).save(self.path)
         read = Workspaces.load(self.path)
         self.assertEqual([read.bytes("conv", convolution(batch)) // _MIB for batch in (2, 16, 64)], [2, 3, 9])
-        self.assertEqual((read.kept_bytes, read.device, read.torch, len(read)), (32 * _MIB, "NVIDIA H200", "2.11", 3))
+        self.assertEqual((read.kept_bytes, read.fixed_bytes, read.device, read.torch, len(read)), (32 * _MIB, 500 * _MIB, "NVIDIA H200", "2.11", 3))
         for other in (self.known(device="NVIDIA A100"), self.known(torch="2.12")):
             with self.assertRaisesRegex(OmniheapError, "measured on NVIDIA H200 with PyTorch 2.11.*another file"):
                 read.merged_with(other)
@@ -88,8 +88,8 @@ class Files(unittest.TestCase):
         self.assertEqual(read.bytes("conv", convolution(4)), 0)
 
     def test_other_files_are_refused(self):
-        head = {"version": 1, "device": "NVIDIA H200", "torch": "2.11", "kept_bytes": 0, "workspaces": []}
-        bad = [{**head, "version": 2}, {**head, "kept_bytes": -1}, {**head, "workspaces": [["conv", "float32", "4", 16]]}, {**head, "workspaces": [["conv", "float32", "4", 16, 1.5]]}, {"version": 1}, []]
+        head = {"version": 2, "device": "NVIDIA H200", "torch": "2.11", "kept_bytes": 0, "fixed_bytes": 0, "workspaces": []}
+        bad = [{**head, "version": 1}, {**head, "kept_bytes": -1}, {**head, "fixed_bytes": None}, {**head, "workspaces": [["conv", "float32", "4", 16]]}, {**head, "workspaces": [["conv", "float32", "4", 16, 1.5]]}, {"version": 2}, []]
         for text in [*map(json.dumps, bad), "", "{"]:
             with open(self.path, "w") as file:
                 file.write(text)
@@ -113,6 +113,8 @@ class Allocator:
     @contextlib.contextmanager
     def counting(self, torch):
         stands = {"memory_allocated": lambda _: self._live, "max_memory_allocated": lambda _: self._most, "reset_peak_memory_stats": self.reset, "get_device_name": lambda _: "Stand-in"}
+        # The driver's figure has 7 MiB that PyTorch did not reserve.
+        stands.update(memory_reserved=lambda _: self._live + _MIB, mem_get_info=lambda _: ((1 << 30) - self._live - 8 * _MIB, 1 << 30))
         with mock.patch.multiple(torch.cuda, **stands):
             yield
 
@@ -166,6 +168,7 @@ class Steps(unittest.TestCase):
             self.measure(rows)
             self.assertEqual(len(Workspaces.load(self.path)), count, "files get what is new")
         self.assertEqual(Workspaces.load(self.path).kept_bytes, _MIB, "taken once")
+        self.assertEqual(Workspaces.load(self.path).fixed_bytes, 7 * _MIB)
         plain, none = self.recorded(64)
         peak, found = self.recorded(64, workspaces=self.path)
         name = "temporary/omniheap_workspaces.sorts.default[workspace] uint8"
