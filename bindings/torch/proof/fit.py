@@ -1,6 +1,6 @@
 """What `fit`, `largest_batch` and `record_step(world=N)` predict, beside what a GPU really takes.
 
-    python fit.py [--workloads gpt2,resnet50,…] [--limits 24,8,80] [--ranks 8,64,512] [--seconds 450] [--folder DIR] [--small]
+    python fit.py [--workloads gpt2,resnet50,…] [--limits 24,8,80] [--bisect gpt2,resnet50,…] [--ranks 8,64,512] [--seconds 450] [--folder DIR] [--small]
 
 Prints a line of JSON for whatever is known, and at the end a table, also of a run that is ended early; a workload that fails is a line with `error`.
 
@@ -8,11 +8,11 @@ Prints a line of JSON for whatever is known, and at the end a table, also of a r
 `peak`: reserved bytes of PyTorch's allocator in three steps, and the driver's figure for the process; predicted from fake tensors alone (`fake`) and with workspaces measured at
 batches 2 and 4 (`measured`), as shares of what was reserved, and as shares of the driver's figure with the fixed bytes added (`fake_driver`, `measured_driver`). Beside them, as shares of what was reserved, PyTorch's `MemTracker` on real tensors at the first batch, and the
 formula of `accelerate estimate-memory`.
-`batch`: the largest batch that is predicted with those workspaces, whether it runs 20 steps, and the largest that runs three. At the first limit that one is found by bisection from 1 on, and the seconds of both are compared; at
-the others, from the prediction: where that runs and the next one does not, it is the largest.
+`batch`: the largest batch that is predicted with those workspaces, whether it runs 20 steps, and the largest that runs three. At the first limit the workloads of `--bisect` find that one
+by bisection from 1 on, and the seconds of both are compared; everything else begins at the prediction: where that runs and the next one does not, it is the largest.
 
 Predictions are made by one process for each workload, which sees no GPU, while the others and the GPU work: their seconds are those of one core among busy ones. Matrix products of float32 run in TF32. `--small`
-predicts small models on a machine without a GPU, and measures nothing. `--folder` keeps the files of workspaces. Needs OMNIHEAP_COMMAND; Transformers and torchvision for their workloads.
+predicts small models on a machine without a GPU, and measures nothing. `--folder` keeps the files of workspaces. Needs OMNIHEAP_COMMAND, Transformers and torchvision.
 """
 
 import argparse
@@ -27,6 +27,8 @@ import time
 import traceback
 
 import torch
+import torchvision
+import transformers.masking_utils
 from torch import nn
 
 import omniheap.torch
@@ -51,8 +53,6 @@ def training(optimizer, loss, autocast=False):
 
 
 def language(kind, small):
-    import transformers
-
     sizes = {"vocab_size": 1000, "layers": 2, "width": 64, "heads": 2} if small else {"vocab_size": 32000, "layers": 12, "width": 768, "heads": 12}
     words, layers, width, heads = sizes.values()
     if kind == "gpt2":
@@ -110,8 +110,6 @@ def pictures(kind, autocast=False):
 
     def make(batch, _):
         def setup():
-            import torchvision
-
             with torch.device("cuda"):
                 model = getattr(torchvision.models, kind)(num_classes=100)
             optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
@@ -282,6 +280,7 @@ def tracked(setup):
         with tracker:
             step = setup()
             step()
+            tracker.reset_mod_stats()
             step()
         return tracker.get_tracker_snapshot("peak")[torch.device("cuda:0")]["Total"]
     finally:
@@ -291,7 +290,7 @@ def tracked(setup):
 
 class Proof:
     def __init__(self, arguments):
-        self.small, self.names, self.worlds, self.limits = arguments.small, arguments.workloads, arguments.ranks, arguments.limits
+        self.small, self.names, self.worlds, self.limits, self.bisected = arguments.small, arguments.workloads, arguments.ranks, arguments.limits, arguments.bisect
         self.folder, self.ends = arguments.folder or tempfile.mkdtemp(), time.monotonic() + arguments.seconds
         self.peaks, self.batches, self.ranks, self.shares, self.fixed = {}, [], [], [], 0
         # Twelve processes, each with one thread, beside the one that feeds the GPU.
@@ -312,10 +311,18 @@ class Proof:
             self.attempt("peak", name, self.peak, name, answer["peaks"], measured.get(name))
         for number, gib in enumerate(self.limits):
             for name, answer in answers.items():
-                self.attempt("batch", name, self.batch, name, gib, answer["said"][gib], number == 0)
+                self.attempt("batch", name, self.batch, name, gib, answer["said"][gib], number == 0 and name in self.bisected)
             if number == 0:
                 for world, found in ranks.items():
                     self.attempt("rank", str(world), self.rank, world, found)
+        # Last, because it may keep what it tracked.
+        for name, found in measured.items():
+            self.attempt("tracker", name, self.track, name, found[PEAKS[0]][0])
+
+    def track(self, name, reserved):
+        share = tracked(self.make(name)(PEAKS[0])) / reserved
+        self.peaks.setdefault("tracker", []).append(share)
+        say(part="tracker", workload=name, batch=PEAKS[0], tracker=round(share, 4))
 
     def attempt(self, part, name, work, *arguments):
         """Does a part of the work; None where it fails, or where no time is left."""
@@ -338,20 +345,16 @@ class Proof:
         return self.workers.submit(foresee, name, self.small, self.limits, PEAKS, path)
 
     def measure_peaks(self, name):
-        make = self.make(name)
-        tracker = self.attempt("tracker", name, tracked, make(PEAKS[0]))
-        return {batch: (*taken(make(batch)), tracker if batch == PEAKS[0] else None) for batch in PEAKS}
+        return {batch: taken(self.make(name)(batch)) for batch in PEAKS}
 
     def peak(self, name, predictions, measured):
         for batch, found in predictions.items():
             if self.small:
                 say(part="peak", workload=name, batch=batch, **found)
                 continue
-            reserved, driver, tracker = measured[batch]
+            reserved, driver = measured[batch]
             shares = {way: bytes / reserved for way, bytes in found.items()}
             shares.update({f"{way}_driver": (found[way] + self.fixed) / driver for way in ("fake", "measured")})
-            if tracker is not None:
-                shares["tracker"] = tracker / reserved
             for way, share in shares.items():
                 self.peaks.setdefault(way, []).append(share)
             say(part="peak", workload=name, batch=batch, reserved=reserved, driver=driver, **{way: round(share, 4) for way, share in shares.items()})
@@ -410,6 +413,7 @@ def main():
     parser.add_argument("--workloads", type=lambda given: given.split(","), default=list(WORKLOADS))
     parser.add_argument("--limits", type=whole, default=[24, 8, 80])
     parser.add_argument("--ranks", type=whole, default=[8, 64, 512])
+    parser.add_argument("--bisect", type=lambda given: given.split(","), default=["gpt2", "llama_bf16", "resnet50", "vit_b_16"])
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--folder")
     parser.add_argument("--small", action="store_true")

@@ -74,6 +74,12 @@ class Ledger:
         else:
             life.size = 0
 
+    def moved(self, key, other):
+        """What was in one storage is in another now, in the same bytes."""
+        life = self._live.pop(key, None)
+        if life is not None:
+            self._live[other] = life
+
     def becomes(self, key, category, path, name, type):
         """A storage turns out to be a parameter, a gradient or state."""
         life = self._live.get(key)

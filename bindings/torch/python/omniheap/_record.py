@@ -9,6 +9,7 @@ import contextlib
 import gc
 import importlib
 import os
+import sys
 import traceback
 import warnings
 import weakref
@@ -242,6 +243,7 @@ def _faked(torch, device, ledger):
         # It asks whether all is finite, which it is in nearly all steps; and a step that is left out needs less.
         (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
         *_grouped_products(torch),
+        *_unpacked_rows(),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
@@ -280,6 +282,12 @@ def _grouped_products(torch):
         return checked(left, right, scale_a, scale_b, offs=offs, bias=bias, out_dtype=out_dtype, **rest)
 
     return [(owner, checked.__name__, product)]
+
+
+def _unpacked_rows():
+    """Transformers looks at values of positions: whether a row holds several texts. It makes masks of all rows if it cannot; rows of one text have none."""
+    masks = sys.modules.get("transformers.masking_utils")
+    return [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
 
 
 class _Stream:
@@ -454,6 +462,10 @@ def _gpu_choices(torch, device):
     """Functions that PyTorch makes of other operators on a GPU than elsewhere, which it decides by the device in C++."""
     functional, aten = torch.nn.functional, torch.ops.aten
     halves = (torch.float16, torch.bfloat16)
+    # That of an H200 where there is no GPU.
+    capability = torch.cuda.get_device_capability(device) if torch.cuda.is_available() else (9, 0)
+    # As PyTorch: the order of kernels of attention depends on the GPU, and on a version in which cuDNN's were mended.
+    prefers_cudnn = capability[0] in (9, 10) and (torch.backends.cudnn.version() or 0) > 91500 and not os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1"
 
     def dropout(input, p=0.5, training=True, inplace=False):
         if not training or inplace or not 0.0 < p < 1.0:
@@ -465,21 +477,25 @@ def _gpu_choices(torch, device):
             return NotImplemented
         allowed = torch.backends.cuda
         is_half = query.dtype in halves or torch.is_autocast_enabled(device.type)
-        is_flash = allowed.flash_sdp_enabled() and attn_mask is None and is_half and query.size(-1) <= 256 and query.size(-1) % 8 == 0
-        if not is_flash and not allowed.mem_efficient_sdp_enabled():
+        is_short = is_half and query.size(-1) % 8 == 0
+        is_cudnn = prefers_cudnn and allowed.cudnn_sdp_enabled() and is_short and query.size(-1) <= 128 and key.size(2) > 1
+        is_flash = allowed.flash_sdp_enabled() and attn_mask is None and is_short and query.size(-1) <= 256
+        if not is_cudnn and not is_flash and not allowed.mem_efficient_sdp_enabled():
             # The program allows no fused kernel that fits: what is left are plain products, as elsewhere.
             return NotImplemented
         if torch.is_autocast_enabled(device.type):
             value, key, query = (each.to(torch.get_autocast_dtype(device.type)) for each in (value, key, query))
-        if is_flash:
+        wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+        if is_flash and not is_cudnn:
             return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
-        if enable_gqa:
+        if enable_gqa and not is_cudnn:
             key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
                 attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
             attn_mask = attn_mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))
-        wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+        if is_cudnn:
+            return aten._scaled_dot_product_cudnn_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, False, scale=scale)[0]
         return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, scale=scale)[0]
 
     def rms_norm(input, normalized_shape, weight=None, eps=None):
@@ -499,8 +515,8 @@ def _gpu_choices(torch, device):
         choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
     patches = [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in choices]
     if not torch.cuda.is_available():
-        # Programs choose kernels by it; that of an H200.
-        patches.append((torch.cuda, "get_device_capability", lambda device=None: (9, 0)))
+        # Programs choose kernels by it.
+        patches.append((torch.cuda, "get_device_capability", lambda device=None: capability))
     return patches
 
 
@@ -526,11 +542,14 @@ def _recorder(torch):
             self._references, self._modules, self._parameters, self._roots = {}, weakref.WeakKeyDictionary(), {}, 0
             self._stack, self._optimizer, self._paths = [], None, {}
             self._stopped = False
+            # A sum of gradients that may have the bytes of its first part: that one's key, and the birth that waits.
+            self._sum = None
             # Whether the host is beside the device: its tensors are no events then, and need not be fake in everything.
             self._has_values = fake and device.type != "cpu"
 
         def stop(self):
             """Ends the recording: what dies from now on lives to the end of the trace."""
+            self._settle()
             self._stopped = True
 
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
@@ -583,6 +602,7 @@ def _recorder(torch):
             return is_there and is_same_type and not any(value is not None for name, value in options.items() if name not in others)
 
         def _ran(self, function, arguments, options, result):
+            self._settle()
             ledger = self._ledger
             node = torch._C._current_autograd_node()
             ledger.tick()
@@ -620,7 +640,21 @@ def _recorder(torch):
             marks = ["optimizer"] if self._optimizer else []
             if function in copies and _changes_layout(torch, arguments[0], tensor):
                 marks.append("layout")
-            return self._ledger.born(key, size, category, path, str(function), dtype_of(tensor), is_forward, marks)
+            birth = (key, size, category, path, str(function), dtype_of(tensor), is_forward, marks)
+            if self._fake and node is not None and function is aten.add.Tensor and not hasattr(node, "variable"):
+                first = arguments[0].untyped_storage()
+                # One for the tensor, and one for this name.
+                if first.nbytes() == size and torch._C._storage_Use_Count(first._cdata) == 2:
+                    # Autograd adds into the first part where nobody else has it, but never into a fake tensor: that dies now instead.
+                    self._sum = (first._cdata, birth)
+                    return None
+            return self._ledger.born(*birth)
+
+        def _settle(self):
+            """The first part of a sum lives on: the sum has bytes of its own."""
+            if self._sum is not None:
+                (_, birth), self._sum = self._sum, None
+                self._ledger.born(*birth)
 
         def _has_storage(self, arguments, key):
             """Whether an operator was given a storage: it was there before the recording began."""
@@ -632,7 +666,11 @@ def _recorder(torch):
 
         def _died(self, key):
             self._references.pop(key, None)
-            if not self._stopped:
+            if self._sum is not None and self._sum[0] == key:
+                (_, (sum, *_)), self._sum = self._sum, None
+                self._ledger.moved(key, sum)
+            elif not self._stopped:
+                self._settle()
                 self._ledger.died(key)
 
         def _path(self, node):
@@ -690,6 +728,7 @@ def _recorder(torch):
                 self._program.enters(module)
 
         def _leaves_module(self, module, _, result):
+            self._settle()
             if not self._stack:
                 return
             path = self._stack.pop()

@@ -9,10 +9,8 @@ from ._ledger import dtype_of
 from ._library import OmniheapError
 
 _VERSION = 2
-# Less is what allocators add to sizes.
+# Less does not matter.
 _SMALLEST = 64 << 10
-# What PyTorch rounds sizes to.
-_ROUND = 512
 
 
 class Workspaces:
@@ -38,6 +36,10 @@ class Workspaces:
         """Notes the workspace of a call, 0 where it had none; the largest of a class counts."""
         key = _key(operator, tensors)
         self._known[key] = max(self._known.get(key, (0, 0)), (_bytes(tensors), size), key=lambda each: each[::-1])
+
+    def operators(self):
+        """Names of the operators that are known."""
+        return {operator for operator, _, _ in self._known}
 
     def bytes(self, operator, tensors):
         """The workspace of a call: as measured for its class; for the same layer at other batches, on the line through the two nearest."""
@@ -95,18 +97,18 @@ def _key(operator, tensors):
 
 
 def _is_same_layer(one, other):
-    """Whether two keys differ by their batch alone: by one factor, in first sizes."""
+    """Whether two keys differ by their batch alone: in first sizes, and all of them alike."""
     shapes = [key[2].split(",") for key in (one, other)]
     if one[:2] != other[:2] or len(shapes[0]) != len(shapes[1]):
         return False
-    factors = set()
+    batches = set()
     for shape, another in zip(*shapes):
         (first, _, rest), (second, _, remains) = shape.partition("x"), another.partition("x")
         if rest != remains or bool(first) != bool(second):
             return False
         if first != second:
-            factors.add(int(second) / int(first))
-    return len(factors) == 1
+            batches.add((first, second))
+    return len(batches) == 1
 
 
 def _bytes(tensors):
@@ -125,24 +127,27 @@ def version(torch):
 
 
 class Meter:
-    """Compares what the allocator counts around each operator with the tensors that it returned."""
+    """Compares what the allocator is asked for during each operator with the tensors that it returned."""
 
     def __init__(self, torch, device, workspaces):
         self._torch, self._device, self._workspaces = torch, device, workspaces
 
     def begins(self):
         self._torch.cuda.reset_peak_memory_stats(self._device)
-        self._before = self._torch.cuda.memory_allocated(self._device)
+        self._before = self._asked()["current"]
+
+    def _asked(self):
+        # What is allocated has up to 1 MiB more for each tensor.
+        return self._torch.cuda.memory_stats_as_nested_dict(self._device)["requested_bytes"]["all"]
 
     def ran(self, function, arguments, options, result, _):
         if _operators.kind(function) == _operators.VIEW:
             return
-        cuda, given = self._torch.cuda, _tensors(self._torch, arguments, options)
-        after, most = cuda.memory_allocated(self._device), cuda.max_memory_allocated(self._device)
+        asked, given = self._asked(), _tensors(self._torch, arguments, options)
         there = {each.untyped_storage()._cdata for each in given}
         made = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in _tensors(self._torch, result) if each.device == self._device}
-        returned = sum(-(-size // _ROUND) * _ROUND for key, size in made.items() if key not in there)
-        kept, size = after - self._before - returned, most - max(after, self._before)
+        returned = sum(size for key, size in made.items() if key not in there)
+        kept, size = asked["current"] - self._before - returned, asked["peak"] - max(asked["current"], self._before)
         if kept >= _SMALLEST:
             self._workspaces.kept_bytes += kept
         self._workspaces.add(str(function), given, size if size >= _SMALLEST else 0)
@@ -154,7 +159,7 @@ class Known:
     def __init__(self, torch, ledger, given):
         self._torch, self._ledger = torch, ledger
         self._workspaces = given if isinstance(given, Workspaces) else Workspaces.load(given)
-        self._has_begun = False
+        self._operators, self._has_begun = self._workspaces.operators(), False
         if self._workspaces.torch != version(torch):
             warnings.warn(f"the workspaces were measured with PyTorch {self._workspaces.torch}, and this is {torch.__version__}: measure them once more")
 
@@ -164,7 +169,10 @@ class Known:
         self._has_begun = True
 
     def ran(self, function, arguments, options, result, path):
-        size = self._workspaces.bytes(str(function), _tensors(self._torch, arguments, options))
+        operator = str(function)
+        if operator not in self._operators:
+            return
+        size = self._workspaces.bytes(operator, _tensors(self._torch, arguments, options))
         if size:
-            self._ledger.born("workspace", size, "temporary", path, str(function), "uint8", False, ["workspace"])
+            self._ledger.born("workspace", size, "temporary", path, operator, "uint8", False, ["workspace"])
             self._ledger.died("workspace")

@@ -65,6 +65,8 @@ class Files(unittest.TestCase):
         several = self.known((convolution(2), 2 * _MIB), (convolution(4), 4 * _MIB), (convolution(32), 4 * _MIB))
         self.assertEqual(several.bytes("conv", convolution(128)), 4 * _MIB)
         self.assertEqual(several.bytes("conv", convolution(1)), _MIB)
+        wider = self.known((convolution(2, 32), 2 * _MIB), (convolution(4, 64), 8 * _MIB))
+        self.assertEqual(wider.bytes("conv", convolution(8, 128)), 0, "a layer with other weights is another one")
         falling = self.known((convolution(2), 2 * _MIB), (convolution(4), 0))
         self.assertEqual(falling.bytes("conv", convolution(64)), 0, "never less than nothing")
 
@@ -112,7 +114,8 @@ class Allocator:
 
     @contextlib.contextmanager
     def counting(self, torch):
-        stands = {"memory_allocated": lambda _: self._live, "max_memory_allocated": lambda _: self._most, "reset_peak_memory_stats": self.reset, "get_device_name": lambda _: "Stand-in"}
+        asked = lambda _: {"requested_bytes": {"all": {"current": self._live, "peak": self._most}}}
+        stands = {"memory_stats_as_nested_dict": asked, "reset_peak_memory_stats": self.reset, "get_device_name": lambda _: "Stand-in"}
         # The driver's figure has 7 MiB that PyTorch did not reserve.
         stands.update(memory_reserved=lambda _: self._live + _MIB, mem_get_info=lambda _: ((1 << 30) - self._live - 8 * _MIB, 1 << 30))
         with mock.patch.multiple(torch.cuda, **stands):
@@ -190,7 +193,7 @@ class Steps(unittest.TestCase):
                 meter.begins()
                 self.allocator.takes(*takes)
                 meter.ran(self.torch.ops.aten.relu.default, (x,), {}, x.clone(), ())
-        self.assertEqual((workspaces.bytes("aten.relu.default", [x]), workspaces.kept_bytes), (0, 0), "what allocators round up is none")
+        self.assertEqual((workspaces.bytes("aten.relu.default", [x]), workspaces.kept_bytes), (0, 0), "a few bytes are none")
 
     def test_bad_input(self):
         Workspaces("Stand-in", "1.0").save(self.path)
