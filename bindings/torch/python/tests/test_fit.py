@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import types
 import unittest
 import warnings
 from unittest import mock
@@ -383,6 +384,54 @@ class Steps(unittest.TestCase):
         self.assertIn("_efficient_attention", labels(torch.float32, flash, efficient, plain))
         self.assertRegex(labels(torch.bfloat16, plain), "softmax")
         self.assertNotIn("_attention", labels(torch.bfloat16, plain))
+
+    def test_attention_of_cudnn_comes_first_where_pytorch_prefers_it(self):
+        import torch
+
+        def labels(version, dtype=torch.bfloat16, length=16, mask=None):
+            def step():
+                query = torch.ones(2, 4, length, 64, device="cuda", dtype=dtype, requires_grad=True)
+                torch.nn.functional.scaled_dot_product_attention(query, query, query, mask and torch.ones(length, length, device="cuda", dtype=torch.bool)).sum().backward()
+
+            with mock.patch.object(torch.backends.cudnn, "version", lambda: version):
+                return " ".join(label for label, _ in self.labels(step))
+
+        self.assertIn("_cudnn_attention_backward", labels(91900))
+        self.assertIn("_cudnn_attention_backward", labels(91900, mask=True))
+        for others in (labels(91500), labels(None), labels(91900, length=1), labels(91900, torch.float32)):
+            self.assertNotIn("cudnn", others)
+        with mock.patch.dict(os.environ, TORCH_CUDNN_SDPA_DEPRIORITIZED="1"):
+            self.assertIn("_flash_attention", labels(91900))
+
+    def test_sums_of_gradients_have_the_bytes_of_their_first_part(self):
+        import torch
+
+        def step(takes):
+            x = torch.ones(64, 1024, device="cuda", requires_grad=True)
+            y = x * 2
+            # Each branch has a gradient for y, and they are added one by one.
+            takes(y).backward()
+
+        def sums(takes):
+            return [label for label, size in self.labels(lambda: step(takes)) if "aten.add.Tensor[backward]" in label]
+
+        self.assertEqual(sums(lambda y: (y * 3 + y * 4 + y * 5).sum()), [])
+        # The gradient of a view is no tensor of its own while the view's is there.
+        self.assertEqual(len(sums(lambda y: (y.view(-1) * 3).sum() + (y.view(-1) * 4).sum())), 1)
+
+    def test_rows_of_one_text_need_no_mask(self):
+        import torch
+
+        masks = types.SimpleNamespace(find_packed_sequence_indices=lambda positions: positions.cumsum(-1))
+        seen = []
+
+        def step():
+            seen.append(masks.find_packed_sequence_indices(torch.ones(2, 8, device="cuda")))
+
+        with mock.patch.dict(sys.modules, {"transformers.masking_utils": masks}):
+            self.labels(lambda: torch.ones(1, device="cuda") is not None and step())
+        self.assertEqual(seen, [None])
+        self.assertEqual(masks.find_packed_sequence_indices(torch.ones(1, 2)).tolist(), [[1, 2]])
 
     def test_copies_of_modules_are_followed(self):
         import torch
