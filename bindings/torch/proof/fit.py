@@ -6,7 +6,7 @@ Prints a line of JSON for whatever is known, and at the end a table, also of a r
 
 `fixed`: what the driver gives a process that holds nothing. `rank`: a decoder sharded among so many ranks, of which one exists.
 `peak`: reserved bytes of PyTorch's allocator in three steps, and the driver's figure for the process; predicted from fake tensors alone (`fake`) and with workspaces measured at
-batches 2 and 4 (`measured`), as shares of what was reserved, and as shares of the driver's figure with the fixed bytes added (`fake_driver`, `measured_driver`). Beside them, as shares of what was reserved, PyTorch's `MemTracker` on real tensors at the first batch, and the
+batches 2 and 8 (`measured`), as shares of what was reserved, and as shares of the driver's figure with the fixed bytes added (`fake_driver`, `measured_driver`). Beside them, as shares of what was reserved, PyTorch's `MemTracker` on real tensors at the first batch, and the
 formula of `accelerate estimate-memory`.
 `batch`: the largest batch that is predicted with those workspaces, whether it runs 20 steps, and the largest that runs three. At the first limit the workloads of `--bisect` find that one
 by bisection from 1 on, and the seconds of both are compared; everything else begins at the prediction: where that runs and the next one does not, it is the largest.
@@ -38,7 +38,7 @@ STEPS = 20
 # Steps of a trial, as Lightning's search for a batch has.
 TRIAL = 3
 # Batches at which peaks are compared.
-PEAKS = (8, 16)
+PEAKS = (16, 32)
 
 
 def training(optimizer, loss, autocast=False):
@@ -339,7 +339,7 @@ class Proof:
     def measure(self, name):
         """Measures workspaces, and has everything predicted."""
         path = None if self.small else os.path.join(self.folder, f"{name}.json")
-        for batch in () if self.small else (2, 4):
+        for batch in () if self.small else (2, 8):
             clean()
             omniheap.torch.measure_workspaces(self.make(name)(batch), path)
         return self.workers.submit(foresee, name, self.small, self.limits, PEAKS, path)

@@ -498,6 +498,15 @@ def _gpu_choices(torch, device):
             return aten._scaled_dot_product_cudnn_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, False, scale=scale)[0]
         return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, scale=scale)[0]
 
+    def linear(input, weight, bias=None):
+        is_fused = input.dim() < 3 or input.dim() == 3 and input.is_contiguous()
+        is_wrapped = _local(input) is not input or torch._C._functorch.is_functorch_wrapped_tensor(input)
+        if bias is None or is_fused or is_wrapped:
+            return NotImplemented
+        # It is added in place to every tensor that is not of a subclass, as fake ones are.
+        product = functional.linear(input, weight)
+        return product.add_(bias.to(product.dtype))
+
     def rms_norm(input, normalized_shape, weight=None, eps=None):
         return aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
 
@@ -510,7 +519,7 @@ def _gpu_choices(torch, device):
 
         return call
 
-    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention)]
+    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention), (functional, "linear", linear)]
     if hasattr(aten, "_fused_rms_norm"):
         choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
     patches = [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in choices]

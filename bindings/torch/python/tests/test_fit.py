@@ -419,6 +419,20 @@ class Steps(unittest.TestCase):
         # The gradient of a view is no tensor of its own while the view's is there.
         self.assertEqual(len(sums(lambda y: (y.view(-1) * 3).sum() + (y.view(-1) * 4).sum())), 1)
 
+    def test_a_bias_is_added_in_place(self):
+        import torch
+
+        def added(*shape, is_turned=False, dtype=None):
+            def step():
+                layer, data = torch.nn.Linear(256, 256).cuda(), torch.ones(*shape, device="cuda")
+                with torch.autocast("cuda", dtype or torch.bfloat16, enabled=dtype is not None):
+                    layer(data.transpose(0, 1) if is_turned else data).sum().backward()
+
+            return [label for label, size in self.labels(step) if "aten.add" in label and "backward" not in label]
+
+        for found in (added(4, 8, 256), added(4, 8, 256, is_turned=True), added(2, 4, 8, 256), added(2, 4, 8, 256, dtype=torch.bfloat16)):
+            self.assertEqual([label for label in found if "aten.addmm" not in label], [])
+
     def test_rows_of_one_text_need_no_mask(self):
         import torch
 
