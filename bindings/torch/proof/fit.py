@@ -6,7 +6,7 @@ Prints a line of JSON for whatever is known, and at the end a table, also of a r
 
 `fixed`: what the driver gives a process that holds nothing. `rank`: a decoder sharded among so many ranks, of which one exists.
 `peak`: reserved bytes of PyTorch's allocator in three steps, and the driver's figure for the process; predicted from fake tensors alone (`fake`) and with workspaces measured at
-batches 2 and 8 (`measured`), as shares of what was reserved, and as shares of the driver's figure with the fixed bytes added (`fake_driver`, `measured_driver`). Beside them, as shares of what was reserved, PyTorch's `MemTracker` on real tensors at the first batch, and the
+batches 2 and 8 (`measured`), as shares of what was reserved, and as shares of the driver's figure with the fixed bytes added (`fake_driver`), or with those that were measured with the workspaces (`measured_driver`). Beside them, as shares of what was reserved, PyTorch's `MemTracker` on real tensors at the first batch, and the
 formula of `accelerate estimate-memory`.
 `batch`: the largest batch that is predicted with those workspaces, whether it runs 20 steps, and the largest that runs three. At the first limit the workloads of `--bisect` find that one
 by bisection from 1 on, and the seconds of both are compared; everything else begins at the prediction: where that runs and the next one does not, it is the largest.
@@ -336,9 +336,12 @@ class Proof:
     def make(self, name):
         return lambda batch: WORKLOADS[name](batch, self.small)
 
+    def path(self, name):
+        return os.path.join(self.folder, f"{name}.json")
+
     def measure(self, name):
         """Measures workspaces, and has everything predicted."""
-        path = None if self.small else os.path.join(self.folder, f"{name}.json")
+        path = None if self.small else self.path(name)
         for batch in () if self.small else (2, 8):
             clean()
             omniheap.torch.measure_workspaces(self.make(name)(batch), path)
@@ -354,7 +357,8 @@ class Proof:
                 continue
             reserved, driver = measured[batch]
             shares = {way: bytes / reserved for way, bytes in found.items()}
-            shares.update({f"{way}_driver": (found[way] + self.fixed) / driver for way in ("fake", "measured")})
+            known = omniheap.torch.Workspaces.load(self.path(name)).fixed_bytes
+            shares.update(fake_driver=(found["fake"] + self.fixed) / driver, measured_driver=(found["measured"] + known) / driver)
             for way, share in shares.items():
                 self.peaks.setdefault(way, []).append(share)
             say(part="peak", workload=name, batch=batch, reserved=reserved, driver=driver, **{way: round(share, 4) for way, share in shares.items()})

@@ -1,6 +1,7 @@
 """Workspaces: memory that kernels take inside of an operator. Fake tensors do not show it; it is measured on a GPU once, and added to fake steps."""
 
 import json
+import os
 import re
 import warnings
 
@@ -72,6 +73,14 @@ class Workspaces:
         rows = [json.dumps([*key, *value]) for key, value in sorted(self._known.items()) if key[0] in has_some]
         head = json.dumps({"version": _VERSION, "device": self.device, "torch": self.torch, "kept_bytes": self.kept_bytes, "fixed_bytes": self.fixed_bytes})
         _saved.write(path, head[:-1] + ', "workspaces": [\n' + ",\n".join(rows) + "\n]}\n")
+
+    @classmethod
+    def shipped(cls, device="NVIDIA H200"):
+        """Those that come with the package, measured on this GPU."""
+        path = os.path.join(os.path.dirname(__file__), device.lower().replace(" ", "_") + ".json")
+        if not os.path.exists(path):
+            raise OmniheapError(f"there are no workspaces of {device!r} in the package; those of 'NVIDIA H200' are, and others are measured with omniheap.torch.measure_workspaces")
+        return cls.load(path)
 
     @classmethod
     def load(cls, path):

@@ -89,6 +89,17 @@ class Files(unittest.TestCase):
         self.assertEqual(len(read), 2, "that a convolution had none at one batch is known")
         self.assertEqual(read.bytes("conv", convolution(4)), 0)
 
+    def test_one_is_shipped(self):
+        shipped = Workspaces.shipped()
+        self.assertEqual((shipped.device, shipped.torch), ("NVIDIA H200", "2.11"))
+        # Two handles of cuBLAS, one for each pass, with 32 MiB each.
+        self.assertGreaterEqual(shipped.kept_bytes, 64 * _MIB)
+        self.assertGreater(shipped.fixed_bytes, 500 * _MIB)
+        # The first layer of a ResNet.
+        self.assertGreater(shipped.bytes("aten.convolution.default", [Tensor(8, 3, 224, 224), Tensor(64, 3, 7, 7)]), 20 * _MIB)
+        with self.assertRaisesRegex(OmniheapError, "no workspaces of 'NVIDIA H20'"):
+            Workspaces.shipped("NVIDIA H20")
+
     def test_other_files_are_refused(self):
         head = {"version": 2, "device": "NVIDIA H200", "torch": "2.11", "kept_bytes": 0, "fixed_bytes": 0, "workspaces": []}
         bad = [{**head, "version": 1}, {**head, "kept_bytes": -1}, {**head, "fixed_bytes": None}, {**head, "workspaces": [["conv", "float32", "4", 16]]}, {**head, "workspaces": [["conv", "float32", "4", 16, 1.5]]}, {"version": 2}, []]
