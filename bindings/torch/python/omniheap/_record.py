@@ -621,7 +621,7 @@ def _recorder(torch):
             for tensor in self._here(result):
                 self._sees(tensor, function, arguments, path, node, gathers)
             if self._workspaces is not None:
-                self._workspaces.ran(function, arguments, options, result, path)
+                self._workspaces.ran(function, arguments, options, result, path, node is not None)
 
         def _here(self, given):
             """The tensors of the device that have bytes: sparse ones have those of their parts."""

@@ -17,12 +17,12 @@ _SMALLEST = 64 << 10
 class Workspaces:
     """Bytes by operator, element types and class of shapes, of one GPU and one version of PyTorch.
 
-    `kept_bytes`: what libraries took once and kept, such as the workspace of cuBLAS.
+    `kept_bytes`: what libraries took in the forward pass and in the backward pass, and kept: cuBLAS has a workspace for each thread that multiplies.
     `fixed_bytes`: what the driver counts beside PyTorch's memory: its context, kernels that are loaded, memory of libraries.
     """
 
-    def __init__(self, device, torch, kept_bytes=0, fixed_bytes=0, known=None):
-        self.device, self.torch, self.kept_bytes, self.fixed_bytes = device, torch, kept_bytes, fixed_bytes
+    def __init__(self, device, torch, kept_bytes=(0, 0), fixed_bytes=0, known=None):
+        self.device, self.torch, self.kept_bytes, self.fixed_bytes = device, torch, list(kept_bytes), fixed_bytes
         # By operator, types and class: bytes of the tensors that were given, and of the workspace.
         self._known = known if known is not None else {}
         self._alike = {}
@@ -65,7 +65,7 @@ class Workspaces:
         known = dict(self._known)
         for key, value in other._known.items():
             known[key] = max(known.get(key, value), value, key=lambda each: each[::-1])
-        return Workspaces(self.device, self.torch, max(self.kept_bytes, other.kept_bytes), max(self.fixed_bytes, other.fixed_bytes), known)
+        return Workspaces(self.device, self.torch, map(max, self.kept_bytes, other.kept_bytes), max(self.fixed_bytes, other.fixed_bytes), known)
 
     def save(self, path):
         """Writes them as JSON, one call to a line; operators that never had a workspace are left out."""
@@ -88,7 +88,8 @@ class Workspaces:
 
         def make(saved):
             known = {(str(operator), str(types), str(shapes)): (_count(given), _count(size)) for operator, types, shapes, given, size in saved["workspaces"]}
-            return cls(str(saved["device"]), str(saved["torch"]), _count(saved["kept_bytes"]), _count(saved["fixed_bytes"]), known)
+            forward, backward = map(_count, saved["kept_bytes"])
+            return cls(str(saved["device"]), str(saved["torch"]), (forward, backward), _count(saved["fixed_bytes"]), known)
 
         return _saved.read(path, _VERSION, make, ("has no workspaces", "measure them with omniheap.torch.measure_workspaces"))
 
@@ -149,7 +150,7 @@ class Meter:
         # What is allocated has up to 1 MiB more for each tensor.
         return self._torch.cuda.memory_stats_as_nested_dict(self._device)["requested_bytes"]["all"]
 
-    def ran(self, function, arguments, options, result, _):
+    def ran(self, function, arguments, options, result, _, is_backward):
         if _operators.kind(function) == _operators.VIEW:
             return
         asked, given = self._asked(), _tensors(self._torch, arguments, options)
@@ -158,7 +159,7 @@ class Meter:
         returned = sum(size for key, size in made.items() if key not in there)
         kept, size = asked["current"] - self._before - returned, asked["peak"] - max(asked["current"], self._before)
         if kept >= _SMALLEST:
-            self._workspaces.kept_bytes += kept
+            self._workspaces.kept_bytes[is_backward] += kept
         self._workspaces.add(str(function), given, size if size >= _SMALLEST else 0)
 
 
@@ -168,16 +169,18 @@ class Known:
     def __init__(self, torch, ledger, given):
         self._torch, self._ledger = torch, ledger
         self._workspaces = given if isinstance(given, Workspaces) else Workspaces.load(given)
-        self._operators, self._has_begun = self._workspaces.operators(), False
+        # What no product has taken yet.
+        self._operators, self._kept = self._workspaces.operators(), list(self._workspaces.kept_bytes)
         if self._workspaces.torch != version(torch):
             warnings.warn(f"the workspaces were measured with PyTorch {self._workspaces.torch}, and this is {torch.__version__}: measure them once more")
 
     def begins(self):
-        if not self._has_begun and self._workspaces.kept_bytes:
-            self._ledger.born("kept", self._workspaces.kept_bytes, "temporary", (), "libraries", "uint8", False, ["workspace"])
-        self._has_begun = True
+        """There is nothing to measure."""
 
-    def ran(self, function, arguments, options, result, path):
+    def ran(self, function, arguments, options, result, path, is_backward):
+        if self._kept[is_backward] and _operators.family(function).endswith("mm"):
+            size, self._kept[is_backward] = self._kept[is_backward], 0
+            self._ledger.born(("kept", is_backward), size, "temporary", (), "libraries", "uint8", False, ["workspace"])
         operator = str(function)
         if operator not in self._operators:
             return
