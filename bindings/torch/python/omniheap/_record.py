@@ -186,7 +186,7 @@ def _explained(torch):
         raise OmniheapError(f"the shape that {error.func}{_place(torch, error)} returns depends on data, and fake tensors have none; {_REAL}") from error
     except fake_tensor.UnsupportedOperatorException as error:
         raise OmniheapError(f"{error.func}{_place(torch, error)} has no fake kernel; register one with torch.library.register_fake, or {_REAL}") from error
-    except (AssertionError, NotImplementedError, RuntimeError) as error:
+    except (AssertionError, NotImplementedError, RuntimeError, torch.jit.frontend.FrontendError) as error:
         # Without a fake kernel PyTorch goes on to the driver.
         text = f"{error.__context__ or ''}{error}"
         if "convert all Tensors to FakeTensors" in text or "Mixing fake modes" in text:
@@ -199,7 +199,7 @@ def _explained(torch):
             raise OmniheapError(f"C++ code{_place(torch, error)} reads bytes, and fake tensors have none; {_REAL}") from error
         if "shape_env must not be None" in text:
             raise OmniheapError(f"the sizes of a nested tensor{_place(torch, error)} depend on data, and fake tensors have none; {_REAL}") from error
-        if "TorchScript" in text:
+        if "TorchScript" in text or isinstance(error, torch.jit.frontend.FrontendError):
             raise OmniheapError("the model is scripted, and TorchScript runs operators that fake tensors cannot; record the model as it was") from error
         raise
 
