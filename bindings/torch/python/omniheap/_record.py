@@ -8,6 +8,7 @@ of the device "meta"; everything that Python sees has the device that the progra
 import contextlib
 import gc
 import importlib
+import itertools
 import os
 import sys
 import traceback
@@ -250,7 +251,7 @@ def _faked(torch, device, ledger):
     if device.type != "cpu":
         # So that results of small tensors have values too, on the host alone.
         patches += [(named("torch._subclasses.fake_tensor"), "CONSTANT_NUMEL_LIMIT", _SMALL), (FakeTensorMode, "avoid_device_init", True)]
-        patches += _gpu_choices(torch, device) + _streams(torch, device)
+        patches += _gpu_choices(torch, device) + _streams(torch, device, ledger)
     patches += _ranks(torch, ledger)
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
@@ -293,6 +294,8 @@ def _unpacked_rows():
 class _Stream:
     """A stream or an event of a device that is not there: everything happens at once, in order."""
 
+    number = 0
+
     def __init__(self, *_, **__):
         pass
 
@@ -308,13 +311,32 @@ class _Stream:
         return True
 
 
-def _streams(torch, device):
-    """Streams, for programs that shard: they copy and compute on several."""
+def _streams(torch, device, ledger):
+    """Streams, for programs that shard: they copy and compute on several. PyTorch gives memory of one stream to no other."""
+    numbers = itertools.count(1)
+
+    class Stream(_Stream):
+        def __init__(self, *_, **__):
+            self.number = next(numbers)
+
+    def current(device=None):
+        stream = _Stream()
+        stream.number = ledger.stream
+        return stream
+
+    @contextlib.contextmanager
+    def on(stream):
+        before, ledger.stream = ledger.stream, ledger.stream if stream is None else stream.number
+        try:
+            yield
+        finally:
+            ledger.stream = before
+
     return [
-        (torch.cuda, "Stream", _Stream),
+        (torch.cuda, "Stream", Stream),
         (torch.cuda, "Event", _Stream),
-        (torch.cuda, "current_stream", lambda device=None: _Stream()),
-        (torch.cuda, "stream", lambda stream: contextlib.nullcontext()),
+        (torch.cuda, "current_stream", current),
+        (torch.cuda, "stream", on),
         (torch.cuda, "current_device", lambda: device.index or 0),
         (torch.cuda, "synchronize", lambda device=None: None),
         (torch._C, "_get_accelerator", lambda *_: torch.device(device.type)),

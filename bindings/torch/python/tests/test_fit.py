@@ -27,7 +27,7 @@ class Written:
     def __init__(self):
         self.labels, self.events = [], []
 
-    def allocate(self, time, size, label):
+    def allocate(self, time, size, label, stream=0):
         self.labels.append(label)
         self.events.append(("a", time, len(self.labels) - 1, size))
         return len(self.labels) - 1
@@ -432,6 +432,25 @@ class Steps(unittest.TestCase):
 
         for found in (added(4, 8, 256), added(4, 8, 256, is_turned=True), added(2, 4, 8, 256), added(2, 4, 8, 256, dtype=torch.bfloat16)):
             self.assertEqual([label for label in found if "aten.addmm" not in label], [])
+
+    def test_memory_belongs_to_the_stream_that_asks(self):
+        import torch
+
+        def step():
+            side, other = torch.cuda.Stream(), torch.cuda.Stream()
+            kept = [torch.ones(256, device="cuda")]
+            with torch.cuda.stream(side):
+                kept.append(torch.ones(256, device="cuda"))
+                with torch.cuda.stream(other), torch.cuda.stream(None):
+                    kept.append(torch.ones(256, device="cuda"))
+                with torch.cuda.stream(torch.cuda.current_stream()):
+                    kept.append(torch.ones(256, device="cuda"))
+            kept.append(torch.ones(256, device="cuda"))
+
+        streams, allocate = [], Writer.allocate
+        with mock.patch.object(Writer, "allocate", lambda *given: streams.append(given[4]) or allocate(*given)):
+            omniheap.torch.record_step(step, self.path)
+        self.assertEqual(streams, [0, 1, 2, 1, 0])
 
     def test_rows_of_one_text_need_no_mask(self):
         import torch
