@@ -24,6 +24,8 @@ class Ledger:
 
     def __init__(self, writer):
         self._writer, self._time = writer, 0
+        # The stream on which the program asks for memory.
+        self.stream = 0
         self._live, self.backwards, self._was_backward = {}, 0, False
         self.live_bytes = self.peak_live_bytes = self.allocations = 0
 
@@ -49,7 +51,7 @@ class Ledger:
         if self._was_backward:
             life.marks.add("backward")
         life.label = life.name()
-        life.number = self._writer.allocate(self._time, size, life.label)
+        life.number = self._writer.allocate(self._time, size, life.label, self.stream)
         self._live[key] = life
         self.allocations += 1
         self.live_bytes += size
@@ -70,9 +72,15 @@ class Ledger:
             self.live_bytes += size
             self.peak_live_bytes = max(self.peak_live_bytes, self.live_bytes)
             life.size, life.label = size, life.name()
-            life.number = self._writer.allocate(self._time, size, life.label)
+            life.number = self._writer.allocate(self._time, size, life.label, self.stream)
         else:
             life.size = 0
+
+    def moved(self, key, other):
+        """What was in one storage is in another now, in the same bytes."""
+        life = self._live.pop(key, None)
+        if life is not None:
+            self._live[other] = life
 
     def becomes(self, key, category, path, name, type):
         """A storage turns out to be a parameter, a gradient or state."""
@@ -115,7 +123,7 @@ class Lives:
     def __init__(self):
         self.all = []
 
-    def allocate(self, time, size, label):
+    def allocate(self, time, size, label, _):
         self.all.append([size, time, None, label])
         return len(self.all) - 1
 

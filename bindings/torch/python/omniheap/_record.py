@@ -8,7 +8,9 @@ of the device "meta"; everything that Python sees has the device that the progra
 import contextlib
 import gc
 import importlib
+import itertools
 import os
+import sys
 import threading
 import traceback
 import warnings
@@ -73,13 +75,16 @@ def measure_workspaces(step, path, *, device="cuda:0", steps=2):
     """Runs a step on the GPU and writes what its operators took inside to a file, for `record_step(..., workspaces=path)`: a `Workspaces`.
 
     step, device, steps: as for `record_step` with fake=False. A file that exists gets what is new, and the larger where both know an operator:
-    measure two batches, and those of other batches follow. One file is about one GPU and one version of PyTorch.
+    measure two batches, and those of other batches follow. One file is about one GPU and one version of PyTorch. Its fixed bytes are the
+    driver's figure for the whole GPU less PyTorch's: measure on one that no other process uses.
     """
     torch, device = _asked(step, steps, False, device)
     found = Workspaces(torch.cuda.get_device_name(device), version(torch))
     # A file of another device is refused before the step runs.
     before = Workspaces.load(path).merged_with(found) if os.path.exists(path) else found
     _run(torch, step, Ledger(Lives()), False, device, steps, workspaces=Meter(torch, device, found))
+    free, whole = torch.cuda.mem_get_info(device)
+    found.fixed_bytes = whole - free - torch.cuda.memory_reserved(device)
     merged = before.merged_with(found)
     merged.save(path)
     return merged
@@ -140,39 +145,51 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
     program: a `_program.Program`, which is told of every operator and gets what autograd saves.
     workspaces: a `_workspaces.Meter`, which measures them, or `Known`, which adds those that were measured.
     """
+    with _undisturbed():
+        recorder = _recorder(torch)(ledger, fake, device, program, workspaces)
+        try:
+            with contextlib.ExitStack() as stack:
+                if fake:
+                    stack.enter_context(_faked(torch, device, ledger))
+                stack.enter_context(recorder.watching())
+                stack.enter_context(_explained(torch))
+                stack.enter_context(recorder)
+                if program is not None:
+                    stack.enter_context(torch.autograd.graph.saved_tensors_hooks(program.pack, program.unpack))
+                made = step()
+                left = []
+                for _ in range(steps if callable(made) else 0):
+                    if program is not None:
+                        program.begin()
+                    made()
+                    gc.collect()
+                    left.append(ledger.live_bytes)
+                recorder.stop()
+                del made
+        finally:
+            # What a step that failed had made dies later, when nobody writes any more.
+            recorder.stop()
+    return max(0, left[-1] - left[-2]) if len(left) > 1 else 0
+
+
+@contextlib.contextmanager
+def _undisturbed():
+    """One recording at a time, without the collector of cycles: it would find them at other operators each time, and traces of two batches must match."""
     if not _RECORDS.acquire(blocking=False):
         raise OmniheapError("a step is being recorded already; record one after the other, or each in a process of its own")
-    recorder = _recorder(torch)(ledger, fake, device, program, workspaces)
-    gc.collect()
-    was_enabled = gc.isenabled()
-    # Cycles would be found at other operators each time; traces of two batches must match.
+    was_enabled, freezes = gc.isenabled(), gc.get_freeze_count() == 0
     gc.disable()
+    # What exists already is not looked through after each step: that took a third of a recording. What the program froze stays frozen.
+    if freezes:
+        gc.freeze()
     try:
-        with contextlib.ExitStack() as stack:
-            if fake:
-                stack.enter_context(_faked(torch, device, ledger))
-            stack.enter_context(recorder.watching())
-            stack.enter_context(_explained(torch))
-            stack.enter_context(recorder)
-            if program is not None:
-                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(program.pack, program.unpack))
-            made = step()
-            left = []
-            for _ in range(steps if callable(made) else 0):
-                if program is not None:
-                    program.begin()
-                made()
-                gc.collect()
-                left.append(ledger.live_bytes)
-            recorder.stop()
-            del made
+        yield
     finally:
-        # What a step that failed had made dies later, when nobody writes any more.
-        recorder.stop()
+        if freezes:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
         _RECORDS.release()
-    return max(0, left[-1] - left[-2]) if len(left) > 1 else 0
 
 
 @contextlib.contextmanager
@@ -188,7 +205,7 @@ def _explained(torch):
         raise OmniheapError(f"the shape that {error.func}{_place(torch, error)} returns depends on data, and fake tensors have none; {_REAL}") from error
     except fake_tensor.UnsupportedOperatorException as error:
         raise OmniheapError(f"{error.func}{_place(torch, error)} has no fake kernel; register one with torch.library.register_fake, or {_REAL}") from error
-    except (AssertionError, NotImplementedError, RuntimeError) as error:
+    except (AssertionError, NotImplementedError, RuntimeError, torch.jit.frontend.FrontendError) as error:
         # Without a fake kernel PyTorch goes on to the driver.
         text = f"{error.__context__ or ''}{error}"
         if "convert all Tensors to FakeTensors" in text or "Mixing fake modes" in text:
@@ -201,7 +218,7 @@ def _explained(torch):
             raise OmniheapError(f"C++ code{_place(torch, error)} reads bytes, and fake tensors have none; {_REAL}") from error
         if "shape_env must not be None" in text:
             raise OmniheapError(f"the sizes of a nested tensor{_place(torch, error)} depend on data, and fake tensors have none; {_REAL}") from error
-        if "TorchScript" in text:
+        if "TorchScript" in text or isinstance(error, torch.jit.frontend.FrontendError):
             raise OmniheapError("the model is scripted, and TorchScript runs operators that fake tensors cannot; record the model as it was") from error
         raise
 
@@ -223,6 +240,14 @@ def _faked(torch, device, ledger):
         torch._C._swap_tensor_impl(one, other)
         one.__dict__, other.__dict__ = other.__dict__, one.__dict__
 
+    def copied(tensor, memo):
+        # The values of a small tensor of the host are real, and a real tensor is not copied among fake ones.
+        values, tensor.constant = tensor.constant, None
+        try:
+            return torch.Tensor.__deepcopy__(tensor, memo)
+        finally:
+            tensor.constant = values
+
     # By module: the packages above do not show them all.
     named = importlib.import_module
     patches = [
@@ -232,17 +257,19 @@ def _faked(torch, device, ledger):
         (FakeTensor, "is_cuda", property(lambda self: self.fake_device.type == "cuda")),
         # Modules are copied by `deepcopy`, which would copy the mode too, and tensors of two modes do not meet.
         (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
+        (FakeTensor, "__deepcopy__", copied),
         (FakeTensor, "pin_memory", lambda self, device=None: self),
         # It asks whether all is finite, which it is in nearly all steps; and a step that is left out needs less.
         (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
         *_grouped_products(torch),
+        *_unpacked_rows(),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
     if device.type != "cpu":
         # So that results of small tensors have values too, on the host alone.
         patches += [(named("torch._subclasses.fake_tensor"), "CONSTANT_NUMEL_LIMIT", _SMALL), (FakeTensorMode, "avoid_device_init", True)]
-        patches += _gpu_choices(torch, device) + _streams(torch, device)
+        patches += _gpu_choices(torch, device) + _streams(torch, device, ledger)
     patches += _ranks(torch, ledger)
     before = [(owner, name, vars(owner).get(name)) for owner, name, _ in patches]
     for owner, name, value in patches:
@@ -276,8 +303,16 @@ def _grouped_products(torch):
     return [(owner, checked.__name__, product)]
 
 
+def _unpacked_rows():
+    """Transformers looks at values of positions: whether a row holds several texts. It makes masks of all rows if it cannot; rows of one text have none."""
+    masks = sys.modules.get("transformers.masking_utils")
+    return [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
+
+
 class _Stream:
     """A stream or an event of a device that is not there: everything happens at once, in order."""
+
+    number = 0
 
     def __init__(self, *_, **__):
         pass
@@ -294,13 +329,32 @@ class _Stream:
         return True
 
 
-def _streams(torch, device):
-    """Streams, for programs that shard: they copy and compute on several."""
+def _streams(torch, device, ledger):
+    """Streams, for programs that shard: they copy and compute on several. PyTorch gives memory of one stream to no other."""
+    numbers = itertools.count(1)
+
+    class Stream(_Stream):
+        def __init__(self, *_, **__):
+            self.number = next(numbers)
+
+    def current(device=None):
+        stream = _Stream()
+        stream.number = ledger.stream
+        return stream
+
+    @contextlib.contextmanager
+    def on(stream):
+        before, ledger.stream = ledger.stream, ledger.stream if stream is None else stream.number
+        try:
+            yield
+        finally:
+            ledger.stream = before
+
     return [
-        (torch.cuda, "Stream", _Stream),
+        (torch.cuda, "Stream", Stream),
         (torch.cuda, "Event", _Stream),
-        (torch.cuda, "current_stream", lambda device=None: _Stream()),
-        (torch.cuda, "stream", lambda stream: contextlib.nullcontext()),
+        (torch.cuda, "current_stream", current),
+        (torch.cuda, "stream", on),
         (torch.cuda, "current_device", lambda: device.index or 0),
         (torch.cuda, "synchronize", lambda device=None: None),
         (torch._C, "_get_accelerator", lambda *_: torch.device(device.type)),
@@ -448,6 +502,10 @@ def _gpu_choices(torch, device):
     """Functions that PyTorch makes of other operators on a GPU than elsewhere, which it decides by the device in C++."""
     functional, aten = torch.nn.functional, torch.ops.aten
     halves = (torch.float16, torch.bfloat16)
+    # That of an H200 where there is no GPU.
+    capability = torch.cuda.get_device_capability(device) if torch.cuda.is_available() else (9, 0)
+    # As PyTorch: the order of kernels of attention depends on the GPU, and on a version in which cuDNN's were mended.
+    prefers_cudnn = capability[0] in (9, 10) and (torch.backends.cudnn.version() or 0) > 91500 and not os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1"
 
     def dropout(input, p=0.5, training=True, inplace=False):
         if not training or inplace or not 0.0 < p < 1.0:
@@ -459,22 +517,35 @@ def _gpu_choices(torch, device):
             return NotImplemented
         allowed = torch.backends.cuda
         is_half = query.dtype in halves or torch.is_autocast_enabled(device.type)
-        is_flash = allowed.flash_sdp_enabled() and attn_mask is None and is_half and query.size(-1) <= 256 and query.size(-1) % 8 == 0
-        if not is_flash and not allowed.mem_efficient_sdp_enabled():
+        is_short = is_half and query.size(-1) % 8 == 0
+        is_cudnn = prefers_cudnn and allowed.cudnn_sdp_enabled() and is_short and query.size(-1) <= 128 and key.size(2) > 1
+        is_flash = allowed.flash_sdp_enabled() and attn_mask is None and is_short and query.size(-1) <= 256
+        if not is_cudnn and not is_flash and not allowed.mem_efficient_sdp_enabled():
             # The program allows no fused kernel that fits: what is left are plain products, as elsewhere.
             return NotImplemented
         if torch.is_autocast_enabled(device.type):
             value, key, query = (each.to(torch.get_autocast_dtype(device.type)) for each in (value, key, query))
-        if is_flash:
+        wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+        if is_flash and not is_cudnn:
             return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
-        if enable_gqa:
+        if enable_gqa and not is_cudnn:
             key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
                 attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
             attn_mask = attn_mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))
-        wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+        if is_cudnn:
+            return aten._scaled_dot_product_cudnn_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, False, scale=scale)[0]
         return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, scale=scale)[0]
+
+    def linear(input, weight, bias=None):
+        is_fused = input.dim() < 3 or input.dim() == 3 and input.is_contiguous()
+        is_wrapped = _local(input) is not input or torch._C._functorch.is_functorch_wrapped_tensor(input)
+        if bias is None or is_fused or is_wrapped:
+            return NotImplemented
+        # It is added in place to every tensor that is not of a subclass, as fake ones are.
+        product = functional.linear(input, weight)
+        return product.add_(bias.to(product.dtype))
 
     def rms_norm(input, normalized_shape, weight=None, eps=None):
         return aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
@@ -488,13 +559,13 @@ def _gpu_choices(torch, device):
 
         return call
 
-    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention)]
+    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention), (functional, "linear", linear)]
     if hasattr(aten, "_fused_rms_norm"):
         choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
     patches = [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in choices]
     if not torch.cuda.is_available():
-        # Programs choose kernels by it; that of an H200.
-        patches.append((torch.cuda, "get_device_capability", lambda device=None: (9, 0)))
+        # Programs choose kernels by it.
+        patches.append((torch.cuda, "get_device_capability", lambda device=None: capability))
     return patches
 
 
@@ -520,11 +591,14 @@ def _recorder(torch):
             self._references, self._modules, self._parameters, self._roots = {}, weakref.WeakKeyDictionary(), {}, 0
             self._stack, self._optimizer, self._paths = [], None, {}
             self._stopped = False
+            # A sum of gradients that may have the bytes of its first part: that one's key, and the birth that waits.
+            self._sum = None
             # Whether the host is beside the device: its tensors are no events then, and need not be fake in everything.
             self._has_values = fake and device.type != "cpu"
 
         def stop(self):
             """Ends the recording: what dies from now on lives to the end of the trace."""
+            self._settle()
             self._stopped = True
 
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
@@ -577,6 +651,7 @@ def _recorder(torch):
             return is_there and is_same_type and not any(value is not None for name, value in options.items() if name not in others)
 
         def _ran(self, function, arguments, options, result):
+            self._settle()
             ledger = self._ledger
             node = torch._C._current_autograd_node()
             ledger.tick()
@@ -586,7 +661,7 @@ def _recorder(torch):
             for tensor in self._here(result):
                 self._sees(tensor, function, arguments, path, node, gathers)
             if self._workspaces is not None:
-                self._workspaces.ran(function, arguments, options, result, path)
+                self._workspaces.ran(function, arguments, options, result, path, node is not None)
 
         def _here(self, given):
             """The tensors of the device that have bytes: sparse ones have those of their parts."""
@@ -614,7 +689,21 @@ def _recorder(torch):
             marks = ["optimizer"] if self._optimizer else []
             if function in copies and _changes_layout(torch, arguments[0], tensor):
                 marks.append("layout")
-            return self._ledger.born(key, size, category, path, str(function), dtype_of(tensor), is_forward, marks)
+            birth = (key, size, category, path, str(function), dtype_of(tensor), is_forward, marks)
+            if self._fake and node is not None and function is aten.add.Tensor and not hasattr(node, "variable"):
+                first = arguments[0].untyped_storage()
+                # One for the tensor, and one for this name.
+                if first.nbytes() == size and torch._C._storage_Use_Count(first._cdata) == 2:
+                    # Autograd adds into the first part where nobody else has it, but never into a fake tensor: that dies now instead.
+                    self._sum = (first._cdata, birth)
+                    return None
+            return self._ledger.born(*birth)
+
+        def _settle(self):
+            """The first part of a sum lives on: the sum has bytes of its own."""
+            if self._sum is not None:
+                (_, birth), self._sum = self._sum, None
+                self._ledger.born(*birth)
 
         def _has_storage(self, arguments, key):
             """Whether an operator was given a storage: it was there before the recording began."""
@@ -626,7 +715,11 @@ def _recorder(torch):
 
         def _died(self, key):
             self._references.pop(key, None)
-            if not self._stopped:
+            if self._sum is not None and self._sum[0] == key:
+                (_, (sum, *_)), self._sum = self._sum, None
+                self._ledger.moved(key, sum)
+            elif not self._stopped:
+                self._settle()
                 self._ledger.died(key)
 
         def _path(self, node):
@@ -684,6 +777,7 @@ def _recorder(torch):
                 self._program.enters(module)
 
         def _leaves_module(self, module, _, result):
+            self._settle()
             if not self._stack:
                 return
             path = self._stack.pop()

@@ -31,12 +31,12 @@ class Writer:
         self._labels, self._ids, self._now, self._written = {(): 0}, 0, 0, 0
         self._record(_TITLE, title.encode()[:_LONGEST_TEXT])
 
-    def allocate(self, time, size, label):
+    def allocate(self, time, size, label, stream=0):
         """Notes an allocation at a time in microseconds, never less than before; returns its number."""
         label = self._label(label)
         number = self._ids
         self._ids += 1
-        self._record(_ALLOCATE, _varint(number) + _varint(size) + b"\0\0" + _varint(label), time)
+        self._record(_ALLOCATE, _varint(number) + _varint(size) + _varint(stream) + b"\0" + _varint(label), time)
         return number
 
     def free(self, time, number):

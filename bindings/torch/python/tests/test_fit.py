@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import threading
+import types
 import unittest
 import warnings
 from unittest import mock
@@ -15,6 +16,7 @@ import omniheap.torch
 from omniheap import OmniheapError, _fit, _saved, _trace
 from omniheap._ledger import Ledger
 from omniheap._trace import Writer
+from omniheap._workspaces import Workspaces
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 _SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../trace/tests/data/step.omt")
@@ -26,7 +28,7 @@ class Written:
     def __init__(self):
         self.labels, self.events = [], []
 
-    def allocate(self, time, size, label):
+    def allocate(self, time, size, label, stream=0):
         self.labels.append(label)
         self.events.append(("a", time, len(self.labels) - 1, size))
         return len(self.labels) - 1
@@ -145,14 +147,16 @@ class Asking(unittest.TestCase):
                 return {"by": "lines" if lines else "traces", "difference": None if lines else "conv", "largest_batch": guess}
             with open(arguments[0]) as file:
                 bytes = int(file.read())
-            return {"peak_reserved_bytes": bytes, "fits": bytes <= capacity}
+            return {"peak_reserved_bytes": bytes, "fits": bytes <= capacity, "capacity_bytes": capacity, "fixed_bytes": 0}
 
         with mock.patch.object(_fit, "record_step", record), mock.patch.object(_fit, "_ask", ask):
             return omniheap.torch.largest_batch(lambda batch: lambda: peak(batch), 1000, **options)
 
-    def test_an_answer_on_the_lines_is_traced_once_more(self):
+    def test_an_answer_on_the_lines_is_traced_itself(self):
         found = self.search(lambda batch: 10 * batch, guess=100)
-        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (100, 1000, [100]))
+        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (100, 1000, [2, 4, 100]))
+        found = self.search(lambda batch: 10 * batch, guess=90)
+        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (90, 900, [2, 4, 90]))
 
     def test_a_guess_that_does_not_fit_is_not_said(self):
         found = self.search(lambda batch: 10 * batch + (50 if batch > 50 else 0), guess=100)
@@ -164,6 +168,18 @@ class Asking(unittest.TestCase):
             found = self.search(lambda batch: 1000 if batch <= largest else 1001, lines=False, most=100)
             self.assertEqual((found.batch, found.difference), (largest, "conv"))
         self.assertEqual(self.search(lambda batch: 1, lines=False, most=100).batch, 100)
+
+    def test_candidates_are_looked_for_where_peaks_let_expect_them(self):
+        # Sizes are lines nearly, and small batches show another slope than large ones.
+        found = self.search(lambda batch: 300 + max(batch, 3) + batch // 7, lines=False, most=1 << 16)
+        self.assertEqual(found.batch, 613)
+        self.assertLess(len(found.traced), 12)
+
+    def test_what_was_measured_beside_pytorch_is_no_room(self):
+        workspaces = Workspaces("H200", "2.11", fixed_bytes=500)
+        for options, room in (({}, 0), ({"workspaces": workspaces}, 500), ({"workspaces": workspaces, "fixed": 7}, 7)):
+            fixed = options.pop("fixed", None)
+            self.assertIn(f"--fixed={room}", _fit._room(1000, "torch", fixed, options)[1])
 
     def test_bad_arguments_are_refused(self):
         step = lambda: None
@@ -370,6 +386,87 @@ class Steps(unittest.TestCase):
         self.assertRegex(labels(torch.bfloat16, plain), "softmax")
         self.assertNotIn("_attention", labels(torch.bfloat16, plain))
 
+    def test_attention_of_cudnn_comes_first_where_pytorch_prefers_it(self):
+        import torch
+
+        def labels(version, dtype=torch.bfloat16, length=16, mask=None):
+            def step():
+                query = torch.ones(2, 4, length, 64, device="cuda", dtype=dtype, requires_grad=True)
+                torch.nn.functional.scaled_dot_product_attention(query, query, query, mask and torch.ones(length, length, device="cuda", dtype=torch.bool)).sum().backward()
+
+            with mock.patch.object(torch.backends.cudnn, "version", lambda: version):
+                return " ".join(label for label, _ in self.labels(step))
+
+        self.assertIn("_cudnn_attention_backward", labels(91900))
+        self.assertIn("_cudnn_attention_backward", labels(91900, mask=True))
+        for others in (labels(91500), labels(None), labels(91900, length=1), labels(91900, torch.float32)):
+            self.assertNotIn("cudnn", others)
+        with mock.patch.dict(os.environ, TORCH_CUDNN_SDPA_DEPRIORITIZED="1"):
+            self.assertIn("_flash_attention", labels(91900))
+
+    def test_sums_of_gradients_have_the_bytes_of_their_first_part(self):
+        import torch
+
+        def step(takes):
+            x = torch.ones(64, 1024, device="cuda", requires_grad=True)
+            y = x * 2
+            # Each branch has a gradient for y, and they are added one by one.
+            takes(y).backward()
+
+        def sums(takes):
+            return [label for label, size in self.labels(lambda: step(takes)) if "aten.add.Tensor[backward]" in label]
+
+        self.assertEqual(sums(lambda y: (y * 3 + y * 4 + y * 5).sum()), [])
+        # The gradient of a view is no tensor of its own while the view's is there.
+        self.assertEqual(len(sums(lambda y: (y.view(-1) * 3).sum() + (y.view(-1) * 4).sum())), 1)
+
+    def test_a_bias_is_added_in_place(self):
+        import torch
+
+        def added(*shape, is_turned=False, dtype=None):
+            def step():
+                layer, data = torch.nn.Linear(256, 256).cuda(), torch.ones(*shape, device="cuda")
+                with torch.autocast("cuda", dtype or torch.bfloat16, enabled=dtype is not None):
+                    layer(data.transpose(0, 1) if is_turned else data).sum().backward()
+
+            return [label for label, size in self.labels(step) if "aten.add" in label and "backward" not in label]
+
+        for found in (added(4, 8, 256), added(4, 8, 256, is_turned=True), added(2, 4, 8, 256), added(2, 4, 8, 256, dtype=torch.bfloat16)):
+            self.assertEqual([label for label in found if "aten.addmm" not in label], [])
+
+    def test_memory_belongs_to_the_stream_that_asks(self):
+        import torch
+
+        def step():
+            side, other = torch.cuda.Stream(), torch.cuda.Stream()
+            kept = [torch.ones(256, device="cuda")]
+            with torch.cuda.stream(side):
+                kept.append(torch.ones(256, device="cuda"))
+                with torch.cuda.stream(other), torch.cuda.stream(None):
+                    kept.append(torch.ones(256, device="cuda"))
+                with torch.cuda.stream(torch.cuda.current_stream()):
+                    kept.append(torch.ones(256, device="cuda"))
+            kept.append(torch.ones(256, device="cuda"))
+
+        streams, allocate = [], Writer.allocate
+        with mock.patch.object(Writer, "allocate", lambda *given: streams.append(given[4]) or allocate(*given)):
+            omniheap.torch.record_step(step, self.path)
+        self.assertEqual(streams, [0, 1, 2, 1, 0])
+
+    def test_rows_of_one_text_need_no_mask(self):
+        import torch
+
+        masks = types.SimpleNamespace(find_packed_sequence_indices=lambda positions: positions.cumsum(-1))
+        seen = []
+
+        def step():
+            seen.append(masks.find_packed_sequence_indices(torch.ones(2, 8, device="cuda")))
+
+        with mock.patch.dict(sys.modules, {"transformers.masking_utils": masks}):
+            self.labels(lambda: torch.ones(1, device="cuda") is not None and step())
+        self.assertEqual(seen, [None])
+        self.assertEqual(masks.find_packed_sequence_indices(torch.ones(1, 2)).tolist(), [[1, 2]])
+
     def test_copies_of_modules_are_followed(self):
         import torch
 
@@ -391,6 +488,18 @@ class Steps(unittest.TestCase):
             labels = self.labels(setup)
         weights = [label for label, size in labels if label.startswith("parameter/") and size == 64 * 64 * 4]
         self.assertEqual(weights, ["parameter/weight float32[64x64]", "parameter/Linear/weight float32[64x64]"])
+
+    def test_models_of_the_host_may_be_copied(self):
+        import torch
+
+        def setup():
+            # It makes its layers by copies of one.
+            model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16), 3, enable_nested_tensor=False).cuda()
+
+            return lambda: model(torch.ones(4, 2, 8, device="cuda")).sum().backward()
+
+        weights = [label for label, _ in self.labels(setup) if label.startswith("parameter/") and "linear1/weight" in label]
+        self.assertEqual(len(weights), 3)
 
     def test_pytorch_is_as_it_was(self):
         import torch
