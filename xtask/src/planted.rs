@@ -383,7 +383,7 @@ planted! {
         "let ordered = timelines.order(home, *point);" =>
         "let ordered = if PLANTED { Ok(()) } else { timelines.order(home, *point) };";
     copies_declare_no_source caught by one_program_finds_its_own_bytes in "manager/transfer.rs":
-        "copy.from.use_on(on)?;" => "if !PLANTED { copy.from.use_on(on)?; }";
+        "from.use_on(on).and_then(|()| to.use_on(on))?;" => "if !PLANTED { from.use_on(on)?; } to.use_on(on)?;";
     transfers_of_the_host_are_not_waited_for caught by one_program_finds_its_own_bytes in "manager/transfer.rs":
         "let waited = self.lane().shared.device.drain(TimelineId::MAIN);" =>
         "let waited = if PLANTED { Ok(()) } else { self.lane().shared.device.drain(TimelineId::MAIN) };";
