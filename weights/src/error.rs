@@ -122,7 +122,9 @@ pub enum ErrorKind {
     #[error("tensor {0:?} is there twice; names must be unique")]
     DuplicateName(String),
     /// An element type that is not known here.
-    #[error("tensor {name:?} has element type {dtype}, which is unknown here; update omniheap")]
+    #[error(
+        "tensor {name:?} has element type {dtype}, which is unknown here; update omniheap, or save another type"
+    )]
     UnknownDtype {
         /// Name of the tensor.
         name: String,

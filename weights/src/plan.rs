@@ -2,11 +2,12 @@
 
 /// Start and length of every read are multiples of this, so that direct I/O takes them.
 pub(crate) const ALIGN: u64 = 4096;
-/// Most bytes of one read from a disk: fewer calls, and as fast as the disk.
-pub(crate) const READ: u64 = 8 << 20;
-/// Most bytes of one read from the page cache: what was read is still in the processor's cache when the device fetches it, and
-/// the cost of a copy, which does not depend on its length, is paid seldom.
-pub(crate) const WARM_READ: u64 = 2 << 20;
+/// Most bytes of one read, which is one copy: the cost of a copy that does not depend on its length is paid seldom. With the bytes
+/// that align it, a slot for it is a whole number of megabytes, so that blocks of pinned memory hold nothing else.
+pub(crate) const READ: u64 = (8 << 20) - ALIGN;
+/// Bytes that one thread reads from the page cache at a time: several fill one slot, so that the first copies start soon and all
+/// threads end together.
+pub(crate) const PART: u64 = 1 << 20;
 /// Start of reads through the page cache: any byte. What is copied on then starts at the beginning of its slot.
 const ANY: u64 = 1;
 /// Reading a gap of this length costs less than another read.
@@ -157,7 +158,7 @@ fn take(read: &mut Read, want: &mut Want, longest: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALIGN, READ, WARM_READ, Want, add, plan, plan_cached};
+    use super::{ALIGN, PART, READ, Want, add, plan, plan_cached};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
@@ -219,8 +220,8 @@ mod tests {
             let reads = plan(wants.clone());
             prop_assert!(reads.iter().all(|read| read.offset % ALIGN == 0));
             let again = reads.iter().flat_map(super::Read::wants).collect();
-            let parts: Vec<_> = plan_cached(again, WARM_READ);
-            prop_assert!(parts.iter().all(|read| read.needs <= WARM_READ && read.pieces[0].at == 0));
+            let parts: Vec<_> = plan_cached(again, PART);
+            prop_assert!(parts.iter().all(|read| read.needs <= PART && read.pieces[0].at == 0));
             for reads in [reads, parts] {
             for want in &wants {
                 let mut next = 0;

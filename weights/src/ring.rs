@@ -10,7 +10,7 @@ use omniheap_core::{
     Request, Result as DeviceResult, TimelineId, Usage,
 };
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const ALIGN_BYTES: usize = ALIGN as usize;
@@ -22,7 +22,6 @@ pub(crate) struct Slot<B: Backend> {
     /// Bytes of the allocation before the slot.
     skipped: u64,
     size: u64,
-    copied: Copied,
 }
 
 /// Progress of the device's copy out of a slot.
@@ -38,6 +37,8 @@ enum Copied {
 
 // SAFETY: the pointer is to memory of the allocation, which the slot owns and which is pinned for life.
 unsafe impl<B: Backend> Send for Slot<B> {}
+// SAFETY: as above; threads that share a slot write different parts of it.
+unsafe impl<B: Backend> Sync for Slot<B> {}
 
 impl<B: Backend> Slot<B> {
     fn new(manager: &Manager<B>, size: u64) -> Result<Self, ErrorKind> {
@@ -54,7 +55,7 @@ impl<B: Backend> Slot<B> {
         let skipped = first.addr().get().next_multiple_of(ALIGN_BYTES) - first.addr().get();
         // SAFETY: less than `ALIGN` bytes are skipped, and the allocation has as many more than the slot.
         let start = unsafe { first.add(skipped) };
-        Ok(Self { allocation, start, skipped: skipped as u64, size, copied: Copied::Idle })
+        Ok(Self { allocation, start, skipped: skipped as u64, size })
     }
 
     pub(crate) const fn start(&self) -> NonNull<u8> {
@@ -101,7 +102,7 @@ pub(crate) struct Ring<'a, B: Backend> {
 
 struct State<B: Backend> {
     /// Slots that nobody fills, oldest copy first.
-    slots: VecDeque<Slot<B>>,
+    slots: VecDeque<(Arc<Slot<B>>, Copied)>,
     /// Slots that exist.
     made: usize,
     most: usize,
@@ -110,7 +111,7 @@ struct State<B: Backend> {
 
 /// What to do for a slot.
 enum Next<B: Backend> {
-    Take(Slot<B>),
+    Take(Arc<Slot<B>>, Copied),
     Make,
     None,
 }
@@ -135,24 +136,23 @@ impl<'a, B: Backend> Ring<'a, B> {
     }
 
     /// Returns a slot that may be filled. `None` once the load has stopped, and where all are in use and nobody waits.
-    pub(crate) fn take(&self, patience: Patience) -> Result<Option<Slot<B>>, ErrorKind> {
-        let mut slot = match self.next(patience) {
-            Next::Take(slot) => slot,
+    pub(crate) fn take(&self, patience: Patience) -> Result<Option<Arc<Slot<B>>>, ErrorKind> {
+        let (slot, copied) = match self.next(patience) {
+            Next::Take(slot, copied) => (slot, copied),
             Next::None => return Ok(None),
             Next::Make => match Slot::new(self.manager, self.size) {
-                Ok(slot) => return Ok(Some(slot)),
+                Ok(slot) => return Ok(Some(Arc::new(slot))),
                 Err(error) => {
                     self.do_with_fewer(error)?;
                     return self.take(patience);
                 }
             },
         };
-        let waited = self.wait(slot.copied);
+        let waited = self.wait(copied);
         if let Err(error) = waited {
-            self.put(slot);
+            self.give_back(slot, copied);
             return Err(ErrorKind::Device(error));
         }
-        slot.copied = Copied::Idle;
         Ok(Some(slot))
     }
 
@@ -162,13 +162,14 @@ impl<'a, B: Backend> Ring<'a, B> {
             if state.is_stopped {
                 return Next::None;
             }
-            let is_ready = state.slots.front().is_some_and(|slot| self.is_over(slot.copied));
-            if !is_ready && state.made < state.most {
+            // The driver is asked only while there may be more slots: others wait for the lock meanwhile.
+            let is_ready = || state.slots.front().is_some_and(|(_, copied)| self.is_over(*copied));
+            if state.made < state.most && !is_ready() {
                 state.made += 1;
                 return Next::Make;
             }
-            if let Some(slot) = state.slots.pop_front() {
-                return Next::Take(slot);
+            if let Some((slot, copied)) = state.slots.pop_front() {
+                return Next::Take(slot, copied);
             }
             if patience == Patience::Never {
                 return Next::None;
@@ -188,29 +189,31 @@ impl<'a, B: Backend> Ring<'a, B> {
         Ok(())
     }
 
-    /// Gives a slot back that no copy reads.
-    pub(crate) fn put(&self, slot: Slot<B>) {
-        self.lock().slots.push_back(slot);
+    fn give_back(&self, slot: Arc<Slot<B>>, copied: Copied) {
+        self.lock().slots.push_back((slot, copied));
         self.changed.notify_one();
     }
 
+    /// Gives a slot back that no copy reads.
+    pub(crate) fn put(&self, slot: Arc<Slot<B>>) {
+        self.give_back(slot, Copied::Idle);
+    }
+
     /// Gives a slot back whose copies were submitted.
-    pub(crate) fn send(&self, mut slot: Slot<B>) -> DeviceResult<()> {
+    pub(crate) fn send(&self, slot: Arc<Slot<B>>) -> DeviceResult<()> {
         let marked = self.manager.backend().as_timelines().map(|lines| lines.mark(self.on));
         let (copied, result) = match marked {
             Some(Ok(epoch)) => (Copied::Until(epoch), Ok(())),
             Some(Err(error)) => (Copied::Unknown, Err(error)),
             None => (Copied::Unknown, Ok(())),
         };
-        slot.copied = copied;
-        self.put(slot);
+        self.give_back(slot, copied);
         result
     }
 
     /// Gives a slot back whose copies failed: some of them may run.
-    pub(crate) fn abandon(&self, mut slot: Slot<B>) {
-        slot.copied = Copied::Unknown;
-        self.put(slot);
+    pub(crate) fn abandon(&self, slot: Arc<Slot<B>>) {
+        self.give_back(slot, Copied::Unknown);
     }
 
     /// Ends every wait for a slot.
@@ -239,16 +242,16 @@ impl<'a, B: Backend> Ring<'a, B> {
         }
     }
 
-    /// Waits for every copy, and frees the slots.
-    pub(crate) fn finish(self) -> DeviceResult<()> {
+    /// Waits for every copy.
+    pub(crate) fn finish(&self) -> DeviceResult<()> {
         let state = self.lock();
-        let copies: Vec<_> = state.slots.iter().map(|slot| slot.copied).collect();
+        let copies: Vec<_> = state.slots.iter().map(|(_, copied)| *copied).collect();
         drop(state);
         let waited = copies.into_iter().map(|copied| self.wait(copied));
         let result = waited.fold(Ok(()), Result::and);
         if result.is_err_and(|error| error.kind() != Device::DeviceLost) {
             // Copies may still run: the memory waits for them.
-            self.lock().slots.iter().for_each(|slot| slot.allocation.outlast(self.on));
+            self.lock().slots.iter().for_each(|(slot, _)| slot.allocation.outlast(self.on));
         }
         result
     }

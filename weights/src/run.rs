@@ -4,7 +4,7 @@
 use crate::disk::{Access, Buffer, Disk, Queue, size, skip};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::file::Part;
-use crate::plan::{ALIGN, Piece, READ, Read, WARM_READ, Want, plan_cached};
+use crate::plan::{ALIGN, PART, Piece, READ, Read, Want, plan_cached};
 use crate::ring::{Patience, Ring, Slot};
 use core::marker::PhantomData;
 use core::ops::{ControlFlow, Range};
@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 /// Files that stay open during a load; more are opened again when they are needed.
@@ -61,14 +61,37 @@ struct Open {
 /// Files that are open, by number.
 type OpenFiles = Mutex<HashMap<usize, Arc<Open>>>;
 /// Reads for threads, in order.
-type WarmReads = Vec<(Read, Access)>;
+type WarmReads<B> = Vec<Warm<B>>;
 /// Reads for the queue, in order.
 type ColdReads = Vec<usize>;
 
+/// A read that threads make, part by part.
+struct Warm<B: Backend> {
+    read: Read,
+    access: Access,
+    /// Bytes of a part.
+    part: u64,
+    /// Parts that are not read yet.
+    left: AtomicUsize,
+    /// What the parts fill, taken by whoever reads the first of them; `None` in it where the load has stopped.
+    slot: OnceLock<Option<Arc<Slot<B>>>>,
+}
+
+impl<B: Backend> Warm<B> {
+    fn new(read: Read, access: Access, part: u64) -> Self {
+        let left = AtomicUsize::new(size(read.needs.div_ceil(part)));
+        Self { read, access, part, left, slot: OnceLock::new() }
+    }
+
+    /// Returns where each part starts.
+    fn starts(&self) -> impl Iterator<Item = u64> {
+        (0..self.read.needs).step_by(size(self.part))
+    }
+}
+
 /// Reads, by the way that is the fastest for each.
-#[derive(Default)]
-struct Ways {
-    warm: WarmReads,
+struct Ways<B: Backend> {
+    warm: WarmReads<B>,
     cold: ColdReads,
 }
 
@@ -78,7 +101,9 @@ struct Shared<'a, B: Backend> {
     ring: Ring<'a, B>,
     slots: usize,
     open: OpenFiles,
-    warm: WarmReads,
+    warm: WarmReads<B>,
+    /// Parts of warm reads in order: number of the read, first byte in it.
+    parts: Vec<(usize, u64)>,
     next: AtomicUsize,
     is_stopped: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -96,21 +121,26 @@ impl<B: Backend> Run<'_, B> {
     ) -> Result<(), Error> {
         let open = Mutex::default();
         let Ways { mut warm, cold } = self.classify(&open)?;
-        let longest = if cold.is_empty() { WARM_READ } else { READ };
-        let mut slots = size((self.ring / longest).max(2));
+        let mut slots = size((self.ring / READ).max(2));
         if cold.is_empty() {
-            // Each thread fills one while a few are copied: so few that they stay in the processor's cache.
-            slots = slots.min(2 * self.threads + 8);
+            // Threads fill some while others are copied: so few that they stay in the processor's cache.
+            slots = slots.min(size(self.threads as u64 * PART / READ) + 6);
         }
         let queue = if cold.is_empty() { None } else { self.queue(slots) };
         if queue.is_none() {
             // No `io_uring` here: threads read past the page cache.
-            warm.extend(cold.iter().map(|&read| (self.reads[read].clone(), Access::Direct)));
+            let direct = |&read: &usize| Warm::new(self.reads[read].clone(), Access::Direct, READ);
+            warm.extend(cold.iter().map(direct));
         }
-        let ring = Ring::new(self.manager, self.on, longest, slots);
+        let parts_of = |(number, warm): (usize, &Warm<B>)| {
+            warm.starts().map(move |start| (number, start)).collect::<Vec<_>>()
+        };
+        let parts = warm.iter().enumerate().flat_map(parts_of).collect();
+        let ring = Ring::new(self.manager, self.on, READ, slots);
         let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure = Mutex::default();
-        let shared = Shared { run: self, ring, slots, open, warm, next, is_stopped, failure };
+        let shared =
+            Shared { run: self, ring, slots, open, warm, parts, next, is_stopped, failure };
         shared.spawn(queue.map(|queue| (queue, cold)), progress);
         shared.finish()
     }
@@ -149,8 +179,8 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Finds the fastest way for each read.
-    fn classify(&self, files: &OpenFiles) -> Result<Ways, Error> {
-        let mut ways = Ways::default();
+    fn classify(&self, files: &OpenFiles) -> Result<Ways<B>, Error> {
+        let mut ways = Ways { warm: Vec::new(), cold: Vec::new() };
         let mut number = 0;
         for of_file in self.reads.chunk_by(|one, next| one.file == next.file) {
             let first = number;
@@ -162,7 +192,7 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Divides the reads of a file into those of cached ranges, and those that only the disk has.
-    fn classify_file(&self, open: &Open, numbers: Range<usize>, ways: &mut Ways) {
+    fn classify_file(&self, open: &Open, numbers: Range<usize>, ways: &mut Ways<B>) {
         let mut cached: Vec<Want> = Vec::new();
         for number in numbers {
             let read = &self.reads[number];
@@ -174,8 +204,14 @@ impl<B: Backend> Run<'_, B> {
                 ways.cold.push(number);
             }
         }
-        let reads = plan_cached(cached, WARM_READ).into_iter();
-        ways.warm.extend(reads.map(|read| (read, Access::Cached)));
+        // What goes to host memory needs no copy: each part is a read of its own.
+        let is_host = |want: &Want| matches!(self.targets[want.target], Target::Host(..));
+        let longest = if cached.iter().all(is_host) { PART } else { READ };
+        let reads = plan_cached(cached, longest).into_iter();
+        ways.warm.extend(reads.map(|read| {
+            let part = if self.goes_to_host(&read) { READ } else { PART };
+            Warm::new(read, Access::Cached, part)
+        }));
     }
 
     fn transfer(&self) -> DeviceResult<&dyn Transfer<Block = B::Block>> {
@@ -217,7 +253,7 @@ impl<B: Backend> Shared<'_, B> {
                     self.fail(Error::new(Path::new(""), ErrorKind::Io(error)));
                 }
             };
-            for _ in 0..self.run.threads.min(self.warm.len()) {
+            for _ in 0..self.run.threads.min(self.parts.len()) {
                 let sender = sender.clone();
                 start(Box::new(move || self.read_warm(&sender)));
             }
@@ -259,31 +295,42 @@ impl<B: Backend> Shared<'_, B> {
     fn read_warm(&self, sender: &Sender<u64>) {
         while !self.is_stopped.load(Ordering::Relaxed) {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some((read, access)) = self.warm.get(next) else { return };
-            match self.read_one(read, *access) {
+            let Some(&(number, start)) = self.parts.get(next) else { return };
+            let warm = &self.warm[number];
+            match self.read_part(warm, start) {
+                Ok(false) => {}
                 // Nobody listens any more only when the load ends.
-                Ok(()) => {
-                    let _ = sender.send(read.payload());
-                }
+                Ok(true) => drop(sender.send(warm.read.payload())),
                 Err(error) => return self.fail(error),
             }
         }
     }
 
-    fn read_one(&self, read: &Read, access: Access) -> Result<(), Error> {
+    /// Reads a part of a read, and starts its copies if it was the last one; returns whether it was.
+    fn read_part(&self, warm: &Warm<B>, start: u64) -> Result<bool, Error> {
+        let Warm { read, access, part, left, slot } = warm;
         let open = self.open(read.file)?;
-        if access == Access::Cached && self.run.goes_to_host(read) {
-            return self.read_to_host(read, &open);
+        if *access == Access::Cached && self.run.goes_to_host(read) {
+            return self.read_to_host(read, &open).map(|()| true);
         }
-        let at_file = |kind| Error::new(self.path(read.file), Fault::at(read.offset, kind));
-        let Some(slot) = self.ring.take(Patience::Wait).map_err(at_file)? else { return Ok(()) };
-        match self.fill(&slot, read, &open, access) {
-            Ok(()) => self.deliver(slot, read),
-            Err(error) => {
-                self.ring.put(slot);
-                Err(error)
-            }
+        let Some(slot) = slot.get_or_init(|| self.take(read)) else { return Ok(false) };
+        let end = read.needs.min(start + part);
+        self.fill(slot, read, start..end, &open, *access)?;
+        // What other threads read is seen by the one that starts the copies.
+        let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1;
+        if is_last {
+            self.deliver(Arc::clone(slot), read)?;
         }
+        Ok(is_last)
+    }
+
+    /// Takes a slot for a read. `None` once the load has stopped.
+    fn take(&self, read: &Read) -> Option<Arc<Slot<B>>> {
+        let taken = self.ring.take(Patience::Wait);
+        taken.unwrap_or_else(|kind| {
+            self.fail(Error::new(self.path(read.file), Fault::at(read.offset, kind)));
+            None
+        })
     }
 
     /// Reads the pieces to where they belong, without a slot.
@@ -307,20 +354,28 @@ impl<B: Backend> Shared<'_, B> {
         Some(Buffer { start: start.as_ptr(), length: size(piece.size) })
     }
 
-    /// Fills a slot with the bytes of a read.
-    fn fill(&self, slot: &Slot<B>, read: &Read, open: &Open, access: Access) -> Result<(), Error> {
+    /// Fills a slot with bytes of a read.
+    fn fill(
+        &self,
+        slot: &Slot<B>,
+        read: &Read,
+        part: Range<u64>,
+        open: &Open,
+        access: Access,
+    ) -> Result<(), Error> {
         if let (Access::Direct, Some(direct)) = (access, &open.direct) {
             let buffer = slot.buffer(0, size(read.length()));
-            // SAFETY: the slot is ours alone.
+            // SAFETY: direct reads have one part: the slot is ours alone.
             let arrived = unsafe { self.run.disk.read(direct, read.offset, &[buffer]) };
             if arrived.is_ok_and(|arrived| arrived as u64 >= read.needs) {
                 return Ok(());
             }
             // Refused, or short: the way through the page cache takes every read, and names the error if it is one.
         }
-        let buffer = slot.buffer(0, size(read.needs));
-        // SAFETY: the slot is ours alone.
-        unsafe { self.read_exact(read.file, &open.cached, read.offset, &mut [buffer]) }
+        let buffer = slot.buffer(size(part.start), size(part.end));
+        let offset = read.offset + part.start;
+        // SAFETY: nobody else has this part of the slot.
+        unsafe { self.read_exact(read.file, &open.cached, offset, &mut [buffer]) }
     }
 
     /// Fills buffers through the page cache, one after the other.
@@ -353,7 +408,7 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     /// Starts the copies of a filled slot.
-    fn deliver(&self, slot: Slot<B>, read: &Read) -> Result<(), Error> {
+    fn deliver(&self, slot: Arc<Slot<B>>, read: &Read) -> Result<(), Error> {
         let device = |error| {
             Error::new(self.path(read.file), Fault::at(read.offset, ErrorKind::Device(error)))
         };
@@ -426,7 +481,7 @@ impl<B: Backend> Shared<'_, B> {
 
 /// A read in the queue.
 struct Running<B: Backend> {
-    slot: Slot<B>,
+    slot: Arc<Slot<B>>,
     open: Arc<Open>,
     done: usize,
 }
@@ -502,7 +557,7 @@ impl<B: Backend> Cold<'_, B> {
         }
         let Running { slot, open, done } = self.running.remove(&number).expect("found above");
         if (done as u64) < read.needs
-            && let Err(error) = self.shared.fill(&slot, read, &open, Access::Cached)
+            && let Err(error) = self.shared.fill(&slot, read, 0..read.needs, &open, Access::Cached)
         {
             self.shared.ring.put(slot);
             return Err(error);

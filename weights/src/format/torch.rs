@@ -80,15 +80,47 @@ const TYPED: [(&str, Dtype); 32] = [
     ("uint32", Dtype::U32),
     ("uint64", Dtype::U64),
 ];
+/// Types of `torch` that no tensor is loaded as. Data beside the tensors may name them.
+const OTHER_TYPES: [&str; 26] = [
+    "complex32",
+    "float4_e2m1fn_x2",
+    "bits8",
+    "bits16",
+    "bits1x8",
+    "bits2x4",
+    "bits4x2",
+    "qint8",
+    "qint32",
+    "quint8",
+    "quint4x2",
+    "quint2x4",
+    "int1",
+    "int2",
+    "int3",
+    "int4",
+    "int5",
+    "int6",
+    "int7",
+    "uint1",
+    "uint2",
+    "uint3",
+    "uint4",
+    "uint5",
+    "uint6",
+    "uint7",
+];
+const OTHERS: usize = DESCRIBING.len() + TYPED.len();
 /// Everything that a pickle may name.
-const GLOBALS: [Global; DESCRIBING.len() + TYPED.len()] = {
-    let mut all = [DESCRIBING[0]; DESCRIBING.len() + TYPED.len()];
+const GLOBALS: [Global; OTHERS + OTHER_TYPES.len()] = {
+    let mut all = [DESCRIBING[0]; OTHERS + OTHER_TYPES.len()];
     let mut at = 1;
     while at < all.len() {
         all[at] = if at < DESCRIBING.len() {
             DESCRIBING[at]
-        } else {
+        } else if at < OTHERS {
             global("torch", TYPED[at - DESCRIBING.len()].0, CallResult::Refused)
+        } else {
+            global("torch", OTHER_TYPES[at - OTHERS], CallResult::Refused)
         };
         at += 1;
     }
@@ -203,10 +235,10 @@ struct Reader<'a> {
     tensors: Vec<Tensor>,
 }
 
-/// Bytes of a storage, and their type where the storage says it.
+/// Bytes of a storage, and its class, which says their type in older files.
 struct Storage {
     entry: Entry,
-    dtype: Option<Dtype>,
+    class: Cell,
 }
 
 impl Reader<'_> {
@@ -282,18 +314,15 @@ impl Reader<'_> {
     fn tensor(&self, name: &str, global: usize, arguments: &[Cell]) -> Result<Tensor, Fault> {
         let [storage, first, shape, strides, ..] = arguments else { return Err(damaged().into()) };
         let storage = self.storage(*storage)?;
-        let (dtype, flags) = if global == TENSOR_V3 {
-            (arguments.get(6).and_then(|cell| typed(*cell)), arguments.get(7))
+        let (class, flags) = if global == TENSOR_V3 {
+            (*arguments.get(6).ok_or_else(damaged)?, arguments.get(7))
         } else {
-            (storage.dtype, arguments.get(6))
+            (storage.class, arguments.get(6))
         };
         if flags.is_some_and(|flags| self.has_items(*flags)) {
             return Err(ErrorKind::Unresolved(name.into()).into());
         }
-        let dtype = dtype.ok_or_else(|| ErrorKind::UnknownDtype {
-            name: name.into(),
-            dtype: "an untyped storage".into(),
-        })?;
+        let dtype = typed(name, class)?;
         let (shape, strides) = (self.numbers(*shape)?, self.numbers(*strides)?);
         let size = bytes_of(name, dtype, &shape)?;
         if size > 0 && !is_contiguous(&shape, &strides) {
@@ -324,7 +353,7 @@ impl Reader<'_> {
         let key = self.data.text(*key).ok_or_else(damaged)?;
         let name = format!("{}data/{key}", self.root);
         let entry = *self.entries.get(&name).ok_or(ErrorKind::MissingEntry(name))?;
-        Ok(Storage { entry, dtype: typed(*class) })
+        Ok(Storage { entry, class: *class })
     }
 
     /// Returns a tuple of numbers, plain or as `torch.Size`.
@@ -346,9 +375,14 @@ fn number(cell: Cell) -> Result<u64, Fault> {
     }
 }
 
-fn typed(cell: Cell) -> Option<Dtype> {
-    let Value::Global(index) = cell.value() else { return None };
-    TYPED.get((index as usize).checked_sub(DESCRIBING.len())?).map(|typed| typed.1)
+/// Returns the type that a class of storages, or a type of `torch`, says for a tensor.
+fn typed(name: &str, class: Cell) -> Result<Dtype, ErrorKind> {
+    let Value::Global(index) = class.value() else { return Err(damaged()) };
+    let index = index as usize;
+    let known = index.checked_sub(DESCRIBING.len()).and_then(|at| TYPED.get(at));
+    let unknown =
+        || ErrorKind::UnknownDtype { name: name.into(), dtype: GLOBALS[index].name.into() };
+    known.map(|typed| typed.1).ok_or_else(unknown)
 }
 
 fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {

@@ -190,6 +190,26 @@ fn tensors_that_are_more_than_their_bytes_are_refused() {
 }
 
 #[test]
+fn tensors_of_other_types_are_refused_by_their_type() {
+    let given = [Given::new("a", Dtype::F32, &[4], 1)];
+    for dtype in ["complex32", "float4_e2m1fn_x2", "uint7"] {
+        let mut pickle = Pickle(vec![0x80, 2]);
+        pickle.op(b"}").text("a").global("torch._utils", "_rebuild_tensor_v3");
+        let mut named = Pickle(Vec::new());
+        named.global("torch", dtype);
+        pickle.arguments(&given[0], "0", &[1], &named.0).op(b"Rs.");
+        let bytes = write::torch(&pickle.0, &given, CompressionMethod::Stored);
+        let error = refused!(bytes, ErrorKind::UnknownDtype { name, .. } if name == "a");
+        assert!(error.to_string().contains(dtype), "{error}");
+        // As data beside tensors it says nothing about them.
+        let mut beside = Pickle(vec![0x80, 2]);
+        beside.op(b"}(").text("a").tensor(&given[0], "0", &[1]).text("of").op(&named.0).op(b"u.");
+        let bytes = write::torch(&beside.0, &given, CompressionMethod::Stored);
+        assert_eq!(WeightsFile::tensors_in(&bytes).unwrap().len(), 1, "{dtype}");
+    }
+}
+
+#[test]
 fn dictionaries_that_hold_themselves_end() {
     let mut pickle = Pickle(vec![0x80, 2]);
     pickle.op(b"}q\0").text("self").op(b"h\0s.");

@@ -300,6 +300,14 @@ fn progress_counts_every_byte_once() {
     manager.load_weights(&file, &load).unwrap();
     let total = (20 << 20) + 999;
     assert_eq!(last.get(), (total, total));
+    // Some reads go to host memory, one to a slot of which a part does, and others to the device.
+    last.set((0, 0));
+    let small = manager.allocate(&Request::new(1024)).unwrap();
+    let mut host = vec![0; 20 << 20];
+    let to = vec![("a", Destination::Host(&mut host)), ("b", Destination::Allocation(&small, 0))];
+    manager.load_weights_to(&file, to, &load).unwrap();
+    assert_eq!(last.get(), (total, total));
+    assert!(host == given[0].bytes);
 }
 
 #[test]
