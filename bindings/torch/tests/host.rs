@@ -560,8 +560,10 @@ static TOLD: Mutex<Vec<(Happened, u64, u64, u64)>> = Mutex::new(Vec::new());
 unsafe extern "C" fn note(event: *const Event) {
     // SAFETY: the library passes a live event.
     let Event { happened, device, address, bytes, stream, .. } = unsafe { event.read() };
-    assert_eq!(device, 0);
-    TOLD.lock().expect("nobody panics with it").push((happened, address, bytes, stream));
+    // A reset trims the devices that other tests have opened, too.
+    if device == 0 {
+        TOLD.lock().expect("nobody panics with it").push((happened, address, bytes, stream));
+    }
 }
 
 #[test]
