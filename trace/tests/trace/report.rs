@@ -129,7 +129,7 @@ fn failures_and_passes_are_explained() {
     assert_eq!(data.moments.last().unwrap().blocks.len(), 1, "one block is left at the end");
 }
 
-fn column(text: &str) -> Vec<u8> {
+pub(crate) fn column(text: &str) -> Vec<u8> {
     let value = |c: u8| match c {
         b'A'..=b'Z' => c - b'A',
         b'a'..=b'z' => c - b'a' + 26,
@@ -148,7 +148,7 @@ fn column(text: &str) -> Vec<u8> {
     plain
 }
 
-fn numbers(text: &str) -> Vec<u64> {
+pub(crate) fn numbers(text: &str) -> Vec<u64> {
     let (mut all, mut value, mut shift) = (Vec::new(), 0, 0);
     for byte in column(text) {
         value |= u64::from(byte & 127) << shift;
