@@ -58,6 +58,18 @@ fn a_forged_certificate_does_not_verify() {
     assert!(!forged(3, vec![0, 0], 10).verify(&problem));
     assert!(!forged(3, vec![0], 10).verify(&problem));
     assert!(!Certificate::FixedClash { a: 0, b: 1 }.verify(&problem));
+    let outside = |buffer, end, capacity| {
+        let mut problem = Problem::new(Region::bounded(16));
+        problem.push(Buffer::new(8, 3, 8).fixed(12));
+        problem.push(Buffer::new(0, 3, 8).fixed(20));
+        problem.push(Buffer::new(4, 3, 8).fixed(12));
+        Certificate::FixedOutside { buffer, end, capacity }.verify(&problem)
+    };
+    assert!(outside(0, 20, 16));
+    assert!(!outside(0, 21, 16) && !outside(0, 19, 16) && !outside(0, 20, 15));
+    assert!(!outside(0, 20, 20), "it ends there");
+    assert!(!outside(1, 20, 16), "it needs no bytes");
+    assert!(!outside(2, 16, 16) && !outside(3, 20, 16));
 }
 
 #[test]

@@ -508,7 +508,7 @@ fn every_way_to_write_a_time_gives_its_microseconds() {
 #[test]
 fn every_line_of_an_rmm_log_is_its_event() {
     let log = format!(
-        "{}\n1,1:00:00,allocate,0x10,8,0x7a\n1,1:00:01,allocate failure,(nil),99,0\n1,1:00:01,free,0x10,8,0\n\
+        "{}\n1,1:00:00,allocate,0x10,1,0x7a\n1,1:00:01,allocate failure,(nil),99,0\n1,1:00:01,free,0x10,1,0\n\
          1,1:00:02,allocate,0X10,5,0x7a\n1,1:00:02,free,0x99,5,1\n1,1:00:03,allocate,(nil),0,2\n",
         rmm::HEADER
     );
@@ -516,10 +516,10 @@ fn every_line_of_an_rmm_log_is_its_event() {
     let align = Alignment::UNKNOWN;
     let (first, second, one, two) = (AllocationId(0), AllocationId(1), StreamId(0), StreamId(1));
     let expected = [
-        (0, Op::Allocate { id: first, size: 8, stream: one, align }),
+        (0, Op::Allocate { id: first, size: 1, stream: one, align }),
         (1_000_000, Op::OutOfMemory { size: 99, stream: two, rung: Rung::Failed }),
-        (1_000_000, Op::FreeRequested { id: first, size: 8, stream: two }),
-        (1_000_000, Op::FreeCompleted { id: first, size: 8, stream: two }),
+        (1_000_000, Op::FreeRequested { id: first, size: 1, stream: two }),
+        (1_000_000, Op::FreeCompleted { id: first, size: 1, stream: two }),
         (2_000_000, Op::Allocate { id: second, size: 5, stream: one, align }),
     ];
     let events: Vec<_> = trace.events().iter().map(|event| (event.time_us, event.op)).collect();

@@ -1,11 +1,12 @@
 //! Fit: peaks, categories, changes and lines in the batch, on a step small enough to check by hand.
 
+use crate::letters::is_kept;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::fit::{
     BatchError, Category, Change, Lines, Moment, Optimizer, Peak, Sharding, largest,
 };
 use omniheap_trace::model::{PyTorch, Ranges};
-use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
+use omniheap_trace::{Alignment, LabelId, Limits, Op, StreamId, Trace};
 
 const MIB: u64 = 1 << 20;
 
@@ -236,6 +237,32 @@ fn blocks_that_stay_gathered_need_more_than_those_that_do_not() {
     assert_eq!(lean(Sharding::GradOp), lean(Sharding::Full) + MIB);
 }
 
+/// Every allocation and free of a trace, a line each.
+fn lines(trace: &Trace) -> String {
+    let mut text = String::new();
+    for event in trace.events() {
+        let line = match event.op {
+            Op::Allocate { id, size, .. } => {
+                format!("+{} {size} {}", id.0, trace.labels().path(trace.label_of(id)))
+            }
+            Op::FreeCompleted { id, .. } => format!("-{}", id.0),
+            other => format!("{other:?}"),
+        };
+        text += &format!("{} {line}\n", event.time_us);
+    }
+    text
+}
+
+#[test]
+fn changed_steps_are_these() {
+    let shards = Sharding::ALL.map(|how| Change::Shard { how, ranks: 3, ahead: 1 });
+    let mut text = String::new();
+    for change in Change::table().into_iter().chain(shards) {
+        text += &format!("# {change}\n{}", lines(&change.apply(&steps(1, 2)).unwrap()));
+    }
+    is_kept("changes.txt", &text);
+}
+
 #[test]
 fn tensor_parallel_layers_are_for_a_recording() {
     let error = Change::TensorParallel(8).apply(&step(1)).unwrap_err().to_string();
@@ -297,6 +324,9 @@ fn sizes_are_lines_in_the_batch() {
         [10, 1000, 1000].map(Some)
     );
     assert_eq!(largest(10, |_| Ok::<_, ()>(false)).unwrap(), None);
+    for least in 1..9 {
+        assert_eq!(largest(10, |batch| Ok::<_, ()>(batch <= least)).unwrap(), Some(least));
+    }
 }
 
 fn line(sizes: [u64; 3], label: &str) -> [(u64, Trace); 3] {

@@ -17,7 +17,7 @@ use omniheap_trace::{
 use std::path::Path;
 
 /// Compares a text with the one that is kept.
-fn is_kept(name: &str, text: &str) {
+pub(crate) fn is_kept(name: &str, text: &str) {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/letters").join(name);
     if std::fs::read_to_string(&kept).is_ok_and(|kept| kept == text) {
         return;
@@ -197,6 +197,7 @@ fn a_report() {
     let mut data = report::from_trace(&story(), "a report");
     data.comparison.push(Comparison::pytorch(&story()));
     is_kept("report.txt", &shown(data));
+    is_kept("report-cut.txt", &shown(report::from_trace(&one_label(), "cut off")));
 }
 
 #[test]
@@ -222,6 +223,16 @@ fn exports() {
     is_kept("prometheus.txt", &String::from_utf8(text).unwrap());
 }
 
+/// A recording whose only label is its first, and which was cut off.
+fn one_label() -> Trace {
+    let mut recorder = Writer::new(Vec::new());
+    let label = recorder.label(LabelId::NONE, "only");
+    let (stream, align) = (StreamId(0), Alignment::UNKNOWN);
+    recorder.record(3, &Record::Allocate { id: 0, size: 40, stream, align, label });
+    let file = recorder.finish().unwrap();
+    open(&file[..file.len() - 1])
+}
+
 /// A job of the story, of parts of it, and of its report, as ranks that differ in everything.
 fn job() -> Job {
     let trace = story();
@@ -237,10 +248,11 @@ fn job() -> Job {
     let moment = Digest { origin: "c".into(), ..Digest::of_report(&moment).unwrap() };
     let short = b"op,id,size,stream,time_us\na,0,1100,0,0\na,1,1200,0,5\nf,0,,0,9\na,2,77,0,9\n";
     let short = Digest::read(&short[..], "rank4.csv").unwrap();
+    let named = Digest { rank: Some(5), origin: "d".into(), ..Digest::of_trace(&one_label()) };
     let twin = Digest { origin: "rank4.twin".into(), ..short.clone() };
     let nobody = Digest { rank: None, origin: "nobody".into(), ..short.clone() };
     let broken = ranks::Problem { file: "broken".into(), why: "it is cut".into() };
-    let all = [whole, reported, moment, short, twin, nobody].map(Ok);
+    let all = [whole, reported, moment, short, named, twin, nobody].map(Ok);
     Job::new(all.into_iter().chain([Err(broken)]))
 }
 

@@ -18,6 +18,7 @@ mod letters;
 mod model;
 mod onnx;
 mod policies;
+mod ranks;
 mod real;
 mod recorder;
 mod report;
