@@ -70,6 +70,16 @@ fn a_forged_certificate_does_not_verify() {
     assert!(!outside(0, 20, 20), "it ends there");
     assert!(!outside(1, 20, 16), "it needs no bytes");
     assert!(!outside(2, 16, 16) && !outside(3, 20, 16));
+    let clash = |fixed: [Option<u64>; 2]| {
+        let mut problem = Problem::new(Region::bounded(16));
+        for at in fixed {
+            problem.push(Buffer { fixed: at, ..Buffer::new(8, 0, 4) });
+        }
+        problem.aliases.push((0, 1));
+        Certificate::FixedClash { a: 0, b: 1 }.verify(&problem)
+    };
+    assert!(clash([Some(0), Some(8)]), "aliases lie in one place");
+    assert!(!clash([Some(8), Some(8)]) && !clash([Some(8), None]) && !clash([None, None]));
 }
 
 #[test]
@@ -123,6 +133,7 @@ fn senseless_problems_are_refused_with_what_to_change() {
     assert_eq!(with(Buffer::new(1, 4, 4)), ProblemError::Lifetime { buffer: 0 });
     assert_eq!(with(Buffer::new(1, 0, 4).align(0)), ProblemError::Align { buffer: 0 });
     assert_eq!(with(Buffer::new(1, 0, 4).gap(3, 5)), ProblemError::Gap { buffer: 0 });
+    assert_eq!(with(Buffer::new(1, 0, 4).gap(2, 2)), ProblemError::Gap { buffer: 0 });
     assert_eq!(
         with(Buffer::new(1, 0, 4).align(4).fixed(2)),
         ProblemError::FixedAlign { buffer: 0 }

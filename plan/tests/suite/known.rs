@@ -192,8 +192,10 @@ fn a_unit_begins_where_it_is_full_and_a_capacity_is_drawn_up_to_twice_the_peak()
         let below = drawn(None, 8 * (unit - 8), 10, &[]);
         assert!(!below.contains(&format!(">1.0 {name}<")), "{name}");
     }
-    let top = |capacity| drawn(Some(capacity), 100, 10, &[]).contains(">200 B<");
-    assert!(top(200) && !top(202) && !top(300));
+    for (capacity, top) in [(200, 200), (201, 201), (202, 100), (300, 100), (900, 100)] {
+        let picture = drawn(Some(capacity), 100, 10, &[]);
+        assert!(picture.contains(&format!(">{top} B<")), "{capacity}");
+    }
 }
 
 #[test]

@@ -68,9 +68,8 @@ fn planned(problem: &Problem, effort: u64, asks: u64) -> u64 {
     let (told, asked) = (RefCell::new(String::new()), Cell::new(0));
     let progress = |one: Progress| write!(told.borrow_mut(), "{one:?}").expect("a text takes all");
     let stop = || asked.replace(asked.get() + 1) >= asks;
-    let (stop, progress): (Option<&dyn Fn() -> bool>, Option<&dyn Fn(Progress)>) =
-        (Some(&stop), Some(&progress));
-    let options = Options { effort, seed: effort, stop, progress, ..Options::default() };
+    let options = Options { effort, seed: effort, ..Options::default() };
+    let options = Options { stop: Some(&stop), progress: Some(&progress), ..options };
     let plan = solve(problem, &options);
     if let Ok(plan) = &plan
         && plan.fits()

@@ -172,7 +172,10 @@ mod tests {
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(bytes).expect("memory takes it");
         let packed = packed.finish().expect("memory takes it");
-        Numbers::new(&base64::encode(&packed)).ok().expect("just packed")
+        match Numbers::new(&base64::encode(&packed)) {
+            Ok(numbers) => numbers,
+            Err(error) => panic!("just packed: {error}"),
+        }
     }
 
     #[test]

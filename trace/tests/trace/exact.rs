@@ -509,7 +509,8 @@ fn every_way_to_write_a_time_gives_its_microseconds() {
 fn every_line_of_an_rmm_log_is_its_event() {
     let log = format!(
         "{}\n1,1:00:00,allocate,0x10,1,0x7a\n1,1:00:01,allocate failure,(nil),99,0\n1,1:00:01,free,0x10,1,0\n\
-         1,1:00:02,allocate,0X10,5,0x7a\n1,1:00:02,free,0x99,5,1\n1,1:00:03,allocate,(nil),0,2\n",
+         1,1:00:02,allocate,0X10,5,0x7a\n1,1:00:02,free,0x99,5,1\n1,1:00:03,allocate,(nil),0,2\n\
+         1,1:00:03,free,0X10,0,2\n",
         rmm::HEADER
     );
     let trace = rmm::read(log.as_bytes(), &Limits::default()).unwrap();
@@ -524,7 +525,7 @@ fn every_line_of_an_rmm_log_is_its_event() {
     ];
     let events: Vec<_> = trace.events().iter().map(|event| (event.time_us, event.op)).collect();
     assert_eq!(events, expected);
-    assert_eq!(trace.meta().skipped, 2);
+    assert_eq!(trace.meta().skipped, 3);
     let wrong = format!("{}\n1,1,allocate,0x10,8,0\n1,1,free,0x10,9,0\n", rmm::HEADER);
     let error = rmm::read(wrong.as_bytes(), &Limits::default()).unwrap_err();
     assert!(

@@ -85,73 +85,83 @@ const fn pages(block: u64, size: u64, heap: u8) -> Record {
     Record::BlockAllocate { block, size, heap: HeapId(heap), backing: Backing::Pages }
 }
 
-/// A recording in which everything happens, no two numbers of one kind are equal, and most requests have a name.
+/// An allocation of the story: its number says its alignment too.
+fn named(id: u64, size: u64, stream: u16, label: LabelId) -> Record {
+    let (stream, align) = (StreamId(stream), Alignment::new(64 << id).unwrap());
+    Record::Allocate { id, size, stream, align, label }
+}
+
+const fn fails(size: u64, stream: u16, rung: Rung) -> Record {
+    Record::OutOfMemory { size, stream: StreamId(stream), rung }
+}
+
+/// The first half: allocations with and without a place, and a request that fails.
+fn beginning([weights, bias, scratch, reason]: [LabelId; 4]) -> Vec<(u64, Record)> {
+    let (label, align) = (scratch, Alignment::UNKNOWN);
+    let (block, offset, size, stream) = (71, 4096, 1300, StreamId(2));
+    vec![
+        (2, memory(70, 10_000, 3)),
+        (3, pages(71, 1 << 30, 5)),
+        (3, Record::PagesTake { bytes: 8192, heap: HeapId(5) }),
+        (4, named(1, 1100, 0, weights)),
+        (4, Record::Bind { id: 1, block: 70, offset: 128 }),
+        (6, named(2, 1200, 1, bias)),
+        (6, Record::BlockOffset { id: 2, region: Region::Staging, reason }),
+        (6, Record::Bind { id: 2, block: 70, offset: 1300 }),
+        (9, Record::AllocateAt { id: 3, size, stream, align, label, block, offset }),
+        (11, allocate(4, 1400)),
+        (12, allocate(5, 1500)),
+        (13, Record::Bind { id: 5, block: 70, offset: 8000 }),
+        (15, Record::Use { id: 1, stream: StreamId(4) }),
+        (16, Record::FreeRequested { id: 2, stream: StreamId(1) }),
+        (100, fails(3000, 5, Rung::Retire)),
+        (101, fails(3001, 5, Rung::Trim)),
+        (102, fails(3002, 5, Rung::Trim)),
+        (103, fails(3003, 5, Rung::Failed)),
+        (110, Record::FreeCompleted { id: 2, stream: StreamId(1) }),
+    ]
+}
+
+/// The second half: moves, frees, a sleep, and a block whose number is used again.
+fn end([weights, bias, ..]: [LabelId; 4]) -> Vec<(u64, Record)> {
+    vec![
+        (111, memory(72, 6000, 3)),
+        (112, Record::Move { id: 5, block: 70, offset: 1228 }),
+        (113, Record::Move { id: 3, block: 72, offset: 200 }),
+        (114, Record::Name { id: 5, label: weights }),
+        (115, Record::Move { id: 3, block: 72, offset: 0 }),
+        (120, fails(7000, 6, Rung::Failed)),
+        (121, Record::FreeRequested { id: 4, stream: StreamId(0) }),
+        (121, Record::FreeCompleted { id: 4, stream: StreamId(0) }),
+        (122, Record::FreeRequested { id: 3, stream: StreamId(2) }),
+        (125, Record::FreeCompleted { id: 3, stream: StreamId(2) }),
+        (126, fails(5999, 7, Rung::Failed)),
+        (130, Record::Reside { block: 71, residence: Residence::Host }),
+        (131, Record::HostPagesTake { bytes: 16_384, heap: HeapId(6) }),
+        (132, Record::HostPagesReturn { bytes: 12_288, heap: HeapId(6) }),
+        (133, Record::Reside { block: 71, residence: Residence::Device }),
+        (134, Record::BlockFree { block: 72 }),
+        (135, memory(73, 9000, 1)),
+        (136, named(6, 1600, 3, bias)),
+        (136, Record::Bind { id: 6, block: 73, offset: 7400 }),
+        (137, named(7, 300, 3, LabelId::NONE)),
+        (137, Record::Bind { id: 7, block: 73, offset: 0 }),
+        (140, Record::FreeRequested { id: 6, stream: StreamId(3) }),
+        (141, Record::PagesReturn { bytes: 4096, heap: HeapId(5) }),
+    ]
+}
+
+/// A recording in which everything happens, few numbers of one kind are equal, and most requests have a name.
 fn story() -> Trace {
     let mut recorder = Writer::new(Vec::new());
     recorder.title("a \"story\" \\ <all>");
     let model = recorder.label(LabelId::NONE, "model");
     let [weights, bias] = ["weights", "bias"].map(|name| recorder.label(model, name));
     let scratch = recorder.label(LabelId::NONE, "scratch, \"hot\"");
-    let reason = recorder.label(LabelId::NONE, "written by kernels");
-    let mut say = |time: u64, record: Record| recorder.record(time, &record);
-    let named = |id: u64, size: u64, stream: u16, label: LabelId| {
-        let (stream, align) = (StreamId(stream), Alignment::new(64 << id).unwrap());
-        Record::Allocate { id, size, stream, align, label }
-    };
-    say(2, memory(70, 10_000, 3));
-    say(3, pages(71, 1 << 30, 5));
-    say(3, Record::PagesTake { bytes: 8192, heap: HeapId(5) });
-    say(4, named(1, 1100, 0, weights));
-    say(4, Record::Bind { id: 1, block: 70, offset: 128 });
-    say(6, named(2, 1200, 1, bias));
-    say(6, Record::BlockOffset { id: 2, region: Region::Staging, reason });
-    say(6, Record::Bind { id: 2, block: 70, offset: 1300 });
-    let (stream, align) = (StreamId(2), Alignment::UNKNOWN);
-    say(
-        9,
-        Record::AllocateAt {
-            id: 3,
-            size: 1300,
-            stream,
-            align,
-            label: scratch,
-            block: 71,
-            offset: 4096,
-        },
-    );
-    say(11, allocate(4, 1400));
-    say(12, allocate(5, 1500));
-    say(13, Record::Bind { id: 5, block: 70, offset: 8000 });
-    say(15, Record::Use { id: 1, stream: StreamId(4) });
-    say(16, Record::FreeRequested { id: 2, stream: StreamId(1) });
-    for (rung, size) in [Rung::Retire, Rung::Trim, Rung::Trim, Rung::Failed].into_iter().zip(3000..)
-    {
-        say(size - 2900, Record::OutOfMemory { size, stream: StreamId(5), rung });
+    let labels = [weights, bias, scratch, recorder.label(LabelId::NONE, "written by kernels")];
+    for (time, record) in beginning(labels).into_iter().chain(end(labels)) {
+        recorder.record(time, &record);
     }
-    say(110, Record::FreeCompleted { id: 2, stream: StreamId(1) });
-    say(111, memory(72, 6000, 3));
-    say(112, Record::Move { id: 5, block: 70, offset: 1228 });
-    say(113, Record::Move { id: 3, block: 72, offset: 200 });
-    say(114, Record::Name { id: 5, label: weights });
-    say(115, Record::Move { id: 3, block: 72, offset: 0 });
-    say(120, Record::OutOfMemory { size: 7000, stream: StreamId(6), rung: Rung::Failed });
-    say(121, Record::FreeRequested { id: 4, stream: StreamId(0) });
-    say(121, Record::FreeCompleted { id: 4, stream: StreamId(0) });
-    say(122, Record::FreeRequested { id: 3, stream: StreamId(2) });
-    say(125, Record::FreeCompleted { id: 3, stream: StreamId(2) });
-    say(126, Record::OutOfMemory { size: 5999, stream: StreamId(7), rung: Rung::Failed });
-    say(130, Record::Reside { block: 71, residence: Residence::Host });
-    say(131, Record::HostPagesTake { bytes: 16_384, heap: HeapId(6) });
-    say(132, Record::HostPagesReturn { bytes: 12_288, heap: HeapId(6) });
-    say(133, Record::Reside { block: 71, residence: Residence::Device });
-    say(134, Record::BlockFree { block: 72 });
-    say(135, memory(73, 9000, 1));
-    say(136, named(6, 1600, 3, bias));
-    say(136, Record::Bind { id: 6, block: 73, offset: 7400 });
-    say(137, named(7, 300, 3, LabelId::NONE));
-    say(137, Record::Bind { id: 7, block: 73, offset: 0 });
-    say(140, Record::FreeRequested { id: 6, stream: StreamId(3) });
-    say(141, Record::PagesReturn { bytes: 4096, heap: HeapId(5) });
     open(&recorder.finish().unwrap())
 }
 

@@ -231,11 +231,14 @@ enum State {
     Unmapped,
 }
 
+/// The stream of a range, and whether its requests are small.
+type RangeKey = (u16, bool);
+
 /// Ranges of addresses that chunks are mapped into; the pieces of each by address.
 struct Growing {
     /// Chunks of small requests and of large ones, the largest small request, and whether streams share ranges.
     rules: ([u64; 2], u64, bool),
-    ranges: Vec<((u16, bool), Vec<(u64, State)>)>,
+    ranges: Vec<(RangeKey, Vec<(u64, State)>)>,
 }
 
 /// Addresses of a range.

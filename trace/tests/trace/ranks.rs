@@ -2,8 +2,9 @@
 
 use crate::sample;
 use core::ops::ControlFlow;
-use omniheap_trace::ErrorKind;
+use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::ranks::{self, Digest, Failed, Job};
+use omniheap_trace::{Alignment, ErrorKind, LabelId, Limits, StreamId, Trace, report};
 use serde_json::Value;
 use std::fs;
 use std::sync::Mutex;
@@ -67,6 +68,31 @@ fn digests_are_read_back_up_to_their_limits() {
     let most = Digest { failed: vec![Failed::default(); 16], ..digest };
     let text = serde_json::to_string(&most).unwrap();
     assert_eq!(Digest::read(text.as_bytes(), "rank3.trace").unwrap(), most);
+}
+
+/// The label of the only allocation, which lies in labels of these lengths, by its trace and by its report.
+fn label(lengths: &[usize]) -> [String; 2] {
+    let mut recorder = Writer::new(Vec::new());
+    let (stream, align) = (StreamId(0), Alignment::UNKNOWN);
+    let name = |parent, length: &usize| recorder.label(parent, &"é".repeat(*length));
+    let label = lengths.iter().fold(LabelId::NONE, name);
+    recorder.record(0, &Record::Allocate { id: 0, size: 1, stream, align, label });
+    let trace = Trace::read(&recorder.finish().unwrap()[..], &Limits::default()).unwrap();
+    let data = report::from_trace(&trace, "a label");
+    let digests = [Digest::of_trace(&trace), Digest::of_report(&data).unwrap()];
+    digests.map(|digest| digest.largest_label.unwrap().label)
+}
+
+#[test]
+fn of_a_long_label_a_trace_and_its_report_tell_the_same_end() {
+    // Two bytes each, and a stroke between two parts: 159 to 163 bytes, and much more.
+    for lengths in [&[40, 39][..], &[40, 40], &[79], &[80], &[81], &[20, 30, 30], &[70, 60, 50]] {
+        let [traced, reported] = label(lengths);
+        assert_eq!(traced, reported, "{lengths:?}");
+        let bytes = 2 * lengths.iter().sum::<usize>() + lengths.len() - 1;
+        assert_eq!(traced.starts_with('…'), bytes > 160, "{lengths:?}");
+        assert!(traced.len() <= 160 + '…'.len_utf8() && traced.len() >= bytes.min(160) - 1);
+    }
 }
 
 #[test]

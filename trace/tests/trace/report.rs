@@ -278,6 +278,20 @@ fn hostile_names_stay_text() {
     assert_eq!(outside.count(), 0, "nothing is loaded from elsewhere");
 }
 
+/// Checks the facts of a live report: what the device is, and what each rung served.
+fn says_what_the_manager_is_and_did(data: &ReportData, report: &omniheap_core::Report) {
+    let names: Vec<&str> = data.facts.iter().map(|fact| &*fact.name).collect();
+    assert_eq!(names[..3], ["backend", "device", "driver"]);
+    assert!(!names.contains(&"asleep"), "nothing sleeps");
+    assert_eq!((&*data.moments[0].title, data.moments[0].time_us), ("now", 0));
+    for (rung, count) in omniheap_core::Rung::ALL.into_iter().zip(report.rungs) {
+        let name = format!("rung {}", omniheap_core::Keyword::word(rung));
+        let said = data.facts.iter().find(|fact| fact.name == name);
+        assert_eq!(said.map_or(0, |fact| fact.value.parse().unwrap()), count, "{rung:?}");
+    }
+    assert!(report.rungs.iter().sum::<u64>() > 0);
+}
+
 #[test]
 fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
     use omniheap_core::{Manager, ManagerConfig, PoolConfig, Request};
@@ -294,20 +308,7 @@ fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
     drop(live.remove(2));
     drop(live.remove(0));
     let before = report::from_manager(&manager.report(), manager.caps(), "before");
-    let names =
-        |data: &ReportData| data.facts.iter().map(|fact| fact.name.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&before)[..3], ["backend", "device", "driver"]);
-    assert!(names(&before).iter().all(|name| name != "asleep"), "nothing sleeps");
-    assert_eq!((&*before.moments[0].title, before.moments[0].time_us), ("now", 0));
-    let rung = |data: &ReportData, rung: omniheap_core::Rung| {
-        let name = format!("rung {}", omniheap_core::Keyword::word(rung));
-        let found = data.facts.iter().find(|fact| fact.name == name);
-        found.map_or(0, |fact| fact.value.parse().unwrap())
-    };
-    for (at, count) in omniheap_core::Rung::ALL.into_iter().zip(manager.report().rungs) {
-        assert_eq!(rung(&before, at), count, "{at:?}");
-    }
-    assert!(manager.report().rungs.iter().sum::<u64>() > 0);
+    says_what_the_manager_is_and_did(&before, &manager.report());
     let error = pool.allocate(&Request::new(600 << 10)).unwrap_err();
     let mut failed = report::from_manager(&manager.report(), manager.caps(), "failed");
     failed.add_failure(error.shortage().unwrap());
