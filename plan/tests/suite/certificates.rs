@@ -44,6 +44,17 @@ fn too_much_at_once_names_the_tick_and_the_buffers() {
 }
 
 #[test]
+fn one_byte_is_too_much_where_there_is_none_and_no_byte_is_not() {
+    let mut problem = Problem::new(Region::bounded(0));
+    problem.push(Buffer::new(0, 1, 3));
+    let plan = solve(&problem, &Options::default()).expect("it makes sense");
+    assert_eq!((plan.peak(), plan.lower_bound(), plan.fits()), (0, 0, true));
+    problem.push(Buffer::new(1, 5, 6));
+    let found = certificate(&problem);
+    check_load(&problem, &found);
+}
+
+#[test]
 fn a_forged_certificate_does_not_verify() {
     let mut problem = Problem::new(Region::bounded(9));
     problem.push(Buffer::new(5, 0, 4));
@@ -139,6 +150,12 @@ fn senseless_problems_are_refused_with_what_to_change() {
         ProblemError::FixedAlign { buffer: 0 }
     );
     assert_eq!(with(Buffer::new(u64::MAX, 0, 4)), ProblemError::Overflow { buffer: 0 });
+    // A quarter of all numbers, for the buffer and its alignment.
+    let most = u64::MAX / 4 - 1;
+    assert_eq!(with(Buffer::new(most + 1, 0, 4)), ProblemError::Overflow { buffer: 0 });
+    let mut largest = base();
+    largest.push(Buffer::new(most, 0, 4));
+    assert_eq!(solve(&largest, &Options::default()).expect("it is large").peak(), most);
     assert_eq!(with(Buffer::new(1, 0, 4).fixed(u64::MAX)), ProblemError::Overflow { buffer: 0 });
     let mut pair = base();
     pair.push(Buffer::new(1, 0, 4));

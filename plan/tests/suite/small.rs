@@ -157,7 +157,9 @@ fn step(seed: u64) -> (Problem, Vec<Activation>, Option<Copies>) {
     for at in 0..layers {
         let idle = Interval::new(3 * at + 2 + rng.below(2), 6 * layers + 5 - 3 * at - rng.below(2));
         let size = 1 + rng.below(30);
-        let buffer = problem.push(Buffer::new(size, 3 * at + 1, idle.end + 1 + rng.below(2)));
+        let align = [1, 1, 4, 16][rng.index(4)];
+        let last = idle.end + 1 + rng.below(2);
+        let buffer = problem.push(Buffer::new(size, 3 * at + 1, last).align(align));
         let before = usize::try_from(at).expect("few");
         let reads = (0..before).filter(|_| rng.once_in(2)).collect();
         let made = Recompute { cost: rng.below(20), reads, scratch: rng.below(3) * size / 2 };
@@ -168,6 +170,12 @@ fn step(seed: u64) -> (Problem, Vec<Activation>, Option<Copies>) {
     for _ in 0..rng.below(3) {
         let start = rng.below(6 * layers);
         problem.push(Buffer::new(1 + rng.below(20), start, start + 1 + rng.below(8)));
+    }
+    // Now and then sizes of which a little is many bytes.
+    if rng.once_in(4) {
+        for buffer in &mut problem.buffers {
+            buffer.size *= 700;
+        }
     }
     let most = omniheap_plan::load_profile(&problem).iter().map(|step| step.bytes).max();
     problem.regions[0].capacity = most.map(|most| most * (35 + rng.below(66)) / 100);
@@ -180,17 +188,21 @@ fn trades() {
     let prints = [0, 100, 200, 300].map(|from| {
         hundred(from, |seed| {
             let (problem, all, copies) = step(seed);
+            let asked = Cell::new(0);
+            let stop = || asked.replace(asked.get() + 1) >= seed % 40;
             let options = Options { effort: 100, ..Options::default() };
-            print(&trade(&problem, &all, copies, &options))
+            let hurried = Options { stop: Some(&stop), ..options };
+            let trades = [options, hurried].map(|it| trade(&problem, &all, copies, &it));
+            print(&trades)
         })
     });
     assert_eq!(
         prints,
         [
-            3_344_613_292_660_068_349,
-            17_582_672_744_909_624_130,
-            15_056_811_561_188_878_736,
-            15_423_904_757_137_490_437
+            10_312_020_686_785_465_245,
+            10_090_235_264_597_198_697,
+            2_397_349_048_073_242_377,
+            6_881_542_844_401_370_524
         ]
     );
 }

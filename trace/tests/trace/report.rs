@@ -290,6 +290,8 @@ fn says_what_the_manager_is_and_did(data: &ReportData, report: &omniheap_core::R
         assert_eq!(said.map_or(0, |fact| fact.value.parse().unwrap()), count, "{rung:?}");
     }
     assert!(report.rungs.iter().sum::<u64>() > 0);
+    let heaps = |heap: &report::Heap| heap.size.is_some() && !heap.name.is_empty();
+    assert!(!data.heaps.is_empty() && data.heaps.iter().all(heaps), "{:?}", data.heaps);
 }
 
 #[test]
