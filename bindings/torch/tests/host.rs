@@ -158,10 +158,12 @@ fn a_shortage_is_null_without_pytorch_and_explained() {
     let why = text(omniheap_torch_explain_oom());
     assert!(why.starts_with("host out of memory. Tried to allocate 64.00 MiB. GPU 0 has"), "{why}");
     assert!(why.contains("67108865"), "{why}");
-    assert!(ask(-1, 0, 0).is_null());
-    assert!(
-        text(omniheap_torch_explain_oom()).ends_with("Tried to allocate more than 1EB memory.")
-    );
+    for (size, has_overflowed) in [(-1, true), (1 << 60, true), ((1 << 60) - 1, false)] {
+        assert!(ask(size, 0, 0).is_null());
+        let why = text(omniheap_torch_explain_oom());
+        let is_said = why.ends_with("Tried to allocate more than 1EB memory.");
+        assert_eq!(is_said, has_overflowed, "{why}");
+    }
     assert!(ask(1, 7, 0).is_null());
     assert!(text(omniheap_torch_error()).contains("device 7 cannot be opened"));
     let fits = allocate(MIB, 0);
