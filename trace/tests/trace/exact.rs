@@ -235,6 +235,22 @@ fn a_last_line_without_an_end_is_cut_or_too_long() {
     assert!(matches!(read(32).kind(), ErrorKind::OverLimit { limit: 30, .. }), "{:?}", read(32));
 }
 
+/// A line of just as many bytes as the limit has, and a carriage return.
+#[test]
+fn a_line_may_be_as_long_as_its_limit() {
+    let line = "a,0,100,0,12345678901234567890";
+    let read = |more: &str, limit| {
+        let limits = Limits { line: limit, ..Limits::default() };
+        let text = format!("op,id,size,stream,time_us{more}\n{line}{more}\n");
+        Trace::read(text.as_bytes(), &limits).map(|trace| trace.events().len())
+    };
+    for more in ["", "\r"] {
+        assert_eq!(read(more, line.len()).ok(), Some(1), "{more:?}");
+    }
+    let refused = read("\r", line.len() - 1).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::OverLimit { .. }), "{refused:?}");
+}
+
 #[test]
 fn numbers_that_differ_in_one_bit_are_different_allocations() {
     let mut recorder = Writer::new(Vec::new());

@@ -223,6 +223,7 @@ fn replicas_have_buckets_and_divide_state_alone() {
     assert_eq!(live(shard(Sharding::Zero1)), (peak + 3 * MIB, end + 3 * MIB - 2 * MIB));
     let alone = |ranks| live(Change::Shard { how: Sharding::Full, ranks, ahead: 0 });
     assert_eq!(alone(0), alone(1), "nobody is alone too");
+    assert_ne!(alone(1), alone(2));
     let four = Change::Shard { how: Sharding::Zero1, ranks: 4, ahead: 1 };
     assert_eq!(live(four).1, end + 3 * MIB - 3 * MIB);
 }
@@ -345,6 +346,10 @@ fn what_is_no_line_names_its_operator() {
     let Err(BatchError::Differs(found)) = Lines::new(&traces) else { panic!("it is no line") };
     assert_eq!(found.label, "activation/h/0/conv float32");
     assert_eq!(found.what, "21 bytes at batch 4 are not on the line, which gives 20");
+    let mut mixed = line([10, 21, 40], "activation/h/0/conv float32");
+    mixed.rotate_left(1);
+    let Err(BatchError::Differs(again)) = Lines::new(&mixed) else { panic!("it is no line") };
+    assert_eq!((again.what, again.batches), (found.what, (2, 8)), "the outer ones make the line");
     // A negative slope is a line, as far as it has bytes.
     let falling = line([70, 60, 40], "temporary/search float32");
     let lines = Lines::new(&falling).unwrap();
@@ -389,6 +394,11 @@ fn traces_of_different_programs_are_refused() {
     let Err(BatchError::Differs(found)) = Lines::new(&traces) else { panic!("labels differ") };
     assert_eq!((found.request, found.batches), (1, (1, 3)));
     assert!(found.what.contains("parameter/other/weight"), "{found}");
+    let mut short = Script::new("step");
+    short.allocate(0, MIB, "parameter/other/weight float32[1024x256]");
+    let traces = [(1, step(1)), (3, step(3)), (2, short.trace())];
+    let Err(BatchError::Differs(found)) = Lines::new(&traces) else { panic!("labels differ") };
+    assert_eq!((found.request, found.batches), (0, (1, 2)), "whichever order they came in");
     let mut cut = Script::new("step");
     cut.allocate(0, MIB, "parameter/wte/weight float32[1024x256]");
     cut.free(&[0]);

@@ -4,7 +4,7 @@ use crate::sample;
 use core::ops::ControlFlow;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::ranks::{self, Digest, Failed, Job};
-use omniheap_trace::{Alignment, ErrorKind, LabelId, Limits, StreamId, Trace, report};
+use omniheap_trace::{Alignment, ErrorKind, LabelId, Limits, Rung, StreamId, Trace, report};
 use serde_json::Value;
 use std::fs;
 use std::sync::Mutex;
@@ -92,6 +92,42 @@ fn of_a_long_label_a_trace_and_its_report_tell_the_same_end() {
         let bytes = 2 * lengths.iter().sum::<usize>() + lengths.len() - 1;
         assert_eq!(traced.starts_with('…'), bytes > 160, "{lengths:?}");
         assert!(traced.len() <= 160 + '…'.len_utf8() && traced.len() >= bytes.min(160) - 1);
+    }
+}
+
+#[test]
+fn of_many_failures_a_report_describes_sixteen() {
+    let mut recorder = Writer::new(Vec::new());
+    for size in 1..=20 {
+        let (stream, rung) = (StreamId(0), Rung::Failed);
+        recorder.record(size, &Record::OutOfMemory { size, stream, rung });
+    }
+    let trace = Trace::read(&recorder.finish().unwrap()[..], &Limits::default()).unwrap();
+    let data = report::from_trace(&trace, "short");
+    for digest in [Digest::of_trace(&trace), Digest::of_report(&data).unwrap()] {
+        let described: Vec<u64> = digest.failed.iter().map(|failed| failed.requested).collect();
+        assert_eq!((described, digest.failures), ((1..=16).collect(), 20));
+    }
+}
+
+#[test]
+fn a_failure_is_compared_with_the_same_part_of_the_other_runs() {
+    let band = |first: u64| (0..ranks::BAND as u64).map(|part| first + part).collect();
+    let other = Digest {
+        rank: Some(1),
+        duration_us: 1279,
+        live_band: band(1000),
+        reserved_band: band(5000),
+        ..Digest::default()
+    };
+    for (time_us, part) in [(0, 0), (9, 0), (10, 1), (1269, 126), (1270, 127), (9999, 127)] {
+        let failed = vec![Failed { time_us, requested: 1, ..Failed::default() }];
+        let own = Digest { rank: Some(0), failures: 1, failed, ..Digest::default() };
+        let job = Job::new([Ok(own), Ok(other.clone())]);
+        let (count, failures) = job.failures();
+        let live = failures[0].others_live.as_ref().map(|live| live.max.value);
+        let free = failures[0].others_free.as_ref().map(|free| free.max.value);
+        assert_eq!((count, live, free), (1, Some(1000 + part), Some(4000)), "{time_us}");
     }
 }
 

@@ -427,8 +427,8 @@ fn a_report_that_points_outside_itself_is_refused() {
     let spoils: [fn(&mut ReportData); 4] = [
         |data| data.schema = 1,
         |data| data.labels[0].parent = 1,
-        |data| data.moments[0].blocks[0].spans[0].label = 99_999,
-        |data| data.out_of_memory[0].moment = Some(77),
+        |data| data.moments[0].blocks[0].spans[0].label = data.labels.len() as u32 + 1,
+        |data| data.out_of_memory[0].moment = u32::try_from(data.moments.len()).ok(),
     ];
     for spoil in spoils {
         let mut data = good.clone();
