@@ -22,5 +22,7 @@ mod properties;
 mod saved;
 #[path = "suite/shortage.rs"]
 mod shortage;
+#[path = "suite/small.rs"]
+mod small;
 #[path = "suite/wrong.rs"]
 mod wrong;

@@ -530,10 +530,11 @@ impl<B: Streams> Inner<B> {
             }
             return;
         }
-        // The stream may have taken part in another one, which has ended then.
+        backend.begin_capture();
+        // The stream may have taken part in another one, which has ended then. This one is under way already: were none known for a moment,
+        // what waits for the end of captures would be recorded into it.
         self.end_found(backend, |found| found.streams.contains(&stream));
         self.found.push(Found { id: Some(id), streams: vec![stream] });
-        backend.begin_capture();
     }
 
     /// Ends captures that were found.

@@ -100,3 +100,22 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str
 pub(crate) fn failed(doing: &str) -> impl Fn(Error) -> String {
     move |error| format!("{doing}: {error}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> String {
+        // SAFETY: the last text of this thread, a C string that stays until its next call.
+        unsafe { CStr::from_ptr(last()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn failures_and_panics_end_here_and_leave_a_text() {
+        say("earlier");
+        assert_eq!((guarded(|| Ok(())), said()), (0, "earlier".into()));
+        assert_eq!((guarded(|| Err("a\0b".into())), said()), (-1, "a b".into()));
+        assert_eq!(guarded(|| panic!("a bug")), -1);
+        assert!(said().starts_with("omniheap met a bug of its own"), "{}", said());
+    }
+}

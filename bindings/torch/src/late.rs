@@ -83,5 +83,13 @@ mod tests {
         assert_eq!(looks.get() - rare, 12);
         (0..10).for_each(|_| request(0));
         assert_eq!(looks.get() - rare, 12, "all have passed");
+        late.freed(2);
+        (0..1000).for_each(|_| request(0));
+        let rare = looks.get();
+        while looks.get() == rare {
+            request(1);
+        }
+        request(0);
+        assert_eq!(looks.get() - rare, 2, "where one has passed, the next may have");
     }
 }

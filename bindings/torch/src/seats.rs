@@ -178,3 +178,21 @@ pub(crate) fn mark_all<B: Streams>(backend: &B) -> Result<Point> {
     let timelines = backend.as_timelines().ok_or(ErrorKind::Unsupported)?;
     Ok(Point { timeline: TimelineId::ALL, epoch: timelines.mark(TimelineId::ALL)? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr;
+
+    #[test]
+    fn one_handle_is_another_stream_on_every_thread_where_it_has_no_number() {
+        let name = |handle: usize, number| Name::new(ptr::without_provenance_mut(handle), number);
+        let same = |handle: usize, number: Option<u64>| {
+            let there = std::thread::spawn(move || name(handle, number)).join();
+            there.expect("it has no reason to panic") == name(handle, number)
+        };
+        assert!(same(5, None) && same(5, Some(1)) && same(PER_THREAD, Some(1)));
+        assert!(!same(PER_THREAD, None));
+        assert_ne!(name(5, Some(1)), name(5, Some(2)));
+    }
+}

@@ -246,3 +246,39 @@ impl Streams for Host {
         block.size()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr;
+
+    /// What every backend over host memory says of the caller's streams.
+    fn follows_no_stream<B: Streams>() {
+        let device = B::open_device(0).expect("host memory");
+        // SAFETY: to host memory a stream is a number.
+        let borrow = || unsafe { device.borrow(ptr::null_mut(), Life::Process) };
+        let [first, second] = [borrow(), borrow()].map(|timeline| timeline.expect("a timeline"));
+        assert_ne!(first, second);
+        // SAFETY: as above.
+        let again = unsafe { device.borrow_again(first, ptr::null_mut()) };
+        assert_eq!(again.map_err(|error| error.kind()), Err(ErrorKind::Unsupported));
+        // SAFETY: as above.
+        let standing = unsafe { device.standing(ptr::null_mut()) };
+        assert!(matches!(standing, Ok(Standing::Running(None))));
+        let (heap, about) = device.caps().heap_ids().next().expect("a heap");
+        let size = about.granule.up(1 << 20).expect("small");
+        let block = device.allocate(heap, size).expect("host memory");
+        assert_eq!(B::extent(&block), size);
+        // SAFETY: allocated above, and nobody uses it.
+        unsafe { device.free(block) }.expect("it is its own");
+    }
+
+    #[test]
+    fn host_memory_follows_no_stream_of_others() {
+        follows_no_stream::<Host>();
+        follows_no_stream::<Arbitrated<Host>>();
+        assert!(Host::open_device(HOST_DEVICES - 1).is_ok());
+        let none = Host::open_device(HOST_DEVICES).map_err(|error| error.kind());
+        assert_eq!(none.err(), Some(ErrorKind::InvalidConfig));
+    }
+}

@@ -144,7 +144,8 @@ fn a_fork_allocates_nothing() {
         // SAFETY: the child only calls functions that refuse at once, and ends without a word.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let refused = allocate(MIB).is_null() && omniheap_torch_set_limit(0, 1) == -1;
+            let refused = allocate(MIB).is_null()
+                && (omniheap_torch_set_limit(0, 1), omniheap_share_check(1)) == (-1, -1);
             let is_told = error().contains("spawn");
             // SAFETY: it ends this process alone.
             unsafe { libc::_exit(if refused && is_told { 0 } else { 1 }) };

@@ -84,3 +84,31 @@ impl Rest {
         (best.0.saturating_sub(self.owed[node]), best.1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Rest;
+    use crate::rng::Rng;
+
+    #[test]
+    fn the_fullest_section_has_no_less_than_any_other_of_its_range() {
+        let mut rng = Rng::new(3);
+        for sections in [1, 2, 5, 16, 33] {
+            let mut load: alloc::vec::Vec<u64> =
+                (0..sections).map(|_| rng.index(40) as u64).collect();
+            let mut rest = Rest::new(&load);
+            for _ in 0..60 {
+                let (a, b) = (rng.index(sections), rng.index(sections));
+                let span = a.min(b)..a.max(b) + 1;
+                let narrow = |at: usize| u32::try_from(at).expect("few");
+                let found = rest.fullest(narrow(span.start), narrow(span.end)) as usize;
+                assert!(span.contains(&found), "{found} is not in {span:?}");
+                assert_eq!(Some(&load[found]), load[span.clone()].iter().max(), "{span:?}");
+                let least = load[span.clone()].iter().min().copied().unwrap_or(0);
+                let bytes = rng.index(usize::try_from(least).expect("small") + 1) as u64;
+                load[span.clone()].iter_mut().for_each(|left| *left -= bytes);
+                rest.take_run(span.start + rest.width, span.end + rest.width, bytes);
+            }
+        }
+    }
+}

@@ -186,3 +186,36 @@ fn join(a: Node, b: Node) -> Node {
         best: a.best.max(b.best),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Tree;
+    use crate::rng::Rng;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn the_best_of_a_span_is_what_a_search_of_all_finds() {
+        let mut rng = Rng::new(5);
+        for count in [1, 8, 9, 40, 300] {
+            let mut below = |limit| u32::try_from(rng.index(limit)).expect("small");
+            let mut point = || (below(30), below(30));
+            let points: Vec<(u32, u32)> = (0..count).map(|_| point()).collect();
+            let mut ranks: Vec<u32> = (1..=u32::try_from(count).expect("few")).collect();
+            ranks.sort_by_key(|rank| rank.wrapping_mul(0x9e37_79b9));
+            let mut tree = Tree::new(&points, &ranks);
+            for item in 0..count {
+                for _ in 0..20 {
+                    let (low, high) = (point(), point());
+                    let inside = |at: &usize| {
+                        let (first, end) = points[*at];
+                        (low.0..=low.1).contains(&first) && (high.0..=high.1).contains(&end)
+                    };
+                    let best = (item..count).filter(inside).map(|at| ranks[at]).max();
+                    assert_eq!(tree.best(low, high), best, "{low:?} {high:?} of {count}");
+                }
+                tree.remove(u32::try_from(item).expect("few"));
+            }
+            assert_eq!(tree.best((0, 30), (0, 30)), None);
+        }
+    }
+}

@@ -44,6 +44,17 @@ fn too_much_at_once_names_the_tick_and_the_buffers() {
 }
 
 #[test]
+fn one_byte_is_too_much_where_there_is_none_and_no_byte_is_not() {
+    let mut problem = Problem::new(Region::bounded(0));
+    problem.push(Buffer::new(0, 1, 3));
+    let plan = solve(&problem, &Options::default()).expect("it makes sense");
+    assert_eq!((plan.peak(), plan.lower_bound(), plan.fits()), (0, 0, true));
+    problem.push(Buffer::new(1, 5, 6));
+    let found = certificate(&problem);
+    check_load(&problem, &found);
+}
+
+#[test]
 fn a_forged_certificate_does_not_verify() {
     let mut problem = Problem::new(Region::bounded(9));
     problem.push(Buffer::new(5, 0, 4));
@@ -58,6 +69,28 @@ fn a_forged_certificate_does_not_verify() {
     assert!(!forged(3, vec![0, 0], 10).verify(&problem));
     assert!(!forged(3, vec![0], 10).verify(&problem));
     assert!(!Certificate::FixedClash { a: 0, b: 1 }.verify(&problem));
+    let outside = |buffer, end, capacity| {
+        let mut problem = Problem::new(Region::bounded(16));
+        problem.push(Buffer::new(8, 3, 8).fixed(12));
+        problem.push(Buffer::new(0, 3, 8).fixed(20));
+        problem.push(Buffer::new(4, 3, 8).fixed(12));
+        Certificate::FixedOutside { buffer, end, capacity }.verify(&problem)
+    };
+    assert!(outside(0, 20, 16));
+    assert!(!outside(0, 21, 16) && !outside(0, 19, 16) && !outside(0, 20, 15));
+    assert!(!outside(0, 20, 20), "it ends there");
+    assert!(!outside(1, 20, 16), "it needs no bytes");
+    assert!(!outside(2, 16, 16) && !outside(3, 20, 16));
+    let clash = |fixed: [Option<u64>; 2]| {
+        let mut problem = Problem::new(Region::bounded(16));
+        for at in fixed {
+            problem.push(Buffer { fixed: at, ..Buffer::new(8, 0, 4) });
+        }
+        problem.aliases.push((0, 1));
+        Certificate::FixedClash { a: 0, b: 1 }.verify(&problem)
+    };
+    assert!(clash([Some(0), Some(8)]), "aliases lie in one place");
+    assert!(!clash([Some(8), Some(8)]) && !clash([Some(8), None]) && !clash([None, None]));
 }
 
 #[test]
@@ -111,11 +144,18 @@ fn senseless_problems_are_refused_with_what_to_change() {
     assert_eq!(with(Buffer::new(1, 4, 4)), ProblemError::Lifetime { buffer: 0 });
     assert_eq!(with(Buffer::new(1, 0, 4).align(0)), ProblemError::Align { buffer: 0 });
     assert_eq!(with(Buffer::new(1, 0, 4).gap(3, 5)), ProblemError::Gap { buffer: 0 });
+    assert_eq!(with(Buffer::new(1, 0, 4).gap(2, 2)), ProblemError::Gap { buffer: 0 });
     assert_eq!(
         with(Buffer::new(1, 0, 4).align(4).fixed(2)),
         ProblemError::FixedAlign { buffer: 0 }
     );
     assert_eq!(with(Buffer::new(u64::MAX, 0, 4)), ProblemError::Overflow { buffer: 0 });
+    // A quarter of all numbers, for the buffer and its alignment.
+    let most = u64::MAX / 4 - 1;
+    assert_eq!(with(Buffer::new(most + 1, 0, 4)), ProblemError::Overflow { buffer: 0 });
+    let mut largest = base();
+    largest.push(Buffer::new(most, 0, 4));
+    assert_eq!(solve(&largest, &Options::default()).expect("it is large").peak(), most);
     assert_eq!(with(Buffer::new(1, 0, 4).fixed(u64::MAX)), ProblemError::Overflow { buffer: 0 });
     let mut pair = base();
     pair.push(Buffer::new(1, 0, 4));

@@ -29,6 +29,9 @@ fn what_is_written_is_read_back() {
     let again = csv::read(&written, None).expect("what is written is well formed");
     assert_eq!(again.problem, table.problem);
     assert_eq!(again.offsets, [Some(12), Some(0), Some(12)]);
+    let mut two = csv::read("id,lower,upper,size\na,0,9,8\n", None).expect("it is well formed");
+    two.problem.regions.push(Region::unbounded());
+    assert_eq!(csv::write(&two, &[5]), "id,lower,upper,size,region,offset\na,0,9,8,0,5\n");
 }
 
 #[test]

@@ -173,6 +173,49 @@ fn a_picture_is_drawn_to_scale() {
 
 const PICTURE: &str = include_str!("picture.svg");
 
+/// A picture of one fixed buffer, and of others that begin where the list says.
+fn drawn(capacity: Option<u64>, size: u64, end: u64, others: &[(u64, u64, u64)]) -> String {
+    let mut problem = Problem::new(Region { capacity, ..Region::unbounded() });
+    problem.push(Buffer::new(size, 0, end).fixed(0));
+    for &(bytes, start, end) in others {
+        problem.push(Buffer::new(bytes, start, end).fixed(size));
+    }
+    let plan = solve(&problem, &Options::default()).expect("it makes sense");
+    svg::draw(&problem, &plan, &[])
+}
+
+#[test]
+fn a_unit_begins_where_it_is_full_and_a_capacity_is_drawn_up_to_twice_the_peak() {
+    for (unit, name) in [(1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB")] {
+        let picture = drawn(None, 8 * unit, 10, &[]);
+        assert!(picture.contains(&format!(">1.0 {name}<")) && !picture.contains(">1024"));
+        let below = drawn(None, 8 * (unit - 8), 10, &[]);
+        assert!(!below.contains(&format!(">1.0 {name}<")), "{name}");
+    }
+    for (capacity, top) in [(200, 200), (201, 201), (202, 100), (300, 100), (900, 100)] {
+        let picture = drawn(Some(capacity), 100, 10, &[]);
+        assert!(picture.contains(&format!(">{top} B<")), "{capacity}");
+    }
+}
+
+#[test]
+fn a_load_is_drawn_where_it_changes_to_the_eye() {
+    let steps = |picture: &str| {
+        let line = picture.lines().find(|line| line.contains("d=\"M") && line.contains('V'));
+        line.map_or(0, |line| line.matches('V').count())
+    };
+    // A byte more is no height, and a tick of many is no width; one of them alone is drawn.
+    assert_eq!(steps(&drawn(None, 1 << 20, 100, &[(1, 20, 30)])), 3);
+    assert_eq!(steps(&drawn(None, 1 << 20, 1 << 20, &[(1 << 20, 20, 30)])), 3);
+    assert_eq!(steps(&drawn(None, 1 << 20, 1 << 20, &[(1, 20, 30)])), 1);
+}
+
+#[test]
+fn what_is_not_said_is_the_first_seed_and_a_million_states() {
+    let Options { seed, effort, time_limit, .. } = Options::default();
+    assert_eq!((seed, effort, time_limit), (1, 1_000_000, None));
+}
+
 #[test]
 fn problems_too_large_for_exact_search_get_valid_plans_around_their_busiest_time() {
     let mut rng = hard::Rng(11);

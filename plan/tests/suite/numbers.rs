@@ -4,30 +4,38 @@
 //! the numbers: lower peaks, higher bounds, fewer states and lower offsets are better, and what is better is written down here.
 
 use crate::hard::{self, Rng};
-use core::cell::Cell;
+use crate::small::print;
+use core::cell::{Cell, RefCell};
+use core::fmt::Write as _;
 use core::ops::Range;
 use omniheap_plan::{
-    Activation, Buffer, Choice, Copies, Interval, Options, Plan, Problem, Proof, Recompute, Region,
-    RegionSet, solve, spill, trade,
+    Activation, Buffer, Choice, Copies, Interval, Options, Problem, Progress, Proof, Recompute,
+    Region, RegionSet, solve, spill, trade,
 };
 
-/// Sums over plans: of peaks, of lower bounds, of search states, and of all offsets.
-type Numbers = [u64; 4];
+/// Sums over plans: of peaks, of lower bounds, of search states, and of all offsets. The last one is a [`print`] of every plan and of all
+/// that was told on the way to it: it is neither better nor worse.
+type Numbers = [u64; 5];
 
-fn numbers(plan: &Plan) -> Numbers {
+/// Solves a problem, and notes what is told meanwhile.
+fn numbers(problem: &Problem, options: &Options<'_>) -> Numbers {
+    let told = RefCell::new(String::new());
+    let progress = |one: Progress| write!(told.borrow_mut(), "{one:?}").expect("a text takes all");
+    let options = Options { progress: Some(&progress), ..*options };
+    let plan = solve(problem, &options).expect("it makes sense");
     let heights = plan.spots.iter().map(|spot| spot.offset).sum();
-    [plan.peak(), plan.lower_bound(), plan.nodes, heights]
+    let all = print(&(&plan, &*told.borrow()));
+    [plan.peak(), plan.lower_bound(), plan.nodes, heights, all]
 }
 
 fn add<const N: usize>(a: [u64; N], b: [u64; N]) -> [u64; N] {
-    core::array::from_fn(|at| a[at] + b[at])
+    core::array::from_fn(|at| a[at].wrapping_add(b[at]))
 }
 
 /// Plans seeded problems.
 fn planned(seeds: Range<u64>, effort: u64, make: impl Fn(u64) -> Problem) -> Numbers {
     let options = Options { effort, ..Options::default() };
-    let plan = |seed| numbers(&solve(&make(seed), &options).expect("it makes sense"));
-    seeds.map(plan).fold([0; 4], add)
+    seeds.map(|seed| numbers(&make(seed), &options)).fold([0; 5], add)
 }
 
 /// A hard problem of about so many buffers.
@@ -96,7 +104,7 @@ fn regions(seed: u64, count: usize) -> Problem {
 fn tight_problems() {
     assert_eq!(
         planned(0..60, 8_000, |seed| sized(seed, 60)),
-        [62_632_747, 62_606_828, 10_827, 1_774_229_474]
+        [62_632_747, 62_606_828, 10_827, 1_774_229_474, 4_357_136_069_767_987_621]
     );
 }
 
@@ -104,13 +112,16 @@ fn tight_problems() {
 fn tight_problems_without_a_capacity() {
     assert_eq!(
         planned(0..60, 8_000, |seed| open(sized(seed, 60))),
-        [62_720_659, 62_606_828, 24_285, 1_788_903_778]
+        [62_720_659, 62_606_828, 24_285, 1_788_903_778, 2_819_909_790_205_326_273]
     );
 }
 
 #[test]
 fn problems_with_everything() {
-    assert_eq!(planned(0..40, 4_000, |seed| mixed(seed, 30)), [13_404, 11_350, 53_423, 122_075]);
+    assert_eq!(
+        planned(0..40, 4_000, |seed| mixed(seed, 30)),
+        [13_404, 11_350, 53_423, 122_075, 17_195_149_652_798_935_256]
+    );
 }
 
 #[test]
@@ -122,14 +133,17 @@ fn problems_that_do_not_fit() {
         problem.regions[0].capacity = Some(peak - 1);
         problem
     };
-    assert_eq!(planned(0..30, 1_000, less), [10_937, 9_435, 1_922, 58_629]);
+    assert_eq!(
+        planned(0..30, 1_000, less),
+        [10_937, 9_435, 1_922, 58_629, 5_640_452_346_708_924_114]
+    );
 }
 
 #[test]
 fn several_regions() {
     assert_eq!(
         planned(0..60, 2_000, |seed| regions(seed, 90)),
-        [114_400_008, 114_325_822, 52, 1_521_918_491]
+        [114_400_008, 114_325_822, 52, 1_521_918_491, 5_671_435_368_611_748_239]
     );
 }
 
@@ -137,20 +151,23 @@ fn several_regions() {
 fn many() {
     assert_eq!(
         planned(0..4, 2_000, |seed| open(sized(seed, 520))),
-        [4_240_629, 4_194_304, 10_887, 1_424_468_563]
+        [4_240_629, 4_194_304, 10_887, 1_424_468_563, 9_017_494_339_382_209_085]
     );
 }
 
 #[test]
 fn many_with_everything() {
-    assert_eq!(planned(31..33, 2_000, |seed| mixed(seed, 520)), [639, 570, 22_133, 163_760]);
+    assert_eq!(
+        planned(31..33, 2_000, |seed| mixed(seed, 520)),
+        [639, 570, 22_133, 163_760, 13_736_944_323_368_012_078]
+    );
 }
 
 #[test]
 fn too_many_for_exact_search() {
     assert_eq!(
         planned(51..52, 3_000, |seed| sized(seed, 2_010)),
-        [1_198_413, 1_037_289, 20_730, 907_994_977]
+        [1_198_413, 1_037_289, 20_730, 907_994_977, 2_441_838_039_266_863_495]
     );
 }
 
@@ -160,8 +177,10 @@ fn thousands_in_a_hurry() {
     // Enough for the quick rules and for first fit.
     let stop = || asked.replace(asked.get() + 1) >= 60;
     let options = Options { stop: Some(&stop), ..Options::default() };
-    let plan = solve(&hard::large(61, 10_500), &options).expect("it makes sense");
-    assert_eq!(numbers(&plan), [216_270_136, 207_167_621, 0, 498_396_166_103]);
+    assert_eq!(
+        numbers(&hard::large(61, 10_500), &options),
+        [216_270_136, 207_167_621, 0, 498_396_166_103, 1_926_886_970_962_607_248]
+    );
 }
 
 #[test]
@@ -174,9 +193,12 @@ fn what_is_spilled() {
         let options = Options { effort: 500, ..Options::default() };
         let found = spill(&problem, &options).expect("it makes sense").expect("all may go");
         let best = u64::from(found.proof == Proof::Best);
-        [found.cost, found.buffers.len() as u64, best, found.plan.peak()]
+        [found.cost, found.buffers.len() as u64, best, found.plan.peak(), print(&found)]
     };
-    assert_eq!((0..20).map(spilled).fold([0; 4], add), [514, 126, 20, 14_834_798]);
+    assert_eq!(
+        (0..20).map(spilled).fold([0; 5], add),
+        [514, 126, 20, 14_834_798, 11_214_391_737_012_922_915]
+    );
 }
 
 /// A training step of so many layers: each is made, used, and read again by the backward pass, last made first.
@@ -200,26 +222,31 @@ fn step(seed: u64, layers: u64) -> (Problem, Vec<Activation>) {
     (problem, all)
 }
 
-/// Sums over steps: of what trades cost, of bounds, of what is recomputed, of what is moved, and of steps that cannot be made to fit.
-fn traded(seeds: Range<u64>, layers: u64) -> [u64; 5] {
+/// Sums over steps: of what trades cost, of bounds, of what is recomputed, of what is moved, of steps that cannot be made to fit, and of
+/// [`print`]s.
+fn traded(seeds: Range<u64>, layers: u64) -> [u64; 6] {
     let options = Options { effort: 2_000, ..Options::default() };
     let one = |seed: u64| {
         let (problem, all) = step(seed, layers);
         let copies = Copies { turn: 4 * layers + 4, bytes_per_tick: 2_000 };
         let copies = seed.is_multiple_of(2).then_some(copies);
-        let Ok(found) = trade(&problem, &all, copies, &options) else { return [0, 0, 0, 0, 1] };
+        let found = match trade(&problem, &all, copies, &options) {
+            Ok(found) => found,
+            Err(error) => return [0, 0, 0, 0, 1, print(&error)],
+        };
         let count = |choice| found.choices.iter().filter(|&&each| each == choice).count() as u64;
-        [found.cost, found.lower_bound, count(Choice::Recompute), count(Choice::Move), 0]
+        let [recomputed, moved] = [Choice::Recompute, Choice::Move].map(count);
+        [found.cost, found.lower_bound, recomputed, moved, 0, print(&found)]
     };
-    seeds.map(one).fold([0; 5], add)
+    seeds.map(one).fold([0; 6], add)
 }
 
 #[test]
 fn what_is_recomputed_or_moved() {
-    assert_eq!(traded(0..60, 14), [5_026, 3_870, 156, 59, 0]);
+    assert_eq!(traded(0..60, 14), [5_026, 3_870, 156, 59, 0, 9_387_662_600_756_581_169]);
 }
 
 #[test]
 fn what_is_recomputed_or_moved_of_many() {
-    assert_eq!(traded(100..110, 120), [2_701, 2_673, 154, 56, 0]);
+    assert_eq!(traded(100..110, 120), [2_701, 2_673, 154, 56, 0, 11_652_405_386_657_800_989]);
 }

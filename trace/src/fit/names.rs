@@ -195,6 +195,28 @@ mod tests {
     }
 
     #[test]
+    fn types_have_bits_and_some_are_floats() {
+        for (typed, bits, is_float) in [
+            ("float64", 64, true),
+            ("float32[2]", 32, true),
+            ("float16[3x4]", 16, true),
+            ("bfloat16", 16, true),
+            ("float8_e4m3fn", 8, true),
+            ("int64", 64, false),
+            ("complex64", 64, false),
+            ("int32", 32, false),
+            ("int16", 16, false),
+            ("int8", 8, false),
+            ("uint8", 8, false),
+            ("bool", 8, false),
+        ] {
+            let (element, _) = super::typed(&format!("weight {typed}"));
+            let element = element.expect("a type of PyTorch");
+            assert_eq!((element.bits, element.is_float), (bits, is_float), "{typed}");
+        }
+    }
+
+    #[test]
     fn other_programs_labels_say_nothing() {
         let (labels, ids) =
             labels(&["model.py:12 forward/0/conv.py:3 float", "parameter", "a/b c[1xq]"]);

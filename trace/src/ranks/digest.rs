@@ -335,6 +335,23 @@ mod tests {
     }
 
     #[test]
+    fn of_peaks_that_are_as_high_the_first_counts() {
+        let digest = run(&[
+            (0, Step::Allocate { size: 50, label: 1 }),
+            (1, Step::Free { size: 50, label: 1 }),
+            (2, Step::Allocate { size: 50, label: 2 }),
+        ]);
+        assert_eq!(digest.peak_live_bytes, 50);
+        assert_eq!(digest.largest_label.expect("labels were given").label, "label 1");
+        let digest = run(&[
+            (0, Step::Allocate { size: 50, label: 1 }),
+            (1, Step::Free { size: 50, label: 1 }),
+            (2, Step::Allocate { size: 60, label: 0 }),
+        ]);
+        assert_eq!(digest.largest_label, None, "nothing is in it at the peak");
+    }
+
+    #[test]
     fn what_was_freed_before_the_peak_is_not_in_its_label() {
         let digest = run(&[
             (0, Step::Allocate { size: 50, label: 1 }),

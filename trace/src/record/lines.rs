@@ -89,3 +89,52 @@ fn number(text: &mut Vec<u8>, mut value: u64) {
     }
     text.extend_from_slice(&digits[at..]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{BUFFER, Lines};
+    use std::io::{self, Write};
+
+    /// Takes so many bytes.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_a_full_disk_does_not_take_are_lost() {
+        let mut lines = Lines::new(Disk(100));
+        lines.put(b'a', 10, Some(987), 6, 5);
+        lines.flush();
+        assert_eq!(lines.lost(), 0);
+        let long = u64::MAX;
+        for lost in [0, 2, 3, 4] {
+            assert_eq!(lines.lost(), lost);
+            lines.put(b'a', long, Some(long), 6, long);
+            if lost == 0 {
+                lines.put(b'f', long, None, 6, long);
+                lines.flush();
+            }
+        }
+        assert_eq!(lines.finish().map_err(|error| error.kind()), Err(io::ErrorKind::StorageFull));
+    }
+
+    #[test]
+    fn lines_are_written_when_the_buffer_is_full() {
+        let mut lines = Lines::new(Disk(0));
+        let line = "a,1,2,3,4\n".len();
+        let room = BUFFER - "op,id,size,stream,time_us\n".len();
+        assert_eq!(room % line, 0, "the last line just fills it");
+        (1..room / line).for_each(|_| lines.put(b'a', 1, Some(2), 3, 4));
+        assert_eq!(lines.lost(), 0);
+        lines.put(b'a', 1, Some(2), 3, 4);
+        assert_eq!(lines.lost(), (room / line) as u64);
+    }
+}

@@ -109,6 +109,18 @@ mod tests {
     }
 
     #[test]
+    fn a_request_fits_what_is_just_as_large() {
+        let fits = |size| {
+            let moment =
+                moment(130, vec![block(4, 100, vec![span(0, 60, 1)]), block(5, 30, vec![])]);
+            let found = explain(&moment, size, 0, 60);
+            (found.fits_after_trim, found.fits_after_defragment)
+        };
+        assert_eq!((fits(30), fits(31)), ((true, true), (false, true)));
+        assert_eq!((fits(70), fits(71)), ((false, true), (false, false)));
+    }
+
+    #[test]
     fn full_blocks_have_no_hole() {
         let found = explain(&moment(10, vec![block(0, 10, vec![span(0, 10, 0)])]), 1, 0, 10);
         assert_eq!((found.largest_hole, found.fits_after_defragment), (None, false));

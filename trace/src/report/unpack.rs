@@ -160,3 +160,35 @@ impl Iterator for Unpacked {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Numbers, base64};
+    use crate::binary::put_varint;
+    use flate2::{Compression, write::ZlibEncoder};
+    use std::io::Write as _;
+
+    fn column(bytes: &[u8]) -> Numbers {
+        let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(bytes).expect("memory takes it");
+        let packed = packed.finish().expect("memory takes it");
+        match Numbers::new(&base64::encode(&packed)) {
+            Ok(numbers) => numbers,
+            Err(error) => panic!("just packed: {error}"),
+        }
+    }
+
+    #[test]
+    fn numbers_of_every_length_are_read_and_longer_ones_refused() {
+        let (mut bytes, wanted) = (Vec::new(), (0..64).map(|shift| u64::MAX >> shift));
+        wanted.clone().for_each(|number| put_varint(&mut bytes, number));
+        let mut numbers = column(&bytes);
+        wanted.for_each(|number| assert_eq!(numbers.next().ok(), Some(number)));
+        assert!(numbers.next().is_err(), "there are no more");
+        let nine = [0x80; 9];
+        assert_eq!(column(&[&nine[..], &[1]].concat()).next().ok(), Some(1 << 63));
+        for end in [&[2][..], &[0x81, 0], &[]] {
+            assert!(column(&[&nine[..], end].concat()).next().is_err(), "{end:?}");
+        }
+    }
+}

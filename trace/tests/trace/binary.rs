@@ -178,6 +178,18 @@ fn labels_are_bounded_and_shared() {
     assert_eq!(trace.labels().len(), 1);
 }
 
+#[test]
+fn a_label_below_one_that_is_not_there_is_none() {
+    let mut recorder = Writer::new(Vec::new());
+    assert_eq!(recorder.label(LabelId(1), "below"), LabelId::NONE);
+    let first = recorder.label(LabelId::NONE, "first");
+    assert_eq!(recorder.label(LabelId(2), "below"), LabelId::NONE);
+    assert_eq!((first, recorder.label(first, "below")), (LabelId(1), LabelId(2)));
+    let none = open(&Writer::new(Vec::new()).finish().unwrap()).unwrap();
+    let two = open(&recorder.finish().unwrap()).unwrap();
+    assert!(none.labels().is_empty() && !two.labels().is_empty());
+}
+
 proptest! {
     #[test]
     fn no_change_makes_it_panic(at in 0_usize..2000, value: u8, cut in 0_usize..2000) {

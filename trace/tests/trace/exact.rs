@@ -235,6 +235,22 @@ fn a_last_line_without_an_end_is_cut_or_too_long() {
     assert!(matches!(read(32).kind(), ErrorKind::OverLimit { limit: 30, .. }), "{:?}", read(32));
 }
 
+/// A line of just as many bytes as the limit has, and a carriage return.
+#[test]
+fn a_line_may_be_as_long_as_its_limit() {
+    let line = "a,0,100,0,12345678901234567890";
+    let read = |more: &str, limit| {
+        let limits = Limits { line: limit, ..Limits::default() };
+        let text = format!("op,id,size,stream,time_us{more}\n{line}{more}\n");
+        Trace::read(text.as_bytes(), &limits).map(|trace| trace.events().len())
+    };
+    for more in ["", "\r"] {
+        assert_eq!(read(more, line.len()).ok(), Some(1), "{more:?}");
+    }
+    let refused = read("\r", line.len() - 1).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::OverLimit { .. }), "{refused:?}");
+}
+
 #[test]
 fn numbers_that_differ_in_one_bit_are_different_allocations() {
     let mut recorder = Writer::new(Vec::new());
@@ -508,23 +524,24 @@ fn every_way_to_write_a_time_gives_its_microseconds() {
 #[test]
 fn every_line_of_an_rmm_log_is_its_event() {
     let log = format!(
-        "{}\n1,1:00:00,allocate,0x10,8,0x7a\n1,1:00:01,allocate failure,(nil),99,0\n1,1:00:01,free,0x10,8,0\n\
-         1,1:00:02,allocate,0X10,5,0x7a\n1,1:00:02,free,0x99,5,1\n1,1:00:03,allocate,(nil),0,2\n",
+        "{}\n1,1:00:00,allocate,0x10,1,0x7a\n1,1:00:01,allocate failure,(nil),99,0\n1,1:00:01,free,0x10,1,0\n\
+         1,1:00:02,allocate,0X10,5,0x7a\n1,1:00:02,free,0x99,5,1\n1,1:00:03,allocate,(nil),0,2\n\
+         1,1:00:03,free,0X10,0,2\n",
         rmm::HEADER
     );
     let trace = rmm::read(log.as_bytes(), &Limits::default()).unwrap();
     let align = Alignment::UNKNOWN;
     let (first, second, one, two) = (AllocationId(0), AllocationId(1), StreamId(0), StreamId(1));
     let expected = [
-        (0, Op::Allocate { id: first, size: 8, stream: one, align }),
+        (0, Op::Allocate { id: first, size: 1, stream: one, align }),
         (1_000_000, Op::OutOfMemory { size: 99, stream: two, rung: Rung::Failed }),
-        (1_000_000, Op::FreeRequested { id: first, size: 8, stream: two }),
-        (1_000_000, Op::FreeCompleted { id: first, size: 8, stream: two }),
+        (1_000_000, Op::FreeRequested { id: first, size: 1, stream: two }),
+        (1_000_000, Op::FreeCompleted { id: first, size: 1, stream: two }),
         (2_000_000, Op::Allocate { id: second, size: 5, stream: one, align }),
     ];
     let events: Vec<_> = trace.events().iter().map(|event| (event.time_us, event.op)).collect();
     assert_eq!(events, expected);
-    assert_eq!(trace.meta().skipped, 2);
+    assert_eq!(trace.meta().skipped, 3);
     let wrong = format!("{}\n1,1,allocate,0x10,8,0\n1,1,free,0x10,9,0\n", rmm::HEADER);
     let error = rmm::read(wrong.as_bytes(), &Limits::default()).unwrap_err();
     assert!(

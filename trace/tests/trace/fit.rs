@@ -1,11 +1,12 @@
 //! Fit: peaks, categories, changes and lines in the batch, on a step small enough to check by hand.
 
+use crate::letters::is_kept;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::fit::{
     BatchError, Category, Change, Lines, Moment, Optimizer, Peak, Sharding, largest,
 };
 use omniheap_trace::model::{PyTorch, Ranges};
-use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
+use omniheap_trace::{Alignment, LabelId, Limits, Op, StreamId, Trace};
 
 const MIB: u64 = 1 << 20;
 
@@ -222,6 +223,7 @@ fn replicas_have_buckets_and_divide_state_alone() {
     assert_eq!(live(shard(Sharding::Zero1)), (peak + 3 * MIB, end + 3 * MIB - 2 * MIB));
     let alone = |ranks| live(Change::Shard { how: Sharding::Full, ranks, ahead: 0 });
     assert_eq!(alone(0), alone(1), "nobody is alone too");
+    assert_ne!(alone(1), alone(2));
     let four = Change::Shard { how: Sharding::Zero1, ranks: 4, ahead: 1 };
     assert_eq!(live(four).1, end + 3 * MIB - 3 * MIB);
 }
@@ -234,6 +236,32 @@ fn blocks_that_stay_gathered_need_more_than_those_that_do_not() {
     assert_eq!((kept, gone), (31 * MIB, 31 * MIB), "two blocks: both are gathered at the peak");
     let lean = |how| live(Change::Shard { how, ranks: 2, ahead: 0 }).0;
     assert_eq!(lean(Sharding::GradOp), lean(Sharding::Full) + MIB);
+}
+
+/// Every allocation and free of a trace, a line each.
+fn lines(trace: &Trace) -> String {
+    let mut text = String::new();
+    for event in trace.events() {
+        let line = match event.op {
+            Op::Allocate { id, size, .. } => {
+                format!("+{} {size} {}", id.0, trace.labels().path(trace.label_of(id)))
+            }
+            Op::FreeCompleted { id, .. } => format!("-{}", id.0),
+            other => format!("{other:?}"),
+        };
+        text += &format!("{} {line}\n", event.time_us);
+    }
+    text
+}
+
+#[test]
+fn changed_steps_are_these() {
+    let shards = Sharding::ALL.map(|how| Change::Shard { how, ranks: 3, ahead: 1 });
+    let mut text = String::new();
+    for change in Change::table().into_iter().chain(shards) {
+        text += &format!("# {change}\n{}", lines(&change.apply(&steps(1, 2)).unwrap()));
+    }
+    is_kept("changes.txt", &text);
 }
 
 #[test]
@@ -297,6 +325,9 @@ fn sizes_are_lines_in_the_batch() {
         [10, 1000, 1000].map(Some)
     );
     assert_eq!(largest(10, |_| Ok::<_, ()>(false)).unwrap(), None);
+    for least in 1..9 {
+        assert_eq!(largest(10, |batch| Ok::<_, ()>(batch <= least)).unwrap(), Some(least));
+    }
 }
 
 fn line(sizes: [u64; 3], label: &str) -> [(u64, Trace); 3] {
@@ -315,6 +346,10 @@ fn what_is_no_line_names_its_operator() {
     let Err(BatchError::Differs(found)) = Lines::new(&traces) else { panic!("it is no line") };
     assert_eq!(found.label, "activation/h/0/conv float32");
     assert_eq!(found.what, "21 bytes at batch 4 are not on the line, which gives 20");
+    let mut mixed = line([10, 21, 40], "activation/h/0/conv float32");
+    mixed.rotate_left(1);
+    let Err(BatchError::Differs(again)) = Lines::new(&mixed) else { panic!("it is no line") };
+    assert_eq!((again.what, again.batches), (found.what, (2, 8)), "the outer ones make the line");
     // A negative slope is a line, as far as it has bytes.
     let falling = line([70, 60, 40], "temporary/search float32");
     let lines = Lines::new(&falling).unwrap();
@@ -369,6 +404,11 @@ fn traces_of_different_programs_are_refused() {
     let Err(BatchError::Differs(found)) = Lines::new(&traces) else { panic!("labels differ") };
     assert_eq!((found.request, found.batches), (1, (1, 3)));
     assert!(found.what.contains("parameter/other/weight"), "{found}");
+    let mut short = Script::new("step");
+    short.allocate(0, MIB, "parameter/other/weight float32[1024x256]");
+    let traces = [(1, step(1)), (3, step(3)), (2, short.trace())];
+    let Err(BatchError::Differs(found)) = Lines::new(&traces) else { panic!("labels differ") };
+    assert_eq!((found.request, found.batches), (0, (1, 2)), "whichever order they came in");
     let mut cut = Script::new("step");
     cut.allocate(0, MIB, "parameter/wte/weight float32[1024x256]");
     cut.free(&[0]);

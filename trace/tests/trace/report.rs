@@ -129,7 +129,7 @@ fn failures_and_passes_are_explained() {
     assert_eq!(data.moments.last().unwrap().blocks.len(), 1, "one block is left at the end");
 }
 
-fn column(text: &str) -> Vec<u8> {
+pub(crate) fn column(text: &str) -> Vec<u8> {
     let value = |c: u8| match c {
         b'A'..=b'Z' => c - b'A',
         b'a'..=b'z' => c - b'a' + 26,
@@ -148,7 +148,7 @@ fn column(text: &str) -> Vec<u8> {
     plain
 }
 
-fn numbers(text: &str) -> Vec<u64> {
+pub(crate) fn numbers(text: &str) -> Vec<u64> {
     let (mut all, mut value, mut shift) = (Vec::new(), 0, 0);
     for byte in column(text) {
         value |= u64::from(byte & 127) << shift;
@@ -278,6 +278,22 @@ fn hostile_names_stay_text() {
     assert_eq!(outside.count(), 0, "nothing is loaded from elsewhere");
 }
 
+/// Checks the facts of a live report: what the device is, and what each rung served.
+fn says_what_the_manager_is_and_did(data: &ReportData, report: &omniheap_core::Report) {
+    let names: Vec<&str> = data.facts.iter().map(|fact| &*fact.name).collect();
+    assert_eq!(names[..3], ["backend", "device", "driver"]);
+    assert!(!names.contains(&"asleep"), "nothing sleeps");
+    assert_eq!((&*data.moments[0].title, data.moments[0].time_us), ("now", 0));
+    for (rung, count) in omniheap_core::Rung::ALL.into_iter().zip(report.rungs) {
+        let name = format!("rung {}", omniheap_core::Keyword::word(rung));
+        let said = data.facts.iter().find(|fact| fact.name == name);
+        assert_eq!(said.map_or(0, |fact| fact.value.parse().unwrap()), count, "{rung:?}");
+    }
+    assert!(report.rungs.iter().sum::<u64>() > 0);
+    let heaps = |heap: &report::Heap| heap.size.is_some() && !heap.name.is_empty();
+    assert!(!data.heaps.is_empty() && data.heaps.iter().all(heaps), "{:?}", data.heaps);
+}
+
 #[test]
 fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
     use omniheap_core::{Manager, ManagerConfig, PoolConfig, Request};
@@ -294,7 +310,7 @@ fn a_live_manager_has_a_report_with_names_and_a_post_mortem() {
     drop(live.remove(2));
     drop(live.remove(0));
     let before = report::from_manager(&manager.report(), manager.caps(), "before");
-    assert!(before.facts.iter().all(|fact| fact.name != "asleep"), "nothing sleeps");
+    says_what_the_manager_is_and_did(&before, &manager.report());
     let error = pool.allocate(&Request::new(600 << 10)).unwrap_err();
     let mut failed = report::from_manager(&manager.report(), manager.caps(), "failed");
     failed.add_failure(error.shortage().unwrap());
@@ -411,8 +427,8 @@ fn a_report_that_points_outside_itself_is_refused() {
     let spoils: [fn(&mut ReportData); 4] = [
         |data| data.schema = 1,
         |data| data.labels[0].parent = 1,
-        |data| data.moments[0].blocks[0].spans[0].label = 99_999,
-        |data| data.out_of_memory[0].moment = Some(77),
+        |data| data.moments[0].blocks[0].spans[0].label = data.labels.len() as u32 + 1,
+        |data| data.out_of_memory[0].moment = u32::try_from(data.moments.len()).ok(),
     ];
     for spoil in spoils {
         let mut data = good.clone();

@@ -283,7 +283,7 @@ fn shows(address: u64, value: u8) -> bool {
 #[test]
 fn graph_memory_sleeps_where_it_was_captured_in_a_tag_and_nowhere_else() {
     let device = with_streams([1]);
-    let untagged = capture(&device, MIB);
+    let untagged = capture(&device, 3 * MIB);
     let inside = tagged("graphs", || capture(&device, 3 * MIB));
     [untagged, inside].into_iter().for_each(|address| replay(address, 4));
     let is_kept =

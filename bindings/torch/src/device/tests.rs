@@ -454,20 +454,143 @@ fn a_pool_goes_back_whole_or_not_at_all() {
 
 #[test]
 fn empty_blocks_of_a_graph_that_is_gone_go_back_though_its_result_lives() {
-    let device = with_streams([1]);
+    let device = with_streams([1, 2]);
     let pool = PoolId { captured: 1, named: 0 };
-    free(&device, take(&device, MIB, 1));
+    [1, 2].into_iter().for_each(|handle| free(&device, take(&device, MIB, handle)));
     let before = reserved(&device);
     // SAFETY: without a filter, every stream belongs to the capture.
     unsafe { device.begin(pool, ptr::null_mut()) };
     let [work, result] = [12, 14].map(|size| take(&device, size * MIB, 1));
     device.end(pool);
     free(&device, work);
+    let backend = device.manager.backend();
+    let replay = backend.host.hold(backend.timeline(2)).expect("open");
     device.release(pool);
+    let requests = || (0..8).for_each(|_| free(&device, take(&device, MIB, 1)));
+    requests();
+    assert_eq!(reserved(&device), before + 26 * MIB, "a replay still runs");
+    drop(replay);
     synchronize(&device);
-    (0..8).for_each(|_| free(&device, take(&device, MIB, 1)));
+    requests();
     assert_eq!(reserved(&device), before + 14 * MIB);
     free(&device, result);
+}
+
+#[test]
+fn a_graph_that_is_captured_in_turns_may_write_until_the_last_one_ends() {
+    let device = with_streams([1]);
+    let [graph, other] = [1, 2].map(|captured| PoolId { captured, named: 0 });
+    free(&device, take(&device, MIB, 1));
+    let before = reserved(&device);
+    for _ in 0..2 {
+        // SAFETY: without a filter, every stream belongs to the capture.
+        unsafe { device.begin(graph, ptr::null_mut()) };
+    }
+    device.end(graph);
+    let inside = capture(&device, other, 14 * MIB, 1);
+    device.end(graph);
+    free(&device, inside);
+    device.release(other);
+    let requests = || {
+        synchronize(&device);
+        (0..8).for_each(|_| free(&device, take(&device, MIB, 1)));
+    };
+    requests();
+    assert_eq!(reserved(&device), before + 14 * MIB, "the graph was captured beside it");
+    (0..2).for_each(|_| device.release(graph));
+    requests();
+    assert_eq!(reserved(&device), before);
+}
+
+#[test]
+fn streams_join_a_capture_that_nobody_announced_and_end_it() {
+    let device = with_streams([1, 2, 3]);
+    let backend = device.manager.backend();
+    [1, 2].into_iter().for_each(|handle| backend.begin_capture_of(handle, 7));
+    let inside = [1, 2].map(|handle| take(&device, MIB, handle));
+    assert_eq!(backend.held(), 1, "it is one capture");
+    [1, 2].into_iter().for_each(|handle| backend.end_capture_of(handle));
+    free(&device, take(&device, MIB, 3));
+    assert_eq!(backend.held(), 1, "a stream that took no part says nothing");
+    free(&device, take(&device, MIB, 2));
+    assert_eq!(backend.held(), 0, "the one that joined runs again");
+    // A capture that begins where another one was not seen to end.
+    for id in [8, 9] {
+        backend.begin_capture_of(1, id);
+        free(&device, take(&device, MIB, 1));
+        assert_eq!(backend.held(), 1);
+        backend.end_capture_of(1);
+    }
+    inside.into_iter().for_each(|one| free(&device, one));
+}
+
+#[test]
+fn a_trim_ends_a_capture_whose_graph_is_gone() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    backend.begin_capture_of(1, 5);
+    let inside = take(&device, MIB, 1);
+    backend.end_capture_of(1);
+    backend.destroy_stream(1);
+    free(&device, inside);
+    backend.destroy_graph(5);
+    device.trim().expect("idle");
+    assert_eq!((reserved(&device), backend.held()), (0, 0));
+}
+
+#[test]
+fn a_shortage_forgets_a_capture_unless_it_is_the_captures_own() {
+    let device = open(Some(16 * MIB));
+    let backend = device.manager.backend();
+    [1, 2, 3].into_iter().for_each(|handle| backend.create_stream(handle));
+    backend.begin_capture_of(1, 5);
+    free(&device, take(&device, MIB, 1));
+    // SAFETY: the stream lives.
+    let short = unsafe { device.allocate(64 * MIB, stream(1), Life::Unknown) };
+    assert!(short.is_err());
+    assert_eq!(backend.held(), 1, "it goes on");
+    backend.end_capture_of(1);
+    backend.destroy_stream(1);
+    let shared = take(&device, 12 * MIB, 2);
+    device.use_on(shared, stream(3)).expect("it lives").expect("known");
+    free(&device, shared);
+    free(&device, take(&device, 12 * MIB, 3));
+    assert_eq!(backend.held(), 0, "bytes that wait for all streams cannot wait for a capture");
+}
+
+#[test]
+fn a_timeline_that_has_another_stream_is_that_streams_own() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    free(&device, take(&device, MIB, 2));
+    for _ in 0..3 {
+        free(&device, take(&device, MIB, 1));
+        synchronize(&device);
+        backend.destroy_stream(1);
+        backend.create_stream(1);
+    }
+    let (first, second) = (take(&device, 4096, 1), take(&device, 4096, 1));
+    assert!(backend.opened() <= 3, "timelines are used again");
+    let _late = backend.host.hold(backend.timeline(2)).expect("open");
+    free(&device, second);
+    assert_eq!(take(&device, 4096, 1), second, "its own order is enough");
+    device.use_on(first, stream(1)).expect("it lives").expect("known");
+    free(&device, first);
+    assert_eq!(take(&device, 4096, 1), first, "its own use is in that order");
+}
+
+#[test]
+fn a_device_without_pages_has_blocks() {
+    let settings = Settings { backend: BackendKind::Host, limit: Some(64 * MIB), paged: false };
+    let device = Device::<Scripted>::open(0, &settings).expect("host memory");
+    let is_paged = |device: &Device<Scripted>| device.stats().expect("figures")["paged"].clone();
+    assert_eq!((is_paged(&device), is_paged(&open(None))), (json!(false), json!(true)));
+    device.manager.backend().create_stream(1);
+    let held = [24, 8].map(|size| take(&device, size * MIB, 1));
+    let rest = 64 * MIB - reserved(&device);
+    let hole = device.stats().expect("figures")["largest_hole"].as_u64();
+    assert_eq!(Some(device.largest()), hole.map(|hole| hole.max(rest)), "one or the other");
+    held.into_iter().for_each(|one| free(&device, one));
 }
 
 #[test]
@@ -591,6 +714,7 @@ fn requests_of_a_pool_that_is_never_split_have_blocks_of_their_own() {
         let held = [4 * MIB, 5 * MIB].map(|size| take(&device, size, 1));
         device.end(pool);
         device.release(pool);
+        assert_eq!(device.users(pool), 1);
         assert_eq!(device.graphs.held(SizeClass::Large).blocks, blocks);
         let shown = device.segments();
         let of_pool = |one: &&Value| one["segment_pool_id"] == json!([0, named]);
@@ -676,6 +800,31 @@ fn blocks_that_are_empty_are_shown_where_they_were_seen_before() {
     let after = device.segments();
     assert_eq!(before[0]["address"], after[0]["address"]);
     assert_eq!((&before[0]["allocated_size"], &after[0]["active_size"]), (&json!(MIB), &json!(0)));
+}
+
+#[test]
+fn pieces_of_a_segment_lie_side_by_side_where_the_program_has_them() {
+    let device = with_streams([1]);
+    let held = [300, MIB, 5000, 3 * MIB, 700].map(|size| take(&device, size, 1));
+    [held[1], held[3]].into_iter().for_each(|one| free(&device, one));
+    synchronize(&device);
+    device.manager.retire().expect("idle");
+    let shown = device.segments();
+    let mut found = Vec::new();
+    for segment in shown.as_array().expect("a list") {
+        let number = |key: &str| segment[key].as_u64().expect("a number");
+        let mut at = number("address");
+        for (address, size, state) in blocks_of(segment) {
+            assert_eq!(address, at, "{segment}");
+            at += size;
+            found.extend((state == "active_allocated").then_some((address, size)));
+        }
+        assert_eq!(at, number("address") + number("total_size"));
+    }
+    found.sort_unstable();
+    let mut expected = vec![(held[0], UNIT), (held[2], 10 * UNIT), (held[4], 2 * UNIT)];
+    expected.sort_unstable();
+    assert_eq!(found, expected);
 }
 
 #[test]
