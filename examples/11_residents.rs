@@ -34,8 +34,7 @@ fn main() -> Outcome {
     println!("  picture: {} memory, because {}", placed.region.word(), placed.reason);
     let heap = manager.explain(&Request::new(size))?.placement.heaps.as_slice()[0];
     if manager.caps().heap_ids().any(|(id, about)| id == heap && about.page.is_none()) {
-        println!("  no pages, so no pool sleeps here: 0 levels are as they should be");
-        return Ok(());
+        return Err("no pool can sleep here: this memory has no pages; try --backend host".into());
     }
     let (residents, program) = (Residents::of(&manager), manager.load(&SCALE, 0)?);
     let mut levels = Vec::new();

@@ -298,7 +298,8 @@ impl Server {
         Some(bytes_of(&count()?, self.tenants.get(&tenant)?.pid))
     }
 
-    /// Hangs up on the former connection of a process that closed it, though frames of it are not read yet: what they say, the next greeting tells.
+    /// Ends the former connection of a process that has closed it and greets again, though its last frames are not read yet: the greeting says
+    /// all that the process holds.
     fn end_former(&mut self, id: u64) {
         let former = self.process(id).ok().and_then(|(tenant, _)| self.tenants[&tenant].connection);
         let found = former.and_then(|former| Some((former, self.connections.get(&former)?)));

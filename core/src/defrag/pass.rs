@@ -475,7 +475,7 @@ pub(crate) enum Portion {
 impl<B: Backend> Lane<B> {
     /// Returns empty blocks and pages to the driver, and counts them. Those still in use by the device stay in the pool.
     pub(crate) fn give_back_empty(&self, portion: Portion, moved: &mut Moved) {
-        let (blocks, bytes) = match portion {
+        let (enough, most) = match portion {
             Portion::All => (u64::MAX, u64::MAX),
             Portion::Little => (1, LARGEST_GROUP),
         };
@@ -486,8 +486,8 @@ impl<B: Backend> Lane<B> {
         if self.poll_users(WaitMode::Poll).is_err() {
             return;
         }
-        let (of_blocks, count) = self.trim_some_blocks(blocks);
-        let of_pages = self.trim_some_pages(bytes).unwrap_or(0);
+        let (of_blocks, count) = self.trim_some_blocks(enough);
+        let of_pages = self.trim_some_pages(most).unwrap_or(0);
         moved.returned_blocks += count;
         moved.returned_bytes += of_blocks + of_pages;
         moved.remapped_bytes += of_pages;

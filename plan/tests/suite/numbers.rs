@@ -4,7 +4,7 @@
 //! the numbers: lower peaks, higher bounds, fewer states and lower offsets are better, and what is better is written down here.
 
 use crate::hard::{self, Rng};
-use crate::small::print;
+use crate::small::fingerprint;
 use core::cell::{Cell, RefCell};
 use core::fmt::Write as _;
 use core::ops::Range;
@@ -13,7 +13,7 @@ use omniheap_plan::{
     Region, RegionSet, solve, spill, trade,
 };
 
-/// Sums over plans: of peaks, of lower bounds, of search states, and of all offsets. The last one is a [`print`] of every plan and of all
+/// Sums over plans: of peaks, of lower bounds, of search states, and of all offsets. The last one is a [`fingerprint`] of every plan and of all
 /// that was told on the way to it: it is neither better nor worse.
 type Numbers = [u64; 5];
 
@@ -24,7 +24,7 @@ fn numbers(problem: &Problem, options: &Options<'_>) -> Numbers {
     let options = Options { progress: Some(&progress), ..*options };
     let plan = solve(problem, &options).expect("it makes sense");
     let heights = plan.spots.iter().map(|spot| spot.offset).sum();
-    let all = print(&(&plan, &*told.borrow()));
+    let all = fingerprint(&(&plan, &*told.borrow()));
     [plan.peak(), plan.lower_bound(), plan.nodes, heights, all]
 }
 
@@ -193,7 +193,7 @@ fn what_is_spilled() {
         let options = Options { effort: 500, ..Options::default() };
         let found = spill(&problem, &options).expect("it makes sense").expect("all may go");
         let best = u64::from(found.proof == Proof::Best);
-        [found.cost, found.buffers.len() as u64, best, found.plan.peak(), print(&found)]
+        [found.cost, found.buffers.len() as u64, best, found.plan.peak(), fingerprint(&found)]
     };
     assert_eq!(
         (0..20).map(spilled).fold([0; 5], add),
@@ -223,7 +223,7 @@ fn step(seed: u64, layers: u64) -> (Problem, Vec<Activation>) {
 }
 
 /// Sums over steps: of what trades cost, of bounds, of what is recomputed, of what is moved, of steps that cannot be made to fit, and of
-/// [`print`]s.
+/// [`fingerprint`]s.
 fn traded(seeds: Range<u64>, layers: u64) -> [u64; 6] {
     let options = Options { effort: 2_000, ..Options::default() };
     let one = |seed: u64| {
@@ -232,11 +232,11 @@ fn traded(seeds: Range<u64>, layers: u64) -> [u64; 6] {
         let copies = seed.is_multiple_of(2).then_some(copies);
         let found = match trade(&problem, &all, copies, &options) {
             Ok(found) => found,
-            Err(error) => return [0, 0, 0, 0, 1, print(&error)],
+            Err(error) => return [0, 0, 0, 0, 1, fingerprint(&error)],
         };
         let count = |choice| found.choices.iter().filter(|&&each| each == choice).count() as u64;
         let [recomputed, moved] = [Choice::Recompute, Choice::Move].map(count);
-        [found.cost, found.lower_bound, recomputed, moved, 0, print(&found)]
+        [found.cost, found.lower_bound, recomputed, moved, 0, fingerprint(&found)]
     };
     seeds.map(one).fold([0; 6], add)
 }

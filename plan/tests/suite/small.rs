@@ -11,8 +11,8 @@ use omniheap_plan::{
     solve, spill, trade, validate,
 };
 
-/// Mixes everything that a value shows of itself.
-pub(crate) fn print(value: &impl fmt::Debug) -> u64 {
+/// A hash of everything that `Debug` shows of a value.
+pub(crate) fn fingerprint(value: &impl fmt::Debug) -> u64 {
     struct Mixed(u64);
     impl fmt::Write for Mixed {
         fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -76,7 +76,7 @@ fn planned(problem: &Problem, effort: u64, asks: u64) -> u64 {
     {
         validate(problem, &plan.spots).expect("a plan that fits is valid");
     }
-    print(&(plan, told.borrow()))
+    fingerprint(&(plan, told.borrow()))
 }
 
 /// Adds up the prints of a hundred seeds.
@@ -116,7 +116,7 @@ fn plans() {
 /// A capacity that is just enough, and one byte less.
 #[test]
 fn plans_at_the_edge() {
-    let print = hundred(300, |seed| {
+    let fingerprint = hundred(300, |seed| {
         let mut problem = problem(seed);
         problem.regions.truncate(1);
         problem.regions[0].capacity = None;
@@ -131,7 +131,7 @@ fn plans_at_the_edge() {
         });
         prints.into_iter().fold(0, u64::wrapping_add)
     });
-    assert_eq!(print, 930_352_650_276_144_175);
+    assert_eq!(fingerprint, 930_352_650_276_144_175);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn spills() {
     let prints = [0, 100, 200].map(|from| {
         hundred(from, |seed| {
             let options = Options { effort: 200, ..Options::default() };
-            print(&spill(&problem(seed), &options))
+            fingerprint(&spill(&problem(seed), &options))
         })
     });
     assert_eq!(
@@ -193,7 +193,7 @@ fn trades() {
             let options = Options { effort: 100, ..Options::default() };
             let hurried = Options { stop: Some(&stop), ..options };
             let trades = [options, hurried].map(|it| trade(&problem, &all, copies, &it));
-            print(&trades)
+            fingerprint(&trades)
         })
     });
     assert_eq!(

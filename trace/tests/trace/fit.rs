@@ -1,6 +1,6 @@
 //! Fit: peaks, categories, changes and lines in the batch, on a step small enough to check by hand.
 
-use crate::letters::is_kept;
+use crate::golden::is_kept;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::fit::{
     BatchError, Category, Change, Lines, Moment, Optimizer, Peak, Sharding, largest,

@@ -24,6 +24,18 @@ pub(super) fn with_streams(handles: impl IntoIterator<Item = usize>) -> Device<S
     device
 }
 
+/// Streams 1 and 2, of which the first is gone after a capture that nobody announced.
+fn with_a_capture_of_a_stream_that_is_gone(capture: u64) -> Device<Scripted> {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    backend.begin_capture_of(1, capture);
+    let inside = take(&device, MIB, 1);
+    backend.end_capture_of(1);
+    backend.destroy_stream(1);
+    free(&device, inside);
+    device
+}
+
 pub(super) fn stream(handle: usize) -> *mut c_void {
     ptr::without_provenance_mut(handle)
 }
@@ -271,13 +283,8 @@ fn a_capture_that_nobody_announced_keeps_its_memory_while_its_graph_lives() {
 
 #[test]
 fn a_graph_that_is_gone_ends_its_capture_though_its_stream_never_comes_back() {
-    let device = with_streams([1, 2]);
+    let device = with_a_capture_of_a_stream_that_is_gone(5);
     let backend = device.manager.backend();
-    backend.begin_capture_of(1, 5);
-    let inside = take(&device, MIB, 1);
-    backend.end_capture_of(1);
-    backend.destroy_stream(1);
-    free(&device, inside);
     free(&device, take(&device, MIB, 2));
     assert_eq!(backend.held(), 1, "nobody can know");
     backend.destroy_graph(5);
@@ -526,13 +533,8 @@ fn streams_join_a_capture_that_nobody_announced_and_end_it() {
 
 #[test]
 fn a_trim_ends_a_capture_whose_graph_is_gone() {
-    let device = with_streams([1, 2]);
+    let device = with_a_capture_of_a_stream_that_is_gone(5);
     let backend = device.manager.backend();
-    backend.begin_capture_of(1, 5);
-    let inside = take(&device, MIB, 1);
-    backend.end_capture_of(1);
-    backend.destroy_stream(1);
-    free(&device, inside);
     backend.destroy_graph(5);
     device.trim().expect("idle");
     assert_eq!((reserved(&device), backend.held()), (0, 0));

@@ -1,6 +1,6 @@
 //! What is read from fixed files and written of a fixed recording, to the letter.
 //!
-//! `data/letters/NAME.txt` holds each text. Where one is not as it was, the new one is written to the folder of temporary files, and the
+//! `data/golden/NAME.txt` holds each text. Where one is not as it was, the new one is written to the folder of temporary files, and the
 //! message says where: whoever changes a format compares the two, and puts the new one in place.
 
 use crate::report::{column, numbers};
@@ -18,7 +18,7 @@ use std::path::Path;
 
 /// Compares a text with the one that is kept.
 pub(crate) fn is_kept(name: &str, text: &str) {
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/letters").join(name);
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden").join(name);
     if std::fs::read_to_string(&kept).is_ok_and(|kept| kept == text) {
         return;
     }
