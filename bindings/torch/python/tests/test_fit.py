@@ -1,6 +1,7 @@
 """Recording steps and asking whether they fit. What needs PyTorch is left out where it is not installed."""
 
 import copy
+import gc
 import importlib.util
 import json
 import os
@@ -537,6 +538,19 @@ class Steps(unittest.TestCase):
             omniheap.torch.record_step(lambda: 1 / 0, self.path)
         record()
         self.assertEqual(len(refused), 2, "a step that failed is over")
+
+    def test_the_collector_is_as_it_was(self):
+        omniheap.torch.record_step(self.step(), self.path, steps=1)
+        self.assertEqual((gc.isenabled(), gc.get_freeze_count()), (True, 0))
+        self.addCleanup(gc.unfreeze)
+        gc.freeze()
+        frozen = gc.get_freeze_count()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        omniheap.torch.record_step(self.step(), self.path, steps=1)
+        self.assertFalse(gc.isenabled())
+        # Some of what was frozen has died meanwhile.
+        self.assertGreater(gc.get_freeze_count(), frozen // 2)
 
     def test_other_devices_are_left_out(self):
         import torch
