@@ -352,6 +352,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_child_forgets_stays_on_its_parents_disk() {
+        let (mut store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
+        put(&store, one).expect("room");
+        let parent = Arc::get_mut(&mut store).and_then(|store| Arc::get_mut(&mut store.file));
+        parent.expect("nobody else has it").process += 1; // As in a child.
+        store.forget(one);
+        let kept = lock(&store.file.kept);
+        assert!(!kept.is_clearing && kept.forgotten.is_empty());
+        assert!(store.file.pipe.file().metadata().expect("open").blocks() > 0);
+    }
+
+    #[test]
     fn damage_is_noticed() {
         let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
         put(&store, one).expect("room");
