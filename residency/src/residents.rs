@@ -263,7 +263,7 @@ impl<B: Backend> State<B> {
     }
 
     fn is_idle(&self) -> bool {
-        self.steps_made == self.steps && self.expected.iter().all(|pool| pool.strong_count() == 0)
+        self.steps_made == self.steps && self.expected.is_empty()
     }
 
     /// What was moved since this was called last, or why a step failed.
@@ -404,7 +404,10 @@ impl<B: Backend> Shared<B> {
                     self.perform(task);
                     lock(&self.state)
                 }
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    self.changed.notify_all(); // Pools that were dropped are expected no more.
+                    self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
     }
@@ -421,8 +424,9 @@ impl<B: Backend> Shared<B> {
                 if let Err(error) = self.bring(&pool, Need::Soon) {
                     tracing::debug!(%error, "a pool that is expected stays asleep");
                 }
-                let brought = |listed: &Weak<_>| core::ptr::eq(listed.as_ptr(), &raw const *pool);
-                lock(&self.state).expected.retain(|listed| !brought(listed));
+                let brought = Arc::downgrade(&pool);
+                drop(pool); // Perhaps the last to have it: who waits finds it gone.
+                lock(&self.state).expected.retain(|listed| !listed.ptr_eq(&brought));
             }
         }
         self.changed.notify_all();

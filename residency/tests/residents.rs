@@ -314,6 +314,27 @@ fn nobody_waits_for_what_comes_and_goes() {
 }
 
 #[test]
+fn a_pool_is_dropped_on_its_way() {
+    let (world, gate) = (World::new(), Arc::new(Gate::default()));
+    let inner = HostStore::within(&world.arena);
+    let slow = Resident::to(Arc::new(Slow { inner, gate: Arc::clone(&gate) }));
+    let [(first, one), (second, other)] =
+        [1, 2].map(|value| world.resident_as(slow.clone(), 40 * MIB, value));
+    assert_eq!(asleep([&first, &second]), [true, false]);
+    drop((other, second));
+    gate.set_closed(true);
+    world.residents.expect([&first]);
+    gate.wait_for_copies();
+    drop((one, first));
+    gate.set_closed(false);
+    world.residents.settle().unwrap();
+    world.manager.trim().unwrap();
+    assert_eq!(world.manager.heap_use(HEAP).unwrap().reserved, 0);
+    assert_eq!(world.arena.report().used, 0);
+    world.manager.validate().unwrap();
+}
+
+#[test]
 fn a_step_returns_before_its_copies() {
     let (world, gate) = (World::new(), Arc::new(Gate::default()));
     let inner = HostStore::within(&world.arena);
