@@ -325,9 +325,11 @@ fn a_pool_is_dropped_on_its_way() {
     gate.set_closed(true);
     world.residents.expect([&first]);
     gate.wait_for_copies();
+    let gone = Arc::downgrade(&first);
     drop((one, first));
     gate.set_closed(false);
     world.residents.settle().unwrap();
+    assert!(gone.upgrade().is_none(), "the set's thread has it no more");
     world.manager.trim().unwrap();
     assert_eq!(world.manager.heap_use(HEAP).unwrap().reserved, 0);
     assert_eq!(world.arena.report().used, 0);
@@ -359,19 +361,23 @@ fn a_view_that_does_not_fit_stays_and_a_new_one_takes_its_place() {
     let world = World::new();
     let all: Vec<_> = (0..8).map(|value| world.resident(0, 15 * MIB, value)).collect();
     let frame = |view: core::ops::Range<usize>| {
-        let moved = world.residents.step().unwrap();
-        let held: Vec<_> =
-            view.filter_map(|at| world.residents.hold_if_awake(&all[at].0).unwrap()).collect();
-        (moved.slept + moved.woken, held.len())
+        let before = world.residents.step().unwrap();
+        let view = view.map(|at| (&all[at].0, world.residents.hold_if_awake(&all[at].0).unwrap()));
+        let (here, away): (Vec<_>, Vec<_>) = view.partition(|(_, held)| held.is_some());
+        let shown = here.len();
+        drop(here);
+        // Now nobody holds what was shown.
+        world.residents.expect(away.iter().map(|(pool, _)| *pool));
+        let after = world.residents.settle().unwrap();
+        (before.slept + before.woken + after.slept + after.woken, shown)
     };
-    // Six in view, and room for four: those that came stay, and the others wait.
     let settled = |view: core::ops::Range<usize>| {
         for _ in 0..4 {
             frame(view.clone());
-            world.residents.settle().unwrap();
         }
         [(); 8].map(|()| frame(view.clone()))
     };
+    // Six in view, and room for four: those that came stay, and the others wait.
     assert_eq!(settled(0..6), [(0, 4); 8]);
     // Nobody looks at what was expected and did not come: it stands in nobody's way.
     assert_eq!(settled(5..8), [(0, 3); 8]);
