@@ -460,7 +460,7 @@ class Activations(unittest.TestCase):
             if block == 0:
                 self.assertEqual(here, [0, 1, 1, 1, 1, 1, 1, 1], "how much will be saved is not known yet")
             else:
-                self.assertEqual(here, [0, 1, 1, 2, 2, 1, 1, 1], "one leaves while two are saved")
+                self.assertEqual(here, [0, 1, 1, 1, 2, 1, 1, 1], "one leaves while two are saved")
             # One is on its way when the first is used; then as much is back as half of what was used.
             self.assertEqual(ahead, [0, 1, 1, 1, 2, 2, 3, 4])
         self.assertEqual(self.copier.held, 0)
