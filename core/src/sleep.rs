@@ -135,7 +135,7 @@ pub struct Slept {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Residence {
-    /// Whether the pool is asleep.
+    /// Whether the pool is asleep, falls asleep or wakes up now: accesses and requests fail.
     pub asleep: bool,
     /// Bytes of the device's memory.
     pub device: u64,

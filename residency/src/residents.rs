@@ -11,6 +11,8 @@ use std::thread::{self, JoinHandle};
 
 /// Part of a limit that must stay free when a pool comes back: a budget that flutters by less moves nothing.
 const MARGIN: u64 = 16;
+/// Steps after which what was expected is so no more, unless it is said again.
+const PATIENCE: u64 = 2;
 
 /// How a pool makes room: start from [`Resident::to`].
 #[derive(Clone, Debug)]
@@ -52,7 +54,7 @@ impl Resident {
     }
 }
 
-/// What a [step](Residents::step) did.
+/// What a set moved since this was asked for the last time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
@@ -64,14 +66,6 @@ pub struct Moved {
     pub returned: u64,
 }
 
-impl Moved {
-    const fn add(&mut self, other: &Self) {
-        self.slept += other.slept;
-        self.woken += other.woken;
-        self.returned += other.returned;
-    }
-}
-
 /// A set of pools of one manager that may need more memory together than there is.
 ///
 /// When memory is short, pools of the set fall asleep before a request fails: those of the lowest priority first, and of these the one that
@@ -80,7 +74,8 @@ impl Moved {
 /// the one that asks. Requests from outside the set come before all pools in it.
 ///
 /// Requests from a pool that sleeps, and accesses to what is in it, fail with `Asleep`: [`hold`](Self::hold) what is about to be used, and
-/// [`expect`](Self::expect) what comes after it.
+/// [`expect`](Self::expect) what comes after it. A frame that must not wait asks with [`hold_if_awake`](Self::hold_if_awake), and does without what is
+/// not there yet. A thread of the set moves what is expected and what steps ask for.
 ///
 /// The unit is a pool: put into one pool what is used together.
 ///
@@ -108,9 +103,8 @@ impl Moved {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Residents<B: Backend> {
-    manager: Manager<B>,
     shared: Arc<Shared<B>>,
-    /// Wakes what is expected, once something is.
+    /// Does what is due, once something is.
     worker: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -125,8 +119,9 @@ impl<B: Backend> Drop for Residents<B> {
 }
 
 struct Shared<B: Backend> {
+    manager: Manager<B>,
     state: Mutex<State<B>>,
-    /// A pool has fallen asleep or did not, is expected, or the set is dropped.
+    /// A pool has fallen asleep or did not, something is due or done, or the set is dropped.
     changed: Condvar,
 }
 
@@ -134,8 +129,14 @@ struct State<B: Backend> {
     members: Vec<Member<B>>,
     /// Counts touches.
     clock: u64,
-    /// Pools that are needed soon, the next one first.
+    /// Pools that are needed soon, the next one first; one that is on its way is still in here.
     expected: VecDeque<Weak<UserPool<B>>>,
+    /// Steps that were asked for, and that were made.
+    steps: u64,
+    steps_made: u64,
+    moved: Moved,
+    /// Why a step failed, until somebody hears of it.
+    failed: Option<AllocateError>,
     is_closing: bool,
 }
 
@@ -145,8 +146,8 @@ struct Member<B: Backend> {
     /// When it was touched last.
     touched: u64,
     holds: u64,
-    /// Whether it is needed soon and was not held since.
-    is_expected: bool,
+    /// The step in which it was said that it is needed soon, unless it was held since.
+    expected: Option<u64>,
     /// Whether a thread puts it to sleep now.
     is_leaving: bool,
     /// Whether this set put it to sleep, so that it may wake it.
@@ -218,11 +219,13 @@ impl<B: Backend> State<B> {
 
     /// Takes the pool that makes room next for a request, if one may, with how it sleeps; not those that were tried.
     fn victim(&mut self, asker: &Asker<B>, tried: &[Weak<UserPool<B>>]) -> Option<Victim<B>> {
+        let steps = self.steps;
+        let is_expected = |said: u64| steps - said < PATIENCE;
         let may = |member: &&mut Member<B>| {
             let is = |other: &Weak<UserPool<B>>| other.ptr_eq(&member.pool);
             member.holds == 0
                 && !member.is_leaving
-                && (asker.need == Need::Now || !member.is_expected)
+                && (asker.need == Need::Now || !member.expected.is_some_and(is_expected))
                 && member.how.priority <= asker.priority
                 && !tried.iter().chain([&asker.pool]).any(is)
                 && member.pool.upgrade().is_some_and(|pool| pool.heap() == asker.heap)
@@ -232,6 +235,40 @@ impl<B: Backend> State<B> {
         let pool = next.pool.upgrade()?;
         next.is_leaving = true;
         Some((pool, Sleep::to(Arc::clone(&next.how.store))))
+    }
+
+    /// Notes that a pool is needed soon. Returns its member.
+    fn expect(&mut self, pool: &Arc<UserPool<B>>) -> Option<&mut Member<B>> {
+        let steps = self.steps;
+        let member = self.touch(pool)?;
+        member.expected = Some(steps);
+        Some(member)
+    }
+
+    /// Has the thread bring a pool, after those that are on the list.
+    fn enlist(&mut self, pool: &Arc<UserPool<B>>) {
+        let pool = Arc::downgrade(pool);
+        if !self.expected.iter().any(|listed| listed.ptr_eq(&pool)) {
+            self.expected.push_back(pool);
+        }
+    }
+
+    /// What is to be done next. Steps come first: who holds more than it may must not wait.
+    fn due(&mut self) -> Option<Task<B>> {
+        if self.steps_made < self.steps {
+            return Some(Task::Step(self.steps));
+        }
+        self.expected.retain(|pool| pool.strong_count() > 0);
+        self.expected.front().and_then(Weak::upgrade).map(Task::Bring)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.steps_made == self.steps && self.expected.is_empty()
+    }
+
+    /// What was moved since this was called last, or why a step failed.
+    fn account(&mut self) -> Result<Moved, AllocateError> {
+        self.failed.take().map_or_else(|| Ok(core::mem::take(&mut self.moved)), Err)
     }
 
     /// Pools that this set put to sleep, in the order in which they come back.
@@ -245,20 +282,28 @@ impl<B: Backend> State<B> {
 /// A pool that makes room, and how.
 type Victim<B> = (Arc<UserPool<B>>, Sleep);
 
+/// What the thread of a set does.
+enum Task<B: Backend> {
+    /// Follows the budgets, for all steps up to this one.
+    Step(u64),
+    /// Wakes a pool that is needed soon.
+    Bring(Arc<UserPool<B>>),
+}
+
 impl<B: Backend> Shared<B> {
-    /// Puts pools to sleep until so many bytes went back to the driver, or none is left.
-    fn make_room(&self, asker: &Asker<B>, wanted: u64) -> Moved {
-        let (mut moved, mut tried) = (Moved::default(), Vec::new());
-        while moved.returned < wanted {
+    /// Puts pools to sleep until so many bytes went back to the driver, or none is left. Returns whether one fell asleep.
+    fn make_room(&self, asker: &Asker<B>, wanted: u64) -> bool {
+        let (mut returned, mut tried, mut has_slept) = (0, Vec::new(), false);
+        while returned < wanted {
             let victim = lock(&self.state).victim(asker, &tried);
             let Some((pool, sleep)) = victim else { break };
             if let Some(slept) = self.put_to_sleep(&pool, &sleep) {
-                moved.slept += 1;
-                moved.returned += slept.returned;
+                has_slept = true;
+                returned += slept.returned;
             }
             tried.push(Arc::downgrade(&pool));
         }
-        moved
+        has_slept
     }
 
     /// Waits until no thread puts a pool to sleep any more.
@@ -284,7 +329,7 @@ impl<B: Backend> Shared<B> {
             if !woken.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
                 return woken;
             }
-            if self.make_room(&asker, pool.residence().stored).slept > 0 {
+            if self.make_room(&asker, pool.residence().stored) {
                 continue;
             }
             return match (when_full, need) {
@@ -294,29 +339,35 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Has a pool that nobody holds sleep and wake up, so that device memory takes the place of host memory at its addresses. Returns what
-    /// became of it.
-    fn bring_home(&self, pool: &Arc<UserPool<B>>) -> Result<Moved, AllocateError> {
+    /// Has a pool that nobody holds sleep and wake up, so that device memory takes the place of host memory at its addresses.
+    fn bring_home(&self, pool: &Arc<UserPool<B>>) -> Result<(), AllocateError> {
         let mut state = lock(&self.state);
         let Some(member) = state.of(pool).filter(|one| one.holds == 0 && !one.is_leaving) else {
-            return Ok(Moved::default());
+            return Ok(());
         };
         member.is_leaving = true;
         let sleep = Sleep::to(Arc::clone(&member.how.store));
         drop(state);
-        let Some(slept) = self.put_to_sleep(pool, &sleep) else { return Ok(Moved::default()) };
-        let woken = u64::from(self.wake(pool, with_host_memory())?);
-        Ok(Moved { slept: 1, woken, returned: slept.returned })
+        match self.put_to_sleep(pool, &sleep) {
+            Some(_) => self.wake(pool, with_host_memory()),
+            None => Ok(()),
+        }
     }
 
     /// Puts a pool to sleep that is leaving; nothing where it stays awake, or was asleep already.
     fn put_to_sleep(&self, pool: &Arc<UserPool<B>>, sleep: &Sleep) -> Option<Slept> {
         let slept = pool.sleep(sleep);
-        if let Some(member) = lock(&self.state).of(pool) {
+        let mut state = lock(&self.state);
+        if let Ok(slept) = &slept {
+            state.moved.slept += 1;
+            state.moved.returned += slept.returned;
+        }
+        if let Some(member) = state.of(pool) {
             member.is_leaving = false;
             member.is_ours |= slept.is_ok();
-            member.is_expected &= slept.is_err();
+            member.expected = member.expected.filter(|_| slept.is_err());
         }
+        drop(state);
         self.changed.notify_all();
         match slept {
             Ok(slept) => Some(slept),
@@ -329,42 +380,56 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    /// Wakes a pool; whether it was asleep.
-    fn wake(&self, pool: &Arc<UserPool<B>>, how: Wake) -> Result<bool, AllocateError> {
+    /// Wakes a pool, unless it is awake.
+    fn wake(&self, pool: &Arc<UserPool<B>>, how: Wake) -> Result<(), AllocateError> {
         let woken = match pool.wake(&how) {
-            Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(false),
-            woken => woken.map(|()| true),
+            Err(error) if error.kind() == ErrorKind::AlreadyAwake => 0,
+            woken => woken.map(|()| 1)?,
         };
-        if woken.is_ok()
-            && let Some(member) = lock(&self.state).of(pool)
-        {
+        let mut state = lock(&self.state);
+        state.moved.woken += woken;
+        if let Some(member) = state.of(pool) {
             member.is_ours = false;
         }
-        woken
+        Ok(())
     }
 
-    /// Wakes what is expected until the set is dropped.
-    fn bring_expected(&self) {
-        while let Some(pool) = self.next_expected() {
-            if let Err(error) = self.bring(&pool, Need::Soon) {
-                tracing::debug!(%error, "a pool that is expected stays asleep");
-            }
-        }
-    }
-
-    /// Waits for the pool that is needed next; nothing once the set is dropped.
-    fn next_expected(&self) -> Option<Arc<UserPool<B>>> {
+    /// Does what is due until the set is dropped.
+    fn work(&self) {
         let mut state = lock(&self.state);
         while !state.is_closing {
-            match state.expected.pop_front() {
-                Some(next) => match next.upgrade() {
-                    None => {}
-                    found => return found,
-                },
-                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            state = match state.due() {
+                Some(task) => {
+                    drop(state);
+                    self.perform(task);
+                    lock(&self.state)
+                }
+                None => {
+                    self.changed.notify_all(); // Pools that were dropped are expected no more.
+                    self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
-        None
+    }
+
+    fn perform(&self, task: Task<B>) {
+        match task {
+            Task::Step(step) => {
+                let followed = self.follow_budgets();
+                let mut state = lock(&self.state);
+                state.steps_made = step;
+                state.failed = followed.err().or(state.failed.take());
+            }
+            Task::Bring(pool) => {
+                if let Err(error) = self.bring(&pool, Need::Soon) {
+                    tracing::debug!(%error, "a pool that is expected stays asleep");
+                }
+                let brought = Arc::downgrade(&pool);
+                drop(pool); // Perhaps the last to have it: who waits finds it gone.
+                lock(&self.state).expected.retain(|listed| !listed.ptr_eq(&brought));
+            }
+        }
+        self.changed.notify_all();
     }
 
     /// Makes room for a request.
@@ -377,24 +442,90 @@ impl<B: Backend> Shared<B> {
             .map_or((i32::MAX, Weak::new()), |member| (member.how.priority, member.pool.clone()));
         drop(state);
         let asker = Asker { heap: pressure.heap, priority, pool, need: Need::Now };
-        match self.make_room(&asker, pressure.wanted).slept {
-            0 => Relief::Nothing,
-            _ => Relief::Freed,
+        match self.make_room(&asker, pressure.wanted) {
+            false => Relief::Nothing,
+            true => Relief::Freed,
         }
+    }
+
+    /// Puts pools to sleep and wakes pools, as the budgets of all heaps are now.
+    fn follow_budgets(&self) -> Result<(), AllocateError> {
+        let mut heaps: Vec<_> = lock(&self.state).members.iter().filter_map(heap_of).collect();
+        heaps.sort_unstable_by_key(|heap| heap.0);
+        heaps.dedup();
+        heaps.into_iter().try_for_each(|heap| self.follow_budget(heap))
+    }
+
+    fn follow_budget(&self, heap: HeapId) -> Result<(), AllocateError> {
+        let (over, room) = self.over_and_room(heap)?;
+        if over > 0 {
+            let nobody = Asker { heap, priority: i32::MAX, pool: Weak::new(), need: Need::Now };
+            self.make_room(&nobody, over);
+            return Ok(());
+        }
+        let (mut left, mut is_full) = (room, false);
+        let away = lock(&self.state).away();
+        for pool in away.iter().filter(|pool| pool.heap() == heap) {
+            let Residence { asleep, stored: need, .. } = pool.residence();
+            // Smaller ones behind one that does not fit would come back before it for ever.
+            is_full |= need > left;
+            if asleep && is_full {
+                continue;
+            }
+            // One that is awake was woken by the program, and is the program's from now on.
+            match self.wake(pool, Wake::all()) {
+                Ok(()) => left -= need.max(pool.reserved()).min(left),
+                Err(error) if error.kind().is_out_of_memory() => is_full = true,
+                Err(error) => return Err(error),
+            }
+        }
+        for pool in self.members_in(heap) {
+            let need = pool.residence().host_mapped;
+            if (1..=left).contains(&need) {
+                self.bring_home(&pool)?;
+                left -= need;
+            }
+        }
+        Ok(())
+    }
+
+    fn members_in(&self, heap: HeapId) -> Vec<Arc<UserPool<B>>> {
+        let state = lock(&self.state);
+        let pools = state.members.iter().filter_map(|member| member.pool.upgrade());
+        pools.filter(|pool| pool.heap() == heap).collect()
+    }
+
+    /// Bytes held above the limits of a heap, and bytes that may be held more.
+    fn over_and_room(&self, heap: HeapId) -> Result<(u64, u64)> {
+        let held = self.manager.heap_use(heap)?;
+        let own = (held.soft_limit.min(held.hard_limit), held.reserved);
+        let driver = held.driver.map(|driver| (driver.budget, driver.used));
+        let limits = [Some(own), driver].into_iter().flatten();
+        let over = |(limit, used): (u64, u64)| used.saturating_sub(limit);
+        let room = |(limit, used): (u64, u64)| (limit - limit / MARGIN).saturating_sub(used);
+        Ok((limits.clone().map(over).max().unwrap_or(0), limits.map(room).min().unwrap_or(0)))
     }
 }
 
 impl<B: Backend + 'static> Residents<B> {
     /// An empty set of pools of a manager.
     pub fn of(manager: &Manager<B>) -> Self {
-        let (members, expected) = (Vec::new(), VecDeque::new());
-        let state = Mutex::new(State { members, clock: 0, expected, is_closing: false });
-        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let state = Mutex::new(State {
+            members: Vec::new(),
+            clock: 0,
+            expected: VecDeque::new(),
+            steps: 0,
+            steps_made: 0,
+            moved: Moved::default(),
+            failed: None,
+            is_closing: false,
+        });
+        let shared = Arc::new(Shared { manager: manager.clone(), state, changed: Condvar::new() });
         let known = Arc::downgrade(&shared);
         manager.on_pressure(move |pressure| {
             known.upgrade().map_or(Relief::Nothing, |shared| shared.relieve(pressure))
         });
-        Self { manager: manager.clone(), shared, worker: Mutex::new(None) }
+        Self { shared, worker: Mutex::new(None) }
     }
 
     /// Adds a [sleepable](omniheap_core::PoolConfig::sleepable) pool, which counts as touched; a pool that is in the set makes room as is said
@@ -421,7 +552,7 @@ impl<B: Backend + 'static> Residents<B> {
             how,
             touched,
             holds: 0,
-            is_expected: false,
+            expected: None,
             is_leaving: false,
             is_ours: false,
         });
@@ -447,33 +578,69 @@ impl<B: Backend + 'static> Residents<B> {
         let member = state.touch(pool).ok_or(ErrorKind::Stale)?;
         // From now on nobody puts it to sleep, but a thread may have begun.
         member.holds += 1;
-        member.is_expected = false;
+        member.expected = None;
         drop(state);
         let held = Held { shared: Arc::clone(&self.shared), pool: Arc::clone(pool) };
         self.shared.bring(pool, Need::Now).map(|()| held)
+    }
+
+    /// Keeps a pool awake that is awake, as [`hold`](Self::hold) does. One that is not is expected, and nothing is returned: do without it, and ask again
+    /// in the next frame. Waits neither for the device nor for a copy.
+    ///
+    /// Either way the pool is [expected](Self::expect) to be needed in the next frame too, so that it makes no room for others that
+    /// are asked for in this way.
+    ///
+    /// # Errors
+    ///
+    /// `Stale` for a pool that is not in the set.
+    pub fn hold_if_awake(&self, pool: &Arc<UserPool<B>>) -> Result<Option<Held<B>>> {
+        let mut state = lock(&self.shared.state);
+        let member = state.expect(pool).ok_or(ErrorKind::Stale)?;
+        let is_leaving = member.is_leaving;
+        // From now on nobody puts it to sleep, but a thread may have begun.
+        member.holds += 1;
+        drop(state);
+        let held = Held { shared: Arc::clone(&self.shared), pool: Arc::clone(pool) };
+        if !is_leaving && !pool.residence().asleep {
+            return Ok(Some(held));
+        }
+        drop(held);
+        lock(&self.shared.state).enlist(pool);
+        self.attend();
+        Ok(None)
     }
 
     /// Says that pools are needed soon, in this order: a thread of the set wakes them, so that [`hold`](Self::hold) finds them awake. Counts as a
     /// touch.
     ///
     /// Pools that are not held, not expected and have no higher priority make room. Where these are not enough the pool stays asleep until it is
-    /// held: what is needed now comes before what is needed soon. Pools that are not in the set are passed over.
+    /// held: what is needed now comes before what is needed soon. A pool is expected until it is held, or to the second [step](Self::step) from now. Pools
+    /// that are not in the set are passed over.
     pub fn expect<'a>(&self, pools: impl IntoIterator<Item = &'a Arc<UserPool<B>>>) {
         let mut state = lock(&self.shared.state);
         for pool in pools {
-            if let Some(member) = state.touch(pool) {
-                member.is_expected = true;
-                state.expected.push_back(Arc::downgrade(pool));
+            if state.expect(pool).is_some() {
+                state.enlist(pool);
             }
         }
         drop(state);
+        self.attend();
+    }
+
+    /// Has the thread of the set look what is due. Where the system starts no thread, this one does it.
+    fn attend(&self) {
         let mut worker = lock(&self.worker);
         if worker.is_none() {
             let shared = Arc::clone(&self.shared);
-            let name = thread::Builder::new().name("omniheap residents".into());
-            *worker = name.spawn(move || shared.bring_expected()).ok();
+            let named = thread::Builder::new().name("omniheap residents".into());
+            *worker = named.spawn(move || shared.work()).ok();
         }
+        let is_here = worker.is_none();
+        drop(worker);
         self.shared.changed.notify_all();
+        while is_here && let Some(task) = lock(&self.shared.state).due() {
+            self.shared.perform(task);
+        }
     }
 
     /// Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and pools that the set had put
@@ -481,72 +648,29 @@ impl<B: Backend + 'static> Residents<B> {
     /// are not held get device memory in its place, where there is as much: they sleep and wake up. Call it now and then, once a frame say,
     /// after [`Manager::step`], which reads the driver's budget.
     ///
+    /// It waits for none of this: a thread of the set begins now. Returns what the set moved since the last call.
+    ///
     /// # Errors
     ///
-    /// What the stores and the driver say when a pool wakes up; it is then asleep and has all its bytes. Not that memory is short.
+    /// What the stores and the driver said when a pool woke up since the last call; it is asleep and has all its bytes. Not that memory is short.
     pub fn step(&self) -> Result<Moved, AllocateError> {
-        let mut heaps: Vec<_> =
-            lock(&self.shared.state).members.iter().filter_map(heap_of).collect();
-        heaps.sort_unstable_by_key(|heap| heap.0);
-        heaps.dedup();
-        let mut sum = Moved::default();
-        for heap in heaps {
-            sum.add(&self.step_in(heap)?);
-        }
-        Ok(sum)
+        lock(&self.shared.state).steps += 1;
+        self.attend();
+        lock(&self.shared.state).account()
     }
 
-    fn step_in(&self, heap: HeapId) -> Result<Moved, AllocateError> {
-        let (over, room) = self.over_and_room(heap)?;
-        if over > 0 {
-            let nobody = Asker { heap, priority: i32::MAX, pool: Weak::new(), need: Need::Now };
-            return Ok(self.shared.make_room(&nobody, over));
+    /// Waits until nothing is due: what was expected is awake, or there is no room for it, and the budgets were followed. Returns what
+    /// the set moved since this or [`step`](Self::step) was called last.
+    ///
+    /// # Errors
+    ///
+    /// As for [`step`](Self::step).
+    pub fn settle(&self) -> Result<Moved, AllocateError> {
+        let mut state = lock(&self.shared.state);
+        while !state.is_idle() {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let (mut moved, mut left) = (Moved::default(), room);
-        let mut is_full = false;
-        let away = lock(&self.shared.state).away();
-        for pool in away.iter().filter(|pool| pool.heap() == heap) {
-            let Residence { asleep, stored: need, .. } = pool.residence();
-            // Smaller ones behind one that does not fit would come back before it for ever.
-            is_full |= need > left;
-            if asleep && is_full {
-                continue;
-            }
-            // One that is awake was woken by the program, and is the program's from now on.
-            match self.shared.wake(pool, Wake::all()) {
-                Ok(woken) => {
-                    moved.woken += u64::from(woken);
-                    left -= need.max(pool.reserved()).min(left);
-                }
-                Err(error) if error.kind().is_out_of_memory() => is_full = true,
-                Err(error) => return Err(error),
-            }
-        }
-        for pool in self.members_in(heap) {
-            let need = pool.residence().host_mapped;
-            if (1..=left).contains(&need) {
-                moved.add(&self.shared.bring_home(&pool)?);
-                left -= need;
-            }
-        }
-        Ok(moved)
-    }
-
-    fn members_in(&self, heap: HeapId) -> Vec<Arc<UserPool<B>>> {
-        let state = lock(&self.shared.state);
-        let pools = state.members.iter().filter_map(|member| member.pool.upgrade());
-        pools.filter(|pool| pool.heap() == heap).collect()
-    }
-
-    /// Bytes held above the limits of a heap, and bytes that may be held more.
-    fn over_and_room(&self, heap: HeapId) -> Result<(u64, u64)> {
-        let held = self.manager.heap_use(heap)?;
-        let own = (held.soft_limit.min(held.hard_limit), held.reserved);
-        let driver = held.driver.map(|driver| (driver.budget, driver.used));
-        let limits = [Some(own), driver].into_iter().flatten();
-        let over = |(limit, used): (u64, u64)| used.saturating_sub(limit);
-        let room = |(limit, used): (u64, u64)| (limit - limit / MARGIN).saturating_sub(used);
-        Ok((limits.clone().map(over).max().unwrap_or(0), limits.map(room).min().unwrap_or(0)))
+        state.account()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Eight threads allocate, write, read, free, sleep and wake one pool, while calls of the driver and of the store fail: no byte is
-//! lost, and no page stays behind.
+//! Eight threads allocate, write, read, free, sleep and wake one pool, and a set's thread sleeps and wakes it too, while calls of the driver and of
+//! the store fail: no byte is lost, and no page stays behind.
 //!
 //! `OMNIHEAP_SLEEPS` sets how many sleeps succeed before it ends; `OMNIHEAP_SEED` the seed.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Fault, Plan};
-use omniheap_residency::{Arena, ArenaConfig, FileStore, HostStore};
+use omniheap_residency::{Arena, ArenaConfig, FileStore, HostStore, Resident, Residents};
 use std::sync::Arc;
 
 const HEAP: HeapId = HeapId(0);
@@ -135,13 +135,16 @@ impl Shadow {
 
 struct World {
     manager: Manager<Fault<Host>>,
-    pool: UserPool<Fault<Host>>,
+    pool: Arc<UserPool<Fault<Host>>>,
+    residents: Residents<Fault<Host>>,
     stores: Vec<Arc<Flaky>>,
     arena: Arena,
     sleeps: AtomicU64,
     wakes: AtomicU64,
     /// Wakes that took host memory.
     host_mapped: AtomicU64,
+    /// Sleeps and wakes by the set.
+    by_set: AtomicU64,
     refused: AtomicU64,
     /// Sleeps that were refused since one succeeded.
     in_a_row: AtomicU64,
@@ -155,16 +158,31 @@ impl World {
         let backend = Fault::new(Host::builder().heap(device).open().unwrap()).patient();
         let manager = Manager::new(backend);
         let config = PoolConfig::new().sleepable().lanes(4);
-        let pool = manager.create_pool(HEAP, config).unwrap();
+        let pool = Arc::new(manager.create_pool(HEAP, config).unwrap());
         let mut config = ArenaConfig::default();
         (config.piece, config.threads) = (2 * MIB, Some(1));
         let arena = Arena::with_config(config).unwrap();
         let file = FileStore::open(std::env::temp_dir()).unwrap();
         let stores: [Arc<dyn BackingStore>; 2] = [HostStore::within(&arena), file];
         let flaky = |inner| Flaky { inner, calls: AtomicU64::new(0), rate: AtomicU64::new(0) };
-        let stores = stores.into_iter().map(|inner| Arc::new(flaky(inner))).collect();
-        let [sleeps, wakes, host_mapped, refused, in_a_row] = [const { AtomicU64::new(0) }; 5];
-        Self { manager, pool, stores, arena, sleeps, wakes, host_mapped, refused, in_a_row, wanted }
+        let stores: Vec<_> = stores.into_iter().map(|inner| Arc::new(flaky(inner))).collect();
+        let residents = Residents::of(&manager);
+        residents.add(&pool, Resident::to(stores[0].clone())).unwrap();
+        let count = || AtomicU64::new(0);
+        Self {
+            manager,
+            pool,
+            residents,
+            stores,
+            arena,
+            sleeps: count(),
+            wakes: count(),
+            host_mapped: count(),
+            by_set: count(),
+            refused: count(),
+            in_a_row: count(),
+            wanted,
+        }
     }
 
     /// Has calls fail from now on, or not.
@@ -224,6 +242,16 @@ impl World {
         self.manager.set_budget(HEAP, Limits::NONE).unwrap();
     }
 
+    /// Has the set follow a budget in which the pool has room or not, or bring the pool; nobody waits for it.
+    fn step(&self, random: &mut Random) {
+        let soft = if random.below(3) == 0 { PAGE } else { u64::MAX };
+        let _ = self.manager.set_budget(HEAP, Limits { soft, hard: u64::MAX });
+        if let Ok(moved) = self.residents.step() {
+            self.by_set.fetch_add(moved.slept + moved.woken, Relaxed);
+        }
+        drop(self.residents.hold_if_awake(&self.pool).unwrap());
+    }
+
     /// Whether so much was lost to calls that failed for good that a fresh device is due.
     fn is_worn(&self) -> bool {
         let driver = self.manager.backend().quarantine();
@@ -235,7 +263,7 @@ impl World {
         let (mut held, mut live) = (Vec::<Shadow>::new(), 0);
         while self.sleeps.load(Relaxed) < self.wanted && !self.is_worn() {
             let at = usize::try_from(random.below(held.len().max(1) as u64)).unwrap();
-            match random.below(32) {
+            match random.below(34) {
                 0..10 if live < MOST => {
                     let size =
                         [64, 700, 5000, 70_000, 200_000][usize::try_from(random.below(5)).unwrap()];
@@ -255,6 +283,7 @@ impl World {
                 24..26 => self.sleep(&mut random),
                 26..30 => self.wake(&mut random),
                 30 => self.inject(&mut random),
+                31..33 => self.step(&mut random),
                 _ => drop(self.manager.trim()),
             }
         }
@@ -264,6 +293,9 @@ impl World {
     /// Everything is as the threads left it, and nothing stays behind. Returns whether nothing was given up for good.
     fn finish(self, held: Vec<Shadow>) -> bool {
         self.heal();
+        let _ = self.residents.settle(); // It may say what failed before.
+        self.manager.set_budget(HEAP, Limits::NONE).unwrap();
+        drop(self.residents);
         if self.pool.residence().asleep {
             self.pool.wake(&Wake::all()).unwrap();
         }
@@ -305,8 +337,8 @@ fn variable(name: &str) -> Option<u64> {
 fn no_byte_is_lost_and_no_page_stays_behind() {
     let wanted = variable("OMNIHEAP_SLEEPS").unwrap_or(60);
     let mut seed = variable("OMNIHEAP_SEED").unwrap_or(1);
-    let (mut sums, mut devices, mut clean) = ([0; 4], 0, 0);
-    while sums[0] < wanted || clean == 0 || sums[3] == 0 {
+    let (mut sums, mut devices, mut clean) = ([0; 5], 0, 0);
+    while sums[0] < wanted || clean == 0 || sums[3] == 0 || sums[4] == 0 {
         let world = World::new((wanted - sums[0].min(wanted)).clamp(20, 500));
         let held = std::thread::scope(|scope| {
             let world = &world;
@@ -314,13 +346,14 @@ fn no_byte_is_lost_and_no_page_stays_behind() {
             let threads: Vec<_> = (0..THREADS).map(work).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
-        let counters = [&world.sleeps, &world.wakes, &world.refused, &world.host_mapped];
+        let World { sleeps, wakes, refused, host_mapped, by_set, .. } = &world;
+        let counters = [sleeps, wakes, refused, host_mapped, by_set];
         sums.iter_mut().zip(counters).for_each(|(sum, count)| *sum += count.load(Relaxed));
         clean += u64::from(world.finish(held));
         (devices, seed) = (devices + 1, seed + 1);
-        let [sleeps, wakes, refused, host_mapped] = sums;
+        let [sleeps, wakes, refused, host_mapped, by_set] = sums;
         println!(
-            "{sleeps} sleeps, {wakes} wakes, {host_mapped} with host memory, {refused} refused; {clean} of {devices} whole"
+            "{sleeps} sleeps, {wakes} wakes, {host_mapped} with host memory, {by_set} by the set, {refused} refused; {clean} of {devices} whole"
         );
     }
 }

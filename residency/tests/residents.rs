@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
 use omniheap_residency::{Arena, ArenaConfig, HostStore, Moved, Resident, Residents};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 
 const HEAP: HeapId = HeapId(0);
 const MIB: u64 = 1 << 20;
@@ -34,12 +34,83 @@ impl World {
 
     /// A pool of the set, with so many bytes that are all `value`.
     fn resident(&self, priority: i32, size: u64, value: u8) -> (Pool, Allocation<Host>) {
-        let pool = self.pool();
         let how = Resident::to(HostStore::within(&self.arena)).priority(priority);
+        self.resident_as(how, size, value)
+    }
+
+    fn resident_as(&self, how: Resident, size: u64, value: u8) -> (Pool, Allocation<Host>) {
+        let pool = self.pool();
         self.residents.add(&pool, how).expect("it was made to sleep");
         let one = pool.allocate(&Request::new(size)).unwrap();
         one.fill(0, size, value).unwrap();
         (pool, one)
+    }
+
+    /// Makes a step and waits for it.
+    fn step(&self) -> Moved {
+        let (mut sum, more) = (self.residents.step().unwrap(), self.residents.settle().unwrap());
+        sum.slept += more.slept;
+        sum.woken += more.woken;
+        sum.returned += more.returned;
+        sum
+    }
+}
+
+/// Copies of a store wait here while it is closed.
+#[derive(Debug, Default)]
+struct Gate {
+    is_closed: Mutex<bool>,
+    changed: Condvar,
+    /// How many wait.
+    waiting: AtomicU64,
+}
+
+impl Gate {
+    fn set_closed(&self, is_closed: bool) {
+        *self.is_closed.lock().unwrap() = is_closed;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        self.waiting.fetch_add(1, Relaxed);
+        let closed = self.is_closed.lock().unwrap();
+        drop(self.changed.wait_while(closed, |is_closed| *is_closed).unwrap());
+        self.waiting.fetch_sub(1, Relaxed);
+    }
+
+    fn wait_for_copies(&self) {
+        while self.waiting.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A store whose copies begin and end when the test says so.
+#[derive(Debug)]
+struct Slow {
+    inner: Arc<dyn BackingStore>,
+    gate: Arc<Gate>,
+}
+
+impl BackingStore for Slow {
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        privacy: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()> {
+        self.gate.pass();
+        self.inner.put(id, size, privacy, copy)
+    }
+
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        self.gate.pass();
+        self.inner.get(id, take)
+    }
+
+    fn forget(&self, id: AllocationId) {
+        self.inner.forget(id);
     }
 }
 
@@ -79,13 +150,13 @@ fn a_pool_that_the_program_woke_and_put_to_sleep_is_not_woken_by_the_set() {
     world.residents.touch(&large);
     let limit = |most| world.manager.set_budget(HEAP, Limits::hard(most)).unwrap();
     limit(5 * MIB);
-    assert_eq!(world.residents.step().unwrap().slept, 2);
+    assert_eq!(world.step().slept, 2);
     limit(20 * MIB);
     small.wake(&Wake::all()).unwrap();
-    assert_eq!(world.residents.step().unwrap(), Moved::default(), "the large one does not fit");
+    assert_eq!(world.step(), Moved::default(), "the large one does not fit");
     small.sleep(&Sleep::to(HostStore::within(&world.arena))).unwrap();
     limit(64 * MIB);
-    assert_eq!(world.residents.step().unwrap().woken, 1);
+    assert_eq!(world.step().woken, 1);
     assert_eq!(asleep([&large, &small]), [false, true], "who sleeps by the program's wish stays");
 }
 
@@ -131,7 +202,7 @@ fn steps_follow_the_budget_and_a_flutter_moves_nothing() {
     let world = World::new();
     let soft = |soft: u64| {
         world.manager.set_budget(HEAP, Limits { soft, hard: 64 * MIB }).unwrap();
-        world.residents.step().unwrap()
+        world.step()
     };
     let (a, in_a) = world.resident(0, 20 * MIB, 1);
     let (b, in_b) = world.resident(0, 20 * MIB, 2);
@@ -201,6 +272,124 @@ fn what_is_expected_is_awake_before_it_is_held() {
 }
 
 #[test]
+fn nobody_waits_for_what_comes_and_goes() {
+    let (world, gate) = (World::new(), Arc::new(Gate::default()));
+    let inner = HostStore::within(&world.arena);
+    let slow = Resident::to(Arc::new(Slow { inner, gate: Arc::clone(&gate) }));
+    let (coming, in_coming) = world.resident_as(slow.clone(), 30 * MIB, 1);
+    let (going, in_going) = world.resident_as(slow, 30 * MIB, 2);
+    let (view, in_view) = world.resident(1, 20 * MIB, 3);
+    assert_eq!(asleep([&coming, &going, &view]), [true, false, false]);
+    let held = world.residents.hold_if_awake(&view).unwrap().expect("it is awake");
+    gate.set_closed(true);
+    assert!(world.residents.hold_if_awake(&coming).unwrap().is_none(), "it is on its way");
+    gate.wait_for_copies(); // `going` makes room.
+    for value in [4, 5, 6] {
+        world.residents.step().unwrap();
+        for (pool, one) in [(&coming, &in_coming), (&going, &in_going)] {
+            assert!(pool.residence().asleep);
+            assert_eq!(one.read(0, &mut [0]).unwrap_err().kind(), ErrorKind::Asleep);
+        }
+        assert!(world.residents.hold_if_awake(&coming).unwrap().is_none());
+        in_view.fill(0, 20 * MIB, value).unwrap();
+        check(&in_view, value);
+    }
+    gate.set_closed(false);
+    world.residents.settle().unwrap();
+    let brought = world.residents.hold_if_awake(&coming).unwrap().expect("it has come");
+    check(&in_coming, 1);
+    assert_eq!(asleep([&going]), [true]);
+    // Now one comes and nobody goes; the set's owner frees what is on its way.
+    gate.set_closed(true);
+    drop((held, brought, in_view, view));
+    world.manager.trim().unwrap();
+    assert!(world.residents.hold_if_awake(&going).unwrap().is_none());
+    gate.wait_for_copies();
+    drop(in_going);
+    assert!(world.residents.hold_if_awake(&going).unwrap().is_none());
+    gate.set_closed(false);
+    world.residents.settle().unwrap();
+    assert!(!going.residence().asleep);
+    world.manager.validate().unwrap();
+}
+
+#[test]
+fn a_pool_is_dropped_on_its_way() {
+    let (world, gate) = (World::new(), Arc::new(Gate::default()));
+    let inner = HostStore::within(&world.arena);
+    let slow = Resident::to(Arc::new(Slow { inner, gate: Arc::clone(&gate) }));
+    let [(first, one), (second, other)] =
+        [1, 2].map(|value| world.resident_as(slow.clone(), 40 * MIB, value));
+    assert_eq!(asleep([&first, &second]), [true, false]);
+    drop((other, second));
+    gate.set_closed(true);
+    world.residents.expect([&first]);
+    gate.wait_for_copies();
+    let gone = Arc::downgrade(&first);
+    drop((one, first));
+    gate.set_closed(false);
+    world.residents.settle().unwrap();
+    assert!(gone.upgrade().is_none(), "the set's thread has it no more");
+    world.manager.trim().unwrap();
+    assert_eq!(world.manager.heap_use(HEAP).unwrap().reserved, 0);
+    assert_eq!(world.arena.report().used, 0);
+    world.manager.validate().unwrap();
+}
+
+#[test]
+fn a_step_returns_before_its_copies() {
+    let (world, gate) = (World::new(), Arc::new(Gate::default()));
+    let inner = HostStore::within(&world.arena);
+    let slow = Resident::to(Arc::new(Slow { inner, gate: Arc::clone(&gate) }));
+    let (pool, one) = world.resident_as(slow, 30 * MIB, 1);
+    for (limit, was) in [(MIB, "awake"), (64 * MIB, "asleep")] {
+        gate.set_closed(true);
+        world.manager.set_budget(HEAP, Limits { soft: limit, hard: 64 * MIB }).unwrap();
+        assert_eq!(world.residents.step().unwrap(), Moved::default(), "it was {was}");
+        gate.wait_for_copies();
+        assert_eq!(world.residents.step().unwrap(), Moved::default(), "it is under way");
+        assert!(pool.residence().asleep);
+        gate.set_closed(false);
+        let moved = world.residents.settle().unwrap();
+        assert_eq!(moved.slept + moved.woken, 1);
+    }
+    check(&one, 1);
+}
+
+#[test]
+fn a_view_that_does_not_fit_stays_and_a_new_one_takes_its_place() {
+    let world = World::new();
+    let all: Vec<_> = (0..8).map(|value| world.resident(0, 15 * MIB, value)).collect();
+    let frame = |view: core::ops::Range<usize>| {
+        let before = world.residents.step().unwrap();
+        let view = view.map(|at| (&all[at].0, world.residents.hold_if_awake(&all[at].0).unwrap()));
+        let (here, away): (Vec<_>, Vec<_>) = view.partition(|(_, held)| held.is_some());
+        let shown = here.len();
+        drop(here);
+        // Now nobody holds what was shown.
+        world.residents.expect(away.iter().map(|(pool, _)| *pool));
+        let after = world.residents.settle().unwrap();
+        (before.slept + before.woken + after.slept + after.woken, shown)
+    };
+    let settled = |view: core::ops::Range<usize>| {
+        for _ in 0..4 {
+            frame(view.clone());
+        }
+        [(); 8].map(|()| frame(view.clone()))
+    };
+    // Six in view, and room for four: those that came stay, and the others wait.
+    assert_eq!(settled(0..6), [(0, 4); 8]);
+    // Nobody looks at what was expected and did not come: it stands in nobody's way.
+    assert_eq!(settled(5..8), [(0, 3); 8]);
+    assert_eq!(settled(0..3), [(0, 3); 8]);
+    for (at, (_, one)) in all.iter().enumerate().take(3) {
+        check(one, u8::try_from(at).unwrap());
+    }
+    let stranger = world.pool();
+    assert_eq!(world.residents.hold_if_awake(&stranger).unwrap_err().kind(), ErrorKind::Stale);
+}
+
+#[test]
 fn a_set_is_dropped_while_pools_are_expected() {
     for _ in 0..20 {
         let world = World::new();
@@ -246,7 +435,7 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
     world.manager.set_budget(HEAP, Limits::hard(2 * MIB)).unwrap();
     let all: Vec<_> = (0..16u8).map(|value| world.resident(0, MIB / 4, value)).collect();
     let values: Vec<_> = (0..16).map(AtomicU8::new).collect();
-    let users: Vec<_> = (0..16).map(|_| std::sync::Mutex::new(())).collect();
+    let users: Vec<_> = (0..16).map(|_| Mutex::new(())).collect();
     let held = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..8_u64 {

@@ -1032,7 +1032,11 @@ enum omniheap_status omniheap_pool_add_resident(struct omniheap_pool pool,
 // On failure it is asleep and has all its bytes.
 enum omniheap_status omniheap_pool_hold(struct omniheap_pool pool);
 
-// Ends what one call of `omniheap_pool_hold` began. `InvalidArgument` where none did.
+// Keeps a pool awake that is awake, as `omniheap_pool_hold` does. One that is not is expected, and the answer is `Asleep`: do without it, and ask again in the
+// next frame. Waits neither for the device nor for a copy.
+enum omniheap_status omniheap_pool_hold_if_awake(struct omniheap_pool pool);
+
+// Ends what one call of `omniheap_pool_hold` or `omniheap_pool_hold_if_awake` began. `InvalidArgument` where none did.
 enum omniheap_status omniheap_pool_release(struct omniheap_pool pool);
 
 // Notes that a pool was used now: of those with its priority it makes room last.
@@ -1043,7 +1047,7 @@ enum omniheap_status omniheap_pool_touch(struct omniheap_pool pool);
 enum omniheap_status omniheap_pool_expect(struct omniheap_pool pool);
 
 // Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and those that made room come back where there is
-// some again. Call it once a frame. Says how many pools fell asleep and woke up.
+// some again. Call it once a frame. A thread does it, and this call does not wait: it says how many pools fell asleep and woke up since the last one.
 //
 // # Safety
 //
@@ -1051,6 +1055,16 @@ enum omniheap_status omniheap_pool_expect(struct omniheap_pool pool);
 enum omniheap_status omniheap_residents_step(struct omniheap_manager manager,
                                              uint64_t *slept,
                                              uint64_t *woken);
+
+// Waits until what steps began is done, and what was expected is awake or has no room. Says how many pools fell asleep and woke up since this or
+// `omniheap_residents_step` was called last.
+//
+// # Safety
+//
+// As for `omniheap_residents_step`.
+enum omniheap_status omniheap_residents_settle(struct omniheap_manager manager,
+                                               uint64_t *slept,
+                                               uint64_t *woken);
 
 #if defined(__linux__)
 // Publishes bytes under a name, as memory of the device, for other processes of this user. They are copied.

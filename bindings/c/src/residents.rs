@@ -5,8 +5,8 @@ use crate::manager::put_optional;
 use crate::sleep::{OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL, OmniheapSleep, asked, store};
 use crate::status::{Failure, OmniheapStatus, call, check};
 use crate::table::lock;
-use omniheap::AnyBackend;
-use omniheap::residency::{Held, Resident, Residents, WhenFull};
+use omniheap::residency::{Held, Moved, Resident, Residents, WhenFull};
+use omniheap::{AllocateError, AnyBackend, ErrorKind};
 use std::sync::MutexGuard;
 
 /// Lets a pool make room for the others that were added, and for requests of its manager: before a request fails for want of memory, pools fall
@@ -53,7 +53,19 @@ pub extern "C" fn omniheap_pool_hold(pool: OmniheapPool) -> OmniheapStatus {
     })
 }
 
-/// Ends what one call of `omniheap_pool_hold` began. `InvalidArgument` where none did.
+/// Keeps a pool awake that is awake, as `omniheap_pool_hold` does. One that is not is expected, and the answer is `Asleep`: do without it, and ask again in the
+/// next frame. Waits neither for the device nor for a copy.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_pool_hold_if_awake(pool: OmniheapPool) -> OmniheapStatus {
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        let held = entry.with(|pool| residents_of(&entry).hold_if_awake(pool))??;
+        holds(&entry).push(held.ok_or(ErrorKind::Asleep)?);
+        Ok(())
+    })
+}
+
+/// Ends what one call of `omniheap_pool_hold` or `omniheap_pool_hold_if_awake` began. `InvalidArgument` where none did.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_pool_release(pool: OmniheapPool) -> OmniheapStatus {
     call(|| {
@@ -83,7 +95,7 @@ pub extern "C" fn omniheap_pool_expect(pool: OmniheapPool) -> OmniheapStatus {
 }
 
 /// Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and those that made room come back where there is
-/// some again. Call it once a frame. Says how many pools fell asleep and woke up.
+/// some again. Call it once a frame. A thread does it, and this call does not wait: it says how many pools fell asleep and woke up since the last one.
 ///
 /// # Safety
 ///
@@ -94,15 +106,46 @@ pub unsafe extern "C" fn omniheap_residents_step(
     slept: *mut u64,
     woken: *mut u64,
 ) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { put_moved(manager, slept, woken, Residents::step) }
+}
+
+/// Waits until what steps began is done, and what was expected is awake or has no room. Says how many pools fell asleep and woke up since this or
+/// `omniheap_residents_step` was called last.
+///
+/// # Safety
+///
+/// As for `omniheap_residents_step`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_residents_settle(
+    manager: OmniheapManager,
+    slept: *mut u64,
+    woken: *mut u64,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    unsafe { put_moved(manager, slept, woken, Residents::settle) }
+}
+
+/// Asks a set what it moved.
+///
+/// # Safety
+///
+/// As for `omniheap_residents_step`.
+unsafe fn put_moved(
+    manager: OmniheapManager,
+    slept: *mut u64,
+    woken: *mut u64,
+    ask: impl FnOnce(&Residents<AnyBackend>) -> Result<Moved, AllocateError>,
+) -> OmniheapStatus {
     call(|| {
         let holder = holder(manager)?;
         if !woken.is_null() {
             check(woken, "woken")?;
         }
         let mut moved = None;
-        let step = || Ok(moved.insert(holder.residents().step()?).slept);
+        let asked = || Ok(moved.insert(ask(holder.residents())?).slept);
         // SAFETY: the caller's promise.
-        unsafe { put_optional(slept, step) }?;
+        unsafe { put_optional(slept, asked) }?;
         // SAFETY: as above.
         unsafe { put_optional(woken, || Ok(moved.unwrap_or_default().woken)) }
     })

@@ -109,11 +109,58 @@ def build(torch, depth, width, vocabulary, length):
         return Model()
 
 
-def train(torch, ours, steps, between=None, forward=None, sizes=(24, 1024, 16384, 1024), batch=8, tag="train"):
+def build_experts(torch, depth, width, vocabulary, length, experts=4, chosen=2):
+    """A mixture of experts whose blocks are checkpointed; the loss is computed for a part of the tokens at a time."""
+    from torch.utils.checkpoint import checkpoint
+
+    nn, F = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.attend, self.project, self.gate = nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, experts)
+            self.experts = nn.ModuleList(nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(experts))
+
+        def forward(self, x):
+            batch, steps, _ = x.shape
+            heads = self.attend(self.norm1(x)).view(batch, steps, 3, width // 64, 64).permute(2, 0, 3, 1, 4)
+            mixed = F.scaled_dot_product_attention(*heads.unbind(0), is_causal=True)
+            x = x + self.project(mixed.transpose(1, 2).reshape(batch, steps, width))
+            flat = self.norm2(x).flatten(0, 1)
+            weights, which = self.gate(flat).softmax(-1).topk(chosen, -1)
+            result = torch.zeros_like(flat)
+            for at, expert in enumerate(self.experts):
+                rows, place = torch.where(which == at)
+                result = result.index_add(0, rows, expert(flat[rows]).to(flat.dtype) * weights[rows, place, None].to(flat.dtype))
+            return x + result.view_as(x)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+            self.blocks = nn.ModuleList(Block() for _ in range(depth))
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+        def part(self, x, tokens):
+            return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), tokens.flatten(), reduction="sum")
+
+        def forward(self, tokens):
+            x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+            for block in self.blocks:
+                x = checkpoint(block, x, use_reentrant=False)
+            parts = zip(x[:, :-1].split(8), tokens[:, 1:].split(8))
+            return sum(checkpoint(self.part, *part, use_reentrant=False) for part in parts) / tokens.numel()
+
+    with torch.device("cuda"):
+        return Model()
+
+
+def train(torch, ours, steps, between=None, forward=None, sizes=(24, 1024, 16384, 1024), batch=8, tag="train", make=build, is_mixed=True):
     """Trains a new model whose weights and optimiser are in a tag; losses, seconds of each step, and the most bytes that were live."""
     torch.manual_seed(0)
     with ours.tag(tag):
-        model = build(torch, *sizes)
+        model = make(torch, *sizes)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     losses, times = [], []
     for step in range(steps):
@@ -122,7 +169,7 @@ def train(torch, ours, steps, between=None, forward=None, sizes=(24, 1024, 16384
         if step == steps // 2:
             torch.cuda.reset_peak_memory_stats()
         start = time.perf_counter()
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast("cuda", torch.bfloat16, enabled=is_mixed):
             if forward is None:
                 loss = model(tokens)
             else:
@@ -299,28 +346,44 @@ def prove_rates(torch, ours, watcher, small):
     row("100 cycles: driver's figure asleep grew by", f"{grown} bytes", "0", grown <= 0 and bool((held == 9).all()))
 
 
-def prove_activations(torch, ours, small):
-    sizes, batch = ((4, 512, 4096, 256), 4) if small else ((24, 1024, 16384, 1024), 8)
-    offload = ours.offload_activations(min_bytes="1MiB", keep_last=2)
-    ways = {
-        "none": None,
-        "offload_activations": lambda: offload,
-        "save_on_cpu": lambda: torch.autograd.graph.save_on_cpu(pin_memory=True),
+def prove_activations(torch, ours, cases):
+    """Cases: a builder, its sizes, the batch, whether in bf16 where that is exact enough, the most bytes that leave, the steps, and whether PyTorch's own way runs too."""
+    down, up = rates(torch)
+    for title, (make, sizes, batch, is_mixed, most, steps, has_rival) in cases.items():
+        offload = ours.offload_activations(min_bytes="1MiB", keep_last=2, most=most)
+        ways = {"none": None, "offload_activations": lambda: offload}
+        if has_rival:
+            ways["save_on_cpu"] = lambda: torch.autograd.graph.save_on_cpu(pin_memory=True)
+        found = {}
+        for name, forward in ways.items():
+            found[name] = train(torch, ours, steps, forward=forward, sizes=sizes, batch=batch, make=make, is_mixed=is_mixed)
+            empty(torch, ours)
+        losses, seconds, peak, standing = found["none"]
+        for name in ways:
+            its, took, most_live, stands = found[name]
+            above = (most_live - stands) / (peak - standing)
+            row(f"{title}, {name}: step, peak, peak above weights", f"{took * 1e3:.0f} ms ({took / seconds:.3f})  {most_live / GIB:.2f} GiB ({most_live / peak:.2f})  {above:.2f}")
+        moved = offload.figures()["offloaded_bytes"] / steps
+        link = moved / down + moved / up
+        row(f"{title}: bytes that leave and return in a step", f"{moved / GIB:.2f} GiB, {link / seconds:.2f} of the step at the link's rate")
+        same = found["offload_activations"][0] == losses
+        row(f"{title}: losses", "equal" if same else "differ", "equal", same)
+        if has_rival:
+            ratio = found["offload_activations"][1] / found["save_on_cpu"][1]
+            row(f"{title}: time of save_on_cpu's", f"{ratio:.2f}", "<= 0.6", ratio <= 0.6)
+
+
+def activation_cases(small):
+    if small:
+        tiny = (4, 512, 4096, 256)
+        return {"fp32": (build, tiny, 4, False, "32MiB", 4, True), "checkpointed experts": (build_experts, tiny, 16, True, None, 4, True)}
+    return {
+        # A quarter of GPT-2 XL's layers, in PyTorch's usual precision.
+        "GPT-2 XL, 12 layers, fp32": (build, (12, 1600, 50257, 1024), 16, False, "14GiB", 5, True),
+        "checkpointed experts, bf16": (build_experts, (16, 1024, 16384, 1024), 128, True, None, 5, True),
+        "GPT-2 medium, bf16, what the link takes": (build, (24, 1024, 16384, 1024), 16, True, "3GiB", 6, False),
+        "GPT-2 medium, bf16, all": (build, (24, 1024, 16384, 1024), 8, True, None, 6, True),
     }
-    found = {}
-    for name, forward in ways.items():
-        found[name] = train(torch, ours, 8, forward=forward, sizes=sizes, batch=batch)
-        empty(torch, ours)
-    losses, seconds, peak, standing = found["none"]
-    for name in ways:
-        its, took, most, stands = found[name]
-        above = (most - stands) / (peak - standing)
-        row(f"{name}: step, peak, peak above weights", f"{took * 1e3:.0f} ms ({took / seconds:.2f})  {most / GIB:.2f} GiB ({most / peak:.2f})  {above:.2f}")
-    same = found["offload_activations"][0] == losses
-    row("losses with offload_activations", "equal" if same else "differ", "equal", same)
-    ratio = found["offload_activations"][1] / found["save_on_cpu"][1]
-    row("time of offload_activations, of save_on_cpu's", f"{ratio:.2f}", "<= 0.6", ratio <= 0.6)
-    row("offload_activations' own figures", str(offload.figures()))
 
 
 def prove_layers(torch, ours, small):
@@ -543,7 +606,7 @@ def main():
         "training": lambda: prove_training(torch, ours, watcher, small),
         "misuse": lambda: prove_misuse(torch, ours),
         "rates": lambda: prove_rates(torch, ours, watcher, small),
-        "activations": lambda: prove_activations(torch, ours, small),
+        "activations": lambda: prove_activations(torch, ours, activation_cases(small)),
         "layers": lambda: prove_layers(torch, ours, small),
         "graph": lambda: prove_graph(torch, ours),
         "host_mapped": lambda: prove_host_mapped(torch, ours, watcher, small),

@@ -204,11 +204,10 @@ impl<B: Backend> Lane<B> {
         self.state.lock().slots.is_away(id)
     }
 
-    /// Bytes of allocations that are away: as they were asked for, and with their rounding.
-    pub(crate) fn away_bytes(&self) -> (u64, u64) {
+    /// Bytes of allocations that are away, as they were asked for, and with their rounding; nothing for a lane that is open.
+    pub(crate) fn away_bytes(&self) -> Option<(u64, u64)> {
         let state = self.state.lock();
-        let counts = state.counts;
-        state.away.as_ref().map_or((0, 0), |_| (counts.live_bytes, counts.granted_bytes))
+        state.away.as_ref().map(|_| (state.counts.live_bytes, state.counts.granted_bytes))
     }
 
     /// The lane's reservation, its store, and what sleeps; `None` where the lane was never used.

@@ -80,7 +80,7 @@ impl<B: Backend> Pool<B> {
         }
         let mut closed = self.close(sleep, on)?;
         if sleep.store.kind() != StoreKind::Nothing {
-            let bytes = closed.0.iter().map(|lane| lane.away_bytes().1).sum();
+            let bytes = closed.0.iter().filter_map(|lane| lane.away_bytes()).map(|all| all.1).sum();
             let mut prepared = Ok(());
             HostPinner::lend(self.shared.device.backend(), |pinner| {
                 prepared = sleep.store.prepare(bytes, pinner);
@@ -94,7 +94,7 @@ impl<B: Backend> Pool<B> {
         // All bytes are stored: nothing fails from here on.
         for lane in core::mem::take(&mut closed.0) {
             let (returned, kept) = lane.evict(on);
-            slept.live += lane.away_bytes().0;
+            slept.live += lane.away_bytes().map_or(0, |(live, _)| live);
             slept.returned += returned;
             slept.kept += kept;
         }
@@ -179,13 +179,12 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Says where the bytes are. Waits for a sleep or a wake that is under way.
+    /// Says where the bytes are, and waits for nothing.
     pub(crate) fn residence(&self) -> Residence {
-        let asleep = *self.shared.asleep.lock();
         let (device, host_mapped) = (self.shared.reserved(), self.shared.host_mapped());
-        let mut residence = Residence { asleep, device, host_mapped, ..Default::default() };
-        for lane in self.lanes() {
-            let (evicted, stored) = lane.away_bytes();
+        let mut residence = Residence { device, host_mapped, ..Default::default() };
+        for (evicted, stored) in self.lanes().iter().filter_map(|lane| lane.away_bytes()) {
+            residence.asleep = true;
             residence.evicted += evicted;
             residence.stored += stored;
         }

@@ -61,10 +61,14 @@ fn what_is_expected_is_awake_soon_and_budgets_are_followed() {
     let layers = [layer(manager, 1), layer(manager, 0)];
     let bytes = [fill(layers[0], 20 * MIB, 1), fill(layers[1], 20 * MIB, 2)];
     let step = || {
-        let (mut slept, mut woken) = (9, 9);
-        let status = c!(omniheap_residents_step(manager, &raw mut slept, &raw mut woken));
+        let (mut now, mut then) = ([9, 9], [9, 9]);
+        let [slept, woken] = &mut now;
+        let status = c!(omniheap_residents_step(manager, slept, woken));
         assert_eq!(status, Status::Ok, "{}", message());
-        (slept, woken)
+        let [slept, woken] = &mut then;
+        let status = c!(omniheap_residents_settle(manager, slept, woken));
+        assert_eq!(status, Status::Ok, "{}", message());
+        (now[0] + then[0], now[1] + then[1])
     };
     assert_eq!(step(), (0, 0));
     assert_eq!(omniheap_set_budget(manager, 0, 32 * MIB, 64 * MIB), Status::Ok);
@@ -75,6 +79,13 @@ fn what_is_expected_is_awake_soon_and_budgets_are_followed() {
         std::thread::yield_now();
     }
     assert_eq!(bytes.map(byte), [Some(1), Some(2)]);
+    assert_eq!(omniheap_pool_hold_if_awake(layers[1]), Status::Ok, "{}", message());
+    assert_eq!(omniheap_pool_release(layers[1]), Status::Ok);
+    let put_to_sleep = c!(omniheap_pool_sleep(layers[1], ptr::null(), ptr::null_mut()));
+    assert_eq!(put_to_sleep, Status::Ok, "{}", message());
+    assert_eq!(omniheap_pool_hold_if_awake(layers[1]), Status::Asleep, "it is on its way");
+    let settled = c!(omniheap_residents_settle(manager, ptr::null_mut(), ptr::null_mut()));
+    assert_eq!((settled, bytes.map(byte)), (Status::Ok, [Some(1), Some(2)]));
     assert_eq!(c!(omniheap_residents_step(manager, ptr::null_mut(), ptr::null_mut())), Status::Ok);
     for one in bytes {
         assert_eq!(omniheap_free(one), Status::Ok);
@@ -130,15 +141,18 @@ fn misuse_is_told_and_changes_nothing() {
     assert!(message().contains("release it"), "{}", message());
     assert_eq!(omniheap_pool_release(alone), Status::Ok);
     end(manager, &[alone]);
-    for call in
-        [omniheap_pool_hold, omniheap_pool_release, omniheap_pool_touch, omniheap_pool_expect]
-    {
+    for call in [
+        omniheap_pool_hold,
+        omniheap_pool_hold_if_awake,
+        omniheap_pool_release,
+        omniheap_pool_touch,
+        omniheap_pool_expect,
+    ] {
         assert_eq!(call(alone), Status::Stale);
     }
-    assert_eq!(
-        c!(omniheap_residents_step(manager, ptr::null_mut(), ptr::null_mut())),
-        Status::Stale
-    );
+    for call in [omniheap_residents_step, omniheap_residents_settle] {
+        assert_eq!(c!(call(manager, ptr::null_mut(), ptr::null_mut())), Status::Stale);
+    }
 }
 
 /// Ends pools, which a thread of the set may still look at, and their manager.

@@ -17,14 +17,18 @@ class offload_activations:
     min_bytes: smaller storages stay: bytes, or a text such as "1MiB".
     keep_last: how many storages stay on the device because the backward pass begins with them. As many may be on their way to
     the host, and as many on their way back.
+    most: at most so many bytes leave in one block, those that are saved first: bytes, a text such as "8GiB", or None for all. From the second block
+    on their copies have the whole forward pass, and the whole backward pass to come back in. What the link copies in the time of a forward pass costs no
+    time; what is above that does.
 
     Parameters, buffers, tensors of other devices, sparse tensors, sub-classes, and what is saved while a graph is captured or
     compiled stay where they are. Losses and gradients are the same to the bit. `figures()` counts bytes. One object may be entered again
     and again, by one thread at a time; it needs no `enable()`.
     """
 
-    def __init__(self, min_bytes="1MiB", keep_last=2):
+    def __init__(self, min_bytes="1MiB", keep_last=2, most=None):
         self._min_bytes = parse_size("min_bytes", min_bytes, "1MiB")
+        self._most = None if most is None else parse_size("most", most, "8GiB")
         if isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 0:
             raise OmniheapError(f"keep_last is {keep_last!r}; pass a whole number, 0 or more")
         self._keep_last = keep_last
@@ -36,6 +40,10 @@ class offload_activations:
         self._lasting, self._known = set(), weakref.WeakValueDictionary()
         # In the order in which they were saved: those that wait here, those on their way to the host, and all that are away.
         self._waiting, self._leaving, self._order = collections.deque(), collections.deque(), []
+        # Bytes of this block: saved, sent, of which the device's memory was let go, wanted again, and fetched ahead of that.
+        self._saved = self._sent = self._gone = self._used = self._fetched = 0
+        # The part that was sent of what was saved in the last block, where that is limited.
+        self._pace = None
 
     def __enter__(self):
         import torch
@@ -54,10 +62,17 @@ class offload_activations:
         self._entered = []
         modules.remove()
         hooks.__exit__(*error)
+        self._finish()
+
+    def _finish(self):
+        """The forward pass is over: all that should leave leaves."""
         with self._lock:
             self._waiting.clear()
             while self._leaving:
                 self._leaving.popleft().has_left()
+            if self._most is not None and self._saved:
+                self._pace = self._sent / self._saved
+            self._saved = self._sent = self._gone = self._used = self._fetched = 0
 
     def figures(self):
         """Bytes that went to the host and came back, and how many storages stayed here because the host had no memory for them."""
@@ -86,6 +101,7 @@ class offload_activations:
             if entry is None or not entry.stands_for(tensor, storage):
                 entry = self._known[storage._cdata] = _Entry(self, copier, tensor, storage)
                 self._waiting.append(weakref.ref(entry))
+                self._saved += entry.size
                 self._send()
             return _Part(entry, tensor)
 
@@ -95,16 +111,24 @@ class offload_activations:
             entry = self._waiting.popleft()()
             if entry is None or not entry.is_here():
                 continue
+            if self._most is not None and self._sent + entry.size > self._most:
+                continue
             if not entry.leave():
                 self._figures["kept_for_want_of_host_memory"] += 1
                 continue
             self._figures["offloaded_bytes"] += entry.size
+            self._sent += entry.size
             self._leaving.append(entry)
             while self._order and self._order[-1]() is None:
                 self._order.pop()
             entry.place = len(self._order)
             self._order.append(weakref.ref(entry))
         while len(self._leaving) > self._ahead():
+            size = self._leaving[0].size
+            # Memory is short only at the end: what leaves is spread over all that is saved.
+            if self._pace is not None and self._gone + size > self._saved * self._pace:
+                break
+            self._gone += size
             self._leaving.popleft().has_left()
 
     def _ahead(self):
@@ -118,21 +142,26 @@ class offload_activations:
             entry = kept.entry
             while self._leaving:
                 self._leaving.popleft().has_left(still_wanted=entry)
+            if not entry.is_used:
+                entry.is_used, self._used = True, self._used + entry.size
             tensor = kept.tensor()
-            self._fetch_ahead(entry.place)
+            self._fetch_ahead(len(self._order) if entry.place is None else entry.place)
             return tensor
 
     def _fetch_ahead(self, place):
-        """Fetches what the backward pass will want next: the other way round than it was saved."""
-        if place is None:
-            place = len(self._order)
-        for ahead in reversed(self._order[max(0, place - self._ahead()) : place]):
-            entry = ahead()
-            if entry is not None and entry.is_wanted():
-                entry.fetch()
+        """Fetches what the backward pass will want next: the other way round than it was saved, and where a limit leaves time, spread over all that it wants."""
+        soon = place - self._ahead()
+        for at in range(place - 1, -1, -1):
+            entry = self._order[at]()
+            if entry is None or not entry.is_wanted():
+                continue
+            if at < soon and (self._pace is None or self._fetched + entry.size > self._used * self._pace):
+                break
+            entry.fetch()
 
     def _came_back(self, size):
         self._figures["returned_bytes"] += size
+        self._fetched += size
 
     def _copier(self, tensor):
         """The way between the tensor's device and the host; None for what stays where it is."""
@@ -186,7 +215,7 @@ class _Entry:
     def __init__(self, owner, copier, tensor, storage):
         self._owner, self._copier, self._here = weakref.ref(owner), copier, storage
         self._version = tensor._version
-        self.size, self.wanted, self.place = storage.nbytes(), 0, None
+        self.size, self.wanted, self.place, self.is_used = storage.nbytes(), 0, None, False
         self._away = self._left = self._arrives = None
 
     def stands_for(self, tensor, storage):

@@ -168,11 +168,7 @@ class _Moves(offload_activations):
         return self._unpack(kept)
 
     def finish(self):
-        """The forward pass is over: all that should leave leaves."""
-        with self._lock:
-            self._waiting.clear()
-            while self._leaving:
-                self._leaving.popleft().has_left()
+        self._finish()
 
 
 class _Step:

@@ -207,8 +207,8 @@ class Activations(unittest.TestCase):
     def same(self, first, second):
         self.assertTrue(all(torch.equal(one, other) for one, other in zip(first, second)))
 
-    def offload(self, keep_last=2, min_bytes=1):
-        return omniheap.torch.offload_activations(min_bytes=min_bytes, keep_last=keep_last)
+    def offload(self, keep_last=2, min_bytes=1, most=None):
+        return omniheap.torch.offload_activations(min_bytes=min_bytes, keep_last=keep_last, most=most)
 
     def test_gradients_are_the_same_to_the_bit(self):
         model, batch = self.model(), torch.randn(32, 64)
@@ -430,6 +430,41 @@ class Activations(unittest.TestCase):
         self.assertEqual(self.copier.order, [*range(1, 7), *range(-6, 0)], "the nearest comes back first")
         self.assertEqual((self.copier.sent, self.copier.held), (6, 0))
 
+    def test_a_limit_leaves_the_rest_and_spreads_the_copies(self):
+        x, here, ahead = torch.randn(64, requires_grad=True), [], []
+
+        class Look(torch.autograd.Function):
+            """What has left when the forward pass has come to this, and what is back when the backward pass has."""
+
+            @staticmethod
+            def forward(context, value):
+                here.append(len(offload._leaving))
+                return value.view_as(value)
+
+            @staticmethod
+            def backward(context, gradient):
+                ahead.append(self.copier.fetched)
+                return gradient
+
+        offload = self.offload(keep_last=1, most=4 * 256)
+        for block in range(3):
+            self.copier.fetched = 0
+            here.clear()
+            ahead.clear()
+            with offload:
+                y = x
+                for _ in range(8):
+                    y = Look.apply((y * 1.0).sin())
+            y.sum().backward()
+            self.assertEqual(self.copier.sent, 4 * (block + 1), "half of it, which was saved first")
+            if block == 0:
+                self.assertEqual(here, [0, 1, 1, 1, 1, 1, 1, 1], "how much will be saved is not known yet")
+            else:
+                self.assertEqual(here, [0, 1, 1, 1, 2, 1, 1, 1], "one leaves while two are saved")
+            # One is on its way when the first is used; then as much is back as half of what was used.
+            self.assertEqual(ahead, [0, 1, 1, 1, 2, 2, 3, 4])
+        self.assertEqual(self.copier.held, 0)
+
     def test_bad_settings(self):
         for wrong in (-1, "much", None, 1.5, True, ""):
             with self.assertRaises(OmniheapError) as caught:
@@ -437,6 +472,8 @@ class Activations(unittest.TestCase):
             self.assertIn("1MiB", str(caught.exception))
         for wrong in (-1, None, "2", True, 1.0):
             self.assertRaises(OmniheapError, omniheap.torch.offload_activations, keep_last=wrong)
+        for wrong in (-1, "much", 1.5, True, ""):
+            self.assertRaisesRegex(OmniheapError, "8GiB", omniheap.torch.offload_activations, most=wrong)
         offload = self.offload()
         with offload:
             self.assertRaises(OmniheapError, offload.__enter__)
