@@ -32,6 +32,8 @@ pub enum Action {
         tenant: TenantId,
         /// Its number for the request.
         request: u64,
+        /// The bytes.
+        bytes: u64,
     },
     /// Tells a tenant that it may not.
     Refuse {
@@ -307,8 +309,18 @@ impl Books {
         self.settle(now, actions);
     }
 
-    /// Ends a connection: its requests are forgotten, and its bytes stay held until the process is gone.
-    pub fn hang_up(&mut self, tenant: TenantId, now: Duration, actions: &mut Vec<Action>) {
+    /// Ends a connection: its requests are forgotten, and its bytes stay held until the process is gone, but for those that were `granted` and
+    /// that it could not be told of.
+    pub fn hang_up(
+        &mut self,
+        tenant: TenantId,
+        granted: u64,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        if granted > 0 {
+            self.correct(tenant, self.held(tenant).saturating_sub(granted));
+        }
         self.waiting.retain(|waiting| waiting.tenant != tenant);
         self.settle(now, actions);
     }
@@ -317,7 +329,7 @@ impl Books {
     pub fn leave(&mut self, tenant: TenantId, now: Duration, actions: &mut Vec<Action>) {
         self.accounts.remove(&tenant);
         self.pressed.retain(|_, pressed| pressed.tenant != tenant);
-        self.hang_up(tenant, now, actions);
+        self.hang_up(tenant, 0, now, actions);
     }
 
     /// Sets a tenant's quota. One below what is held takes nothing away; it stops growth.
@@ -325,12 +337,19 @@ impl Books {
     /// # Errors
     /// `NoTenant`; `Never` above the capacity or below the reserve.
     pub fn set_quota(&mut self, tenant: TenantId, quota: u64) -> Result<(), Refusal> {
+        self.check_quota(tenant, quota)?;
         let account = self.accounts.get_mut(&tenant).ok_or(Refusal::NoTenant)?;
-        if quota > self.capacity || quota < account.rules.reserve {
-            return Err(Refusal::Never);
-        }
         account.rules.quota = quota;
         Ok(())
+    }
+
+    /// Refuses what [`set_quota`](Self::set_quota) would.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_quota(&self, tenant: TenantId, quota: u64) -> Result<(), Refusal> {
+        let reserve = self.accounts.get(&tenant).ok_or(Refusal::NoTenant)?.rules.reserve;
+        if (reserve..=self.capacity).contains(&quota) { Ok(()) } else { Err(Refusal::Never) }
     }
 
     /// Presses a tenant for everything that it holds.
@@ -429,7 +448,7 @@ impl Books {
                     // As if it were taken at once, so that a grant hides nothing.
                     account.counted = account.counted.map(|it| it.saturating_add(bytes));
                     self.waiting.remove(at);
-                    actions.push(Action::Grant { tenant, request });
+                    actions.push(Action::Grant { tenant, request, bytes });
                 }
                 _ => {
                     is_blocked = true;

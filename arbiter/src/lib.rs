@@ -33,6 +33,7 @@ pub use tenancy::{Tenancy, arbitrated};
 #[cfg(target_os = "linux")]
 pub use tenant::{Attending, Tenant, order, publications, tenants};
 
+use core::time::Duration;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -108,10 +109,22 @@ pub enum ArbiterError {
     /// The connection ended before an answer came.
     #[error("{0}: the arbiter hung up; start `omniheap serve` again")]
     Lost(PathBuf),
+    /// No answer came in time. Whatever was asked was not done, and is not done later.
+    #[error(
+        "{0}: the arbiter did not answer for {seconds} s, and nothing was changed; if it was stopped, let it go on, else start `omniheap serve` again",
+        seconds = PATIENCE.as_secs()
+    )]
+    Silent(PathBuf),
 }
+
+/// Longest wait for the arbiter. It answers far earlier; one that was stopped does not.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
 
 #[cfg(target_os = "linux")]
 fn failed(path: &std::path::Path, error: &std::io::Error) -> ArbiterError {
+    if error.kind() == std::io::ErrorKind::WouldBlock {
+        return ArbiterError::Silent(path.to_owned());
+    }
     let error = match error.raw_os_error() {
         Some(code) => std::io::Error::from_raw_os_error(code),
         None => std::io::Error::other(error.to_string()),

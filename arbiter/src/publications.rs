@@ -96,20 +96,24 @@ impl Publications {
         self.next += 1;
     }
 
-    /// Attaches a publication for a process of its user, or of one who `may` attach such names.
-    pub(crate) fn attach(
-        &mut self,
+    /// Returns what a process of its user, or of one who `may` attach such names, is to attach.
+    pub(crate) fn attachment(
+        &self,
         name: Name,
         uid: u32,
-        tenant: TenantId,
         may: impl Fn(&str) -> bool,
     ) -> Result<Attachment, Refusal> {
         let found = self.find(name).filter(|(_, it)| it.uid == uid || may(name.as_str()));
-        let publication = found.ok_or(Refusal::NotPublished)?.0;
-        let found = self.all.get_mut(&publication).ok_or(Refusal::NotPublished)?;
-        *found.attached.entry(tenant).or_default() += 1;
+        let (publication, found) = found.ok_or(Refusal::NotPublished)?;
         let (contents, descriptors) = (found.contents, found.descriptors.clone());
         Ok(Attachment { publication, contents, descriptors })
+    }
+
+    /// Notes that a process has a publication attached.
+    pub(crate) fn attach(&mut self, publication: u64, tenant: TenantId) {
+        if let Some(found) = self.all.get_mut(&publication) {
+            *found.attached.entry(tenant).or_default() += 1;
+        }
     }
 
     /// Notes that a process gave up what it had attached once. Returns the bytes that are free by that.
@@ -123,16 +127,18 @@ impl Publications {
         Ok(self.end_unused())
     }
 
-    /// Ends a publication of a user, or of anyone where `uid` is none. Returns the bytes that are free by that.
-    pub(crate) fn withdraw(&mut self, name: Name, uid: Option<u32>) -> Result<u64, Refusal> {
-        let (publication, found) = self.find(name).ok_or(Refusal::NotPublished)?;
-        if uid.is_some_and(|uid| uid != found.uid) {
-            return Err(Refusal::NotPublished);
-        }
+    /// Returns the publication of a user that has a name, or of anyone where `uid` is none.
+    pub(crate) fn own(&self, name: Name, uid: Option<u32>) -> Result<u64, Refusal> {
+        let found = self.find(name).filter(|(_, it)| uid.is_none_or(|uid| uid == it.uid));
+        found.map(|(publication, _)| publication).ok_or(Refusal::NotPublished)
+    }
+
+    /// Ends a publication. Returns the bytes that are free by that.
+    pub(crate) fn withdraw(&mut self, publication: u64) -> u64 {
         if let Some(found) = self.all.get_mut(&publication) {
             found.is_withdrawn = true;
         }
-        Ok(self.end_unused())
+        self.end_unused()
     }
 
     /// Forgets a process that is gone. Returns the bytes that are free by that.

@@ -47,6 +47,14 @@ struct Connection {
 struct Packet {
     bytes: Vec<u8>,
     descriptors: Vec<Arc<OwnedFd>>,
+    /// Bytes that it grants.
+    granted: u64,
+}
+
+impl Packet {
+    fn new(tell: &Tell) -> Self {
+        Self { bytes: tell.encode(), descriptors: Vec::new(), granted: 0 }
+    }
 }
 
 struct Tenant {
@@ -249,14 +257,12 @@ impl Server {
             }
             Ask::Answer { press } => self.books.answer(own?, press, now, &mut actions),
             Ask::List => self.list(id),
-            Ask::SetQuota { pid, quota } => {
-                self.set_quota(id, pid, quota)?;
-                self.tell(id, &Tell::Done);
-            }
+            Ask::SetQuota { pid, quota } => self.set_quota(id, pid, quota)?,
             Ask::Sleep { pid } => {
                 let tenant = self.governed(id, pid)?;
-                self.books.sleep(tenant, now, &mut actions)?;
-                self.tell(id, &Tell::Done);
+                if self.told(id, Packet::new(&Tell::Done)) {
+                    self.books.sleep(tenant, now, &mut actions)?;
+                }
             }
             Ask::ListPublications => {
                 self.tell(id, &Tell::Publications { publications: self.publications.list() });
@@ -269,9 +275,11 @@ impl Server {
                 self.books.unpublish(bytes, now, &mut actions);
             }
             Ask::Withdraw { name } => {
-                let bytes = self.withdraw(id, name)?;
-                self.books.unpublish(bytes, now, &mut actions);
-                self.tell(id, &Tell::Done);
+                let publication = self.own(id, name)?;
+                if self.told(id, Packet::new(&Tell::Done)) {
+                    let bytes = self.publications.withdraw(publication);
+                    self.books.unpublish(bytes, now, &mut actions);
+                }
             }
         }
         self.act(&actions);
@@ -375,9 +383,13 @@ impl Server {
         if published > self.policy.rules(uid).quota {
             return Err(Refusal::OverQuota);
         }
-        self.books.publish(tenant, contents.size)?;
-        self.publications.publish(uid, name, contents, descriptors);
-        self.tell(id, &Tell::Done);
+        if self.books.held(tenant) < contents.size {
+            return Err(Refusal::Contradiction);
+        }
+        if self.told(id, Packet::new(&Tell::Done)) {
+            self.books.publish(tenant, contents.size)?;
+            self.publications.publish(uid, name, contents, descriptors);
+        }
         Ok(())
     }
 
@@ -385,37 +397,43 @@ impl Server {
         let (tenant, uid) = self.process(id)?;
         let may = |name: &str| self.policy.may_attach(uid, name);
         let Attachment { publication, contents, descriptors } =
-            self.publications.attach(name, uid, tenant, may)?;
-        let bytes = Tell::Attached { publication, contents }.encode();
-        self.send(id, Packet { bytes, descriptors });
+            self.publications.attachment(name, uid, may)?;
+        let tell = Tell::Attached { publication, contents };
+        if self.told(id, Packet { descriptors, ..Packet::new(&tell) }) {
+            self.publications.attach(publication, tenant);
+        }
         Ok(())
     }
 
-    /// Ends a publication of the peer's user, or anyone's where the peer may give orders. Returns the bytes that are free by that.
-    fn withdraw(&mut self, id: u64, name: Name) -> Result<u64, Refusal> {
+    /// Returns a publication of the peer's user, or anyone's where the peer may give orders.
+    fn own(&self, id: u64, name: Name) -> Result<u64, Refusal> {
         let uid = self.connections.get(&id).map(|connection| connection.uid);
         let uid = uid.ok_or(Refusal::Forbidden)?;
-        self.publications.withdraw(name, Some(uid).filter(|uid| !is_governor(*uid)))
+        self.publications.own(name, Some(uid).filter(|uid| !is_governor(*uid)))
     }
 
     /// Sets the quota of a process: as an administrator, or of the peer's own process up to what that was given.
     fn set_quota(&mut self, id: u64, pid: u64, quota: u64) -> Result<(), Refusal> {
         let own = self.process(id).map(|(tenant, _)| tenant);
-        match (self.governed(id, pid), own) {
-            (Ok(tenant), _) => {
-                self.books.set_quota(tenant, quota)?;
-                if let Some(account) = self.tenants.get_mut(&tenant) {
-                    account.ceiling = quota;
-                }
-                Ok(())
-            }
+        let (tenant, ceiling) = match (self.governed(id, pid), own) {
+            (Ok(tenant), _) => (tenant, quota),
             (Err(Refusal::Forbidden), Ok(tenant)) => {
                 let account = self.tenants.get(&tenant).ok_or(Refusal::NoTenant)?;
-                let may = u64::from(account.pid) == pid && quota <= account.ceiling;
-                if may { self.books.set_quota(tenant, quota) } else { Err(Refusal::Forbidden) }
+                if u64::from(account.pid) != pid || quota > account.ceiling {
+                    return Err(Refusal::Forbidden);
+                }
+                (tenant, account.ceiling)
             }
-            (Err(why), _) => Err(why),
+            (Err(why), _) => return Err(why),
+        };
+        self.books.check_quota(tenant, quota)?;
+        if self.told(id, Packet::new(&Tell::Done)) {
+            self.books.set_quota(tenant, quota)?;
+            if let Some(account) = self.tenants.get_mut(&tenant) {
+                account.ceiling = ceiling;
+            }
         }
+        Ok(())
     }
 
     /// Returns a tenant that the peer may give orders about: root's and the arbiter's own user may.
@@ -459,8 +477,9 @@ impl Server {
     fn act(&mut self, actions: &[Action]) {
         for action in actions {
             match *action {
-                Action::Grant { tenant, request } => {
-                    self.tell_tenant(tenant, &Tell::Grant { request });
+                Action::Grant { tenant, request, bytes } => {
+                    let packet = Packet::new(&Tell::Grant { request });
+                    self.send_tenant(tenant, Packet { granted: bytes, ..packet });
                 }
                 Action::Refuse { tenant, request, why } => {
                     let connection = self.tenants.get(&tenant).and_then(|it| it.connection);
@@ -471,7 +490,8 @@ impl Server {
                 Action::Press { tenant, press, bytes } => {
                     let within = self.policy.patience.as_millis();
                     let within_ms = u64::try_from(within).unwrap_or(u64::MAX);
-                    self.tell_tenant(tenant, &Tell::Press { press, bytes, within_ms });
+                    let tell = Tell::Press { press, bytes, within_ms };
+                    self.send_tenant(tenant, Packet::new(&tell));
                 }
                 Action::Overdue { tenant } => self.overdue(tenant),
             }
@@ -492,14 +512,26 @@ impl Server {
         self.tell(id, &Tell::Refuse { request, why, free, share });
     }
 
-    fn tell_tenant(&mut self, tenant: TenantId, tell: &Tell) {
+    fn send_tenant(&mut self, tenant: TenantId, packet: Packet) {
         if let Some(id) = self.tenants.get(&tenant).and_then(|it| it.connection) {
-            self.tell(id, tell);
+            self.send(id, packet);
         }
     }
 
+    /// Answers an order before it is carried out, and returns whether the peer will hear it. Who has stopped waiting thinks that nothing happened, and
+    /// cannot be told otherwise any more.
+    fn told(&mut self, id: u64, packet: Packet) -> bool {
+        self.send(id, packet);
+        self.flush(id);
+        let is_told = self.connections.get(&id).is_some_and(|it| it.unsent.is_empty());
+        if !is_told {
+            self.hang_up(id);
+        }
+        is_told
+    }
+
     fn tell(&mut self, id: u64, tell: &Tell) {
-        self.send(id, Packet { bytes: tell.encode(), descriptors: Vec::new() });
+        self.send(id, Packet::new(tell));
     }
 
     fn send(&mut self, id: u64, packet: Packet) {
@@ -531,7 +563,8 @@ impl Server {
             account.connection = None;
         }
         let (now, mut actions) = (self.now(), Vec::new());
-        self.books.hang_up(tenant, now, &mut actions);
+        let granted = connection.unsent.iter().map(|packet| packet.granted).sum();
+        self.books.hang_up(tenant, granted, now, &mut actions);
         self.act(&actions);
     }
 

@@ -4,15 +4,15 @@
 //! then on, once, however many have it attached.
 #![expect(unsafe_code, reason = "frees blocks that it made")]
 
-use crate::frame::{Ask, Contents, MAX_FRAME, Name, PIECES, Tell};
-use crate::tenant::Tenant;
-use crate::{ArbiterError, Arbitrated, Order, failed, order, socket};
+use crate::frame::{Ask, Contents, Name, PIECES, Tell};
+use crate::tenant::{Asked, Tenant};
+use crate::{ArbiterError, Arbitrated, Order, order, socket};
 use core::ops::Deref;
 use omniheap_seam::{
     Backend, BlockOffset, Error, ErrorKind, Export, Exported, HeapId, TimelineId, Transfer,
 };
 use std::io::{self, Read};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 /// Bytes that are copied at once.
@@ -207,29 +207,8 @@ fn hand_over(
     pieces: &[Exported],
 ) -> Result<(), ShareError> {
     let descriptors: Vec<_> = pieces.iter().map(|piece| piece.fd.as_fd()).collect();
-    let at = |error: io::Error| failed(tenant.path(), &error);
-    let socket = socket::open(tenant.path()).map_err(at)?;
-    let packet = Ask::Publish { name, contents }.encode();
-    socket::post_with(&socket, &packet, &descriptors).map_err(at)?;
-    match hear(tenant, &socket)? {
-        (Tell::Done, _) => Ok(()),
-        (other, _) => Err(unexpected(tenant, &other)),
-    }
-}
-
-fn hear(tenant: &Tenant, socket: &OwnedFd) -> Result<(Tell, Vec<OwnedFd>), ShareError> {
-    let (mut buffer, mut descriptors) = (vec![0; MAX_FRAME + 1], Vec::new());
-    let packet = socket::receive_with(socket, &mut buffer, &mut descriptors)
-        .map_err(|error| failed(tenant.path(), &error))?;
-    let tell = Tell::decode(packet).map_err(|_| ArbiterError::Lost(tenant.path().to_owned()))?;
-    Ok((tell, descriptors))
-}
-
-fn unexpected(tenant: &Tenant, tell: &Tell) -> ShareError {
-    match tell {
-        Tell::Refuse { why, .. } => ArbiterError::Refused(*why).into(),
-        _ => ArbiterError::Lost(tenant.path().to_owned()).into(),
-    }
+    let ask = Ask::Publish { name, contents };
+    Ok(Asked::new(tenant.path(), &ask, &descriptors)?.done()?)
 }
 
 /// Attaches memory that was published under a name, by a process of this user or of one whose names the policy lets this user attach.
@@ -244,13 +223,12 @@ pub fn attach<B: Backend, D: Deref<Target = Arbitrated<B>>>(
     name: &str,
 ) -> Result<Attached<B, D>, ShareError> {
     let (name, tenant) = (named(name)?, Arc::clone(tenant_of(&device)?));
-    let at = |error: io::Error| failed(tenant.path(), &error);
-    let socket = socket::open(tenant.path()).map_err(at)?;
-    socket::post(&socket, &Ask::Attach { name }.encode()).map_err(at)?;
-    let (publication, contents, descriptors) = match hear(&tenant, &socket)? {
+    let asked = Asked::new(tenant.path(), &Ask::Attach { name }, &[])?;
+    let (publication, contents, descriptors) = match asked.hear()? {
         (Tell::Attached { publication, contents }, sent) => (publication, contents, sent),
-        (other, _) => return Err(unexpected(&tenant, &other)),
+        (other, _) => return Err(asked.unexpected(&other).into()),
     };
+    drop(asked);
     // From here on it is given up whatever happens.
     let mut attached = Attached { device, tenant, publication, contents, blocks: Vec::new() };
     if contents.pieces().count() != descriptors.len() {
@@ -454,6 +432,198 @@ impl Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::PublicationInfo;
+    use crate::{Policy, Server, publications, tenants};
+    use core::sync::atomic::{AtomicBool, Ordering};
+    use core::time::Duration;
+    use omniheap_host::Host;
+    use std::path::PathBuf;
+    use std::sync::mpsc::channel;
+    use std::thread::{self, JoinHandle};
+
+    const MIB: u64 = 1 << 20;
+
+    /// An arbiter that can be stopped, as by a signal: its socket is there, and nobody reads it.
+    struct Stoppable {
+        path: PathBuf,
+        stop: Arc<AtomicBool>,
+        thread: Option<JoinHandle<Server>>,
+    }
+
+    impl Stoppable {
+        fn start(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("omniheap-{name}-{}", std::process::id()));
+            let mut policy = Policy::equal(64 * MIB);
+            policy.patience = Duration::from_millis(1);
+            let server = Server::bind(&path, policy, None).expect("a socket");
+            let mut made = Self { path, stop: Arc::default(), thread: None };
+            made.serve(server);
+            made
+        }
+
+        fn serve(&mut self, mut server: Server) {
+            self.stop.store(false, Ordering::Relaxed);
+            let stop = Arc::clone(&self.stop);
+            self.thread = Some(thread::spawn(move || {
+                server.run(|| stop.load(Ordering::Relaxed)).expect("it serves");
+                server
+            }));
+        }
+
+        fn stop(&mut self) -> Server {
+            self.stop.store(true, Ordering::Relaxed);
+            self.thread.take().expect("it serves").join().expect("no panic")
+        }
+
+        fn device(&self) -> (Arc<Arbitrated<Host>>, Arc<Tenant>) {
+            let tenant = Tenant::shared(&self.path).expect("a tenant");
+            (Arc::new(crate::arbitrated(Host::new(), Arc::clone(&tenant))), tenant)
+        }
+
+        /// What the arbiter's books say of this process and of what is published.
+        fn books(&self) -> (u64, u64, u64, Vec<PublicationInfo>) {
+            let all = tenants(&self.path).expect("it answers");
+            let published = publications(&self.path).expect("it answers");
+            (all[0].held, all[0].quota, all[0].owed, published)
+        }
+    }
+
+    impl Drop for Stoppable {
+        fn drop(&mut self) {
+            if self.thread.is_some() {
+                drop(self.stop());
+            }
+            let _ = std::fs::remove_file(self.path.with_added_extension("lock"));
+        }
+    }
+
+    /// Makes calls beside each other that must come to an end, and returns what each says.
+    fn all_end<T: Send + 'static>(calls: Vec<Box<dyn FnOnce() -> T + Send>>) -> Vec<T> {
+        let (done, ended) = channel();
+        for call in calls {
+            let done = done.clone();
+            thread::spawn(move || done.send(call()));
+        }
+        drop(done);
+        let heard = core::iter::from_fn(|| match ended.recv_timeout(Duration::from_secs(100)) {
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("a call waits for ever"),
+            heard => heard.ok(),
+        });
+        heard.collect()
+    }
+
+    /// Bytes in whose middle the arbiter stops.
+    struct StopsIt(Stoppable, Option<Server>);
+
+    impl Read for StopsIt {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            if self.1.is_none() {
+                self.1 = Some(self.0.stop());
+            }
+            bytes.fill(7);
+            Ok(bytes.len())
+        }
+    }
+
+    #[test]
+    fn publishing_while_the_arbiter_stops_fails_and_nothing_is_published_later() {
+        let arbiter = Stoppable::start("stops");
+        let (device, tenant) = arbiter.device();
+        tenant.take(20 * MIB).expect("it is free");
+        let (mut source, publisher) = (StopsIt(arbiter, None), Arc::clone(&device));
+        let mut ended = all_end(vec![Box::new(move || {
+            (publish(&publisher, HeapId(0), "late", 10 * MIB, &mut source), source)
+        })]);
+        let (silent, StopsIt(mut arbiter, server)) = ended.pop().expect("one call");
+        assert!(matches!(silent, Err(ShareError::Arbiter(ArbiterError::Silent(_)))), "{silent:?}");
+        assert_eq!(tenant.held(), 20 * MIB);
+        arbiter.serve(server.expect("it was stopped"));
+        assert_eq!(arbiter.books(), (20 * MIB, 64 * MIB, 0, Vec::new()));
+        publish(&device, HeapId(0), "late", 10 * MIB, &mut io::repeat(7))
+            .expect("the name is free");
+    }
+
+    #[test]
+    fn orders_to_a_stopped_arbiter_fail_and_are_not_carried_out_later() {
+        let mut arbiter = Stoppable::start("stopped");
+        let (device, tenant) = arbiter.device();
+        tenant.take(20 * MIB).expect("it is free");
+        publish(&device, HeapId(0), "kept", MIB, &mut io::repeat(7)).expect("it fits");
+        let before = arbiter.books();
+        let server = arbiter.stop();
+        let (pid, name) = (std::process::id(), Name::new("kept").expect("a name"));
+        let mut calls: Vec<Box<dyn FnOnce() -> Result<(), ShareError> + Send>> = Vec::new();
+        for asked in [
+            Order::SetQuota { pid, quota: 30 * MIB },
+            Order::Sleep { pid },
+            Order::Withdraw { name },
+        ] {
+            let path = arbiter.path.clone();
+            calls.push(Box::new(move || Ok(order(&path, asked)?)));
+        }
+        let [first, second] = [(); 2].map(|()| arbiter.path.clone());
+        calls.push(Box::new(move || Ok(tenants(&first).map(drop)?)));
+        calls.push(Box::new(move || Ok(publications(&second).map(drop)?)));
+        calls.push(Box::new(move || attach(device, HeapId(0), "kept").map(drop)));
+        for silent in all_end(calls) {
+            let is_silent = matches!(silent, Err(ShareError::Arbiter(ArbiterError::Silent(_))));
+            assert!(is_silent, "{silent:?}");
+        }
+        arbiter.serve(server);
+        assert_eq!(arbiter.books(), before);
+        // A press that was begun would be overdue by now.
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(arbiter.books(), before);
+        assert_eq!(tenant.held(), 20 * MIB);
+    }
+
+    #[test]
+    fn what_a_stopped_arbiter_was_asked_for_is_not_granted_later() {
+        let mut arbiter = Stoppable::start("granted-late");
+        let (_device, tenant) = arbiter.device();
+        tenant.take(20 * MIB).expect("it is free");
+        let server = arbiter.stop();
+        let asks = Arc::clone(&tenant);
+        let silent = all_end(vec![Box::new(move || asks.take(10 * MIB))]);
+        assert!(matches!(silent[..], [Err(ArbiterError::Silent(_))]), "{silent:?}");
+        arbiter.serve(server);
+        assert_eq!(arbiter.books().0, 20 * MIB, "it could not be told, so it has not got it");
+        tenant.take(44 * MIB).expect("the rest is free");
+        assert_eq!((tenant.held(), arbiter.books().0), (64 * MIB, 64 * MIB));
+    }
+
+    #[test]
+    fn giving_back_to_a_stopped_arbiter_comes_to_an_end_and_counts() {
+        let mut arbiter = Stoppable::start("given-back");
+        let (_device, tenant) = arbiter.device();
+        tenant.take(20 * MIB).expect("it is free");
+        let server = arbiter.stop();
+        let gives = Arc::clone(&tenant);
+        // More than fit into the queue of a socket.
+        let give = move || (0..10_000).for_each(|_| gives.give(1 << 10));
+        all_end(vec![Box::new(give)]);
+        arbiter.serve(server);
+        tenant.take(MIB).expect("connected again");
+        let held = 21 * MIB - (10_000 << 10);
+        assert_eq!((tenant.held(), arbiter.books().0), (held, held));
+    }
+
+    #[test]
+    fn a_stopped_arbiter_whose_queue_is_full_is_silent_too() {
+        let mut arbiter = Stoppable::start("queue");
+        let server = arbiter.stop();
+        // As many as are let in without being accepted, and some more.
+        let path = arbiter.path.clone();
+        let connect = move || {
+            let open = || socket::open(&path);
+            core::iter::repeat_with(open)
+                .take(1_000)
+                .find_map(Result::err)
+                .map(|error| error.kind())
+        };
+        assert_eq!(all_end(vec![Box::new(connect)]), [Some(io::ErrorKind::WouldBlock)]);
+        drop(server);
+    }
 
     fn digest(bytes: &[u8]) -> [u64; 4] {
         let mut digest = Digest::new();

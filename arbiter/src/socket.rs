@@ -1,9 +1,12 @@
 //! Packets over Unix sockets. A signal that the program handles interrupts no call: nobody would know whether the arbiter heard.
+//! Nor does an arbiter that was stopped: nobody waits longer than [`PATIENCE`] for it.
 #![forbid(unsafe_code)]
 
+use crate::PATIENCE;
 use crate::frame::{MAX_FRAME, PIECES};
 use core::mem::MaybeUninit;
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
@@ -12,6 +15,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Instant;
 
 /// Bytes for the descriptors of a packet.
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
@@ -33,12 +37,30 @@ pub(crate) fn make(mode: Mode) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Connects to a socket file.
+/// Connects to a socket file. The queue of one that accepts nobody is full some day, and so is that of one that reads nothing.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let socket = make(Mode::Waiting)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
     let address = SocketAddrUnix::new(path)?;
-    retry_on_intr(|| connect(&socket, &address))?;
+    patiently(|| connect(&socket, &address))?;
     Ok(socket)
+}
+
+/// Lets [`receive_with`] wait no longer than [`PATIENCE`].
+pub(crate) fn limit(socket: &OwnedFd) -> io::Result<()> {
+    Ok(set_socket_timeout(socket, Timeout::Recv, Some(PATIENCE))?)
+}
+
+/// Makes a call that has a limit again when a signal interrupts it. Signals without end do not lift the limit.
+fn patiently<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match call() {
+            Err(Errno::INTR) if start.elapsed() < PATIENCE => {}
+            Err(Errno::INTR) => return Err(io::ErrorKind::WouldBlock.into()),
+            done => return Ok(done?),
+        }
+    }
 }
 
 /// Receives one packet with its descriptors; an empty one is the end. Descriptors beyond those of a publication are closed by the kernel.
@@ -51,7 +73,7 @@ pub(crate) fn receive_with<'a>(
     let mut space = [MaybeUninit::uninit(); ROOM];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut *buffer)];
-    let got = retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let got = patiently(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(sent) = message {
             descriptors.extend(sent);
@@ -72,11 +94,10 @@ pub(crate) fn post_with(
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let parts = [IoSlice::new(packet)];
-    retry_on_intr(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL))?;
-    Ok(())
+    patiently(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)).map(drop)
 }
 
-/// Receives one packet; an empty one is the end. Descriptors that come with it are closed by the kernel: the frame has none.
+/// Receives one packet, whenever it comes; an empty one is the end. Descriptors that come with it are closed by the kernel: the frame has none.
 pub(crate) fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     debug_assert!(buffer.len() > MAX_FRAME, "a packet that is too long must be seen to be");
     let (_, length) = retry_on_intr(|| recv(socket, &mut *buffer, RecvFlags::empty()))?;
@@ -85,6 +106,5 @@ pub(crate) fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<
 
 /// Sends one packet, whole or not at all.
 pub(crate) fn post(socket: &OwnedFd, packet: &[u8]) -> io::Result<()> {
-    retry_on_intr(|| send(socket, packet, SendFlags::NOSIGNAL))?;
-    Ok(())
+    patiently(|| send(socket, packet, SendFlags::NOSIGNAL)).map(drop)
 }

@@ -3,19 +3,15 @@
 
 use crate::frame::{Ask, MAX_FRAME, PublicationInfo, Refusal, Tell, TenantInfo};
 use crate::socket;
-use crate::{ArbiterError, OnPress, Order, failed};
-use core::time::Duration;
+use crate::{ArbiterError, OnPress, Order, PATIENCE, failed};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
-
-/// Longest wait for an answer. The arbiter answers far earlier; one that was stopped does not.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// This process as a tenant of an arbiter.
 ///
@@ -44,6 +40,8 @@ impl core::fmt::Debug for Shared {
 #[derive(Default)]
 struct State {
     socket: Option<Arc<OwnedFd>>,
+    /// Whether the thread that reads it is about to hang up.
+    is_ended: bool,
     /// Requests that wait: their bytes, and their answers once they are there.
     requests: HashMap<u64, (u64, Option<Result<(), Refusal>>)>,
     next: u64,
@@ -111,7 +109,8 @@ impl Tenant {
     /// Asks for bytes before they are taken from the driver; waits for the answer.
     ///
     /// # Errors
-    /// [`ArbiterError::Refused`]; what [`Tenant::shared`] returns where the connection has to be made anew.
+    /// [`ArbiterError::Refused`]; [`ArbiterError::Silent`] where no answer comes in time; what [`Tenant::shared`] returns where the connection
+    /// has to be made anew.
     pub fn take(&self, bytes: u64) -> Result<(), ArbiterError> {
         let mut state = self.link(lock(&self.shared.state))?;
         let lost = || ArbiterError::Lost(self.path.clone());
@@ -120,17 +119,20 @@ impl Tenant {
         let request = state.next;
         let mut state = self.send(state, &Ask::Take { request, bytes })?;
         state.requests.insert(request, (bytes, None));
+        let mut is_late = false;
         // A connection that another thread made meanwhile knows nothing of the request.
         while state.is_current(&socket) && matches!(state.requests.get(&request), Some((_, None))) {
             let waited = self.shared.changed.wait_timeout(state, PATIENCE);
             let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = now;
             if timeout.timed_out() && state.is_current(&socket) {
-                state.hang_up();
+                is_late = true;
+                state.end();
             }
         }
+        let silent = || if is_late { ArbiterError::Silent(self.path.clone()) } else { lost() };
         let answer = state.requests.remove(&request).and_then(|(_, answer)| answer);
-        answer.ok_or_else(lost)?.map_err(ArbiterError::Refused)
+        answer.ok_or_else(silent)?.map_err(ArbiterError::Refused)
     }
 
     /// Says that bytes were returned to the driver. An arbiter that is gone learns of it when it is back.
@@ -155,8 +157,10 @@ impl Tenant {
     /// Makes sure that there is a connection over which the arbiter has welcomed this process.
     fn link<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, State>,
     ) -> Result<MutexGuard<'a, State>, ArbiterError> {
+        let former = self.shared.changed.wait_while(state, |state| state.is_ended);
+        let mut state = former.unwrap_or_else(PoisonError::into_inner);
         if state.socket.is_none() {
             let socket = socket::open(&self.path).map_err(|error| failed(&self.path, &error))?;
             let socket = Arc::new(socket);
@@ -172,6 +176,7 @@ impl Tenant {
             state = now;
             if timeout.timed_out() {
                 state.hang_up();
+                return Err(ArbiterError::Silent(self.path.clone()));
             }
         }
         if let Some(why) = state.unwelcome {
@@ -189,7 +194,7 @@ impl Tenant {
         let lost = || ArbiterError::Lost(self.path.clone());
         let socket = state.socket.clone().ok_or_else(lost)?;
         if socket::post(&socket, &ask.encode()).is_err() {
-            state.hang_up();
+            state.end();
             return Err(lost());
         }
         Ok(state)
@@ -219,9 +224,19 @@ impl Drop for Tenant {
 
 impl State {
     fn hang_up(&mut self) {
+        self.is_ended = false;
         if let Some(socket) = self.socket.take() {
             // The thread that reads it sees its end.
             let _ = shutdown(&socket, Shutdown::Both);
+        }
+    }
+
+    /// Lets the arbiter send nothing more. The thread that reads hangs up once it has heard what was sent before: the arbiter believes that
+    /// this counts, and nothing else.
+    fn end(&mut self) {
+        if let Some(socket) = &self.socket {
+            self.is_ended = true;
+            let _ = shutdown(socket, Shutdown::Both);
         }
     }
 
@@ -312,19 +327,18 @@ impl Drop for Attending {
 /// Returns the tenants of the arbiter at a socket.
 ///
 /// # Errors
-/// When nobody listens there, or the answer is not one.
+/// When nobody listens there, or the answer is not one; [`ArbiterError::Silent`] where none comes in time.
 pub fn tenants(path: &Path) -> Result<Vec<TenantInfo>, ArbiterError> {
-    let (socket, mut all) = (ask(path, &Ask::List)?, Vec::new());
+    let (asked, mut all) = (Asked::new(path, &Ask::List, &[])?, Vec::new());
     loop {
-        match hear(path, &socket)? {
+        match asked.hear()?.0 {
             Tell::Tenants { more, tenants } => {
                 all.extend(tenants);
                 if !more {
                     return Ok(all);
                 }
             }
-            Tell::Refuse { why, .. } => return Err(ArbiterError::Refused(why)),
-            _ => {}
+            other => return Err(asked.unexpected(&other)),
         }
     }
 }
@@ -334,42 +348,85 @@ pub fn tenants(path: &Path) -> Result<Vec<TenantInfo>, ArbiterError> {
 /// # Errors
 /// As for [`tenants`].
 pub fn publications(path: &Path) -> Result<Vec<PublicationInfo>, ArbiterError> {
-    let socket = ask(path, &Ask::ListPublications)?;
-    match hear(path, &socket)? {
+    let asked = Asked::new(path, &Ask::ListPublications, &[])?;
+    match asked.hear()?.0 {
         Tell::Publications { publications } => Ok(publications),
-        Tell::Refuse { why, .. } => Err(ArbiterError::Refused(why)),
-        _ => Err(ArbiterError::Lost(path.to_owned())),
+        other => Err(asked.unexpected(&other)),
     }
 }
 
 /// Gives an order to the arbiter at a socket.
 ///
 /// # Errors
-/// As for [`tenants`]; [`ArbiterError::Refused`] with `Forbidden` or `NoTenant`.
+/// As for [`tenants`]; [`ArbiterError::Refused`] with `Forbidden` or `NoTenant`. An order that fails is not carried out later.
 pub fn order(path: &Path, order: Order) -> Result<(), ArbiterError> {
-    let asked = match order {
+    let ask = match order {
         Order::SetQuota { pid, quota } => Ask::SetQuota { pid: pid.into(), quota },
         Order::Sleep { pid } => Ask::Sleep { pid: pid.into() },
         Order::Withdraw { name } => Ask::Withdraw { name },
     };
-    let socket = ask(path, &asked)?;
-    match hear(path, &socket)? {
-        Tell::Done => Ok(()),
-        Tell::Refuse { why, .. } => Err(ArbiterError::Refused(why)),
-        _ => Err(ArbiterError::Lost(path.to_owned())),
+    Asked::new(path, &ask, &[])?.done()
+}
+
+/// A question to the arbiter, over a connection of its own.
+pub(crate) struct Asked<'a> {
+    path: &'a Path,
+    socket: OwnedFd,
+}
+
+impl<'a> Asked<'a> {
+    /// Asks.
+    pub(crate) fn new(
+        path: &'a Path,
+        ask: &Ask,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Self, ArbiterError> {
+        let open = || {
+            let socket = socket::open(path)?;
+            socket::limit(&socket)?;
+            socket::post_with(&socket, &ask.encode(), descriptors)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|error| failed(path, &error))?;
+        Ok(Self { path, socket })
     }
-}
 
-fn ask(path: &Path, ask: &Ask) -> Result<OwnedFd, ArbiterError> {
-    let socket = socket::open(path).map_err(|error| failed(path, &error))?;
-    socket::post(&socket, &ask.encode()).map_err(|error| failed(path, &error))?;
-    Ok(socket)
-}
+    /// Waits for an answer, with its descriptors. The arbiter does only what it can answer: when the wait is over, it is cut off first, and what
+    /// it said before that counts.
+    pub(crate) fn hear(&self) -> Result<(Tell, Vec<OwnedFd>), ArbiterError> {
+        match self.receive() {
+            Ok(heard) => heard.ok_or_else(|| ArbiterError::Lost(self.path.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let _ = shutdown(&self.socket, Shutdown::Both);
+                let heard = self.receive().ok().flatten();
+                heard.ok_or_else(|| ArbiterError::Silent(self.path.to_owned()))
+            }
+            Err(error) => Err(failed(self.path, &error)),
+        }
+    }
 
-fn hear(path: &Path, socket: &OwnedFd) -> Result<Tell, ArbiterError> {
-    let mut buffer = vec![0; MAX_FRAME + 1];
-    let packet = socket::receive(socket, &mut buffer).map_err(|error| failed(path, &error))?;
-    Tell::decode(packet).map_err(|_| ArbiterError::Lost(path.to_owned()))
+    /// Waits for an order to be carried out.
+    pub(crate) fn done(&self) -> Result<(), ArbiterError> {
+        match self.hear()?.0 {
+            Tell::Done => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Returns the error that an answer of another kind is.
+    pub(crate) fn unexpected(&self, tell: &Tell) -> ArbiterError {
+        match tell {
+            Tell::Refuse { why, .. } => ArbiterError::Refused(*why),
+            _ => ArbiterError::Lost(self.path.to_owned()),
+        }
+    }
+
+    /// Receives one answer; nothing where the connection ends, or the packet is none.
+    fn receive(&self) -> io::Result<Option<(Tell, Vec<OwnedFd>)>> {
+        let (mut buffer, mut descriptors) = (vec![0; MAX_FRAME + 1], Vec::new());
+        let packet = socket::receive_with(&self.socket, &mut buffer, &mut descriptors)?;
+        Ok(Tell::decode(packet).ok().map(|tell| (tell, descriptors)))
+    }
 }
 
 #[cfg(test)]

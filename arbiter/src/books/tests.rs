@@ -167,7 +167,7 @@ fn a_tenant_that_ends_serves_those_who_wait() {
     take(&mut books, 0, 600);
     take(&mut books, 1, 100);
     let mut actions = Vec::new();
-    books.hang_up(TenantId(0), NOW, &mut actions);
+    books.hang_up(TenantId(0), 0, NOW, &mut actions);
     assert!(!is_granted(&actions), "the process still has the memory");
     books.leave(TenantId(0), NOW, &mut actions);
     assert!(is_granted(&actions));
@@ -329,7 +329,7 @@ proptest! {
                 }
                 Op::HangUp(tenant) => {
                     open.retain(|_, other| *other != tenant);
-                    books.hang_up(TenantId(tenant), now, &mut actions);
+                    books.hang_up(TenantId(tenant), 0, now, &mut actions);
                 }
                 Op::Sleep(tenant) => drop(books.sleep(TenantId(tenant), now, &mut actions)),
                 Op::Tick(ms) => {
