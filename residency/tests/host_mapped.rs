@@ -165,6 +165,42 @@ fn a_fault_in_any_call_loses_no_byte_and_leaves_no_page_behind() {
 }
 
 #[test]
+fn host_memory_that_the_driver_refuses_to_take_back_is_told() {
+    let manager = manager();
+    let (pool, layers) = asleep(&manager, &SIZES);
+    limit(&manager, 70 * MIB);
+    pool.wake(&Wake::all().host_mapped(u64::MAX)).unwrap();
+    manager.backend().inject(Plan::Kind(CallKind::DestroyOnHost, 0), 0);
+    pool.sleep(&Sleep::to(store())).unwrap();
+    manager.backend().inject(Plan::Never, 0);
+    assert!(on_host(&manager) > 0, "it was refused");
+    assert_eq!(manager.report().quarantined_bytes, on_host(&manager));
+    pool.wake(&Wake::all().host_mapped(u64::MAX)).unwrap();
+    check(&layers).unwrap();
+}
+
+#[test]
+fn pages_that_the_driver_refuses_to_unmap_sleep_later() {
+    let manager = manager();
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).unwrap();
+    let ask = |size| pool.allocate(&Request::new(size)).unwrap();
+    let (freed, layers) = (ask(40 * MIB), vec![ask(4096), ask(MIB)]);
+    (1..).zip(&layers).for_each(|(value, one)| one.fill(0, one.size(), value).unwrap());
+    drop(freed);
+    manager.backend().wait_idle().unwrap();
+    // A request of another pool wants the pages, which the driver does not let go.
+    limit(&manager, pool.reserved());
+    manager.backend().inject(Plan::From(0), 0);
+    let refused = manager.trim();
+    manager.backend().inject(Plan::Never, 0);
+    assert!(refused.is_err() || manager.backend().injected() > 0, "{refused:?}");
+    pool.sleep(&Sleep::to(store())).unwrap();
+    pool.wake(&Wake::all()).unwrap();
+    check(&layers).unwrap();
+    manager.validate().unwrap();
+}
+
+#[test]
 fn freed_host_memory_serves_requests_and_goes_back_with_a_trim() {
     for (budget, device) in [(70 * MIB, 64 * MIB), (MIB, 0)] {
         let manager = manager();

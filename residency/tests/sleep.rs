@@ -170,6 +170,22 @@ fn a_request_wakes_a_pool_that_wants_it() {
 }
 
 #[test]
+fn a_request_for_a_pool_that_cannot_wake_says_why() {
+    let manager = manager();
+    let config = PoolConfig::new().sleepable().wakes_on_request();
+    let pool = manager.create_pool(HEAP, config).unwrap();
+    let all = populate(&pool);
+    pool.sleep(&Sleep::to(HostStore::within(&arena()))).unwrap();
+    manager.set_budget(HEAP, Limits::hard(0)).unwrap();
+    let refused = kind(pool.allocate(&Request::new(5000)));
+    assert!(refused.is_out_of_memory(), "{refused:?}");
+    assert!(pool.residence().asleep);
+    manager.set_budget(HEAP, Limits::NONE).unwrap();
+    drop(pool.allocate(&Request::new(5000)).unwrap());
+    check(&all);
+}
+
+#[test]
 fn a_free_while_asleep_drops_the_stored_bytes_and_its_pages_stay_away() {
     let manager = manager();
     let arena = arena();
@@ -448,6 +464,11 @@ fn only_the_timelines_that_use_the_pool_are_waited_for() {
     timelines.close(own).unwrap();
     pool.sleep(&sleep.clone().after([point])).unwrap();
     pool.wake(&Wake::all()).unwrap();
+    assert!(read(&one) == [9; 8192]);
+    // One that nobody will reach is told, and the pool stays awake.
+    let never = Point { epoch: Epoch(point.epoch.0 + 1000), ..point };
+    assert!(pool.sleep(&sleep.after([never])).is_err());
+    assert!(!pool.residence().asleep);
     assert!(read(&one) == [9; 8192]);
 }
 

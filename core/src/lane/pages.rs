@@ -8,7 +8,7 @@ use crate::lane::{Ask, Lane, SlotId, State, Suballocator, WaitMode};
 use crate::sync::Guard;
 use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
-use omniheap_strategy::pages::{Pager, take_groups};
+use omniheap_strategy::pages::Pager;
 use omniheap_strategy::{Grant, LastUse, Tlsf};
 use std::time::Instant;
 
@@ -292,11 +292,7 @@ impl<B: Backend> Lane<B> {
         self.surrender(most.max(page), None, WaitMode::Poll)?;
         let keep = self.shared.config.minimum.div_ceil(page);
         let held = (self.shared.reserved() + self.shared.host_mapped()) / page;
-        let mut spare = self.shared.spare.lock();
-        let (mut pages, many) = (Vec::new(), held.saturating_sub(keep));
-        take_groups(&mut spare, many.min((most / page).max(1)), &mut pages);
-        drop(spare);
-        Ok(self.shared.return_pages(page, &pages))
+        Ok(self.shared.return_spare(held.saturating_sub(keep).min((most / page).max(1))))
     }
 
     /// Unmaps and destroys everything, for the end of the lane. The device is idle.

@@ -10,6 +10,7 @@ use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span, TimelineId};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use omniheap_strategy::pages::take_groups;
 
 /// One pool's settings, accounts and spare pages.
 pub(crate) struct Shared<B: Backend> {
@@ -166,11 +167,16 @@ impl<B: Backend> Shared<B> {
         bytes
     }
 
-    /// Returns all spare pages to the driver. Returns the number of bytes.
-    pub(crate) fn return_spare(&self) -> u64 {
+    /// Returns spare pages to the driver, `most` at most. Returns the number of bytes.
+    pub(crate) fn return_spare(&self, most: u64) -> u64 {
         let Some(page) = self.page() else { return 0 };
-        let pages = core::mem::take(&mut *self.spare.lock());
-        self.return_pages(page, &pages)
+        let (in_flight, mut pages) = (self.device.in_flight.begin(), Vec::new());
+        take_groups(&mut self.spare.lock(), most, &mut pages);
+        let bytes = self.return_pages(page, &pages);
+        if !pages.is_empty() {
+            in_flight.publish();
+        }
+        bytes
     }
 
     /// Takes a block from the driver, cleared where another domain may have used its memory.
@@ -230,6 +236,6 @@ impl<B: Backend> Shared<B> {
 
 impl<B: Backend> Drop for Shared<B> {
     fn drop(&mut self) {
-        self.return_spare();
+        self.return_spare(u64::MAX);
     }
 }

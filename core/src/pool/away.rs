@@ -98,7 +98,7 @@ impl<B: Backend> Pool<B> {
             slept.returned += returned;
             slept.kept += kept;
         }
-        slept.returned += self.shared.return_spare();
+        slept.returned += self.shared.return_spare(u64::MAX);
         *asleep = true;
         Ok(slept)
     }

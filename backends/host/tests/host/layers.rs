@@ -82,6 +82,22 @@ fn a_stack_of_layers_forwards_everything_and_leaves_nothing() {
 }
 
 #[test]
+fn an_erased_backend_gives_back_host_pages_and_kernels() {
+    let host = std::sync::Arc::new(host(64 * MIB));
+    let erased = erase(std::sync::Arc::clone(&host));
+    let (remap, launch) = (erased.as_remap().expect("pages"), erased.as_launch().expect("kernels"));
+    let mut pages = Vec::new();
+    remap.create_on_host(HEAP, 3, 1, &mut pages).expect("fits");
+    assert!(pages.len() == 3 && host.on_host(HEAP).expect("pages") > 0);
+    // SAFETY: made above and never mapped.
+    unsafe { remap.destroy_on_host(HEAP, &pages) }.expect("it takes them back");
+    assert_eq!(host.on_host(HEAP), Ok(0));
+    let program = launch.load(&omniheap_shaders::SCALE, 0).expect("host runs kernels");
+    launch.unload(program).expect("it is loaded");
+    assert!(launch.unload(program).is_err(), "it is gone");
+}
+
+#[test]
 fn the_log_tells_what_was_asked_and_answered() {
     let record = Record::new(host(MIB));
     record.start_log();

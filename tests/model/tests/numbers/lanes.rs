@@ -128,29 +128,31 @@ enum Carries {
     Dedicated,
     /// As `Dedicated`, for what was freed before and waited for a timeline.
     Retired,
-    /// A trim of pages.
+    /// A trim of pages, which are unmapped.
     Pages,
+    /// As `Pages`, once they are spare and go to the driver.
+    Spare,
 }
 
 /// Another thread has most of the memory in its hands, on the way to the driver, while a request is refused.
 #[test]
 fn who_is_refused_gets_what_another_thread_is_giving_back() {
-    use Carries::{Block, Dedicated, Pages, Retired};
-    for carries in [Block, Dedicated, Retired, Pages] {
+    use Carries::{Block, Dedicated, Pages, Retired, Spare};
+    for carries in [Block, Dedicated, Retired, Pages, Spare] {
         let host = device(16 * MIB);
         let carrying = Arc::new(Carrying::default());
         let hook = Arc::clone(&carrying);
         let device = asked(&host, move |call| {
-            hook.look(call.kind);
+            hook.look(call.kind, carries);
             Verdict::Forward
         });
         let mut config = many_lanes();
-        config.pool.paged = matches!(carries, Pages);
+        config.pool.paged = matches!(carries, Pages | Spare);
         let manager = Manager::with_config(device, config);
         let line = host.open().expect("another timeline");
         let request = Request::new(12 * MIB);
         let held = match carries {
-            Block | Pages => {
+            Block | Pages | Spare => {
                 drop(manager.allocate(&request).expect("fits"));
                 None
             }
@@ -165,7 +167,7 @@ fn who_is_refused_gets_what_another_thread_is_giving_back() {
         thread::scope(|scope| {
             carrying.begin();
             let carrier = scope.spawn(|| match carries {
-                Block | Pages => drop(manager.trim().expect("alive")),
+                Block | Pages | Spare => drop(manager.trim().expect("alive")),
                 Dedicated => drop(held),
                 Retired => drop(manager.retire().expect("alive")),
             });
@@ -206,10 +208,13 @@ impl Carrying {
         self.wait_for(2);
     }
 
-    fn look(&self, kind: CallKind) {
+    fn look(&self, kind: CallKind, carries: Carries) {
+        let is_spare = matches!(carries, Carries::Spare);
         let stage = *self.stage.lock().expect("no panic");
         match kind {
-            CallKind::Free | CallKind::UnmapPages if stage == 1 => {
+            CallKind::Free | CallKind::UnmapPages | CallKind::Destroy
+                if stage == 1 && is_spare == (kind == CallKind::Destroy) =>
+            {
                 self.set(2);
                 self.wait_for(3);
                 // Long enough for the other request to be refused everywhere.

@@ -3,6 +3,7 @@
 //! All of it on one kind of device, because each kind builds the manager anew.
 #[path = "../manager/before.rs"]
 mod before;
+mod fresh;
 mod frugal;
 mod lanes;
 mod limits;
