@@ -107,6 +107,15 @@ impl Device {
         !self.queues.is_empty()
     }
 
+    /// Returns a queue that only copies, where one is open and no engine uses it.
+    pub(crate) fn copier(&self) -> Option<usize> {
+        use vk::QueueFlags as F;
+        self.queues.iter().position(|queue| {
+            let only_copies = !queue.flags.intersects(F::GRAPHICS | F::COMPUTE);
+            only_copies && queue.flags.contains(F::TRANSFER) && !queue.is_lent()
+        })
+    }
+
     fn assemble(
         instance: Arc<Instance>,
         physical: &Physical,
