@@ -8,7 +8,7 @@ use omniheap::residency::{Arena, HostStore, Resident, Residents};
 use omniheap::shaders::SCALE;
 use omniheap::transfer::Program;
 use omniheap::{
-    Allocation, AnyBackend, Limits, Manager, PoolConfig, Request, TimelineId, UserPool,
+    Allocation, AnyBackend, HeapId, Limits, Manager, PoolConfig, Request, TimelineId, UserPool,
 };
 use omniheap_examples::{Outcome, option, parameters, wait};
 use std::{sync::Arc, time::Instant};
@@ -33,17 +33,17 @@ struct Scene {
 struct Times(Vec<f64>);
 
 impl Times {
-    /// The time that a part of the frames does not exceed.
-    fn within(&self, part: f64) -> f64 {
+    /// The time that so many of a hundred frames do not exceed.
+    fn within(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
-        let at = (sorted.len() as f64 * part).ceil() as usize;
+        let at = (sorted.len() * percent).div_ceil(100);
         sorted.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 
     /// Prints median and 99th percentile, as ratios to a frame with all resident.
     fn print(&self, what: &str, whole: f64) {
-        let (median, most) = (self.within(0.5), self.within(0.99));
+        let (median, most) = (self.within(50), self.within(99));
         println!(
             "  {what}: {} frames, median {median:.3} ms = {:.2} of all resident, p99 {most:.3} ms = {:.2}",
             self.0.len(),
@@ -80,28 +80,34 @@ fn main() -> Outcome {
     let away = (LEVELS as u64 / 3 + 2) * size;
     Arena::of_process().prepare_pinned(manager.backend(), away)?;
     let scene = Scene { manager, residents, levels, program, picture, stand_in, frames };
-    let [all, _] = scene.show()?;
-    let whole = all.within(0.5);
-    all.print("all resident", whole);
-    let limit = scene.manager.heap_use(heap)?.reserved - LEVELS as u64 * size / 3;
-    scene.manager.set_budget(heap, Limits::hard(limit))?;
-    scene.residents.step()?;
-    scene.residents.settle()?;
-    let [usual, change] = scene.show()?;
-    usual.print("nothing comes", whole);
-    change.print("levels come and go", whole);
-    let mut moved = 0;
-    for step in 0..10_000 {
-        scene.manager.set_budget(heap, Limits::hard(limit / 100 * (99 + step % 3)))?;
-        scene.residents.step()?;
-        let step = scene.residents.settle()?;
-        moved += step.slept + step.woken;
-    }
-    println!("  the limit flutters by 1 %, 10000 steps: {moved} levels moved");
+    scene.measure(heap, size)?;
     scene.check()
 }
 
 impl Scene {
+    /// Takes a third of the memory away, and has frames run before and after.
+    fn measure(&self, heap: HeapId, size: u64) -> Outcome {
+        let [all, _] = self.show()?;
+        let whole = all.within(50);
+        all.print("all resident", whole);
+        let limit = self.manager.heap_use(heap)?.reserved - LEVELS as u64 * size / 3;
+        self.manager.set_budget(heap, Limits::hard(limit))?;
+        self.residents.step()?;
+        self.residents.settle()?;
+        let [usual, change] = self.show()?;
+        usual.print("nothing comes", whole);
+        change.print("levels come and go", whole);
+        let mut moved = 0;
+        for step in 0..10_000 {
+            self.manager.set_budget(heap, Limits::hard(limit / 100 * (99 + step % 3)))?;
+            self.residents.step()?;
+            let step = self.residents.settle()?;
+            moved += step.slept + step.woken;
+        }
+        println!("  the limit flutters by 1 %, 10000 steps: {moved} levels moved");
+        Ok(())
+    }
+
     /// Shows view after view: how long frames took that found every level, and those that drew a stand-in.
     fn show(&self) -> Outcome<[Times; 2]> {
         let mut times = [Times::default(), Times::default()];

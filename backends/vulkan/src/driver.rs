@@ -5,6 +5,7 @@ pub(crate) mod objects;
 pub(crate) mod physical;
 pub(crate) mod probe;
 pub(crate) mod queues;
+pub(crate) mod turns;
 pub(crate) mod validation;
 
 use self::validation::{Messages, Validation};

@@ -10,12 +10,21 @@ use crate::{
     driver::{
         check,
         objects::{Buffer, Kind},
+        turns::Turns,
     },
-    remap::table::PageTable,
+    remap::{pages::MOST, table::PageTable},
     timeline::clock::Fence,
 };
 use ash::vk;
 use omniheap_seam::{Align, ErrorKind, Heap, HeapId, Page, Remap, Result};
+
+/// Binds that one call makes: other threads' calls come between.
+const AT_ONCE: usize = 8;
+
+/// A bind that takes the memory away.
+fn nothing(offset: u64, size: u64) -> vk::SparseMemoryBind {
+    vk::SparseMemoryBind::default().resource_offset(offset).size(size)
+}
 
 impl Vulkan {
     fn paged(&self, heap: HeapId) -> Result<(&Heap, Slot, Align)> {
@@ -31,6 +40,16 @@ impl Vulkan {
             Backing::Pages { page, table } => Ok((*page, table)),
             Backing::Memory { .. } => Err(ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Binds many, and waits until the device has. On failure the first ones may be bound.
+    fn bind_all(&self, block: &Block, binds: &[vk::SparseMemoryBind]) -> Result<()> {
+        let mut turns = Turns::begin(&self.device);
+        for some in binds.chunks(AT_ONCE) {
+            self.bind(block, some)?;
+            turns.pass();
+        }
+        Ok(())
     }
 
     /// Binds, and waits until the device has.
@@ -94,7 +113,10 @@ unsafe impl Remap for Vulkan {
             return Ok(());
         }
         let binds = self.pages.binds(block.heap(), page, first * page, pages)?;
-        self.bind(block, &binds)?;
+        if let Err(why) = self.bind_all(block, &binds) {
+            let nothing = nothing(first * page, pages.len() as u64 * page);
+            return self.bind(block, &[nothing]).and(Err(why));
+        }
         change.commit();
         Ok(())
     }
@@ -105,9 +127,11 @@ unsafe impl Remap for Vulkan {
         if count == 0 {
             return Ok(());
         }
-        let nothing =
-            vk::SparseMemoryBind::default().resource_offset(first * page).size(count * page);
-        self.bind(block, &[nothing])?;
+        let parts = (0..count.div_ceil(MOST)).map(|part| {
+            let from = part * MOST;
+            nothing((first + from) * page, MOST.min(count - from) * page)
+        });
+        self.bind_all(block, &parts.collect::<Vec<_>>())?;
         change.commit();
         Ok(())
     }

@@ -180,23 +180,27 @@ unsafe impl Transfer for Vulkan {
     fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         let timeline = self.timelines.get(on)?;
         let buffer = self.target(to, bytes.len() as u64)?;
-        let mut state = timeline.hold();
-        for (offset, range) in pieces(bytes.len(), timeline.piece()) {
-            self.send(&timeline, &mut state, (buffer, to.offset + offset), &bytes[range])?;
-        }
-        Ok(())
+        timeline.carry(bytes.len() as u64, |carrier| {
+            let mut state = carrier.hold();
+            let mut parts = pieces(bytes.len(), carrier.piece());
+            parts.try_for_each(|(offset, range)| {
+                self.send(carrier, &mut state, (buffer, to.offset + offset), &bytes[range])
+            })
+        })
     }
 
     fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
         let timeline = self.timelines.get(on)?;
         let buffer = self.target(from, bytes.len() as u64)?;
-        let coming = VecDeque::new();
-        let mut parts = pieces(bytes.len(), timeline.piece());
-        let mut arrivals = Arrivals { timeline: &timeline, state: timeline.hold(), coming, bytes };
-        let started = parts.try_for_each(|(offset, range)| {
-            self.fetch(&mut arrivals, (buffer, from.offset + offset), range)
-        });
-        arrivals.finish(started)
+        timeline.carry(bytes.len() as u64, |carrier| {
+            let coming = VecDeque::new();
+            let mut parts = pieces(bytes.len(), carrier.piece());
+            let mut arrivals = Arrivals { timeline: carrier, state: carrier.hold(), coming, bytes };
+            let started = parts.try_for_each(|(offset, range)| {
+                self.fetch(&mut arrivals, (buffer, from.offset + offset), range)
+            });
+            arrivals.finish(started)
+        })
     }
 
     fn fill(&self, on: TimelineId, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {

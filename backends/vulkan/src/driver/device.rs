@@ -5,12 +5,20 @@ use crate::{
     driver::{Instance, Owner, check, physical::Physical, queues},
 };
 use ash::{ext, khr, vk};
+use core::time::Duration;
 use core::{
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use omniheap_seam::{ErrorKind, Result};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, ThreadId},
+    time::Instant,
+};
+
+/// A thread that submitted work within this time is likely to do so again.
+const RECENT: Duration = Duration::from_millis(100);
 
 /// A queue; the driver wants one caller at a time.
 pub(crate) struct Queue {
@@ -35,6 +43,8 @@ pub(crate) struct Device {
     pub(crate) physical: vk::PhysicalDevice,
     pub(crate) features: Features,
     pub(crate) queues: Vec<Queue>,
+    /// Who used the main queue last, and when.
+    last_user: Mutex<Option<(ThreadId, Instant)>>,
     /// Every family of `queues`, once.
     pub(crate) families: Vec<u32>,
     pub(crate) timeline_khr: Option<khr::timeline_semaphore::Device>,
@@ -107,6 +117,15 @@ impl Device {
         !self.queues.is_empty()
     }
 
+    /// Returns a queue that only copies, where one is open and no engine uses it.
+    pub(crate) fn copier(&self) -> Option<usize> {
+        use vk::QueueFlags as F;
+        self.queues.iter().position(|queue| {
+            let only_copies = !queue.flags.intersects(F::GRAPHICS | F::COMPUTE);
+            only_copies && queue.flags.contains(F::TRANSFER) && !queue.is_lent()
+        })
+    }
+
     fn assemble(
         instance: Arc<Instance>,
         physical: &Physical,
@@ -138,6 +157,7 @@ impl Device {
             features,
             live: AtomicU64::new(0),
             most_live: AtomicU64::new(u64::MAX),
+            last_user: Mutex::new(None),
             promised: u64::from(physical.limits.max_memory_allocation_count),
             owner,
             raw,
@@ -157,11 +177,22 @@ impl Device {
 
     /// Runs `f` with exclusive use of the queue.
     pub(crate) fn with_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
+        if queue == 0 {
+            *lock(&self.last_user) = Some((thread::current().id(), Instant::now()));
+        }
         let queue = &self.queues[queue];
         let raw = lock(&queue.raw);
         // Under the lock, so that nobody who waits for the queue misses it.
         queue.used.store(true, Ordering::Relaxed);
         f(*raw)
+    }
+
+    /// Returns whether another thread uses the main queue in these moments.
+    pub(crate) fn is_used_by_another_thread(&self) -> bool {
+        let is_recent = |(thread, at): &(ThreadId, Instant)| {
+            *thread != thread::current().id() && at.elapsed() < RECENT
+        };
+        lock(&self.last_user).as_ref().is_some_and(is_recent)
     }
 
     /// Runs an engine's `f` with exclusive use of the queue.

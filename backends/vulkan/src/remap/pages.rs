@@ -3,6 +3,7 @@
 use crate::driver::{
     device::{Device, lock},
     objects::{Ask, Memory, Share},
+    turns::Turns,
 };
 use ash::vk;
 use omniheap_seam::{ErrorKind, HeapId, Page, Result};
@@ -12,7 +13,9 @@ use std::{
 };
 
 /// The most pages in one driver allocation, unless the limit on their number needs more: what is large comes back late.
-const MOST: u64 = 64;
+pub(crate) const MOST: u64 = 64;
+/// Pages that are given back at a time.
+const CHUNK: usize = 64;
 /// Low bits of a page's number: its place in the driver allocation; the rest says which one.
 const PLACE_BITS: u32 = 24;
 
@@ -68,10 +71,10 @@ impl Pages {
 
     /// Appends `count` pages: all or none.
     pub(crate) fn create(&self, kind: Kind, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        let mut sources = lock(&self.sources);
-        let mut taken = Vec::new();
+        let (mut taken, mut turns) = (Vec::new(), Turns::begin(&self.device));
         while (taken.len() as u64) < count {
             let missing = count - taken.len() as u64;
+            let mut sources = lock(&self.sources);
             if sources.take(kind.heap, missing, &mut taken) {
                 continue;
             }
@@ -79,6 +82,9 @@ impl Pages {
                 sources.give_back(kind.heap, &taken);
                 return Err(why);
             }
+            sources.take(kind.heap, missing, &mut taken);
+            drop(sources);
+            turns.pass();
         }
         pages.append(&mut taken);
         Ok(())
@@ -90,10 +96,13 @@ impl Pages {
     ///
     /// `Stale` when a page is unknown; the rest are taken back all the same.
     pub(crate) fn destroy(&self, heap: HeapId, pages: &[Page]) -> Result<()> {
-        match lock(&self.sources).give_back(heap, pages) {
-            true => Ok(()),
-            false => Err(ErrorKind::Stale.into()),
+        let mut turns = Turns::begin(&self.device);
+        let mut known = true;
+        for some in pages.chunks(CHUNK) {
+            known &= lock(&self.sources).give_back(heap, some);
+            turns.pass();
         }
+        if known { Ok(()) } else { Err(ErrorKind::Stale.into()) }
     }
 
     /// Returns the binds that put `pages` at consecutive positions from `at`, neighbours joined.

@@ -10,6 +10,7 @@ crate::cases! {
     moves_cross_every_pair_of_heaps if |_| true;
     thousands_of_regions_are_one_batch if |_| true;
     writes_are_seen_in_order if |_| true;
+    long_transfers_are_seen_in_order if |_| true;
 }
 
 fn long_writes_and_reads_pass_through_a_short_ring(rig: &Rig) {
@@ -119,4 +120,22 @@ fn writes_are_seen_in_order(rig: &Rig) {
     }
     let last = read(&vulkan, &block, 0, 64);
     assert_eq!((last[0], last[8], last[10], last[12], last[63]), (199, !199, 199, !199, 199));
+}
+
+/// Long ones may go by a queue of their own.
+fn long_transfers_are_seen_in_order(rig: &Rig) {
+    let (vulkan, len) = (rig.open(), 9 << 20);
+    let size = len as u64;
+    let [from, to] = [(); 2].map(|()| vulkan.allocate(first(&vulkan), size).unwrap());
+    for n in 1..9u8 {
+        transfer(&vulkan).fill(MAIN, at(&from, 0), size, 0).unwrap();
+        write(&vulkan, &from, 0, &vec![n; len]);
+        transfer(&vulkan).fill(MAIN, at(&from, 8), 8, !n).unwrap();
+        let all = Move { from: at(&from, 0), to: at(&to, 0), size };
+        transfer(&vulkan).copy(MAIN, &[all]).unwrap();
+        let mut seen = read(&vulkan, &to, 0, len);
+        assert_eq!(seen[8..16], [!n; 8], "what came after the write");
+        seen[8..16].fill(n);
+        assert!(seen.iter().all(|byte| *byte == n), "the write came after the fill: {n}");
+    }
 }
