@@ -97,6 +97,7 @@ impl Scene {
         let [usual, change] = self.show()?;
         usual.print("nothing comes", whole);
         change.print("levels come and go", whole);
+        self.residents.settle()?;
         let mut moved = 0;
         for step in 0..10_000 {
             self.manager.set_budget(heap, Limits::hard(limit / 100 * (99 + step % 3)))?;

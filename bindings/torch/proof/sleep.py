@@ -379,7 +379,7 @@ def activation_cases(small):
         return {"fp32": (build, tiny, 4, False, "32MiB", 4, True), "checkpointed experts": (build_experts, tiny, 16, True, None, 4, True)}
     return {
         # A quarter of GPT-2 XL's layers, in PyTorch's usual precision.
-        "GPT-2 XL, 12 layers, fp32": (build, (12, 1600, 50257, 1024), 16, False, "14GiB", 5, True),
+        "GPT-2 XL, 12 layers, fp32": (build, (12, 1600, 50257, 1024), 16, False, "16GiB", 5, True),
         "checkpointed experts, bf16": (build_experts, (16, 1024, 16384, 1024), 128, True, None, 5, True),
         "GPT-2 medium, bf16, what the link takes": (build, (24, 1024, 16384, 1024), 16, True, "3GiB", 6, False),
         "GPT-2 medium, bf16, all": (build, (24, 1024, 16384, 1024), 8, True, None, 6, True),
