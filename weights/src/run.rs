@@ -4,7 +4,7 @@
 use crate::disk::{Access, Buffer, Disk, Queue, size, skip};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::file::Part;
-use crate::plan::{ALIGN, PART, Piece, READ, Read, Want, plan_cached};
+use crate::plan::{ALIGN, COLD, PART, Piece, READ, Read, Want, plan_cached, plan_cold};
 use crate::ring::{Patience, Ring, Slot};
 use core::marker::PhantomData;
 use core::ops::{ControlFlow, Range};
@@ -24,6 +24,8 @@ use std::thread;
 
 /// Files that stay open during a load; more are opened again when they are needed.
 const OPEN_FILES: usize = 128;
+/// Most slots where all bytes are on disk: some are filled while others are copied.
+const COLD_SLOTS: u64 = 32;
 
 /// Where bytes go.
 pub(crate) enum Target<'a, B: Backend> {
@@ -63,7 +65,7 @@ type OpenFiles = Mutex<HashMap<usize, Arc<Open>>>;
 /// Reads for threads, in order.
 type WarmReads<B> = Vec<Warm<B>>;
 /// Reads for the queue, in order.
-type ColdReads = Vec<usize>;
+type ColdReads = Vec<Read>;
 
 /// A read that threads make, part by part.
 struct Warm<B: Backend> {
@@ -121,22 +123,24 @@ impl<B: Backend> Run<'_, B> {
     ) -> Result<(), Error> {
         let open = Mutex::default();
         let Ways { mut warm, cold } = self.classify(&open)?;
-        let mut slots = size((self.ring / READ).max(2));
-        if cold.is_empty() {
-            // Threads fill some while others are copied: so few that they stay in the processor's cache.
-            slots = slots.min(size(self.threads as u64 * PART / READ) + 6);
-        }
+        // So few slots that they stay in the processor's cache: some are filled while others are copied.
+        let (bytes, most) = match (warm.is_empty(), cold.is_empty()) {
+            (true, _) => (COLD, COLD_SLOTS),
+            (_, true) => (READ, self.threads as u64 * PART / READ + 6),
+            _ => (READ, u64::MAX),
+        };
+        let slots = size((self.ring / bytes).min(most).max(2));
         let queue = if cold.is_empty() { None } else { self.queue(slots) };
         if queue.is_none() {
             // No `io_uring` here: threads read past the page cache.
-            let direct = |&read: &usize| Warm::new(self.reads[read].clone(), Access::Direct, READ);
+            let direct = |read: &Read| Warm::new(read.clone(), Access::Direct, COLD);
             warm.extend(cold.iter().map(direct));
         }
         let parts_of = |(number, warm): (usize, &Warm<B>)| {
             warm.starts().map(move |start| (number, start)).collect::<Vec<_>>()
         };
         let parts = warm.iter().enumerate().flat_map(parts_of).collect();
-        let ring = Ring::new(self.manager, self.on, READ, slots);
+        let ring = Ring::new(self.manager, self.on, bytes, slots);
         let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure = Mutex::default();
         let shared =
@@ -181,29 +185,23 @@ impl<B: Backend> Run<'_, B> {
     /// Finds the fastest way for each read.
     fn classify(&self, files: &OpenFiles) -> Result<Ways<B>, Error> {
         let mut ways = Ways { warm: Vec::new(), cold: Vec::new() };
-        let mut number = 0;
         for of_file in self.reads.chunk_by(|one, next| one.file == next.file) {
-            let first = number;
-            number += of_file.len();
             let open = self.open(files, of_file[0].file)?;
-            self.classify_file(&open, first..number, &mut ways);
+            self.classify_file(&open, of_file, &mut ways);
         }
         Ok(ways)
     }
 
     /// Divides the reads of a file into those of cached ranges, and those that only the disk has.
-    fn classify_file(&self, open: &Open, numbers: Range<usize>, ways: &mut Ways<B>) {
-        let mut cached: Vec<Want> = Vec::new();
-        for number in numbers {
-            let read = &self.reads[number];
-            let is_cached =
-                || self.disk.is_cached(&open.cached, read.offset, read.length()).unwrap_or(true);
-            if open.direct.is_none() || is_cached() {
-                cached.extend(read.wants());
-            } else {
-                ways.cold.push(number);
-            }
-        }
+    fn classify_file(&self, open: &Open, reads: &[Read], ways: &mut Ways<B>) {
+        let is_cached = |read: &&Read| {
+            let ask = || self.disk.is_cached(&open.cached, read.offset, read.length());
+            open.direct.is_none() || ask().unwrap_or(true)
+        };
+        let (cached, cold): (Vec<_>, Vec<_>) = reads.iter().partition(is_cached);
+        let wants = |reads: Vec<&Read>| reads.into_iter().flat_map(Read::wants).collect::<Vec<_>>();
+        let (cached, cold) = (wants(cached), wants(cold));
+        ways.cold.extend(plan_cold(cold));
         // What goes to host memory needs no copy: each part is a read of its own.
         let is_host = |want: &Want| matches!(self.targets[want.target], Target::Host(..));
         let longest = if cached.iter().all(is_host) { PART } else { READ };
@@ -467,9 +465,9 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     /// Reads past the page cache, as many reads at a time as there are slots.
-    fn read_cold(&self, queue: SendQueue, reads: &[usize], sender: &Sender<u64>) {
-        let mut cold = Cold { shared: self, queue: queue.0, running: HashMap::new() };
-        if let Err(error) = cold.run(reads, sender) {
+    fn read_cold(&self, queue: SendQueue, reads: &[Read], sender: &Sender<u64>) {
+        let mut cold = Cold { shared: self, reads, queue: queue.0, running: HashMap::new() };
+        if let Err(error) = cold.run(sender) {
             self.fail(error);
         }
         // The queue waits for its reads before the slots go.
@@ -489,21 +487,23 @@ struct Running<B: Backend> {
 /// The thread that drives the queue.
 struct Cold<'a, B: Backend> {
     shared: &'a Shared<'a, B>,
+    reads: &'a [Read],
     queue: Box<dyn Queue>,
     /// Reads that the kernel has, by number.
     running: HashMap<usize, Running<B>>,
 }
 
 impl<B: Backend> Cold<'_, B> {
-    fn run(&mut self, reads: &[usize], sender: &Sender<u64>) -> Result<(), Error> {
+    fn run(&mut self, sender: &Sender<u64>) -> Result<(), Error> {
         let depth = self.shared.slots.min(1024);
-        let mut waiting = reads.iter().copied().peekable();
-        while waiting.peek().is_some() || !self.running.is_empty() {
+        let mut next = 0;
+        while next < self.reads.len() || !self.running.is_empty() {
             if self.shared.is_stopped.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            match waiting.peek().copied().filter(|_| self.running.len() < depth) {
-                Some(number) if self.begin(number)? => drop(waiting.next()),
+            let may_begin = next < self.reads.len() && self.running.len() < depth;
+            match may_begin {
+                true if self.begin(next)? => next += 1,
                 _ if self.running.is_empty() => {}
                 _ => self.end_one(sender)?,
             }
@@ -512,13 +512,13 @@ impl<B: Backend> Cold<'_, B> {
     }
 
     fn fail(&self, number: usize, kind: ErrorKind) -> Error {
-        let read = &self.shared.run.reads[number];
+        let read = &self.reads[number];
         Error::new(self.shared.path(read.file), Fault::at(read.offset, kind))
     }
 
     /// Starts a read; returns whether there was a slot for it.
     fn begin(&mut self, number: usize) -> Result<bool, Error> {
-        let read = &self.shared.run.reads[number];
+        let read = &self.reads[number];
         let open = self.shared.open(read.file)?;
         // Slots that other threads fill come back by themselves, those in the queue only if it is waited for.
         let patience = if self.running.is_empty() { Patience::Wait } else { Patience::Never };
@@ -530,7 +530,7 @@ impl<B: Backend> Cold<'_, B> {
 
     /// Asks for what a read still lacks.
     fn submit(&mut self, number: usize) -> Result<(), Error> {
-        let read = &self.shared.run.reads[number];
+        let read = &self.reads[number];
         let one = &self.running[&number];
         let file = one.open.direct.as_ref().unwrap_or(&one.open.cached);
         let buffer = one.slot.buffer(one.done, size(read.length()));
@@ -545,7 +545,7 @@ impl<B: Backend> Cold<'_, B> {
         let no_file = |error| Error::new(Path::new(""), ErrorKind::Io(error));
         let (token, arrived) = self.queue.wait().map_err(no_file)?;
         let number = size(token);
-        let read = &self.shared.run.reads[number];
+        let read = &self.reads[number];
         let one = self.running.get_mut(&number).expect("the queue returns what it was given");
         if let Ok(arrived) = arrived {
             one.done += arrived;
