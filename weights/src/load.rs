@@ -398,7 +398,7 @@ fn check_destination<B: Backend>(
     destination: &Destination<'_, B>,
 ) -> Result<(), ErrorKind> {
     let refused = |kind: Device| {
-        Err(ErrorKind::Destination { name: tensor.name.clone(), error: kind.into() })
+        Err(ErrorKind::Destination { name: tensor.name.to_string(), error: kind.into() })
     };
     let align = manager.caps().copy.align;
     let (has, offset) = match destination {
@@ -417,7 +417,7 @@ fn check_destination<B: Backend>(
         _ => align.up(tensor.size).unwrap_or(u64::MAX),
     };
     if has < needs {
-        return Err(ErrorKind::DestinationSize { name: tensor.name.clone(), needs, has });
+        return Err(ErrorKind::DestinationSize { name: tensor.name.to_string(), needs, has });
     }
     if align.divides(offset) { Ok(()) } else { refused(Device::Misaligned) }
 }
