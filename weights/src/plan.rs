@@ -8,8 +8,8 @@ pub(crate) const READ: u64 = (8 << 20) - ALIGN;
 /// Bytes that one thread reads from the page cache at a time: several fill one slot, so that the first copies start soon and all
 /// threads end together.
 pub(crate) const PART: u64 = 1 << 20;
-/// Most bytes of one read past the page cache: disks are faster with many short reads than with as many bytes in long ones.
-pub(crate) const COLD: u64 = (512 << 10) - ALIGN;
+/// Bytes that one thread reads past the page cache at a time: disks are faster with many short reads than with as many bytes in long ones.
+pub(crate) const COLD_PART: u64 = 512 << 10;
 /// Start of reads through the page cache: any byte. What is copied on then starts at the beginning of its slot.
 const ANY: u64 = 1;
 /// Reading a gap of this length costs less than another read.
@@ -85,14 +85,9 @@ impl Read {
     }
 }
 
-/// Plans reads for `wants`.
+/// Plans reads that may be direct, for `wants`.
 pub(crate) fn plan(wants: Vec<Want>) -> Vec<Read> {
     plan_aligned(wants, READ, ALIGN)
-}
-
-/// Plans reads past the page cache, for `wants`.
-pub(crate) fn plan_cold(wants: Vec<Want>) -> Vec<Read> {
-    plan_aligned(wants, COLD, ALIGN)
 }
 
 /// Plans reads of at most `longest` bytes through the page cache, for `wants`.

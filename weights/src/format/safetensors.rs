@@ -243,6 +243,8 @@ mod tests {
             names in proptest::collection::vec("[}{,\":\\\\ä0-9]{0,6}", 1..60), threads in 2..9_usize
         ) {
             let text = header(&names);
+            let found = whole(&text);
+            prop_assert!(found.iter().map(|tensor| tensor.name.as_str()).eq(&names));
             if let Some(found) = in_shares(&text, 0, threads) {
                 prop_assert_eq!(found, whole(&text));
             }
