@@ -65,7 +65,7 @@ mod tests {
     use omniheap_core::Align;
 
     fn tensor(size: u64) -> Tensor {
-        let (name, shape) = (String::new(), vec![size]);
+        let (name, shape) = ("".into(), [size].into());
         Tensor { name, dtype: Dtype::U8, shape, file: 0, offset: 0, size }
     }
 

@@ -89,7 +89,7 @@ mod tests {
     fn cache(tensors: &[(&str, &[u64])]) -> Option<CacheLayer> {
         let mut found = Projections::default();
         for (name, shape) in tensors {
-            let (name, shape) = ((*name).to_owned(), shape.to_vec());
+            let (name, shape) = ((*name).into(), (*shape).into());
             let tensor = Tensor { name, dtype: Dtype::F16, shape, file: 0, offset: 0, size: 0 };
             note(&tensor, &mut found);
         }

@@ -71,29 +71,6 @@ pub(crate) trait Disk: Sync {
         // SAFETY: the slice is borrowed exclusively during the call.
         unsafe { self.read(file, offset, &[buffer]) }
     }
-
-    /// Makes a queue for `depth` reads at a time.
-    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>>;
-}
-
-/// Reads that run by themselves. Dropping it waits for all of them.
-pub(crate) trait Queue {
-    /// Starts a read.
-    ///
-    /// # Safety
-    ///
-    /// The buffer is valid for writes, nothing else uses it, and the file stays open, until [`wait`](Self::wait) has returned
-    /// the token or the queue is dropped.
-    unsafe fn start(
-        &mut self,
-        file: &File,
-        offset: u64,
-        buffer: Buffer,
-        token: u64,
-    ) -> io::Result<()>;
-
-    /// Waits for a read; returns its token and the bytes that arrived.
-    fn wait(&mut self) -> io::Result<(u64, io::Result<usize>)>;
 }
 
 /// The operating system.
@@ -144,16 +121,6 @@ impl Disk for System {
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.start, read) };
         Ok(read)
     }
-
-    #[cfg(target_os = "linux")]
-    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
-        Ok(Box::new(linux::Uring::new(depth)?))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn queue(&self, _: u32) -> io::Result<Box<dyn Queue>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
 }
 
 #[cfg(target_os = "linux")]
@@ -170,8 +137,7 @@ fn open_direct(_: &Path) -> io::Result<File> {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::{Buffer, File, Queue, io};
-    use io_uring::{IoUring, opcode, types::Fd};
+    use super::{File, io};
     use std::os::fd::AsRawFd;
 
     #[repr(C)]
@@ -232,68 +198,6 @@ mod linux {
         match io::Error::last_os_error() {
             error if error.raw_os_error() == Some(libc::EAGAIN) => Ok(false),
             error => Err(error),
-        }
-    }
-
-    /// Reads through `io_uring`.
-    pub(super) struct Uring {
-        ring: IoUring,
-        running: usize,
-    }
-
-    impl Uring {
-        pub(super) fn new(depth: u32) -> io::Result<Self> {
-            Ok(Self { ring: IoUring::new(depth.next_power_of_two())?, running: 0 })
-        }
-    }
-
-    impl Queue for Uring {
-        unsafe fn start(
-            &mut self,
-            file: &File,
-            offset: u64,
-            buffer: Buffer,
-            token: u64,
-        ) -> io::Result<()> {
-            let length = u32::try_from(buffer.length).map_err(|_| io::ErrorKind::InvalidInput)?;
-            let entry = opcode::Read::new(Fd(file.as_raw_fd()), buffer.start, length)
-                .offset(offset)
-                .build()
-                .user_data(token);
-            // SAFETY: the caller promises that buffer and file stay until the read has ended.
-            let pushed = unsafe { self.ring.submission().push(&entry) };
-            pushed.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
-            self.running += 1;
-            // Where the kernel cannot take it now, it stays in the queue and goes with the next wait.
-            let _ = self.ring.submit();
-            Ok(())
-        }
-
-        fn wait(&mut self) -> io::Result<(u64, io::Result<usize>)> {
-            loop {
-                if let Some(entry) = self.ring.completion().next() {
-                    self.running -= 1;
-                    let result = usize::try_from(entry.result())
-                        .map_err(|_| io::Error::from_raw_os_error(-entry.result()));
-                    return Ok((entry.user_data(), result));
-                }
-                match self.ring.submit_and_wait(1) {
-                    Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    impl Drop for Uring {
-        fn drop(&mut self) {
-            // The kernel still writes to buffers: whoever owns them frees them after this. It owes every completion, so a
-            // call that fails is repeated.
-            while self.running > 0 {
-                if self.wait().is_err() {
-                    std::thread::yield_now();
-                }
-            }
         }
     }
 }

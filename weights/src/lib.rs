@@ -26,7 +26,7 @@ pub use load::{Destination, Load, LoadWeights, Loaded, LoadedTensor, Progress};
 pub use origin::Origin;
 pub use packing::Packing;
 pub use picture::{layer_of, treemap};
-pub use tensor::Tensor;
+pub use tensor::{Name, Tensor};
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests;

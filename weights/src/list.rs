@@ -3,9 +3,8 @@
 use crate::Tensor;
 use crate::error::ErrorKind;
 use core::hash::BuildHasher;
-use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use std::hash::RandomState;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// Tensors by number and by name.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +13,7 @@ pub(crate) struct List {
     /// Numbers of the tensors, by the hash of their names.
     numbers: HashTable<usize>,
     /// Has a key of its own, so that no file can have names that all collide.
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 impl List {
@@ -58,7 +57,9 @@ impl List {
         for (number, tensor) in all.iter().enumerate().skip(first) {
             let is_same = |&other: &usize| all[other].name == tensor.name;
             match numbers.entry(hash(number), is_same, |&other| hash(other)) {
-                Entry::Occupied(_) => return Err(ErrorKind::DuplicateName(tensor.name.clone())),
+                Entry::Occupied(_) => {
+                    return Err(ErrorKind::DuplicateName(tensor.name.to_string()));
+                }
                 Entry::Vacant(place) => drop(place.insert(number)),
             }
         }

@@ -20,12 +20,9 @@ use omniheap_core::{
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
 /// Bytes of the ring, unless [`Load::ring`] says otherwise.
 const RING: u64 = 128 << 20;
-/// So many threads fill the bus: one alone copies a tenth of it.
-const MOST_THREADS: usize = 16;
 
 /// Progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +107,7 @@ impl<'a, B: Backend> Load<'a, B> {
         self
     }
 
-    /// Sets the number of threads that read what is cached (default one for each core, 16 at most).
+    /// Sets the number of threads that read (default one for each core, 16 at most; 16 where bytes are only on disk).
     pub fn threads(mut self, count: usize) -> Self {
         self.threads = Some(count.max(1));
         self
@@ -398,7 +395,7 @@ fn check_destination<B: Backend>(
     destination: &Destination<'_, B>,
 ) -> Result<(), ErrorKind> {
     let refused = |kind: Device| {
-        Err(ErrorKind::Destination { name: tensor.name.clone(), error: kind.into() })
+        Err(ErrorKind::Destination { name: tensor.name.to_string(), error: kind.into() })
     };
     let align = manager.caps().copy.align;
     let (has, offset) = match destination {
@@ -417,7 +414,7 @@ fn check_destination<B: Backend>(
         _ => align.up(tensor.size).unwrap_or(u64::MAX),
     };
     if has < needs {
-        return Err(ErrorKind::DestinationSize { name: tensor.name.clone(), needs, has });
+        return Err(ErrorKind::DestinationSize { name: tensor.name.to_string(), needs, has });
     }
     if align.divides(offset) { Ok(()) } else { refused(Device::Misaligned) }
 }
@@ -500,7 +497,6 @@ unsafe fn run<B: Backend>(
             .as_ref()
             .map_or(ControlFlow::Continue(()), |report| report(Progress { done, total }))
     };
-    let cores = || thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
     let timeline = Timeline::new(manager, load.on);
     let run = Run {
         manager,
@@ -510,7 +506,7 @@ unsafe fn run<B: Backend>(
         targets,
         on: timeline.id,
         ring: load.ring,
-        threads: load.threads.unwrap_or_else(cores),
+        threads: load.threads,
     };
     // SAFETY: the caller's promise.
     unsafe { run.run(&report) }

@@ -8,6 +8,8 @@ pub(crate) const READ: u64 = (8 << 20) - ALIGN;
 /// Bytes that one thread reads from the page cache at a time: several fill one slot, so that the first copies start soon and all
 /// threads end together.
 pub(crate) const PART: u64 = 1 << 20;
+/// Bytes that one thread reads past the page cache at a time: disks are faster with many short reads than with as many bytes in long ones.
+pub(crate) const COLD_PART: u64 = 512 << 10;
 /// Start of reads through the page cache: any byte. What is copied on then starts at the beginning of its slot.
 const ANY: u64 = 1;
 /// Reading a gap of this length costs less than another read.

@@ -27,8 +27,6 @@ pub(crate) struct Slot<B: Backend> {
 /// Progress of the device's copy out of a slot.
 #[derive(Clone, Copy)]
 enum Copied {
-    /// Nothing reads the slot.
-    Idle,
     /// Until this epoch.
     Until(Epoch),
     /// Unknown, because the device has no timelines or failed: until it is idle.
@@ -116,14 +114,6 @@ enum Next<B: Backend> {
     None,
 }
 
-/// Whether a caller waits until another thread gives a slot back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    Wait,
-    /// For a caller that may hold all slots itself.
-    Never,
-}
-
 impl<'a, B: Backend> Ring<'a, B> {
     pub(crate) fn new(manager: &'a Manager<B>, on: TimelineId, size: u64, most: usize) -> Self {
         let state = State { slots: VecDeque::new(), made: 0, most, is_stopped: false };
@@ -135,16 +125,16 @@ impl<'a, B: Backend> Ring<'a, B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a slot that may be filled. `None` once the load has stopped, and where all are in use and nobody waits.
-    pub(crate) fn take(&self, patience: Patience) -> Result<Option<Arc<Slot<B>>>, ErrorKind> {
-        let (slot, copied) = match self.next(patience) {
+    /// Returns a slot that may be filled. `None` once the load has stopped.
+    pub(crate) fn take(&self) -> Result<Option<Arc<Slot<B>>>, ErrorKind> {
+        let (slot, copied) = match self.next() {
             Next::Take(slot, copied) => (slot, copied),
             Next::None => return Ok(None),
             Next::Make => match Slot::new(self.manager, self.size) {
                 Ok(slot) => return Ok(Some(Arc::new(slot))),
                 Err(error) => {
                     self.do_with_fewer(error)?;
-                    return self.take(patience);
+                    return self.take();
                 }
             },
         };
@@ -156,7 +146,7 @@ impl<'a, B: Backend> Ring<'a, B> {
         Ok(Some(slot))
     }
 
-    fn next(&self, patience: Patience) -> Next<B> {
+    fn next(&self) -> Next<B> {
         let mut state = self.lock();
         loop {
             if state.is_stopped {
@@ -170,9 +160,6 @@ impl<'a, B: Backend> Ring<'a, B> {
             }
             if let Some((slot, copied)) = state.slots.pop_front() {
                 return Next::Take(slot, copied);
-            }
-            if patience == Patience::Never {
-                return Next::None;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -192,11 +179,6 @@ impl<'a, B: Backend> Ring<'a, B> {
     fn give_back(&self, slot: Arc<Slot<B>>, copied: Copied) {
         self.lock().slots.push_back((slot, copied));
         self.changed.notify_one();
-    }
-
-    /// Gives a slot back that no copy reads.
-    pub(crate) fn put(&self, slot: Arc<Slot<B>>) {
-        self.give_back(slot, Copied::Idle);
     }
 
     /// Gives a slot back whose copies were submitted.
@@ -225,7 +207,6 @@ impl<'a, B: Backend> Ring<'a, B> {
     fn is_over(&self, copied: Copied) -> bool {
         let lines = self.manager.backend().as_timelines();
         match copied {
-            Copied::Idle => true,
             Copied::Until(epoch) => {
                 lines.is_some_and(|lines| lines.reached(self.on).is_ok_and(|now| now >= epoch))
             }
@@ -236,7 +217,6 @@ impl<'a, B: Backend> Ring<'a, B> {
     fn wait(&self, copied: Copied) -> DeviceResult<()> {
         let backend = self.manager.backend();
         match (copied, backend.as_timelines()) {
-            (Copied::Idle, _) => Ok(()),
             (Copied::Until(epoch), Some(lines)) => lines.wait(Point { timeline: self.on, epoch }),
             _ => backend.wait_idle(),
         }

@@ -1,11 +1,11 @@
 //! Runs a plan: reads files by the fastest way that each range allows, and starts copies as pieces arrive.
 #![expect(unsafe_code, reason = "reads into raw memory")]
 
-use crate::disk::{Access, Buffer, Disk, Queue, size, skip};
+use crate::disk::{Access, Buffer, Disk, size, skip};
 use crate::error::{Error, ErrorKind, Fault};
 use crate::file::Part;
-use crate::plan::{ALIGN, PART, Piece, READ, Read, Want, plan_cached};
-use crate::ring::{Patience, Ring, Slot};
+use crate::plan::{ALIGN, COLD_PART, PART, Piece, READ, Read, Want, plan_cached};
+use crate::ring::{Ring, Slot};
 use core::marker::PhantomData;
 use core::ops::{ControlFlow, Range};
 use core::ptr::NonNull;
@@ -24,6 +24,8 @@ use std::thread;
 
 /// Files that stay open during a load; more are opened again when they are needed.
 const OPEN_FILES: usize = 128;
+/// So many threads fill the bus, where one alone copies a tenth of it, and so many reads at a time keep a disk busy.
+const MOST_THREADS: usize = 16;
 
 /// Where bytes go.
 pub(crate) enum Target<'a, B: Backend> {
@@ -48,7 +50,8 @@ pub(crate) struct Run<'a, B: Backend> {
     pub(crate) on: TimelineId,
     /// Bytes of the ring.
     pub(crate) ring: u64,
-    pub(crate) threads: usize,
+    /// Threads that read; as many as are the fastest where it says nothing.
+    pub(crate) threads: Option<usize>,
 }
 
 /// A file while it is read.
@@ -60,13 +63,9 @@ struct Open {
 
 /// Files that are open, by number.
 type OpenFiles = Mutex<HashMap<usize, Arc<Open>>>;
-/// Reads for threads, in order.
-type WarmReads<B> = Vec<Warm<B>>;
-/// Reads for the queue, in order.
-type ColdReads = Vec<usize>;
 
 /// A read that threads make, part by part.
-struct Warm<B: Backend> {
+struct Planned<B: Backend> {
     read: Read,
     access: Access,
     /// Bytes of a part.
@@ -77,7 +76,7 @@ struct Warm<B: Backend> {
     slot: OnceLock<Option<Arc<Slot<B>>>>,
 }
 
-impl<B: Backend> Warm<B> {
+impl<B: Backend> Planned<B> {
     fn new(read: Read, access: Access, part: u64) -> Self {
         let left = AtomicUsize::new(size(read.needs.div_ceil(part)));
         Self { read, access, part, left, slot: OnceLock::new() }
@@ -89,20 +88,14 @@ impl<B: Backend> Warm<B> {
     }
 }
 
-/// Reads, by the way that is the fastest for each.
-struct Ways<B: Backend> {
-    warm: WarmReads<B>,
-    cold: ColdReads,
-}
-
 /// State that the threads of a load share.
 struct Shared<'a, B: Backend> {
     run: &'a Run<'a, B>,
     ring: Ring<'a, B>,
-    slots: usize,
+    threads: usize,
     open: OpenFiles,
-    warm: WarmReads<B>,
-    /// Parts of warm reads in order: number of the read, first byte in it.
+    reads: Vec<Planned<B>>,
+    /// Parts of the reads in order: number of the read, first byte in it.
     parts: Vec<(usize, u64)>,
     next: AtomicUsize,
     is_stopped: AtomicBool,
@@ -120,35 +113,26 @@ impl<B: Backend> Run<'_, B> {
         progress: &dyn Fn(u64) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         let open = Mutex::default();
-        let Ways { mut warm, cold } = self.classify(&open)?;
-        let mut slots = size((self.ring / READ).max(2));
-        if cold.is_empty() {
-            // Threads fill some while others are copied: so few that they stay in the processor's cache.
-            slots = slots.min(size(self.threads as u64 * PART / READ) + 6);
-        }
-        let queue = if cold.is_empty() { None } else { self.queue(slots) };
-        if queue.is_none() {
-            // No `io_uring` here: threads read past the page cache.
-            let direct = |&read: &usize| Warm::new(self.reads[read].clone(), Access::Direct, READ);
-            warm.extend(cold.iter().map(direct));
-        }
-        let parts_of = |(number, warm): (usize, &Warm<B>)| {
-            warm.starts().map(move |start| (number, start)).collect::<Vec<_>>()
+        let reads = self.classify(&open)?;
+        let is_cold = |planned: &Planned<B>| planned.access == Access::Direct;
+        // Threads that wait for a disk need no core.
+        let cores = || thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+        let most = || if reads.iter().any(is_cold) { MOST_THREADS } else { cores() };
+        let threads = self.threads.unwrap_or_else(most);
+        // Threads fill some slots while others are copied: so few that they stay in the processor's cache.
+        let (part, copied) = if reads.iter().all(is_cold) { (COLD_PART, 3) } else { (PART, 6) };
+        let slots = (self.ring / READ).min(threads as u64 * part / READ + copied).max(2);
+        let parts_of = |(number, planned): (usize, &Planned<B>)| {
+            planned.starts().map(move |start| (number, start)).collect::<Vec<_>>()
         };
-        let parts = warm.iter().enumerate().flat_map(parts_of).collect();
-        let ring = Ring::new(self.manager, self.on, READ, slots);
+        let parts = reads.iter().enumerate().flat_map(parts_of).collect();
+        let ring = Ring::new(self.manager, self.on, READ, size(slots));
         let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure = Mutex::default();
         let shared =
-            Shared { run: self, ring, slots, open, warm, parts, next, is_stopped, failure };
-        shared.spawn(queue.map(|queue| (queue, cold)), progress);
+            Shared { run: self, ring, threads, open, reads, parts, next, is_stopped, failure };
+        shared.spawn(progress);
         shared.finish()
-    }
-
-    fn queue(&self, depth: usize) -> Option<SendQueue> {
-        // The kernel takes some thousands at most.
-        let depth = u32::try_from(depth).unwrap_or(u32::MAX).min(1024);
-        self.disk.queue(depth).ok().map(SendQueue)
     }
 
     /// Opens a file, or finds it open. A file that changed since its header was read is refused.
@@ -179,38 +163,32 @@ impl<B: Backend> Run<'_, B> {
     }
 
     /// Finds the fastest way for each read.
-    fn classify(&self, files: &OpenFiles) -> Result<Ways<B>, Error> {
-        let mut ways = Ways { warm: Vec::new(), cold: Vec::new() };
-        let mut number = 0;
+    fn classify(&self, files: &OpenFiles) -> Result<Vec<Planned<B>>, Error> {
+        let mut planned = Vec::new();
         for of_file in self.reads.chunk_by(|one, next| one.file == next.file) {
-            let first = number;
-            number += of_file.len();
             let open = self.open(files, of_file[0].file)?;
-            self.classify_file(&open, first..number, &mut ways);
+            self.classify_file(&open, of_file, &mut planned);
         }
-        Ok(ways)
+        Ok(planned)
     }
 
     /// Divides the reads of a file into those of cached ranges, and those that only the disk has.
-    fn classify_file(&self, open: &Open, numbers: Range<usize>, ways: &mut Ways<B>) {
-        let mut cached: Vec<Want> = Vec::new();
-        for number in numbers {
-            let read = &self.reads[number];
-            let is_cached =
-                || self.disk.is_cached(&open.cached, read.offset, read.length()).unwrap_or(true);
-            if open.direct.is_none() || is_cached() {
-                cached.extend(read.wants());
-            } else {
-                ways.cold.push(number);
-            }
-        }
+    fn classify_file(&self, open: &Open, reads: &[Read], planned: &mut Vec<Planned<B>>) {
+        let is_cached = |read: &&Read| {
+            let ask = || self.disk.is_cached(&open.cached, read.offset, read.length());
+            open.direct.is_none() || ask().unwrap_or(true)
+        };
+        let (cached, cold): (Vec<_>, Vec<_>) = reads.iter().partition(is_cached);
+        let direct = |read: &Read| Planned::new(read.clone(), Access::Direct, COLD_PART);
+        planned.extend(cold.into_iter().map(direct));
+        let cached: Vec<_> = cached.into_iter().flat_map(Read::wants).collect();
         // What goes to host memory needs no copy: each part is a read of its own.
         let is_host = |want: &Want| matches!(self.targets[want.target], Target::Host(..));
         let longest = if cached.iter().all(is_host) { PART } else { READ };
         let reads = plan_cached(cached, longest).into_iter();
-        ways.warm.extend(reads.map(|read| {
+        planned.extend(reads.map(|read| {
             let part = if self.goes_to_host(&read) { READ } else { PART };
-            Warm::new(read, Access::Cached, part)
+            Planned::new(read, Access::Cached, part)
         }));
     }
 
@@ -224,12 +202,6 @@ impl<B: Backend> Run<'_, B> {
     }
 }
 
-/// A queue on its way to the thread that uses it.
-struct SendQueue(Box<dyn Queue>);
-
-// SAFETY: no read runs when it moves to its thread, where it stays.
-unsafe impl Send for SendQueue {}
-
 impl<B: Backend> Shared<'_, B> {
     fn path(&self, file: usize) -> &Path {
         &self.run.parts[file].path
@@ -240,26 +212,15 @@ impl<B: Backend> Shared<'_, B> {
     }
 
     /// Runs the threads, and reports progress from the caller's own.
-    fn spawn(
-        &self,
-        cold: Option<(SendQueue, ColdReads)>,
-        progress: &dyn Fn(u64) -> ControlFlow<()>,
-    ) {
+    fn spawn(&self, progress: &dyn Fn(u64) -> ControlFlow<()>) {
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
-            let start = |read: Box<dyn FnOnce() + Send>| {
-                let started = thread::Builder::new().spawn_scoped(scope, read);
-                if let Err(error) = started {
+            for _ in 0..self.threads.min(self.parts.len()) {
+                let sender = sender.clone();
+                let read = move || self.read(&sender);
+                if let Err(error) = thread::Builder::new().spawn_scoped(scope, read) {
                     self.fail(Error::new(Path::new(""), ErrorKind::Io(error)));
                 }
-            };
-            for _ in 0..self.run.threads.min(self.parts.len()) {
-                let sender = sender.clone();
-                start(Box::new(move || self.read_warm(&sender)));
-            }
-            if let Some((queue, reads)) = cold {
-                let sender = sender.clone();
-                start(Box::new(move || self.read_cold(queue, &reads, &sender)));
             }
             drop(sender);
             for arrived in &receiver {
@@ -292,23 +253,24 @@ impl<B: Backend> Shared<'_, B> {
         checked.and(finished)
     }
 
-    fn read_warm(&self, sender: &Sender<u64>) {
+    /// Reads parts until there are no more.
+    fn read(&self, sender: &Sender<u64>) {
         while !self.is_stopped.load(Ordering::Relaxed) {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(&(number, start)) = self.parts.get(next) else { return };
-            let warm = &self.warm[number];
-            match self.read_part(warm, start) {
+            let planned = &self.reads[number];
+            match self.read_part(planned, start) {
                 Ok(false) => {}
                 // Nobody listens any more only when the load ends.
-                Ok(true) => drop(sender.send(warm.read.payload())),
+                Ok(true) => drop(sender.send(planned.read.payload())),
                 Err(error) => return self.fail(error),
             }
         }
     }
 
     /// Reads a part of a read, and starts its copies if it was the last one; returns whether it was.
-    fn read_part(&self, warm: &Warm<B>, start: u64) -> Result<bool, Error> {
-        let Warm { read, access, part, left, slot } = warm;
+    fn read_part(&self, planned: &Planned<B>, start: u64) -> Result<bool, Error> {
+        let Planned { read, access, part, left, slot } = planned;
         let open = self.open(read.file)?;
         if *access == Access::Cached && self.run.goes_to_host(read) {
             return self.read_to_host(read, &open).map(|()| true);
@@ -326,7 +288,7 @@ impl<B: Backend> Shared<'_, B> {
 
     /// Takes a slot for a read. `None` once the load has stopped.
     fn take(&self, read: &Read) -> Option<Arc<Slot<B>>> {
-        let taken = self.ring.take(Patience::Wait);
+        let taken = self.ring.take();
         taken.unwrap_or_else(|kind| {
             self.fail(Error::new(self.path(read.file), Fault::at(read.offset, kind)));
             None
@@ -363,17 +325,19 @@ impl<B: Backend> Shared<'_, B> {
         open: &Open,
         access: Access,
     ) -> Result<(), Error> {
+        let offset = read.offset + part.start;
         if let (Access::Direct, Some(direct)) = (access, &open.direct) {
-            let buffer = slot.buffer(0, size(read.length()));
-            // SAFETY: direct reads have one part: the slot is ours alone.
-            let arrived = unsafe { self.run.disk.read(direct, read.offset, &[buffer]) };
-            if arrived.is_ok_and(|arrived| arrived as u64 >= read.needs) {
+            // Whole units of the disk. The next part starts behind them: parts are whole units too.
+            let end = part.end.next_multiple_of(ALIGN);
+            let buffer = slot.buffer(size(part.start), size(end));
+            // SAFETY: nobody else has this part of the slot.
+            let arrived = unsafe { self.run.disk.read(direct, offset, &[buffer]) };
+            if arrived.is_ok_and(|arrived| arrived as u64 >= part.end - part.start) {
                 return Ok(());
             }
             // Refused, or short: the way through the page cache takes every read, and names the error if it is one.
         }
         let buffer = slot.buffer(size(part.start), size(part.end));
-        let offset = read.offset + part.start;
         // SAFETY: nobody else has this part of the slot.
         unsafe { self.read_exact(read.file, &open.cached, offset, &mut [buffer]) }
     }
@@ -464,108 +428,6 @@ impl<B: Backend> Shared<'_, B> {
         // SAFETY: the slot has `length` bytes from `from` on, and only this thread uses it.
         unsafe { bytes::read(from, &mut whole[..size(length)]) };
         self.run.transfer()?.write(self.run.on, to, &whole)
-    }
-
-    /// Reads past the page cache, as many reads at a time as there are slots.
-    fn read_cold(&self, queue: SendQueue, reads: &[usize], sender: &Sender<u64>) {
-        let mut cold = Cold { shared: self, queue: queue.0, running: HashMap::new() };
-        if let Err(error) = cold.run(reads, sender) {
-            self.fail(error);
-        }
-        // The queue waits for its reads before the slots go.
-        let Cold { queue, running, .. } = cold;
-        drop(queue);
-        running.into_values().for_each(|one| self.ring.put(one.slot));
-    }
-}
-
-/// A read in the queue.
-struct Running<B: Backend> {
-    slot: Arc<Slot<B>>,
-    open: Arc<Open>,
-    done: usize,
-}
-
-/// The thread that drives the queue.
-struct Cold<'a, B: Backend> {
-    shared: &'a Shared<'a, B>,
-    queue: Box<dyn Queue>,
-    /// Reads that the kernel has, by number.
-    running: HashMap<usize, Running<B>>,
-}
-
-impl<B: Backend> Cold<'_, B> {
-    fn run(&mut self, reads: &[usize], sender: &Sender<u64>) -> Result<(), Error> {
-        let depth = self.shared.slots.min(1024);
-        let mut waiting = reads.iter().copied().peekable();
-        while waiting.peek().is_some() || !self.running.is_empty() {
-            if self.shared.is_stopped.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            match waiting.peek().copied().filter(|_| self.running.len() < depth) {
-                Some(number) if self.begin(number)? => drop(waiting.next()),
-                _ if self.running.is_empty() => {}
-                _ => self.end_one(sender)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn fail(&self, number: usize, kind: ErrorKind) -> Error {
-        let read = &self.shared.run.reads[number];
-        Error::new(self.shared.path(read.file), Fault::at(read.offset, kind))
-    }
-
-    /// Starts a read; returns whether there was a slot for it.
-    fn begin(&mut self, number: usize) -> Result<bool, Error> {
-        let read = &self.shared.run.reads[number];
-        let open = self.shared.open(read.file)?;
-        // Slots that other threads fill come back by themselves, those in the queue only if it is waited for.
-        let patience = if self.running.is_empty() { Patience::Wait } else { Patience::Never };
-        let slot = self.shared.ring.take(patience).map_err(|kind| self.fail(number, kind))?;
-        let Some(slot) = slot else { return Ok(false) };
-        self.running.insert(number, Running { slot, open, done: 0 });
-        self.submit(number).map(|()| true)
-    }
-
-    /// Asks for what a read still lacks.
-    fn submit(&mut self, number: usize) -> Result<(), Error> {
-        let read = &self.shared.run.reads[number];
-        let one = &self.running[&number];
-        let file = one.open.direct.as_ref().unwrap_or(&one.open.cached);
-        let buffer = one.slot.buffer(one.done, size(read.length()));
-        let offset = read.offset + one.done as u64;
-        // SAFETY: slot and file stay in `running` until the read has ended or the queue was dropped.
-        let started = unsafe { self.queue.start(file, offset, buffer, number as u64) };
-        started.map_err(|error| self.fail(number, ErrorKind::Io(error)))
-    }
-
-    /// Waits for a read and starts its copies.
-    fn end_one(&mut self, sender: &Sender<u64>) -> Result<(), Error> {
-        let no_file = |error| Error::new(Path::new(""), ErrorKind::Io(error));
-        let (token, arrived) = self.queue.wait().map_err(no_file)?;
-        let number = size(token);
-        let read = &self.shared.run.reads[number];
-        let one = self.running.get_mut(&number).expect("the queue returns what it was given");
-        if let Ok(arrived) = arrived {
-            one.done += arrived;
-            let is_whole = one.done as u64 >= read.needs;
-            // A read may be cut anywhere; direct I/O goes on from an aligned place only.
-            if !is_whole && arrived > 0 && (one.done as u64).is_multiple_of(ALIGN) {
-                return self.submit(number);
-            }
-        }
-        let Running { slot, open, done } = self.running.remove(&number).expect("found above");
-        if (done as u64) < read.needs
-            && let Err(error) = self.shared.fill(&slot, read, 0..read.needs, &open, Access::Cached)
-        {
-            self.shared.ring.put(slot);
-            return Err(error);
-        }
-        self.shared.deliver(slot, read)?;
-        // Nobody listens any more only when the load ends.
-        let _ = sender.send(read.payload());
-        Ok(())
     }
 }
 

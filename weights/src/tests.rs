@@ -4,7 +4,7 @@
 
 mod origin;
 
-use crate::disk::{Access, Buffer, Disk, Queue, System};
+use crate::disk::{Access, Buffer, Disk, System};
 use crate::error::{ErrorKind, Fault};
 use crate::file::State;
 use crate::{Destination, Error, Load, LoadWeights, Loaded, WeightsFile};
@@ -32,8 +32,6 @@ struct Bad {
     replaced_by: Option<PathBuf>,
     /// Direct I/O opens, and then refuses every read.
     direct_refuses: bool,
-    /// There is no `io_uring`.
-    no_queue: bool,
     /// Most bytes of a read; 0 for all.
     short: usize,
     /// The read with which the file changes, from 1; 0 for none.
@@ -89,20 +87,6 @@ impl Disk for Bad {
         // SAFETY: the caller's promise, for some of the bytes.
         unsafe { System.read(file, offset, &first(buffers, self.short)) }
     }
-
-    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
-        self.step()?;
-        if self.no_queue {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        Ok(Box::new(BadQueue {
-            inner: System.queue(depth)?,
-            calls: Arc::clone(&self.calls),
-            fails: self.fails,
-            direct_refuses: self.direct_refuses,
-            short: self.short,
-        }))
-    }
 }
 
 /// The first bytes of buffers; all of them for 0.
@@ -121,40 +105,6 @@ fn is_direct(file: &File) -> bool {
     // SAFETY: asks for the flags of an open file.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     flags & libc::O_DIRECT != 0
-}
-
-struct BadQueue {
-    inner: Box<dyn Queue>,
-    calls: Arc<AtomicU64>,
-    fails: u64,
-    direct_refuses: bool,
-    short: usize,
-}
-
-impl Queue for BadQueue {
-    unsafe fn start(
-        &mut self,
-        file: &File,
-        offset: u64,
-        mut buffer: Buffer,
-        token: u64,
-    ) -> io::Result<()> {
-        step(&self.calls, self.fails)?;
-        if self.short > 0 {
-            buffer.length = buffer.length.min(self.short);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.start(file, offset, buffer, token) }
-    }
-
-    fn wait(&mut self) -> io::Result<(u64, io::Result<usize>)> {
-        let refused = step(&self.calls, self.fails);
-        let (token, arrived) = self.inner.wait()?;
-        if self.direct_refuses {
-            return Ok((token, Err(io::ErrorKind::InvalidInput.into())));
-        }
-        Ok((token, refused.and(arrived)))
-    }
 }
 
 /// Two safetensors files of some reads each, with a tensor of no bytes.
@@ -239,14 +189,13 @@ fn every_way_round_gives_the_same_bytes() {
     let sample = Sample::new();
     let manager = Manager::new(Host::new());
     for is_cold in [false, true] {
-        for case in 0..16 {
+        for case in 0..8 {
             let flag = |bit: u32| case >> bit & 1 == 1;
             let disk = Bad {
                 is_cold,
                 no_direct: flag(0),
                 direct_refuses: flag(1),
-                no_queue: flag(2),
-                short: if flag(3) { 8192 + 512 } else { 0 },
+                short: if flag(2) { 8192 + 512 } else { 0 },
                 ..Bad::default()
             };
             sample.load(&manager, &disk).unwrap();
@@ -298,16 +247,16 @@ fn small_neighbours_are_read_together_wherever_they_go() {
 #[test]
 fn every_call_that_fails_is_named_or_gone_round() {
     let sample = Sample::new();
-    for no_queue in [false, true] {
+    for is_cold in [false, true] {
         let manager = Manager::new(Host::new());
-        let dry = Bad { no_queue, ..Bad::failing(0) };
+        let dry = Bad { is_cold, ..Bad::default() };
         sample.load(&manager, &dry).unwrap();
         let calls = dry.calls.load(Ordering::Relaxed);
         assert!(calls > 15, "{calls} calls are no load");
         let mut failed = 0;
         for fails in 1..=calls {
-            match sample.load(&manager, &Bad { no_queue, ..Bad::failing(fails) }) {
-                // Gone round: without direct I/O, without the queue, or by another read.
+            match sample.load(&manager, &Bad { is_cold, ..Bad::failing(fails) }) {
+                // Gone round: without direct I/O, or by another read.
                 Ok(()) => {}
                 Err(error) => {
                     failed += 1;
@@ -341,9 +290,6 @@ fn a_disk_that_dies_half_way_is_named_with_its_offset() {
             }
             // SAFETY: the caller's promise.
             unsafe { System.read(file, offset, buffers) }
-        }
-        fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
-            System.queue(depth)
         }
     }
     let sample = Sample::new();

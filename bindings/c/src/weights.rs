@@ -10,7 +10,6 @@ use core::slice;
 use omniheap::AnyBackend;
 use omniheap::weights::{Destination, Error, ErrorKind, Load, LoadWeights as _, WeightsFile};
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::sync::Arc;
 
 /// Weights files that are open together. Zero is none.
@@ -71,10 +70,30 @@ pub struct OmniheapWeightsTarget {
 pub type OmniheapProgress =
     Option<unsafe extern "C" fn(done: u64, total: u64, user: *mut c_void) -> c_int>;
 
-/// Files with a handle, and their texts as C wants them.
+/// Files with a handle, and name and type of each tensor as C wants them.
 struct Files {
     file: WeightsFile,
-    names: Vec<[CString; 2]>,
+    texts: Texts,
+}
+
+/// Texts that end with a zero, one behind the other: nothing is made for each of tens of thousands.
+#[derive(Default)]
+struct Texts {
+    bytes: Vec<u8>,
+    starts: Vec<usize>,
+}
+
+impl Texts {
+    fn add(&mut self, text: &str) {
+        self.starts.push(self.bytes.len());
+        let plain = |byte| if byte == 0 { b' ' } else { byte };
+        self.bytes.extend(text.bytes().map(plain));
+        self.bytes.push(0);
+    }
+
+    fn get(&self, number: usize) -> *const c_char {
+        self.bytes[self.starts[number]..].as_ptr().cast()
+    }
 }
 
 static WEIGHTS: Table<Files> = Table::new(Kind::Weights);
@@ -126,10 +145,12 @@ pub unsafe extern "C" fn omniheap_weights_open(
         // SAFETY: as above.
         let paths = paths.iter().map(|path| unsafe { text(*path, "a path") });
         let file = WeightsFile::open(&paths.collect::<Result<Vec<_>, _>>()?)?;
-        let plain = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
-        let names = file.tensors().iter();
-        let names = names.map(|it| [plain(&it.name), plain(it.dtype.name())]).collect();
-        let id = WEIGHTS.insert(Files { file, names })?;
+        let mut texts = Texts::default();
+        for tensor in file.tensors() {
+            texts.add(&tensor.name);
+            texts.add(tensor.dtype.name());
+        }
+        let id = WEIGHTS.insert(Files { file, texts })?;
         // SAFETY: the caller's promise.
         unsafe { put(weights, OmniheapWeights { id }, "weights") }
     })
@@ -171,17 +192,13 @@ pub unsafe extern "C" fn omniheap_weights_tensor(
 ) -> OmniheapStatus {
     call(|| {
         let files = WEIGHTS.get(weights.id)?;
-        let (of, [name, dtype]) = match (files.file.tensors().get(number), files.names.get(number))
-        {
-            (Some(of), Some(names)) => (of, names),
-            _ => {
-                let why = format!("there is no tensor {number}; ask omniheap_weights_count");
-                return Err(Failure::new(OmniheapStatus::NoSuchTensor, why));
-            }
+        let Some(of) = files.file.tensors().get(number) else {
+            let why = format!("there is no tensor {number}; ask omniheap_weights_count");
+            return Err(Failure::new(OmniheapStatus::NoSuchTensor, why));
         };
         let found = OmniheapTensor {
-            name: name.as_ptr(),
-            dtype: dtype.as_ptr(),
+            name: files.texts.get(2 * number),
+            dtype: files.texts.get(2 * number + 1),
             shape: of.shape.as_ptr(),
             dimensions: of.shape.len(),
             bytes: of.size,

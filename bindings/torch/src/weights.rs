@@ -89,7 +89,7 @@ pub unsafe extern "C" fn omniheap_torch_weights_list(
         unsafe { ptr::copy(form_of.as_ptr(), forms, count) };
         let form = |tensor: &Tensor| {
             let (elements, bytes) = tensor.dtype.block();
-            (tensor.dtype.name(), tensor.shape.clone(), elements, bytes, tensor.size)
+            (tensor.dtype.name(), tensor.shape.to_vec(), elements, bytes, tensor.size)
         };
         let forms: Vec<_> = examples.into_iter().map(form).collect();
         let names: Vec<_> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -110,7 +110,7 @@ fn forms_of(tensors: &[Tensor]) -> (Vec<&Tensor>, Vec<u64>) {
             form_of.push(form_of[at - 1]);
             continue;
         }
-        let form = *known.entry((tensor.dtype, tensor.shape.as_slice())).or_insert_with(|| {
+        let form = *known.entry((tensor.dtype, &*tensor.shape)).or_insert_with(|| {
             examples.push(tensor);
             examples.len() as u64 - 1
         });

@@ -6,9 +6,11 @@ use super::interrupt;
 use super::output::{self, Format};
 use core::cell::Cell;
 use core::ops::ControlFlow;
-use omniheap::seam::HeapKind;
+use omniheap::seam::{Heap, HeapKind, HostAccess};
 use omniheap::weights::{Load, LoadWeights as _, Tensor, WeightsFile, arrange, layer_of, treemap};
-use omniheap::{AnyBackend, Backend as _, BackendKind, Manager, devices, open};
+use omniheap::{
+    AnyBackend, Backend as _, BackendKind, Manager, PoolConfig, UserPool, devices, open,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -197,17 +199,32 @@ fn fits(file: &WeightsFile) -> Vec<Fit> {
     found.iter().filter_map(|one| fit(one.backend, one.device.as_ref().ok()?)).collect()
 }
 
+/// A pool of memory that files are read straight into, where that is what is checked: host memory. Its device heap takes copies only, as other devices do.
+fn straight_pool(
+    manager: &Manager<AnyBackend>,
+    kind: BackendKind,
+) -> Result<Option<UserPool<AnyBackend>>, Failure> {
+    let mut heaps = manager.caps().heap_ids();
+    let is_straight =
+        |heap: &Heap| heap.kind == HeapKind::Staging && heap.host == HostAccess::Cached;
+    let found = heaps.find(|(_, heap)| kind == BackendKind::Host && is_straight(heap));
+    let create = |(id, _)| manager.create_pool(id, PoolConfig::new());
+    found.map(create).transpose().map_err(|error| Failure::failed(error.to_string()))
+}
+
 fn check(file: &WeightsFile, arguments: &Arguments, format: Format) -> Result<Check, Failure> {
     let kind = arguments.backend.kind();
     let device = open(kind, arguments.device)
         .map_err(|error| Failure::no_device(Some(kind), arguments.device, error))?;
     let device_name = device.caps().device.name.clone();
     let manager = Manager::new(device);
+    let pool = straight_pool(&manager, kind)?;
     let bar = output::progress(format, file.tensors().iter().map(|tensor| tensor.size).sum());
     bar.set_message("loading");
     let done = Cell::new(0);
     interrupt::watch();
-    let load = Load::new().progress(|progress| {
+    let load = pool.as_ref().map_or_else(Load::new, |pool| Load::new().into(pool));
+    let load = load.progress(|progress| {
         bar.set_position(progress.done);
         done.set(progress.done);
         if interrupt::is_wanted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

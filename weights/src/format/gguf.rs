@@ -130,6 +130,7 @@ fn info(walk: &mut Walk<'_>) -> Result<Tensor, Fault> {
         return Err(Fault::at(at, ErrorKind::Shape { name, dtype: dtype.name(), shape }));
     }
     let size = bytes_of(&name, dtype, &shape)?;
+    let (name, shape) = (name.into(), shape.into());
     Ok(Tensor { name, dtype, shape, file: 0, offset: walk.u64()?, size })
 }
 
@@ -144,7 +145,7 @@ fn place(
     let start = header.checked_next_multiple_of(alignment).ok_or_else(overflow)?;
     let (mut next, mut end) = (0_u64, 0);
     for tensor in &mut tensors {
-        let name = || tensor.name.clone();
+        let name = || tensor.name.to_string();
         if tensor.offset < next {
             return Err(ErrorKind::Overlap(name()).into());
         }

@@ -3,11 +3,12 @@
 use super::Source;
 use crate::Dtype;
 use crate::error::{ErrorKind, Fault};
-use crate::tensor::{Tensor, bytes_of};
+use crate::tensor::{Name, Tensor, bytes_of};
 use core::fmt;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::thread;
 
 /// The longest header, by the format's own rule.
@@ -16,6 +17,12 @@ const LENGTH_BYTES: u64 = 8;
 /// Bytes of a header that are worth a thread.
 const SHARE: usize = 128 << 10;
 const MOST_THREADS: usize = 16;
+/// Bytes of a header that have a tensor, at least in most files.
+const ENTRY: usize = 64;
+
+/// A name, as the header has it where that is possible.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct Entry<'a> {
@@ -25,32 +32,51 @@ struct Entry<'a> {
     data_offsets: [u64; 2],
 }
 
-/// The header's entries in order, duplicates included, which a map would lose.
-struct Entries<'a>(Vec<(String, Entry<'a>)>);
+/// Makes the tensors of a header in order, duplicates included, which a map would lose.
+struct Header<'a> {
+    text: &'a Arc<String>,
+    /// First byte of the data.
+    start: u64,
+    /// Why an entry was refused.
+    fault: &'a mut Option<Fault>,
+}
 
-impl<'de> Deserialize<'de> for Entries<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Header;
-        impl<'de> Visitor<'de> for Header {
-            type Value = Entries<'de>;
+impl<'de> DeserializeSeed<'de> for Header<'_> {
+    type Value = Vec<Tensor>;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of tensors")
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Header<'_> {
+    type Value = Vec<Tensor>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut tensors = Vec::with_capacity(self.text.len() / ENTRY);
+        let mut last: Arc<[u64]> = [].into();
+        while let Some(Key(name)) = map.next_key()? {
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    if name == "__metadata__" {
-                        map.next_value::<IgnoredAny>()?;
-                    } else {
-                        entries.push((name, map.next_value()?));
-                    }
-                }
-                Ok(Entries(entries))
+            let entry: Entry<'_> = map.next_value()?;
+            let (dtype, offset, size) = check(&name, &entry, self.start).map_err(|fault| {
+                *self.fault = Some(fault);
+                A::Error::custom("refused")
+            })?;
+            // Most tensors have the shape of their neighbour.
+            if *last != *entry.shape {
+                last = entry.shape.into();
             }
+            let (name, shape) = (Name::within(self.text, &name), Arc::clone(&last));
+            tensors.push(Tensor { name, dtype, shape, file: 0, offset, size });
         }
-        deserializer.deserialize_map(Header)
+        Ok(tensors)
     }
 }
 
@@ -64,11 +90,12 @@ pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
     super::inside(source, LENGTH_BYTES, length)?;
     let mut header = vec![0; usize::try_from(length).unwrap_or(0)];
     source.read(LENGTH_BYTES, &mut header)?;
-    let text = core::str::from_utf8(&header).map_err(|error| {
-        Fault::at(LENGTH_BYTES + error.valid_up_to() as u64, ErrorKind::NotUtf8)
+    let text = String::from_utf8(header).map_err(|error| {
+        let at = error.utf8_error().valid_up_to() as u64;
+        Fault::at(LENGTH_BYTES + at, ErrorKind::NotUtf8)
     })?;
     let start = LENGTH_BYTES + length;
-    let mut tensors = match in_shares(text, start, threads(text)) {
+    let mut tensors = match in_shares(&text, start, threads(&text)) {
         Some(tensors) => tensors,
         None => parse(text, start)?,
     };
@@ -92,7 +119,7 @@ fn in_shares(text: &str, start: u64, threads: usize) -> Option<Vec<Tensor>> {
         return None;
     }
     let shares = shares(text.trim_end().strip_prefix('{')?.strip_suffix('}')?, threads);
-    let parse = |share: &str| parse(&format!("{{{share}}}"), start).ok();
+    let parse = |share: &str| parse(format!("{{{share}}}"), start).ok();
     let parsed: Option<Vec<_>> = thread::scope(|scope| {
         let start = |share| thread::Builder::new().spawn_scoped(scope, move || parse(share));
         let threads: Vec<_> = shares.into_iter().map(start).collect();
@@ -120,28 +147,34 @@ fn shares(entries: &str, count: usize) -> Vec<&str> {
     shares
 }
 
-fn parse(text: &str, start: u64) -> Result<Vec<Tensor>, Fault> {
-    let Entries(entries) = serde_json::from_str(text)
-        .map_err(|error| Fault::at(LENGTH_BYTES, ErrorKind::Header(error.to_string())))?;
-    entries.into_iter().map(|(name, entry)| tensor(name, entry, start)).collect()
+fn parse(text: String, start: u64) -> Result<Vec<Tensor>, Fault> {
+    let (text, mut fault) = (Arc::new(text), None);
+    let mut json = serde_json::Deserializer::from_str(&text);
+    let header = Header { text: &text, start, fault: &mut fault };
+    let parsed = header.deserialize(&mut json).and_then(|tensors| json.end().map(|()| tensors));
+    parsed.map_err(|error| {
+        let damaged = || Fault::at(LENGTH_BYTES, ErrorKind::Header(error.to_string()));
+        fault.unwrap_or_else(damaged)
+    })
 }
 
-fn tensor(name: String, entry: Entry<'_>, start: u64) -> Result<Tensor, Fault> {
+/// Returns type, first byte and bytes of a tensor, which agree with its shape.
+fn check(name: &str, entry: &Entry<'_>, start: u64) -> Result<(Dtype, u64, u64), Fault> {
     let Entry { dtype, shape, data_offsets: [begin, end] } = entry;
-    let Some(dtype) = Dtype::from_safetensors(&dtype) else {
-        let dtype = dtype.into_owned();
+    let Some(dtype) = Dtype::from_safetensors(dtype) else {
+        let (name, dtype) = (name.into(), dtype.as_ref().into());
         return Err(ErrorKind::UnknownDtype { name, dtype }.into());
     };
-    let needs = bytes_of(&name, dtype, &shape)?;
-    let Some(has) = end.checked_sub(begin) else {
-        return Err(ErrorKind::Backwards(name).into());
+    let needs = bytes_of(name, dtype, shape)?;
+    let Some(has) = end.checked_sub(*begin) else {
+        return Err(ErrorKind::Backwards(name.into()).into());
     };
     if needs != has {
-        return Err(ErrorKind::SizeMismatch { name, needs, has }.into());
+        return Err(ErrorKind::SizeMismatch { name: name.into(), needs, has }.into());
     }
     let overflow = || ErrorKind::Header("an offset exceeds 64 bits".into());
-    start.checked_add(end).ok_or_else(overflow)?;
-    Ok(Tensor { name, dtype, shape, file: 0, offset: start + begin, size: has })
+    start.checked_add(*end).ok_or_else(overflow)?;
+    Ok((dtype, start + begin, has))
 }
 
 /// Refuses tensors that overlap, leave holes, or do not end where the file does.
@@ -149,10 +182,10 @@ fn check_cover(tensors: &[Tensor], start: u64, size: u64) -> Result<(), Fault> {
     let mut at = start;
     for tensor in tensors {
         if tensor.offset < at {
-            return Err(Fault::at(tensor.offset, ErrorKind::Overlap(tensor.name.clone())));
+            return Err(Fault::at(tensor.offset, ErrorKind::Overlap(tensor.name.to_string())));
         }
         if tensor.offset > at {
-            let (name, bytes) = (tensor.name.clone(), tensor.offset - at);
+            let (name, bytes) = (tensor.name.to_string(), tensor.offset - at);
             return Err(Fault::at(at, ErrorKind::Hole { name, bytes }));
         }
         at = tensor.end();
@@ -181,7 +214,7 @@ mod tests {
     }
 
     fn whole(text: &str) -> Vec<Tensor> {
-        parse(text, 0).expect("a header")
+        parse(text.into(), 0).expect("a header")
     }
 
     #[test]
@@ -210,6 +243,8 @@ mod tests {
             names in proptest::collection::vec("[}{,\":\\\\ä0-9]{0,6}", 1..60), threads in 2..9_usize
         ) {
             let text = header(&names);
+            let found = whole(&text);
+            prop_assert!(found.iter().map(|tensor| tensor.name.as_str()).eq(&names));
             if let Some(found) = in_shares(&text, 0, threads) {
                 prop_assert_eq!(found, whole(&text));
             }

@@ -335,7 +335,8 @@ impl Reader<'_> {
             return Err(ErrorKind::SizeMismatch { name, needs, has }.into());
         }
         let offset = storage.entry.offset + skipped;
-        Ok(Tensor { name: name.into(), dtype, shape, file: 0, offset, size })
+        let (name, shape) = (name.into(), shape.into());
+        Ok(Tensor { name, dtype, shape, file: 0, offset, size })
     }
 
     /// Returns whether a dictionary has anything in it: that of a tensor's flags says what readers have to do with the bytes.

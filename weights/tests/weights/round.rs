@@ -10,8 +10,8 @@ fn check(bytes: &[u8], given: &[Given]) {
     let tensors = WeightsFile::tensors_in(bytes).unwrap();
     assert_eq!(tensors.len(), given.len());
     for one in given {
-        let tensor = tensors.iter().find(|tensor| tensor.name == one.name).unwrap();
-        assert_eq!((tensor.dtype, &tensor.shape), (one.dtype, &one.shape));
+        let tensor = tensors.iter().find(|tensor| *tensor.name == one.name).unwrap();
+        assert_eq!((tensor.dtype, &*tensor.shape), (one.dtype, &*one.shape));
         let range = usize::try_from(tensor.offset).unwrap()..usize::try_from(tensor.end()).unwrap();
         assert_eq!(&bytes[range], one.bytes, "{}", one.name);
     }

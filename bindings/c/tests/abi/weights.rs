@@ -65,6 +65,9 @@ fn tensors_are_listed_and_loaded() {
     let said = |text: *const c_char| c!(CStr::from_ptr(text)).to_str().expect("UTF-8");
     assert_eq!((said(tensor.name), said(tensor.dtype), tensor.bytes), ("first", "F32", 16));
     assert_eq!(c!(core::slice::from_raw_parts(tensor.shape, tensor.dimensions)), [2, 2]);
+    let mut second = OmniheapTensor::default();
+    assert_eq!(c!(omniheap_weights_tensor(weights, 1, &raw mut second)), Status::Ok);
+    assert_eq!((said(second.name), said(second.dtype), second.bytes), ("second", "U8", 2));
 
     let made = ask(manager, &omniheap_request_default(64)).expect("room");
     assert_eq!(write(made, &[0; 64]), Status::Ok);

@@ -436,7 +436,7 @@ def _strides(shape):
 
 def _numbers(count):
     """So many numbers of 64 bits, for the library to fill."""
-    return array.array("Q", bytes(8 * count))
+    return array.array("Q", [0]) * count
 
 
 def _start(numbers):
