@@ -403,3 +403,8 @@ impl Draft<'_> {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) use tests::{cheapest as cheapest_of_all, random as random_rows};
+#[cfg(test)]
+mod tests;

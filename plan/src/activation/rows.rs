@@ -63,6 +63,17 @@ impl Rows {
         rows
     }
 
+    /// Makes rows of some picks and room.
+    #[cfg(test)]
+    pub(super) fn of(picks: Vec<Vec<Pick>>, room: Vec<i64>) -> Self {
+        Self {
+            picks,
+            ticks: (0..room.len() as u64).collect(),
+            fullest: alloc::vec![0; room.len()],
+            room,
+        }
+    }
+
     fn picks_of(
         &self,
         case: &Case<'_>,
@@ -190,3 +201,6 @@ fn copied(case: &Case<'_>, index: usize, away: Interval) -> Interval {
     let copy = case.copy_ticks(index);
     Interval::new(away.start - copy, away.end + copy)
 }
+
+#[cfg(test)]
+mod tests;

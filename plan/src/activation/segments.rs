@@ -272,3 +272,6 @@ pub(super) fn room(model: &Model, ticks: &[u64], capacity: u64) -> (Vec<i64>, Ve
 pub(super) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

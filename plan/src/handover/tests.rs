@@ -1,15 +1,19 @@
-use super::{Turns, hand_over};
+use super::{Draft, Turns, hand_over};
 use crate::model::Model;
 use crate::problem::{Buffer, Problem, Region};
 use crate::rng::Rng;
 use crate::stop::Stop;
 use alloc::vec::Vec;
 
+fn model(buffers: Vec<Buffer>) -> Model {
+    let mut problem = Problem::new(Region::unbounded());
+    problem.buffers = buffers;
+    Model::new(&problem, 0, |_| true)
+}
+
 /// Hands the bytes of a problem over, once; whatever is found is checked.
 fn handed(buffers: Vec<Buffer>, capacity: u64, width: usize) -> Option<Vec<u64>> {
-    let mut problem = Problem::new(Region::bounded(capacity));
-    problem.buffers = buffers;
-    let model = Model::new(&problem, 0, |_| true);
+    let model = model(buffers);
     let turns = Turns::new(&model)?;
     let (found, _) =
         hand_over((&model, &turns), capacity, width, &mut Rng::new(1), &Stop::new(&|| false));
@@ -71,4 +75,40 @@ fn what_has_gaps_or_a_fixed_place_or_odd_bytes_is_left_to_others() {
     let mut odd = in_turns(3);
     odd[0].align = 2;
     assert!(handed(odd, 64, 1).is_none());
+}
+
+#[test]
+fn more_items_start_at_once_than_a_set_has_bits() {
+    let size = |i: u64| 1 + i % 5;
+    let at = |start: u64| (0..100).map(move |i| Buffer::new(size(i), start, start + 2));
+    let capacity = (0..100).map(size).sum();
+    assert!(handed(at(0).chain(at(2)).collect(), capacity, 1).is_some());
+}
+
+#[test]
+fn sets_of_ranges_with_a_sum_are_found_the_smallest_first() {
+    let mut rng = Rng::new(7);
+    for count in 1..=12 {
+        let sizes: Vec<u64> = (0..count).map(|_| 1 + rng.below(12)).collect();
+        let buffers = sizes.iter().map(|&size| Buffer::new(size, 0, 1)).collect();
+        let draft = Draft::new(&model(buffers), 99, 1);
+        let pool: Vec<u32> = (0..count).collect();
+        let sum_of = |set: u64| {
+            let inside = pool.iter().filter(|&&range| set >> range & 1 == 1);
+            inside.map(|&range| draft.bytes(range)).sum::<u64>()
+        };
+        for sum in 1..40 {
+            let found = draft.exact(&pool, sum);
+            assert!(found.iter().all(|&set| sum_of(set) == sum));
+            let sets = (1..1u64 << count).filter(|&set| sum_of(set) == sum);
+            let fewest = sets.map(u64::count_ones).min();
+            assert_eq!(found.first().map(|set| set.count_ones()), fewest, "{sum} of {sizes:?}");
+        }
+        let mut sums = draft.all_sums(&pool, 3);
+        sums.sort_unstable();
+        let few = (0..1u64 << count).filter(|set| set.count_ones() <= 3);
+        let mut all: Vec<(u64, u64)> = few.map(|set| (sum_of(set), set)).collect();
+        all.sort_unstable();
+        assert_eq!(sums, all);
+    }
 }

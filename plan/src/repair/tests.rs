@@ -90,3 +90,14 @@ fn steps_have_their_numbers() {
     }
     assert_eq!(sums, [11_017, 19_689_457, 1_668_807_760]);
 }
+
+#[test]
+fn repair_ends_where_no_goal_is_left() {
+    let mut problem = Problem::new(Region::unbounded());
+    (0..2).for_each(|_| _ = problem.push(Buffer::new(3, 0, 1)));
+    let model = Model::new(&problem, 0, |_| true);
+    let mut repair = Repair::new(&model, &[0, 3]);
+    let never = Stop::new(&|| false);
+    let taken = repair.run(5, 1 << 20, &mut Rng::new(1), &never, |_| panic!("5 bytes are too few"));
+    assert!(taken < 1 << 14, "{taken} steps to a goal that no step gets nearer to");
+}

@@ -159,6 +159,21 @@ fn pictures_hold_every_buffer_and_stay_small() {
     assert!(svg::draw(&large, &plan, &[]).len() < 1 << 20);
 }
 
+#[test]
+fn a_large_picture_leaves_out_what_is_small_in_both_directions_only() {
+    let mut problem = Problem::new(Region::unbounded());
+    problem.push(Buffer::new(1 << 20, 5, 6));
+    problem.push(Buffer::new(1, 0, 100_000));
+    (0..3_000).for_each(|i| _ = problem.push(Buffer::new(1, 10 + 2 * i, 11 + 2 * i)));
+    let plan = solve(&problem, &Options { effort: 0, stop: Some(&|| true), ..Options::default() })
+        .expect("it makes sense");
+    assert_eq!(
+        svg::draw(&problem, &plan, &[]).matches("h-").count(),
+        2,
+        "the high and the long one"
+    );
+}
+
 /// Two buffers of one region, one of them with a gap, and one of another; fixed, so that the picture is about drawing alone.
 #[test]
 fn a_picture_is_drawn_to_scale() {
