@@ -121,6 +121,26 @@ impl<'t> Lines<'t> {
         Ok(lines)
     }
 
+    /// Makes lines of two traces, which nothing checks: they say what to trace next. What is smaller at the larger batch
+    /// stays as it is there.
+    ///
+    /// # Errors
+    /// As [`Lines::new`].
+    pub fn unchecked(
+        (low, first): (u64, &'t Trace),
+        (high, last): (u64, &'t Trace),
+    ) -> Result<Self, BatchError> {
+        if low >= high {
+            return Err(BatchError::TooFew(1));
+        }
+        same_recorder(first, last)?;
+        same_requests((low, first), (high, last))?;
+        let ends = sizes(first).zip(sizes(last));
+        let lines: Option<_> =
+            ends.map(|(a, b)| Line::through((low, a.min(b)), (high, b))).collect();
+        Ok(Self { trace: first, lines: lines.ok_or(BatchError::TooLarge(high))? })
+    }
+
     /// Returns the trace of the step at another batch.
     ///
     /// # Errors

@@ -142,13 +142,15 @@ class Asking(unittest.TestCase):
             with open(path, "w") as file:
                 file.write(str(step()))
 
-        def ask(command, *arguments):
-            capacity = int(next(each for each in arguments if each.startswith("--capacity=")).partition("=")[2])
-            if command == "batch":
-                return {"by": "lines" if lines else "traces", "difference": None if lines else "conv", "largest_batch": guess}
-            with open(arguments[0]) as file:
-                bytes = int(file.read())
-            return {"peak_reserved_bytes": bytes, "fits": bytes <= capacity, "capacity_bytes": capacity, "fixed_bytes": 0}
+        def ask(_, *arguments):
+            capacity, traces = 1000, [each.partition("=")[2].split(":") for each in arguments if each.startswith("--trace=")]
+            rows = []
+            for batch, path in traces:
+                with open(path) as file:
+                    bytes = int(file.read())
+                rows.append({"batch": int(batch), "peak_reserved_bytes": bytes, "least_capacity_bytes": bytes, "fits": bytes <= capacity})
+            is_known = lines and len(rows) > 2
+            return {"by": "lines" if is_known else "traces", "difference": None if is_known else "conv", "largest_batch": guess, "expected_batch": None, "traces": rows, "capacity_bytes": capacity, "fixed_bytes": 0}
 
         with mock.patch.object(_fit, "record_step", record), mock.patch.object(_fit, "_ask", ask):
             return omniheap.torch.largest_batch(lambda batch: lambda: peak(batch), 1000, **options)
@@ -157,7 +159,7 @@ class Asking(unittest.TestCase):
         found = self.search(lambda batch: 10 * batch, guess=100)
         self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (100, 1000, [2, 4, 100]))
         found = self.search(lambda batch: 10 * batch, guess=90)
-        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (90, 900, [2, 4, 90]))
+        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (90, 900, [2, 4, 90, 100]))
 
     def test_a_guess_that_does_not_fit_is_not_said(self):
         found = self.search(lambda batch: 10 * batch + (50 if batch > 50 else 0), guess=100)
