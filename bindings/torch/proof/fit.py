@@ -1,6 +1,6 @@
 """What `fit`, `largest_batch` and `record_step(world=N)` predict, beside what a GPU really takes.
 
-    python fit.py [--workloads gpt2,resnet50,…] [--limits 24,80,8] [--bisect gpt2,resnet50,…] [--ranks 8,64,512] [--seconds 450] [--folder DIR] [--small]
+    python fit.py [--workloads gpt2,resnet50,…] [--limits 24,80,8] [--bisect gpt2,resnet50,…] [--ranks 8,64,512] [--parts peak,time,batch,rank,tracker] [--seconds 450] [--folder DIR] [--small]
 
 Prints a line of JSON for whatever is known, and at the end a table, also of a run that is ended early; a workload that fails is a line with `error`.
 
@@ -8,10 +8,10 @@ Prints a line of JSON for whatever is known, and at the end a table, also of a r
 `peak`: reserved bytes of PyTorch's allocator in three steps, and the driver's figure for the process; predicted from fake tensors alone (`fake`) and with workspaces measured at
 batches 2 and 8 (`measured`), as shares of what was reserved, and as shares of the driver's figure with the fixed bytes added (`fake_driver`), or with those that were measured with the workspaces (`measured_driver`). Beside them, as shares of what was reserved, PyTorch's `MemTracker` on real tensors at the first batch, and the
 formula of `accelerate estimate-memory`.
-`batch`: the largest batch by steps that run on the GPU (`largest_batch(..., fake=False)`), whether it runs 20 steps, and the largest that runs three (`runs`): where the answer runs and the next one does not, it is the
-largest, else the search goes on from there. `foreseen` is the answer of a process that sees no GPU, from fake tensors and the workspaces.
-At the first two limits the workloads of `--bisect` find the largest by bisection as Lightning does: one model is kept, batches double from 1 until memory runs out, then halves, three steps each, and the cache is
-emptied before each. Its seconds and those of the answer are taken alone on the GPU, after all kernels were loaded; everything else about batches runs side by side, each in its limit.
+`batch`: the largest batch by steps that run on the GPU (`largest_batch(..., fake=False)`), whether it runs 20 steps, and the largest that does (`runs`), each with a model of its own: where the answer runs and the next one does not,
+it is the largest, else the search goes on from there. `foreseen` is the answer of a process that sees no GPU, from fake tensors and the workspaces.
+`time`: at the first two limits the workloads of `--bisect` find the largest by bisection as Lightning does (`bisected`): one model is kept, batches double from 1 until memory runs out, then halves, three steps each, and
+garbage and the cache are cleared before each. What it finds need not run with a new model, nor for long. Its seconds and those of the answer are taken alone on the GPU, after all kernels were loaded; everything else about batches runs side by side, each in its limit.
 
 Matrix products of float32 run in TF32. `--small` predicts small models on a machine without a GPU, and measures nothing. `--folder` keeps the files of workspaces. Needs OMNIHEAP_COMMAND, Transformers and torchvision.
 """
@@ -317,25 +317,25 @@ def said(name, gib):
 
 
 def tried(name, gib, known):
-    """What is true of an answer: whether it runs 20 steps, and the largest that runs, where no bisection has found it yet."""
+    """What is true of an answer: whether it runs 20 steps, and the largest that does, each with a model of its own."""
     limit(gib)
     try:
         known["twenty_steps"] = known["said"] == 0 or taken(made(name)(known["said"]), STEPS) is not None
-        if "runs" not in known:
-            results = {0: True, known["said"]: known["twenty_steps"]}
-            runs = lambda batch: results[batch] if batch in results else taken(made(name)(batch)) is not None
-            known["runs"] = largest(runs, max(1, known["said"]))
+        results = {0: True, known["said"]: known["twenty_steps"]}
+        runs = lambda batch: results[batch] if batch in results else taken(made(name)(batch), STEPS) is not None
+        known["runs"] = largest(runs, max(1, known["said"]))
     finally:
         limit(1 << 20)
     return known
 
 
 def compared(name, gib):
-    """The answer and a bisection, each with its seconds."""
+    """The answer and a bisection, each with its seconds; the first answer has kernels loaded."""
+    said(name, gib)
     known = said(name, gib)
     limit(gib)
     try:
-        known["runs"], seconds = timed(lambda: bisection(name))
+        known["bisected"], seconds = timed(lambda: bisection(name))
     finally:
         limit(1 << 20)
         clean()
@@ -376,6 +376,7 @@ def ranked(world):
 class Proof:
     def __init__(self, arguments):
         self.small, self.names, self.worlds, self.limits, self.bisected = arguments.small, arguments.workloads, arguments.ranks, arguments.limits, arguments.bisect
+        self.parts = arguments.parts
         self.folder, self.ends = arguments.folder or tempfile.mkdtemp(), time.monotonic() + arguments.seconds
         self.peaks, self.batches, self.ranks, self.shares, self.foreseen, self.fixed = {}, [], [], [], [], 0
         spawn = multiprocessing.get_context("spawn")
@@ -389,11 +390,14 @@ class Proof:
             self.fixed = used() - torch.cuda.memory_reserved()
             say(part="fixed", bytes=self.fixed)
         measured = {name: found for name in self.names if (found := self.attempt("measure", name, self.measure, name)) is not None}
-        peaks = {name: self.blind.submit(foresee_peaks, name, self.small, self.path(name)) for name in measured}
-        foreseen = {(name, gib): self.blind.submit(foresee_batch, name, gib, self.small, self.path(name)) for gib in self.limits for name in measured}
-        foreseen_ranks = {world: self.blind.submit(foresee_rank, world, self.small) for world in self.worlds}
+        peaks, foreseen, foreseen_ranks = {}, {}, {}
+        if "peak" in self.parts:
+            peaks = {name: self.blind.submit(foresee_peaks, name, self.small, self.path(name)) for name in measured}
+            foreseen = {(name, gib): self.blind.submit(foresee_batch, name, gib, self.small, self.path(name)) for gib in self.limits for name in measured}
+        if "rank" in self.parts:
+            foreseen_ranks = {world: self.blind.submit(foresee_rank, world, self.small) for world in self.worlds}
         known = {}
-        if not self.small:
+        if "time" in self.parts and not self.small:
             for gib in self.limits[:2]:
                 for name in filter(measured.__contains__, self.bisected):
                     known[name, gib] = self.attempt("time", name, self.compare, name, gib)
@@ -425,7 +429,7 @@ class Proof:
 
     def measure(self, name):
         """Measures workspaces, and peaks."""
-        if self.small:
+        if self.small or "peak" not in self.parts:
             return {}
         for batch in (2, 8):
             clean()
@@ -457,13 +461,13 @@ class Proof:
         clean()
         work = [(8, lambda world=world: self.sighted.submit(ranked, world), self.rank, (world, found)) for world, found in foreseen_ranks.items()]
         # Smaller ones find a place beside the largest.
-        for gib in sorted(self.limits, reverse=True):
+        for gib in sorted(self.limits, reverse=True) if "batch" in self.parts else ():
             for name in measured:
                 start = lambda name=name, gib=gib: self.sighted.submit(cell, name, gib, known.get((name, gib)))
-                work.append((gib * BESIDE + 1, start, self.batch, (name, gib, foreseen[name, gib])))
+                work.append((gib * BESIDE + 1, start, self.batch, (name, gib, foreseen.get((name, gib)))))
         # `MemTracker` keeps what it tracked, so that each has a process of its own.
         alone = concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), open_gpu, max_tasks_per_child=1)
-        work += [(measured[name][PEAKS[0]][0] / GIB + 1, lambda name=name: alone.submit(tracked, name), self.track, (name, measured[name][PEAKS[0]][0])) for name in measured]
+        work += [(measured[name][PEAKS[0]][0] / GIB + 1, lambda name=name: alone.submit(tracked, name), self.track, (name, measured[name][PEAKS[0]][0])) for name in measured if measured[name] and "tracker" in self.parts]
         running = {}
         while (work or running) and time.monotonic() < self.ends:
             room = TOGETHER - sum(size for size, _, _ in running.values())
@@ -489,6 +493,8 @@ class Proof:
         known = done.result()
         self.batches.append((known["said"], known["runs"], known["twenty_steps"]))
         say(part="batch", workload=name, limit=gib, **known)
+        if foreseen is None:
+            return
         other = foreseen.result(self.left())
         self.foreseen.append((other["foreseen"], known["runs"]))
         say(part="foreseen", workload=name, limit=gib, **other, runs=known["runs"])
@@ -524,7 +530,8 @@ def main():
     parser.add_argument("--workloads", type=lambda given: given.split(","), default=list(WORKLOADS))
     parser.add_argument("--limits", type=whole, default=[24, 80, 8])
     parser.add_argument("--ranks", type=whole, default=[8, 64, 512])
-    parser.add_argument("--bisect", type=lambda given: given.split(","), default=["gpt2", "llama_bf16", "llama_read", "resnet50", "efficientnet_b0", "vit_b_16"])
+    parser.add_argument("--bisect", type=lambda given: given.split(","), default=["gpt2", "bert", "llama_bf16", "resnet50", "efficientnet_b0", "vit_b_16"])
+    parser.add_argument("--parts", type=lambda given: given.split(","), default=["peak", "time", "batch", "rank", "tracker"])
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--folder")
     parser.add_argument("--small", action="store_true")

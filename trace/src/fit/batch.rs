@@ -150,6 +150,8 @@ impl<'t> Lines<'t> {
         let mut lives = lives::of(self.trace);
         for (life, line) in lives.iter_mut().zip(&self.lines) {
             let bytes = line.at(batch).ok_or(BatchError::TooLarge(batch))?;
+            // What grows has some bytes at small batches too, whatever its line says there.
+            let bytes = if line.slope > 0 { bytes.max(1) } else { bytes };
             life.size = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
                 let label = self.trace.labels().path(life.label);
                 BatchError::OffTheLine { batch, label, bytes }

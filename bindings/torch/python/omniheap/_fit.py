@@ -13,6 +13,8 @@ from ._workspaces import Workspaces
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
+# How often the last step of a trace is replayed once more: allocators split what they have in each, and need more after some.
+_REPEATS = 4
 
 
 def fit(step, capacity, allocator="torch", fixed=None, **options):
@@ -65,7 +67,9 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
         first, second = _FIRST
         if search.fits(first) is None or search.fits(second) is None:
             raise OmniheapError(f"batch {second} does not run on this GPU, which has too little free memory; leave fake=False out")
-        search.fits(max(2 * second, search.expected(second, most)))
+        # Peaks of small batches say little about large ones: without lines of sizes, a larger one is looked at first.
+        third = search.expected(second, most if search.answer["expected_batch"] is not None else min(most, 4 * second))
+        search.fits(max(2 * second, third))
         guess = search.answer
         if guess["by"] == "lines":
             # Larger ones are known not to fit.
@@ -88,7 +92,7 @@ class _Search:
         if not callable(step):
             raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
         try:
-            record_step(step, path, **self._options)
+            record_step(step, path, repeats=_REPEATS, **self._options)
         except Exception as error:
             if type(error).__name__ != "OutOfMemoryError":
                 raise

@@ -39,7 +39,7 @@ class Recording:
         return f"Recording({self.path!r}, allocations={self.allocations}, peak_live_bytes={self.peak_live_bytes}, leaked_bytes={self.leaked_bytes})"
 
 
-def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None, workspaces=None, labels=True):
+def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None, workspaces=None, labels=True, repeats=0):
     """Records what a step allocates into a trace that `omniheap fit` reads.
 
     step: a function without arguments. With fake=True it makes the model, its optimizer and its data itself, because whatever
@@ -53,10 +53,13 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     workspaces: a file of `measure_workspaces`, or what it returned: what kernels take inside of operators is added to the fake step.
     labels: False, with fake=False, notes only what PyTorch's allocator is asked for: nothing has a label, what kernels take inside of
         operators is there too, and the step runs at its usual speed.
+    repeats: writes the last step so many times more, without running it: an allocator may need more for later steps.
 
     One step is recorded at a time: functions of PyTorch are replaced meanwhile, for all threads.
     """
     torch, device = _asked(step, steps, fake, device, labels)
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
+        raise OmniheapError(f"repeats is {repeats!r}; pass a whole number from 0 on")
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
         ledger = Ledger(writer) if labels else _requests.Requests(writer)
@@ -71,6 +74,7 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         if labels:
             ledger.finish()
+        writer.repeat(repeats)
         writer.close()
     except BaseException:
         writer.abandon()
@@ -169,10 +173,11 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
                 made = step()
                 left = []
                 for _ in range(steps if callable(made) else 0):
+                    ledger.begin_step()
                     if program is not None:
                         program.begin()
                     made()
-                    gc.collect()
+                    gc.collect(0)
                     left.append(ledger.live_bytes)
                 recorder.stop()
                 del made
@@ -187,16 +192,13 @@ def _undisturbed():
     """One recording at a time, without the collector of cycles: it would find them at other operators each time, and traces of two batches must match."""
     if not _RECORDS.acquire(blocking=False):
         raise OmniheapError("a step is being recorded already; record one after the other, or each in a process of its own")
-    was_enabled, freezes = gc.isenabled(), gc.get_freeze_count() == 0
+    was_enabled = gc.isenabled()
     gc.disable()
-    # What exists already is not looked through after each step: that took a third of a recording. What the program froze stays frozen.
-    if freezes:
-        gc.freeze()
     try:
         yield
     finally:
-        if freezes:
-            gc.unfreeze()
+        # What was made meanwhile is young, or survived one look; what existed before is not looked through, which takes a third of a recording.
+        gc.collect(1)
         if was_enabled:
             gc.enable()
         _RECORDS.release()

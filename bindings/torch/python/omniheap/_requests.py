@@ -4,6 +4,7 @@ There are no labels; but nothing is hidden, since kernels ask as well, and the s
 """
 
 import gc
+import time
 
 from ._library import OmniheapError
 
@@ -15,19 +16,24 @@ class Requests:
         self._writer, self._live, self._streams = writer, {}, {}
         self.allocations = self.live_bytes = self.peak_live_bytes = 0
 
-    def write(self, entries):
-        """Writes entries of a history in their order. What was there before it began is not known, and its end is left out."""
-        for time, entry in enumerate(entries):
+    def write(self, entries, last):
+        """Writes entries of a history in their order; the last step began at a time in microseconds. What was there before the history
+        is not known, and its end is left out."""
+        before = 0
+        for number, entry in enumerate(entries):
+            if before < last <= entry["time_us"]:
+                self._writer.begin_step()
+            before = entry["time_us"]
             if entry["action"] == "alloc":
-                self._allocate(time, entry)
+                self._allocate(number, entry)
             elif entry["action"] == "free_completed" and entry["addr"] in self._live:
-                number, size = self._live.pop(entry["addr"])
-                self._writer.free(time, number)
+                allocation, size = self._live.pop(entry["addr"])
+                self._writer.free(number, allocation)
                 self.live_bytes -= size
 
-    def _allocate(self, time, entry):
+    def _allocate(self, number, entry):
         stream = self._streams.setdefault(entry["stream"], len(self._streams))
-        self._live[entry["addr"]] = self._writer.allocate(time, entry["size"], (), stream), entry["size"]
+        self._live[entry["addr"]] = self._writer.allocate(number, entry["size"], (), stream), entry["size"]
         self.allocations += 1
         self.live_bytes += entry["size"]
         self.peak_live_bytes = max(self.peak_live_bytes, self.live_bytes)
@@ -45,15 +51,13 @@ def run(torch, step, requests, device, steps):
     torch._C._cuda_clearCublasWorkspaces()
     memory._record_memory_history("all", context=None, stacks="python", clear_history=True)
     try:
-        made, left = step(), []
+        made, left, began = step(), [], 0
         for _ in range(steps if callable(made) else 0):
+            began = time.time_ns() // 1000
             made()
-            gc.collect()
+            gc.collect(0)
             left.append(torch.cuda.memory_allocated(device))
-        requests.write(memory._snapshot(device)["device_traces"][device.index])
+        requests.write(memory._snapshot(device)["device_traces"][device.index], began)
     finally:
         memory._record_memory_history(None)
-        # What the step made need not wait for the next recording.
-        made = None
-        gc.collect()
     return max(0, left[-1] - left[-2]) if len(left) > 1 else 0

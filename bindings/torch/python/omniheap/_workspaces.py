@@ -170,8 +170,8 @@ class Known:
         self._torch, self._ledger = torch, ledger
         self._workspaces = given if given is None or isinstance(given, Workspaces) else Workspaces.load(given)
         # What no product has taken yet.
-        self._kept = list(self._workspaces.kept_bytes if self._workspaces else _kernels.CUBLAS_BYTES)
-        self._operators = self._workspaces.operators() if self._workspaces else ()
+        self._kept = list(self._workspaces.kept_bytes if self._workspaces is not None else _kernels.CUBLAS_BYTES)
+        self._operators = self._workspaces.operators() if self._workspaces is not None else ()
         if self._workspaces is not None and self._workspaces.torch != version(torch):
             warnings.warn(f"the workspaces were measured with PyTorch {self._workspaces.torch}, and this is {torch.__version__}: measure them once more")
 

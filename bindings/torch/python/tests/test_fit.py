@@ -150,7 +150,11 @@ class Asking(unittest.TestCase):
                     bytes = int(file.read())
                 rows.append({"batch": int(batch), "peak_reserved_bytes": bytes, "least_capacity_bytes": bytes, "fits": bytes <= capacity})
             is_known = lines and len(rows) > 2
-            return {"by": "lines" if is_known else "traces", "difference": None if is_known else "conv", "largest_batch": guess, "expected_batch": None, "traces": rows, "capacity_bytes": capacity, "fixed_bytes": 0}
+            (*_, low, high), expected = [{}, *rows], None
+            if lines and len(rows) == 2 and high["least_capacity_bytes"] > low["least_capacity_bytes"]:
+                grown = (high["least_capacity_bytes"] - low["least_capacity_bytes"]) // (high["batch"] - low["batch"])
+                expected = high["batch"] + (capacity - high["least_capacity_bytes"]) // grown
+            return {"by": "lines" if is_known else "traces", "difference": None if is_known else "conv", "largest_batch": guess, "expected_batch": expected, "traces": rows, "capacity_bytes": capacity, "fixed_bytes": 0}
 
         with mock.patch.object(_fit, "record_step", record), mock.patch.object(_fit, "_ask", ask):
             return omniheap.torch.largest_batch(lambda batch: lambda: peak(batch), 1000, **options)
