@@ -253,6 +253,11 @@ fn the_largest_batch_is_on_the_lines() {
     assert_eq!(answers(most, 0)["largest_batch"], 7);
     let none = answers(&["batch", &a, &b, &c, "--capacity", "4M"], 1);
     assert!(none["largest_batch"].is_null());
+    // On its line it would have less than nothing at batch 1.
+    let steep = |batch| (3 * batch - 5) * MIB;
+    let [a, b, c] = [2, 4, 8].map(|batch| at("steep", batch, steep));
+    let found = answers(&["batch", &a, &b, &c, "--capacity", "26M", "--allocator", "plan"], 0);
+    assert_eq!((&found["largest_batch"], &found["by"]), (&10.into(), &"lines".into()));
 }
 
 #[test]
