@@ -57,9 +57,9 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
 
     One step is recorded at a time: functions of PyTorch are replaced meanwhile, for all threads.
     """
-    torch, device = _asked(step, steps, fake, device, labels)
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
         raise OmniheapError(f"repeats is {repeats!r}; pass a whole number from 0 on")
+    torch, device = _asked(step, steps, fake, device, labels)
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
         ledger = Ledger(writer) if labels else _requests.Requests(writer)
