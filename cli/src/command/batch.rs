@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// The batch, and a trace of the step at that batch; three or more. Sequence lengths work as well
+    /// The batch, and a trace of the step at that batch; three or more for lines. Sequence lengths work as well
     #[arg(long = "trace", required = true, value_name = "BATCH:TRACE", value_parser = parse_trace)]
     traces: Vec<(u64, PathBuf)>,
     #[command(flatten)]
@@ -53,6 +53,8 @@ struct Found {
     by: By,
     /// Why sizes are no lines in the batch: the first operator that differs.
     difference: Option<String>,
+    /// What to trace next where lines are not known to hold: the answer on those of the two largest traces.
+    expected_batch: Option<u64>,
     /// Larger batches need less somewhere among the traces.
     falls: bool,
     traces: Vec<Traced>,
@@ -73,8 +75,13 @@ enum By {
 struct Traced {
     batch: u64,
     peak_reserved_bytes: u64,
+    /// What it fits into, where the allocator returns what it keeps.
+    least_capacity_bytes: u64,
     fits: bool,
 }
+
+/// How exactly the least capacity is found: what allocators ask drivers for.
+const GRAIN: u64 = 2 << 20;
 
 /// Reads every trace, then answers.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
@@ -104,16 +111,21 @@ fn find(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Found, Failure
             "traces were replayed, and no batch was found",
         )?;
         let (peak, fits) = replayed(trace, room)?;
-        traced.push(Traced { batch: *batch, peak_reserved_bytes: peak.reserved_bytes, fits });
+        traced.push(Traced {
+            batch: *batch,
+            peak_reserved_bytes: peak.reserved_bytes,
+            least_capacity_bytes: least_capacity(trace, &peak, room.allocator)?,
+            fits,
+        });
     }
     let falls =
         traced.windows(2).any(|two| two[1].peak_reserved_bytes < two[0].peak_reserved_bytes);
-    let (by, answer, difference) = match Lines::new(traces) {
-        Ok(lines) => (By::Lines, on_lines(&lines, room, most)?, None),
-        Err(BatchError::Differs(found)) => {
+    let (by, answer, difference, expected) = match Lines::new(traces) {
+        Ok(lines) => (By::Lines, on_lines(&lines, room, most)?, None, None),
+        Err(why @ (BatchError::Differs(_) | BatchError::TooFew(_))) => {
             let fitting = traced.iter().filter(|one| one.fits).max_by_key(|one| one.batch);
             let answer = fitting.map(|one| (one.batch, one.peak_reserved_bytes));
-            (By::Traces, answer, Some(found.to_string()))
+            (By::Traces, answer, Some(why.to_string()), expected(traces, room, most)?)
         }
         Err(other) => return Err(Failure::input(other.to_string())),
     };
@@ -125,15 +137,37 @@ fn find(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Found, Failure
         peak_reserved_bytes: answer.map(|(_, peak)| peak),
         by,
         difference,
+        expected_batch: expected,
         falls,
         traces: traced,
     })
+}
+
+/// Returns the largest batch on lines through the two largest traces; nothing where those are of different programs.
+fn expected(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Option<u64>, Failure> {
+    let [.., (low, first), (high, last)] = traces else { return Ok(None) };
+    match Lines::unchecked((*low, first), (*high, last)) {
+        Ok(lines) => Ok(on_lines(&lines, room, most)?.map(|(batch, _)| batch)),
+        Err(_) => Ok(None),
+    }
 }
 
 fn replayed(trace: &Trace, room: Room) -> Result<(Peak, bool), Failure> {
     let peak = room.allocator.peak("the trace", trace)?;
     let fits = room.allocator.fits(trace, &peak, room.left())?;
     Ok((peak, fits))
+}
+
+/// Returns the capacity from which on the trace completes, up to a grain more; larger ones are taken to do so too.
+fn least_capacity(trace: &Trace, peak: &Peak, allocator: Allocator) -> Result<u64, Failure> {
+    let mut high = peak.reserved_bytes;
+    let mut low = trace.summary().peak_live_bytes.min(high);
+    while high - low > GRAIN {
+        let middle = low + (high - low) / 2;
+        let fits = allocator.fits(trace, peak, middle)?;
+        (low, high) = if fits { (low, middle) } else { (middle, high) };
+    }
+    Ok(high)
 }
 
 /// Fails if the user wants to end before the search does.

@@ -253,6 +253,11 @@ fn the_largest_batch_is_on_the_lines() {
     assert_eq!(answers(most, 0)["largest_batch"], 7);
     let none = answers(&["batch", &a, &b, &c, "--capacity", "4M"], 1);
     assert!(none["largest_batch"].is_null());
+    // On its line it would have less than nothing at batch 1.
+    let steep = |batch| (3 * batch - 5) * MIB;
+    let [a, b, c] = [2, 4, 8].map(|batch| at("steep", batch, steep));
+    let found = answers(&["batch", &a, &b, &c, "--capacity", "26M", "--allocator", "plan"], 0);
+    assert_eq!((&found["largest_batch"], &found["by"]), (&10.into(), &"lines".into()));
 }
 
 #[test]
@@ -270,10 +275,35 @@ fn what_is_no_line_is_answered_from_the_traces() {
 }
 
 #[test]
-fn traces_that_do_not_belong_together_are_refused() {
-    let [a, b] = [2, 4].map(|batch| at("few", batch, |batch| batch * MIB));
-    refuses(&["batch", &a, &b, "--capacity", "1G"], 2, "three traces");
-    refuses(&["batch", &a, &a, &b, "--capacity", "1G"], 2, "there are 2");
+fn fewer_than_three_traces_say_what_to_trace_next() {
+    // What falls stays as it is at the larger batch.
+    let line = |batch| if batch == 1 { 90 * MIB } else { 5 * batch * MIB };
+    let [falls, a, b] = [1, 2, 4].map(|batch| at("few", batch, line));
+    for few in [vec![&*a, &b], vec![&a, &a, &b]] {
+        let asked = [&["batch", "--capacity", "102M", "--allocator", "plan"], &few[..]].concat();
+        let found = answers(&asked, 0);
+        assert_eq!((&found["largest_batch"], &found["by"]), (&4.into(), &"traces".into()));
+        assert!(found["difference"].as_str().is_some_and(|why| why.contains("there are 2")));
+        assert_eq!(found["expected_batch"], 20);
+    }
+    let found = answers(&["batch", &falls, &a, "--capacity", "102M", "--most", "50"], 0);
+    assert_eq!(found["expected_batch"], 50);
+    assert!(answers(&["batch", &a, "--capacity", "102M"], 0)["expected_batch"].is_null());
+}
+
+#[test]
+fn the_least_capacity_is_below_the_peak() {
+    let content = "op,id,size,stream,time_us\na,0,31457280,0,0\nf,0,,0,1\na,1,41943040,0,2\n";
+    let path = file("least.csv", content);
+    let found = answers(&["batch", &format!("--trace=2:{path}"), "--capacity", "1G"], 0);
+    let row = &found["traces"][0];
+    assert_eq!(row["peak_reserved_bytes"], 70 * MIB);
+    let least = row["least_capacity_bytes"].as_u64().expect("bytes");
+    assert!((40 * MIB..=42 * MIB).contains(&least), "{least}");
+}
+
+#[test]
+fn what_is_no_batch_is_refused() {
     for wrong in ["x:few-2.csv", "0:few-2.csv", "few-2.csv", "2:"] {
         let output = omniheap(&["batch", "--trace", wrong, "--capacity", "1G"]);
         assert_eq!(output.status.code(), Some(2), "{wrong}");

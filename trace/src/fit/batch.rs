@@ -121,6 +121,26 @@ impl<'t> Lines<'t> {
         Ok(lines)
     }
 
+    /// Makes lines of two traces, which nothing checks: they say what to trace next. What is smaller at the larger batch
+    /// stays as it is there.
+    ///
+    /// # Errors
+    /// As [`Lines::new`].
+    pub fn unchecked(
+        (low, first): (u64, &'t Trace),
+        (high, last): (u64, &'t Trace),
+    ) -> Result<Self, BatchError> {
+        if low >= high {
+            return Err(BatchError::TooFew(1));
+        }
+        same_recorder(first, last)?;
+        same_requests((low, first), (high, last))?;
+        let ends = sizes(first).zip(sizes(last));
+        let lines: Option<_> =
+            ends.map(|(a, b)| Line::through((low, a.min(b)), (high, b))).collect();
+        Ok(Self { trace: first, lines: lines.ok_or(BatchError::TooLarge(high))? })
+    }
+
     /// Returns the trace of the step at another batch.
     ///
     /// # Errors
@@ -130,6 +150,8 @@ impl<'t> Lines<'t> {
         let mut lives = lives::of(self.trace);
         for (life, line) in lives.iter_mut().zip(&self.lines) {
             let bytes = line.at(batch).ok_or(BatchError::TooLarge(batch))?;
+            // What grows has some bytes at small batches too, whatever its line says there.
+            let bytes = if line.slope > 0 { bytes.max(1) } else { bytes };
             life.size = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
                 let label = self.trace.labels().path(life.label);
                 BatchError::OffTheLine { batch, label, bytes }

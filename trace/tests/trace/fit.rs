@@ -401,6 +401,10 @@ fn traces_of_different_programs_are_refused() {
     short.allocate(0, MIB, "parameter/wte/weight float32[1024x256]");
     short.allocate(1, MIB, "parameter/other/weight float32[1024x256]");
     let traces = [(1, step(1)), (2, step(2)), (3, short.trace())];
+    let two = Lines::unchecked((1, &traces[0].1), (3, &traces[2].1));
+    assert!(matches!(two, Err(BatchError::Differs(_))), "two traces are compared as well");
+    let none = Lines::unchecked((2, &traces[0].1), (2, &traces[1].1));
+    assert_eq!(none.unwrap_err(), BatchError::TooFew(1));
     let Err(BatchError::Differs(found)) = Lines::new(&traces) else { panic!("labels differ") };
     assert_eq!((found.request, found.batches), (1, (1, 3)));
     assert!(found.what.contains("parameter/other/weight"), "{found}");

@@ -1,5 +1,6 @@
 """Will a step fit, and up to which batch: records steps and asks the command `omniheap`, which replays allocators exactly."""
 
+import gc
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ from ._workspaces import Workspaces
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
+# How often the last step of a trace is replayed once more: allocators split what they have in each, and need more after some.
+_REPEATS = 4
 
 
 def fit(step, capacity, allocator="torch", fixed=None, **options):
@@ -48,69 +51,107 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
     Two small batches are traced, and one that they let expect to fill the device; where every size is a line in the batch the answer
     follows from the lines. It is traced itself before it is said. Where sizes are no lines, candidates near by are traced, and
     `.difference` names the operator.
+
+    With fake=False steps run on the GPU, and what its allocator was asked for is traced: that is faster, and kernels hide nothing. The GPU
+    must have room for the answer.
     """
     if not callable(make_step):
         raise OmniheapError(f"make_step is {make_step!r}; pass a function of a batch that returns a step")
     if not isinstance(most, int) or most < 1:
         raise OmniheapError(f"most is {most!r}; pass a whole number from 1 on")
     options, room = _room(capacity, allocator, fixed, options)
+    if not options.get("fake", True) and str(options.get("device", "cuda")).startswith("cuda"):
+        options = {**options, "labels": False}
     with tempfile.TemporaryDirectory() as folder:
-        search = _Search(make_step, room, folder, options)
+        search = _Search(make_step, (*room, f"--most={most}"), folder, options)
         first, second = _FIRST
-        third = max(2 * second, search.expected(first, second, most))
-        traces = [f"--trace={batch}:{search.record(batch)}" for batch in (first, second, third)]
-        guess = _ask("batch", *traces, *room, f"--most={most}")
+        if search.fits(first) is None or search.fits(second) is None:
+            raise OmniheapError(f"batch {second} does not run on this GPU, which has too little free memory; leave fake=False out")
+        # Peaks of small batches say little about large ones: without lines of sizes, a larger one is looked at first.
+        third = search.expected(second, most if search.answer["expected_batch"] is not None else min(most, 4 * second))
+        search.fits(max(2 * second, third))
+        guess = search.answer
         if guess["by"] == "lines":
             # Larger ones are known not to fit.
-            most = guess["largest_batch"] or 0
-            found = search.near(most, most)
+            batch = most = guess["largest_batch"] or 0
         else:
-            found = search.near(search.expected(second, third, most), most)
-        return LargestBatch(found, search.peaks.get(found), guess["by"], guess["difference"], sorted(search.peaks))
+            batch = search.expected(max(search.traced()), most)
+        found = search.near(batch, most)
+        return LargestBatch(found, search.peak(found), guess["by"], guess["difference"], search.traced())
 
 
 class _Search:
-    def __init__(self, make_step, room, folder, options):
-        self._make_step, self._room, self._folder, self._options = make_step, room, folder, options
-        # Peaks of batches that were traced and replayed.
-        self.peaks, self._fits = {}, {}
+    def __init__(self, make_step, asked, folder, options):
+        self._make_step, self._asked, self._folder, self._options = make_step, asked, folder, options
+        # Traces by their batch; None where memory ran out.
+        self.paths, self._rows = {}, {}
 
     def record(self, batch):
         path = os.path.join(self._folder, f"{batch}.omt")
-        if not os.path.exists(path):
-            step = self._make_step(batch)
-            if not callable(step):
-                raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
-            record_step(step, path, **self._options)
-        return path
+        step = self._make_step(batch)
+        if not callable(step):
+            raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
+        try:
+            record_step(step, path, repeats=_REPEATS, **self._options)
+        except Exception as error:
+            if type(error).__name__ != "OutOfMemoryError":
+                raise
+            path = None
+        if path is None:
+            # What the error held was in no reach before.
+            gc.collect()
+        self.paths[batch] = path
 
     def fits(self, batch):
-        if batch not in self._fits:
-            answer = _ask("fit", self.record(batch), *self._room)
-            self.peaks[batch], self._fits[batch] = answer["peak_reserved_bytes"], answer["fits"]
-            self._left = answer["capacity_bytes"] - answer["fixed_bytes"]
-        return self._fits[batch]
+        """Whether a batch fits; None where the GPU that it ran on had too little memory."""
+        if batch not in self.paths:
+            self.record(batch)
+            if self.paths[batch]:
+                # Those far above are of no use for the next.
+                most = max(batch, min((each for each, row in self._rows.items() if not row["fits"]), default=0))
+                traces = [f"--trace={each}:{path}" for each, path in self.paths.items() if path and each <= most]
+                self.answer = _ask("batch", *traces, *self._asked)
+                self._rows.update((row["batch"], row) for row in self.answer["traces"])
+        return self._rows[batch]["fits"] if batch in self._rows else None
 
-    def expected(self, one, other, most):
-        """The batch that fills the device, on the line through the peaks of two; 1 to `most`."""
-        for batch in (one, other):
-            self.fits(batch)
-        grown = max(1, self.peaks[other] - self.peaks[one])
-        return max(1, min(one + (self._left - self.peaks[one]) * (other - one) // grown, most))
+    def peak(self, batch):
+        return self._rows[batch]["peak_reserved_bytes"] if batch in self._rows else None
+
+    def traced(self):
+        """The batches that were traced."""
+        return sorted(self._rows)
+
+    def expected(self, batch, most):
+        """What fills the device, as batches up to the one traced last let expect: 1 to `most`."""
+        lines = self.answer["expected_batch"]
+        return lines if lines is not None else int(self._on_peaks(batch, most))
+
+    def _on_peaks(self, batch, most):
+        """The same on the line through what a batch and the one traced below need: where programs differ, there are no lines of sizes."""
+        below = max((each for each in self._rows if each < batch), default=batch - 1)
+        low, high = (self._rows.get(each, {"least_capacity_bytes": 0})["least_capacity_bytes"] for each in (below, batch))
+        left = self.answer["capacity_bytes"] - self.answer["fixed_bytes"]
+        return max(1, min(below + (left - low) * (batch - below) / (high - low), most)) if high > low else most
 
     def near(self, batch, most):
-        """The largest batch that fits, up to `most`, from one near by: steps double until one fits and another does not."""
-        low, high, stride = 0, most + 1, 1
+        """The largest batch that fits, up to `most`, from one near by."""
+        low = max((each for each, row in self._rows.items() if row["fits"] and each <= most), default=0)
+        high = min((each for each in self.paths if low < each and not self.fits(each)), default=most + 1)
+        batch = min(max(batch, low + 1), high - 1)
         while low < batch < high:
-            if self.fits(batch):
-                low, batch = batch, batch + stride
-            else:
-                high, batch = batch, batch - stride
-            stride *= 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.fits(middle) else (low, middle)
+            low, high = (batch, high) if self.fits(batch) else (low, batch)
+            batch = self._next(batch, low, high, most)
         return low
+
+    def _next(self, batch, low, high, most):
+        """What to trace after a batch; `low` where larger ones are not expected to fit."""
+        if batch in self._rows and self.answer["expected_batch"] is not None:
+            return min(max(self.answer["expected_batch"], low), high - 1)
+        if batch == low:
+            # It need not be exact: one that is close to fitting is traced too.
+            return min(max(low, round(self._on_peaks(batch, most))), high - 1)
+        expected = int(self._on_peaks(batch, most)) if batch in self._rows else 0
+        return expected if low < expected < high else (low + high) // 2
 
 
 def _room(capacity, allocator, fixed, options):

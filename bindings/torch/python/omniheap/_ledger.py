@@ -34,6 +34,10 @@ class Ledger:
         """How many operators have run."""
         return self._time
 
+    def begin_step(self):
+        """A step begins."""
+        self._writer.begin_step()
+
     def tick(self):
         """An operator runs: a microsecond passes, so that curves have one column for each."""
         self._time += 1
@@ -122,6 +126,9 @@ class Lives:
 
     def __init__(self):
         self.all = []
+
+    def begin_step(self):
+        """Nothing is written again."""
 
     def allocate(self, time, size, label, _):
         self.all.append([size, time, None, label])

@@ -19,7 +19,8 @@ _UNORDERED = ("scatter_add", "scatter_reduce", "index_add", "index_put", "put", 
 _FAMILIES = (("_batch_norm", "batch_norm"), ("_scaled_dot_product", "scaled_dot_product_attention"), ("_fused_rms_norm", "rms_norm"))
 
 
-def _base(function):
+def base(function):
+    """The name of an operator."""
     # Operators that take functions have no schema.
     return function._schema.name.rpartition("::")[2] if hasattr(function, "_schema") else str(function)
 
@@ -27,7 +28,7 @@ def _base(function):
 @functools.lru_cache(maxsize=None)
 def family(function):
     """The operator without its overload; kernels of one operator are one family."""
-    name = _base(function)
+    name = base(function)
     for part, known in _FAMILIES:
         if part in name:
             return known
@@ -41,7 +42,7 @@ def kind(function):
 
     if not isinstance(function, torch._ops.OpOverload):
         return OPAQUE
-    schema, name = function._schema, _base(function)
+    schema, name = function._schema, base(function)
     if not written(function) and (name in _VIEWS or any(value.alias_info is not None for value in schema.returns)):
         return VIEW
     is_made = any(part in name for part in _MADE)
@@ -69,7 +70,7 @@ def functional(function):
     """The operator that computes what one in place does, into new bytes; None where there is none."""
     import torch
 
-    name, overload = _base(function), function._overloadname
+    name, overload = base(function), function._overloadname
     if not name.endswith("_") or name.endswith("__"):
         return None
     packet = getattr(torch.ops.aten, name[:-1], None)

@@ -16,7 +16,7 @@ import traceback
 import warnings
 import weakref
 
-from . import _replicas
+from . import _replicas, _requests
 from ._ledger import Ledger, Lives, dtype_of, type_of
 from ._library import OmniheapError
 from ._trace import Writer
@@ -39,7 +39,7 @@ class Recording:
         return f"Recording({self.path!r}, allocations={self.allocations}, peak_live_bytes={self.peak_live_bytes}, leaked_bytes={self.leaked_bytes})"
 
 
-def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None, workspaces=None):
+def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None, workspaces=None, labels=True, repeats=0):
     """Records what a step allocates into a trace that `omniheap fit` reads.
 
     step: a function without arguments. With fake=True it makes the model, its optimizer and its data itself, because whatever
@@ -51,19 +51,30 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
         `omniheap.torch.shard` or PyTorch's own functions; the buffers of gathers and reductions are then events like all others.
     workspaces: a file of `measure_workspaces`, or what it returned: what kernels take inside of operators is added to the fake step.
+    labels: False, with fake=False, notes only what PyTorch's allocator is asked for: nothing has a label, what kernels take inside of
+        operators is there too, and the step runs at its usual speed.
+    repeats: writes the last step so many times more, without running it: an allocator may need more for later steps.
 
     One step is recorded at a time: functions of PyTorch are replaced meanwhile, for all threads.
     """
-    torch, device = _asked(step, steps, fake, device)
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
+        raise OmniheapError(f"repeats is {repeats!r}; pass a whole number from 0 on")
+    torch, device = _asked(step, steps, fake, device, labels)
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
-        ledger = Ledger(writer)
-        known = _known(torch, ledger, fake, workspaces) if workspaces is not None else None
+        ledger = Ledger(writer) if labels else _requests.Requests(writer)
+        known = _known(torch, ledger, fake, device, workspaces)
         with _group(torch, world):
-            leaked = _run(torch, step, ledger, fake, device, steps, workspaces=known)
+            if labels:
+                leaked = _run(torch, step, ledger, fake, device, steps, workspaces=known)
+            else:
+                with _undisturbed():
+                    leaked = _requests.run(torch, step, ledger, device, steps)
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
-        ledger.finish()
+        if labels:
+            ledger.finish()
+        writer.repeat(repeats)
         writer.close()
     except BaseException:
         writer.abandon()
@@ -90,21 +101,24 @@ def measure_workspaces(step, path, *, device="cuda:0", steps=2):
     return merged
 
 
-def _asked(step, steps, fake, device):
+def _asked(step, steps, fake, device, labels=True):
     """PyTorch, and the device with its number; what makes no sense is refused."""
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
     if not isinstance(steps, int) or steps < 1:
         raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
+    if fake and not labels:
+        raise OmniheapError("labels=False is about steps that run on a GPU; pass fake=False too")
     torch = _import(fake)
     device = torch.device(device)
     return torch, torch.device("cuda", 0) if device.type == "cuda" and device.index is None else device
 
 
-def _known(torch, ledger, fake, workspaces):
-    if not fake:
+def _known(torch, ledger, fake, device, workspaces):
+    """What kernels take inside of operators; a step that runs on a device takes it itself."""
+    if workspaces is not None and not fake:
         raise OmniheapError("workspaces are added to fake steps, and this one runs on the device; leave them out, or pass fake=True")
-    return Known(torch, ledger, workspaces)
+    return Known(torch, ledger, workspaces) if fake and (device.type == "cuda" or workspaces is not None) else None
 
 
 @contextlib.contextmanager
@@ -159,10 +173,11 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
                 made = step()
                 left = []
                 for _ in range(steps if callable(made) else 0):
+                    ledger.begin_step()
                     if program is not None:
                         program.begin()
                     made()
-                    gc.collect()
+                    gc.collect(0)
                     left.append(ledger.live_bytes)
                 recorder.stop()
                 del made
@@ -177,16 +192,13 @@ def _undisturbed():
     """One recording at a time, without the collector of cycles: it would find them at other operators each time, and traces of two batches must match."""
     if not _RECORDS.acquire(blocking=False):
         raise OmniheapError("a step is being recorded already; record one after the other, or each in a process of its own")
-    was_enabled, freezes = gc.isenabled(), gc.get_freeze_count() == 0
+    was_enabled = gc.isenabled()
     gc.disable()
-    # What exists already is not looked through after each step: that took a third of a recording. What the program froze stays frozen.
-    if freezes:
-        gc.freeze()
     try:
         yield
     finally:
-        if freezes:
-            gc.unfreeze()
+        # What was made meanwhile is young, or survived one look; what existed before is not looked through, which takes a third of a recording.
+        gc.collect(1)
         if was_enabled:
             gc.enable()
         _RECORDS.release()

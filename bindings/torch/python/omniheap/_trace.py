@@ -28,25 +28,57 @@ class Writer:
         self._file = open(self._part, "wb")
         self._file.write(_MAGIC)
         self._payload, self._records = bytearray(), 0
-        self._labels, self._ids, self._now, self._written = {(): 0}, 0, 0, 0
+        self._labels, self._now = {(): 0}, 0
+        # Allocations by their number, and what the step under way did: numbers, and whether they were born. None before the first step.
+        self._made, self._step = [], None
         self._record(_TITLE, title.encode()[:_LONGEST_TEXT])
+
+    def begin_step(self):
+        """Says that a step begins, which `repeat` may write again."""
+        self._step = []
+
+    def repeat(self, times):
+        """Writes the last step so many times more, as if the program went on: what it freed of the step before is freed of itself then."""
+        step, self._step = self._step or [], None
+        freed = {number for number, is_born in step if not is_born}
+        left = [number for number, is_born in step if is_born and number not in freed]
+        for _ in range(times):
+            again, before, left = {}, left, []
+            for number, is_born in step:
+                if is_born:
+                    again[number] = self.allocate(self._now, *self._made[number])
+                    if number not in freed:
+                        left.append(again[number])
+                elif number in again:
+                    self.free(self._now, again[number])
+                else:
+                    same = next((each for each in before if self._made[each][0] == self._made[number][0]), None)
+                    if same is not None:
+                        before.remove(same)
+                        self.free(self._now, same)
 
     def allocate(self, time, size, label, stream=0):
         """Notes an allocation at a time in microseconds, never less than before; returns its number."""
-        label = self._label(label)
-        number = self._ids
-        self._ids += 1
-        self._record(_ALLOCATE, _varint(number) + _varint(size) + _varint(stream) + b"\0" + _varint(label), time)
+        number = len(self._made)
+        self._made.append((size, label, stream))
+        self._note(number, True)
+        self._record(_ALLOCATE, _varint(number) + _varint(size) + _varint(stream) + b"\0" + _varint(self._label(label)), time)
         return number
 
     def free(self, time, number):
         """Notes that an allocation's bytes may be reused."""
+        self._note(number, False)
         self._record(_FREE, _varint(number) + b"\0", time)
+
+    def _note(self, number, is_born):
+        if self._step is not None:
+            self._step.append((number, is_born))
 
     def rename(self, number, label):
         """Gives an allocation another label, from its beginning on."""
-        label = self._label(label)
-        self._record(_RENAME, _varint(number) + _varint(label))
+        size, _, stream = self._made[number]
+        self._made[number] = size, label, stream
+        self._record(_RENAME, _varint(number) + _varint(self._label(label)))
 
     def close(self):
         """Finishes the file and puts it in its place."""

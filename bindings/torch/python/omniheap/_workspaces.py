@@ -5,7 +5,7 @@ import os
 import re
 import warnings
 
-from . import _operators, _saved
+from . import _kernels, _operators, _saved
 from ._ledger import dtype_of
 from ._library import OmniheapError
 
@@ -164,14 +164,15 @@ class Meter:
 
 
 class Known:
-    """Adds the workspaces that were measured to a step on fake tensors."""
+    """Adds workspaces to a step on fake tensors: those that were measured, and where nothing was, those that rules give."""
 
-    def __init__(self, torch, ledger, given):
+    def __init__(self, torch, ledger, given=None):
         self._torch, self._ledger = torch, ledger
-        self._workspaces = given if isinstance(given, Workspaces) else Workspaces.load(given)
+        self._workspaces = given if given is None or isinstance(given, Workspaces) else Workspaces.load(given)
         # What no product has taken yet.
-        self._operators, self._kept = self._workspaces.operators(), list(self._workspaces.kept_bytes)
-        if self._workspaces.torch != version(torch):
+        self._kept = list(self._workspaces.kept_bytes if self._workspaces is not None else _kernels.CUBLAS_BYTES)
+        self._operators = self._workspaces.operators() if self._workspaces is not None else ()
+        if self._workspaces is not None and self._workspaces.torch != version(torch):
             warnings.warn(f"the workspaces were measured with PyTorch {self._workspaces.torch}, and this is {torch.__version__}: measure them once more")
 
     def begins(self):
@@ -181,10 +182,15 @@ class Known:
         if self._kept[is_backward] and _operators.family(function).endswith("mm"):
             size, self._kept[is_backward] = self._kept[is_backward], 0
             self._ledger.born(("kept", is_backward), size, "temporary", (), "libraries", "uint8", False, ["workspace"])
-        operator = str(function)
-        if operator not in self._operators:
-            return
-        size = self._workspaces.bytes(operator, _tensors(self._torch, arguments, options))
-        if size:
-            self._ledger.born("workspace", size, "temporary", path, operator, "uint8", False, ["workspace"])
+        size = self._bytes(function, arguments, options, result)
+        if size and size >= _SMALLEST:
+            self._ledger.born("workspace", size, "temporary", path, str(function), "uint8", False, ["workspace"])
             self._ledger.died("workspace")
+
+    def _bytes(self, function, arguments, options, result):
+        size = _kernels.own(function, arguments)
+        if size is None and self._workspaces is None:
+            return _kernels.cudnn(function, arguments, result)
+        if size is None and str(function) in self._operators:
+            return self._workspaces.bytes(str(function), _tensors(self._torch, arguments, options))
+        return size

@@ -14,7 +14,7 @@ import warnings
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _fit, _saved, _trace
+from omniheap import OmniheapError, _fit, _kernels, _requests, _saved, _trace
 from omniheap._ledger import Ledger
 from omniheap._trace import Writer
 from omniheap._workspaces import Workspaces
@@ -134,6 +134,95 @@ class Ledgers(unittest.TestCase):
         self.assertEqual(self.written.events, [])
 
 
+class Repeats(unittest.TestCase):
+    """Steps that are written again."""
+
+    def written(self, work, times):
+        with tempfile.TemporaryDirectory() as folder:
+            writer, events = Writer(os.path.join(folder, "step.omt"), ""), []
+            allocate, free = writer.allocate, writer.free
+            writer.allocate = lambda time, size, *rest: events.append(size) or allocate(time, size, *rest)
+            writer.free = lambda time, number: events.append(-number) or free(time, number)
+            work(writer)
+            writer.repeat(times)
+            writer.close()
+            return events
+
+    def test_what_a_step_leaves_is_freed_by_the_next(self):
+        def work(writer):
+            for size in (100, 9):
+                writer.allocate(0, size, ())
+            writer.begin_step()
+            for size in (7, 7):
+                writer.allocate(1, size, ())
+            writer.begin_step()
+            for size in (50, 7, 7):
+                writer.allocate(2, size, ())
+            # Two of the step before, one of this, and one that no step makes.
+            for number in (2, 3, 4, 1):
+                writer.free(3, number)
+
+        once = self.written(work, 0)
+        self.assertEqual(once, [100, 9, 7, 7, 50, 7, 7, -2, -3, -4, -1])
+        self.assertEqual(self.written(work, 2), [*once, 50, 7, 7, -5, -6, -7, 50, 7, 7, -8, -9, -10])
+
+    def test_without_steps_nothing_is_repeated(self):
+        self.assertEqual(self.written(lambda writer: writer.allocate(0, 100, ()), 3), [100])
+
+    def test_labels_are_those_that_were_found_out(self):
+        seen = []
+
+        def work(writer):
+            writer.begin_step()
+            number = writer.allocate(0, 10, ("activation", "x"))
+            writer.rename(number, ("temporary", "x"))
+            label = writer._label
+            writer._label = lambda path: seen.append(path) or label(path)
+
+        self.written(work, 1)
+        self.assertIn(("temporary", "x"), seen)
+        self.assertNotIn(("activation", "x"), seen)
+
+
+class History(unittest.TestCase):
+    """Steps that run, from PyTorch's history."""
+
+    class Written:
+        def __init__(self):
+            self.events, self.numbers = [], 0
+
+        def begin_step(self):
+            self.events.append("step")
+
+        def allocate(self, _, size, label, stream):
+            self.events.append(("a", size, label, stream))
+            self.numbers += 1
+            return self.numbers - 1
+
+        def free(self, _, number):
+            self.events.append(("f", number))
+
+    def test_requests_are_written_in_their_order(self):
+        entry = lambda action, address, size, stream, time: {"action": action, "addr": address, "size": size, "stream": stream, "time_us": time}
+        entries = [
+            # It was there before.
+            entry("free_completed", 5, 512, 0, 1),
+            entry("segment_alloc", 0, 2 << 20, 0, 2),
+            entry("alloc", 7, 100, 0, 2),
+            entry("alloc", 9, 30, 94710, 3),
+            # Another stream uses it for a while.
+            entry("free_requested", 7, 100, 0, 10),
+            entry("alloc", 11, 1, 0, 11),
+            entry("free_completed", 7, 100, 0, 12),
+            entry("alloc", 7, 60, 0, 13),
+        ]
+        written = self.Written()
+        requests = _requests.Requests(written)
+        requests.write(entries, 10)
+        self.assertEqual(written.events, [("a", 100, (), 0), ("a", 30, (), 1), "step", ("a", 1, (), 0), ("f", 0), ("a", 60, (), 0)])
+        self.assertEqual((requests.allocations, requests.live_bytes, requests.peak_live_bytes), (4, 91, 131))
+
+
 class Asking(unittest.TestCase):
     """The search for a batch, with a step whose peak is a function of the batch."""
 
@@ -142,13 +231,19 @@ class Asking(unittest.TestCase):
             with open(path, "w") as file:
                 file.write(str(step()))
 
-        def ask(command, *arguments):
-            capacity = int(next(each for each in arguments if each.startswith("--capacity=")).partition("=")[2])
-            if command == "batch":
-                return {"by": "lines" if lines else "traces", "difference": None if lines else "conv", "largest_batch": guess}
-            with open(arguments[0]) as file:
-                bytes = int(file.read())
-            return {"peak_reserved_bytes": bytes, "fits": bytes <= capacity, "capacity_bytes": capacity, "fixed_bytes": 0}
+        def ask(_, *arguments):
+            capacity, traces = 1000, [each.partition("=")[2].split(":") for each in arguments if each.startswith("--trace=")]
+            rows = []
+            for batch, path in traces:
+                with open(path) as file:
+                    bytes = int(file.read())
+                rows.append({"batch": int(batch), "peak_reserved_bytes": bytes, "least_capacity_bytes": bytes, "fits": bytes <= capacity})
+            is_known = lines and len(rows) > 2
+            (*_, low, high), expected = [{}, *rows], None
+            if lines and len(rows) == 2 and high["least_capacity_bytes"] > low["least_capacity_bytes"]:
+                grown = (high["least_capacity_bytes"] - low["least_capacity_bytes"]) // (high["batch"] - low["batch"])
+                expected = high["batch"] + (capacity - high["least_capacity_bytes"]) // grown
+            return {"by": "lines" if is_known else "traces", "difference": None if is_known else "conv", "largest_batch": guess, "expected_batch": expected, "traces": rows, "capacity_bytes": capacity, "fixed_bytes": 0}
 
         with mock.patch.object(_fit, "record_step", record), mock.patch.object(_fit, "_ask", ask):
             return omniheap.torch.largest_batch(lambda batch: lambda: peak(batch), 1000, **options)
@@ -157,7 +252,7 @@ class Asking(unittest.TestCase):
         found = self.search(lambda batch: 10 * batch, guess=100)
         self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (100, 1000, [2, 4, 100]))
         found = self.search(lambda batch: 10 * batch, guess=90)
-        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (90, 900, [2, 4, 90]))
+        self.assertEqual((found.batch, found.peak_reserved_bytes, found.traced), (90, 900, [2, 4, 90, 100]))
 
     def test_a_guess_that_does_not_fit_is_not_said(self):
         found = self.search(lambda batch: 10 * batch + (50 if batch > 50 else 0), guess=100)
@@ -176,6 +271,32 @@ class Asking(unittest.TestCase):
         self.assertEqual(found.batch, 613)
         self.assertLess(len(found.traced), 12)
 
+    def test_a_batch_for_which_the_gpu_has_no_room_does_not_fit(self):
+        class OutOfMemoryError(Exception):
+            pass
+
+        def peak(batch):
+            if batch > 40:
+                raise OutOfMemoryError
+            return 10 * batch
+
+        found = self.search(peak, lines=False)
+        self.assertEqual((found.batch, found.peak_reserved_bytes), (40, 400))
+        with self.assertRaisesRegex(OmniheapError, "batch 4 does not run"):
+            self.search(lambda batch: 10 if batch < 4 else peak(100))
+
+    def test_steps_on_a_gpu_have_no_labels(self):
+        asked = []
+
+        def record(step, path, **options):
+            asked.append(options)
+            raise ZeroDivisionError
+
+        for options in ({}, {"fake": False}, {"fake": False, "device": "cpu"}):
+            with mock.patch.object(_fit, "record_step", record), self.assertRaises(ZeroDivisionError):
+                omniheap.torch.largest_batch(lambda batch: lambda: None, 1000, **options)
+        self.assertEqual([each.get("labels", True) for each in asked], [True, False, True])
+
     def test_what_was_measured_beside_pytorch_is_no_room(self):
         workspaces = Workspaces("H200", "2.11", fixed_bytes=500)
         for options, room in (({}, 0), ({"workspaces": workspaces}, 500), ({"workspaces": workspaces, "fixed": 7}, 7)):
@@ -191,6 +312,8 @@ class Asking(unittest.TestCase):
             (lambda: omniheap.torch.fit(step, "24GiB", fixed=-1), "fixed"),
             (lambda: omniheap.torch.largest_batch(step, "24GiB", most=0), "most"),
             (lambda: omniheap.torch.largest_batch(3, "24GiB"), "make_step"),
+            (lambda: omniheap.torch.record_step(step, labels=False), "fake=False"),
+            (lambda: omniheap.torch.record_step(step, repeats=-1), "repeats"),
             (lambda: self.search(lambda batch: 1, lines=False, most=1) and _fit._Search(lambda batch: 5, (), "/nowhere", {}).record(1), "returned 5"),
         ):
             with self.assertRaises(OmniheapError) as caught:
@@ -270,6 +393,7 @@ class Steps(unittest.TestCase):
         self.assertTrue(any("_foreach_sqrt" in label and "[optimizer]" in label for label in by("temporary/AdamW/")))
         self.assertEqual(self.recording.leaked_bytes, 0)
 
+    @mock.patch.object(_kernels, "CUBLAS_BYTES", (0, 0))
     def test_fake_tensors_live_as_real_ones_do(self):
         fake = self.labels(self.step())
         fakes_peak = self.recording.peak_live_bytes
@@ -771,6 +895,7 @@ class Steps(unittest.TestCase):
             kept.clear()
         ignored.assert_not_called()
 
+    @mock.patch.object(_kernels, "CUBLAS_BYTES", (0, 0))
     def test_models_of_each_step_are_gone_after_it(self):
         import torch
 
@@ -815,7 +940,8 @@ class Steps(unittest.TestCase):
             import torch
 
             def setup():
-                model = torch.nn.Linear(1024, 1024).cuda()
+                # The gradient of a bias is a sum, which takes no line of bytes inside.
+                model = torch.nn.Linear(1024, 1024, bias=False).cuda()
                 return lambda: model(torch.ones(batch * 256, 1024, device="cuda")).sum().backward()
 
             return setup

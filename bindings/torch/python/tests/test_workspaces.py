@@ -10,7 +10,7 @@ import warnings
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _workspaces
+from omniheap import OmniheapError, _kernels, _workspaces
 from omniheap._ledger import Ledger
 from omniheap._workspaces import Workspaces
 
@@ -233,6 +233,75 @@ class Steps(unittest.TestCase):
             self.measure(4)
         with self.assertRaises(FileNotFoundError):
             self.recorded(4, workspaces=self.path + ".none")
+
+
+@unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
+class Rules(unittest.TestCase):
+    """What an H200 was measured to take, with PyTorch 2.11 and cuDNN 9."""
+
+    def tensor(self, *shape, dtype="float32", **options):
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, dtype), device="meta", **options)
+
+    def test_sums_along_columns(self):
+        import torch
+
+        operator = torch.ops.aten.sum.dim_IntList
+        for shape, dtype, dims, mib in (
+            ((2048, 3072), "float32", [0], 48),
+            ((1024, 3072), "float32", [0], 24),
+            ((2048, 768), "float32", [0], 12),
+            ((2048, 32000), "float32", [0], 140.625),
+            ((4096, 3072), "bfloat16", [0], 96),
+            ((4, 512, 768), "float32", [0, 1], 12),
+            # Many rows share what there is.
+            ((32768, 3072), "float32", [0], 132),
+            ((512, 3072), "float32", [0], 0),
+            ((2048, 3072), "float32", [1], 0),
+            ((2048, 3072), "float32", [0, 1], 0),
+            ((0, 3072), "float32", [0], 0),
+        ):
+            self.assertEqual(_kernels.own(operator, (self.tensor(*shape, dtype=dtype), dims)), mib * _MIB, (shape, dims))
+        self.assertIsNone(_kernels.own(torch.ops.aten.mm.default, (self.tensor(8, 8), self.tensor(8, 8))))
+
+    def test_rows_that_are_apart_are_copied(self):
+        import torch
+
+        operator, rows = torch.ops.aten.native_layer_norm.default, self.tensor(4, 96, 56, 56)
+        self.assertEqual(_kernels.own(operator, (rows.permute(0, 2, 3, 1), [96])), rows.numel() * 4)
+        self.assertEqual(_kernels.own(operator, (rows, [56])), 0)
+
+    def test_convolutions_copy_into_another_layout(self):
+        import torch
+
+        forward, backward = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
+        for image, weight, out, stride, groups, kib in (
+            ((4, 3, 224, 224), (64, 3, 7, 7), (4, 64, 112, 112), 2, 1, 14932.75),
+            ((4, 256, 56, 56), (512, 256, 1, 1), (4, 512, 28, 28), 2, 1, 18816),
+            ((4, 128, 56, 56), (128, 128, 3, 3), (4, 128, 28, 28), 2, 1, 8416),
+            # A plain product, and one for each channel.
+            ((4, 256, 56, 56), (64, 256, 1, 1), (4, 64, 56, 56), 1, 1, 0),
+            ((4, 96, 56, 56), (96, 1, 7, 7), (4, 96, 56, 56), 1, 96, 0),
+        ):
+            image, weight, out = (self.tensor(*shape) for shape in (image, weight, out))
+            last = ([stride] * 2, [0, 0], [1, 1], False, [0, 0], groups)
+            self.assertEqual(_kernels.cudnn(forward, (image, weight, None, *last), out), kib * 1024, weight.shape)
+            self.assertEqual(_kernels.cudnn(backward, (out, image, weight, None, *last, [True] * 3), None), kib * 1024, weight.shape)
+        last = image.to(memory_format=torch.channels_last)
+        self.assertEqual(_kernels.cudnn(forward, (last, weight, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1), out), 0)
+
+    def test_a_fake_step_has_them(self):
+        import torch
+
+        def setup():
+            model = torch.nn.Linear(768, 3072).cuda()
+            return lambda: model(torch.ones(2048, 768, device="cuda")).sum().backward()
+
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(Ledger, "born", autospec=True, side_effect=Ledger.born) as born:
+            omniheap.torch.record_step(setup, os.path.join(folder, "step.omt"), steps=1)
+        seen = [(call.args[2] >> 20, call.args[5]) for call in born.call_args_list if "workspace" in (call.args[8:] or [()])[0]]
+        self.assertEqual(seen, [(33, "libraries"), (32, "libraries"), (48, "aten.sum.dim_IntList")])
 
 
 if __name__ == "__main__":

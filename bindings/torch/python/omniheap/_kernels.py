@@ -1,0 +1,78 @@
+"""What kernels take inside of operators, where rules for it are known: fake tensors do not show it, and nobody has to measure it.
+
+Rules of PyTorch's own kernels are exact. What cuDNN takes is its choice; those rules are what it does most often.
+"""
+
+import math
+
+from ._operators import base
+
+# Of an H200: multiprocessors, threads of each, and the bytes that PyTorch gives cuBLAS there for the forward and for the backward pass.
+_PROCESSORS, _THREADS = 132, 2048
+CUBLAS_BYTES = (33 << 20, 32 << 20)
+
+
+def own(function, arguments):
+    """Bytes that a kernel of PyTorch takes while it runs; None where no rule is known."""
+    name = base(function)
+    if name in ("sum", "mean"):
+        return _reduction(arguments[0], arguments[1] if len(arguments) > 1 else None)
+    if name in ("native_layer_norm", "native_layer_norm_backward"):
+        # It reads rows that lie one after the other.
+        return sum(_bytes(each) for each in arguments[: 2 if name.endswith("backward") else 1] if not each.is_contiguous())
+    if name == "_scaled_dot_product_efficient_attention_backward":
+        return _sums_of_queries(arguments)
+    return None
+
+
+def cudnn(function, arguments, result):
+    """Bytes that cuDNN takes most often; None for what it does not compute."""
+    name = base(function)
+    if name == "convolution":
+        return _layouts(arguments[0], arguments[1], arguments[3], arguments[8], result)
+    if name == "convolution_backward":
+        return _layouts(arguments[1], arguments[2], arguments[4], arguments[9], arguments[0])
+    if name == "_scaled_dot_product_cudnn_attention_backward":
+        return _sums_of_queries(arguments)
+    return None
+
+
+def _sums_of_queries(arguments):
+    """Gradients of the queries are summed in 32 bits."""
+    return 4 * arguments[1].numel()
+
+
+def _reduction(tensor, dims):
+    """Sums along columns are divided among blocks of threads, which meet in memory, as PyTorch's `setReduceConfig` divides them."""
+    dims = {at % tensor.dim() for at in dims} if isinstance(dims, (list, tuple)) else set()
+    kept = [at for at in range(tensor.dim()) if at not in dims]
+    columns = math.prod(tensor.shape[at] for at in kept)
+    if not dims or not kept or not tensor.numel() or min(tensor.stride(at) for at in kept) > min(tensor.stride(at) for at in dims):
+        return 0
+    rows, fastest = tensor.numel() // columns, min(kept, key=tensor.stride)
+    vector = next(size for size in (4, 2, 1) if tensor.shape[fastest] % size == 0)
+    wide, threads = columns // vector, 512 // vector
+    height = min(_power(rows), threads // min(_power(wide), 32))
+    width = min(_power(wide), threads // height)
+    values, grid, most = -(-rows // height), -(-wide // width), _PROCESSORS * (_THREADS // (width * height))
+    if values < 256 or grid > most:
+        return 0
+    blocks = max(min(-(-most // grid), -(-values // 16)), -(-values // 256))
+    return 4 * columns * blocks * width * vector if blocks > 1 else 0
+
+
+def _power(number):
+    """The largest power of two up to a number."""
+    return 1 << number.bit_length() - 1
+
+
+def _layouts(tensor, weight, stride, groups, other):
+    """A convolution copies its tensors into the layout that its kernels want; one that is a plain product does not."""
+    is_point = all(size == 1 for size in weight.shape[2:])
+    if groups > 1 or is_point and all(each == 1 for each in stride) or not tensor.is_contiguous():
+        return 0
+    return _bytes(tensor) + _bytes(other) + (0 if is_point else _bytes(weight))
+
+
+def _bytes(tensor):
+    return tensor.numel() * tensor.element_size()
