@@ -188,12 +188,9 @@ fn pages_that_the_driver_refuses_to_unmap_sleep_later() {
     (1..).zip(&layers).for_each(|(value, one)| one.fill(0, one.size(), value).unwrap());
     drop(freed);
     manager.backend().wait_idle().unwrap();
-    // A request of another pool wants the pages, which the driver does not let go.
-    limit(&manager, pool.reserved());
     manager.backend().inject(Plan::From(0), 0);
-    let refused = manager.trim();
+    manager.trim().unwrap_err();
     manager.backend().inject(Plan::Never, 0);
-    assert!(refused.is_err() || manager.backend().injected() > 0, "{refused:?}");
     pool.sleep(&Sleep::to(store())).unwrap();
     pool.wake(&Wake::all()).unwrap();
     check(&layers).unwrap();
