@@ -8,6 +8,9 @@ use omniheap_limits::parse_size;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
+/// A third of the time that a tenant waits for the arbiter.
+const MOST_PATIENCE_MS: u64 = 10_000;
+
 /// Why a policy was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -102,7 +105,7 @@ impl Policy {
         let capacity = capacity.or(written).ok_or(PolicyError::NoCapacity)?;
         let mut policy = Self::equal(capacity);
         if let Some(patience) = file.patience_ms {
-            policy.patience = Duration::from_millis(patience.clamp(1, 3_600_000));
+            policy.patience = wait(patience)?;
         }
         policy.end_debtors = file.end_debtors;
         policy.processes = file.processes.unwrap_or(policy.processes);
@@ -207,6 +210,15 @@ fn rules(entry: &Entry, base: Rules, name: &str) -> Result<Rules, PolicyError> {
     Ok(rules)
 }
 
+/// A request waits for two presses at most, and whoever made it must still be there.
+fn wait(patience_ms: u64) -> Result<Duration, PolicyError> {
+    if (1..=MOST_PATIENCE_MS).contains(&patience_ms) {
+        return Ok(Duration::from_millis(patience_ms));
+    }
+    let text = format!("patience_ms is {patience_ms}; write 1 to {MOST_PATIENCE_MS}");
+    Err(PolicyError::Wrong(text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,6 +230,8 @@ mod tests {
             ("capacity = \"much\"", "no size"),
             ("capacity = \"8G\"\nsped = 1", "unknown field"),
             ("capacity = \"8G\"\noverhead = \"some\"", "overhead"),
+            ("capacity = \"8G\"\npatience_ms = 0", "1 to 10000"),
+            ("capacity = \"8G\"\npatience_ms = 10001", "1 to 10000"),
             ("capacity = \"8G\"\n[tenant.bob]\nweight = 1", "uid:1001"),
             ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nquota = \"9G\"", "above"),
             ("capacity = \"8G\"\n[tenant.\"uid:1\"]\nweight = 0", "weight of 0"),

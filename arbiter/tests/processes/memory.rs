@@ -92,7 +92,7 @@ pub(crate) fn hoards(socket: &Path, _: &str) {
 }
 
 pub(crate) fn pressed_memory_reaches_the_other_tenant() {
-    let arbiter = Arbiter::start("press.sock", "capacity = \"64MiB\"\npatience_ms = 20000\n");
+    let arbiter = Arbiter::start("press.sock", "capacity = \"64MiB\"\npatience_ms = 10000\n");
     let mut hoarder = Process::start("hoards", &arbiter.path, None, "");
     assert_eq!(hoarder.hear(), "hoarding");
     let (manager, _) = manager(&arbiter.path);
