@@ -41,6 +41,9 @@ impl Wgpu {
 
     /// Returns a binding of `span` that wgpu will accept.
     ///
+    /// wgpu tracks whole buffers: what one dispatch or render pass reads may not share a buffer with what it writes. Requests with a host
+    /// `Writer` get heaps that kernels only read, others a heap that they write: say who writes, and the two never meet.
+    ///
     /// # Errors
     ///
     /// `Foreign`, `OutOfRange`, `ZeroSize`, `Misaligned` ([`bind_align`](Self::bind_align)), `ExceedsLimit`
