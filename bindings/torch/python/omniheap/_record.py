@@ -672,8 +672,11 @@ def _recorder(torch):
             gathers = node.variable if node is not None and hasattr(node, "variable") else None
             for tensor in self._here(result):
                 self._sees(tensor, function, arguments, path, node, gathers)
-            if self._workspaces is not None:
+            if self._workspaces is not None and self._is_here((arguments, result)):
                 self._workspaces.ran(function, arguments, options, result, path, node is not None)
+
+        def _is_here(self, given):
+            return any(isinstance(each, torch.Tensor) and each.device == self._device for each in pytree.tree_leaves(given))
 
         def _here(self, given):
             """The tensors of the device that have bytes: sparse ones have those of their parts."""
