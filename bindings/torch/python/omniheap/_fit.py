@@ -53,7 +53,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
     `.difference` names the operator.
 
     With fake=False steps run on the GPU, and what its allocator was asked for is traced: that is faster, and kernels hide nothing. The GPU
-    must have room for the answer.
+    must have room for the answer, and for batch 4.
     """
     if not callable(make_step):
         raise OmniheapError(f"make_step is {make_step!r}; pass a function of a batch that returns a step")
@@ -61,7 +61,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
         raise OmniheapError(f"most is {most!r}; pass a whole number from 1 on")
     options, room = _room(capacity, allocator, fixed, options)
     if not options.get("fake", True) and str(options.get("device", "cuda")).startswith("cuda"):
-        options = {**options, "labels": False}
+        options = {"labels": False, **options}
     with tempfile.TemporaryDirectory() as folder:
         search = _Search(make_step, (*room, f"--most={most}"), folder, options)
         first, second = _FIRST
@@ -88,11 +88,11 @@ class _Search:
 
     def record(self, batch):
         path = os.path.join(self._folder, f"{batch}.omt")
-        step = self._make_step(batch)
-        if not callable(step):
-            raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
         try:
-            record_step(step, path, repeats=_REPEATS, **self._options)
+            step = self._make_step(batch)
+            if not callable(step):
+                raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
+            record_step(step, path, **{"repeats": _REPEATS, **self._options})
         except Exception as error:
             if type(error).__name__ != "OutOfMemoryError":
                 raise
@@ -136,7 +136,7 @@ class _Search:
     def near(self, batch, most):
         """The largest batch that fits, up to `most`, from one near by."""
         low = max((each for each, row in self._rows.items() if row["fits"] and each <= most), default=0)
-        high = min((each for each in self.paths if low < each and not self.fits(each)), default=most + 1)
+        high = min([most + 1, *(each for each in self.paths if low < each and not self.fits(each))])
         batch = min(max(batch, low + 1), high - 1)
         while low < batch < high:
             low, high = (batch, high) if self.fits(batch) else (low, batch)

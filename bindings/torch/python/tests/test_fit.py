@@ -226,7 +226,7 @@ class History(unittest.TestCase):
 class Asking(unittest.TestCase):
     """The search for a batch, with a step whose peak is a function of the batch."""
 
-    def search(self, peak, lines=True, guess=None, **options):
+    def search(self, peak, lines=True, guess=None, make_step=None, **options):
         def record(step, path, **_):
             with open(path, "w") as file:
                 file.write(str(step()))
@@ -246,7 +246,7 @@ class Asking(unittest.TestCase):
             return {"by": "lines" if is_known else "traces", "difference": None if is_known else "conv", "largest_batch": guess, "expected_batch": expected, "traces": rows, "capacity_bytes": capacity, "fixed_bytes": 0}
 
         with mock.patch.object(_fit, "record_step", record), mock.patch.object(_fit, "_ask", ask):
-            return omniheap.torch.largest_batch(lambda batch: lambda: peak(batch), 1000, **options)
+            return omniheap.torch.largest_batch(make_step or (lambda batch: lambda: peak(batch)), 1000, **options)
 
     def test_an_answer_on_the_lines_is_traced_itself(self):
         found = self.search(lambda batch: 10 * batch, guess=100)
@@ -265,6 +265,11 @@ class Asking(unittest.TestCase):
             self.assertEqual((found.batch, found.difference), (largest, "conv"))
         self.assertEqual(self.search(lambda batch: 1, lines=False, most=100).batch, 100)
 
+    def test_nothing_above_the_most_is_said(self):
+        for most in (1, 2, 3, 4, 5, 8):
+            found = self.search(lambda batch: 1000 if batch <= 7 else 1001, lines=False, most=most)
+            self.assertEqual(found.batch, min(most, 7))
+
     def test_candidates_are_looked_for_where_peaks_let_expect_them(self):
         # Sizes are lines nearly, and small batches show another slope than large ones.
         found = self.search(lambda batch: 300 + max(batch, 3) + batch // 7, lines=False, most=1 << 16)
@@ -282,6 +287,13 @@ class Asking(unittest.TestCase):
 
         found = self.search(peak, lines=False)
         self.assertEqual((found.batch, found.peak_reserved_bytes), (40, 400))
+
+        def make_step(batch):
+            # The model may be made before the step, too.
+            bytes = peak(batch)
+            return lambda: bytes
+
+        self.assertEqual(self.search(peak, make_step=make_step, lines=False).batch, 40)
         with self.assertRaisesRegex(OmniheapError, "batch 4 does not run"):
             self.search(lambda batch: 10 if batch < 4 else peak(100))
 
@@ -292,10 +304,10 @@ class Asking(unittest.TestCase):
             asked.append(options)
             raise ZeroDivisionError
 
-        for options in ({}, {"fake": False}, {"fake": False, "device": "cpu"}):
+        for options in ({}, {"fake": False}, {"fake": False, "device": "cpu"}, {"fake": False, "labels": True, "repeats": 1}):
             with mock.patch.object(_fit, "record_step", record), self.assertRaises(ZeroDivisionError):
                 omniheap.torch.largest_batch(lambda batch: lambda: None, 1000, **options)
-        self.assertEqual([each.get("labels", True) for each in asked], [True, False, True])
+        self.assertEqual([(each.get("labels", True), each["repeats"]) for each in asked], [(True, 4), (False, 4), (True, 4), (True, 1)])
 
     def test_what_was_measured_beside_pytorch_is_no_room(self):
         workspaces = Workspaces("H200", "2.11", fixed_bytes=500)
