@@ -15,6 +15,8 @@ _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
 # How often the last step of a trace is replayed once more: allocators split what they have in each, and need more after some.
 _REPEATS = 4
+# How many candidates peaks may name before halves are taken: next to a jump, they name neighbours again and again.
+_GUESSES = 8
 
 
 def fit(step, capacity, allocator="torch", fixed=None, **options):
@@ -138,9 +140,12 @@ class _Search:
         low = max((each for each, row in self._rows.items() if row["fits"] and each <= most), default=0)
         high = min([most + 1, *(each for each in self.paths if low < each and not self.fits(each))])
         batch = min(max(batch, low + 1), high - 1)
+        guesses = 0
         while low < batch < high:
             low, high = (batch, high) if self.fits(batch) else (low, batch)
-            batch = self._next(batch, low, high, most)
+            batch, guesses = self._next(batch, low, high, most), guesses + 1
+            if batch > low and guesses >= _GUESSES:
+                batch = (low + high) // 2
         return low
 
     def _next(self, batch, low, high, most):

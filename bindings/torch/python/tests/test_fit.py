@@ -265,6 +265,12 @@ class Asking(unittest.TestCase):
             self.assertEqual((found.batch, found.difference), (largest, "conv"))
         self.assertEqual(self.search(lambda batch: 1, lines=False, most=100).batch, 100)
 
+    def test_a_jump_takes_few_traces(self):
+        for largest in (299, 300, 877):
+            found = self.search(lambda batch: batch + (50000 if batch > largest else 0), lines=False)
+            self.assertEqual(found.batch, largest)
+            self.assertLess(len(found.traced), 24)
+
     def test_nothing_above_the_most_is_said(self):
         for most in (1, 2, 3, 4, 5, 8):
             found = self.search(lambda batch: 1000 if batch <= 7 else 1001, lines=False, most=most)
