@@ -19,6 +19,7 @@ import weakref
 from . import _replicas, _requests
 from ._ledger import Ledger, Lives, dtype_of, type_of
 from ._library import OmniheapError
+from ._requests import collect
 from ._trace import Writer
 from ._workspaces import Known, Meter, Workspaces, version
 
@@ -70,6 +71,9 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
             else:
                 with _undisturbed():
                     leaked = _requests.run(torch, step, ledger, device, steps)
+        if not fake:
+            # A model in a cycle has bytes that the next step may need.
+            gc.collect()
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         if labels:
@@ -172,12 +176,12 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
                     stack.enter_context(torch.autograd.graph.saved_tensors_hooks(program.pack, program.unpack))
                 made = step()
                 left = []
-                for _ in range(steps if callable(made) else 0):
+                for number in range(steps if callable(made) else 0):
                     ledger.begin_step()
                     if program is not None:
                         program.begin()
                     made()
-                    gc.collect(0)
+                    collect(number)
                     left.append(ledger.live_bytes)
                 recorder.stop()
                 del made
@@ -197,7 +201,7 @@ def _undisturbed():
     try:
         yield
     finally:
-        # What was made meanwhile is young, or survived one look; what existed before is not looked through, which takes a third of a recording.
+        # What was made since the last look; what existed before is not looked through, which takes a third of a recording.
         gc.collect(1)
         if was_enabled:
             gc.enable()

@@ -11,6 +11,7 @@ import threading
 import types
 import unittest
 import warnings
+import weakref
 from unittest import mock
 
 import omniheap.torch
@@ -680,6 +681,37 @@ class Steps(unittest.TestCase):
             omniheap.torch.record_step(lambda: 1 / 0, self.path)
         record()
         self.assertEqual(len(refused), 2, "a step that failed is over")
+
+    def test_cycles_end_with_their_step(self):
+        import torch
+
+        class Node:
+            def __init__(self, **options):
+                self.me, self.bytes = self, torch.ones(1 << 20, **options)
+
+        for kept in (0, 1):
+
+            def setup():
+                nodes = []
+
+                def step():
+                    nodes.append(Node(device="cuda"))
+                    del nodes[: len(nodes) - kept]
+
+                return step
+
+            for steps in (2, 3, 4):
+                recording = omniheap.torch.record_step(setup, self.path, steps=steps)
+                self.assertEqual((recording.leaked_bytes, recording.peak_live_bytes), (0, (1 + kept) << 22), (kept, steps))
+        made = []
+
+        def setup():
+            model = Node()
+            made.append(weakref.ref(model))
+            return lambda: model.bytes + 1
+
+        omniheap.torch.record_step(setup, self.path, fake=False, device="cpu")
+        self.assertIsNone(made[0](), "what has bytes ends with its recording")
 
     def test_the_collector_is_as_it_was(self):
         omniheap.torch.record_step(self.step(), self.path, steps=1)
