@@ -90,6 +90,11 @@ class _Search:
 
     def record(self, batch):
         path = os.path.join(self._folder, f"{batch}.omt")
+        # Models of batches before may be in cycles that nobody has looked for: memory is short where it is without them, too.
+        self.paths[batch] = path if self._records(batch, path) or self._records(batch, path) else None
+
+    def _records(self, batch, path):
+        """Whether memory was enough."""
         try:
             step = self._make_step(batch)
             if not callable(step):
@@ -98,11 +103,11 @@ class _Search:
         except Exception as error:
             if type(error).__name__ != "OutOfMemoryError":
                 raise
-            path = None
-        if path is None:
-            # What the error held was in no reach before.
-            gc.collect()
-        self.paths[batch] = path
+        else:
+            return True
+        # What the error held was in no reach before.
+        gc.collect()
+        return False
 
     def fits(self, batch):
         """Whether a batch fits; None where the GPU that it ran on had too little memory."""

@@ -71,9 +71,6 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
             else:
                 with _undisturbed():
                     leaked = _requests.run(torch, step, ledger, device, steps)
-        if not fake:
-            # A model in a cycle has bytes that the next step may need.
-            gc.collect()
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         if labels:
