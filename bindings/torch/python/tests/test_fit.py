@@ -167,6 +167,16 @@ class Repeats(unittest.TestCase):
         self.assertEqual(once, [100, 9, 7, 7, 50, 7, 7, -2, -3, -4, -1])
         self.assertEqual(self.written(work, 2), [*once, 50, 7, 7, -5, -6, -7, 50, 7, 7, -8, -9, -10])
 
+    def test_streams_free_their_own(self):
+        def work(writer):
+            writer.allocate(0, 7, (), 1)
+            writer.begin_step()
+            writer.allocate(1, 7, (), 0)
+            writer.allocate(1, 7, (), 1)
+            writer.free(1, 0)
+
+        self.assertEqual(self.written(work, 1), [7, 7, 7, 0, 7, 7, -2])
+
     def test_without_steps_nothing_is_repeated(self):
         self.assertEqual(self.written(lambda writer: writer.allocate(0, 100, ()), 3), [100])
 
