@@ -18,8 +18,8 @@ class offload_activations:
     keep_last: how many storages stay on the device because the backward pass begins with them. As many may be on their way to
     the host, and as many on their way back.
     most: at most so many bytes leave in one block, those that are saved first: bytes, a text such as "8GiB", or None for all. From the second block
-    on their copies have the whole forward pass, and the whole backward pass to come back in. What the link copies in the time of a forward pass costs no
-    time; what is above that does.
+    on their copies have the whole forward pass, and the whole backward pass to come back in. What the link copies in the time of a forward pass costs
+    little (1 to 4 % of a step on an H200); what is above that costs its time.
 
     Parameters, buffers, tensors of other devices, sparse tensors, sub-classes, and what is saved while a graph is captured or
     compiled stay where they are. Losses and gradients are the same to the bit. `figures()` counts bytes. One object may be entered again

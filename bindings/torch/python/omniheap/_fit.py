@@ -15,6 +15,8 @@ _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
 # How often the last step of a trace is replayed once more: allocators split what they have in each, and need more after some.
 _REPEATS = 4
+# How many candidates peaks may name before halves are taken: next to a jump, they name neighbours again and again.
+_GUESSES = 8
 
 
 def fit(step, capacity, allocator="torch", fixed=None, **options):
@@ -53,7 +55,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
     `.difference` names the operator.
 
     With fake=False steps run on the GPU, and what its allocator was asked for is traced: that is faster, and kernels hide nothing. The GPU
-    must have room for the answer.
+    must have room for the answer, and for batch 4.
     """
     if not callable(make_step):
         raise OmniheapError(f"make_step is {make_step!r}; pass a function of a batch that returns a step")
@@ -61,7 +63,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
         raise OmniheapError(f"most is {most!r}; pass a whole number from 1 on")
     options, room = _room(capacity, allocator, fixed, options)
     if not options.get("fake", True) and str(options.get("device", "cuda")).startswith("cuda"):
-        options = {**options, "labels": False}
+        options = {"labels": False, **options}
     with tempfile.TemporaryDirectory() as folder:
         search = _Search(make_step, (*room, f"--most={most}"), folder, options)
         first, second = _FIRST
@@ -88,19 +90,24 @@ class _Search:
 
     def record(self, batch):
         path = os.path.join(self._folder, f"{batch}.omt")
-        step = self._make_step(batch)
-        if not callable(step):
-            raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
+        # Models of batches before may be in cycles that nobody has looked for: memory is short where it is without them, too.
+        self.paths[batch] = path if self._records(batch, path) or self._records(batch, path) else None
+
+    def _records(self, batch, path):
+        """Whether memory was enough."""
         try:
-            record_step(step, path, repeats=_REPEATS, **self._options)
+            step = self._make_step(batch)
+            if not callable(step):
+                raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
+            record_step(step, path, **{"repeats": _REPEATS, **self._options})
         except Exception as error:
             if type(error).__name__ != "OutOfMemoryError":
                 raise
-            path = None
-        if path is None:
-            # What the error held was in no reach before.
-            gc.collect()
-        self.paths[batch] = path
+        else:
+            return True
+        # What the error held was in no reach before.
+        gc.collect()
+        return False
 
     def fits(self, batch):
         """Whether a batch fits; None where the GPU that it ran on had too little memory."""
@@ -136,11 +143,14 @@ class _Search:
     def near(self, batch, most):
         """The largest batch that fits, up to `most`, from one near by."""
         low = max((each for each, row in self._rows.items() if row["fits"] and each <= most), default=0)
-        high = min((each for each in self.paths if low < each and not self.fits(each)), default=most + 1)
+        high = min([most + 1, *(each for each in self.paths if low < each and not self.fits(each))])
         batch = min(max(batch, low + 1), high - 1)
+        guesses = 0
         while low < batch < high:
             low, high = (batch, high) if self.fits(batch) else (low, batch)
-            batch = self._next(batch, low, high, most)
+            batch, guesses = self._next(batch, low, high, most), guesses + 1
+            if batch > low and guesses >= _GUESSES:
+                batch = (low + high) // 2
         return low
 
     def _next(self, batch, low, high, most):

@@ -44,7 +44,7 @@ def _sums_of_queries(arguments):
 
 def _reduction(tensor, dims):
     """Sums along columns are divided among blocks of threads, which meet in memory, as PyTorch's `setReduceConfig` divides them."""
-    dims = {at % tensor.dim() for at in dims} if isinstance(dims, (list, tuple)) else set()
+    dims = {at % tensor.dim() for at in dims} if tensor.dim() and isinstance(dims, (list, tuple)) else set()
     kept = [at for at in range(tensor.dim()) if at not in dims]
     columns = math.prod(tensor.shape[at] for at in kept)
     if not dims or not kept or not tensor.numel() or min(tensor.stride(at) for at in kept) > min(tensor.stride(at) for at in dims):

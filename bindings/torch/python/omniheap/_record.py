@@ -19,6 +19,7 @@ import weakref
 from . import _replicas, _requests
 from ._ledger import Ledger, Lives, dtype_of, type_of
 from ._library import OmniheapError
+from ._requests import collect
 from ._trace import Writer
 from ._workspaces import Known, Meter, Workspaces, version
 
@@ -172,12 +173,12 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
                     stack.enter_context(torch.autograd.graph.saved_tensors_hooks(program.pack, program.unpack))
                 made = step()
                 left = []
-                for _ in range(steps if callable(made) else 0):
+                for number in range(steps if callable(made) else 0):
                     ledger.begin_step()
                     if program is not None:
                         program.begin()
                     made()
-                    gc.collect(0)
+                    collect(number)
                     left.append(ledger.live_bytes)
                 recorder.stop()
                 del made
@@ -197,7 +198,7 @@ def _undisturbed():
     try:
         yield
     finally:
-        # What was made meanwhile is young, or survived one look; what existed before is not looked through, which takes a third of a recording.
+        # What was made since the last look; what existed before is not looked through, which takes a third of a recording.
         gc.collect(1)
         if was_enabled:
             gc.enable()
@@ -672,8 +673,11 @@ def _recorder(torch):
             gathers = node.variable if node is not None and hasattr(node, "variable") else None
             for tensor in self._here(result):
                 self._sees(tensor, function, arguments, path, node, gathers)
-            if self._workspaces is not None:
+            if self._workspaces is not None and self._is_here((arguments, result)):
                 self._workspaces.ran(function, arguments, options, result, path, node is not None)
+
+        def _is_here(self, given):
+            return any(isinstance(each, torch.Tensor) and each.device == self._device for each in pytree.tree_leaves(given))
 
         def _here(self, given):
             """The tensors of the device that have bytes: sparse ones have those of their parts."""

@@ -52,7 +52,8 @@ class Writer:
                 elif number in again:
                     self.free(self._now, again[number])
                 else:
-                    same = next((each for each in before if self._made[each][0] == self._made[number][0]), None)
+                    # Of its size and stream: its label may have become another.
+                    same = next((each for each in before if self._made[each][::2] == self._made[number][::2]), None)
                     if same is not None:
                         before.remove(same)
                         self.free(self._now, same)

@@ -261,6 +261,7 @@ class Rules(unittest.TestCase):
             ((2048, 3072), "float32", [1], 0),
             ((2048, 3072), "float32", [0, 1], 0),
             ((0, 3072), "float32", [0], 0),
+            ((), "float32", [-1], 0),
         ):
             self.assertEqual(_kernels.own(operator, (self.tensor(*shape, dtype=dtype), dims)), mib * _MIB, (shape, dims))
         self.assertIsNone(_kernels.own(torch.ops.aten.mm.default, (self.tensor(8, 8), self.tensor(8, 8))))
@@ -302,6 +303,19 @@ class Rules(unittest.TestCase):
             omniheap.torch.record_step(setup, os.path.join(folder, "step.omt"), steps=1)
         seen = [(call.args[2] >> 20, call.args[5]) for call in born.call_args_list if "workspace" in (call.args[8:] or [()])[0]]
         self.assertEqual(seen, [(33, "libraries"), (32, "libraries"), (48, "aten.sum.dim_IntList")])
+
+    def test_other_devices_take_nothing(self):
+        import torch
+
+        def step():
+            there = torch.ones(2048, 3072, device="cuda:1")
+            for other in (torch.ones(2048, 3072), there):
+                (other @ other.T).sum(0), other.sum(0)
+            return torch.ones(8, device="cuda")
+
+        with tempfile.TemporaryDirectory() as folder:
+            recording = omniheap.torch.record_step(step, os.path.join(folder, "step.omt"))
+        self.assertEqual((recording.allocations, recording.peak_live_bytes), (1, 32))
 
 
 if __name__ == "__main__":
