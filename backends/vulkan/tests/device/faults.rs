@@ -15,6 +15,7 @@ use std::sync::Mutex;
 crate::cases! {
     every_failed_call_changes_nothing if |_| true;
     every_failed_opening_leaves_nothing if |_| true;
+    a_mark_covers_a_long_transfer if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
     a_long_transfer_needs_no_second_ring if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
     every_failed_long_transfer_is_over if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
 }
@@ -304,4 +305,40 @@ fn a_long_transfer_needs_no_second_ring(rig: &Rig) {
     let block = guest.allocate(first(&guest), 9 << 20).unwrap();
     guest.as_transfer().expect("always").write(MAIN, at(&block, 0), &[1; 8]).unwrap();
     long(&guest, &block, 5).unwrap();
+}
+
+fn a_mark_covers_a_long_transfer(rig: &Rig) {
+    let owner = rig.open_with(rig.options.validation(Validation::Off));
+    let guest = wrap_with_copier(rig.options.staging(64 << 20), &owner);
+    let times = guest.as_timelines().expect("always");
+    if guest.semaphore(MAIN).unwrap().is_none() {
+        return;
+    }
+    let device = owner.ash_device();
+    let block = guest.allocate(first(&guest), 9 << 20).unwrap();
+    long(&guest, &block, 5).unwrap();
+    let mut kind =
+        vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+    // SAFETY: the device is alive and has timeline semaphores.
+    let gate = unsafe { device.create_semaphore(&info, None) }.unwrap();
+    let (gates, values) = ([gate], [1]);
+    let mut until = vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&values);
+    let stages = [vk::PipelineStageFlags::ALL_COMMANDS];
+    let wait = vk::SubmitInfo::default().wait_semaphores(&gates).wait_dst_stage_mask(&stages);
+    let wait = [wait.push_next(&mut until)];
+    // SAFETY: the queue is ours here, and what is named lives until the mark below was reached.
+    let submit = |queue| unsafe { device.queue_submit(queue, &wait, vk::Fence::null()) };
+    guest.with_queue(MAIN, |queue, _| submit(queue)).unwrap().unwrap();
+    let before = times.mark(MAIN).unwrap();
+    guest.as_transfer().expect("always").write(MAIN, at(&block, 0), &vec![7; 9 << 20]).unwrap();
+    let after = times.mark(MAIN).unwrap();
+    let open = vk::SemaphoreSignalInfo::default().semaphore(gate).value(1);
+    // SAFETY: a timeline semaphore of this device whose value is still 0.
+    unsafe { device.signal_semaphore(&open) }.unwrap();
+    times.wait(Point { timeline: MAIN, epoch: after }).unwrap();
+    assert!(after > before, "the copy was under way");
+    guest.wait_idle().unwrap();
+    // SAFETY: nothing uses it any more.
+    unsafe { device.destroy_semaphore(gate, None) };
 }
