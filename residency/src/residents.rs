@@ -676,6 +676,7 @@ impl<B: Backend + 'static> Residents<B> {
     /// # Errors
     ///
     /// What the stores and the driver said when a pool woke up since the last call; it is asleep and has all its bytes. Not that memory is short.
+    /// `Driver` where a store panicked on the set's thread.
     pub fn step(&self) -> Result<Moved, AllocateError> {
         lock(&self.shared.state).steps += 1;
         self.attend();
