@@ -1,11 +1,12 @@
 //! Pools that make room for each other.
 use crate::{available_host_memory, lock};
-use core::fmt;
+use core::{fmt, panic::AssertUnwindSafe};
 use omniheap_core::{
     AllocateError, Backend, BackingStore, ErrorKind, HeapId, Manager, Pressure, Relief, Residence,
     Result, Sleep, Slept, UserPool, Wake,
 };
 use std::collections::VecDeque;
+use std::panic::catch_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
@@ -113,7 +114,6 @@ impl<B: Backend> Drop for Residents<B> {
         lock(&self.shared.state).is_closing = true;
         self.shared.changed.notify_all();
         let worker = self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // A worker that panicked was reported where it did.
         let _ = worker.map(JoinHandle::join);
     }
 }
@@ -258,8 +258,13 @@ impl<B: Backend> State<B> {
         if self.steps_made < self.steps {
             return Some(Task::Step(self.steps));
         }
-        self.expected.retain(|pool| pool.strong_count() > 0);
-        self.expected.front().and_then(Weak::upgrade).map(Task::Bring)
+        while let Some(next) = self.expected.front() {
+            if let Some(pool) = next.upgrade() {
+                return Some(Task::Bring(pool));
+            }
+            self.expected.pop_front();
+        }
+        None
     }
 
     fn is_idle(&self) -> bool {
@@ -281,6 +286,21 @@ impl<B: Backend> State<B> {
 
 /// A pool that makes room, and how.
 type Victim<B> = (Arc<UserPool<B>>, Sleep);
+
+/// A pool that is put to sleep. When this is dropped it is asleep or awake, even if its store panicked.
+struct Leaving<'a, B: Backend> {
+    shared: &'a Shared<B>,
+    pool: &'a Arc<UserPool<B>>,
+}
+
+impl<B: Backend> Drop for Leaving<'_, B> {
+    fn drop(&mut self) {
+        if let Some(member) = lock(&self.shared.state).of(self.pool) {
+            member.is_leaving = false;
+        }
+        self.shared.changed.notify_all();
+    }
+}
 
 /// What the thread of a set does.
 enum Task<B: Backend> {
@@ -356,6 +376,7 @@ impl<B: Backend> Shared<B> {
 
     /// Puts a pool to sleep that is leaving; nothing where it stays awake, or was asleep already.
     fn put_to_sleep(&self, pool: &Arc<UserPool<B>>, sleep: &Sleep) -> Option<Slept> {
+        let leaving = Leaving { shared: self, pool };
         let slept = pool.sleep(sleep);
         let mut state = lock(&self.state);
         if let Ok(slept) = &slept {
@@ -363,12 +384,11 @@ impl<B: Backend> Shared<B> {
             state.moved.returned += slept.returned;
         }
         if let Some(member) = state.of(pool) {
-            member.is_leaving = false;
             member.is_ours |= slept.is_ok();
             member.expected = member.expected.filter(|_| slept.is_err());
         }
         drop(state);
-        self.changed.notify_all();
+        drop(leaving);
         match slept {
             Ok(slept) => Some(slept),
             Err(error) if error.kind() == ErrorKind::AlreadyAsleep => None,
@@ -415,13 +435,14 @@ impl<B: Backend> Shared<B> {
     fn perform(&self, task: Task<B>) {
         match task {
             Task::Step(step) => {
-                let followed = self.follow_budgets();
+                let followed = unless_it_panics(|| self.follow_budgets());
                 let mut state = lock(&self.state);
                 state.steps_made = step;
                 state.failed = followed.err().or(state.failed.take());
             }
             Task::Bring(pool) => {
-                if let Err(error) = self.bring(&pool, Need::Soon) {
+                let brought = unless_it_panics(|| self.bring(&pool, Need::Soon));
+                if let Err(error) = brought {
                     tracing::debug!(%error, "a pool that is expected stays asleep");
                 }
                 let brought = Arc::downgrade(&pool);
@@ -638,7 +659,9 @@ impl<B: Backend + 'static> Residents<B> {
         let is_here = worker.is_none();
         drop(worker);
         self.shared.changed.notify_all();
-        while is_here && let Some(task) = lock(&self.shared.state).due() {
+        // Its own function, so that the lock is not held meanwhile.
+        let due = || lock(&self.shared.state).due();
+        while is_here && let Some(task) = due() {
             self.shared.perform(task);
         }
     }
@@ -653,6 +676,7 @@ impl<B: Backend + 'static> Residents<B> {
     /// # Errors
     ///
     /// What the stores and the driver said when a pool woke up since the last call; it is asleep and has all its bytes. Not that memory is short.
+    /// `Driver` where a store panicked on the set's thread.
     pub fn step(&self) -> Result<Moved, AllocateError> {
         lock(&self.shared.state).steps += 1;
         self.attend();
@@ -672,6 +696,12 @@ impl<B: Backend + 'static> Residents<B> {
         }
         state.account()
     }
+}
+
+/// Has a store that panics count as one that fails, so that the thread goes on and nobody waits for it in vain.
+fn unless_it_panics(work: impl FnOnce() -> Result<(), AllocateError>) -> Result<(), AllocateError> {
+    let failed = |_| Err(ErrorKind::Driver.because("a backing store panicked").into());
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(failed)
 }
 
 /// A wake that takes as much host memory as the process may have.

@@ -1,9 +1,9 @@
 //! Pools that make room for each other: who falls asleep, who comes back, and that no byte is lost.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
-use omniheap_residency::{Arena, ArenaConfig, HostStore, Moved, Resident, Residents};
+use omniheap_residency::{Arena, ArenaConfig, HostStore, Moved, Nothing, Resident, Residents};
 use std::sync::{Arc, Condvar, Mutex};
 
 const HEAP: HeapId = HeapId(0);
@@ -48,11 +48,16 @@ impl World {
 
     /// Makes a step and waits for it.
     fn step(&self) -> Moved {
-        let (mut sum, more) = (self.residents.step().unwrap(), self.residents.settle().unwrap());
+        self.try_step().unwrap()
+    }
+
+    fn try_step(&self) -> Result<Moved, AllocateError> {
+        let (begun, more) = (self.residents.step(), self.residents.settle());
+        let (mut sum, more) = (begun?, more?);
         sum.slept += more.slept;
         sum.woken += more.woken;
         sum.returned += more.returned;
-        sum
+        Ok(sum)
     }
 }
 
@@ -389,6 +394,87 @@ fn a_view_that_does_not_fit_stays_and_a_new_one_takes_its_place() {
     assert_eq!(world.residents.hold_if_awake(&stranger).unwrap_err().kind(), ErrorKind::Stale);
 }
 
+/// A store that panics while it is told to.
+#[derive(Debug)]
+struct Broken {
+    inner: Arc<dyn BackingStore>,
+    panics: AtomicBool,
+}
+
+impl BackingStore for Broken {
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        privacy: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()> {
+        assert!(!self.panics.load(Relaxed), "put");
+        self.inner.put(id, size, privacy, copy)
+    }
+
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        assert!(!self.panics.load(Relaxed), "get");
+        self.inner.get(id, take)
+    }
+
+    fn forget(&self, id: AllocationId) {
+        self.inner.forget(id);
+    }
+}
+
+#[test]
+fn a_store_that_panics_stops_nobody_else() {
+    let world = World::new();
+    let (inner, panics) = (HostStore::within(&world.arena), AtomicBool::new(true));
+    let store = Arc::new(Broken { inner, panics });
+    let how = Resident::to(Arc::<Broken>::clone(&store));
+    let (pool, one) = world.resident_as(how, 30 * MIB, 1);
+    let limit = |soft| world.manager.set_budget(HEAP, Limits { soft, hard: 64 * MIB }).unwrap();
+    let settled = |panics| {
+        store.panics.store(panics, Relaxed);
+        world.try_step()
+    };
+    limit(MIB);
+    assert_eq!(settled(true).unwrap_err().kind(), ErrorKind::Driver);
+    drop(world.residents.hold(&pool).unwrap());
+    check(&one, 1);
+    assert_eq!(settled(false).unwrap().slept, 1);
+    limit(64 * MIB);
+    assert_eq!(settled(true).unwrap_err().kind(), ErrorKind::Driver);
+    world.residents.expect([&pool]);
+    world.residents.settle().unwrap();
+    assert!(pool.residence().asleep);
+    assert_eq!(settled(false).unwrap().woken, 1);
+    check(&one, 1);
+    world.manager.validate().unwrap();
+}
+
+/// In a process that gets no thread, who asks does the work.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_set_works_without_a_thread() {
+    const STACK: (&str, &str) = ("RUST_MIN_STACK", "1000000000000000000");
+    if std::env::var(STACK.0).as_deref() != Ok(STACK.1) {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "a_set_works_without_a_thread", "--test-threads=1"]);
+        let ran = command.env(STACK.0, STACK.1).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+        return;
+    }
+    assert!(std::thread::Builder::new().spawn(|| ()).is_err());
+    let world = World::new();
+    let pool = world.pool();
+    world.residents.add(&pool, Resident::to(Nothing::new())).unwrap();
+    let _one = pool.allocate(&Request::new(40 * MIB)).unwrap();
+    world.manager.set_budget(HEAP, Limits { soft: MIB, hard: 64 * MIB }).unwrap();
+    assert_eq!(world.residents.step().unwrap().slept, 1);
+    // The device wants a thread to wake it.
+    world.residents.expect([&pool]);
+    assert_eq!(world.residents.settle().unwrap(), Moved::default());
+    assert_eq!(asleep([&pool]), [true]);
+}
+
 #[test]
 fn a_set_is_dropped_while_pools_are_expected() {
     for _ in 0..20 {
@@ -420,7 +506,6 @@ fn pools_and_sets_that_are_gone_are_not_asked() {
     assert!(!kept.residence().asleep);
 }
 
-/// Twice as many bytes as there are: eight threads hold pools, check and change them, and fill others.
 /// Looks that an allocation has its value everywhere, and gives it another one.
 fn rewrite(one: &Allocation<Host>, value: &AtomicU8, new: u64) {
     check(one, value.load(Relaxed));
@@ -429,6 +514,7 @@ fn rewrite(one: &Allocation<Host>, value: &AtomicU8, new: u64) {
     value.store(new, Relaxed);
 }
 
+/// Twice as many bytes as there are: eight threads hold pools, check and change them, and expect others.
 #[test]
 fn threads_that_need_more_than_there_is_lose_no_byte() {
     let world = World::new();
@@ -436,13 +522,13 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
     let all: Vec<_> = (0..16u8).map(|value| world.resident(0, MIB / 4, value)).collect();
     let values: Vec<_> = (0..16).map(AtomicU8::new).collect();
     let users: Vec<_> = (0..16).map(|_| Mutex::new(())).collect();
-    let held = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..8_u64 {
-            let (world, all, values, users, held) = (&world, &all, &values, &users, &held);
+            let (world, all, values, users) = (&world, &all, &values, &users);
             scope.spawn(move || {
-                let mut seed = thread + 1;
-                for round in 0..200 {
+                let (mut seed, mut round, mut held) = (thread + 1, 0, 0);
+                // How often memory is short is up to the scheduler; in the end every thread gets its share.
+                while round < 200 || held < 51 {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let at = usize::try_from(seed >> 60).unwrap();
                     let (pool, one) = &all[at];
@@ -450,7 +536,7 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
                         Ok(guard) => {
                             let _alone = users[at].lock().unwrap();
                             rewrite(one, &values[at], (thread * 200 + round) % 251);
-                            held.fetch_add(1, Relaxed);
+                            held += 1;
                             drop(guard);
                         }
                         Err(error) => assert!(error.kind().is_out_of_memory(), "{error}"),
@@ -459,11 +545,11 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
                     if round % 8 == 0 {
                         world.residents.step().unwrap();
                     }
+                    round += 1;
                 }
             });
         }
     });
-    assert!(held.load(Relaxed) > 400, "{held:?} of 1600 were held");
     for (at, (pool, one)) in all.iter().enumerate() {
         let _held = world.residents.hold(pool).unwrap();
         check(one, values[at].load(Relaxed));

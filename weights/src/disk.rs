@@ -113,10 +113,14 @@ impl Disk for System {
     #[cfg(not(unix))]
     unsafe fn read(&self, mut file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
         use std::io::{Read, Seek, SeekFrom};
+        /// Threads share a file's position.
+        static POSITION: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let Some(buffer) = buffers.first() else { return Ok(0) };
         let mut bytes = vec![0; buffer.length];
+        let alone = POSITION.lock();
         file.seek(SeekFrom::Start(offset))?;
         let read = file.read(&mut bytes)?;
+        drop(alone);
         // SAFETY: the caller promises that the buffer may be written; `read` is at most its length.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.start, read) };
         Ok(read)

@@ -300,3 +300,26 @@ fn a_disk_that_dies_half_way_is_named_with_its_offset() {
     assert!(error.offset().is_some() && error.path().starts_with(&sample.folder), "{error}");
     assert_eq!(manager.report().totals.live, 0);
 }
+
+#[test]
+fn threads_that_share_a_file_read_their_own_bytes() {
+    const PART: usize = 4096;
+    let path = std::env::temp_dir().join(format!("omniheap-threads-{}", std::process::id()));
+    let bytes: Vec<_> = (0..8_u8).flat_map(|value| [value; PART]).collect();
+    std::fs::write(&path, bytes).unwrap();
+    let file = System.open(&path, Access::Cached).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::thread::scope(|scope| {
+        for value in 0..8_u8 {
+            let file = &file;
+            scope.spawn(move || {
+                for _ in 0..20_000 {
+                    let mut found = [0; PART];
+                    let offset = u64::from(value) * PART as u64;
+                    assert_eq!(System.read_to(file, offset, &mut found).unwrap(), PART);
+                    assert!(found == [value; PART], "bytes of another range");
+                }
+            });
+        }
+    });
+}

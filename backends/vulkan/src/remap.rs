@@ -26,6 +26,17 @@ fn nothing(offset: u64, size: u64) -> vk::SparseMemoryBind {
     vk::SparseMemoryBind::default().resource_offset(offset).size(size)
 }
 
+/// Makes the binds of neighbouring positions that have nothing. Where `bind` fails they have nothing again, whichever of them it made.
+fn bind_or_undo(
+    binds: &[vk::SparseMemoryBind],
+    mut bind: impl FnMut(&[vk::SparseMemoryBind]) -> Result<()>,
+) -> Result<()> {
+    let Err(why) = bind(binds) else { return Ok(()) };
+    let start = binds.first().map_or(0, |first| first.resource_offset);
+    let undone = bind(&[nothing(start, binds.iter().map(|bind| bind.size).sum())]);
+    undone.and(Err(why))
+}
+
 impl Vulkan {
     fn paged(&self, heap: HeapId) -> Result<(&Heap, Slot, Align)> {
         let (described, slot) = self.heap(heap)?;
@@ -113,10 +124,7 @@ unsafe impl Remap for Vulkan {
             return Ok(());
         }
         let binds = self.pages.binds(block.heap(), page, first * page, pages)?;
-        if let Err(why) = self.bind_all(block, &binds) {
-            let nothing = nothing(first * page, pages.len() as u64 * page);
-            return self.bind(block, &[nothing]).and(Err(why));
-        }
+        bind_or_undo(&binds, |binds| self.bind_all(block, binds))?;
         change.commit();
         Ok(())
     }
@@ -134,5 +142,41 @@ unsafe impl Remap for Vulkan {
         self.bind_all(block, &parts.collect::<Vec<_>>())?;
         change.commit();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ash::vk::Handle as _;
+    use std::collections::BTreeSet;
+
+    const PAGE: u64 = 1 << 16;
+
+    #[test]
+    fn a_map_that_fails_half_way_leaves_nothing_bound() {
+        let bind = |(offset, size)| nothing(offset, size).memory(vk::DeviceMemory::from_raw(1));
+        let binds = [(3 * PAGE, PAGE), (4 * PAGE, 2 * PAGE), (6 * PAGE, PAGE)].map(bind);
+        for fails_at in 0..4 {
+            let (mut bound, mut calls) = (BTreeSet::new(), 0);
+            let outcome = bind_or_undo(&binds, |some| {
+                for bind in some {
+                    calls += 1;
+                    if calls == fails_at + 1 {
+                        return Err(ErrorKind::OutOfDeviceMemory.into());
+                    }
+                    let end = bind.resource_offset + bind.size;
+                    let pages = (bind.resource_offset..end).step_by(1 << 16);
+                    match bind.memory == vk::DeviceMemory::null() {
+                        true => bound.retain(|page| !(bind.resource_offset..end).contains(page)),
+                        false => bound.extend(pages),
+                    }
+                }
+                Ok(())
+            });
+            let expected = if fails_at < 3 { Err(ErrorKind::OutOfDeviceMemory) } else { Ok(()) };
+            assert_eq!(outcome.map_err(|error| error.kind()), expected);
+            assert_eq!(bound.len(), if fails_at < 3 { 0 } else { 4 }, "call {fails_at} failed");
+        }
     }
 }

@@ -111,7 +111,7 @@ impl QueueTimeline {
         bytes: u64,
         transfer: impl FnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
-        let Some(carrier) = self.carrier(bytes)? else { return transfer(self) };
+        let Some(carrier) = self.carrier(bytes) else { return transfer(self) };
         carrier.order(self, self.mark()?)?;
         let carried = transfer(carrier);
         if carrier.reached()? < carrier.last() {
@@ -120,18 +120,23 @@ impl QueueTimeline {
         carried
     }
 
-    fn carrier(&self, bytes: u64) -> Result<Option<&Self>> {
-        let Some(queue) = self.device.copier().filter(|queue| *queue != self.home) else {
-            return Ok(None);
-        };
+    fn carrier(&self, bytes: u64) -> Option<&Self> {
+        let queue = self.device.copier().filter(|queue| *queue != self.home)?;
         if bytes < LONG || self.semaphore().is_none() {
-            return Ok(None);
+            return None;
         }
         if self.carrier.get().is_none() {
-            let opened = Self::open(&self.device, queue, Clocks::Semaphores, self.plans)?;
+            // Where there is nothing left for a second ring, this timeline copies with its own.
+            let opened = self.open_carrier(queue).ok()?;
             self.carrier.get_or_init(|| Box::new(opened));
         }
-        Ok(self.carrier.get().map(|carrier| &**carrier))
+        self.carrier.get().map(|carrier| &**carrier)
+    }
+
+    fn open_carrier(&self, queue: usize) -> Result<Self> {
+        let carrier = Self::open(&self.device, queue, Clocks::Semaphores, self.plans)?;
+        carrier.hold().staging = Some(Staging::open(&self.device, self.plans.bytes)?);
+        Ok(carrier)
     }
 
     /// Holds the timeline: what one holder submits stays together.

@@ -7,7 +7,7 @@ use core::{
 };
 use omniheap_core::{Backend, ErrorKind, Move, Point, Result, TimelineId};
 use omniheap_vulkan::{
-    Block, Existing, Feature, Options, Paging, Vulkan,
+    Block, Existing, Feature, Options, Paging, Validation, Vulkan,
     ash::{self, vk},
 };
 use std::sync::Mutex;
@@ -15,6 +15,9 @@ use std::sync::Mutex;
 crate::cases! {
     every_failed_call_changes_nothing if |_| true;
     every_failed_opening_leaves_nothing if |_| true;
+    a_mark_covers_a_long_transfer if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
+    a_long_transfer_needs_no_second_ring if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
+    every_failed_long_transfer_is_over if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
 }
 
 /// Calls that still succeed before one fails; negative once it has, or while none shall.
@@ -105,6 +108,47 @@ fn faulty(owner: &Vulkan) -> ash::Device {
     table.get_device_proc_addr = look_up;
     // SAFETY: the owner's device, alive; `look_up` answers for every function.
     unsafe { ash::Device::load(&table, owner.ash_device().handle()) }
+}
+
+/// Says that there is a second family, which only copies. Lavapipe has one queue and takes it under any name.
+unsafe extern "system" fn two_families(
+    _: vk::PhysicalDevice,
+    count: *mut u32,
+    families: *mut vk::QueueFamilyProperties,
+) {
+    let all = [vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE, vk::QueueFlags::empty()];
+    for (at, flags) in all.into_iter().enumerate().filter(|_| !families.is_null()) {
+        let queue_flags = flags | vk::QueueFlags::TRANSFER;
+        let family =
+            vk::QueueFamilyProperties { queue_flags, queue_count: 1, ..Default::default() };
+        // SAFETY: the binding asks for as many as it was told.
+        unsafe { families.wrapping_add(at).write(family) };
+    }
+    // SAFETY: the binding's own number.
+    unsafe { count.write(2) };
+}
+
+/// As [`wrap`], with a queue that only copies.
+fn wrap_with_copier(options: Options, owner: &Vulkan) -> Vulkan {
+    let known = owner.ash_instance();
+    let mut table = known.fp_v1_0().clone();
+    table.get_physical_device_queue_family_properties = two_families;
+    let (queue, family) = owner.with_queue(MAIN, |queue, family| (queue, family)).unwrap();
+    let existing = Existing {
+        entry: owner.ash_entry().cloned().unwrap(),
+        instance: ash::Instance::from_parts_1_3(
+            known.handle(),
+            table,
+            known.fp_v1_1().clone(),
+            known.fp_v1_3().clone(),
+        ),
+        physical_device: owner.physical_device(),
+        device: faulty(owner),
+        queues: &[(family, queue), (family + 1, queue)],
+        enabled: &[Feature::TimelineSemaphore],
+    };
+    // SAFETY: the owner outlives the guest and does not touch its queue meanwhile.
+    unsafe { Vulkan::wrap(existing, options) }.unwrap()
 }
 
 fn wrap(options: Options, owner: &Vulkan) -> Result<Vulkan> {
@@ -218,4 +262,83 @@ fn every_failed_call_changes_nothing(rig: &Rig) {
 fn every_failed_opening_leaves_nothing(rig: &Rig) {
     let owner = rig.open();
     each_failure(|| wrap(rig.options, &owner).map(drop));
+}
+
+/// Writes and reads so many bytes that they go by the queue that only copies, with short work before and after.
+fn long(vulkan: &Vulkan, block: &Block, value: u8) -> Result<()> {
+    const LEN: usize = 9 << 20;
+    let transfer = vulkan.as_transfer().expect("always");
+    let times = vulkan.as_timelines().expect("always");
+    transfer.fill(MAIN, at(block, 0), LEN as u64, !value)?;
+    transfer.write(MAIN, at(block, 0), &vec![value; LEN])?;
+    transfer.fill(MAIN, at(block, 8), 8, 0)?;
+    let mut bytes = vec![0; LEN];
+    transfer.read(MAIN, at(block, 0), &mut bytes)?;
+    assert_eq!(bytes[8..16], [0; 8]);
+    bytes[8..16].fill(value);
+    assert!(bytes.iter().all(|byte| *byte == value));
+    let epoch = times.mark(MAIN)?;
+    times.wait(Point { timeline: MAIN, epoch })
+}
+
+fn every_failed_long_transfer_is_over(rig: &Rig) {
+    let owner = rig.open_with(rig.options.validation(Validation::Off));
+    let options = rig.options.staging(8 << 20);
+    each_failure(|| {
+        let left = LEFT.swap(-1, Ordering::SeqCst);
+        let guest = wrap_with_copier(options, &owner);
+        let block = guest.allocate(first(&guest), 9 << 20).unwrap();
+        LEFT.store(left, Ordering::SeqCst);
+        let outcome = long(&guest, &block, 5);
+        if outcome.is_err() {
+            LEFT.store(-1, Ordering::SeqCst);
+            long(&guest, &block, 6).expect("the same calls work right after");
+        }
+        outcome
+    });
+}
+
+fn a_long_transfer_needs_no_second_ring(rig: &Rig) {
+    let owner = rig.open_with(rig.options.validation(Validation::Off));
+    // One block, and one ring.
+    let guest = wrap_with_copier(rig.options.staging(8 << 20).max_blocks(2), &owner);
+    let block = guest.allocate(first(&guest), 9 << 20).unwrap();
+    guest.as_transfer().expect("always").write(MAIN, at(&block, 0), &[1; 8]).unwrap();
+    long(&guest, &block, 5).unwrap();
+}
+
+fn a_mark_covers_a_long_transfer(rig: &Rig) {
+    let owner = rig.open_with(rig.options.validation(Validation::Off));
+    let guest = wrap_with_copier(rig.options.staging(64 << 20), &owner);
+    let times = guest.as_timelines().expect("always");
+    if guest.semaphore(MAIN).unwrap().is_none() {
+        return;
+    }
+    let device = owner.ash_device();
+    let block = guest.allocate(first(&guest), 9 << 20).unwrap();
+    long(&guest, &block, 5).unwrap();
+    let mut kind =
+        vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+    // SAFETY: the device is alive and has timeline semaphores.
+    let gate = unsafe { device.create_semaphore(&info, None) }.unwrap();
+    let (gates, values) = ([gate], [1]);
+    let mut until = vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&values);
+    let stages = [vk::PipelineStageFlags::ALL_COMMANDS];
+    let wait = vk::SubmitInfo::default().wait_semaphores(&gates).wait_dst_stage_mask(&stages);
+    let wait = [wait.push_next(&mut until)];
+    // SAFETY: the queue is ours here, and what is named lives until the mark below was reached.
+    let submit = |queue| unsafe { device.queue_submit(queue, &wait, vk::Fence::null()) };
+    guest.with_queue(MAIN, |queue, _| submit(queue)).unwrap().unwrap();
+    let before = times.mark(MAIN).unwrap();
+    guest.as_transfer().expect("always").write(MAIN, at(&block, 0), &vec![7; 9 << 20]).unwrap();
+    let after = times.mark(MAIN).unwrap();
+    let open = vk::SemaphoreSignalInfo::default().semaphore(gate).value(1);
+    // SAFETY: a timeline semaphore of this device whose value is still 0.
+    unsafe { device.signal_semaphore(&open) }.unwrap();
+    times.wait(Point { timeline: MAIN, epoch: after }).unwrap();
+    assert!(after > before, "the copy was under way");
+    guest.wait_idle().unwrap();
+    // SAFETY: nothing uses it any more.
+    unsafe { device.destroy_semaphore(gate, None) };
 }
