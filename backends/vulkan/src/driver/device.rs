@@ -119,11 +119,8 @@ impl Device {
 
     /// Returns a queue that only copies, where one is open and no engine uses it.
     pub(crate) fn copier(&self) -> Option<usize> {
-        use vk::QueueFlags as F;
-        self.queues.iter().position(|queue| {
-            let only_copies = !queue.flags.intersects(F::GRAPHICS | F::COMPUTE);
-            only_copies && queue.flags.contains(F::TRANSFER) && !queue.is_lent()
-        })
+        let mut queues = self.queues.iter();
+        queues.position(|queue| queues::only_copies(queue.flags) && !queue.is_lent())
     }
 
     fn assemble(

@@ -14,16 +14,13 @@ const MOST: u32 = 2;
 /// one that binds sparse memory when the main one cannot.
 pub(crate) fn choose(families: &[vk::QueueFamilyProperties]) -> Vec<(u32, u32)> {
     use vk::QueueFlags as F;
-    let find = |wanted: F, unwanted: F| {
-        (0u32..).zip(families).find(|(_, family)| {
-            let flags = family.queue_flags;
-            family.queue_count > 0 && flags.contains(wanted) && !flags.intersects(unwanted)
-        })
+    let find = |is_wanted: &dyn Fn(F) -> bool| {
+        let mut families = (0u32..).zip(families);
+        families.find(|(_, family)| family.queue_count > 0 && is_wanted(family.queue_flags))
     };
-    let main = find(F::GRAPHICS | F::COMPUTE, F::empty())
-        .or_else(|| find(F::COMPUTE, F::empty()))
-        .or_else(|| find(F::GRAPHICS, F::empty()))
-        .or_else(|| find(F::TRANSFER, F::empty()));
+    let main = [F::GRAPHICS | F::COMPUTE, F::COMPUTE, F::GRAPHICS, F::TRANSFER]
+        .into_iter()
+        .find_map(|wanted| find(&|flags| flags.contains(wanted)));
     let Some((main, family)) = main else { return Vec::new() };
     let mut chosen = vec![(main, family.queue_count.min(MOST))];
     let mut add = |index: u32| {
@@ -31,16 +28,22 @@ pub(crate) fn choose(families: &[vk::QueueFamilyProperties]) -> Vec<(u32, u32)> 
             chosen.push((index, 1));
         }
     };
-    let engines = F::VIDEO_DECODE_KHR | F::VIDEO_ENCODE_KHR | F::OPTICAL_FLOW_NV;
-    if let Some((index, _)) = find(F::TRANSFER, F::GRAPHICS | F::COMPUTE | engines) {
+    if let Some((index, _)) = find(&only_copies) {
         add(index);
     }
     if !family.queue_flags.contains(F::SPARSE_BINDING)
-        && let Some((index, _)) = find(F::SPARSE_BINDING, F::empty())
+        && let Some((index, _)) = find(&|flags| flags.contains(F::SPARSE_BINDING))
     {
         add(index);
     }
     chosen
+}
+
+/// Whether queues with these flags copy, and have no engine for anything else.
+pub(crate) fn only_copies(flags: vk::QueueFlags) -> bool {
+    use vk::QueueFlags as F;
+    let video = F::VIDEO_DECODE_KHR | F::VIDEO_ENCODE_KHR | F::OPTICAL_FLOW_NV;
+    flags.contains(F::TRANSFER) && !flags.intersects(F::GRAPHICS | F::COMPUTE | video)
 }
 
 #[cfg(test)]
