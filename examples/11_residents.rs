@@ -1,5 +1,4 @@
-//! A scene of 1.5 times the memory that it may have: what is in view stays on the device, the rest waits in host memory. No frame waits for
-//! what comes back: it draws a stand-in meanwhile.
+//! A scene of 1.5 times the memory that it may have: what is out of view waits in host memory, and frames draw a stand-in until it is back.
 //!
 //! `cargo run --release --example 11_residents -- --backend auto|cuda|hip|vulkan|wgpu|host [--mib 512 --frames 120]`
 #![expect(unsafe_code, reason = "launches kernels")]
@@ -10,7 +9,7 @@ use omniheap::transfer::Program;
 use omniheap::{
     Allocation, AnyBackend, HeapId, Limits, Manager, PoolConfig, Request, TimelineId, UserPool,
 };
-use omniheap_examples::{Outcome, option, parameters, wait};
+use omniheap_examples::{Outcome, Times, option, paged_heap, parameters, wait};
 use std::{sync::Arc, time::Instant};
 
 const ON: TimelineId = TimelineId::MAIN;
@@ -23,34 +22,7 @@ struct Scene {
     levels: Vec<(Arc<UserPool<AnyBackend>>, Allocation<AnyBackend>)>,
     program: Program<AnyBackend>,
     picture: Allocation<AnyBackend>,
-    /// Drawn for levels that are away; as large as they are, so that every frame draws as much.
     stand_in: Allocation<AnyBackend>,
-    frames: usize,
-}
-
-/// Milliseconds of frames.
-#[derive(Default)]
-struct Times(Vec<f64>);
-
-impl Times {
-    /// The time that so many of a hundred frames do not exceed.
-    fn within(&self, percent: usize) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        let at = (sorted.len() * percent).div_ceil(100);
-        sorted.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
-    }
-
-    /// Prints median and 99th percentile, as ratios to a frame with all resident.
-    fn print(&self, what: &str, whole: f64) {
-        let (median, most) = (self.within(50), self.within(99));
-        println!(
-            "  {what}: {} frames, median {median:.3} ms = {:.2} of all resident, p99 {most:.3} ms = {:.2}",
-            self.0.len(),
-            median / whole,
-            most / whole
-        );
-    }
 }
 
 fn main() -> Outcome {
@@ -60,12 +32,8 @@ fn main() -> Outcome {
     let picture = manager.allocate(&Request::new(size).on(ON))?;
     let placed = picture.placed();
     println!("  picture: {} memory, because {}", placed.region.word(), placed.reason);
-    let heap = manager.explain(&Request::new(size))?.placement.heaps.as_slice()[0];
-    if manager.caps().heap_ids().any(|(id, about)| id == heap && about.page.is_none()) {
-        return Err("no pool can sleep here: this memory has no pages; try --backend host".into());
-    }
-    let (residents, program) = (Residents::of(&manager), manager.load(&SCALE, 0)?);
-    let mut levels = Vec::new();
+    let (heap, program) = (paged_heap(&manager, size)?, manager.load(&SCALE, 0)?);
+    let (residents, mut levels) = (Residents::of(&manager), Vec::new());
     for byte in (40..).take(LEVELS) {
         let config = PoolConfig::new().sleepable().maximum(2 * size);
         let pool = Arc::new(manager.create_pool(heap, config)?);
@@ -74,31 +42,28 @@ fn main() -> Outcome {
         level.fill(0, size, byte)?;
         levels.push((pool, level));
     }
-    let stand_in = manager.allocate(&Request::new(size).on(ON))?;
-    stand_in.fill(0, size, 1)?;
+    let stand_in = manager.allocate(&Request::new(size).on(ON).zeroed())?;
     // A third is away, and one level more while it changes places with another.
-    let away = (LEVELS as u64 / 3 + 2) * size;
-    Arena::of_process().prepare_pinned(manager.backend(), away)?;
-    let scene = Scene { manager, residents, levels, program, picture, stand_in, frames };
-    scene.measure(heap, size)?;
+    Arena::of_process().prepare_pinned(manager.backend(), (LEVELS as u64 / 3 + 2) * size)?;
+    let scene = Scene { manager, residents, levels, program, picture, stand_in };
+    scene.measure(heap, size, frames)?;
     scene.check()
 }
 
 impl Scene {
     /// Takes a third of the memory away, and has frames run before and after.
-    fn measure(&self, heap: HeapId, size: u64) -> Outcome {
-        let [all, _] = self.show()?;
+    fn measure(&self, heap: HeapId, size: u64, frames: usize) -> Outcome {
+        let ([all, _], mut moved) = (self.show(frames)?, 0);
         let whole = all.within(50);
         all.print("all resident", whole);
         let limit = self.manager.heap_use(heap)?.reserved - LEVELS as u64 * size / 3;
         self.manager.set_budget(heap, Limits::hard(limit))?;
         self.residents.step()?;
         self.residents.settle()?;
-        let [usual, change] = self.show()?;
-        usual.print("nothing comes", whole);
-        change.print("levels come and go", whole);
+        let times = self.show(frames)?;
+        times[0].print("nothing comes", whole);
+        times[1].print("levels come and go", whole);
         self.residents.settle()?;
-        let mut moved = 0;
         for step in 0..10_000 {
             self.manager.set_budget(heap, Limits::hard(limit / 100 * (99 + step % 3)))?;
             self.residents.step()?;
@@ -110,11 +75,10 @@ impl Scene {
     }
 
     /// Shows view after view: how long frames took that found every level, and those that drew a stand-in.
-    fn show(&self) -> Outcome<[Times; 2]> {
+    fn show(&self, frames: usize) -> Outcome<[Times; 2]> {
         let mut times = [Times::default(), Times::default()];
-        for frame in 0..4 * self.frames {
-            let first = frame / self.frames * 6;
-            let begin = Instant::now();
+        for frame in 0..4 * frames {
+            let (first, begin) = (frame / frames * 6, Instant::now());
             let missing = self.frame((first..first + SHOWN).map(|level| level % LEVELS))?;
             times[usize::from(missing > 0)].0.push(begin.elapsed().as_secs_f64() * 1e3);
         }
@@ -124,21 +88,20 @@ impl Scene {
     /// Draws the levels that are there, and the stand-in for those that are on their way. Returns their number.
     fn frame(&self, shown: impl Iterator<Item = usize>) -> Outcome<usize> {
         self.residents.step()?;
-        let (mut missing, mut all_held) = (0, Vec::new());
+        let mut all = Vec::new();
         for (pool, level) in shown.map(|level| &self.levels[level]) {
             let held = self.residents.hold_if_awake(pool)?;
-            missing += usize::from(held.is_none());
+            // As large as the level, so that every frame draws as much.
             self.draw(if held.is_some() { level } else { &self.stand_in })?;
-            all_held.extend(held);
+            all.push(held);
         }
         wait(&self.manager, ON)?;
-        Ok(missing)
+        Ok(all.iter().filter(|held| held.is_none()).count())
     }
 
     fn draw(&self, level: &Allocation<AnyBackend>) -> Outcome {
-        let count = u32::try_from(level.size() / 4)?;
+        let (count, both) = (u32::try_from(level.size() / 4)?, [level, &self.picture]);
         let (groups, words) = ([count.div_ceil(256), 1, 1], [count, 1f32.to_bits(), 0]);
-        let both = [level, &self.picture];
         // SAFETY: the level and the picture have `count` numbers each, and both are used on one timeline.
         Ok(unsafe { self.program.launch(ON, groups, &both, &parameters(&words)) }?)
     }
@@ -148,9 +111,7 @@ impl Scene {
             let (_held, mut end) = (self.residents.hold(pool)?, [0; 4096]);
             self.draw(level)?;
             self.picture.read(self.picture.size() - 4096, &mut end)?;
-            if end != [byte; 4096] {
-                return Err("a level has other bytes".into());
-            }
+            (end == [byte; 4096]).then_some(()).ok_or("a level has other bytes")?;
         }
         println!("  {LEVELS} levels are as they should be");
         Ok(())

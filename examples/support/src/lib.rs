@@ -1,11 +1,13 @@
 //! Code shared by all examples: opens the device from the command line, and prints where each buffer went.
 use core::error::Error;
 mod image;
+mod times;
 
 pub use image::Image;
+pub use times::Times;
 
 use omniheap::{
-    AnyBackend, BackendKind, Buffer, Manager, Point, Request, TimelineId, open, open_best,
+    AnyBackend, BackendKind, Buffer, HeapId, Manager, Point, Request, TimelineId, open, open_best,
     placement::{Keyword as _, config_for},
     report::Placed,
 };
@@ -52,6 +54,19 @@ pub fn place(
     let placed = buffer.allocation().placed();
     println!("  {name}: {} memory, because {}", placed.region.word(), placed.reason);
     Ok((buffer, placed))
+}
+
+/// Returns the heap for so many bytes, whose pools can sleep.
+///
+/// # Errors
+///
+/// When its memory has no pages; what the manager says.
+pub fn paged_heap(manager: &Manager<AnyBackend>, size: u64) -> Outcome<HeapId> {
+    let heap = manager.explain(&Request::new(size))?.placement.heaps.as_slice()[0];
+    if manager.caps().heap_ids().any(|(id, about)| id == heap && about.page.is_none()) {
+        return Err("no pool can sleep here: this memory has no pages; try --backend host".into());
+    }
+    Ok(heap)
 }
 
 /// Reads everything back.
