@@ -119,6 +119,14 @@ impl BackingStore for Slow {
     }
 }
 
+/// A world, and residents whose copies wait at a gate.
+fn slow_world() -> (World, Arc<Gate>, Resident) {
+    let (world, gate) = (World::new(), Arc::new(Gate::default()));
+    let inner = HostStore::within(&world.arena);
+    let slow = Resident::to(Arc::new(Slow { inner, gate: Arc::clone(&gate) }));
+    (world, gate, slow)
+}
+
 fn asleep<const N: usize>(pools: [&Pool; N]) -> [bool; N] {
     pools.map(|pool| pool.residence().asleep)
 }
@@ -278,9 +286,7 @@ fn what_is_expected_is_awake_before_it_is_held() {
 
 #[test]
 fn nobody_waits_for_what_comes_and_goes() {
-    let (world, gate) = (World::new(), Arc::new(Gate::default()));
-    let inner = HostStore::within(&world.arena);
-    let slow = Resident::to(Arc::new(Slow { inner, gate: Arc::clone(&gate) }));
+    let (world, gate, slow) = slow_world();
     let (coming, in_coming) = world.resident_as(slow.clone(), 30 * MIB, 1);
     let (going, in_going) = world.resident_as(slow, 30 * MIB, 2);
     let (view, in_view) = world.resident(1, 20 * MIB, 3);
@@ -320,9 +326,7 @@ fn nobody_waits_for_what_comes_and_goes() {
 
 #[test]
 fn a_pool_is_dropped_on_its_way() {
-    let (world, gate) = (World::new(), Arc::new(Gate::default()));
-    let inner = HostStore::within(&world.arena);
-    let slow = Resident::to(Arc::new(Slow { inner, gate: Arc::clone(&gate) }));
+    let (world, gate, slow) = slow_world();
     let [(first, one), (second, other)] =
         [1, 2].map(|value| world.resident_as(slow.clone(), 40 * MIB, value));
     assert_eq!(asleep([&first, &second]), [true, false]);
@@ -343,9 +347,7 @@ fn a_pool_is_dropped_on_its_way() {
 
 #[test]
 fn a_step_returns_before_its_copies() {
-    let (world, gate) = (World::new(), Arc::new(Gate::default()));
-    let inner = HostStore::within(&world.arena);
-    let slow = Resident::to(Arc::new(Slow { inner, gate: Arc::clone(&gate) }));
+    let (world, gate, slow) = slow_world();
     let (pool, one) = world.resident_as(slow, 30 * MIB, 1);
     for (limit, was) in [(MIB, "awake"), (64 * MIB, "asleep")] {
         gate.set_closed(true);

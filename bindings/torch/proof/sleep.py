@@ -75,6 +75,14 @@ def raises(kind, call, *words):
     return False
 
 
+def attention(torch, block, x, width):
+    """Causal attention of a block, with heads of 64."""
+    batch, steps, _ = x.shape
+    heads = block.attend(block.norm1(x)).view(batch, steps, 3, width // 64, 64).permute(2, 0, 3, 1, 4)
+    mixed = torch.nn.functional.scaled_dot_product_attention(*heads.unbind(0), is_causal=True)
+    return block.project(mixed.transpose(1, 2).reshape(batch, steps, width))
+
+
 def build(torch, depth, width, vocabulary, length):
     nn, F = torch.nn, torch.nn.functional
 
@@ -86,10 +94,7 @@ def build(torch, depth, width, vocabulary, length):
             self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
         def forward(self, x):
-            batch, steps, _ = x.shape
-            heads = self.attend(self.norm1(x)).view(batch, steps, 3, width // 64, 64).permute(2, 0, 3, 1, 4)
-            mixed = F.scaled_dot_product_attention(*heads.unbind(0), is_causal=True)
-            x = x + self.project(mixed.transpose(1, 2).reshape(batch, steps, width))
+            x = x + attention(torch, self, x, width)
             return x + self.narrow(F.gelu(self.widen(self.norm2(x))))
 
     class Model(nn.Module):
@@ -123,10 +128,7 @@ def build_experts(torch, depth, width, vocabulary, length, experts=4, chosen=2):
             self.experts = nn.ModuleList(nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(experts))
 
         def forward(self, x):
-            batch, steps, _ = x.shape
-            heads = self.attend(self.norm1(x)).view(batch, steps, 3, width // 64, 64).permute(2, 0, 3, 1, 4)
-            mixed = F.scaled_dot_product_attention(*heads.unbind(0), is_causal=True)
-            x = x + self.project(mixed.transpose(1, 2).reshape(batch, steps, width))
+            x = x + attention(torch, self, x, width)
             flat = self.norm2(x).flatten(0, 1)
             weights, which = self.gate(flat).softmax(-1).topk(chosen, -1)
             result = torch.zeros_like(flat)
