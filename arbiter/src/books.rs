@@ -32,7 +32,7 @@ pub enum Action {
         tenant: TenantId,
         /// Its number for the request.
         request: u64,
-        /// The bytes.
+        /// Bytes granted.
         bytes: u64,
     },
     /// Tells a tenant that it may not.
@@ -309,8 +309,7 @@ impl Books {
         self.settle(now, actions);
     }
 
-    /// Ends a connection: its requests are forgotten, and its bytes stay held until the process is gone, but for those that were `granted` and
-    /// that it could not be told of.
+    /// Ends a connection. Drops its requests; its bytes stay held until the process exits, except `granted`: bytes of grants that were never sent.
     pub fn hang_up(
         &mut self,
         tenant: TenantId,
@@ -343,10 +342,10 @@ impl Books {
         Ok(())
     }
 
-    /// Refuses what [`set_quota`](Self::set_quota) would.
+    /// Checks a quota as [`set_quota`](Self::set_quota) does, without setting it.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn check_quota(&self, tenant: TenantId, quota: u64) -> Result<(), Refusal> {
         let reserve = self.accounts.get(&tenant).ok_or(Refusal::NoTenant)?.rules.reserve;
         if (reserve..=self.capacity).contains(&quota) { Ok(()) } else { Err(Refusal::Never) }

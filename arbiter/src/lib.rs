@@ -109,7 +109,7 @@ pub enum ArbiterError {
     /// The connection ended before an answer came.
     #[error("{0}: the arbiter hung up; start `omniheap serve` again")]
     Lost(PathBuf),
-    /// No answer came in time. Whatever was asked was not done, and is not done later.
+    /// The arbiter did not answer in time. It has not carried out the call, and will not do so later.
     #[error(
         "{0}: the arbiter did not answer for {seconds} s, and nothing was changed; if it was stopped, let it go on, else start `omniheap serve` again",
         seconds = PATIENCE.as_secs()
@@ -117,7 +117,7 @@ pub enum ArbiterError {
     Silent(PathBuf),
 }
 
-/// Longest wait for the arbiter. It answers far earlier; one that was stopped does not.
+/// Longest wait for the arbiter, which usually answers within milliseconds; a stopped process never does.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
 
 #[cfg(target_os = "linux")]

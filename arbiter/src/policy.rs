@@ -8,7 +8,7 @@ use omniheap_limits::parse_size;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// A third of the time that a tenant waits for the arbiter.
+/// Largest `patience_ms`. A request may wait for two presses, and its tenant gives up after three times as long ([`PATIENCE`](crate::PATIENCE)).
 const MOST_PATIENCE_MS: u64 = 10_000;
 
 /// Why a policy was refused.
@@ -105,7 +105,7 @@ impl Policy {
         let capacity = capacity.or(written).ok_or(PolicyError::NoCapacity)?;
         let mut policy = Self::equal(capacity);
         if let Some(patience) = file.patience_ms {
-            policy.patience = wait(patience)?;
+            policy.patience = self::patience(patience)?;
         }
         policy.end_debtors = file.end_debtors;
         policy.processes = file.processes.unwrap_or(policy.processes);
@@ -210,8 +210,8 @@ fn rules(entry: &Entry, base: Rules, name: &str) -> Result<Rules, PolicyError> {
     Ok(rules)
 }
 
-/// A request waits for two presses at most, and whoever made it must still be there.
-fn wait(patience_ms: u64) -> Result<Duration, PolicyError> {
+/// Checks `patience_ms`.
+fn patience(patience_ms: u64) -> Result<Duration, PolicyError> {
     if (1..=MOST_PATIENCE_MS).contains(&patience_ms) {
         return Ok(Duration::from_millis(patience_ms));
     }

@@ -96,7 +96,7 @@ impl Publications {
         self.next += 1;
     }
 
-    /// Returns what a process of its user, or of one who `may` attach such names, is to attach.
+    /// Returns the publication to attach, if the process belongs to its user or `may` attach the name.
     pub(crate) fn attachment(
         &self,
         name: Name,
@@ -109,7 +109,7 @@ impl Publications {
         Ok(Attachment { publication, contents, descriptors })
     }
 
-    /// Notes that a process has a publication attached.
+    /// Counts one more attachment by a process.
     pub(crate) fn attach(&mut self, publication: u64, tenant: TenantId) {
         if let Some(found) = self.all.get_mut(&publication) {
             *found.attached.entry(tenant).or_default() += 1;
@@ -127,13 +127,13 @@ impl Publications {
         Ok(self.end_unused())
     }
 
-    /// Returns the publication of a user that has a name, or of anyone where `uid` is none.
+    /// Finds a publication by name among those of a user, or among all if `uid` is none.
     pub(crate) fn own(&self, name: Name, uid: Option<u32>) -> Result<u64, Refusal> {
         let found = self.find(name).filter(|(_, it)| uid.is_none_or(|uid| uid == it.uid));
         found.map(|(publication, _)| publication).ok_or(Refusal::NotPublished)
     }
 
-    /// Ends a publication. Returns the bytes that are free by that.
+    /// Withdraws a publication. Returns the bytes freed by it.
     pub(crate) fn withdraw(&mut self, publication: u64) -> u64 {
         if let Some(found) = self.all.get_mut(&publication) {
             found.is_withdrawn = true;

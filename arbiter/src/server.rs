@@ -47,7 +47,7 @@ struct Connection {
 struct Packet {
     bytes: Vec<u8>,
     descriptors: Vec<Arc<OwnedFd>>,
-    /// Bytes that it grants.
+    /// Bytes granted by this packet.
     granted: u64,
 }
 
@@ -405,7 +405,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns a publication of the peer's user, or anyone's where the peer may give orders.
+    /// Finds a publication that the peer may withdraw: its user's own, or any if the peer is an administrator.
     fn own(&self, id: u64, name: Name) -> Result<u64, Refusal> {
         let uid = self.connections.get(&id).map(|connection| connection.uid);
         let uid = uid.ok_or(Refusal::Forbidden)?;
@@ -518,8 +518,7 @@ impl Server {
         }
     }
 
-    /// Answers an order before it is carried out, and returns whether the peer will hear it. Who has stopped waiting thinks that nothing happened, and
-    /// cannot be told otherwise any more.
+    /// Sends the answer to an order before the order is carried out. Returns whether it was sent: a peer that has given up must find nothing changed.
     fn told(&mut self, id: u64, packet: Packet) -> bool {
         self.send(id, packet);
         self.flush(id);

@@ -1,5 +1,5 @@
 //! Packets over Unix sockets. A signal that the program handles interrupts no call: nobody would know whether the arbiter heard.
-//! Nor does an arbiter that was stopped: nobody waits longer than [`PATIENCE`] for it.
+//! Nor does a stopped arbiter: no call waits for it longer than [`PATIENCE`].
 #![forbid(unsafe_code)]
 
 use crate::PATIENCE;
@@ -37,7 +37,7 @@ pub(crate) fn make(mode: Mode) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// Connects to a socket file. The queue of one that accepts nobody is full some day, and so is that of one that reads nothing.
+/// Connects to a socket file, with limits on connecting and sending: the queues of a stopped process fill up, and both would block.
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     let socket = make(Mode::Waiting)?;
     set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
@@ -51,7 +51,7 @@ pub(crate) fn limit(socket: &OwnedFd) -> io::Result<()> {
     Ok(set_socket_timeout(socket, Timeout::Recv, Some(PATIENCE))?)
 }
 
-/// Makes a call that has a limit again when a signal interrupts it. Signals without end do not lift the limit.
+/// Repeats a call that a signal interrupted, until the time limit.
 fn patiently<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
@@ -97,7 +97,7 @@ pub(crate) fn post_with(
     patiently(|| sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)).map(drop)
 }
 
-/// Receives one packet, whenever it comes; an empty one is the end. Descriptors that come with it are closed by the kernel: the frame has none.
+/// Receives one packet, without a time limit; an empty packet is the end of the connection. The kernel closes descriptors sent with it.
 pub(crate) fn receive<'a>(socket: &OwnedFd, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
     debug_assert!(buffer.len() > MAX_FRAME, "a packet that is too long must be seen to be");
     let (_, length) = retry_on_intr(|| recv(socket, &mut *buffer, RecvFlags::empty()))?;

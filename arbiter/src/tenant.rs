@@ -40,7 +40,7 @@ impl core::fmt::Debug for Shared {
 #[derive(Default)]
 struct State {
     socket: Option<Arc<OwnedFd>>,
-    /// Whether the thread that reads it is about to hang up.
+    /// Whether the reading thread is about to hang up.
     is_ended: bool,
     /// Requests that wait: their bytes, and their answers once they are there.
     requests: HashMap<u64, (u64, Option<Result<(), Refusal>>)>,
@@ -231,8 +231,8 @@ impl State {
         }
     }
 
-    /// Lets the arbiter send nothing more. The thread that reads hangs up once it has heard what was sent before: the arbiter believes that
-    /// this counts, and nothing else.
+    /// Shuts the connection down for receiving. The reading thread first handles everything sent before, then hangs up: both sides agree on which
+    /// answers were received.
     fn end(&mut self) {
         if let Some(socket) = &self.socket {
             self.is_ended = true;
@@ -358,7 +358,7 @@ pub fn publications(path: &Path) -> Result<Vec<PublicationInfo>, ArbiterError> {
 /// Gives an order to the arbiter at a socket.
 ///
 /// # Errors
-/// As for [`tenants`]; [`ArbiterError::Refused`] with `Forbidden` or `NoTenant`. An order that fails is not carried out later.
+/// As for [`tenants`]; [`ArbiterError::Refused`] with `Forbidden` or `NoTenant`. A failed order is not carried out later.
 pub fn order(path: &Path, order: Order) -> Result<(), ArbiterError> {
     let ask = match order {
         Order::SetQuota { pid, quota } => Ask::SetQuota { pid: pid.into(), quota },
@@ -368,14 +368,14 @@ pub fn order(path: &Path, order: Order) -> Result<(), ArbiterError> {
     Asked::new(path, &ask, &[])?.done()
 }
 
-/// A question to the arbiter, over a connection of its own.
+/// A call to the arbiter over a connection of its own.
 pub(crate) struct Asked<'a> {
     path: &'a Path,
     socket: OwnedFd,
 }
 
 impl<'a> Asked<'a> {
-    /// Asks.
+    /// Connects and sends the frame.
     pub(crate) fn new(
         path: &'a Path,
         ask: &Ask,
@@ -391,8 +391,8 @@ impl<'a> Asked<'a> {
         Ok(Self { path, socket })
     }
 
-    /// Waits for an answer, with its descriptors. The arbiter does only what it can answer: when the wait is over, it is cut off first, and what
-    /// it said before that counts.
+    /// Waits for the answer and its descriptors. After the time limit, shuts the connection down and reads once more: an answer sent before that
+    /// counts, because the arbiter acts only on calls that it could answer.
     pub(crate) fn hear(&self) -> Result<(Tell, Vec<OwnedFd>), ArbiterError> {
         match self.receive() {
             Ok(heard) => heard.ok_or_else(|| ArbiterError::Lost(self.path.to_owned())),
@@ -413,7 +413,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Returns the error that an answer of another kind is.
+    /// Turns an unexpected answer into an error.
     pub(crate) fn unexpected(&self, tell: &Tell) -> ArbiterError {
         match tell {
             Tell::Refuse { why, .. } => ArbiterError::Refused(*why),
@@ -421,7 +421,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Receives one answer; nothing where the connection ends, or the packet is none.
+    /// Receives one answer. `None` if the connection ended or the packet is malformed.
     fn receive(&self) -> io::Result<Option<(Tell, Vec<OwnedFd>)>> {
         let (mut buffer, mut descriptors) = (vec![0; MAX_FRAME + 1], Vec::new());
         let packet = socket::receive_with(&self.socket, &mut buffer, &mut descriptors)?;

@@ -135,7 +135,7 @@ pub struct Slept {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Residence {
-    /// Whether the pool is asleep, falls asleep or wakes up now: accesses and requests fail.
+    /// Whether the pool is asleep, falling asleep or waking up: accesses and requests fail.
     pub asleep: bool,
     /// Bytes of the device's memory.
     pub device: u64,

@@ -11,7 +11,7 @@ const ROUNDS: usize = 5;
 fn main() -> Result<(), Box<dyn Error>> {
     let paths: Vec<_> = std::env::args_os().skip(1).collect();
     let manager = Manager::new(Host::new());
-    // Files are read straight into memory that the host has mapped; the device heap takes copies only, as other devices do.
+    // Files are read straight into host-visible memory; the device heap is filled by copies, as on other devices.
     let mut heaps = manager.caps().heap_ids();
     let is_straight = |heap: &Heap| heap.kind == HeapKind::Staging;
     let (heap, _) = heaps.find(|(_, heap)| is_straight(heap)).ok_or("no such heap")?;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cat.wait()?;
         rates.1.push(rate(start));
     }
-    // A first load touches its memory for the first time.
+    // The first load includes the page faults of fresh memory.
     println!("first load {:.2} GB/s, cat beside it {:.2}", rates.0[0], rates.1[0]);
     let median = |rates: &mut Vec<f64>| {
         rates.sort_by(f64::total_cmp);

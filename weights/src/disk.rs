@@ -113,7 +113,7 @@ impl Disk for System {
     #[cfg(not(unix))]
     unsafe fn read(&self, mut file: &File, offset: u64, buffers: &[Buffer]) -> io::Result<usize> {
         use std::io::{Read, Seek, SeekFrom};
-        /// Threads share a file's position.
+        /// Held over seek and read: threads share the file's position.
         static POSITION: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let Some(buffer) = buffers.first() else { return Ok(0) };
         let mut bytes = vec![0; buffer.length];

@@ -24,7 +24,7 @@ use std::thread;
 
 /// Files that stay open during a load; more are opened again when they are needed.
 const OPEN_FILES: usize = 128;
-/// So many threads fill the bus, where one alone copies a tenth of it, and so many reads at a time keep a disk busy.
+/// Threads that saturate the bus (one alone reaches a tenth of it) and keep enough reads in flight for a disk.
 const MOST_THREADS: usize = 16;
 
 /// Where bytes go.
@@ -50,7 +50,7 @@ pub(crate) struct Run<'a, B: Backend> {
     pub(crate) on: TimelineId,
     /// Bytes of the ring.
     pub(crate) ring: u64,
-    /// Threads that read; as many as are the fastest where it says nothing.
+    /// Number of reading threads; chosen by the load if none.
     pub(crate) threads: Option<usize>,
 }
 
@@ -119,7 +119,7 @@ impl<B: Backend> Run<'_, B> {
         let cores = || thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
         let most = || if reads.iter().any(is_cold) { MOST_THREADS } else { cores() };
         let threads = self.threads.unwrap_or_else(most);
-        // Threads fill some slots while others are copied: so few that they stay in the processor's cache.
+        // Enough slots to fill some while others are copied, and few enough to stay in the CPU's cache.
         let (part, copied) = if reads.iter().all(is_cold) { (COLD_PART, 3) } else { (PART, 6) };
         let slots = (self.ring / READ).min(threads as u64 * part / READ + copied).max(2);
         let parts_of = |(number, planned): (usize, &Planned<B>)| {
@@ -330,7 +330,7 @@ impl<B: Backend> Shared<'_, B> {
             // Whole units of the disk. The next part starts behind them: parts are whole units too.
             let end = part.end.next_multiple_of(ALIGN);
             let buffer = slot.buffer(size(part.start), size(end));
-            // SAFETY: nobody else has this part of the slot.
+            // SAFETY: parts do not overlap, and each is read by one thread.
             let arrived = unsafe { self.run.disk.read(direct, offset, &[buffer]) };
             if arrived.is_ok_and(|arrived| arrived as u64 >= part.end - part.start) {
                 return Ok(());

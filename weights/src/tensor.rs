@@ -9,7 +9,7 @@ use core::hash::{Hash, Hasher};
 use core::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// A tensor's name. It is a part of a text that many share: files have tens of thousands of names, and nothing is made for each.
+/// A tensor's name: a slice of the shared header text, so that tens of thousands of names need no allocation each.
 #[derive(Clone)]
 pub struct Name {
     text: Arc<String>,
@@ -17,7 +17,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// Returns a part of a text. A name that is not written there as it is has a text of its own.
+    /// Returns `name` as a slice of `text`, or with a text of its own if it is not a slice of it.
     pub(crate) fn within(text: &Arc<String>, name: &str) -> Self {
         let start = name.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
         match start.checked_add(name.len()) {

@@ -18,15 +18,15 @@ use crate::{
 use ash::vk;
 use omniheap_seam::{Align, ErrorKind, Heap, HeapId, Page, Remap, Result};
 
-/// Binds that one call makes: other threads' calls come between.
+/// Binds per driver call, so that other threads' calls come in between.
 const AT_ONCE: usize = 8;
 
-/// A bind that takes the memory away.
+/// A bind that unbinds a range.
 fn nothing(offset: u64, size: u64) -> vk::SparseMemoryBind {
     vk::SparseMemoryBind::default().resource_offset(offset).size(size)
 }
 
-/// Makes the binds of neighbouring positions that have nothing. Where `bind` fails they have nothing again, whichever of them it made.
+/// Binds an unbound range, all or nothing: if `bind` fails, the whole range is unbound again.
 fn bind_or_undo(
     binds: &[vk::SparseMemoryBind],
     mut bind: impl FnMut(&[vk::SparseMemoryBind]) -> Result<()>,
@@ -53,7 +53,7 @@ impl Vulkan {
         }
     }
 
-    /// Binds many, and waits until the device has. On failure the first ones may be bound.
+    /// Binds in several calls and waits for each. On failure the first ones may be bound.
     fn bind_all(&self, block: &Block, binds: &[vk::SparseMemoryBind]) -> Result<()> {
         let mut turns = Turns::begin(&self.device);
         for some in binds.chunks(AT_ONCE) {

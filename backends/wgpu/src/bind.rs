@@ -41,8 +41,8 @@ impl Wgpu {
 
     /// Returns a binding of `span` that wgpu will accept.
     ///
-    /// wgpu tracks whole buffers: what one dispatch or render pass reads may not share a buffer with what it writes. Requests with a host
-    /// `Writer` get heaps that kernels only read, others a heap that they write: say who writes, and the two never meet.
+    /// wgpu tracks usage per buffer: a dispatch or render pass may not bind one buffer both as `read_write` storage and in another way. Data that
+    /// kernels only read must therefore be requested with a host `Writer`: it then gets buffers of its own.
     ///
     /// # Errors
     ///

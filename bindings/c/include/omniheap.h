@@ -1032,8 +1032,8 @@ enum omniheap_status omniheap_pool_add_resident(struct omniheap_pool pool,
 // On failure it is asleep and has all its bytes.
 enum omniheap_status omniheap_pool_hold(struct omniheap_pool pool);
 
-// Keeps a pool awake that is awake, as `omniheap_pool_hold` does. One that is not is expected, and the answer is `Asleep`: do without it, and ask again in the
-// next frame. Waits neither for the device nor for a copy.
+// Holds a pool if it is awake, as `omniheap_pool_hold` does; never waits for the device or for a copy. If it is asleep, prefetches it and returns `Asleep`: draw without it, and
+// call again in the next frame.
 enum omniheap_status omniheap_pool_hold_if_awake(struct omniheap_pool pool);
 
 // Ends what one call of `omniheap_pool_hold` or `omniheap_pool_hold_if_awake` began. `InvalidArgument` where none did.
@@ -1047,7 +1047,7 @@ enum omniheap_status omniheap_pool_touch(struct omniheap_pool pool);
 enum omniheap_status omniheap_pool_expect(struct omniheap_pool pool);
 
 // Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and those that made room come back where there is
-// some again. Call it once a frame. A thread does it, and this call does not wait: it says how many pools fell asleep and woke up since the last one.
+// some again. Call it once a frame. Does not wait: a background thread does the work. Returns how many pools fell asleep and woke up since the last call.
 //
 // # Safety
 //
@@ -1056,8 +1056,8 @@ enum omniheap_status omniheap_residents_step(struct omniheap_manager manager,
                                              uint64_t *slept,
                                              uint64_t *woken);
 
-// Waits until what steps began is done, and what was expected is awake or has no room. Says how many pools fell asleep and woke up since this or
-// `omniheap_residents_step` was called last.
+// Waits until the background thread is idle: expected pools are awake or have no room, and the budgets are met. Returns how many pools fell asleep and woke up
+// since this or `omniheap_residents_step` was called last.
 //
 // # Safety
 //

@@ -53,8 +53,8 @@ pub extern "C" fn omniheap_pool_hold(pool: OmniheapPool) -> OmniheapStatus {
     })
 }
 
-/// Keeps a pool awake that is awake, as `omniheap_pool_hold` does. One that is not is expected, and the answer is `Asleep`: do without it, and ask again in the
-/// next frame. Waits neither for the device nor for a copy.
+/// Holds a pool if it is awake, as `omniheap_pool_hold` does; never waits for the device or for a copy. If it is asleep, prefetches it and returns `Asleep`: draw without it, and
+/// call again in the next frame.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_pool_hold_if_awake(pool: OmniheapPool) -> OmniheapStatus {
     call(|| {
@@ -95,7 +95,7 @@ pub extern "C" fn omniheap_pool_expect(pool: OmniheapPool) -> OmniheapStatus {
 }
 
 /// Follows the budgets: pools fall asleep where more is held than the soft limit or the driver's budget, and those that made room come back where there is
-/// some again. Call it once a frame. A thread does it, and this call does not wait: it says how many pools fell asleep and woke up since the last one.
+/// some again. Call it once a frame. Does not wait: a background thread does the work. Returns how many pools fell asleep and woke up since the last call.
 ///
 /// # Safety
 ///
@@ -110,8 +110,8 @@ pub unsafe extern "C" fn omniheap_residents_step(
     unsafe { put_moved(manager, slept, woken, Residents::step) }
 }
 
-/// Waits until what steps began is done, and what was expected is awake or has no room. Says how many pools fell asleep and woke up since this or
-/// `omniheap_residents_step` was called last.
+/// Waits until the background thread is idle: expected pools are awake or have no room, and the budgets are met. Returns how many pools fell asleep and woke up
+/// since this or `omniheap_residents_step` was called last.
 ///
 /// # Safety
 ///
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn omniheap_residents_settle(
     unsafe { put_moved(manager, slept, woken, Residents::settle) }
 }
 
-/// Asks a set what it moved.
+/// Writes the counts of a step or settle.
 ///
 /// # Safety
 ///

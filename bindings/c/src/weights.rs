@@ -70,13 +70,13 @@ pub struct OmniheapWeightsTarget {
 pub type OmniheapProgress =
     Option<unsafe extern "C" fn(done: u64, total: u64, user: *mut c_void) -> c_int>;
 
-/// Files with a handle, and name and type of each tensor as C wants them.
+/// Open files, with each tensor's name and type as C strings.
 struct Files {
     file: WeightsFile,
     texts: Texts,
 }
 
-/// Texts that end with a zero, one behind the other: nothing is made for each of tens of thousands.
+/// Zero-terminated strings in one buffer: no allocation per tensor.
 #[derive(Default)]
 struct Texts {
     bytes: Vec<u8>,

@@ -53,7 +53,7 @@ struct Found {
     by: By,
     /// Why sizes are no lines in the batch: the first operator that differs.
     difference: Option<String>,
-    /// What to trace next where lines are not known to hold: the answer on those of the two largest traces.
+    /// Batch to trace next: the answer extrapolated from the two largest traces, unchecked.
     expected_batch: Option<u64>,
     /// Larger batches need less somewhere among the traces.
     falls: bool,
@@ -75,12 +75,12 @@ enum By {
 struct Traced {
     batch: u64,
     peak_reserved_bytes: u64,
-    /// What it fits into, where the allocator returns what it keeps.
+    /// Smallest capacity in which the trace completes, with cached memory returned when needed.
     least_capacity_bytes: u64,
     fits: bool,
 }
 
-/// How exactly the least capacity is found: what allocators ask drivers for.
+/// Resolution of the least capacity: the size of an allocator's requests to the driver.
 const GRAIN: u64 = 2 << 20;
 
 /// Reads every trace, then answers.
@@ -143,7 +143,7 @@ fn find(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Found, Failure
     })
 }
 
-/// Returns the largest batch on lines through the two largest traces; nothing where those are of different programs.
+/// Extrapolates the largest batch from the two largest traces. `None` if their programs differ.
 fn expected(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Option<u64>, Failure> {
     let [.., (low, first), (high, last)] = traces else { return Ok(None) };
     match Lines::unchecked((*low, first), (*high, last)) {
@@ -158,7 +158,7 @@ fn replayed(trace: &Trace, room: Room) -> Result<(Peak, bool), Failure> {
     Ok((peak, fits))
 }
 
-/// Returns the capacity from which on the trace completes, up to a grain more; larger ones are taken to do so too.
+/// Finds the smallest capacity in which the trace completes, to within one grain. Assumes that larger ones do too.
 fn least_capacity(trace: &Trace, peak: &Peak, allocator: Allocator) -> Result<u64, Failure> {
     let mut high = peak.reserved_bytes;
     let mut low = trace.summary().peak_live_bytes.min(high);

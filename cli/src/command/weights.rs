@@ -199,7 +199,7 @@ fn fits(file: &WeightsFile) -> Vec<Fit> {
     found.iter().filter_map(|one| fit(one.backend, one.device.as_ref().ok()?)).collect()
 }
 
-/// A pool of memory that files are read straight into, where that is what is checked: host memory. Its device heap takes copies only, as other devices do.
+/// A staging pool for checks on the host backend: files are read straight into it, without a copy through the ring.
 fn straight_pool(
     manager: &Manager<AnyBackend>,
     kind: BackendKind,

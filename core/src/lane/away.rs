@@ -204,7 +204,7 @@ impl<B: Backend> Lane<B> {
         self.state.lock().slots.is_away(id)
     }
 
-    /// Bytes of allocations that are away, as they were asked for, and with their rounding; nothing for a lane that is open.
+    /// Requested and rounded bytes of allocations that are away. `None` while the lane is awake.
     pub(crate) fn away_bytes(&self) -> Option<(u64, u64)> {
         let state = self.state.lock();
         state.away.as_ref().map(|_| (state.counts.live_bytes, state.counts.granted_bytes))

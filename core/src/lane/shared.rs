@@ -167,7 +167,7 @@ impl<B: Backend> Shared<B> {
         bytes
     }
 
-    /// Returns spare pages to the driver, `most` at most. Returns the number of bytes.
+    /// Returns up to `most` spare pages to the driver. Returns their bytes.
     pub(crate) fn return_spare(&self, most: u64) -> u64 {
         let Some(page) = self.page() else { return 0 };
         let (in_flight, mut pages) = (self.device.in_flight.begin(), Vec::new());

@@ -357,7 +357,7 @@ impl<B: Backend> UserPool<B> {
         self.pool.shared.config.sleepable
     }
 
-    /// Says where the bytes of the pool are. Waits neither for a sleep nor for a wake.
+    /// Returns where the bytes of the pool are, without waiting for a sleep or wake under way.
     #[must_use]
     pub fn residence(&self) -> Residence {
         self.pool.residence()

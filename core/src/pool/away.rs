@@ -179,7 +179,7 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Says where the bytes are, and waits for nothing.
+    /// Returns where the bytes are, without waiting.
     pub(crate) fn residence(&self) -> Residence {
         let (device, host_mapped) = (self.shared.reserved(), self.shared.host_mapped());
         let mut residence = Residence { device, host_mapped, ..Default::default() };

@@ -63,7 +63,7 @@ impl Rows {
         rows
     }
 
-    /// Makes rows of some picks and room.
+    /// Rows for given picks and capacities, for tests.
     #[cfg(test)]
     pub(super) fn of(picks: Vec<Vec<Pick>>, room: Vec<i64>) -> Self {
         Self {

@@ -121,8 +121,8 @@ impl<'t> Lines<'t> {
         Ok(lines)
     }
 
-    /// Makes lines of two traces, which nothing checks: they say what to trace next. What is smaller at the larger batch
-    /// stays as it is there.
+    /// Fits lines through two traces, without a third to check them: good enough to choose what to trace next. Sizes that shrink
+    /// with the batch are kept at their value for the larger one.
     ///
     /// # Errors
     /// As [`Lines::new`].
@@ -150,7 +150,7 @@ impl<'t> Lines<'t> {
         let mut lives = lives::of(self.trace);
         for (life, line) in lives.iter_mut().zip(&self.lines) {
             let bytes = line.at(batch).ok_or(BatchError::TooLarge(batch))?;
-            // What grows has some bytes at small batches too, whatever its line says there.
+            // A growing size is never zero, even where its line crosses zero at small batches.
             let bytes = if line.slope > 0 { bytes.max(1) } else { bytes };
             life.size = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
                 let label = self.trace.labels().path(life.label);

@@ -17,10 +17,10 @@ const LENGTH_BYTES: u64 = 8;
 /// Bytes of a header that are worth a thread.
 const SHARE: usize = 128 << 10;
 const MOST_THREADS: usize = 16;
-/// Bytes of a header that have a tensor, at least in most files.
+/// Typical bytes of header per tensor.
 const ENTRY: usize = 64;
 
-/// A name, as the header has it where that is possible.
+/// A name, borrowed from the header unless it has escapes.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -32,7 +32,7 @@ struct Entry<'a> {
     data_offsets: [u64; 2],
 }
 
-/// Makes the tensors of a header in order, duplicates included, which a map would lose.
+/// Parses the tensors of a header in order. Keeps duplicates, which a map would lose.
 struct Header<'a> {
     text: &'a Arc<String>,
     /// First byte of the data.
@@ -158,7 +158,7 @@ fn parse(text: String, start: u64) -> Result<Vec<Tensor>, Fault> {
     })
 }
 
-/// Returns type, first byte and bytes of a tensor, which agree with its shape.
+/// Checks an entry. Returns the tensor's type, offset in the file, and size.
 fn check(name: &str, entry: &Entry<'_>, start: u64) -> Result<(Dtype, u64, u64), Fault> {
     let Entry { dtype, shape, data_offsets: [begin, end] } = entry;
     let Some(dtype) = Dtype::from_safetensors(dtype) else {

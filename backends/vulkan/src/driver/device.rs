@@ -17,7 +17,7 @@ use std::{
     time::Instant,
 };
 
-/// A thread that submitted work within this time is likely to do so again.
+/// Another thread counts as submitting work if it did so within this time.
 const RECENT: Duration = Duration::from_millis(100);
 
 /// A queue; the driver wants one caller at a time.
@@ -43,7 +43,7 @@ pub(crate) struct Device {
     pub(crate) physical: vk::PhysicalDevice,
     pub(crate) features: Features,
     pub(crate) queues: Vec<Queue>,
-    /// Who used the main queue last, and when.
+    /// Thread that used the main queue last, and when.
     last_user: Mutex<Option<(ThreadId, Instant)>>,
     /// Every family of `queues`, once.
     pub(crate) families: Vec<u32>,
@@ -117,7 +117,7 @@ impl Device {
         !self.queues.is_empty()
     }
 
-    /// Returns a queue that only copies, where one is open and no engine uses it.
+    /// Returns the transfer-only queue, if one is open and no engine uses it.
     pub(crate) fn copier(&self) -> Option<usize> {
         let mut queues = self.queues.iter();
         queues.position(|queue| queues::only_copies(queue.flags) && !queue.is_lent())
@@ -184,7 +184,7 @@ impl Device {
         f(*raw)
     }
 
-    /// Returns whether another thread uses the main queue in these moments.
+    /// Returns whether another thread submitted to the main queue recently.
     pub(crate) fn is_used_by_another_thread(&self) -> bool {
         let is_recent = |(thread, at): &(ThreadId, Instant)| {
             *thread != thread::current().id() && at.elapsed() < RECENT

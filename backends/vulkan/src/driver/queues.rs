@@ -39,7 +39,7 @@ pub(crate) fn choose(families: &[vk::QueueFamilyProperties]) -> Vec<(u32, u32)> 
     chosen
 }
 
-/// Whether queues with these flags copy, and have no engine for anything else.
+/// Returns whether a family is transfer-only: no graphics, compute, video or optical flow.
 pub(crate) fn only_copies(flags: vk::QueueFlags) -> bool {
     use vk::QueueFlags as F;
     let video = F::VIDEO_DECODE_KHR | F::VIDEO_ENCODE_KHR | F::OPTICAL_FLOW_NV;

@@ -14,7 +14,7 @@ use std::{
 
 /// The most pages in one driver allocation, unless the limit on their number needs more: what is large comes back late.
 pub(crate) const MOST: u64 = 64;
-/// Pages that are given back at a time.
+/// Pages freed per lock of the sources.
 const CHUNK: usize = 64;
 /// Low bits of a page's number: its place in the driver allocation; the rest says which one.
 const PLACE_BITS: u32 = 24;

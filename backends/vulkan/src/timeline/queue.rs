@@ -17,8 +17,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock},
 };
 
-/// From this length on bytes go by a queue that only copies: kernels on the other queues do not wait for them. A wait of one queue for another
-/// takes 0.2 ms on an H200, as the copy of 8 MiB does.
+/// Transfers of this length or more go to the transfer-only queue, so that kernels on the other queues do not wait for them. Below it the
+/// semaphore between the queues costs more than the copy: 0.2 ms on an H200, the time of 8 MiB.
 const LONG: u64 = 8 << 20;
 
 /// A timeline.
@@ -33,7 +33,7 @@ pub(crate) struct QueueTimeline {
     /// Queue of batches that wait for nothing, and of all the engine's work.
     pub(crate) home: usize,
     plans: Plans,
-    /// Has its long transfers, on another queue.
+    /// Timeline of its long transfers, on the transfer-only queue.
     carrier: OnceLock<Box<Self>>,
     device: Arc<Device>,
 }
@@ -104,8 +104,7 @@ impl QueueTimeline {
         })
     }
 
-    /// Runs a transfer of so many bytes, after what this timeline did before and before what it does next: a long one on a queue that only
-    /// copies, where one is open.
+    /// Runs a transfer in this timeline's order; a long one on the transfer-only queue, if one is open.
     pub(crate) fn carry(
         &self,
         bytes: u64,
@@ -126,7 +125,7 @@ impl QueueTimeline {
             return None;
         }
         if self.carrier.get().is_none() {
-            // Where there is nothing left for a second ring, this timeline copies with its own.
+            // No memory for a second staging ring: use this timeline's own.
             let opened = self.open_carrier(queue).ok()?;
             self.carrier.get_or_init(|| Box::new(opened));
         }

@@ -40,9 +40,9 @@ class offload_activations:
         self._lasting, self._known = set(), weakref.WeakValueDictionary()
         # In the order in which they were saved: those that wait here, those on their way to the host, and all that are away.
         self._waiting, self._leaving, self._order = collections.deque(), collections.deque(), []
-        # Bytes of this block: saved, sent, of which the device's memory was let go, wanted again, and fetched ahead of that.
+        # Bytes of this block: saved, sent to the host, released on the device, used again by the backward pass, and prefetched.
         self._saved = self._sent = self._gone = self._used = self._fetched = 0
-        # The part that was sent of what was saved in the last block, where that is limited.
+        # Fraction of the saved bytes that was sent in the last block, if there is a limit.
         self._pace = None
 
     def __enter__(self):
@@ -65,7 +65,7 @@ class offload_activations:
         self._finish()
 
     def _finish(self):
-        """The forward pass is over: all that should leave leaves."""
+        """Sends everything that is still to be sent: the forward pass is over."""
         with self._lock:
             self._waiting.clear()
             while self._leaving:
@@ -125,7 +125,7 @@ class offload_activations:
             self._order.append(weakref.ref(entry))
         while len(self._leaving) > self._ahead():
             size = self._leaving[0].size
-            # Memory is short only at the end: what leaves is spread over all that is saved.
+            # Memory is short only at the end of the forward pass, so the copies are spread over all of it.
             if self._pace is not None and self._gone + size > self._saved * self._pace:
                 break
             self._gone += size
@@ -149,7 +149,7 @@ class offload_activations:
             return tensor
 
     def _fetch_ahead(self, place):
-        """Fetches what the backward pass will want next: the other way round than it was saved, and where a limit leaves time, spread over all that it wants."""
+        """Prefetches what the backward pass needs next, last saved first; with a limit, spreads the copies over the whole pass."""
         soon = place - self._ahead()
         for at in range(place - 1, -1, -1):
             entry = self._order[at]()

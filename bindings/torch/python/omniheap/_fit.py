@@ -13,9 +13,9 @@ from ._workspaces import Workspaces
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
-# How often the last step of a trace is replayed once more: allocators split what they have in each, and need more after some.
+# How many more times the last step is replayed: fragmentation grows over the first steps, so the peak may come late.
 _REPEATS = 4
-# How many candidates peaks may name before halves are taken: next to a jump, they name neighbours again and again.
+# Number of extrapolated candidates before plain bisection: next to a jump of the peak, extrapolation creeps by one batch at a time.
 _GUESSES = 8
 
 
@@ -54,7 +54,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
     follows from the lines. It is traced itself before it is said. Where sizes are no lines, candidates near by are traced, and
     `.difference` names the operator.
 
-    With fake=False steps run on the GPU, and what its allocator was asked for is traced: that is faster, and kernels hide nothing. The GPU
+    With fake=False steps run on the GPU and the requests to its allocator are traced: faster, and kernels' workspaces are included. The GPU
     must have room for the answer, and for batch 4.
     """
     if not callable(make_step):
@@ -69,7 +69,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
         first, second = _FIRST
         if search.fits(first) is None or search.fits(second) is None:
             raise OmniheapError(f"batch {second} does not run on this GPU, which has too little free memory; leave fake=False out")
-        # Peaks of small batches say little about large ones: without lines of sizes, a larger one is looked at first.
+        # Peaks of small batches extrapolate badly: if sizes are no lines, trace a medium batch first.
         third = search.expected(second, most if search.answer["expected_batch"] is not None else min(most, 4 * second))
         search.fits(max(2 * second, third))
         guess = search.answer
@@ -90,11 +90,11 @@ class _Search:
 
     def record(self, batch):
         path = os.path.join(self._folder, f"{batch}.omt")
-        # Models of batches before may be in cycles that nobody has looked for: memory is short where it is without them, too.
+        # Models of earlier batches may be alive in uncollected cycles: only a second failure, after a collection, counts.
         self.paths[batch] = path if self._records(batch, path) or self._records(batch, path) else None
 
     def _records(self, batch, path):
-        """Whether memory was enough."""
+        """Records a batch; False if the GPU ran out of memory."""
         try:
             step = self._make_step(batch)
             if not callable(step):
@@ -105,7 +105,7 @@ class _Search:
                 raise
         else:
             return True
-        # What the error held was in no reach before.
+        # The error's traceback kept tensors alive until here.
         gc.collect()
         return False
 
@@ -114,7 +114,7 @@ class _Search:
         if batch not in self.paths:
             self.record(batch)
             if self.paths[batch]:
-                # Those far above are of no use for the next.
+                # Traces far above the capacity do not help the extrapolation.
                 most = max(batch, min((each for each, row in self._rows.items() if not row["fits"]), default=0))
                 traces = [f"--trace={each}:{path}" for each, path in self.paths.items() if path and each <= most]
                 self.answer = _ask("batch", *traces, *self._asked)
@@ -129,19 +129,19 @@ class _Search:
         return sorted(self._rows)
 
     def expected(self, batch, most):
-        """What fills the device, as batches up to the one traced last let expect: 1 to `most`."""
+        """The batch that should fill the device, extrapolated from the traces so far; 1 to `most`."""
         lines = self.answer["expected_batch"]
         return lines if lines is not None else int(self._on_peaks(batch, most))
 
     def _on_peaks(self, batch, most):
-        """The same on the line through what a batch and the one traced below need: where programs differ, there are no lines of sizes."""
+        """The same from the least capacities of a batch and of the next smaller one traced: for programs that differ by batch."""
         below = max((each for each in self._rows if each < batch), default=batch - 1)
         low, high = (self._rows.get(each, {"least_capacity_bytes": 0})["least_capacity_bytes"] for each in (below, batch))
         left = self.answer["capacity_bytes"] - self.answer["fixed_bytes"]
         return max(1, min(below + (left - low) * (batch - below) / (high - low), most)) if high > low else most
 
     def near(self, batch, most):
-        """The largest batch that fits, up to `most`, from one near by."""
+        """The largest batch that fits, up to `most`, searched from a batch near it."""
         low = max((each for each, row in self._rows.items() if row["fits"] and each <= most), default=0)
         high = min([most + 1, *(each for each in self.paths if low < each and not self.fits(each))])
         batch = min(max(batch, low + 1), high - 1)
@@ -154,11 +154,11 @@ class _Search:
         return low
 
     def _next(self, batch, low, high, most):
-        """What to trace after a batch; `low` where larger ones are not expected to fit."""
+        """The batch to trace next; `low` if no larger one is expected to fit."""
         if batch in self._rows and self.answer["expected_batch"] is not None:
             return min(max(self.answer["expected_batch"], low), high - 1)
         if batch == low:
-            # It need not be exact: one that is close to fitting is traced too.
+            # Rounded, not floored: a batch that nearly fits is worth a trace.
             return min(max(low, round(self._on_peaks(batch, most))), high - 1)
         expected = int(self._on_peaks(batch, most)) if batch in self._rows else 0
         return expected if low < expected < high else (low + high) // 2

@@ -1,24 +1,24 @@
-"""What kernels take inside of operators, where rules for it are known: fake tensors do not show it, and nobody has to measure it.
+"""Workspaces of kernels that follow known rules. Fake tensors do not show them, and no measurement is needed.
 
-Rules of PyTorch's own kernels are exact. What cuDNN takes is its choice; those rules are what it does most often.
+The rules of PyTorch's own kernels are exact. cuDNN chooses its algorithms; its rules describe the most common choice.
 """
 
 import math
 
 from ._operators import base
 
-# Of an H200: multiprocessors, threads of each, and the bytes that PyTorch gives cuBLAS there for the forward and for the backward pass.
+# Of an H200: multiprocessors, threads per multiprocessor, and PyTorch's cuBLAS workspaces for the forward and the backward pass.
 _PROCESSORS, _THREADS = 132, 2048
 CUBLAS_BYTES = (33 << 20, 32 << 20)
 
 
 def own(function, arguments):
-    """Bytes that a kernel of PyTorch takes while it runs; None where no rule is known."""
+    """Workspace bytes of one of PyTorch's own kernels; None if there is no rule."""
     name = base(function)
     if name in ("sum", "mean"):
         return _reduction(arguments[0], arguments[1] if len(arguments) > 1 else None)
     if name in ("native_layer_norm", "native_layer_norm_backward"):
-        # It reads rows that lie one after the other.
+        # It copies inputs that are not contiguous.
         return sum(_bytes(each) for each in arguments[: 2 if name.endswith("backward") else 1] if not each.is_contiguous())
     if name == "_scaled_dot_product_efficient_attention_backward":
         return _sums_of_queries(arguments)
@@ -26,7 +26,7 @@ def own(function, arguments):
 
 
 def cudnn(function, arguments, result):
-    """Bytes that cuDNN takes most often; None for what it does not compute."""
+    """Typical workspace bytes of a cuDNN operator; None for other operators."""
     name = base(function)
     if name == "convolution":
         return _layouts(arguments[0], arguments[1], arguments[3], arguments[8], result)
@@ -38,12 +38,12 @@ def cudnn(function, arguments, result):
 
 
 def _sums_of_queries(arguments):
-    """Gradients of the queries are summed in 32 bits."""
+    """A 32-bit accumulator for the gradient of the queries."""
     return 4 * arguments[1].numel()
 
 
 def _reduction(tensor, dims):
-    """Sums along columns are divided among blocks of threads, which meet in memory, as PyTorch's `setReduceConfig` divides them."""
+    """Column sums are split across thread blocks that combine in global memory, as PyTorch's `setReduceConfig` does."""
     dims = {at % tensor.dim() for at in dims} if tensor.dim() and isinstance(dims, (list, tuple)) else set()
     kept = [at for at in range(tensor.dim()) if at not in dims]
     columns = math.prod(tensor.shape[at] for at in kept)
@@ -67,7 +67,7 @@ def _power(number):
 
 
 def _layouts(tensor, weight, stride, groups, other):
-    """A convolution copies its tensors into the layout that its kernels want; one that is a plain product does not."""
+    """A convolution copies its tensors to the layout of its kernels; a 1x1 convolution with stride 1 is a matrix product and copies nothing."""
     is_point = all(size == 1 for size in weight.shape[2:])
     if groups > 1 or is_point and all(each == 1 for each in stride) or not tensor.is_contiguous():
         return 0

@@ -128,7 +128,7 @@ class Lives:
         self.all = []
 
     def begin_step(self):
-        """Nothing is written again."""
+        """Ignored: this ledger writes no trace."""
 
     def allocate(self, time, size, label, _):
         self.all.append([size, time, None, label])

@@ -20,7 +20,7 @@ _FAMILIES = (("_batch_norm", "batch_norm"), ("_scaled_dot_product", "scaled_dot_
 
 
 def base(function):
-    """The name of an operator."""
+    """An operator's name without namespace and overload."""
     # Operators that take functions have no schema.
     return function._schema.name.rpartition("::")[2] if hasattr(function, "_schema") else str(function)
 

@@ -52,9 +52,9 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     world: run as rank 0 of a process group of so many ranks, which sends nothing. The step shards its model itself, by
         `omniheap.torch.shard` or PyTorch's own functions; the buffers of gathers and reductions are then events like all others.
     workspaces: a file of `measure_workspaces`, or what it returned: what kernels take inside of operators is added to the fake step.
-    labels: False, with fake=False, notes only what PyTorch's allocator is asked for: nothing has a label, what kernels take inside of
-        operators is there too, and the step runs at its usual speed.
-    repeats: writes the last step so many times more, without running it: an allocator may need more for later steps.
+    labels: False, with fake=False, records only the requests to PyTorch's allocator: without labels, with kernels' workspaces, at the step's
+        usual speed.
+    repeats: how many more times the last step is written to the trace, without running it: fragmentation may raise the peak of later steps.
 
     One step is recorded at a time: functions of PyTorch are replaced meanwhile, for all threads.
     """
@@ -116,7 +116,7 @@ def _asked(step, steps, fake, device, labels=True):
 
 
 def _known(torch, ledger, fake, device, workspaces):
-    """What kernels take inside of operators; a step that runs on a device takes it itself."""
+    """Workspaces to add to a fake step; a real step shows its own."""
     if workspaces is not None and not fake:
         raise OmniheapError("workspaces are added to fake steps, and this one runs on the device; leave them out, or pass fake=True")
     return Known(torch, ledger, workspaces) if fake and (device.type == "cuda" or workspaces is not None) else None
@@ -198,7 +198,7 @@ def _undisturbed():
     try:
         yield
     finally:
-        # What was made since the last look; what existed before is not looked through, which takes a third of a recording.
+        # Young generations only: a full collection takes a third of a recording.
         gc.collect(1)
         if was_enabled:
             gc.enable()

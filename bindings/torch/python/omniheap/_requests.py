@@ -1,6 +1,6 @@
-"""Records what PyTorch's allocator is asked for while a step runs on a GPU, by PyTorch's own history.
+"""Records the requests to PyTorch's allocator while a step runs on a GPU, from PyTorch's own memory history.
 
-There are no labels; but nothing is hidden, since kernels ask as well, and the step is as fast as without.
+There are no labels, but kernels' workspaces are included, and the step runs at full speed.
 """
 
 import gc
@@ -17,8 +17,8 @@ class Requests:
         self.allocations = self.live_bytes = self.peak_live_bytes = 0
 
     def write(self, entries, last):
-        """Writes entries of a history in their order; the last step began at a time in microseconds. What was there before the history
-        is not known, and its end is left out."""
+        """Writes the entries of a history in order. `last`: when the last step began, in microseconds. Frees of memory that is older than the history are
+        skipped."""
         before = 0
         for number, entry in enumerate(entries):
             if before < last <= entry["time_us"]:
@@ -40,7 +40,7 @@ class Requests:
 
 
 def collect(step):
-    """Finds cycles that died in a step, and nothing that is older than the first, as far as generations tell: to look through everything takes long."""
+    """Collects cycles that died in a step, in young generations only: a full collection is slow."""
     gc.collect(min(step, 2))
 
 
@@ -52,7 +52,7 @@ def run(torch, step, requests, device, steps):
         raise OmniheapError("a history of memory is being recorded; end it with torch.cuda.memory._record_memory_history(None)")
     torch.cuda.init()
     memory = torch.cuda.memory
-    # Each trace is to show what libraries take once and keep.
+    # So that each trace includes the workspaces that cuBLAS allocates once and keeps.
     torch._C._cuda_clearCublasWorkspaces()
     memory._record_memory_history("all", context=None, stacks="python", clear_history=True)
     try:

@@ -29,16 +29,16 @@ class Writer:
         self._file.write(_MAGIC)
         self._payload, self._records = bytearray(), 0
         self._labels, self._now = {(): 0}, 0
-        # Allocations by their number, and what the step under way did: numbers, and whether they were born. None before the first step.
+        # All allocations; and the events of the current step as (number, is allocation), None before the first step.
         self._made, self._step = [], None
         self._record(_TITLE, title.encode()[:_LONGEST_TEXT])
 
     def begin_step(self):
-        """Says that a step begins, which `repeat` may write again."""
+        """Marks the start of a step, for `repeat`."""
         self._step = []
 
     def repeat(self, times):
-        """Writes the last step so many times more, as if the program went on: what it freed of the step before is freed of itself then."""
+        """Writes the last step again, `times` times. Frees of memory from the step before become frees of memory from the repeated one."""
         step, self._step = self._step or [], None
         freed = {number for number, is_born in step if not is_born}
         left = [number for number, is_born in step if is_born and number not in freed]
@@ -52,7 +52,7 @@ class Writer:
                 elif number in again:
                     self.free(self._now, again[number])
                 else:
-                    # Of its size and stream: its label may have become another.
+                    # Matched by size and stream: labels may have changed.
                     same = next((each for each in before if self._made[each][::2] == self._made[number][::2]), None)
                     if same is not None:
                         before.remove(same)

@@ -164,7 +164,7 @@ class Meter:
 
 
 class Known:
-    """Adds workspaces to a step on fake tensors: those that were measured, and where nothing was, those that rules give."""
+    """Adds workspaces to a fake step: measured ones, else those that follow rules."""
 
     def __init__(self, torch, ledger, given=None):
         self._torch, self._ledger = torch, ledger
