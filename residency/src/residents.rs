@@ -27,7 +27,7 @@ pub enum WhenFull {
     /// It stays asleep, and the hold fails.
     #[default]
     Fail,
-    /// It gets the device memory that is left, and host memory for the rest, as far as the host has it ([`Wake::host_mapped`]).
+    /// It gets the device memory that is left, and host memory for the rest, as far as the host has it ([`omniheap_core::Wake::host_mapped`]).
     HostMapped,
 }
 
