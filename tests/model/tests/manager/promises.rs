@@ -2,8 +2,8 @@
 use super::before::asked;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager, ManagerConfig,
-    PoolConfig, Relief, Request, Rung, StrategyKind, TimelineId, Timelines,
+    Align, Allocation, Budget, Class, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager,
+    ManagerConfig, PoolConfig, Relief, Request, Rung, StrategyKind, TimelineId, Timelines,
 };
 use omniheap_extras::Staging;
 use omniheap_host::{Host, heap};
@@ -353,6 +353,21 @@ fn a_timeline_that_nobody_opened_is_refused_whatever_its_number() {
             assert_eq!(refused(&request.name("it")), Err(ErrorKind::NoSuchTimeline), "{number}");
         }
     }
+}
+
+#[test]
+fn a_resized_image_keeps_its_distance() {
+    let granule = 4096;
+    let host = Host::builder().heap(heap(HeapKind::Device, MIB));
+    let host = host.neighbour_granularity(Align::of(granule)).open().expect("a host device");
+    let manager = Manager::with_config(host, ManagerConfig::default().plain());
+    let image = manager.allocate(&Request::new(256).class(Class::Tiled)).expect("small");
+    let image = manager.resize(image, 512).map_err(|refused| refused.error).expect("small");
+    let buffers: Vec<_> =
+        (0..64).map(|_| manager.allocate(&Request::new(256)).expect("small")).collect();
+    let granule_of = |one: &Allocation<Host>| one.binding().span().offset / granule;
+    let near = buffers.iter().filter(|one| granule_of(one) == granule_of(&image)).count();
+    assert_eq!(near, 0, "buffers in the granule of an image");
 }
 
 #[test]
