@@ -61,12 +61,19 @@ struct Now {
 
 impl Now {
     fn apply(&mut self, op: &Op, requested: &mut [bool], sum: &mut Summary) {
+        if let Op::Allocate { stream, .. }
+        | Op::FreeRequested { stream, .. }
+        | Op::FreeCompleted { stream, .. }
+        | Op::Use { stream, .. }
+        | Op::OutOfMemory { stream, .. } = *op
+        {
+            sum.streams = sum.streams.max(u32::from(stream.0) + 1);
+        }
         match *op {
-            Op::Allocate { size, stream, .. } => {
+            Op::Allocate { size, .. } => {
                 self.live += 1;
                 self.live_bytes += size;
                 self.held_bytes += size;
-                sum.streams = sum.streams.max(u32::from(stream.0) + 1);
                 sum.peak_live = sum.peak_live.max(self.live);
                 sum.peak_live_bytes = sum.peak_live_bytes.max(self.live_bytes);
                 sum.peak_held_bytes = sum.peak_held_bytes.max(self.held_bytes);
