@@ -44,10 +44,23 @@ impl Trace {
         // Whether the free of an allocation was asked for before it completed; `held` falls once only.
         let mut requested = vec![false; self.allocations() as usize];
         for event in self.events() {
+            sum.streams = sum.streams.max(streams_up_to(&event.op));
             now.apply(&event.op, &mut requested, &mut sum);
         }
         sum.final_live_bytes = now.live_bytes;
         sum
+    }
+}
+
+/// One more than the index of the stream that an event names.
+fn streams_up_to(op: &Op) -> u32 {
+    match *op {
+        Op::Allocate { stream, .. }
+        | Op::FreeRequested { stream, .. }
+        | Op::FreeCompleted { stream, .. }
+        | Op::Use { stream, .. }
+        | Op::OutOfMemory { stream, .. } => u32::from(stream.0) + 1,
+        _ => 0,
     }
 }
 
@@ -61,14 +74,6 @@ struct Now {
 
 impl Now {
     fn apply(&mut self, op: &Op, requested: &mut [bool], sum: &mut Summary) {
-        if let Op::Allocate { stream, .. }
-        | Op::FreeRequested { stream, .. }
-        | Op::FreeCompleted { stream, .. }
-        | Op::Use { stream, .. }
-        | Op::OutOfMemory { stream, .. } = *op
-        {
-            sum.streams = sum.streams.max(u32::from(stream.0) + 1);
-        }
         match *op {
             Op::Allocate { size, .. } => {
                 self.live += 1;
