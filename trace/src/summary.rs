@@ -44,10 +44,23 @@ impl Trace {
         // Whether the free of an allocation was asked for before it completed; `held` falls once only.
         let mut requested = vec![false; self.allocations() as usize];
         for event in self.events() {
+            sum.streams = sum.streams.max(streams_up_to(&event.op));
             now.apply(&event.op, &mut requested, &mut sum);
         }
         sum.final_live_bytes = now.live_bytes;
         sum
+    }
+}
+
+/// One more than the index of the stream that an event names.
+fn streams_up_to(op: &Op) -> u32 {
+    match *op {
+        Op::Allocate { stream, .. }
+        | Op::FreeRequested { stream, .. }
+        | Op::FreeCompleted { stream, .. }
+        | Op::Use { stream, .. }
+        | Op::OutOfMemory { stream, .. } => u32::from(stream.0) + 1,
+        _ => 0,
     }
 }
 
@@ -62,11 +75,10 @@ struct Now {
 impl Now {
     fn apply(&mut self, op: &Op, requested: &mut [bool], sum: &mut Summary) {
         match *op {
-            Op::Allocate { size, stream, .. } => {
+            Op::Allocate { size, .. } => {
                 self.live += 1;
                 self.live_bytes += size;
                 self.held_bytes += size;
-                sum.streams = sum.streams.max(u32::from(stream.0) + 1);
                 sum.peak_live = sum.peak_live.max(self.live);
                 sum.peak_live_bytes = sum.peak_live_bytes.max(self.live_bytes);
                 sum.peak_held_bytes = sum.peak_held_bytes.max(self.held_bytes);

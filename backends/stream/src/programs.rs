@@ -161,9 +161,10 @@ impl<D: Driver> Device<D> {
                 continue;
             }
             // The symbols are free once the launches that still read them have run.
-            if let Some(earlier) = copied.timeline.replace(on).filter(|earlier| *earlier != on) {
+            if let Some(earlier) = copied.timeline.filter(|earlier| *earlier != on) {
                 self.follow(on, earlier)?;
             }
+            copied.timeline = Some(on);
             copied.sources[index] = None;
             let size = usize::try_from(argument.size).map_err(|_| ErrorKind::ExceedsLimit)?;
             let timeline = self.timelines().get(on)?;
@@ -175,11 +176,12 @@ impl<D: Driver> Device<D> {
         Ok(())
     }
 
-    /// Makes `on` wait for what `earlier` has to do now.
+    /// Makes `on` wait for what `earlier` has to do now. Where that cannot be marked, the host waits for the device.
     fn follow(&self, on: TimelineId, earlier: TimelineId) -> Result<()> {
         match self.timelines().mark(earlier) {
             Ok(epoch) => self.timelines().order(on, Point { timeline: earlier, epoch }),
-            Err(_) => Ok(()), // It was closed, and has finished.
+            Err(_) if self.timelines().get(earlier).is_err() => Ok(()), // It was closed, and has finished.
+            Err(_) => self.timelines().wait_idle(),
         }
     }
 

@@ -83,14 +83,13 @@ impl Block {
         size: u64,
         buffer: Buffer,
         page: u64,
-    ) -> Result<Self> {
-        let count = usize::try_from(size / page).map_err(|_| ErrorKind::ExceedsLimit)?;
-        let table = PageTable::new(count);
+    ) -> Self {
+        let table = PageTable::new(size / page);
         let (address, device) = (buffer.address(), Arc::clone(device));
         let (backing, shared) = (Backing::Pages { page, table }, Shared::No);
         let (buffer, owner) = (Some(buffer), None);
         let (ending, user_data) = (Ending::Waits, AtomicU64::new(0));
-        Ok(Self { buffer, backing, heap, size, address, shared, owner, ending, user_data, device })
+        Self { buffer, backing, heap, size, address, shared, owner, ending, user_data, device }
     }
 
     /// Returns the buffer over all bytes; `None` in a heap that takes only images, and in memory dedicated to another resource.

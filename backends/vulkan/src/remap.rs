@@ -96,8 +96,7 @@ unsafe impl Remap for Vulkan {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let buffer = Buffer::create(&self.device, size, Kind::Sparse)?;
-        let block = Block::with_pages(&self.device, heap, size, buffer, page.get())?;
-        self.based(block)
+        self.based(Block::with_pages(&self.device, heap, size, buffer, page.get()))
     }
 
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {

@@ -263,17 +263,17 @@ impl Growth {
             return Some(self.smallest);
         }
         let most = (self.shared_up_to / size).clamp(1, MOST_TOGETHER);
-        let (mut best, mut least) = (self.exact(size)?, u64::MAX);
+        let (mut best, mut least) = (self.exact(size)?, u128::MAX);
         for together in 1..=most {
             let used = size * together;
             let Some(block) = self.exact(used).filter(|block| *block <= self.largest) else {
                 break;
             };
-            let left = (block - used) * 1024 / used;
+            let left = u128::from(block - used) * 1024 / u128::from(used);
             if left < least {
                 (best, least) = (block, left);
             }
-            if left <= 1024 / GOOD_ENOUGH {
+            if left <= 1024 / u128::from(GOOD_ENOUGH) {
                 break;
             }
         }
@@ -417,6 +417,8 @@ mod tests {
         assert_eq!(growth.block_for(65_536), Some(65_536));
         assert_eq!(growth.block_for(65_537), None);
         assert_eq!(growth.block_for(u64::MAX), None);
+        let huge = Growth { smallest: 1 << 60, largest: 1 << 60, shared_up_to: 0, ..growth };
+        assert_eq!(huge.block_for(1 << 59), Some(1 << 60));
     }
 
     #[test]

@@ -37,9 +37,8 @@ impl<B: Backend> Lane<B> {
             self.tell_free_requested(&state, id);
             let ended = state.slots.end_ownership(id);
             debug_assert_eq!(ended, Ok(None), "seen just above");
-            if !at_once && state.slots.set_extra(id).is_ok() {
-                state.extras.of(id.index).ending = Some(ending);
-            }
+            // A secret that is zeroed by now had one that kept it until then.
+            let _ = state.change_extra(id, |extra| extra.ending = (!at_once).then_some(ending));
         } else if at_once {
             self.tell_free(&state, id);
             let returned = state.free(id);

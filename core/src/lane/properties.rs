@@ -73,6 +73,9 @@ impl<B: Backend> Lane<B> {
         };
         (request.sharing, request.privacy, request.tag) = (extra.sharing, extra.privacy, extra.tag);
         request.timeline = state.home_of(id);
+        if let Suballocator::General(tlsf) = &state.suballocator {
+            request.class = tlsf.granted(slot.key).map_or(request.class, |(_, class)| class);
+        }
         let align = state.slots.align(id);
         if align > self.shared.unit {
             request.layout.align = align;

@@ -9,15 +9,15 @@ use omniheap_strategy::Strategy;
 use std::sync::OnceLock;
 
 impl<B: Backend> Manager<B> {
-    /// The default pool of a heap, made at first use.
+    /// The default pool of a heap, made at first use. Where another thread makes it meanwhile, that one may have all of its minimum.
     pub(super) fn pool(&self, heap: HeapId) -> Result<&Arc<Pool<B>>> {
         let slot = self.inner.pools.get(usize::from(heap.0)).ok_or(ErrorKind::NoSuchHeap)?;
         if let Some(pool) = slot.get() {
             return Ok(pool);
         }
         let config = self.inner.config.pool_for(self.caps(), heap);
-        let made = Arc::new(self.make_pool(heap, config, None)?);
-        Ok(slot.get_or_init(|| made))
+        let made = self.make_pool(heap, config, None).map(Arc::new);
+        slot.get().map_or_else(|| made.map(|made| slot.get_or_init(|| made)), Ok)
     }
 
     /// A pool with its minimum.

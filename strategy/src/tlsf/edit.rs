@@ -127,7 +127,7 @@ impl Tlsf {
     ///
     /// # Errors
     ///
-    /// `Stale` when the key is not live; `Fragmented` when the request does not fit. The live span is then free.
+    /// `Stale` when the key is not live; `Fragmented` when the request does not fit, `OutOfHostMemory`. The live span is then free.
     pub fn take_around(
         &mut self,
         key: Key,
@@ -136,7 +136,10 @@ impl Tlsf {
         may: impl Fn(LastUse) -> bool,
     ) -> Result<Grant, ErrorKind> {
         let index = self.live_index(key)?;
-        self.reserve(2)?;
+        if let Err(refused) = self.reserve(2) {
+            self.free_used(key, LastUse::NONE)?;
+            return Err(refused);
+        }
         self.nodes.set_last_use(index, LastUse::NONE);
         self.absorb_holes(index, may);
         self.used -= self.nodes.size(index);

@@ -47,6 +47,12 @@ fn a_small_trace_is_read_whole() {
 }
 
 #[test]
+fn a_stream_that_only_frees_is_counted() {
+    assert_eq!(parse("a,0,8,0,0\nr,0,,4,0\nf,0,,0,0\n").unwrap().summary().streams, 5);
+    assert_eq!(parse("a,0,8,0,0\nf,0,,2,0\n").unwrap().summary().streams, 3);
+}
+
+#[test]
 fn a_free_without_a_request_is_both() {
     let summary = parse("a,0,8,0,0\nf,0,,0,0\na,1,4,0,0\n").unwrap().summary();
     assert_eq!((summary.peak_live_bytes, summary.peak_held_bytes), (8, 8));

@@ -9,7 +9,7 @@ use omniheap_core::{
 };
 use omniheap_stream::{
     BOUNCE, BlockSource, CodeDriver, Feature, IpcHandle, Launch, MemoryDriver, Positions, Rows,
-    Verdict, lock,
+    StreamOwner, Verdict, lock,
     selftest::{Claims, PROBE, run, stamp},
 };
 use std::sync::Arc;
@@ -147,6 +147,38 @@ fn constants_are_copied_when_they_may_have_changed_and_only_then() {
         launch(MAIN, 16).expect("a small launch");
         assert_eq!(device.driver().calls(), [copy(16, 0), run(0)], "nobody tells of its writes");
     }
+}
+
+/// The stream of another thread cannot be marked here, and the driver may refuse a mark: neither says that nothing runs there.
+#[test]
+fn constants_are_not_overwritten_while_an_unmarked_stream_may_read_them() {
+    let device = open();
+    let (to, bank) = (block(&device, 4), allocate(&device, CONSTANT, 256).expect("small"));
+    let (launch, driver) = (launcher(&device, &bank, &to), device.driver());
+    let event = u32::MAX;
+    // The launch waits on its stream, and the event stands behind it.
+    let launch_and_wait = |on, stream| {
+        launch(on, 16).expect("a small launch");
+        lock(&driver.streams).submit(stream);
+        lock(&driver.streams).record(event, stream);
+    };
+    let refuse = |refuses| driver.refuses_records.store(refuses, Ordering::Relaxed);
+    let second = device.timelines().open().expect("a stream");
+    let stream = device.timelines().get(second).and_then(|it| it.stream()).expect("open");
+    launch_and_wait(second, stream);
+    refuse(true);
+    launch(MAIN, 16).expect("a small launch");
+    assert!(lock(&driver.streams).is_finished(event), "the mark was refused");
+    refuse(false);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let owner = StreamOwner::Thread(std::thread::current().id());
+            launch_and_wait(device.timelines().add(77, owner).expect("a stream"), 77);
+        });
+        other.join().expect("no panic");
+    });
+    launch(MAIN, 16).expect("a small launch");
+    assert!(lock(&driver.streams).is_finished(event), "another thread's stream");
 }
 
 #[test]

@@ -172,11 +172,16 @@ impl Device {
         self.live.load(Ordering::Relaxed) > self.sure_blocks() / 4 * 3
     }
 
-    /// Runs `f` with exclusive use of the queue.
-    pub(crate) fn with_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
+    /// Runs `f`, which submits work, with exclusive use of the queue.
+    fn use_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
         if queue == 0 {
             *lock(&self.last_user) = Some((thread::current().id(), Instant::now()));
         }
+        self.with_queue(queue, f)
+    }
+
+    /// Runs `f` with exclusive use of the queue. For binds: a thread that changes pages must still see who submits work.
+    pub(crate) fn with_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
         let queue = &self.queues[queue];
         let raw = lock(&queue.raw);
         // Under the lock, so that nobody who waits for the queue misses it.
@@ -195,7 +200,7 @@ impl Device {
     /// Runs an engine's `f` with exclusive use of the queue.
     pub(crate) fn lend_queue<R>(&self, queue: usize, f: impl FnOnce(vk::Queue) -> R) -> R {
         self.queues[queue].lent.store(true, Ordering::Relaxed);
-        self.with_queue(queue, f)
+        self.use_queue(queue, f)
     }
 
     /// Submits one batch.
@@ -215,8 +220,8 @@ impl Device {
         fence: vk::Fence,
     ) -> Result<()> {
         let batches = core::slice::from_ref(batch);
-        self.with_queue(queue, |queue| {
-            // SAFETY: the caller promises the handles; `with_queue` holds the queue for us alone.
+        self.use_queue(queue, |queue| {
+            // SAFETY: the caller promises the handles; `use_queue` holds the queue for us alone.
             check(unsafe { self.raw.queue_submit(queue, batches, fence) })
         })
     }
@@ -330,4 +335,23 @@ impl fmt::Debug for Device {
 /// Locks; what a panicking thread left behind is still the state that the driver knows.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Vulkan};
+
+    #[test]
+    fn binds_on_the_main_queue_hide_no_thread_that_submits() {
+        let Ok(vulkan) = Vulkan::open_with(Options::default()) else {
+            return eprintln!("NOT TESTED: no Vulkan device here");
+        };
+        let device = &vulkan.device;
+        thread::scope(|scope| scope.spawn(|| device.lend_queue(0, |_| ())).join())
+            .expect("no panic");
+        device.with_queue(0, |_| ());
+        let user = lock(&device.last_user).map(|(user, _)| user);
+        assert!(user.is_some_and(|user| user != thread::current().id()), "{user:?}");
+    }
 }

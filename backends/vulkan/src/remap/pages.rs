@@ -62,6 +62,11 @@ impl Source {
     fn is_free(&self) -> bool {
         self.free.len() as u64 == self.count
     }
+
+    /// Returns where a place is among the free ones, or as an error where it would be.
+    fn find(&self, place: u64) -> Result<usize, usize> {
+        self.free.binary_search_by(|free| place.cmp(free))
+    }
 }
 
 impl Pages {
@@ -187,22 +192,18 @@ impl Sources {
         let mut known = true;
         for page in pages {
             let (number, place) = split(*page);
-            let Some(source) = self.by_number.get_mut(&number) else {
+            let source = self.by_number.get_mut(&number);
+            let source = source.filter(|source| source.heap == heap && place < source.count);
+            let Some((Err(at), source)) = source.map(|source| (source.find(place), source)) else {
                 known = false;
                 continue;
             };
-            if source.heap != heap || place >= source.count || source.free.contains(&place) {
-                known = false;
-                continue;
-            }
-            source.free.push(place);
+            source.free.insert(at, place);
             if source.is_free() {
                 self.by_number.remove(&number);
                 self.open.remove(&(heap, number));
             } else {
                 self.open.insert((heap, number));
-                // Low places go out first; one page is out of order at most, so this is cheap.
-                source.free.sort_unstable_by_key(|place| core::cmp::Reverse(*place));
             }
         }
         known
@@ -214,7 +215,7 @@ impl Sources {
         if source.heap != heap {
             return Err(ErrorKind::Foreign.into());
         }
-        if place >= source.count || source.free.contains(&place) {
+        if place >= source.count || source.find(place).is_ok() {
             return Err(ErrorKind::Stale.into());
         }
         Ok((source.memory.raw, place * source.page))

@@ -15,7 +15,12 @@ enum Slot {
 
 /// The pages of one block, by position.
 #[derive(Debug)]
-pub(crate) struct PageTable(Mutex<Vec<Slot>>);
+pub(crate) struct PageTable {
+    /// Positions of the block: many more than ever have a page.
+    count: u64,
+    /// Those up to the highest that ever changed.
+    slots: Mutex<Vec<Slot>>,
+}
 
 /// Positions whose bind is under way. Dropped without [`commit`](Self::commit), they are what they were.
 #[derive(Debug)]
@@ -28,15 +33,15 @@ pub(crate) struct Change<'a> {
 }
 
 impl PageTable {
-    pub(crate) fn new(count: usize) -> Self {
-        Self(Mutex::new(vec![Slot::Empty; count]))
+    pub(crate) const fn new(count: u64) -> Self {
+        Self { count, slots: Mutex::new(Vec::new()) }
     }
 
     /// Begins to map pages from position `first` on.
     ///
     /// # Errors
     ///
-    /// `OutOfRange` beyond the block; `Busy` where something is mapped or changes.
+    /// `OutOfRange` beyond the block; `Busy` where something is mapped or changes; `OutOfHostMemory`.
     pub(crate) fn begin_map(&self, first: u64, pages: &[Page]) -> Result<Change<'_>> {
         let after = pages.iter().map(|page| Slot::Mapped(*page)).collect();
         self.begin(first, after, |slot| match slot {
@@ -51,8 +56,7 @@ impl PageTable {
     ///
     /// `OutOfRange` beyond the block and where nothing is mapped; `Busy` where something changes.
     pub(crate) fn begin_unmap(&self, first: u64, count: u64) -> Result<Change<'_>> {
-        self.check_inside(first, count)?;
-        let count = usize::try_from(count).map_err(|_| ErrorKind::OutOfRange)?;
+        let count = self.positions(first, count)?.len();
         self.begin(first, vec![Slot::Empty; count], |slot| match slot {
             Slot::Mapped(_) => Ok(()),
             Slot::Empty => Err(ErrorKind::OutOfRange),
@@ -66,16 +70,20 @@ impl PageTable {
     ///
     /// `OutOfRange`.
     pub(crate) fn check_mapped(&self, first: u64, count: u64) -> Result<()> {
-        let slots = lock(&self.0);
-        let range = positions(&slots, first, count)?;
-        match slots[range].iter().all(|slot| matches!(slot, Slot::Mapped(_))) {
+        let range = self.positions(first, count)?;
+        let is_mapped = |slot: &Slot| matches!(slot, Slot::Mapped(_));
+        match lock(&self.slots).get(range).is_some_and(|slots| slots.iter().all(is_mapped)) {
             true => Ok(()),
             false => Err(ErrorKind::OutOfRange.into()),
         }
     }
 
-    fn check_inside(&self, first: u64, count: u64) -> Result<()> {
-        positions(&lock(&self.0), first, count).map(drop)
+    /// Returns positions as indices, or `OutOfRange`.
+    fn positions(&self, first: u64, count: u64) -> Result<Range<usize>> {
+        let end = first.checked_add(count).filter(|end| *end <= self.count);
+        let end = end.ok_or(ErrorKind::OutOfRange)?;
+        let index = |n: u64| usize::try_from(n).map_err(|_| ErrorKind::OutOfRange);
+        Ok(index(first)?..index(end)?)
     }
 
     fn begin(
@@ -84,9 +92,14 @@ impl PageTable {
         after: Vec<Slot>,
         check: impl Fn(&Slot) -> Result<(), ErrorKind>,
     ) -> Result<Change<'_>> {
-        let mut slots = lock(&self.0);
-        let range = positions(&slots, first, after.len() as u64)?;
-        slots[range.clone()].iter().try_for_each(check)?;
+        let range = self.positions(first, after.len() as u64)?;
+        let mut slots = lock(&self.slots);
+        let slot = |at: usize| slots.get(at).unwrap_or(&Slot::Empty);
+        range.clone().try_for_each(|at| check(slot(at)))?;
+        if let Some(more) = range.end.checked_sub(slots.len()) {
+            slots.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
+            slots.resize(range.end, Slot::Empty);
+        }
         let before = slots[range.clone()].to_vec();
         slots[range.clone()].fill(Slot::Changing);
         Ok(Change { table: self, range, before, after })
@@ -102,16 +115,8 @@ impl Change<'_> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        lock(&self.table.0)[self.range.clone()].copy_from_slice(&self.before);
+        lock(&self.table.slots)[self.range.clone()].copy_from_slice(&self.before);
     }
-}
-
-/// Returns positions as indices, or `OutOfRange`.
-fn positions(slots: &[Slot], first: u64, count: u64) -> Result<Range<usize>> {
-    let end = first.checked_add(count).filter(|end| *end <= slots.len() as u64);
-    let end = end.ok_or(ErrorKind::OutOfRange)?;
-    let index = |n: u64| usize::try_from(n).map_err(|_| ErrorKind::OutOfRange);
-    Ok(index(first)?..index(end)?)
 }
 
 #[cfg(test)]
@@ -141,6 +146,17 @@ mod tests {
         assert_eq!(kind(table.check_mapped(4, 4)), ErrorKind::OutOfRange);
         table.begin_map(5, &pages[..2]).expect("empty again").commit();
         table.check_mapped(4, 4).expect("mapped");
+    }
+
+    #[test]
+    fn a_long_block_costs_what_was_mapped_in_it() {
+        let table = PageTable::new(1 << 44);
+        table.begin_map(7, &[Page(1)]).expect("empty").commit();
+        table.check_mapped(7, 1).expect("mapped");
+        for first in [6, 8, 1 << 43] {
+            assert_eq!(kind(table.check_mapped(first, 1)), ErrorKind::OutOfRange);
+            assert_eq!(kind(table.begin_unmap(first, 1)), ErrorKind::OutOfRange);
+        }
     }
 
     #[test]

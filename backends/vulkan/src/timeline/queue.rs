@@ -113,7 +113,7 @@ impl QueueTimeline {
         let Some(carrier) = self.carrier(bytes) else { return transfer(self) };
         carrier.order(self, self.mark()?)?;
         let carried = transfer(carrier);
-        if carrier.reached()? < carrier.last() {
+        if !carrier.reached().is_ok_and(|reached| reached >= carrier.last()) {
             self.order(carrier, carrier.last())?;
         }
         carried
@@ -173,6 +173,7 @@ impl QueueTimeline {
         match state.uncovered == Uncovered::Nothing && state.waits.is_empty() {
             true => Ok(self.last()),
             false => {
+                self.reclaim(&mut state)?;
                 let queue = self.next(&state)?;
                 self.send(&mut state, queue, None)
             }
@@ -359,5 +360,26 @@ impl Drop for QueueTimeline {
     fn drop(&mut self) {
         // A lost device runs nothing any more; either way no batch uses what is dropped next.
         let _ = self.clock.wait(self.last());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Options, Vulkan};
+    use omniheap_seam::{Point, TimelineId, Timelines as _};
+
+    #[test]
+    fn marks_behind_an_engines_work_leave_nothing_behind() {
+        let Ok(vulkan) = Vulkan::open_with(Options::default()) else {
+            return eprintln!("NOT TESTED: no Vulkan device here");
+        };
+        let timeline = TimelineId::MAIN;
+        for _ in 0..64 {
+            vulkan.with_queue(timeline, |_, _| ()).expect("it is open");
+            let epoch = vulkan.mark(timeline).expect("it is open");
+            vulkan.wait(Point { timeline, epoch }).expect("just marked");
+        }
+        let flights = vulkan.timelines.get(timeline).expect("it is open").hold().flights.len();
+        assert!(flights < 8, "{flights} of 64 batches are kept, and all have ended");
     }
 }

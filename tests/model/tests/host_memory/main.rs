@@ -6,6 +6,8 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
 use std::alloc::System;
 
+#[path = "../manager/before.rs"]
+mod before;
 mod footprint;
 mod scarce;
 

@@ -1,7 +1,13 @@
 //! Requests while the host itself has no memory to spare: refused in words, and nothing has changed.
+use super::before::asked;
 use super::{MOST, REFUSED};
-use omniheap_core::{Allocation, ErrorKind, HeapKind, Manager, ManagerConfig, Request};
+use omniheap_core::{
+    Allocation, Defragmentation, ErrorKind, HeapKind, Manager, ManagerConfig, Request, TimelineId,
+    Timelines,
+};
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
+use std::sync::{Arc, Mutex};
 
 const KIB: u64 = 1 << 10;
 
@@ -91,5 +97,40 @@ fn one_refusal_of_the_host_ends_no_program_and_is_forgotten() {
         }
         assert!(refused > 8, "{refused} calls were refused");
         assert_eq!((manager.validate(), manager.totals().live), (Ok(()), 2000));
+    }
+}
+
+#[test]
+fn pages_of_a_request_without_a_record_are_free_again() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 8 << 30)).open().expect("a device");
+    let (host, held) = (Arc::new(host), Arc::new(Mutex::new(None)));
+    let let_go = Arc::clone(&held);
+    let device = asked(&host, move |call| {
+        if matches!(call.kind, CallKind::Wait | CallKind::WaitIdle) {
+            drop(let_go.lock().expect("no panic").take());
+        }
+        Verdict::Forward
+    });
+    let mut config = ManagerConfig::default();
+    (config.pool.lanes, config.defragmentation) = (Some(1), Defragmentation::Off);
+    let manager = Manager::with_config(device, config);
+    let other = host.open().expect("another timeline");
+    let request = Request::new(2 << 20).on(TimelineId::MAIN);
+    let mut live = Vec::with_capacity(4096);
+    for most in [16 << 10, 32 << 10, 64 << 10] {
+        // A hole that the other timeline uses: requests take care of the holes beside their pages.
+        let hole = manager.allocate(&request.on(other)).expect("there is room");
+        *held.lock().expect("no panic") = Some(host.hold(other).expect("it is open"));
+        drop(hole);
+        MOST.set(most);
+        let refused = loop {
+            match manager.allocate(&request) {
+                Ok(one) if live.len() < live.capacity() => live.push(one),
+                other => break other.map(drop).map_err(|error| error.kind()),
+            }
+        };
+        MOST.set(usize::MAX);
+        assert_eq!((manager.validate(), manager.totals().live), (Ok(()), live.len() as u64));
+        assert!(refused.is_err(), "{} requests with at most {most} bytes", live.len());
     }
 }

@@ -2,11 +2,12 @@
 use core::time::Duration;
 use omniheap_core::{
     Align, Allocation, Backend, Background, Budget, Class, Decision, Defragmentation, ErrorKind,
-    HeapId, HeapKind, InsideBlock, Manager, ManagerConfig, MoveOutcome, PoolConfig, Request,
-    Result, Span, Step, TimelineId, Timelines,
+    HeapId, HeapKind, InsideBlock, Limits, Manager, ManagerConfig, MoveOutcome, PoolConfig, Relief,
+    Request, Result, Span, Step, TimelineId, Timelines,
 };
 use omniheap_host::{Config, Host, heap};
 use omniheap_layers::{CallKind, Fault, Plan};
+use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
 /// Holes of every size, and more blocks than one.
@@ -421,4 +422,33 @@ fn an_allocation_may_outlive_manager_and_pass() {
     drop(manager);
     assert!(pass.commit().expect("alive").moved.moves > 0);
     live.iter().for_each(|(id, one)| check(one, *id));
+}
+
+/// Bytes are a secret's only after the program was asked for memory, and a pass may have begun meanwhile.
+#[test]
+fn a_secret_that_is_freed_during_a_pass_leaves_nothing_behind() {
+    let mut config = config().plain();
+    config.pool.block = Some(8 * MIB);
+    let manager = Manager::with_config(host(|host| host), config);
+    let ask = |size: u64| Request::new(size).on(TimelineId::MAIN);
+    let take = |size: u64| manager.allocate(&ask(size)).expect("there is room");
+    let (kept, spare) = (take(4 * MIB), Mutex::new(Some(take(4 * MIB))));
+    let pass = Arc::new(Mutex::new(None));
+    let (own, begun) = (Mutex::new(Some(manager.clone())), Arc::clone(&pass));
+    manager.on_pressure(move |_| {
+        let Some(manager) = own.lock().expect("no panic").take() else { return Relief::Nothing };
+        drop(spare.lock().expect("no panic").take());
+        let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        *begun.lock().expect("no panic") = Some(pass);
+        Relief::Freed
+    });
+    manager.set_budget(HeapId(0), Limits { soft: 8 * MIB, hard: SIZE }).expect("soft below hard");
+    let secret = manager.allocate(&ask(2 * MIB).secret()).expect("there is room");
+    let pass = pass.lock().expect("no panic").take().expect("the program was asked");
+    assert!(!pass.is_empty(), "the secret is about to move");
+    drop(secret);
+    pass.commit().expect("alive");
+    manager.retire().expect("alive");
+    assert_eq!(manager.report().totals.live, 1);
+    drop(kept);
 }

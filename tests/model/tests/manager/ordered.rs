@@ -1,9 +1,12 @@
 //! Pools that reuse bytes across timelines in order: what is pending reads what it should, whatever is asked for meanwhile.
+use super::before::{Asked, asked};
 use omniheap_core::{
-    Allocation, CopyRegion, HeapId, HeapKind, Manager, ManagerConfig, Request, Rung, TimelineId,
-    Timelines, Waiting,
+    Allocation, Budget, CopyRegion, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Pass,
+    Request, Rung, TimelineId, Timelines, Waiting,
 };
 use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
+use std::sync::{Arc, Mutex};
 
 const MIB: u64 = 1 << 20;
 const MAIN: TimelineId = TimelineId::MAIN;
@@ -203,4 +206,56 @@ fn whatever_is_pending_reads_what_was_written_for_it() {
         in_order += climbs(&program.manager, Rung::Lend) + climbs(&program.manager, Rung::Retire);
     }
     assert!(in_order > 100, "{in_order}");
+}
+
+type Shared<T> = Arc<Mutex<Option<T>>>;
+
+/// A device on which a pass begins in the middle of the first order between timelines, which is then refused.
+fn refusing(
+    host: &Arc<Host>,
+    manager: &Shared<Manager<Asked>>,
+    pass: &Shared<Pass<Asked>>,
+) -> Asked {
+    let (manager, pass) = (Arc::clone(manager), Arc::clone(pass));
+    asked(host, move |call| {
+        if call.kind != CallKind::Order {
+            return Verdict::Forward;
+        }
+        let Some(manager) = manager.lock().expect("no panic").take() else {
+            return Verdict::Forward;
+        };
+        let begun = manager.begin_defragment(&Budget::new()).expect("alive");
+        *pass.lock().expect("no panic") = Some(begun);
+        Verdict::Refuse(ErrorKind::OutOfHostMemory.into())
+    })
+}
+
+/// The bytes belong to nobody while the driver is asked: a pass that moved them would lose them when they are given back.
+#[test]
+fn a_pass_leaves_bytes_alone_that_may_be_given_back() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 4 << 30)).open().expect("a device");
+    let (host, other) = (Arc::new(host), TimelineId(1));
+    let (shared, pass) = (Shared::default(), Shared::default());
+    let mut config = ManagerConfig::default().plain();
+    (config.pool.lanes, config.pool.block) = (Some(1), Some(128 * MIB));
+    let manager = Manager::with_config(refusing(&host, &shared, &pass), config);
+    assert_eq!(host.open().expect("another timeline"), other);
+    let hold = host.hold(other).expect("open");
+    let on = |timeline, size: u64| {
+        manager.allocate(&Request::new(size * MIB).on(timeline)).expect("there is room")
+    };
+    // Two blocks; all their holes are in use by the other timeline.
+    let (kept, hole) = (on(other, 72), on(other, 56));
+    let (small, little) = (on(other, 32), on(other, 16));
+    drop(hole);
+    drop(on(other, 80));
+    drop(small);
+    *shared.lock().expect("no panic") = Some(manager.clone());
+    let taken = on(MAIN, 32);
+    let pass = pass.lock().expect("no panic").take().expect("an order was asked for");
+    drop(hold);
+    pass.commit().expect("alive");
+    drop((kept, little, taken));
+    manager.retire().expect("alive");
+    assert_eq!(manager.report().totals.live, 0);
 }

@@ -1,9 +1,9 @@
 //! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
-use super::before::asked;
+use super::before::{Asked, asked};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager, ManagerConfig,
-    PoolConfig, Relief, Request, Rung, StrategyKind, TimelineId, Timelines,
+    Align, Allocation, Budget, Class, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager,
+    ManagerConfig, PoolConfig, Relief, Request, Rung, StrategyKind, TimelineId, Timelines,
 };
 use omniheap_extras::Staging;
 use omniheap_host::{Host, heap};
@@ -353,6 +353,44 @@ fn a_timeline_that_nobody_opened_is_refused_whatever_its_number() {
             assert_eq!(refused(&request.name("it")), Err(ErrorKind::NoSuchTimeline), "{number}");
         }
     }
+}
+
+/// What another thread does, the hook does: while this request makes the pool, another one has made it, with all its minimum.
+#[test]
+fn two_requests_make_a_pool_and_its_minimum_once() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 64 * MIB)).open().expect("a device");
+    let other: Arc<Mutex<Option<Manager<Asked>>>> = Arc::default();
+    let first = Arc::clone(&other);
+    let device = asked(&Arc::new(host), move |call| {
+        if call.kind == CallKind::Allocate
+            && let Some(manager) = first.lock().map_or(None, |mut first| first.take())
+        {
+            drop(manager.allocate(&Request::new(MIB)).expect("within the minimum"));
+        }
+        Verdict::Forward
+    });
+    let mut config = ManagerConfig::default().plain();
+    config.pool.minimum = 48 * MIB;
+    let manager = Manager::with_config(device, config);
+    *other.lock().expect("no panic") = Some(manager.clone());
+    let one = manager.allocate(&Request::new(MIB));
+    assert!(one.is_ok(), "{:?}", one.err());
+    assert_eq!(manager.heap_use(DEVICE).expect("it is there").reserved, 48 * MIB);
+}
+
+#[test]
+fn a_resized_image_keeps_its_distance() {
+    let granule = 4096;
+    let host = Host::builder().heap(heap(HeapKind::Device, MIB));
+    let host = host.neighbour_granularity(Align::of(granule)).open().expect("a host device");
+    let manager = Manager::with_config(host, ManagerConfig::default().plain());
+    let image = manager.allocate(&Request::new(256).class(Class::Tiled)).expect("small");
+    let image = manager.resize(image, 512).map_err(|refused| refused.error).expect("small");
+    let buffers: Vec<_> =
+        (0..64).map(|_| manager.allocate(&Request::new(256)).expect("small")).collect();
+    let granule_of = |one: &Allocation<Host>| one.binding().span().offset / granule;
+    let near = buffers.iter().filter(|one| granule_of(one) == granule_of(&image)).count();
+    assert_eq!(near, 0, "buffers in the granule of an image");
 }
 
 #[test]
