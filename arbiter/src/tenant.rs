@@ -4,11 +4,12 @@
 use crate::frame::{Ask, MAX_FRAME, PublicationInfo, Refusal, Tell, TenantInfo};
 use crate::socket;
 use crate::{ArbiterError, OnPress, Order, PATIENCE, failed};
+use core::panic::AssertUnwindSafe;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};

@@ -107,30 +107,36 @@ impl<'t> History<'t> {
                 self.relocate(time_us, id, self.bases[&block].saturating_add(offset));
             }
             Op::BlockAllocate { block, size, backing, .. } => {
-                let base = self.next_base;
-                self.next_base = base.saturating_add(size.saturating_add(2 * GRAIN) & !(GRAIN - 1));
-                self.bases.insert(block, base);
-                if backing == Backing::Pages {
-                    self.paged.insert(base, size);
-                } else {
-                    self.segments.insert(base, size);
-                    self.say("segment_alloc", base, size, time_us);
-                }
+                self.take_block(time_us, block, size, backing);
             }
-            Op::BlockFree { block, size, .. } => {
-                let Some(base) = self.bases.remove(&block) else { return };
-                if self.paged.remove(&base).is_some() {
-                    self.unmap(time_us, base, size);
-                } else {
-                    self.segments.remove(&base);
-                    self.say("segment_free", base, size, time_us);
-                }
-            }
+            Op::BlockFree { block, size, .. } => self.free_block(time_us, block, size),
             Op::PagesReturn { bytes, .. } | Op::HostPagesReturn { bytes, .. } => {
                 self.unmap_empty(time_us, bytes);
             }
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => self.say("oom", 0, size, time_us),
             _ => {}
+        }
+    }
+
+    fn take_block(&mut self, time_us: u64, block: BlockId, size: u64, backing: Backing) {
+        let base = self.next_base;
+        self.next_base = base.saturating_add(size.saturating_add(2 * GRAIN) & !(GRAIN - 1));
+        self.bases.insert(block, base);
+        if backing == Backing::Pages {
+            self.paged.insert(base, size);
+        } else {
+            self.segments.insert(base, size);
+            self.say("segment_alloc", base, size, time_us);
+        }
+    }
+
+    fn free_block(&mut self, time_us: u64, block: BlockId, size: u64) {
+        let Some(base) = self.bases.remove(&block) else { return };
+        if self.paged.remove(&base).is_some() {
+            self.unmap(time_us, base, size);
+        } else {
+            self.segments.remove(&base);
+            self.say("segment_free", base, size, time_us);
         }
     }
 
