@@ -4,10 +4,12 @@
 use crate::frame::{Ask, MAX_FRAME, PublicationInfo, Refusal, Tell, TenantInfo};
 use crate::socket;
 use crate::{ArbiterError, OnPress, Order, PATIENCE, failed};
+use core::panic::AssertUnwindSafe;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -291,7 +293,10 @@ impl Shared {
         while let Ok((press, bytes)) = pressed.recv() {
             let callbacks: Vec<OnPress> =
                 lock(&self.on_press).iter().map(|(_, each)| Arc::clone(each)).collect();
-            callbacks.iter().for_each(|callback| callback(bytes));
+            for callback in callbacks {
+                // A panic was printed. Without an answer the process would be a debtor, and with this thread ended a debtor for good.
+                let _ = catch_unwind(AssertUnwindSafe(|| callback(bytes)));
+            }
             if socket::post(socket, &Ask::Answer { press }.encode()).is_err() {
                 return;
             }
@@ -433,7 +438,10 @@ impl<'a> Asked<'a> {
 mod tests {
     use super::*;
     use crate::socket::Mode;
-    use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen};
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+        socketpair,
+    };
 
     /// A tenant of an arbiter that welcomes everyone and answers nothing else; `test` gets the first request of each connection.
     fn with_tenant(name: &str, test: impl FnOnce(&Tenant, &Receiver<(OwnedFd, Ask)>)) {
@@ -476,6 +484,27 @@ mod tests {
                 assert!(lock(&tenant.shared.state).socket.is_some(), "the new connection lives");
             });
         });
+    }
+
+    #[test]
+    fn a_callback_that_panics_leaves_no_press_without_an_answer() {
+        let (tenant, arbiter) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .expect("sockets");
+        let callback: OnPress = Arc::new(|bytes| assert_ne!(bytes, 1, "a bug of the program"));
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let shared = Shared { state, changed, on_press: Mutex::new(vec![(1, callback)]) };
+        let (presses, pressed) = channel();
+        presses.send((7, 1)).expect("it listens");
+        presses.send((8, 2)).expect("it listens");
+        drop(presses);
+        let answering = thread::spawn(move || shared.answer_presses(&tenant, &pressed));
+        assert!(answering.join().is_ok(), "the thread goes on");
+        let mut buffer = vec![0; MAX_FRAME + 1];
+        for press in [7, 8] {
+            let packet = socket::receive(&arbiter, &mut buffer).expect("an answer");
+            assert_eq!(Ask::decode(packet).ok(), Some(Ask::Answer { press }));
+        }
     }
 
     #[test]

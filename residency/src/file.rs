@@ -3,13 +3,14 @@
 use crate::checksum::checksum;
 use crate::disk::{is_in_memory, punch};
 use crate::lock;
-use crate::pipe::{Pipe, UNIT};
+use crate::pipe::{Ahead, FileSpan, Pipe, SMALL, UNIT};
+use core::iter::successors;
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
 use omniheap_core::{
     Align, AllocationId, BackingStore, Class, Error, ErrorKind, GetPiece, HostPinner, Layout,
     Privacy, PutPiece, Result, StoreKind,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -28,13 +29,15 @@ const EXTENT: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<Backing>,
+    /// What is read before it is asked for. Not in the file, which its thread has.
+    ahead: Mutex<Option<Ahead>>,
     in_memory: bool,
 }
 
 /// The file, which may outlive the store until its bytes have left the disk.
 #[derive(Debug)]
 struct Backing {
-    pipe: Pipe,
+    pipe: Arc<Pipe>,
     kept: Mutex<Contents>,
     /// No bytes that were forgotten are on the disk any more.
     cleared: Condvar,
@@ -48,16 +51,24 @@ struct Contents {
     /// Where extents start in the file.
     extents: Vec<u64>,
     end: u64,
-    by_id: HashMap<AllocationId, Arc<Kept>>,
+    by_id: HashMap<AllocationId, Turn>,
+    /// In the order in which they came: a lane asks for them in the same one.
+    kept: BTreeMap<Turn, Arc<Kept>>,
+    /// Counts what came.
+    came: u64,
     /// Places whose bytes nobody needs, and that are on the disk yet.
     forgotten: Vec<(u64, Grant)>,
     /// Whether a thread takes them off the disk.
     is_clearing: bool,
 }
 
+/// The lane of an allocation, and when its bytes came: no others have the same number.
+type Turn = (u32, u32, u64);
+
 /// The bytes of one allocation.
 #[derive(Debug)]
 struct Kept {
+    turn: Turn,
     grant: Grant,
     /// Where they start in the file.
     at: u64,
@@ -89,16 +100,37 @@ impl FileStore {
             tracing::warn!(%directory, "the directory is in memory: sleeping there frees no host memory");
         }
         let pipe = if in_memory { Pipe::cached(file) } else { Pipe::direct(file) };
-        let kept = Mutex::new(Contents::new());
+        let (pipe, kept) = (Arc::new(pipe), Mutex::new(Contents::new()));
         let file =
             Arc::new(Backing { pipe, kept, cleared: Condvar::new(), process: std::process::id() });
-        Ok(Arc::new(Self { file, in_memory }))
+        Ok(Arc::new(Self { file, ahead: Mutex::default(), in_memory }))
     }
 
     /// Returns whether the directory is in memory (tmpfs), so that the file takes host memory.
     #[must_use]
     pub const fn is_in_memory(&self) -> bool {
         self.in_memory
+    }
+
+    /// Reads from these bytes on: with the thread that has begun with them, or a new one.
+    fn read_from(&self, kept: &Arc<Kept>) -> Result<Ahead> {
+        // A forked child has no such thread.
+        let known = lock(&self.ahead).take().filter(|_| self.file.check_own().is_ok());
+        if let Some(mut ahead) = known {
+            if ahead.is_at(kept.turn.2) {
+                return Ok(ahead);
+            }
+            ahead.end();
+        }
+        let (file, first) = (Arc::clone(&self.file), Some(Arc::clone(kept)));
+        let following = successors(first, move |last| lock(&file.kept).after(last.turn));
+        self.file.pipe.read_ahead(following.map(|kept| kept.place()))
+    }
+}
+
+impl Kept {
+    fn place(&self) -> FileSpan {
+        FileSpan { number: self.turn.2, at: self.at, size: self.size }
     }
 }
 
@@ -172,6 +204,8 @@ impl Contents {
             extents: Vec::new(),
             end: 0,
             by_id: HashMap::new(),
+            kept: BTreeMap::new(),
+            came: 0,
             forgotten: Vec::new(),
             is_clearing: false,
         }
@@ -193,11 +227,36 @@ impl Contents {
         };
         Ok((self.extents[grant.block.0 as usize] + grant.span.offset, grant))
     }
+
+    fn insert(&mut self, id: AllocationId, (at, grant): (u64, Grant), size: u64, sums: Vec<u64>) {
+        let turn = (id.manager(), id.lane(), self.came);
+        self.came += 1;
+        self.by_id.insert(id, turn);
+        self.kept.insert(turn, Arc::new(Kept { turn, grant, at, size, sums }));
+    }
+
+    fn get(&self, id: AllocationId) -> Option<Arc<Kept>> {
+        self.kept.get(self.by_id.get(&id)?).cloned()
+    }
+
+    fn remove(&mut self, id: AllocationId) -> Option<Arc<Kept>> {
+        self.kept.remove(&self.by_id.remove(&id)?)
+    }
+
+    /// Returns what a lane asks for next in pieces.
+    fn after(&self, (manager, lane, number): Turn) -> Option<Arc<Kept>> {
+        let mut following =
+            self.kept.range((manager, lane, number + 1)..=(manager, lane, u64::MAX));
+        following.find(|(_, kept)| kept.size >= SMALL).map(|(_, kept)| Arc::clone(kept))
+    }
 }
 
 impl BackingStore for FileStore {
     fn prepare(&self, _bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
         self.file.check_own()?;
+        // A wake that failed may have left it.
+        let left = lock(&self.ahead).take();
+        left.into_iter().for_each(Ahead::end);
         self.file.wait_until_clear(); // The disk may have no room for both.
         self.file.pipe.prepare(pinner)
     }
@@ -216,8 +275,7 @@ impl BackingStore for FileStore {
         let (at, grant) = lock(&self.file.kept).take(size)?;
         match self.file.write(at, size, copy) {
             Ok(sums) => {
-                let kept = Arc::new(Kept { grant, at, size, sums });
-                lock(&self.file.kept).by_id.insert(id, kept);
+                lock(&self.file.kept).insert(id, (at, grant), size, sums);
                 Ok(())
             }
             Err(error) => {
@@ -228,9 +286,9 @@ impl BackingStore for FileStore {
     }
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
-        let kept = lock(&self.file.kept).by_id.get(&id).cloned().ok_or(ErrorKind::Stale)?;
+        let kept = lock(&self.file.kept).get(id).ok_or(ErrorKind::Stale)?;
         let mut sums = kept.sums.iter();
-        self.file.pipe.read(kept.at, kept.size, |from, bytes| {
+        let check = |from: u64, bytes: &[u8]| {
             for (from, part) in (from..).step_by(CHECKED).zip(bytes.chunks(CHECKED)) {
                 if sums.next() != Some(&checksum(part)) {
                     return Err(ErrorKind::Driver.because("the backing file's bytes are damaged"));
@@ -238,7 +296,20 @@ impl BackingStore for FileStore {
                 take(from, part)?;
             }
             Ok(())
-        })
+        };
+        if kept.size < SMALL {
+            return self.file.pipe.read_small(kept.at, kept.size, check);
+        }
+        let mut ahead = self.read_from(&kept)?;
+        match ahead.read(kept.size, check) {
+            Ok(true) => *lock(&self.ahead) = Some(ahead),
+            Ok(false) => ahead.end(),
+            Err(error) => {
+                ahead.end();
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn kind(&self) -> StoreKind {
@@ -246,7 +317,7 @@ impl BackingStore for FileStore {
     }
 
     fn forget(&self, id: AllocationId) {
-        let kept = lock(&self.file.kept).by_id.remove(&id);
+        let kept = lock(&self.file.kept).remove(id);
         if let Some(kept) = kept {
             self.file.give_back(kept.at, kept.grant);
         }
@@ -275,7 +346,7 @@ fn refused(directory: &Path, error: &io::Error) -> Error {
 mod tests {
     use super::*;
     use crate::pipe::{PIECE, failed};
-    use omniheap_core::{Manager, Request};
+    use omniheap_core::{Allocation, Manager, Request};
     use omniheap_host::Host;
     use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -331,7 +402,7 @@ mod tests {
         store.file.clear();
         assert_eq!(get(&store, other), Ok(SIZE), "it has another place");
         put(&store, one).expect("room");
-        assert_eq!(lock(&store.file.kept).by_id[&one].at, 0, "the place is free");
+        assert_eq!(lock(&store.file.kept).get(one).expect("kept").at, 0, "the place is free");
     }
 
     #[test]
@@ -345,6 +416,42 @@ mod tests {
         let file = Arc::downgrade(&store.file);
         put(&store, one).expect("room");
         store.forget(one);
+        drop(store);
+        while file.strong_count() > 0 {
+            thread::yield_now(); // The thread ends, and the file with it.
+        }
+    }
+
+    #[test]
+    fn the_disk_goes_on_with_what_the_lane_asks_for_next() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let manager = Manager::new(Host::new());
+        let all = [64; 5].map(|size| manager.allocate(&Request::new(size)).expect("small"));
+        let [first, small, second, third, last] = all.each_ref().map(Allocation::id);
+        let other = id();
+        [first, other].into_iter().for_each(|id| put(&store, id).expect("room"));
+        store.put(small, 64, Privacy::Open, &mut |_, _| Ok(())).expect("room");
+        [second, third, last].into_iter().for_each(|id| put(&store, id).expect("room"));
+        let comes = |id| {
+            let number = lock(&store.file.kept).get(id).expect("kept").turn.2;
+            lock(&store.ahead).as_mut().is_some_and(|ahead| ahead.is_at(number))
+        };
+        assert_eq!(get(&store, first), Ok(SIZE));
+        assert!(comes(second), "neither another pool's bytes nor few bytes");
+        assert!(store.get(small, &mut |_, _| Ok(())).is_ok());
+        assert_eq!(get(&store, second), Ok(SIZE));
+        assert!(comes(third));
+        // What was read too early is not what came later.
+        store.forget(third);
+        put(&store, third).expect("room");
+        assert_eq!((get(&store, last), get(&store, other)), (Ok(SIZE), Ok(SIZE)));
+        assert_eq!(get(&store, third), Ok(SIZE));
+        assert!(lock(&store.ahead).is_none(), "nothing is left to read");
+        assert_eq!(get(&store, second), Ok(SIZE));
+        HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner).expect("room"));
+        assert!(lock(&store.ahead).is_none(), "a sleep has its memory");
+        assert_eq!(get(&store, second), Ok(SIZE));
+        let file = Arc::downgrade(&store.file);
         drop(store);
         while file.strong_count() > 0 {
             thread::yield_now(); // The thread ends, and the file with it.

@@ -9,16 +9,16 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::panic::resume_unwind;
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 
 /// Direct reads and writes start at, and are multiples of, this, in the file and in memory.
 pub(crate) const UNIT: Align = Align::of(4096);
 /// Most bytes that are read or written at a time.
 pub(crate) const PIECE: u64 = 8 << 20;
 /// Fewer bytes go through the page cache, in one piece: the disk would be waited for each time.
-const SMALL: u64 = 1 << 20;
+pub(crate) const SMALL: u64 = 1 << 20;
 /// Pieces in memory: the disk has one, the device another, and one is ready for the faster of them.
 const MEMORIES: usize = 3;
 
@@ -31,6 +31,69 @@ pub(crate) struct Pipe {
     /// Kept, so that a wake finds it pinned.
     spare: Mutex<Vec<Stretch>>,
 }
+
+/// A span of the file that is read as a whole, by a number that no other has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileSpan {
+    pub(crate) number: u64,
+    pub(crate) at: u64,
+    pub(crate) size: u64,
+}
+
+/// Bytes of a span that were read, or could not be.
+#[derive(Debug)]
+struct Piece {
+    number: u64,
+    range: Range<u64>,
+    read: Result<Stretch>,
+    /// Whether another span comes behind this one.
+    goes_on: bool,
+}
+
+/// Spans that a thread reads before they are asked for: without it the disk would wait at the end of each.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    came: Receiver<Piece>,
+    taken: Sender<Stretch>,
+    /// The piece that was looked at, and that nobody has taken.
+    next: Option<Piece>,
+    reader: JoinHandle<()>,
+}
+
+impl Ahead {
+    /// Returns whether the span that comes next is this one; waits for it.
+    pub(crate) fn is_at(&mut self, number: u64) -> bool {
+        self.next = self.next.take().or_else(|| self.came.recv().ok());
+        self.next.as_ref().is_some_and(|piece| piece.number == number)
+    }
+
+    /// Hands the bytes of the next span to `take` in order. Returns whether another span comes behind it.
+    pub(crate) fn read(
+        &mut self,
+        size: u64,
+        mut take: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<bool> {
+        loop {
+            let piece = self.next.take().or_else(|| self.came.recv().ok());
+            let Piece { range, read, goes_on, .. } = piece.ok_or(NO_READER)?;
+            let mut memory = read?;
+            take(range.start, first(&mut memory, range.end - range.start))?;
+            hand(&self.taken, memory);
+            if range.end == size {
+                return Ok(goes_on);
+            }
+        }
+    }
+
+    /// Ends the thread, and waits until others may use the memory.
+    pub(crate) fn end(self) {
+        let Self { came, taken, next, reader } = self;
+        drop((came, taken, next));
+        let _ = reader.join(); // A panic of it was told to who took from it.
+    }
+}
+
+const NO_READER: Error = ErrorKind::Driver.because("the thread that reads the backing file ended");
 
 impl Pipe {
     pub(crate) fn cached(file: File) -> Self {
@@ -85,45 +148,58 @@ impl Pipe {
         })
     }
 
-    /// Reads `size` bytes from `at` on, and hands them to `take` in order.
-    pub(crate) fn read(
+    /// Reads a few bytes from `at` on, and hands them to `take`.
+    pub(crate) fn read_small(
         &self,
         at: u64,
         size: u64,
         mut take: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        if size < SMALL {
-            let mut memory = self.memory()?;
-            self.read_piece(at, 0..size, &mut memory)?;
-            take(0, first(&mut memory, size))?;
-            self.keep([memory]);
-            return Ok(());
-        }
-        let (full, to_take) = mpsc::channel::<(Range<u64>, Stretch)>();
+        let mut memory = self.memory()?;
+        self.read_piece(at, 0..size, &mut memory)?;
+        take(0, first(&mut memory, size))?;
+        self.keep([memory]);
+        Ok(())
+    }
+
+    /// Starts a thread that reads spans of the file one after the other, as far as there is memory for pieces.
+    pub(crate) fn read_ahead(
+        self: &Arc<Self>,
+        spans: impl Iterator<Item = FileSpan> + Send + 'static,
+    ) -> Result<Ahead> {
+        let (full, came) = mpsc::channel();
         let (taken, empty) = self.memories()?;
-        thread::scope(|scope| {
-            let read = move || {
-                let read = shrinking(size).try_for_each(|piece| {
-                    // None is empty any more once something was refused.
-                    let Ok(mut memory) = empty.recv() else { return Ok(()) };
-                    self.read_piece(at, piece.clone(), &mut memory)?;
-                    hand(&full, (piece, memory));
-                    Ok(())
-                });
-                drop(full);
-                self.keep(empty);
-                read
-            };
-            let reader = thread::Builder::new().spawn_scoped(scope, read).map_err(no_thread)?;
-            let took = to_take.into_iter().try_for_each(|(piece, mut memory)| {
-                take(piece.start, first(&mut memory, piece.end - piece.start))?;
-                hand(&taken, memory);
-                Ok(())
-            });
-            drop(taken);
-            let read = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
-            took.and(read)
-        })
+        let pipe = Arc::clone(self);
+        let read = move || {
+            pipe.read_spans(spans, &full, &empty);
+            drop(full);
+            pipe.keep(empty);
+        };
+        let named = thread::Builder::new().name("omniheap backing file".into());
+        let reader = named.spawn(read).map_err(no_thread)?;
+        Ok(Ahead { came, taken, next: None, reader })
+    }
+
+    fn read_spans(
+        &self,
+        spans: impl Iterator<Item = FileSpan>,
+        full: &Sender<Piece>,
+        empty: &Receiver<Stretch>,
+    ) {
+        let mut spans = spans.peekable();
+        while let Some(FileSpan { number, at, size }) = spans.next() {
+            let goes_on = spans.peek().is_some();
+            for range in shrinking(size, if goes_on { PIECE } else { SMALL }) {
+                // None is empty any more once nobody takes what comes.
+                let Ok(mut memory) = empty.recv() else { return };
+                let read = self.read_piece(at, range.clone(), &mut memory).map(|()| memory);
+                let is_read = read.is_ok();
+                let sent = full.send(Piece { number, range, read, goes_on });
+                if sent.is_err() || !is_read {
+                    return;
+                }
+            }
+        }
     }
 
     fn write_piece(&self, at: u64, piece: Range<u64>, memory: &mut Stretch) -> Result<()> {
@@ -200,9 +276,10 @@ fn growing(size: u64) -> impl Iterator<Item = Range<u64>> {
     pieces(size, |from| from)
 }
 
-/// Divides bytes that are read: the last pieces are short, so that little is left to do when the disk is done.
-fn shrinking(size: u64) -> impl Iterator<Item = Range<u64>> {
-    pieces(size, move |from| ((size - from) / 2).next_multiple_of(SMALL))
+/// Divides bytes that are read: the last pieces are short, so that little is left to do when the disk is done. None is shorter than
+/// `shortest`, but for the last one.
+fn shrinking(size: u64, shortest: u64) -> impl Iterator<Item = Range<u64>> {
+    pieces(size, move |from| ((size - from) / 2).next_multiple_of(SMALL).max(shortest))
 }
 
 /// Divides bytes in pieces of about a wished length, which depends on where they start.
@@ -240,10 +317,12 @@ pub(crate) fn failed(error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{PIECE, Pipe, SMALL, growing, length, shrinking};
+    use super::{FileSpan, MEMORIES, PIECE, Pipe, SMALL, growing, length, shrinking};
+    use crate::lock;
     use omniheap_core::{ErrorKind, Result};
     use std::fs::{File, OpenOptions};
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
+    use std::sync::Arc;
 
     const SIZES: [u64; 7] = [1, 4095, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL + 5, 2 * PIECE + 5000];
     const LARGE: u64 = 5 * PIECE;
@@ -261,6 +340,25 @@ mod tests {
         }
     }
 
+    /// Reads one span.
+    fn read(
+        pipe: &Arc<Pipe>,
+        at: u64,
+        size: u64,
+        take: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if size < SMALL {
+            return pipe.read_small(at, size, take);
+        }
+        let mut ahead = pipe.read_ahead([FileSpan { number: 7, at, size }].into_iter())?;
+        assert!(ahead.is_at(7) && !ahead.is_at(8));
+        let goes_on = ahead.read(size, take)?;
+        assert!(!goes_on, "one is all");
+        ahead.end();
+        assert_eq!(lock(&pipe.spare).len(), MEMORIES, "a write finds it pinned");
+        Ok(())
+    }
+
     fn fill(from: u64, bytes: &mut [u8]) -> Result<()> {
         pattern(from, bytes);
         Ok(())
@@ -268,7 +366,7 @@ mod tests {
 
     #[test]
     fn every_byte_comes_back_past_the_page_cache_and_through_it() {
-        for pipe in [Pipe::cached(file()), Pipe::direct(file())] {
+        for pipe in [Pipe::cached(file()), Pipe::direct(file())].map(Arc::new) {
             for (at, size) in [0, 1 << 40].into_iter().flat_map(|at| SIZES.map(|size| (at, size))) {
                 pipe.write(at, size, fill).expect("room");
                 let (mut next, mut wanted) = (0, vec![0; length(size)]);
@@ -279,7 +377,7 @@ mod tests {
                     assert!(bytes == &wanted[length(from)..length(next)], "{size} from {from}");
                     Ok(())
                 };
-                pipe.read(at, size, compare).expect("written");
+                read(&pipe, at, size, compare).expect("written");
                 assert_eq!(next, size);
                 let mut seen = vec![0; length(size)];
                 pipe.file().read_exact_at(&mut seen, at).expect("written");
@@ -290,11 +388,11 @@ mod tests {
 
     #[test]
     fn transfers_run_inside_of_others() {
-        let pipe = Pipe::direct(file());
+        let pipe = Arc::new(Pipe::direct(file()));
         pipe.write(0, SMALL, fill).expect("room");
         for _ in 0..100 {
-            let inner = |_: u64, _: &[u8]| pipe.read(0, 5, |_, _| Ok(()));
-            pipe.read(0, SMALL, inner).expect("nobody waits for the other");
+            let inner = |_: u64, _: &[u8]| read(&pipe, 0, 5, |_, _| Ok(()));
+            read(&pipe, 0, SMALL, inner).expect("nobody waits for the other");
         }
     }
 
@@ -302,7 +400,7 @@ mod tests {
     fn the_disk_begins_soon_and_little_is_left_when_it_ends() {
         for size in SIZES.into_iter().chain([LARGE, 100 * PIECE + 1]) {
             let (written, read): (Vec<_>, Vec<_>) =
-                (growing(size).collect(), shrinking(size).collect());
+                (growing(size).collect(), shrinking(size, SMALL).collect());
             for pieces in [&written, &read] {
                 let ends = pieces.iter().map(|piece| piece.end);
                 assert!(
@@ -325,19 +423,19 @@ mod tests {
 
     #[test]
     fn what_fails_half_way_ends_it() {
-        let pipe = Pipe::direct(file());
+        let pipe = Arc::new(Pipe::direct(file()));
         let busy = |from: u64| if from < LARGE / 2 { Ok(()) } else { Err(ErrorKind::Busy.into()) };
         let kind = |result: Result<()>| result.map_err(|error| error.kind());
         assert_eq!(kind(pipe.write(0, LARGE, |from, _| busy(from))), Err(ErrorKind::Busy));
         pipe.write(0, LARGE, fill).expect("room");
-        assert_eq!(kind(pipe.read(0, LARGE, |from, _| busy(from))), Err(ErrorKind::Busy));
+        assert_eq!(kind(read(&pipe, 0, LARGE, |from, _| busy(from))), Err(ErrorKind::Busy));
         let mut seen = 0;
         pipe.file().set_len(LARGE / 2).expect("open");
         let count = |_: u64, bytes: &[u8]| {
             seen += bytes.len() as u64;
             Ok(())
         };
-        assert_eq!(kind(pipe.read(0, LARGE, count)), Err(ErrorKind::Driver), "cut short");
+        assert_eq!(kind(read(&pipe, 0, LARGE, count)), Err(ErrorKind::Driver), "cut short");
         assert_eq!(seen, LARGE / 2 - LARGE / 2 % PIECE, "what was whole arrived");
         let reader = Pipe::cached(File::open("/dev/null").expect("a device"));
         assert_eq!(kind(reader.write(0, LARGE, fill)), Err(ErrorKind::Driver), "not writable");

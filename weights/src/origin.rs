@@ -43,6 +43,13 @@ struct Known {
     is_live: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
+/// Of bytes that no file has: they are zeros.
+impl Default for Known {
+    fn default() -> Self {
+        Self { parts: HashMap::new(), ranges: Vec::new(), is_live: Box::new(|| true) }
+    }
+}
+
 /// Bytes of an allocation that sleeps and that only its files have.
 struct Away {
     known: Arc<Known>,
@@ -112,6 +119,8 @@ impl Origin {
 
     /// Remembers where the bytes of an allocation came from: numbers of tensors, and where they start in it. Bytes between them come
     /// back as zeros. The caller knows that nothing writes the allocation any more, and says whether it lives.
+    ///
+    /// Where tensors overlap, nobody knows whose bytes are there: such an allocation goes to the other store.
     pub fn remember_final(
         &self,
         id: AllocationId,
@@ -125,6 +134,10 @@ impl Origin {
         };
         let mut ranges: Vec<_> = tensors.iter().map(range).filter(|range| range.size > 0).collect();
         ranges.sort_unstable_by_key(|range| range.at);
+        if ranges.windows(2).any(|two| two[0].at + two[0].size > two[1].at) {
+            self.forget_origin(id);
+            return;
+        }
         let part = |range: &Range| (range.file, file.files()[range.file].clone());
         let (parts, is_live) = (ranges.iter().map(part).collect(), Box::new(is_live));
         lock(&self.known).insert(id, Arc::new(Known { parts, ranges, is_live }));
@@ -138,7 +151,8 @@ impl Origin {
     /// Returns the bytes of sleeping allocations that only files have.
     #[must_use]
     pub fn away_bytes(&self) -> u64 {
-        lock(&self.away).values().map(|away| away.size).sum()
+        let away = lock(&self.away);
+        away.values().filter(|away| !away.known.ranges.is_empty()).map(|away| away.size).sum()
     }
 
     /// Opens the files of an allocation; fails where one is not as it was when it was loaded.
@@ -286,6 +300,11 @@ impl BackingStore for Origin {
         match known.filter(|known| privacy == Privacy::Open && self.open(known).is_ok()) {
             Some(known) => {
                 lock(&self.away).insert(id, Arc::new(Away { known, size }));
+                Ok(())
+            }
+            // Neither a file nor the other store has them: they come back as zeros.
+            None if self.rest.kind() == StoreKind::Nothing => {
+                lock(&self.away).insert(id, Arc::new(Away { known: Arc::default(), size }));
                 Ok(())
             }
             // No file has them, or not any more.

@@ -733,7 +733,8 @@ enum omniheap_status omniheap_write(struct omniheap_allocation allocation,
                                     const void *data,
                                     uint64_t size);
 
-// Reads bytes to the host, after everything earlier on the allocation's timeline.
+// Reads bytes to the host, after everything earlier on the allocation's timeline. A call that is refused leaves `data` alone; where the
+// device fails, its bytes are unspecified.
 //
 // # Safety
 //

@@ -3,7 +3,7 @@
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use core::ffi::c_void;
-use omniheap::{ErrorKind, TimelineId, transfer::CopyRegion};
+use omniheap::{Backend as _, ErrorKind, TimelineId, transfer::CopyRegion};
 
 /// The length of a host buffer.
 fn length(size: u64) -> Result<usize, Failure> {
@@ -77,7 +77,8 @@ pub unsafe extern "C" fn omniheap_write(
     })
 }
 
-/// Reads bytes to the host, after everything earlier on the allocation's timeline.
+/// Reads bytes to the host, after everything earlier on the allocation's timeline. A call that is refused leaves `data` alone; where the
+/// device fails, its bytes are unspecified.
 ///
 /// # Safety
 ///
@@ -98,7 +99,9 @@ pub unsafe extern "C" fn omniheap_read(
         offset.checked_add(size as u64).ok_or(ErrorKind::SizeOverflow)?;
         let binding = bytes.allocation.binding();
         binding.place(offset, size as u64)?;
-        let unit = bytes.owner.holder().manager.caps().copy.align;
+        let manager = &bytes.owner.holder().manager;
+        manager.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
+        let unit = manager.caps().copy.align;
         if !unit.divides(offset) || !unit.divides(size as u64) {
             return Err(ErrorKind::Misaligned.into());
         }

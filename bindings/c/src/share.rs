@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{Holder, Native, OmniheapManager, Owner, holder};
 use crate::request::{OMNIHEAP_ANY, heap};
-use crate::status::{Failure, OmniheapStatus, call, check, put, text};
+use crate::status::{Failure, OmniheapStatus, call, check, check_many, put, text};
 use crate::table::{Kind, Table};
 use core::ffi::{c_char, c_void};
 use omniheap::arbiter::frame::Refusal;
@@ -93,8 +93,8 @@ pub unsafe extern "C" fn omniheap_share_publish(
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
         let name = unsafe { text(name, "name") }?;
-        check(bytes.cast::<u8>(), "bytes")?;
-        // SAFETY: not null, and otherwise the caller's promise.
+        check_many(bytes.cast::<u8>(), length, "bytes")?;
+        // SAFETY: not null nor too long, and otherwise the caller's promise.
         let mut bytes = unsafe { core::slice::from_raw_parts(bytes.cast::<u8>(), length) };
         let heap = chosen(&holder, heap)?;
         on!(holder, device => {
@@ -167,8 +167,8 @@ pub unsafe extern "C" fn omniheap_share_read(
 ) -> OmniheapStatus {
     call(|| {
         let held = ATTACHED.get(attached.id)?;
-        check(bytes.cast::<u8>(), "bytes")?;
-        // SAFETY: not null, and otherwise the caller's promise.
+        check_many(bytes.cast::<u8>(), length, "bytes")?;
+        // SAFETY: not null nor too long, and otherwise the caller's promise.
         let bytes = unsafe { core::slice::from_raw_parts_mut(bytes.cast::<u8>(), length) };
         Ok(held.bytes.read(offset, bytes)?)
     })

@@ -239,6 +239,13 @@ pub(crate) fn check<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses a pointer as [`check`] does, and more items than memory can have: a negative number that a caller passed.
+pub(crate) fn check_many<T>(pointer: *const T, count: usize, name: &str) -> Result<(), Failure> {
+    check(pointer, name)?;
+    let bytes = count.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+    bytes.map(|_| ()).ok_or_else(|| ErrorKind::SizeOverflow.into())
+}
+
 /// Writes a result.
 ///
 /// # Safety

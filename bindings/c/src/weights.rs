@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, holder};
 use crate::sized::{Grows, empty, fill};
-use crate::status::{Failure, OmniheapStatus, call, check, put, text};
+use crate::status::{Failure, OmniheapStatus, call, check, check_many, put, text};
 use crate::table::{Kind, Table};
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::ControlFlow;
@@ -121,8 +121,8 @@ unsafe fn items<'a, T>(pointer: *const T, count: usize, name: &str) -> Result<&'
     if count == 0 {
         return Ok(&[]);
     }
-    check(pointer, name)?;
-    // SAFETY: not null and aligned, and otherwise the caller's promise.
+    check_many(pointer, count, name)?;
+    // SAFETY: not null, aligned and not too long, and otherwise the caller's promise.
     Ok(unsafe { slice::from_raw_parts(pointer, count) })
 }
 
@@ -324,7 +324,7 @@ unsafe fn host<'a>(target: &OmniheapWeightsTarget) -> Result<&'a mut [u8], Failu
     if target.capacity == 0 {
         return Ok(&mut []);
     }
-    check(target.host.cast::<u8>(), "target.host")?;
-    // SAFETY: not null, and otherwise the caller's promise.
+    check_many(target.host.cast::<u8>(), target.capacity, "target.host")?;
+    // SAFETY: not null nor too long, and otherwise the caller's promise.
     Ok(unsafe { slice::from_raw_parts_mut(target.host.cast(), target.capacity) })
 }

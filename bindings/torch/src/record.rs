@@ -64,10 +64,15 @@ fn title() -> String {
     format!("PyTorch on omniheap{rank}")
 }
 
-/// Starts a trace in a new file; an earlier one is finished.
+/// Starts a trace in a new file; an earlier one is finished, and goes on where the new one cannot be written.
 pub(crate) fn start(path: &Path) -> io::Result<()> {
+    let file = File::options().write(true).create(true).truncate(false).open(path)?;
     stop()?;
-    let mut writer = Writer::new(File::create(path)?);
+    // Only now: it may be the earlier one's file.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    let mut writer = Writer::new(file);
     writer.title(&title());
     let recording =
         Recording { writer, begin: Instant::now(), live: HashSet::new(), streams: HashMap::new() };

@@ -302,6 +302,8 @@ fn a_trace_is_read_back_and_a_report_is_a_page() {
     let earlier = allocate(MIB, 0);
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_trace(trace.as_ptr()) }, 0);
+    // SAFETY: a C string. The trace goes on.
+    assert_eq!(unsafe { omniheap_torch_trace(c"/no/such/folder/x.trace".as_ptr()) }, -1);
     let held = [allocate(MIB, 0), allocate(2 * MIB, 1)];
     std::thread::sleep(core::time::Duration::from_millis(3));
     omniheap_torch_free(held[0], MIB, 0, stream(0));

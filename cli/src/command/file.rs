@@ -1,6 +1,7 @@
 //! Files that commands read whole, and those that they write: under their own name only once they are whole.
 use super::Failure;
 use super::output::print_line;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -98,7 +99,9 @@ fn open(path: &Path) -> io::Result<(File, Option<(PathBuf, PathBuf)>)> {
         (Some(name), there) if there.as_ref().is_none_or(fs::Metadata::is_file) => name,
         _ => return Ok((File::create(path)?, None)),
     };
-    let mut beside = name.to_owned();
+    // Hidden: a command that reads the whole folder leaves it out.
+    let mut beside = OsString::from(".");
+    beside.push(name);
     beside.push(format!(".{}.part", std::process::id()));
     let beside = place.with_file_name(beside);
     if there.is_some() {

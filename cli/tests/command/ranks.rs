@@ -123,6 +123,16 @@ fn what_is_missing_doubled_damaged_or_of_another_version_is_named() {
 }
 
 #[test]
+fn a_page_may_lie_beside_the_traces() {
+    let path = empty("beside");
+    fs::write(path.join("rank0.csv"), churn(100, 1, 1 << 20).csv).expect("a file");
+    let page = path.join("job.html");
+    let found = json(&["ranks", shown(&path), "--report", shown(&page)]).remove(0);
+    assert_eq!(found["problems"], Value::Array(Vec::new()), "what is being written is no rank");
+    assert!(page.exists());
+}
+
+#[test]
 fn folders_without_ranks_are_refused_and_no_page_is_left() {
     let path = empty("none");
     refuses(&["ranks", shown(&path)], 2, "no file");

@@ -1,6 +1,6 @@
 //! A trace as the events of a snapshot: addresses in place of blocks and offsets.
 
-use crate::event::{AllocationId, BlockId, Op, Rung};
+use crate::event::{AllocationId, Backing, BlockId, Op, Rung};
 use crate::label::LabelId;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -48,6 +48,8 @@ pub(super) struct History<'t> {
     next: usize,
     ready: VecDeque<Entry>,
     segments: BTreeMap<u64, u64>,
+    /// Blocks that are addresses alone, by address. Segments in them are where something lived and the memory was not given back.
+    paged: BTreeMap<u64, u64>,
     bases: HashMap<BlockId, u64>,
     live: BTreeMap<u64, Live>,
     places: HashMap<AllocationId, u64>,
@@ -62,6 +64,7 @@ impl<'t> History<'t> {
             next: 0,
             ready: VecDeque::new(),
             segments: BTreeMap::new(),
+            paged: BTreeMap::new(),
             bases: HashMap::new(),
             live: BTreeMap::new(),
             places: HashMap::new(),
@@ -76,7 +79,11 @@ impl<'t> History<'t> {
     }
 
     /// Returns the live allocations in `size` bytes at `address`.
-    pub(super) fn live(&self, address: u64, size: u64) -> impl Iterator<Item = (u64, &Live)> {
+    pub(super) fn live(
+        &self,
+        address: u64,
+        size: u64,
+    ) -> impl DoubleEndedIterator<Item = (u64, &Live)> {
         self.live.range(address..address.saturating_add(size)).map(|(&at, live)| (at, live))
     }
 
@@ -99,22 +106,109 @@ impl<'t> History<'t> {
             Op::Bind { id, block, offset } | Op::Move { id, block, offset } => {
                 self.relocate(time_us, id, self.bases[&block].saturating_add(offset));
             }
-            Op::BlockAllocate { block, size, .. } => {
-                let base = self.next_base;
-                self.next_base = base.saturating_add(size.saturating_add(2 * GRAIN) & !(GRAIN - 1));
-                self.segments.insert(base, size);
-                self.bases.insert(block, base);
-                self.say("segment_alloc", base, size, time_us);
+            Op::BlockAllocate { block, size, backing, .. } => {
+                self.take_block(time_us, block, size, backing);
             }
-            Op::BlockFree { block, size, .. } => {
-                if let Some(base) = self.bases.remove(&block) {
-                    self.segments.remove(&base);
-                    self.say("segment_free", base, size, time_us);
-                }
+            Op::BlockFree { block, size, .. } => self.free_block(time_us, block, size),
+            Op::PagesReturn { bytes, .. } | Op::HostPagesReturn { bytes, .. } => {
+                self.unmap_empty(time_us, bytes);
             }
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => self.say("oom", 0, size, time_us),
             _ => {}
         }
+    }
+
+    fn take_block(&mut self, time_us: u64, block: BlockId, size: u64, backing: Backing) {
+        let base = self.next_base;
+        self.next_base = base.saturating_add(size.saturating_add(2 * GRAIN) & !(GRAIN - 1));
+        self.bases.insert(block, base);
+        if backing == Backing::Pages {
+            self.paged.insert(base, size);
+        } else {
+            self.segments.insert(base, size);
+            self.say("segment_alloc", base, size, time_us);
+        }
+    }
+
+    fn free_block(&mut self, time_us: u64, block: BlockId, size: u64) {
+        let Some(base) = self.bases.remove(&block) else { return };
+        if self.paged.remove(&base).is_some() {
+            self.unmap(time_us, base, size);
+        } else {
+            self.segments.remove(&base);
+            self.say("segment_free", base, size, time_us);
+        }
+    }
+
+    /// Gives an allocation in a block of pages a segment. A trace tells how many pages there are, and not where.
+    fn map(&mut self, time_us: u64, address: u64, size: u64) {
+        let Some((&base, &whole)) = self.paged.range(..=address).next_back() else { return };
+        let end = address.saturating_add(size).saturating_add(GRAIN - 1) & !(GRAIN - 1);
+        let (mut at, end) = (address & !(GRAIN - 1), end.min(base.saturating_add(whole)));
+        while at < end {
+            let before = self
+                .segments
+                .range(..=at)
+                .next_back()
+                .map(|(&from, &size)| (from, from.saturating_add(size)));
+            match before.filter(|(_, last)| *last > at) {
+                Some((_, last)) => at = last,
+                None => {
+                    let after = self.segments.range(at..end).next().map_or(end, |(&from, _)| from);
+                    self.say("segment_map", at, after - at, time_us);
+                    let from = before.filter(|(_, last)| *last == at).map_or(at, |(from, _)| from);
+                    let joined = self.segments.remove(&after).unwrap_or(0);
+                    self.segments.insert(from, after - from + joined);
+                    at = after;
+                }
+            }
+        }
+    }
+
+    /// Ends what segments of blocks of pages have in these bytes.
+    fn unmap(&mut self, time_us: u64, address: u64, size: u64) {
+        let end = address.saturating_add(size);
+        while let Some((&from, &whole)) = self.segments.range(..end).next_back() {
+            let (start, last) = (from.max(address), from.saturating_add(whole).min(end));
+            if start >= last {
+                return;
+            }
+            self.segments.remove(&from);
+            for (at, to) in [(from, start), (last, from.saturating_add(whole))] {
+                if at < to {
+                    self.segments.insert(at, to - at);
+                }
+            }
+            self.say("segment_unmap", start, last - start, time_us);
+        }
+    }
+
+    /// Ends so many bytes of segments in blocks of pages where nothing lives, from the highest address on.
+    fn unmap_empty(&mut self, time_us: u64, mut bytes: u64) {
+        let is_paged = |address: u64| {
+            self.paged
+                .range(..=address)
+                .next_back()
+                .is_some_and(|(base, size)| address - base < *size)
+        };
+        let mut empty = Vec::new();
+        for (&from, &size) in self.segments.iter().rev().filter(|(at, _)| is_paged(**at)) {
+            let live = self.live(from, size).map(|(at, live)| (at, at.saturating_add(live.size)));
+            let mut end = from.saturating_add(size);
+            for (at, behind) in live.rev().chain([(from, from)]) {
+                if bytes == 0 {
+                    break;
+                }
+                let start = behind.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX);
+                let start = start.max(end.saturating_sub(bytes));
+                if start < end {
+                    empty.push((start, end - start));
+                    bytes -= end - start;
+                }
+                end = at & !(GRAIN - 1);
+            }
+        }
+        empty.into_iter().for_each(|(at, size)| self.unmap(time_us, at, size));
     }
 
     fn say(&mut self, action: &'static str, address: u64, size: u64, time_us: u64) {
@@ -143,6 +237,7 @@ impl<'t> History<'t> {
     fn settle(&mut self, time_us: u64, id: AllocationId, address: u64, live: Live) {
         let address =
             if self.live.contains_key(&address) { self.nowhere(live.size) } else { address };
+        self.map(time_us, address, live.size);
         self.live.insert(address, live);
         self.places.insert(id, address);
         self.tell("alloc", address, live, time_us);

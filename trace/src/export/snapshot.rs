@@ -1,6 +1,7 @@
 //! A PyTorch memory snapshot, for PyTorch's memory viewer and everything else that reads them.
 //!
-//! Blocks become segments of device 0, labels become stack frames. A move becomes a free and an allocation. The
+//! Blocks become segments of device 0, labels become stack frames. Of blocks whose pages come and go, segments are where
+//! something lives or lived, until as many pages are given back. A move becomes a free and an allocation. The
 //! viewer needs places: give a trace without them to [`bind_by_model`](crate::report::bind_by_model) first; what has
 //! none here gets an address outside every segment.
 

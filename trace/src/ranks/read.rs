@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -239,7 +240,9 @@ impl Job {
         let read = thread::scope(|scope| {
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             let joined = workers.into_iter().map(|worker| worker.join());
-            joined.flat_map(|read| read.unwrap_or_default()).collect::<Vec<_>>()
+            // Without this the ranks that the thread had read would be missing without a word.
+            let read = |read: thread::Result<_>| read.unwrap_or_else(|panic| resume_unwind(panic));
+            joined.flat_map(read).collect::<Vec<_>>()
         });
         Ok(Self::new(read))
     }

@@ -4,7 +4,7 @@ use crate::sample;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::export::{chrome, prometheus, snapshot};
 use omniheap_trace::{
-    Alignment, Backing, HeapId, LabelId, Limits, Source, StreamId, Trace, report,
+    Alignment, Backing, HeapId, LabelId, Limits, Op, Source, StreamId, Trace, report,
 };
 use serde_json::Value;
 
@@ -136,6 +136,55 @@ fn a_snapshot_is_a_pickle_of_protocol_four_and_a_full_segment_has_no_rest() {
         file.windows(8).any(|word| word == b"inactive")
     };
     assert!(piece((1 << 20) - 512) && !piece(1 << 20));
+}
+
+/// Returns what is mapped after each event of a snapshot that maps or unmaps.
+fn mapped(trace: &Trace) -> Vec<u64> {
+    let mut file = Vec::new();
+    snapshot::write(trace, &mut file).unwrap();
+    let back = open(&file);
+    let mut held = 0;
+    let changes = back.events().iter().filter_map(|event| match event.op {
+        Op::BlockAllocate { size, .. } => Some((size, 0)),
+        Op::BlockFree { size, .. } => Some((0, size)),
+        _ => None,
+    });
+    changes
+        .map(|(more, less)| {
+            held = held + more - less;
+            held
+        })
+        .collect()
+}
+
+#[test]
+fn of_a_block_of_pages_a_snapshot_shows_what_has_memory() {
+    const MIB: u64 = 1 << 20;
+    let mut recorder = Writer::new(Vec::new());
+    let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
+    let (heap, backing) = (HeapId(0), Backing::Pages);
+    let mut time = 0;
+    let mut write = |record: Record| {
+        time += 1;
+        recorder.record(time, &record);
+    };
+    write(Record::BlockAllocate { block: 1, size: 1 << 40, heap, backing });
+    write(Record::PagesTake { bytes: 8 * MIB, heap });
+    for (id, offset) in [(1, 0), (2, MIB), (3, 6 * MIB), (4, 4 * MIB)] {
+        write(Record::Allocate { id, size: MIB, stream, align, label });
+        write(Record::Bind { id, block: 1, offset });
+    }
+    write(Record::FreeCompleted { id: 4, stream });
+    write(Record::PagesReturn { bytes: 2 * MIB, heap });
+    for id in [1, 2, 3] {
+        write(Record::FreeCompleted { id, stream });
+    }
+    write(Record::PagesReturn { bytes: 6 * MIB, heap });
+    write(Record::BlockFree { block: 1 });
+    let seen: Vec<_> =
+        mapped(&open(&recorder.finish().unwrap())).iter().map(|held| held / MIB).collect();
+    assert_eq!(seen[..3], [2, 4, 6]);
+    assert_eq!((seen[3], seen.last()), (4, Some(&0)), "{seen:?}");
 }
 
 #[test]

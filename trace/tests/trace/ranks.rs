@@ -7,6 +7,7 @@ use omniheap_trace::ranks::{self, Digest, Failed, Job};
 use omniheap_trace::{Alignment, ErrorKind, LabelId, Limits, Rung, StreamId, Trace, report};
 use serde_json::Value;
 use std::fs;
+use std::panic::catch_unwind;
 use std::sync::Mutex;
 
 #[test]
@@ -35,6 +36,8 @@ fn a_folder_is_read_in_order_without_what_is_hidden() {
     assert!(stopped.ranks().len() + stopped.problems().len() + stopped.doubled().len() < 6);
     assert!(Job::open(&folder.join("absent"), |_, _| ControlFlow::Continue(())).is_err());
     assert!(Digest::open(&folder.join("absent")).unwrap_err().why.starts_with("cannot read: "));
+    let open = || Job::open(&folder, |done, _| panic!("after {done}"));
+    assert!(catch_unwind(open).is_err(), "what was read is not lost in silence");
     fs::remove_dir_all(folder).unwrap();
 }
 

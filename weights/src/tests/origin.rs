@@ -8,7 +8,7 @@ use omniheap_core::{
     UserPool, Wake,
 };
 use omniheap_host::{Host, heap};
-use omniheap_residency::{Arena, ArenaConfig, HostStore};
+use omniheap_residency::{Arena, ArenaConfig, HostStore, Nothing};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -106,6 +106,41 @@ fn loaded_bytes_are_read_again_and_only_the_others_are_copied() {
     assert!(one.sleep(&origin).copied > 9 << 20, "it is copied as usual");
     one.pool.wake(&Wake::all()).unwrap();
     one.sample.compare(&one.loaded);
+}
+
+#[test]
+fn what_no_file_has_wakes_up_zeroed_where_the_other_store_keeps_nothing() {
+    let one = Asleep::new();
+    let own = one.pool.allocate(&Request::new(100_000)).unwrap();
+    own.fill(0, 100_000, 9).unwrap();
+    let origin = Origin::with(Nothing::new());
+    origin.remember(&one.sample.file, &one.loaded).unwrap();
+    one.sleep(&origin);
+    let from_files = origin.away_bytes();
+    one.pool.wake(&Wake::all()).unwrap();
+    one.sample.compare(&one.loaded);
+    let mut bytes = vec![9; 100_000];
+    own.read(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    drop(own);
+    one.sleep(&origin);
+    assert_eq!(origin.away_bytes(), from_files, "zeros are in no file");
+}
+
+#[test]
+fn tensors_that_overlap_are_copied() {
+    let one = Asleep::new();
+    let origin = one.origin(Bad::default());
+    let layer = &one.loaded["0.0"];
+    let number = one.sample.file.number("0.0").unwrap();
+    let (id, at) = (layer.allocation().unwrap().id(), layer.span().offset);
+    for overlapping in [at, at + layer.span().size - 1] {
+        let tensors = [(number, at), (number, overlapping)];
+        origin.remember_final(id, &one.sample.file, &tensors, || true);
+        assert!(one.sleep(&origin).copied >= layer.span().size);
+        one.pool.wake(&Wake::all()).unwrap();
+        one.sample.compare(&one.loaded);
+    }
 }
 
 #[test]

@@ -173,3 +173,13 @@ fn a_pool_sleeps_to_the_files_that_its_weights_came_from() {
     assert_eq!(made.map(|one| omniheap_free(one)), [Status::Ok; 2]);
     assert_eq!((omniheap_pool_destroy(pool), omniheap_close(manager)), (Status::Ok, Status::Ok));
 }
+
+#[test]
+fn more_items_than_memory_can_have_are_refused() {
+    let file = File::new("negative");
+    let (mut weights, paths) = (OmniheapWeights { id: 0 }, [file.0.as_ptr()]);
+    for count in [usize::MAX, usize::MAX / size_of::<*const c_char>()] {
+        let opened = c!(omniheap_weights_open(paths.as_ptr(), count, &raw mut weights));
+        assert_eq!((opened, weights.id), (Status::SizeOverflow, 0), "{}", message());
+    }
+}

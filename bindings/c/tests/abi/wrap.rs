@@ -138,6 +138,9 @@ fn a_vulkan_device_needs_no_queues() {
     let mut epoch = 0;
     let mark = c!(omniheap_timeline_mark(manager, 0, &raw mut epoch));
     assert_eq!(mark, Status::Unsupported, "there is no queue: {}", message());
+    let mut own = [9_u8; 8];
+    let read = c!(omniheap_read(bound, 0, own.as_mut_ptr().cast(), 8));
+    assert_eq!((read, own), (Status::Unsupported, [9; 8]), "nothing was read: {}", message());
     // SAFETY: no work ever used it.
     unsafe { engine.ash_device().destroy_buffer(buffer, None) };
     assert_eq!(omniheap_free(bound), Status::Ok, "{}", message());

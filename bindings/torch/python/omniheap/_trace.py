@@ -19,6 +19,11 @@ def _varint(number):
     return bytes(parts)
 
 
+def _text(text):
+    """A text as the format has it: not too long, and of whole characters."""
+    return text.encode(errors="replace")[:_LONGEST_TEXT].decode(errors="ignore").encode()
+
+
 class Writer:
     """A trace under way. It has its name only once `close` was called; without that the file is removed."""
 
@@ -31,7 +36,7 @@ class Writer:
         self._labels, self._now = {(): 0}, 0
         # All allocations; and the events of the current step as (number, is allocation), None before the first step.
         self._made, self._step = [], None
-        self._record(_TITLE, title.encode()[:_LONGEST_TEXT])
+        self._record(_TITLE, _text(title))
 
     def begin_step(self):
         """Marks the start of a step, for `repeat`."""
@@ -99,7 +104,7 @@ class Writer:
         known = self._labels.get(path)
         if known is None:
             parent = self._label(path[:-1])
-            self._record(_LABEL, _varint(parent) + path[-1].encode()[:_LONGEST_TEXT])
+            self._record(_LABEL, _varint(parent) + _text(path[-1]))
             known = self._labels[path] = len(self._labels)
         return known
 

@@ -8,6 +8,7 @@ Ray schedules the tasks and runs those again whose worker was lost. Every node n
 OMNIHEAP_COMMAND) and sees the traces under the same paths.
 """
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -254,7 +255,8 @@ def _config(config):
 def _names(paths):
     """The files' own names, from which ranks are read; a number before those that are not the only one."""
     names = [os.path.basename(path) for path in paths]
-    return [name if names.count(name) == 1 else f"{at:08}.{name}" for at, name in enumerate(names)]
+    times = collections.Counter(names)
+    return [name if times[name] == 1 else f"{at:08}.{name}" for at, name in enumerate(names)]
 
 
 def _ray():

@@ -367,7 +367,7 @@ def load_into(model, paths, strict=True, progress=None):
     strict: refuse names that only the model or only the files have, before anything is written.
     progress: called with bytes done and in total, once per device.
 
-    Returns the names that only the model has, and those that only the files have.
+    Where names of the model share a tensor, the last of them counts, as with `load_state_dict`. Returns the names that only the model has, and those that only the files have.
     """
     torch = _torch()
     state = model.state_dict(keep_vars=True)
@@ -385,9 +385,11 @@ def load_into(model, paths, strict=True, progress=None):
                 raise OmniheapError(f"{name!r} has shape {list(form.shape)} in the files and {list(target.shape)} in the model")
             if target.is_meta:
                 raise OmniheapError(f"{name!r} has no memory (device meta); call model.to_empty(device=...) first")
-            by_device.setdefault(target.device, []).append((found[name], form, target))
+            # Of names for the same elements the last one counts: threads write in any order.
+            elements = (target.data_ptr(), target.dtype, target.shape, target.stride())
+            by_device.setdefault(target.device, {})[elements if form.size else name] = (found[name], form, target)
         for device, group in by_device.items():
-            _load_group(torch, file, device, group, progress)
+            _load_group(torch, file, device, list(group.values()), progress)
     return missing, unexpected
 
 

@@ -77,6 +77,17 @@ class Traces(unittest.TestCase):
             writer.abandon()
             self.assertEqual(os.listdir(folder), [])
 
+    def test_texts_are_whole_characters_whatever_they_were(self):
+        self.assertEqual(_trace._text("x" + "\u00e9" * 30_000).decode(), "x" + "\u00e9" * 29_999)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "step.omt")
+            writer = Writer(path, "title \udc80")
+            writer.allocate(0, 1, ("label \udc80",))
+            writer.close()
+            with open(path, "rb") as file:
+                written = file.read()
+        self.assertTrue(b"title ?" in written and b"label ?" in written)
+
 
 class Saved(unittest.TestCase):
     def test_what_was_there_stays_where_writing_fails(self):

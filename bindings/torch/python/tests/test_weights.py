@@ -194,6 +194,14 @@ class Weights(unittest.TestCase):
         weights.load_into(model, self.path)
         self.assertEqual(model.packed.flatten().tolist(), list(range(8)))
 
+    def test_of_names_that_share_memory_the_last_one_of_the_model_stays(self):
+        model = torch.nn.Sequential(torch.nn.Linear(512, 2048, bias=False), torch.nn.Linear(512, 2048, bias=False))
+        model[1].weight = model[0].weight
+        # The file has them the other way around.
+        write(self.path, {"1.weight": torch.full((2048, 512), 1, dtype=torch.float32), "0.weight": torch.zeros(2048, 512)})
+        self.assertEqual(weights.load_into(model, self.path), ([], []))
+        self.assertTrue(bool((model[0].weight == 1).all()), "as load_state_dict does")
+
     def test_load_into_fills_a_model_and_refuses_what_differs(self):
         model = torch.nn.Module()
         self.wanted["bf16"] = self.wanted.pop("half")
