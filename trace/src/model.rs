@@ -2,12 +2,14 @@
 
 mod pytorch;
 mod ranges;
+mod steps;
 
 use crate::event::{AllocationId, Op, StreamId};
 use crate::trace::Trace;
 use pytorch::Place;
-pub use pytorch::PyTorch;
+pub use pytorch::{BlockOrder, PyTorch};
 pub use ranges::Ranges;
+pub use steps::completes;
 use serde::Serialize;
 
 /// Result of replaying a trace with a model.
