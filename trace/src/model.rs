@@ -9,8 +9,8 @@ use crate::trace::Trace;
 use pytorch::Place;
 pub use pytorch::{BlockOrder, PyTorch};
 pub use ranges::Ranges;
-pub use steps::completes;
 use serde::Serialize;
+pub use steps::completes;
 
 /// Result of replaying a trace with a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

@@ -80,8 +80,7 @@ pub enum BlockOrder {
 
 impl BlockOrder {
     /// Orders that a program should survive, as its driver's order is not known.
-    pub const TRIED: [Self; 4] =
-        [Self::Below, Self::Above, Self::Scattered(1), Self::Scattered(2)];
+    pub const TRIED: [Self; 4] = [Self::Below, Self::Above, Self::Scattered(1), Self::Scattered(2)];
 
     /// Returns the address of a block of `size` bytes that is taken after `taken` bytes; `None` past 64 bits.
     fn address(self, taken: u64, size: u64) -> Option<u64> {

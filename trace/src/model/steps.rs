@@ -1,8 +1,8 @@
 //! Whether a program goes on: its last step, replayed again and again.
 
+use super::Model;
 use super::pytorch::Place;
 use super::sealed::Policy;
-use super::Model;
 use crate::event::{AllocationId, Event, Op};
 use crate::trace::Trace;
 use std::collections::HashMap;

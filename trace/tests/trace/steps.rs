@@ -96,7 +96,11 @@ fn scattered_blocks_are_in_no_order() {
             .chain([Take(16, 20, 0)])
             .collect();
         let mut seen = Last(0);
-        omniheap_trace::model::replay(&trace(&acts), PyTorch::with_order(u64::MAX, order), &mut seen);
+        omniheap_trace::model::replay(
+            &trace(&acts),
+            PyTorch::with_order(u64::MAX, order),
+            &mut seen,
+        );
         seen.0
     };
     assert_eq!((blocks(BlockOrder::Below), blocks(BlockOrder::Above)), (15, 0));

@@ -65,7 +65,8 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
     with tempfile.TemporaryDirectory() as folder:
         search = _Search(make_step, (*room, f"--most={most}"), folder, options)
         first, second = _FIRST
-        if search.fits(first) is None or search.fits(second) is None:
+        search.record(first)
+        if search.fits(second) is None or search.fits(first) is None:
             raise OmniheapError(f"batch {second} does not run on this GPU, which has too little free memory; leave fake=False out")
         # Peaks of small batches extrapolate badly: if sizes are no lines, trace a medium batch first.
         third = search.expected(second, most if search.answer["expected_batch"] is not None else min(most, 4 * second))
@@ -121,10 +122,10 @@ class _Search:
         if batch not in self.paths:
             self.record(batch)
             if self.paths[batch]:
-                # Traces far above the capacity do not help the extrapolation.
+                # Traces far above the capacity do not help the extrapolation; and three tell whether sizes are lines, two where to look next.
                 most = max(batch, min((each for each, row in self._rows.items() if not row["fits"]), default=0))
-                traces = [f"--trace={each}:{path}" for each, path in self.paths.items() if path and each <= most]
-                self.answer = _ask("batch", *traces, *self._asked)
+                near = sorted(each for each, path in self.paths.items() if path and each <= most)[-3 if len(self._rows) < 3 else -2 :]
+                self.answer = _ask("batch", *(f"--trace={each}:{self.paths[each]}" for each in near), *self._asked)
                 self._rows.update((row["batch"], row) for row in self.answer["traces"])
         return self._rows[batch]["fits"] if batch in self._rows else None
 

@@ -75,11 +75,31 @@ impl Allocator {
         peak: &Peak,
         capacity: u64,
     ) -> Result<bool, Failure> {
+        self.fits_in(trace, peak, capacity, &BlockOrder::TRIED)
+    }
+
+    /// As [`fits`](Self::fits), with the most common order of blocks alone: an estimate that takes a quarter of the time.
+    pub(in crate::command) fn may_fit(
+        self,
+        trace: &Trace,
+        peak: &Peak,
+        capacity: u64,
+    ) -> Result<bool, Failure> {
+        self.fits_in(trace, peak, capacity, &[BlockOrder::Below])
+    }
+
+    fn fits_in(
+        self,
+        trace: &Trace,
+        peak: &Peak,
+        capacity: u64,
+        orders: &[BlockOrder],
+    ) -> Result<bool, Failure> {
         let holds = peak.refused == 0 && peak.reserved_bytes <= capacity;
         Ok(match self {
-            Self::Torch => BlockOrder::TRIED
-                .into_iter()
-                .all(|order| completes(trace, PyTorch::with_order(capacity, order))),
+            Self::Torch => {
+                orders.iter().all(|order| completes(trace, PyTorch::with_order(capacity, *order)))
+            }
             Self::Expandable => completes(trace, Ranges::expandable(capacity)),
             Self::Async => completes(trace, Ranges::stream_ordered(capacity)),
             Self::Omniheap if !holds => {
