@@ -125,7 +125,7 @@ class _Search:
                 # Traces far above the capacity do not help the extrapolation; and three tell whether sizes are lines, two where to look next.
                 most = max(batch, min((each for each, row in self._rows.items() if not row["fits"]), default=0))
                 near = sorted(each for each, path in self.paths.items() if path and each <= most)[-3 if len(self._rows) < 3 else -2 :]
-                self.answer = _ask("batch", *(f"--trace={each}:{self.paths[each]}" for each in near), *self._asked)
+                self.answer = _ask("batch", *(f"--trace={each}:{self.paths[each]}" for each in {batch, *near}), *self._asked)
                 self._rows.update((row["batch"], row) for row in self.answer["traces"])
         return self._rows[batch]["fits"] if batch in self._rows else None
 
