@@ -188,13 +188,16 @@ class Meter:
         requests, running = {}, []
         for entry in entries:
             if entry["action"] == "alloc":
-                running = requests.setdefault(entry["user_metadata"], []) if entry["user_metadata"] else []
+                who = entry.get("user_metadata")
+                running = requests.setdefault(who, []) if who else []
                 # Address, bytes, and how many requests the call had made when it was freed.
                 running.append([entry["addr"], entry["size"], None])
             elif entry["action"] == "free_completed":
                 for each in running:
                     if each[0] == entry["addr"] and each[2] is None:
                         each[2] = len(running)
+        if any(made for _, _, made, _ in self._calls) and not requests:
+            raise OmniheapError("the allocator's history does not say which operator asked for memory; measure with PyTorch's own allocator or omniheap's")
         for number, call in enumerate(self._calls):
             self._note(call, requests.get(str(number), ()))
 

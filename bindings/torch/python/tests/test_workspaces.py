@@ -271,6 +271,11 @@ class Steps(unittest.TestCase):
         taken = [workspaces.taken(f"aten.{name}.default", [x]) for name in ("relu", "neg")]
         self.assertEqual((taken, workspaces.kept_bytes), ([(), ((_MIB, 0),)], [0, 0]), "a few bytes are none")
 
+    def test_a_history_that_names_no_operators_is_refused(self):
+        with self.allocator.recording(self.torch), mock.patch.object(self.torch.cuda.memory, "_set_memory_metadata", lambda _: None):
+            with self.assertRaisesRegex(OmniheapError, "does not say which operator"):
+                omniheap.torch.measure_workspaces(lambda: self.step(4), self.path, device="cpu")
+
     def test_a_history_of_the_program_is_left_alone(self):
         with self.allocator.recording(self.torch), mock.patch.object(self.torch._C, "_cuda_isHistoryEnabled", lambda: True):
             with self.assertRaisesRegex(OmniheapError, "history of memory is being recorded"):
