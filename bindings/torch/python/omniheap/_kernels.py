@@ -12,6 +12,8 @@ _PROCESSORS, _THREADS = 132, 2048
 # PyTorch's kernels count bytes in 32 bits: larger tensors are halved until they can.
 _LARGEST = (1 << 31) - 1
 CUBLAS_BYTES = (33 << 20, 32 << 20)
+# Parts of a weight's gradient that cuDNN sums at the end: at most so many, with so many bytes in all.
+_PARTS, _PARTS_BYTES = 16, 9 << 20
 
 
 def own(function, arguments, result):
@@ -28,12 +30,12 @@ def own(function, arguments, result):
 
 
 def cudnn(function, arguments, result):
-    """Typical bytes of the workspace of a cuDNN operator; None for other operators."""
+    """Typical bytes of the workspaces that a cuDNN operator has after each other; None for other operators."""
     name = base(function)
     if name == "convolution":
         return [_layouts(arguments[0], arguments[1], arguments[3], arguments[8], result)]
     if name == "convolution_backward":
-        return [_layouts(arguments[1], arguments[2], arguments[4], arguments[9], arguments[0])]
+        return _gradients(arguments[1], arguments[2], arguments[4], arguments[9], arguments[0])
     if name == "_scaled_dot_product_cudnn_attention_backward":
         return [_sums_of_queries(arguments)]
     return None
@@ -89,6 +91,14 @@ def _layouts(tensor, weight, stride, groups, other):
         # The weight alone is in another layout than the images.
         return 0 if is_point else _bytes(weight)
     return _bytes(tensor) + _bytes(other) + (0 if is_point else _bytes(weight))
+
+
+def _gradients(tensor, weight, stride, groups, other):
+    """Workspaces for the gradients of the images and of the weight, which is computed in parts."""
+    copied, size = _layouts(tensor, weight, stride, groups, other), _bytes(weight)
+    if not copied or not tensor.is_contiguous():
+        return [copied]
+    return [copied, _bytes(tensor) + _bytes(other) + size * min(_PARTS, _PARTS_BYTES // max(size, 1))]
 
 
 def _bytes(tensor):

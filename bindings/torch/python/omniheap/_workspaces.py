@@ -237,8 +237,8 @@ class Known:
 
     def _taken(self, function, arguments, options, result):
         sizes = _kernels.own(function, arguments, result)
-        if sizes is None and self._workspaces is None:
-            sizes = _kernels.cudnn(function, arguments, result)
-        elif sizes is None and str(function) in self._operators:
-            return self._workspaces.taken(str(function), _tensors(self._torch, arguments, options))
-        return [(size, len(sizes)) for size in sizes or ()]
+        if sizes is not None:
+            return [(size, len(sizes)) for size in sizes]
+        if self._workspaces is None:
+            return [(size, 0) for size in _kernels.cudnn(function, arguments, result) or ()]
+        return self._workspaces.taken(str(function), _tensors(self._torch, arguments, options)) if str(function) in self._operators else ()
