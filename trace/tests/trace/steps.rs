@@ -1,6 +1,7 @@
 //! Programs whose last step is replayed again and again, and orders of their blocks.
 
 use omniheap_trace::binary::{Record, Writer};
+use omniheap_trace::fit::Lines;
 use omniheap_trace::model::{BlockOrder, PyTorch, Ranges, completes};
 use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace, binary};
 
@@ -11,9 +12,11 @@ enum Act {
     Step,
     /// An allocation of so many MiB on a stream.
     Take(u64, u64, u16),
+    /// The request for a free that comes later.
+    Ask(u64),
     Free(u64, u16),
 }
-use Act::{Free, Step, Take};
+use Act::{Ask, Free, Step, Take};
 
 fn trace(acts: &[Act]) -> Trace {
     let mut writer = Writer::new(Vec::new());
@@ -27,6 +30,7 @@ fn trace(acts: &[Act]) -> Trace {
                 align: Alignment::UNKNOWN,
                 label: LabelId::NONE,
             },
+            Ask(id) => Record::FreeRequested { id, stream: StreamId(0) },
             Free(id, stream) => Record::FreeCompleted { id, stream: StreamId(stream) },
         };
         writer.record(1, &record);
@@ -62,10 +66,22 @@ fn what_a_step_leaves_is_freed_by_the_next() {
 
 #[test]
 fn streams_and_sizes_free_their_own() {
-    let stream = [Take(0, 30, 1), Step, Take(1, 30, 0), Take(2, 30, 1), Free(0, 1)];
-    assert_eq!(least(&trace(&stream)), 90 + 18 * 30, "what stays is that of stream 0");
+    // Stream 0 leaks 19 pieces and has two more: six blocks of four, and one of stream 1. Did stream 1 leak, there were six in all.
+    let begin = [Take(0, 5, 1), Step, Take(1, 5, 0), Take(2, 5, 1), Free(0, 1)];
+    let end = [Take(3, 5, 0), Take(4, 5, 0), Free(3, 0), Free(4, 0)];
+    assert_eq!(least(&trace(&begin.into_iter().chain(end).collect::<Vec<_>>())), 140);
     let size = [Take(0, 30, 0), Step, Take(1, 32, 0), Free(0, 0)];
     assert_eq!(least(&trace(&size)), 19 * 32, "30 MiB are freed once, and go back");
+}
+
+#[test]
+fn a_step_at_another_batch_begins_at_the_same_request() {
+    let at = |batch| trace(&[Take(0, batch, 0), Ask(0), Free(0, 0), Step, Take(1, 2 * batch, 0)]);
+    let traces = [1, 2, 4].map(|batch| (batch, at(batch)));
+    assert_eq!(traces[0].1.meta().last_step, Some(3));
+    let larger = Lines::new(&traces).unwrap().at(10).unwrap();
+    assert_eq!((larger.events().len(), larger.meta().last_step), (3, Some(2)));
+    assert_eq!(least(&larger), 19 * 20);
 }
 
 #[test]
