@@ -134,6 +134,8 @@ fn what_fits_with_one_order_of_blocks_alone_does_not_fit() {
         (&answer["peak_reserved_bytes"], &answer["fits"]),
         (&(70 * MIB).into(), &false.into())
     );
+    let told = text(&omniheap(&["fit", &path, "--capacity", "70M"]).stdout);
+    assert!(told.contains("fits at first, and not in later steps or at other addresses"), "{told}");
     assert_eq!(answers(&["fit", &path, "--capacity", "80M"], 0)["fits"], true);
 }
 
