@@ -227,6 +227,13 @@ impl Builder {
         }
     }
 
+    /// Notes that a step of the program begins.
+    pub(crate) fn begin_step(&mut self) {
+        let number = self.trace.events.len();
+        let number = u32::try_from(number).expect("`new` keeps the limit below 2^30");
+        self.trace.meta.last_step = Some(number);
+    }
+
     /// Notes that a request reached a rung of the out-of-memory ladder.
     pub(crate) fn out_of_memory(
         &mut self,

@@ -2,13 +2,15 @@
 
 mod pytorch;
 mod ranges;
+mod steps;
 
 use crate::event::{AllocationId, Op, StreamId};
 use crate::trace::Trace;
 use pytorch::Place;
-pub use pytorch::PyTorch;
+pub use pytorch::{BlockOrder, PyTorch};
 pub use ranges::Ranges;
 use serde::Serialize;
+pub use steps::completes;
 
 /// Result of replaying a trace with a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]

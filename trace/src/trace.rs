@@ -45,6 +45,8 @@ pub struct Meta {
     pub ending: Ending,
     /// Records that the format holds and a trace does not, skipped while reading.
     pub skipped: u64,
+    /// Number of the event with which the last step of the program begins; `None` when the recorder marked no steps.
+    pub last_step: Option<u32>,
 }
 
 /// Requests to an allocator over time.

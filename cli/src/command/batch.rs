@@ -75,13 +75,14 @@ enum By {
 struct Traced {
     batch: u64,
     peak_reserved_bytes: u64,
-    /// Smallest capacity in which the trace completes, with cached memory returned when needed.
+    /// Smallest capacity in which the trace completes, with cached memory returned when needed; to within 1/4096.
     least_capacity_bytes: u64,
     fits: bool,
 }
 
-/// Resolution of the least capacity: the size of an allocator's requests to the driver.
+/// Resolution of the least capacity: the size of an allocator's requests to the driver, or a share of what is reserved.
 const GRAIN: u64 = 2 << 20;
+const SHARE: u64 = 4096;
 
 /// Reads every trace, then answers.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
@@ -158,13 +159,13 @@ fn replayed(trace: &Trace, room: Room) -> Result<(Peak, bool), Failure> {
     Ok((peak, fits))
 }
 
-/// Finds the smallest capacity in which the trace completes, to within one grain. Assumes that larger ones do too.
+/// Finds about the smallest capacity in which the trace completes. Assumes that larger ones do too.
 fn least_capacity(trace: &Trace, peak: &Peak, allocator: Allocator) -> Result<u64, Failure> {
     let mut high = peak.reserved_bytes;
     let mut low = trace.summary().peak_live_bytes.min(high);
-    while high - low > GRAIN {
+    while high - low > GRAIN.max(peak.reserved_bytes / SHARE) {
         let middle = low + (high - low) / 2;
-        let fits = allocator.fits(trace, peak, middle)?;
+        let fits = allocator.may_fit(trace, peak, middle)?;
         (low, high) = if fits { (low, middle) } else { (middle, high) };
     }
     Ok(high)

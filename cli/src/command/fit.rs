@@ -378,7 +378,8 @@ const fn in_words(fits: bool, is_more: bool) -> &'static str {
     match (fits, is_more) {
         (true, false) => "fits",
         (true, true) => "fits, once the allocator returns what it keeps",
-        (false, _) => "does not fit",
+        (false, true) => "does not fit",
+        (false, false) => "fits at first, and not in later steps or at other addresses",
     }
 }
 

@@ -124,6 +124,22 @@ fn the_exit_code_says_whether_it_fits() {
 }
 
 #[test]
+fn what_fits_with_one_order_of_blocks_alone_does_not_fit() {
+    // 30 MiB are free in two blocks. Where the first one is taken, it is in the way of 40 MiB later.
+    let begin = "a,0,41943040,0,0\na,1,31457280,0,1\nf,0,,0,2\na,2,10485760,0,3\nf,1,,0,4\n";
+    let end = "a,3,31457280,0,5\nf,2,,0,6\na,4,41943040,0,7\n";
+    let path = file("fit-order.csv", format!("op,id,size,stream,time_us\n{begin}{end}"));
+    let answer = answers(&["fit", &path, "--capacity", "70M"], 1);
+    assert_eq!(
+        (&answer["peak_reserved_bytes"], &answer["fits"]),
+        (&(70 * MIB).into(), &false.into())
+    );
+    let told = text(&omniheap(&["fit", &path, "--capacity", "70M"]).stdout);
+    assert!(told.contains("fits at first, and not in later steps or at other addresses"), "{told}");
+    assert_eq!(answers(&["fit", &path, "--capacity", "80M"], 0)["fits"], true);
+}
+
+#[test]
 fn what_no_device_can_address_does_not_fit() {
     let path = file("fit-vast.csv", "op,id,size,stream,time_us\na,0,9223372036854775808,0,0\n");
     for allocator in ["torch", "expandable", "async"] {

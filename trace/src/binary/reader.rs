@@ -164,6 +164,10 @@ fn apply(record: Record, builder: &mut Builder) -> Result<(), ErrorKind> {
         Record::Use { id, stream } => builder.use_on(id, stream),
         Record::Reside { block, residence } => builder.reside(block, residence),
         Record::Name { id, label } => builder.name(id, label),
+        Record::Step => {
+            builder.begin_step();
+            Ok(())
+        }
     }
 }
 
@@ -188,7 +192,10 @@ pub fn write<W: Write>(trace: &Trace, sink: W) -> io::Result<W> {
         recorder.title(&trace.meta().title);
     }
     copy_labels(trace.labels(), &mut recorder);
-    for event in trace.events() {
+    for (event, number) in trace.events().iter().zip(0_u32..) {
+        if trace.meta().last_step == Some(number) {
+            recorder.record(event.time_us, &Record::Step);
+        }
         recorder.record(event.time_us, &raw(trace, &event.op));
     }
     recorder.finish()

@@ -131,6 +131,8 @@ pub enum Record {
         /// The heap.
         heap: HeapId,
     },
+    /// A step of the program begins.
+    Step,
     /// Another stream uses it.
     Use {
         /// The allocation.
@@ -263,6 +265,7 @@ impl Record {
             Self::Reside { .. } => 18,
             Self::HostPagesTake { .. } => 19,
             Self::HostPagesReturn { .. } => 20,
+            Self::Step => 21,
         }
     }
 
@@ -306,6 +309,7 @@ impl Record {
                 [heap.0.into()].into_iter().for_each(put);
             }
             Self::Name { id, label } => [id, label.0.into()].into_iter().for_each(put),
+            Self::Step => {}
         }
     }
 
@@ -351,6 +355,7 @@ impl Record {
             18 => Self::Reside { block: a, residence: residence(b)? },
             19 => Self::HostPagesTake { bytes: word, heap: heap(a)? },
             20 => Self::HostPagesReturn { bytes: word, heap: heap(a)? },
+            21 => Self::Step,
             _ => return Err("record"),
         })
     }
@@ -361,7 +366,7 @@ const LABEL: u8 = 10;
 const TITLE: u8 = 11;
 
 /// Number fields of each kind; kind 0 does not exist.
-const FIELDS: [u8; 21] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6, 2, 1, 1];
+const FIELDS: [u8; 22] = [0, 5, 2, 2, 3, 3, 3, 3, 1, 3, 1, 0, 3, 1, 1, 1, 2, 6, 2, 1, 1, 0];
 /// Fields of a record at most.
 const MOST: usize = 7;
 

@@ -81,6 +81,8 @@ pub(super) fn to_trace(lives: &[Life], from: &Trace) -> Option<Trace> {
     let mut ids = vec![AllocationId(0); lives.len()];
     let mut trace =
         Trace { labels: from.labels.clone(), meta: from.meta.clone(), ..Trace::default() };
+    let first = |step| points.partition_point(|(point, ..)| point.event < step);
+    trace.meta.last_step = from.meta.last_step.map(|step| narrow(first(step)));
     let mut live = 0_u64;
     for (point, is_birth, number) in points {
         let Life { size, stream, align, label, .. } = lives[number as usize];

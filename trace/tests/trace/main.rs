@@ -23,3 +23,4 @@ mod real;
 mod recorder;
 mod report;
 mod sample;
+mod steps;

@@ -83,7 +83,7 @@ class StepPlan:
         def make(saved):
             return cls([Choice(**each) for each in saved["choices"]], [Planned.from_list(each) for each in saved["operators"]], saved["figures"])
 
-        return _saved.read(path, _VERSION, make, ("is no plan", "save it once more with StepPlan.save"))
+        return _saved.read(path, (_VERSION,), make, ("is no plan", "save it once more with StepPlan.save"))
 
     def __str__(self):
         lines = [f"{'choice':<10}{'bytes':>14}{'cost us':>10}  activation"]

@@ -8,13 +8,11 @@ import subprocess
 import tempfile
 
 from ._library import OmniheapError
-from ._record import record_step
+from ._record import record, record_step
 from ._workspaces import Workspaces
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
-# How many more times the last step is replayed: fragmentation grows over the first steps, so the peak may come late.
-_REPEATS = 4
 # Number of extrapolated candidates before plain bisection: next to a jump of the peak, extrapolation creeps by one batch at a time.
 _GUESSES = 8
 
@@ -67,7 +65,8 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
     with tempfile.TemporaryDirectory() as folder:
         search = _Search(make_step, (*room, f"--most={most}"), folder, options)
         first, second = _FIRST
-        if search.fits(first) is None or search.fits(second) is None:
+        search.record(first)
+        if search.fits(second) is None or search.fits(first) is None:
             raise OmniheapError(f"batch {second} does not run on this GPU, which has too little free memory; leave fake=False out")
         # Peaks of small batches extrapolate badly: if sizes are no lines, trace a medium batch first.
         third = search.expected(second, most if search.answer["expected_batch"] is not None else min(most, 4 * second))
@@ -87,6 +86,8 @@ class _Search:
         self._make_step, self._asked, self._folder, self._options = make_step, asked, folder, options
         # Traces by their batch; None where memory ran out.
         self.paths, self._rows = {}, {}
+        # Whether the second step was as the first, of each batch that ran two.
+        self._regular = []
 
     def record(self, batch):
         path = os.path.join(self._folder, f"{batch}.omt")
@@ -99,7 +100,7 @@ class _Search:
             step = self._make_step(batch)
             if not callable(step):
                 raise OmniheapError(f"make_step({batch}) returned {step!r}; return a function, as record_step takes it")
-            record_step(step, path, **{"repeats": _REPEATS, **self._options})
+            self._record(step, path)
         except Exception as error:
             if type(error).__name__ != "OutOfMemoryError":
                 raise
@@ -109,15 +110,22 @@ class _Search:
         gc.collect()
         return False
 
+    def _record(self, step, path):
+        if len(self._regular) >= len(_FIRST) and all(self._regular):
+            # So will be that of a larger batch: half of the time is saved.
+            record(step, path, **self._options, is_regular=True)
+        else:
+            self._regular.append(record(step, path, **self._options).is_regular)
+
     def fits(self, batch):
         """Whether a batch fits; None where the GPU that it ran on had too little memory."""
         if batch not in self.paths:
             self.record(batch)
             if self.paths[batch]:
-                # Traces far above the capacity do not help the extrapolation.
+                # Traces far above the capacity do not help the extrapolation; and three tell whether sizes are lines, two where to look next.
                 most = max(batch, min((each for each, row in self._rows.items() if not row["fits"]), default=0))
-                traces = [f"--trace={each}:{path}" for each, path in self.paths.items() if path and each <= most]
-                self.answer = _ask("batch", *traces, *self._asked)
+                near = sorted(each for each, path in self.paths.items() if path and each <= most)[-3 if len(self._rows) < 3 else -2 :]
+                self.answer = _ask("batch", *(f"--trace={each}:{self.paths[each]}" for each in {batch, *near}), *self._asked)
                 self._rows.update((row["batch"], row) for row in self.answer["traces"])
         return self._rows[batch]["fits"] if batch in self._rows else None
 

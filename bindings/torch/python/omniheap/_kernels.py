@@ -9,31 +9,35 @@ from ._operators import base
 
 # Of an H200: multiprocessors, threads per multiprocessor, and PyTorch's cuBLAS workspaces for the forward and the backward pass.
 _PROCESSORS, _THREADS = 132, 2048
+# PyTorch's kernels count bytes in 32 bits: larger tensors are halved until they can.
+_LARGEST = (1 << 31) - 1
 CUBLAS_BYTES = (33 << 20, 32 << 20)
+# Parts of a weight's gradient that cuDNN sums at the end: at most so many, with so many bytes in all.
+_PARTS, _PARTS_BYTES = 16, 9 << 20
 
 
-def own(function, arguments):
-    """Workspace bytes of one of PyTorch's own kernels; None if there is no rule."""
+def own(function, arguments, result):
+    """Bytes of the workspaces that one of PyTorch's own kernels has at once; None if there is no rule."""
     name = base(function)
     if name in ("sum", "mean"):
-        return _reduction(arguments[0], arguments[1] if len(arguments) > 1 else None)
+        return _reduction(arguments[0], arguments[1] if len(arguments) > 1 else None, result.dtype)
     if name in ("native_layer_norm", "native_layer_norm_backward"):
         # It copies inputs that are not contiguous.
-        return sum(_bytes(each) for each in arguments[: 2 if name.endswith("backward") else 1] if not each.is_contiguous())
+        return [_bytes(each) for each in arguments[: 2 if name.endswith("backward") else 1] if not each.is_contiguous()]
     if name == "_scaled_dot_product_efficient_attention_backward":
-        return _sums_of_queries(arguments)
+        return [_sums_of_queries(arguments)]
     return None
 
 
 def cudnn(function, arguments, result):
-    """Typical workspace bytes of a cuDNN operator; None for other operators."""
+    """Typical bytes of the workspaces that a cuDNN operator has after each other; None for other operators."""
     name = base(function)
     if name == "convolution":
-        return _layouts(arguments[0], arguments[1], arguments[3], arguments[8], result)
+        return [_layouts(arguments[0], arguments[1], arguments[3], arguments[8], result)]
     if name == "convolution_backward":
-        return _layouts(arguments[1], arguments[2], arguments[4], arguments[9], arguments[0])
+        return _gradients(arguments[1], arguments[2], arguments[4], arguments[9], arguments[0])
     if name == "_scaled_dot_product_cudnn_attention_backward":
-        return _sums_of_queries(arguments)
+        return [_sums_of_queries(arguments)]
     return None
 
 
@@ -42,7 +46,16 @@ def _sums_of_queries(arguments):
     return 4 * arguments[1].numel()
 
 
-def _reduction(tensor, dims):
+def _reduction(tensor, dims, dtype):
+    """A copy of the tensor in the type of the sum, except of 16 bits in 32; and what thread blocks combine in global memory."""
+    is_wider = dtype != tensor.dtype and not (tensor.element_size() == 2 and tensor.is_floating_point() and dtype.itemsize == 4)
+    size = dtype.itemsize if is_wider else tensor.element_size()
+    copied = [tensor.numel() * size] if is_wider else []
+    # Sums of 16 bits have 32, all others those of their type.
+    return [*copied, _combined(tensor, dims, size, max(size, 4) if dtype.is_floating_point else size)]
+
+
+def _combined(tensor, dims, size, sum_size):
     """Column sums are split across thread blocks that combine in global memory, as PyTorch's `setReduceConfig` does."""
     dims = {at % tensor.dim() for at in dims} if tensor.dim() and isinstance(dims, (list, tuple)) else set()
     kept = [at for at in range(tensor.dim()) if at not in dims]
@@ -50,15 +63,18 @@ def _reduction(tensor, dims):
     if not dims or not kept or not tensor.numel() or min(tensor.stride(at) for at in kept) > min(tensor.stride(at) for at in dims):
         return 0
     rows, fastest = tensor.numel() // columns, min(kept, key=tensor.stride)
-    vector = next(size for size in (4, 2, 1) if tensor.shape[fastest] % size == 0)
-    wide, threads = columns // vector, 512 // vector
+    while rows * columns * size > _LARGEST and rows > 1:
+        rows -= rows // 2
+    vector = next(size for size in (4, 2, 1) if tensor.shape[fastest] % size == 0) if tensor.stride(fastest) == 1 else 1
+    # Complex numbers of 128 bits have half of the threads.
+    wide, threads = columns // vector, (256 if sum_size == 16 else 512) // vector
     height = min(_power(rows), threads // min(_power(wide), 32))
     width = min(_power(wide), threads // height)
     values, grid, most = -(-rows // height), -(-wide // width), _PROCESSORS * (_THREADS // (width * height))
     if values < 256 or grid > most:
         return 0
     blocks = max(min(-(-most // grid), -(-values // 16)), -(-values // 256))
-    return 4 * columns * blocks * width * vector if blocks > 1 else 0
+    return sum_size * columns * blocks * width * vector if blocks > 1 else 0
 
 
 def _power(number):
@@ -69,9 +85,20 @@ def _power(number):
 def _layouts(tensor, weight, stride, groups, other):
     """A convolution copies its tensors to the layout of its kernels; a 1x1 convolution with stride 1 is a matrix product and copies nothing."""
     is_point = all(size == 1 for size in weight.shape[2:])
-    if groups > 1 or is_point and all(each == 1 for each in stride) or not tensor.is_contiguous():
+    if groups > 1 or is_point and all(each == 1 for each in stride):
         return 0
+    if not tensor.is_contiguous():
+        # The weight alone is in another layout than the images.
+        return 0 if is_point else _bytes(weight)
     return _bytes(tensor) + _bytes(other) + (0 if is_point else _bytes(weight))
+
+
+def _gradients(tensor, weight, stride, groups, other):
+    """Workspaces for the gradients of the images and of the weight, which is computed in parts."""
+    copied, size = _layouts(tensor, weight, stride, groups, other), _bytes(weight)
+    if not copied or not tensor.is_contiguous():
+        return [copied]
+    return [copied, _bytes(tensor) + _bytes(other) + size * min(_PARTS, _PARTS_BYTES // max(size, 1))]
 
 
 def _bytes(tensor):

@@ -19,7 +19,7 @@ import weakref
 from . import _replicas, _requests
 from ._ledger import Ledger, Lives, dtype_of, type_of
 from ._library import OmniheapError
-from ._requests import collect
+from ._steps import call
 from ._trace import Writer
 from ._workspaces import Known, Meter, Workspaces, version
 
@@ -35,12 +35,14 @@ class Recording:
 
     def __init__(self, path, ledger, leaked):
         self.path, self.allocations, self.peak_live_bytes, self.leaked_bytes = path, ledger.allocations, ledger.peak_live_bytes, leaked
+        # Only requests to an allocator are compared.
+        self.is_regular = isinstance(ledger, _requests.Requests) and ledger.is_regular
 
     def __repr__(self):
         return f"Recording({self.path!r}, allocations={self.allocations}, peak_live_bytes={self.peak_live_bytes}, leaked_bytes={self.leaked_bytes})"
 
 
-def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None, workspaces=None, labels=True, repeats=0):
+def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, world=None, workspaces=None, labels=True):
     """Records what a step allocates into a trace that `omniheap fit` reads.
 
     step: a function without arguments. With fake=True it makes the model, its optimizer and its data itself, because whatever
@@ -54,12 +56,14 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
     workspaces: a file of `measure_workspaces`, or what it returned: what kernels take inside of operators is added to the fake step.
     labels: False, with fake=False, records only the requests to PyTorch's allocator: without labels, with kernels' workspaces, at the step's
         usual speed.
-    repeats: how many more times the last step is written to the trace, without running it: fragmentation may raise the peak of later steps.
 
     One step is recorded at a time: functions of PyTorch are replaced meanwhile, for all threads.
     """
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
-        raise OmniheapError(f"repeats is {repeats!r}; pass a whole number from 0 on")
+    return record(step, path, fake, device, steps, world, workspaces, labels)
+
+
+def record(step, path, fake=True, device="cuda:0", steps=2, world=None, workspaces=None, labels=True, is_regular=False):
+    """As `record_step`. is_regular, without labels: the second step is written as the first one without what it left, and not run."""
     torch, device = _asked(step, steps, fake, device, labels)
     writer = Writer(path, f"omniheap.torch.record_step, PyTorch {torch.__version__}, {'fake' if fake else 'real'}")
     try:
@@ -70,12 +74,11 @@ def record_step(step, path="step.omt", *, fake=True, device="cuda:0", steps=2, w
                 leaked = _run(torch, step, ledger, fake, device, steps, workspaces=known)
             else:
                 with _undisturbed():
-                    leaked = _requests.run(torch, step, ledger, device, steps)
+                    leaked = _requests.run(torch, step, ledger, device, 1 if is_regular else steps, is_regular)
         if not ledger.allocations:
             raise OmniheapError(f"the step allocates nothing on {device}; move the model and its inputs there, inside of the step")
         if labels:
             ledger.finish()
-        writer.repeat(repeats)
         writer.close()
     except BaseException:
         writer.abandon()
@@ -94,7 +97,9 @@ def measure_workspaces(step, path, *, device="cuda:0", steps=2):
     found = Workspaces(torch.cuda.get_device_name(device), version(torch))
     # A file of another device is refused before the step runs.
     before = Workspaces.load(path).merged_with(found) if os.path.exists(path) else found
-    _run(torch, step, Ledger(Lives()), False, device, steps, workspaces=Meter(torch, device, found))
+    meter = Meter(torch, device, found)
+    with meter.reading():
+        _run(torch, step, Ledger(Lives()), False, device, steps, workspaces=meter)
     free, whole = torch.cuda.mem_get_info(device)
     found.fixed_bytes = whole - free - torch.cuda.memory_reserved(device)
     merged = before.merged_with(found)
@@ -172,20 +177,21 @@ def _run(torch, step, ledger, fake, device, steps, program=None, workspaces=None
                 if program is not None:
                     stack.enter_context(torch.autograd.graph.saved_tensors_hooks(program.pack, program.unpack))
                 made = step()
-                left = []
-                for number in range(steps if callable(made) else 0):
-                    ledger.begin_step()
+
+                def begin(number):
+                    # The first step may make what others do not, such as an optimizer's state: a trace of it alone is not repeated.
+                    if number:
+                        ledger.begin_step()
                     if program is not None:
                         program.begin()
-                    made()
-                    collect(number)
-                    left.append(ledger.live_bytes)
+
+                leaked = call(made, steps, begin, lambda: ledger.live_bytes)
                 recorder.stop()
                 del made
         finally:
             # What a step that failed had made dies later, when nobody writes any more.
             recorder.stop()
-    return max(0, left[-1] - left[-2]) if len(left) > 1 else 0
+    return leaked
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ def write(path, text):
         raise
 
 
-def read(path, version, make, wrong):
-    """What `make` makes of a file of this version.
+def read(path, versions, make, wrong):
+    """What `make` makes of a file of one of these versions.
 
     wrong: says what the file is not; what to do follows the reason.
     """
@@ -28,8 +28,8 @@ def read(path, version, make, wrong):
     with open(path, encoding="utf-8") as file:
         try:
             saved = json.load(file)
-            if saved["version"] != version:
+            if saved["version"] not in versions:
                 raise ValueError(f"version {saved['version']}")
             return make(saved)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise OmniheapError(f"{path} {is_not} of version {version} ({error}); {what_to_do}") from None
+            raise OmniheapError(f"{path} {is_not} of version {versions[-1]} ({error}); {what_to_do}") from None

@@ -6,7 +6,7 @@ import zlib
 
 _MAGIC = b"OMNITRC\n" + struct.pack("<H6x", 1)
 _CHUNK = 64 << 10
-_ALLOCATE, _FREE, _LABEL, _TITLE, _RENAME = 1, 3, 10, 11, 16
+_ALLOCATE, _FREE, _LABEL, _TITLE, _RENAME, _STEP = 1, 3, 10, 11, 16, 21
 _LONGEST_TEXT = 60_000
 
 
@@ -33,57 +33,25 @@ class Writer:
         self._file = open(self._part, "wb")
         self._file.write(_MAGIC)
         self._payload, self._records = bytearray(), 0
-        self._labels, self._now = {(): 0}, 0
-        # All allocations; and the events of the current step as (number, is allocation), None before the first step.
-        self._made, self._step = [], None
+        self._labels, self._now, self._made = {(): 0}, 0, 0
         self._record(_TITLE, _text(title))
 
     def begin_step(self):
-        """Marks the start of a step, for `repeat`."""
-        self._step = []
-
-    def repeat(self, times):
-        """Writes the last step again, `times` times. Frees of memory from the step before become frees of memory from the repeated one."""
-        step, self._step = self._step or [], None
-        freed = {number for number, is_born in step if not is_born}
-        left = [number for number, is_born in step if is_born and number not in freed]
-        for _ in range(times):
-            again, before, left = {}, left, []
-            for number, is_born in step:
-                if is_born:
-                    again[number] = self.allocate(self._now, *self._made[number])
-                    if number not in freed:
-                        left.append(again[number])
-                elif number in again:
-                    self.free(self._now, again[number])
-                else:
-                    # Matched by size and stream: labels may have changed.
-                    same = next((each for each in before if self._made[each][::2] == self._made[number][::2]), None)
-                    if same is not None:
-                        before.remove(same)
-                        self.free(self._now, same)
+        """Marks the start of a step: the last one is replayed several times."""
+        self._record(_STEP, b"")
 
     def allocate(self, time, size, label, stream=0):
         """Notes an allocation at a time in microseconds, never less than before; returns its number."""
-        number = len(self._made)
-        self._made.append((size, label, stream))
-        self._note(number, True)
+        number, self._made = self._made, self._made + 1
         self._record(_ALLOCATE, _varint(number) + _varint(size) + _varint(stream) + b"\0" + _varint(self._label(label)), time)
         return number
 
     def free(self, time, number):
         """Notes that an allocation's bytes may be reused."""
-        self._note(number, False)
         self._record(_FREE, _varint(number) + b"\0", time)
-
-    def _note(self, number, is_born):
-        if self._step is not None:
-            self._step.append((number, is_born))
 
     def rename(self, number, label):
         """Gives an allocation another label, from its beginning on."""
-        size, _, stream = self._made[number]
-        self._made[number] = size, label, stream
         self._record(_RENAME, _varint(number) + _varint(self._label(label)))
 
     def close(self):

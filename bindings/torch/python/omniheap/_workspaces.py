@@ -1,15 +1,17 @@
 """Workspaces: memory that kernels take inside of an operator. Fake tensors do not show it; it is measured on a GPU once, and added to fake steps."""
 
+import contextlib
+import itertools
 import json
 import os
 import re
 import warnings
 
-from . import _kernels, _operators, _saved
+from . import _kernels, _operators, _requests, _saved
 from ._ledger import dtype_of
 from ._library import OmniheapError
 
-_VERSION = 2
+_VERSION = 3
 # Less does not matter.
 _SMALLEST = 64 << 10
 
@@ -23,7 +25,8 @@ class Workspaces:
 
     def __init__(self, device, torch, kept_bytes=(0, 0), fixed_bytes=0, known=None):
         self.device, self.torch, self.kept_bytes, self.fixed_bytes = device, torch, list(kept_bytes), fixed_bytes
-        # By operator, types and class: bytes of the tensors that were given, and of the workspace.
+        # By operator, types and class: bytes of the tensors that were given, and the workspaces in their order: bytes of each, and how many
+        # of those after it begin while it lives.
         self._known = known if known is not None else {}
         self._alike = {}
 
@@ -33,28 +36,29 @@ class Workspaces:
     def __repr__(self):
         return f"Workspaces({self.device!r}, PyTorch {self.torch}, operators={len(self)}, kept_bytes={self.kept_bytes}, fixed_bytes={self.fixed_bytes})"
 
-    def add(self, operator, tensors, size):
-        """Notes the workspace of a call, 0 where it had none; the largest of a class counts."""
-        key = _key(operator, tensors)
-        self._known[key] = max(self._known.get(key, (0, 0)), (_bytes(tensors), size), key=lambda each: each[::-1])
+    def add(self, key, given, taken):
+        """Notes the workspaces of a call, none of them too; the largest of a class count."""
+        self._known[key] = max(self._known.get(key, (0, ())), (given, taken), key=_weight)
 
     def operators(self):
         """Names of the operators that are known."""
         return {operator for operator, _, _ in self._known}
 
-    def bytes(self, operator, tensors):
-        """The workspace of a call: as measured for its class; for the same layer at other batches, on the line through the two nearest."""
-        key = _key(operator, tensors)
+    def taken(self, operator, tensors):
+        """The workspaces of a call: as measured for its class; for the same layer at other batches, on the lines through the two nearest."""
+        key = key_of(operator, tensors)
         if key in self._known:
             return self._known[key][1]
         if key not in self._alike:
             self._alike[key] = [value for other, value in self._known.items() if _is_same_layer(other, key)]
-        given = _bytes(tensors)
+        given = bytes_of(tensors)
         near = sorted(sorted(self._alike[key], key=lambda each: abs(each[0] - given))[:2])
         if len(near) < 2 or near[0][0] == near[1][0]:
-            return near[-1][1] if near else 0
-        (x, low), (y, high) = near
-        return max(0, low + (high - low) * (given - x) // (y - x))
+            return near[-1][1] if near else ()
+        (x, lows), (y, highs) = near
+        pairs = itertools.zip_longest(lows, highs, fillvalue=(0, 0))
+        lines = ((max(0, low + (high - low) * (given - x) // (y - x)), max(later, after)) for (low, later), (high, after) in pairs)
+        return tuple(each for each in lines if each[0])
 
     def merged_with(self, other):
         """Both together; the larger where both know an operator."""
@@ -64,12 +68,12 @@ class Workspaces:
             )
         known = dict(self._known)
         for key, value in other._known.items():
-            known[key] = max(known.get(key, value), value, key=lambda each: each[::-1])
+            known[key] = max(known.get(key, value), value, key=_weight)
         return Workspaces(self.device, self.torch, map(max, self.kept_bytes, other.kept_bytes), max(self.fixed_bytes, other.fixed_bytes), known)
 
     def save(self, path):
         """Writes them as JSON, one call to a line; operators that never had a workspace are left out."""
-        has_some = {operator for (operator, _, _), (_, size) in self._known.items() if size}
+        has_some = {operator for (operator, _, _), (_, taken) in self._known.items() if taken}
         rows = [json.dumps([*key, *value]) for key, value in sorted(self._known.items()) if key[0] in has_some]
         head = json.dumps({"version": _VERSION, "device": self.device, "torch": self.torch, "kept_bytes": self.kept_bytes, "fixed_bytes": self.fixed_bytes})
         _saved.write(path, head[:-1] + ', "workspaces": [\n' + ",\n".join(rows) + "\n]}\n")
@@ -87,11 +91,11 @@ class Workspaces:
         """Reads what was saved."""
 
         def make(saved):
-            known = {(str(operator), str(types), str(shapes)): (_count(given), _count(size)) for operator, types, shapes, given, size in saved["workspaces"]}
+            known = {(str(operator), str(types), str(shapes)): (_count(given), _list(taken)) for operator, types, shapes, given, taken in saved["workspaces"]}
             forward, backward = map(_count, saved["kept_bytes"])
             return cls(str(saved["device"]), str(saved["torch"]), (forward, backward), _count(saved["fixed_bytes"]), known)
 
-        return _saved.read(path, _VERSION, make, ("has no workspaces", "measure them with omniheap.torch.measure_workspaces"))
+        return _saved.read(path, (2, _VERSION), make, ("has no workspaces", "measure them with omniheap.torch.measure_workspaces"))
 
 
 def _count(value):
@@ -100,7 +104,19 @@ def _count(value):
     return value
 
 
-def _key(operator, tensors):
+def _list(taken):
+    """The workspaces of a call; files of version 2 have the bytes of the largest alone."""
+    if isinstance(taken, int):
+        return ((_count(taken), 0),) if taken else ()
+    return tuple((_count(size), _count(later)) for size, later in taken)
+
+
+def _weight(value):
+    given, taken = value
+    return sum(size for size, _ in taken), given
+
+
+def key_of(operator, tensors):
     """Operator, element types, and class of shapes: each size up to the next power of two."""
     shapes = ("x".join(str(1 << max(int(size) - 1, 0).bit_length()) for size in each.shape) for each in tensors)
     return operator, ",".join(map(dtype_of, tensors)), ",".join(shapes)
@@ -121,7 +137,7 @@ def _is_same_layer(one, other):
     return len(batches) == 1
 
 
-def _bytes(tensors):
+def bytes_of(tensors):
     return sum(each.numel() * each.element_size() for each in tensors)
 
 
@@ -137,30 +153,60 @@ def version(torch):
 
 
 class Meter:
-    """Compares what the allocator is asked for during each operator with the tensors that it returned."""
+    """Finds in the history of the allocator what operators took beside the tensors that they returned."""
 
     def __init__(self, torch, device, workspaces):
-        self._torch, self._device, self._workspaces = torch, device, workspaces
+        self._memory, self._torch, self._device, self._workspaces = torch.cuda.memory, torch, device, workspaces
+        if not hasattr(self._memory, "_set_memory_metadata"):
+            raise OmniheapError(f"PyTorch {torch.__version__} does not say which operator asks for memory; install a newer version, such as 2.11")
+        # Of each call: its key, bytes that it was given, addresses that it returned, and the pass.
+        self._calls = []
+
+    @contextlib.contextmanager
+    def reading(self):
+        """Records the history of a step, and reads it at the end."""
+        with _requests.history(self._torch) as read:
+            try:
+                yield
+                self.read(read(self._device))
+            finally:
+                self._memory._set_memory_metadata("")
 
     def begins(self):
-        self._torch.cuda.reset_peak_memory_stats(self._device)
-        self._before = self._asked()["current"]
-
-    def _asked(self):
-        # What is allocated has up to 1 MiB more for each tensor.
-        return self._torch.cuda.memory_stats_as_nested_dict(self._device)["requested_bytes"]["all"]
+        self._memory._set_memory_metadata(str(len(self._calls)))
 
     def ran(self, function, arguments, options, result, _, is_backward):
+        self._memory._set_memory_metadata("")
         if _operators.kind(function) == _operators.VIEW:
             return
-        asked, given = self._asked(), _tensors(self._torch, arguments, options)
-        there = {each.untyped_storage()._cdata for each in given}
-        made = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in _tensors(self._torch, result) if each.device == self._device}
-        returned = sum(size for key, size in made.items() if key not in there)
-        kept, size = asked["current"] - self._before - returned, asked["peak"] - max(asked["current"], self._before)
-        if kept >= _SMALLEST:
-            self._workspaces.kept_bytes[is_backward] += kept
-        self._workspaces.add(str(function), given, size if size >= _SMALLEST else 0)
+        given = _tensors(self._torch, arguments, options)
+        made = {each.untyped_storage().data_ptr() for each in _tensors(self._torch, result) if each.device == self._device}
+        self._calls.append((key_of(str(function), given), bytes_of(given), made, is_backward))
+
+    def read(self, entries):
+        """Reads a history: requests carry the number of the call that made them."""
+        requests, running = {}, []
+        for entry in entries:
+            if entry["action"] == "alloc":
+                who = entry.get("user_metadata")
+                running = requests.setdefault(who, []) if who else []
+                # Address, bytes, and how many requests the call had made when it was freed.
+                running.append([entry["addr"], entry["size"], None])
+            elif entry["action"] == "free_completed":
+                for each in running:
+                    if each[0] == entry["addr"] and each[2] is None:
+                        each[2] = len(running)
+        if any(made for _, _, made, _ in self._calls) and not requests:
+            raise OmniheapError("the allocator's history does not say which operator asked for memory; measure with PyTorch's own allocator or omniheap's")
+        for number, call in enumerate(self._calls):
+            self._note(call, requests.get(str(number), ()))
+
+    def _note(self, call, requests):
+        key, given, made, is_backward = call
+        inside = [(at, size, end) for at, (address, size, end) in enumerate(requests) if size >= _SMALLEST and (end is not None or address not in made)]
+        self._workspaces.kept_bytes[is_backward] += sum(size for _, size, end in inside if end is None)
+        freed = [each for each in inside if each[2] is not None]
+        self._workspaces.add(key, given, tuple((size, sum(at < other < end for other, _, _ in freed)) for at, size, end in freed))
 
 
 class Known:
@@ -182,15 +228,17 @@ class Known:
         if self._kept[is_backward] and _operators.family(function).endswith("mm"):
             size, self._kept[is_backward] = self._kept[is_backward], 0
             self._ledger.born(("kept", is_backward), size, "temporary", (), "libraries", "uint8", False, ["workspace"])
-        size = self._bytes(function, arguments, options, result)
-        if size and size >= _SMALLEST:
-            self._ledger.born("workspace", size, "temporary", path, str(function), "uint8", False, ["workspace"])
-            self._ledger.died("workspace")
+        taken = [each for each in self._taken(function, arguments, options, result) if each[0] >= _SMALLEST]
+        for number, (size, _) in enumerate(taken):
+            self._ledger.born(("workspace", number), size, "temporary", path, str(function), "uint8", False, ["workspace"])
+            for other, (_, later) in enumerate(taken[: number + 1]):
+                if number >= min(other + later, len(taken) - 1):
+                    self._ledger.died(("workspace", other))
 
-    def _bytes(self, function, arguments, options, result):
-        size = _kernels.own(function, arguments)
-        if size is None and self._workspaces is None:
-            return _kernels.cudnn(function, arguments, result)
-        if size is None and str(function) in self._operators:
-            return self._workspaces.bytes(str(function), _tensors(self._torch, arguments, options))
-        return size
+    def _taken(self, function, arguments, options, result):
+        sizes = _kernels.own(function, arguments, result)
+        if sizes is not None:
+            return [(size, len(sizes)) for size in sizes]
+        if self._workspaces is None:
+            return [(size, 0) for size in _kernels.cudnn(function, arguments, result) or ()]
+        return self._workspaces.taken(str(function), _tensors(self._torch, arguments, options)) if str(function) in self._operators else ()

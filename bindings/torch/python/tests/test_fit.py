@@ -146,66 +146,6 @@ class Ledgers(unittest.TestCase):
         self.assertEqual(self.written.events, [])
 
 
-class Repeats(unittest.TestCase):
-    """Steps that are written again."""
-
-    def written(self, work, times):
-        with tempfile.TemporaryDirectory() as folder:
-            writer, events = Writer(os.path.join(folder, "step.omt"), ""), []
-            allocate, free = writer.allocate, writer.free
-            writer.allocate = lambda time, size, *rest: events.append(size) or allocate(time, size, *rest)
-            writer.free = lambda time, number: events.append(-number) or free(time, number)
-            work(writer)
-            writer.repeat(times)
-            writer.close()
-            return events
-
-    def test_what_a_step_leaves_is_freed_by_the_next(self):
-        def work(writer):
-            for size in (100, 9):
-                writer.allocate(0, size, ())
-            writer.begin_step()
-            for size in (7, 7):
-                writer.allocate(1, size, ())
-            writer.begin_step()
-            for size in (50, 7, 7):
-                writer.allocate(2, size, ())
-            # Two of the step before, one of this, and one that no step makes.
-            for number in (2, 3, 4, 1):
-                writer.free(3, number)
-
-        once = self.written(work, 0)
-        self.assertEqual(once, [100, 9, 7, 7, 50, 7, 7, -2, -3, -4, -1])
-        self.assertEqual(self.written(work, 2), [*once, 50, 7, 7, -5, -6, -7, 50, 7, 7, -8, -9, -10])
-
-    def test_streams_free_their_own(self):
-        def work(writer):
-            writer.allocate(0, 7, (), 1)
-            writer.begin_step()
-            writer.allocate(1, 7, (), 0)
-            writer.allocate(1, 7, (), 1)
-            writer.free(1, 0)
-
-        self.assertEqual(self.written(work, 1), [7, 7, 7, 0, 7, 7, -2])
-
-    def test_without_steps_nothing_is_repeated(self):
-        self.assertEqual(self.written(lambda writer: writer.allocate(0, 100, ()), 3), [100])
-
-    def test_labels_are_those_that_were_found_out(self):
-        seen = []
-
-        def work(writer):
-            writer.begin_step()
-            number = writer.allocate(0, 10, ("activation", "x"))
-            writer.rename(number, ("temporary", "x"))
-            label = writer._label
-            writer._label = lambda path: seen.append(path) or label(path)
-
-        self.written(work, 1)
-        self.assertIn(("temporary", "x"), seen)
-        self.assertNotIn(("activation", "x"), seen)
-
-
 class History(unittest.TestCase):
     """Steps that run, from PyTorch's history."""
 
@@ -240,18 +180,56 @@ class History(unittest.TestCase):
         ]
         written = self.Written()
         requests = _requests.Requests(written)
-        requests.write(entries, 10)
+        requests.write(entries, [3, 10])
         self.assertEqual(written.events, [("a", 100, (), 0), ("a", 30, (), 1), "step", ("a", 1, (), 0), ("f", 0), ("a", 60, (), 0)])
         self.assertEqual((requests.allocations, requests.live_bytes, requests.peak_live_bytes), (4, 91, 131))
+
+    def steps(self, *steps, **options):
+        """What is written of steps: (address, bytes) is an allocation, an address alone is its free; each step has a second."""
+        entries = []
+        for second, step in enumerate(steps):
+            for each in step:
+                address, size = each if isinstance(each, tuple) else (each, 0)
+                entries.append({"action": "alloc" if size else "free_completed", "addr": address, "size": size, "stream": 0, "time_us": second})
+        written = self.Written()
+        requests = _requests.Requests(written)
+        requests.write(entries, range(1, len(steps)), **options)
+        return requests, written.events
+
+    def test_the_second_step_of_a_regular_program_is_the_first_without_what_it_left(self):
+        setup, state = [(1, 10)], (5, 20)
+        first, second = [(2, 7), state, (3, 8), 2, 3], [(4, 7), (6, 8), 4, 6]
+        self.assertTrue(self.steps(setup, first, second)[0].is_regular)
+        ran, written = self.steps(setup, first, is_regular=True)
+        self.assertEqual(written, self.steps(setup, first, second)[1])
+        self.assertEqual((ran.allocations, ran.live_bytes, ran.peak_live_bytes), (6, 30, 45))
+        self.assertEqual(self.steps(setup, first)[1], written[:6], "a single step has no second one unless that is asked for")
+
+    def test_other_programs_are_not_regular(self):
+        first = [(2, 7), (3, 8), 2, 3]
+        for name, steps in {
+            "a size": [[], first, [(2, 7), (3, 9), 2, 3]],
+            "an order of frees": [[], first, [(2, 7), (3, 8), 3, 2]],
+            "more": [[], first, [*first, (4, 1), 4]],
+            "what is kept for one step": [[], [(2, 7), (3, 8), 2], [(4, 7), (5, 8), 3, 4]],
+            "what the first frees alone": [[(1, 9)], [1, *first], first],
+            "a leak": [[], [*first, (5, 1)], [*first, (6, 1)]],
+            "three steps": [[], first, first, first],
+        }.items():
+            self.assertFalse(self.steps(*steps)[0].is_regular, name)
 
 
 class Asking(unittest.TestCase):
     """The search for a batch, with a step whose peak is a function of the batch."""
 
-    def search(self, peak, lines=True, guess=None, make_step=None, **options):
-        def record(step, path, **_):
+    def search(self, peak, lines=True, guess=None, make_step=None, regular=False, **options):
+        self.ran = []
+
+        def record(step, path, is_regular=False, **_):
+            self.ran.append(1 if is_regular else 2)
             with open(path, "w") as file:
                 file.write(str(step()))
+            return types.SimpleNamespace(is_regular=regular)
 
         def ask(_, *arguments):
             capacity, traces = 1000, [each.partition("=")[2].split(":") for each in arguments if each.startswith("--trace=")]
@@ -267,7 +245,7 @@ class Asking(unittest.TestCase):
                 expected = high["batch"] + (capacity - high["least_capacity_bytes"]) // grown
             return {"by": "lines" if is_known else "traces", "difference": None if is_known else "conv", "largest_batch": guess, "expected_batch": expected, "traces": rows, "capacity_bytes": capacity, "fixed_bytes": 0}
 
-        with mock.patch.object(_fit, "record_step", record), mock.patch.object(_fit, "_ask", ask):
+        with mock.patch.object(_fit, "record", record), mock.patch.object(_fit, "_ask", ask):
             return omniheap.torch.largest_batch(make_step or (lambda batch: lambda: peak(batch)), 1000, **options)
 
     def test_an_answer_on_the_lines_is_traced_itself(self):
@@ -286,6 +264,12 @@ class Asking(unittest.TestCase):
             found = self.search(lambda batch: 1000 if batch <= largest else 1001, lines=False, most=100)
             self.assertEqual((found.batch, found.difference), (largest, "conv"))
         self.assertEqual(self.search(lambda batch: 1, lines=False, most=100).batch, 100)
+
+    def test_large_batches_of_regular_programs_run_one_step(self):
+        self.search(lambda batch: 10 * batch, guess=90, regular=True)
+        self.assertEqual(self.ran, [2, 2, 1, 1])
+        self.search(lambda batch: 10 * batch, guess=90)
+        self.assertEqual(self.ran, [2, 2, 2, 2])
 
     def test_a_jump_takes_few_traces(self):
         for largest in (299, 300, 877):
@@ -346,10 +330,10 @@ class Asking(unittest.TestCase):
             asked.append(options)
             raise ZeroDivisionError
 
-        for options in ({}, {"fake": False}, {"fake": False, "device": "cpu"}, {"fake": False, "labels": True, "repeats": 1}):
-            with mock.patch.object(_fit, "record_step", record), self.assertRaises(ZeroDivisionError):
+        for options in ({}, {"fake": False}, {"fake": False, "device": "cpu"}, {"fake": False, "labels": True}):
+            with mock.patch.object(_fit, "record", record), self.assertRaises(ZeroDivisionError):
                 omniheap.torch.largest_batch(lambda batch: lambda: None, 1000, **options)
-        self.assertEqual([(each.get("labels", True), each["repeats"]) for each in asked], [(True, 4), (False, 4), (True, 4), (True, 1)])
+        self.assertEqual([each.get("labels", True) for each in asked], [True, False, True, True])
 
     def test_what_was_measured_beside_pytorch_is_no_room(self):
         workspaces = Workspaces("H200", "2.11", fixed_bytes=500)
@@ -367,7 +351,6 @@ class Asking(unittest.TestCase):
             (lambda: omniheap.torch.largest_batch(step, "24GiB", most=0), "most"),
             (lambda: omniheap.torch.largest_batch(3, "24GiB"), "make_step"),
             (lambda: omniheap.torch.record_step(step, labels=False), "fake=False"),
-            (lambda: omniheap.torch.record_step(step, repeats=-1), "repeats"),
             (lambda: self.search(lambda batch: 1, lines=False, most=1) and _fit._Search(lambda batch: 5, (), "/nowhere", {}).record(1), "returned 5"),
         ):
             with self.assertRaises(OmniheapError) as caught:

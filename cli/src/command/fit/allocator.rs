@@ -3,7 +3,7 @@ use crate::command::Failure;
 use crate::replay::{Device, Paging, Program, planned};
 use clap::ValueEnum;
 use omniheap::trace::fit::Peak;
-use omniheap::trace::model::{PyTorch, Ranges};
+use omniheap::trace::model::{BlockOrder, PyTorch, Ranges, completes};
 use omniheap::trace::{Op, Trace};
 use serde::Serialize;
 
@@ -65,27 +65,48 @@ impl Allocator {
         }
     }
 
-    /// Says whether the trace completes in `capacity` bytes, given its peak without a limit.
+    /// Says whether the trace completes in `capacity` bytes, given its peak without a limit, and its last step many times more.
     ///
-    /// An allocator that is full returns what nobody uses to the driver, so a trace may fit below its peak.
+    /// An allocator that is full returns what nobody uses to the driver, so a trace may fit below its peak. The driver's order of
+    /// blocks is not known: whatever does not fit with one of several does not fit.
     pub(in crate::command) fn fits(
         self,
         trace: &Trace,
         peak: &Peak,
         capacity: u64,
     ) -> Result<bool, Failure> {
-        if peak.refused == 0 && peak.reserved_bytes <= capacity {
-            return Ok(true);
-        }
+        self.fits_in(trace, peak, capacity, &BlockOrder::TRIED)
+    }
+
+    /// As [`fits`](Self::fits), with the most common order of blocks alone: an estimate that takes a quarter of the time.
+    pub(in crate::command) fn may_fit(
+        self,
+        trace: &Trace,
+        peak: &Peak,
+        capacity: u64,
+    ) -> Result<bool, Failure> {
+        self.fits_in(trace, peak, capacity, &[BlockOrder::Below])
+    }
+
+    fn fits_in(
+        self,
+        trace: &Trace,
+        peak: &Peak,
+        capacity: u64,
+        orders: &[BlockOrder],
+    ) -> Result<bool, Failure> {
+        let holds = peak.refused == 0 && peak.reserved_bytes <= capacity;
         Ok(match self {
-            Self::Torch => Peak::of(trace, PyTorch::with_capacity(capacity)).refused == 0,
-            Self::Expandable => Peak::of(trace, Ranges::expandable(capacity)).refused == 0,
-            Self::Async => Peak::of(trace, Ranges::stream_ordered(capacity)).refused == 0,
-            Self::Omniheap => {
+            Self::Torch => {
+                orders.iter().all(|order| completes(trace, PyTorch::with_order(capacity, *order)))
+            }
+            Self::Expandable => completes(trace, Ranges::expandable(capacity)),
+            Self::Async => completes(trace, Ranges::stream_ordered(capacity)),
+            Self::Omniheap if !holds => {
                 let device = Device::open(None, 0)?;
                 device.completes(&Program::new(trace), capacity, Paging::Wanted)?.is_some()
             }
-            Self::Plan => false,
+            Self::Omniheap | Self::Plan => holds,
         })
     }
 }

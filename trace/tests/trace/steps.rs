@@ -1,0 +1,135 @@
+//! Programs whose last step is replayed again and again, and orders of their blocks.
+
+use omniheap_trace::binary::{Record, Writer};
+use omniheap_trace::fit::Lines;
+use omniheap_trace::model::{BlockOrder, PyTorch, Ranges, completes};
+use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace, binary};
+
+const MIB: u64 = 1 << 20;
+
+/// What a program does.
+enum Act {
+    Step,
+    /// An allocation of so many MiB on a stream.
+    Take(u64, u64, u16),
+    /// The request for a free that comes later.
+    Ask(u64),
+    Free(u64, u16),
+}
+use Act::{Ask, Free, Step, Take};
+
+fn trace(acts: &[Act]) -> Trace {
+    let mut writer = Writer::new(Vec::new());
+    for act in acts {
+        let record = match *act {
+            Step => Record::Step,
+            Take(id, size, stream) => Record::Allocate {
+                id,
+                size: size * MIB,
+                stream: StreamId(stream),
+                align: Alignment::UNKNOWN,
+                label: LabelId::NONE,
+            },
+            Ask(id) => Record::FreeRequested { id, stream: StreamId(0) },
+            Free(id, stream) => Record::FreeCompleted { id, stream: StreamId(stream) },
+        };
+        writer.record(1, &record);
+    }
+    Trace::read(&writer.finish().unwrap()[..], &Limits::default()).unwrap()
+}
+
+/// Returns the least MiB in which it completes.
+fn least(trace: &Trace) -> u64 {
+    (1..).find(|size| completes(trace, PyTorch::with_capacity(size * MIB))).unwrap()
+}
+
+#[test]
+fn the_last_mark_counts_and_is_written_again() {
+    let marked = trace(&[Take(0, 10, 0), Step, Free(0, 0), Step, Take(1, 10, 0), Take(2, 10, 0)]);
+    assert_eq!(marked.meta().last_step, Some(2));
+    let again = binary::write(&marked, Vec::new()).unwrap();
+    assert_eq!(Trace::read(&again[..], &Limits::default()).unwrap(), marked);
+    assert_eq!(trace(&[Take(0, 10, 0)]).meta().last_step, None);
+}
+
+#[test]
+fn what_a_step_leaves_is_freed_by_the_next() {
+    let keeps = [Take(0, 10, 0), Step, Take(1, 30, 0), Step, Take(2, 30, 0), Free(1, 0)];
+    assert_eq!(least(&trace(&keeps)), 70);
+    // Nothing frees what the last step leaves: 18 more of it.
+    let leaks = [Take(0, 10, 0), Step, Take(1, 30, 0), Step, Take(2, 30, 0)];
+    assert_eq!(least(&trace(&leaks)), 70 + 18 * 30);
+    assert!(!completes(&trace(&leaks), Ranges::expandable(600 * MIB)));
+    let unmarked = [Take(0, 10, 0), Take(1, 30, 0), Take(2, 30, 0)];
+    assert_eq!(least(&trace(&unmarked)), 70);
+}
+
+#[test]
+fn streams_and_sizes_free_their_own() {
+    // Stream 0 leaks 19 pieces and has two more: six blocks of four, and one of stream 1. Did stream 1 leak, there were six in all.
+    let begin = [Take(0, 5, 1), Step, Take(1, 5, 0), Take(2, 5, 1), Free(0, 1)];
+    let end = [Take(3, 5, 0), Take(4, 5, 0), Free(3, 0), Free(4, 0)];
+    assert_eq!(least(&trace(&begin.into_iter().chain(end).collect::<Vec<_>>())), 140);
+    let size = [Take(0, 30, 0), Step, Take(1, 32, 0), Free(0, 0)];
+    assert_eq!(least(&trace(&size)), 19 * 32, "30 MiB are freed once, and go back");
+}
+
+#[test]
+fn a_step_at_another_batch_begins_at_the_same_request() {
+    let at = |batch| trace(&[Take(0, batch, 0), Ask(0), Free(0, 0), Step, Take(1, 2 * batch, 0)]);
+    let traces = [1, 2, 4].map(|batch| (batch, at(batch)));
+    assert_eq!(traces[0].1.meta().last_step, Some(3));
+    let larger = Lines::new(&traces).unwrap().at(10).unwrap();
+    assert_eq!((larger.events().len(), larger.meta().last_step), (3, Some(2)));
+    assert_eq!(least(&larger), 19 * 20);
+}
+
+#[test]
+fn an_empty_step_and_frees_alone_change_nothing() {
+    assert_eq!(least(&trace(&[Take(0, 10, 0), Step])), 10);
+    assert_eq!(least(&trace(&[Take(0, 10, 0), Step, Free(0, 0)])), 10);
+}
+
+#[test]
+fn among_pieces_of_one_size_the_order_of_blocks_decides() {
+    // 30 MiB are free in two blocks. Only where the second is taken, the first is whole again when it is needed.
+    let begin = [Take(0, 40, 0), Take(1, 30, 0), Free(0, 0), Take(2, 10, 0), Free(1, 0)];
+    let end = [Take(3, 30, 0), Free(2, 0), Take(4, 40, 0)];
+    let trace = trace(&begin.into_iter().chain(end).collect::<Vec<_>>());
+    let fits = |order, mib| completes(&trace, PyTorch::with_order(mib * MIB, order));
+    assert!(fits(BlockOrder::Below, 70));
+    assert!(!fits(BlockOrder::Above, 70));
+    assert!(BlockOrder::TRIED.into_iter().all(|order| fits(order, 80)));
+}
+
+#[test]
+fn scattered_blocks_are_in_no_order() {
+    // Block after block, the lowest of all that are free is taken again: which, depends on the number.
+    let blocks = |order| {
+        let acts: Vec<_> = (0..16)
+            .map(|id| Take(id, 20, 0))
+            .chain((0..16).map(|id| Free(id, 0)))
+            .chain([Take(16, 20, 0)])
+            .collect();
+        let mut seen = Last(0);
+        omniheap_trace::model::replay(
+            &trace(&acts),
+            PyTorch::with_order(u64::MAX, order),
+            &mut seen,
+        );
+        seen.0
+    };
+    assert_eq!((blocks(BlockOrder::Below), blocks(BlockOrder::Above)), (15, 0));
+    let scattered: std::collections::BTreeSet<_> =
+        (0..16).map(|seed| blocks(BlockOrder::Scattered(seed))).collect();
+    assert!(scattered.len() > 4, "{scattered:?}");
+}
+
+/// The block of the last allocation.
+struct Last(u32);
+
+impl omniheap_trace::model::Observe for Last {
+    fn bound(&mut self, _: omniheap_trace::AllocationId, block: u32, _: u64) {
+        self.0 = block;
+    }
+}
