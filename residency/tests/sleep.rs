@@ -911,6 +911,19 @@ fn the_first_sleep_pins_what_it_takes_and_takes_no_more_than_it_needs() {
     assert_eq!(manager.backend().pinned() as u64, pinned, "also what was there and not pinned");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn what_no_thread_is_started_for_is_pinned_by_the_caller() {
+    if !is_alone("what_no_thread_is_started_for_is_pinned_by_the_caller") {
+        return;
+    }
+    let (arena, device) = (arena(), Pinning::new(false));
+    arena.prepare(8 * MIB).unwrap();
+    limit_threads(0);
+    arena.prepare_pinned(&device, 8 * MIB).unwrap();
+    assert_eq!((device.pinned() as u64, arena.report().held), (8 * MIB, 8 * MIB));
+}
+
 #[test]
 fn a_sleep_uses_what_was_held_and_pinned_ahead() {
     for refuses in [false, true] {

@@ -118,10 +118,11 @@ impl Frame {
         frame
     }
 
-    /// Computes what follows from the runs.
+    /// Computes what follows from the runs. Items come in the order of their first sections.
     fn sum_up(&mut self, sections: usize) {
         let hull = |w: &[u32]| (self.runs[w[0] as usize].from, self.runs[w[1] as usize - 1].to);
         self.hull = self.runs_at.windows(2).map(hull).collect();
+        debug_assert!(self.hull.is_sorted_by_key(|hull| hull.0));
         self.load = alloc::vec![0; sections];
         self.spare = alloc::vec![0; sections];
         self.share.resize(sections, 0.0);

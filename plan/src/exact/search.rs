@@ -132,10 +132,8 @@ impl<'a> Search<'a> {
         self.lists.clear();
         self.choices.clear();
         self.prints.clear();
-        let frame = self.frame;
-        self.lists.extend(0..crate::model::id(frame.len()));
-        self.lists.sort_by_key(|&i| frame.hull[i as usize].0);
-        self.parts((0, frame.len()))
+        self.lists.extend(0..crate::model::id(self.frame.len()));
+        self.parts((0, self.frame.len()))
     }
 
     /// Nodes that the last run visited.

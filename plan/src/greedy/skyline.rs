@@ -192,3 +192,49 @@ impl Runs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// Checks that runs are those of equal heights, that each knows the one before, and that a niche is below its walls; returns it, and the lower wall.
+    fn check(runs: &mut Runs, heights: &[u64]) -> (u32, u32, Option<u64>) {
+        let (mut start, mut before) = (0, 0);
+        while start < runs.sections {
+            let run = runs.at[start as usize];
+            assert_eq!(run.before, before, "before {start} of {heights:?}");
+            let here = &heights[start as usize..run.end as usize];
+            assert!(here.iter().all(|&height| height == run.floor), "{start} of {heights:?}");
+            assert!(start == 0 || runs.at[before as usize].floor != run.floor, "{heights:?}");
+            (start, before) = (run.end, start);
+        }
+        let (start, end, floor) = runs.niche();
+        let walls = [start.checked_sub(1), (end < runs.sections).then_some(end)];
+        let lower = walls.into_iter().flatten().map(|wall| heights[wall as usize]).min();
+        assert!(lower.is_none_or(|lower| lower > floor), "{start} of {heights:?}");
+        (start, end, lower)
+    }
+
+    #[test]
+    fn runs_are_the_heights_of_the_sections() {
+        let mut rng = Rng::new(11);
+        let mut below = |most: u32| u32::try_from(rng.below(u64::from(most))).expect("it is below");
+        for sections in 1..=24 {
+            let (mut runs, mut heights) = (Runs::new(sections), alloc::vec![0; sections as usize]);
+            for _ in 0..200 {
+                let (start, end, lower) = check(&mut runs, &heights);
+                if let Some(lower) = lower.filter(|_| below(4) == 0) {
+                    runs.raise(start);
+                    heights[start as usize..end as usize].fill(lower);
+                    continue;
+                }
+                let from = start + below(end - start);
+                let to = from + 1 + below(end - from);
+                let top = heights[start as usize] + 1 + u64::from(below(3));
+                runs.fill(start, from, to, top);
+                heights[from as usize..to as usize].fill(top);
+            }
+        }
+    }
+}

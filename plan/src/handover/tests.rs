@@ -112,3 +112,18 @@ fn sets_of_ranges_with_a_sum_are_found_the_smallest_first() {
         assert_eq!(sums, all);
     }
 }
+
+#[test]
+fn items_that_no_few_ranges_fit_get_many_that_fit_to_the_byte() {
+    let sizes = [1, 1, 1, 1, 1, 1, 1, 1, 10, 5];
+    let draft = Draft::new(
+        &model(sizes.map(|size| Buffer::new(size, 0, 1)).to_vec()),
+        sizes.iter().sum(),
+        1,
+    );
+    let pool: Vec<u32> = (0..9).collect();
+    let groups = draft.groups(&pool, &[9], (0.0, 1.0), &mut Rng::new(1));
+    let of = |count: u32| groups.iter().find(|group| group.old.count_ones() == count);
+    assert_eq!(of(1).map(|group| group.waste), Some(5), "the one that is large enough");
+    assert_eq!(of(5).map(|group| (group.waste, group.new)), Some((0, 1)), "five small ones");
+}

@@ -213,6 +213,9 @@ fn activations_that_make_no_sense_are_refused() {
     refused(&|all| all[1].buffer = 2);
     refused(&|all| all[0].idle = Interval::new(5, 5));
     refused(&|all| all[0].idle = Interval::new(5, 500));
+    let live = problem.buffers[0].live;
+    refused(&|all| all[0].idle.start = live.start);
+    refused(&|all| all[0].idle.end = live.end);
     refused(&|all| all[0].recompute = recompute(1, &[0]));
     refused(&|all| all[0].recompute = recompute(1, &[1]));
     refused(&|all| all[1].recompute = recompute(1, &[7]));

@@ -94,6 +94,24 @@ fn a_forged_certificate_does_not_verify() {
 }
 
 #[test]
+fn sums_that_fit_and_alignments_that_are_others_do_not_verify() {
+    let verifies = |own: u64, capacity| {
+        let mut problem = Problem::new(Region::bounded(capacity));
+        (0..2).for_each(|_| _ = problem.push(Buffer::new(5, 0, 4).align(own)));
+        (0..2).for_each(|_| _ = problem.push(Buffer::new(1, 6, 8).align(8)));
+        let (buffers, at) = (vec![0, 1], 3);
+        let load =
+            Certificate::Load { at: Some(at), buffers: buffers.clone(), bytes: 10, capacity };
+        let padded = Certificate::Padded { at, align: 8, buffers, bytes: 13, capacity };
+        [load, padded].map(|certificate| certificate.verify(&problem))
+    };
+    assert_eq!(verifies(8, 9), [true, true]);
+    assert_eq!(verifies(8, 10), [false, true], "ten bytes fit ten");
+    assert_eq!(verifies(8, 13), [false, false]);
+    assert_eq!(verifies(1, 12), [false, false], "only those that live later are aligned");
+}
+
+#[test]
 fn unequal_aliases_never_give_a_false_proof() {
     let mut problem = Problem::new(Region::bounded(10));
     let a = problem.push(Buffer::new(10, 0, 1));

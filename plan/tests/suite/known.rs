@@ -164,6 +164,7 @@ fn a_large_picture_leaves_out_what_is_small_in_both_directions_only() {
     let mut problem = Problem::new(Region::unbounded());
     problem.push(Buffer::new(1 << 20, 5, 6));
     problem.push(Buffer::new(1, 0, 100_000));
+    problem.push(Buffer::new(0, 0, 100_000));
     (0..3_000).for_each(|i| _ = problem.push(Buffer::new(1, 10 + 2 * i, 11 + 2 * i)));
     let plan = solve(&problem, &Options { effort: 0, stop: Some(&|| true), ..Options::default() })
         .expect("it makes sense");

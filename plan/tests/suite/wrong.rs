@@ -79,6 +79,10 @@ fn aliases_without_a_region_in_common_do_not_fit() {
     let b = problem.push(Buffer::new(4, 2, 4).within(RegionSet::only(1)));
     problem.aliases.push((a, b));
     assert_eq!(refuted(&problem), Certificate::NoRegion { buffer: a });
+    problem.aliases.clear();
+    for buffer in [a, b] {
+        assert!(!Certificate::NoRegion { buffer }.verify(&problem), "{buffer} has one");
+    }
 }
 
 #[test]

@@ -257,7 +257,12 @@ fn a_system_that_starts_no_thread_is_an_error_and_leaves_nothing_behind() {
     let origin = omniheap_weights::Origin::with(omniheap_residency::HostStore::new());
     origin.remember(&file, &loaded).unwrap();
     pool.sleep(&Sleep::to(origin)).unwrap();
+    // Its header is so long that threads share it.
+    let many: Vec<_> =
+        (0..8000).map(|at| Given::new(&format!("layer.{at}"), Dtype::U8, &[1], 1)).collect();
+    let wide = folder.write("wide", &write::safetensors(&many));
     forbid_threads();
+    assert_eq!(WeightsFile::open(&[wide]).unwrap().tensors().len(), 8000, "one thread parses it");
     let error = manager.load_weights(&file, &Load::new()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io(_)), "{error:?}");
     assert_eq!(manager.report().totals.live, 1);

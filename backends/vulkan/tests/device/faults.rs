@@ -309,36 +309,73 @@ fn a_long_transfer_needs_no_second_ring(rig: &Rig) {
 
 fn a_mark_covers_a_long_transfer(rig: &Rig) {
     let owner = rig.open_with(rig.options.validation(Validation::Off));
-    let guest = wrap_with_copier(rig.options.staging(64 << 20), &owner);
+    // Two pieces, for both of which there is room in the ring.
+    let guest = wrap_with_copier(rig.options.staging(32 << 20), &owner);
     let times = guest.as_timelines().expect("always");
     if guest.semaphore(MAIN).unwrap().is_none() {
         return;
     }
-    let device = owner.ash_device();
     let block = guest.allocate(first(&guest), 9 << 20).unwrap();
     long(&guest, &block, 5).unwrap();
-    let mut kind =
-        vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
-    let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
-    // SAFETY: the device is alive and has timeline semaphores.
-    let gate = unsafe { device.create_semaphore(&info, None) }.unwrap();
-    let (gates, values) = ([gate], [1]);
-    let mut until = vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&values);
-    let stages = [vk::PipelineStageFlags::ALL_COMMANDS];
-    let wait = vk::SubmitInfo::default().wait_semaphores(&gates).wait_dst_stage_mask(&stages);
-    let wait = [wait.push_next(&mut until)];
-    // SAFETY: the queue is ours here, and what is named lives until the mark below was reached.
-    let submit = |queue| unsafe { device.queue_submit(queue, &wait, vk::Fence::null()) };
-    guest.with_queue(MAIN, |queue, _| submit(queue)).unwrap().unwrap();
-    let before = times.mark(MAIN).unwrap();
-    guest.as_transfer().expect("always").write(MAIN, at(&block, 0), &vec![7; 9 << 20]).unwrap();
-    let after = times.mark(MAIN).unwrap();
-    let open = vk::SemaphoreSignalInfo::default().semaphore(gate).value(1);
-    // SAFETY: a timeline semaphore of this device whose value is still 0.
-    unsafe { device.signal_semaphore(&open) }.unwrap();
-    times.wait(Point { timeline: MAIN, epoch: after }).unwrap();
-    assert!(after > before, "the copy was under way");
+    let gate = Gate::new(owner.ash_device());
+    let mut covered = 0;
+    for turn in 1..1000 {
+        guest.with_queue(MAIN, |queue, _| gate.stop(queue, turn)).unwrap();
+        let before = times.mark(MAIN).unwrap();
+        LEFT.store(i64::try_from(turn).unwrap() - 1, Ordering::SeqCst);
+        let bytes = vec![7; 9 << 20];
+        let outcome = guest.as_transfer().expect("always").write(MAIN, at(&block, 0), &bytes);
+        let struck = LEFT.swap(-1, Ordering::SeqCst) < 0;
+        let after = times.mark(MAIN).unwrap();
+        gate.open(turn);
+        times.wait(Point { timeline: MAIN, epoch: after }).unwrap();
+        assert_eq!(outcome.is_err(), struck, "{outcome:?}");
+        if !struck {
+            assert!(after > before, "the copy was under way");
+            break;
+        }
+        covered += u32::from(after > before);
+    }
+    assert!(covered > 0, "the first piece was under way where the second failed");
     guest.wait_idle().unwrap();
-    // SAFETY: nothing uses it any more.
-    unsafe { device.destroy_semaphore(gate, None) };
+}
+
+/// Work waits at it, behind other work of its queue, until it is opened.
+struct Gate<'a> {
+    device: &'a ash::Device,
+    semaphore: vk::Semaphore,
+}
+
+impl<'a> Gate<'a> {
+    fn new(device: &'a ash::Device) -> Self {
+        let mut kind =
+            vk::SemaphoreTypeCreateInfo::default().semaphore_type(vk::SemaphoreType::TIMELINE);
+        let info = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+        // SAFETY: the device is alive and has timeline semaphores.
+        let semaphore = unsafe { device.create_semaphore(&info, None) }.unwrap();
+        Self { device, semaphore }
+    }
+
+    fn stop(&self, queue: vk::Queue, turn: u64) {
+        let (gates, values) = ([self.semaphore], [turn]);
+        let mut until = vk::TimelineSemaphoreSubmitInfo::default().wait_semaphore_values(&values);
+        let stages = [vk::PipelineStageFlags::ALL_COMMANDS];
+        let wait = vk::SubmitInfo::default().wait_semaphores(&gates).wait_dst_stage_mask(&stages);
+        let wait = [wait.push_next(&mut until)];
+        // SAFETY: the queue is the caller's here, and the semaphore lives until the work has ended.
+        unsafe { self.device.queue_submit(queue, &wait, vk::Fence::null()) }.unwrap();
+    }
+
+    fn open(&self, turn: u64) {
+        let open = vk::SemaphoreSignalInfo::default().semaphore(self.semaphore).value(turn);
+        // SAFETY: a timeline semaphore of this device whose value is lower.
+        unsafe { self.device.signal_semaphore(&open) }.unwrap();
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        // SAFETY: whoever opened it last waited for the work behind it.
+        unsafe { self.device.destroy_semaphore(self.semaphore, None) };
+    }
 }

@@ -12,6 +12,15 @@ from omniheap import _library, _tags
 MIB = 1 << 20
 
 
+def stand_in(test, modules):
+    """Lets modules stand for those of these names until a test ends. What is imported meanwhile stays: PyTorch ends a process that imports it twice."""
+    earlier = {name: sys.modules[name] for name in modules if name in sys.modules}
+    test.addCleanup(sys.modules.update, earlier)
+    for name in modules:
+        test.addCleanup(sys.modules.pop, name, None)
+    sys.modules.update(modules)
+
+
 class OnHost(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -27,7 +36,7 @@ class WithTags(OnHost):
         self.torch = types.ModuleType("torch")
         self.torch.cuda = cuda
         self.start(mock.patch.object(omniheap.torch, "_allocator", "the host's"))
-        self.start(mock.patch.dict(sys.modules, torch=self.torch))
+        stand_in(self, {"torch": self.torch})
         self.addCleanup(_tags.wake)
 
     def start(self, patch):

@@ -10,6 +10,7 @@ from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _activations
+from on_host import stand_in
 
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/python.md")
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -110,8 +111,8 @@ class CudaCopier(unittest.TestCase):
         pytorch.cuda.Stream = Stream
         self.current, self.other = Stream(), Stream()
         pytorch.cuda.current_stream = lambda _: self.current
-        with mock.patch.dict("sys.modules", torch=pytorch):
-            self.copier = _activations._CudaCopier("cuda:0")
+        stand_in(self, {"torch": pytorch})
+        self.copier = _activations._CudaCopier("cuda:0")
         self.bytes = pytorch.empty.return_value.set_.return_value
 
     def test_memory_goes_back_to_the_stream_that_sent_it_and_that_one_waits(self):

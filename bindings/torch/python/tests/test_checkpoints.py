@@ -7,8 +7,8 @@ import unittest
 
 import omniheap.torch
 from omniheap import OmniheapError, _library, _pools
+from on_host import MIB, OnHost
 
-MIB = 1 << 20
 POOL = (0, 7)
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 
@@ -17,15 +17,15 @@ if _HAS_TORCH:
 
 
 @unittest.skipUnless(_HAS_TORCH and torch.version.cuda, "needs a PyTorch that was built with CUDA")
-class Checkpoints(unittest.TestCase):
+class Checkpoints(OnHost):
     @classmethod
     def setUpClass(cls):
-        _library.configure("host", "256MiB", True)
+        super().setUpClass()
         allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "omniheap_torch_alloc", "omniheap_torch_free")
         for setter, function in omniheap.torch._HOOKS:
             getattr(allocator.allocator(), setter)(_library.address(function))
         torch.cuda.memory.change_current_allocator(allocator)
-        cls.lib, cls.allocator = _library.load(), allocator
+        cls.allocator = allocator
         _library.check(cls.lib.omniheap_torch_attach())
         _pools.install(torch)
 

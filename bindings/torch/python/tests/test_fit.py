@@ -19,6 +19,7 @@ from omniheap import OmniheapError, _fit, _kernels, _requests, _saved, _trace
 from omniheap._ledger import Ledger
 from omniheap._trace import Writer
 from omniheap._workspaces import Workspaces
+from on_host import stand_in
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 _SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../trace/tests/data/step.omt")
@@ -361,7 +362,8 @@ class Asking(unittest.TestCase):
         old = type(sys)("torch")
         old.__version__, old._C = "2.3", object()
         for module, word in ((None, "install it"), (old, "such as 2.11")):
-            with mock.patch.dict(sys.modules, {"torch": module}), self.assertRaises(OmniheapError) as caught:
+            stand_in(self, {"torch": module})
+            with self.assertRaises(OmniheapError) as caught:
                 omniheap.torch.record_step(lambda: None, "never.omt")
             self.assertIn(word, str(caught.exception))
         self.assertFalse(os.path.exists("never.omt"))
@@ -624,8 +626,8 @@ class Steps(unittest.TestCase):
         def step():
             seen.append(masks.find_packed_sequence_indices(torch.ones(2, 8, device="cuda")))
 
-        with mock.patch.dict(sys.modules, {"transformers.masking_utils": masks}):
-            self.labels(lambda: torch.ones(1, device="cuda") is not None and step())
+        stand_in(self, {"transformers.masking_utils": masks})
+        self.labels(lambda: torch.ones(1, device="cuda") is not None and step())
         self.assertEqual(seen, [None])
         self.assertEqual(masks.find_packed_sequence_indices(torch.ones(1, 2)).tolist(), [[1, 2]])
 

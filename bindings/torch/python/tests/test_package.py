@@ -15,7 +15,7 @@ import unittest
 import omniheap.cupy
 import omniheap.torch
 from omniheap import _history, _library, _pools, _stats
-from on_host import OnHost
+from on_host import OnHost, stand_in
 
 
 def child(code, **environment):
@@ -38,15 +38,9 @@ class FakeTorch(types.ModuleType):
 
 class Refusals(unittest.TestCase):
     def refuses(self, torch, *words):
-        earlier = sys.modules.get("torch")
-        sys.modules["torch"] = torch
-        try:
-            with self.assertRaises(omniheap.OmniheapError) as caught:
-                omniheap.torch.enable()
-        finally:
-            sys.modules.pop("torch")
-            if earlier is not None:
-                sys.modules["torch"] = earlier
+        stand_in(self, {"torch": torch})
+        with self.assertRaises(omniheap.OmniheapError) as caught:
+            omniheap.torch.enable()
         for word in words:
             self.assertIn(word, str(caught.exception))
         self.assertFalse(omniheap.torch.is_enabled())
@@ -86,14 +80,9 @@ class Refusals(unittest.TestCase):
         runtime = types.SimpleNamespace(getDeviceCount=fail, CUDARuntimeError=NoDriver)
         blind = types.SimpleNamespace(__version__="14.0", cuda=types.SimpleNamespace(CFunctionAllocator=None, runtime=runtime))
         for module, word in ((old, "such as 14"), (blind, "no GPU")):
-            earlier, sys.modules["cupy"] = sys.modules.get("cupy"), module
-            try:
-                with self.assertRaises(omniheap.OmniheapError) as caught:
-                    omniheap.cupy.enable()
-            finally:
-                sys.modules.pop("cupy")
-                if earlier is not None:
-                    sys.modules["cupy"] = earlier
+            stand_in(self, {"cupy": module})
+            with self.assertRaises(omniheap.OmniheapError) as caught:
+                omniheap.cupy.enable()
             self.assertIn(word, str(caught.exception))
             self.assertFalse(omniheap.cupy.is_enabled())
 
@@ -132,8 +121,7 @@ class Refusals(unittest.TestCase):
         memory = types.SimpleNamespace(ptr=1)
         allocator = types.SimpleNamespace(malloc=lambda size: asked.append(size) or memory)
         stream = types.SimpleNamespace(ptr=7)
-        sys.modules["cupy"] = types.SimpleNamespace(cuda=types.SimpleNamespace(get_current_stream=lambda: stream))
-        self.addCleanup(sys.modules.pop, "cupy")
+        stand_in(self, {"cupy": types.SimpleNamespace(cuda=types.SimpleNamespace(get_current_stream=lambda: stream))})
         self.addCleanup(setattr, omniheap.cupy, "_allocators", omniheap.cupy._allocators)
         omniheap.cupy._allocators = {7: allocator}
         for size in (0, 1, 512, 513):
@@ -214,7 +202,7 @@ class Refusals(unittest.TestCase):
 
 
 class Host(OnHost):
-    """The functions that PyTorch and CuPy call, driven through ctypes."""
+    """The functions that PyTorch and CuPy call, driven through ctypes; short ones by those that return null, as no C++ of PyTorch is here to catch."""
 
     def test_bytes_are_ours(self):
         held = []
@@ -231,7 +219,7 @@ class Host(OnHost):
         self.assertEqual(_library.stats()["live"], 0)
 
     def test_a_shortage_is_explained(self):
-        self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+        self.assertIsNone(self.lib.omniheap_torch_segment(1 << 40, 0, None))
         self.assertIn("out of memory", _library.explain_oom())
 
     def test_settings_are_one_for_the_process(self):
@@ -263,7 +251,7 @@ class Host(OnHost):
             process = os.fork()
             if process == 0:
                 self.lib.omniheap_torch_free(pointer, 4096, 0, None)
-                refused = self.lib.omniheap_torch_alloc(1, 0, None) is None
+                refused = self.lib.omniheap_torch_segment(1, 0, None) is None
                 told = "spawn" in self.lib.omniheap_torch_explain_oom().decode()
                 for call in (lambda: _library.trace(None), lambda: _library.report(path), _library.stats):
                     try:
@@ -292,7 +280,7 @@ class Host(OnHost):
         held = [(self.lib.omniheap_torch_alloc(size, 0, None), size) for size in (1000, 3 << 20, 77)]
         grown = torch._C._cuda_memoryStats(0)
         [self.lib.omniheap_torch_free(pointer, size, 0, None) for pointer, size in held]
-        self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+        self.assertIsNone(self.lib.omniheap_torch_segment(1 << 40, 0, None))
         after = torch._C._cuda_memoryStats(0)
         asked = sum(size for _, size in held)
         total = sum(-(-size // 512) * 512 for _, size in held)
@@ -382,7 +370,7 @@ class Host(OnHost):
             there(pointer)
             blocks = [block for segment in torch._cuda_memorySnapshot((0, 0, False))["segments"] for block in segment["blocks"]]
             self.assertIn((pointer, 5 << 20), [(block["address"], block["requested_size"]) for block in blocks if block["state"] != "active_allocated"])
-            self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+            self.assertIsNone(self.lib.omniheap_torch_segment(1 << 40, 0, None))
             _library.empty_cache()
             trace, other = torch._cuda_memorySnapshot()["device_traces"]
             self.assertEqual({entry["action"] for entry in other}, {"snapshot"})
@@ -440,12 +428,12 @@ class Host(OnHost):
     def test_observers_hear_of_a_shortage(self):
         torch, heard = self.with_history(), []
         torch._cuda_attach_out_of_memory_observer(lambda *what: heard.append(what))
-        self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+        self.assertIsNone(self.lib.omniheap_torch_segment(1 << 40, 0, None))
         self.assertEqual(heard, [(0, 1 << 40, 64 << 20, 7)])
         del torch
         gc.collect()
         # Whoever looks on is called as long as the process lives.
-        self.assertIsNone(self.lib.omniheap_torch_alloc(1 << 40, 0, None))
+        self.assertIsNone(self.lib.omniheap_torch_segment(1 << 40, 0, None))
         self.assertEqual(len(heard), 2)
         self.lib.omniheap_torch_watch(None)
 
@@ -471,9 +459,12 @@ class Host(OnHost):
         with self.assertRaises(omniheap.OmniheapError) as caught:
             torch.cuda.MemPool(object())
         self.assertIn("omniheap.torch.pool()", str(caught.exception))
-        with self.assertRaises(omniheap.OmniheapError) as caught:
-            torch._C._cuda_getCheckpointState(0, (0, 41))
-        self.assertIn("cudagraph_trees = False", str(caught.exception))
+        self.assertIs(torch._C._cuda_getCheckpointState, _pools._Checkpoint)
+
+    def test_a_checkpoint_without_the_functions_of_pytorch_is_refused(self):
+        # Elsewhere, as a process that has them keeps them.
+        start = "from omniheap import OmniheapError, _library, _pools\n_library.configure('host', '64MiB', True)\n"
+        self.assertIn("cudagraph_trees = False", child(start + "try: _pools._Checkpoint(0, (0, 41))\nexcept OmniheapError as e: print(e)"))
 
     def test_a_capture_that_fails_ends(self):
         class Name(ctypes.Structure):
@@ -518,8 +509,7 @@ class Host(OnHost):
         torch.cuda.current_device = lambda: 0
         torch.cuda.MemPool = lambda *what, **options: (*what, options)
         torch.cuda.memory = types.SimpleNamespace(CUDAPluggableAllocator=lambda *names: types.SimpleNamespace(allocator=lambda: names))
-        sys.modules["torch"] = torch
-        self.addCleanup(sys.modules.pop, "torch")
+        stand_in(self, {"torch": torch})
         self.addCleanup(omniheap.torch._pooled.clear)
         return torch
 

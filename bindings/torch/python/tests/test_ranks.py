@@ -10,6 +10,7 @@ import unittest
 
 import omniheap.torch
 from omniheap import _library, _ranks
+from on_host import OnHost, stand_in
 
 
 
@@ -43,7 +44,7 @@ class Group:
     """A process group: only its identity matters."""
 
 
-def fake_torch(store, rank, world, initialized=True):
+def fake_torch(test, store, rank, world, initialized=True):
     inner = types.SimpleNamespace(_get_default_store=lambda: store, _get_process_group_store=lambda group: store)
     distributed = types.ModuleType("torch.distributed")
     distributed.distributed_c10d = inner
@@ -54,7 +55,7 @@ def fake_torch(store, rank, world, initialized=True):
     distributed.get_world_size = lambda group: world
     torch = types.ModuleType("torch")
     torch.distributed = distributed
-    sys.modules["torch"], sys.modules["torch.distributed"] = torch, distributed
+    stand_in(test, {"torch": torch, "torch.distributed": distributed})
 
 
 class Places(unittest.TestCase):
@@ -75,11 +76,10 @@ class Places(unittest.TestCase):
         def context(rank, world):
             return types.SimpleNamespace(get_context=lambda: types.SimpleNamespace(get_world_rank=lambda: rank, get_world_size=lambda: world))
 
-        self.addCleanup(sys.modules.pop, "ray.train", None)
         for said, found in (((2, 4), (2, 4)), ((None, None), None), ((4, 4), None)):
-            sys.modules["ray.train"] = context(*said)
+            stand_in(self, {"ray.train": context(*said)})
             self.assertEqual(_ranks.place({}), found)
-        sys.modules["ray.train"] = types.SimpleNamespace()
+        stand_in(self, {"ray.train": types.SimpleNamespace()})
         self.assertEqual(_ranks.place({"RANK": "1", "WORLD_SIZE": "2"}), (1, 2), "not in a worker of it")
 
 
@@ -140,31 +140,23 @@ for call in (lambda: l.report('/nowhere/x.html'), lambda: l.stats(99)):
     def test_other_values_are_refused(self):
         torch = types.ModuleType("torch")
         torch.version = types.SimpleNamespace(hip=None)
-        sys.modules["torch"] = torch
-        self.addCleanup(sys.modules.pop, "torch")
+        stand_in(self, {"torch": torch})
         for wrong in ("yes", 3, True, (0, 1)):
             with self.assertRaises(omniheap.OmniheapError) as caught:
                 omniheap.torch.enable(ranks=wrong)
             self.assertIn("pass 'auto'", str(caught.exception))
 
 
-class Gathering(unittest.TestCase):
-    def setUp(self):
-        _library.configure("host", "64MiB", True)
-
-    def tearDown(self):
-        sys.modules.pop("torch", None)
-        sys.modules.pop("torch.distributed", None)
-
+class Gathering(OnHost):
     def test_rank_0_writes_one_page_and_names_the_dead(self):
         store = Store()
         lib = _library.load()
         held = lib.omniheap_torch_alloc(1 << 20, 0, None)
         for rank in (1, 2):
-            fake_torch(store, rank, 4)
+            fake_torch(self, store, rank, 4)
             self.assertIsNone(omniheap.torch.gather())
         self.assertTrue(all(len(value) <= 64 << 10 for value in store.values.values()))
-        fake_torch(store, 0, 4)
+        fake_torch(self, store, 0, 4)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "job.html")
             self.assertEqual(omniheap.torch.gather(path=path, timeout=0.2), [3])
@@ -192,13 +184,13 @@ class Gathering(unittest.TestCase):
         self.assertIn('{"name":"world size","value":"8"}', text)
 
     def test_a_timeout_that_is_none_is_refused(self):
-        fake_torch(Store(), 0, 1)
+        fake_torch(self, Store(), 0, 1)
         for timeout in (0, -1, True, None, "60", float("nan"), float("inf")):
             with self.assertRaises(omniheap.OmniheapError):
                 omniheap.torch.gather(timeout=timeout)
 
     def test_without_a_process_group_it_says_what_to_do(self):
-        fake_torch(Store(), 0, 1, initialized=False)
+        fake_torch(self, Store(), 0, 1, initialized=False)
         with self.assertRaises(omniheap.OmniheapError) as caught:
             omniheap.torch.gather()
         self.assertIn("init_process_group", str(caught.exception))
@@ -206,7 +198,7 @@ class Gathering(unittest.TestCase):
     def test_a_damaged_answer_is_a_problem_on_the_page(self):
         store = Store()
         store.set("omniheap/gather/0/2/1/1", b'{"rank_schema":1,')
-        fake_torch(store, 0, 2)
+        fake_torch(self, store, 0, 2)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "job.html")
             self.assertEqual(omniheap.torch.gather(path=path, timeout=1), [])

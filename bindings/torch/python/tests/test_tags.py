@@ -4,7 +4,6 @@ import array
 import ctypes
 import json
 import os
-import sys
 import tempfile
 import threading
 import types
@@ -13,7 +12,7 @@ from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _library, _tags, weights
-from on_host import MIB, OnHost
+from on_host import MIB, OnHost, stand_in
 
 
 class Tensor:
@@ -202,15 +201,9 @@ class Tags(OnHost):
         torch = types.ModuleType("torch")
         torch.OutOfMemoryError = OutOfMemoryError
         torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
-        earlier = sys.modules.get("torch")
-        sys.modules["torch"] = torch
-        try:
-            with self.assertRaises(OutOfMemoryError) as caught:
-                _tags.wake("large")
-        finally:
-            sys.modules.pop("torch")
-            if earlier is not None:
-                sys.modules["torch"] = earlier
+        stand_in(self, {"torch": torch})
+        with self.assertRaises(OutOfMemoryError) as caught:
+            _tags.wake("large")
         self.assertIn("stays asleep", str(caught.exception))
         self.holds(taken, 40 * MIB, 1)
         self.assertEqual(_tags.residence()["large"]["host"], 40 * MIB)
@@ -219,6 +212,7 @@ class Tags(OnHost):
         self.holds(pointer, 40 * MIB, 6)
 
     def test_a_wake_without_room_takes_host_memory_where_it_may(self):
+        stand_in(self, {"torch": None})
         pointer = self.tagged("mapped", 40 * MIB, 7)
         _tags.sleep("mapped")
         taken = self.take(40 * MIB, 1)
@@ -249,7 +243,8 @@ class Tags(OnHost):
         torch.cuda = types.SimpleNamespace(
             is_current_stream_capturing=lambda: False, is_initialized=lambda: True, current_blas_handle=lambda: made.append(_tags.current())
         )
-        with mock.patch.object(omniheap.torch, "_allocator", "the host's"), mock.patch.dict(sys.modules, torch=torch):
+        stand_in(self, {"torch": torch})
+        with mock.patch.object(omniheap.torch, "_allocator", "the host's"):
             with omniheap.torch.tag("workspaces"):
                 self.assertEqual((made, _tags.current()), ([None], "workspaces"))
             torch.cuda.is_current_stream_capturing = lambda: True

@@ -10,10 +10,10 @@ from unittest import mock
 
 import omniheap.torch
 from omniheap import OmniheapError, _tags
-from on_host import MIB, WithTags
+from on_host import MIB, WithTags, stand_in
 
 
-def stand_in():
+def vllm_modules():
     """vLLM's modules as far as its worker and plug-ins meet: a registry by name, a base class, and who asks for an allocator."""
 
     class SleepModeBackend:
@@ -51,9 +51,9 @@ def stand_in():
 class Vllm(WithTags):
     def setUp(self):
         super().setUp()
-        self.modules = stand_in()
+        self.modules = vllm_modules()
         self.factory = self.modules["vllm.device_allocator.sleep_mode_backend"].SleepModeBackendFactory
-        self.start(mock.patch.dict(sys.modules, **self.modules))
+        stand_in(self, self.modules)
         self.start(mock.patch.dict(os.environ, OMNIHEAP_VLLM="1"))
         sys.modules.pop("omniheap.vllm", None)
         self.plugin = importlib.import_module("omniheap.vllm")
@@ -139,9 +139,9 @@ class Vllm(WithTags):
             self.factory.create_backend("omniheap")
 
     def test_a_vllm_without_names_is_left_alone(self):
-        with mock.patch.dict(sys.modules, {"vllm.device_allocator.sleep_mode_backend": None}):
-            sys.modules.pop("omniheap.vllm")
-            importlib.import_module("omniheap.vllm").register()
+        stand_in(self, {"vllm.device_allocator.sleep_mode_backend": None})
+        sys.modules.pop("omniheap.vllm")
+        importlib.import_module("omniheap.vllm").register()
         self.assertIsNone(self.modules["vllm.device_allocator"].get_mem_allocator_instance)
 
 
