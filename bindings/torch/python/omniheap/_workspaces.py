@@ -203,7 +203,9 @@ class Meter:
 
     def _note(self, call, requests):
         key, given, made, is_backward = call
-        inside = [(at, size, end) for at, (address, size, end) in enumerate(requests) if size >= _SMALLEST and (end is not None or address not in made)]
+        # A result is the last that was asked for at its address; the program may have freed it before anything else was.
+        results = {address: at for at, (address, _, _) in enumerate(requests) if address in made}.values()
+        inside = [(at, size, end) for at, (_, size, end) in enumerate(requests) if size >= _SMALLEST and at not in results]
         self._workspaces.kept_bytes[is_backward] += sum(size for _, size, end in inside if end is None)
         freed = [each for each in inside if each[2] is not None]
         self._workspaces.add(key, given, tuple((size, sum(at < other < end for other, _, _ in freed)) for at, size, end in freed))
