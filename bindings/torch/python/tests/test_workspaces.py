@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import tempfile
+import types
 import unittest
 import warnings
 from unittest import mock
@@ -276,6 +277,20 @@ class Steps(unittest.TestCase):
         with self.allocator.recording(self.torch), mock.patch.object(self.torch.cuda.memory, "_set_memory_metadata", lambda _: None):
             with self.assertRaisesRegex(OmniheapError, "does not say which operator"):
                 omniheap.torch.measure_workspaces(lambda: self.step(4), self.path, device="cpu")
+
+    def test_a_step_that_fails_leaves_no_name_behind(self):
+        def fails():
+            self.torch.ones(4)
+            self.torch.ones(4).add(self.torch.ones(3))
+
+        with self.allocator.recording(self.torch), self.assertRaises(RuntimeError):
+            omniheap.torch.measure_workspaces(lambda: fails, self.path, device="cpu")
+        self.assertEqual((self.allocator._who, os.path.exists(self.path)), ("", False))
+
+    def test_a_pytorch_that_names_no_operators_is_refused(self):
+        old = types.SimpleNamespace(__version__="2.3", cuda=types.SimpleNamespace(memory=object()))
+        with self.assertRaisesRegex(OmniheapError, "such as 2.11"):
+            _workspaces.Meter(old, None, None)
 
     def test_a_history_of_the_program_is_left_alone(self):
         with self.allocator.recording(self.torch), mock.patch.object(self.torch._C, "_cuda_isHistoryEnabled", lambda: True):
