@@ -3,7 +3,8 @@
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::fit::Lines;
 use omniheap_trace::model::{BlockOrder, PyTorch, Ranges, completes};
-use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace, binary};
+use omniheap_trace::report::bind_by_model;
+use omniheap_trace::{Alignment, Event, LabelId, Limits, Op, StreamId, Trace, binary};
 
 const MIB: u64 = 1 << 20;
 
@@ -50,6 +51,20 @@ fn the_last_mark_counts_and_is_written_again() {
     let again = binary::write(&marked, Vec::new()).unwrap();
     assert_eq!(Trace::read(&again[..], &Limits::default()).unwrap(), marked);
     assert_eq!(trace(&[Take(0, 10, 0)]).meta().last_step, None);
+    let empty = trace(&[Take(0, 10, 0), Step]);
+    let again = binary::write(&empty, Vec::new()).unwrap();
+    assert_eq!(Trace::read(&again[..], &Limits::default()).unwrap(), empty);
+}
+
+#[test]
+fn a_step_begins_at_the_same_request_once_places_are_known() {
+    let marked = trace(&[Take(0, 10, 0), Free(0, 0), Step, Take(1, 30, 0), Free(1, 0)]);
+    let bound = bind_by_model(&marked, &Limits::default()).unwrap();
+    let step = bound.meta().last_step.unwrap() as usize;
+    let frees = |events: &[Event]| {
+        events.iter().filter(|event| matches!(event.op, Op::FreeCompleted { .. })).count()
+    };
+    assert_eq!((frees(&bound.events()[..step]), frees(&bound.events()[step..])), (1, 1));
 }
 
 #[test]
