@@ -5,6 +5,7 @@ use crate::disk::{is_in_memory, punch};
 use crate::lock;
 use crate::pipe::{Ahead, FileSpan, Pipe, SMALL, UNIT};
 use core::iter::successors;
+use core::mem;
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
 use omniheap_core::{
     Align, AllocationId, BackingStore, Class, Error, ErrorKind, GetPiece, HostPinner, Layout,
@@ -29,8 +30,8 @@ const EXTENT: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<Backing>,
-    /// What is read before it is asked for. Not in the file, which its thread has.
-    ahead: Mutex<Option<Ahead>>,
+    /// What is read before lanes ask for it. Not in the file, which its threads have.
+    ahead: Mutex<HashMap<Lane, Ahead>>,
     in_memory: bool,
 }
 
@@ -62,8 +63,10 @@ struct Contents {
     is_clearing: bool,
 }
 
+/// The numbers of a lane and of its manager.
+type Lane = (u32, u32);
 /// The lane of an allocation, and when its bytes came: no others have the same number.
-type Turn = (u32, u32, u64);
+type Turn = (Lane, u64);
 
 /// The bytes of one allocation.
 #[derive(Debug)]
@@ -115,9 +118,9 @@ impl FileStore {
     /// Reads from these bytes on: with the thread that has begun with them, or a new one.
     fn read_from(&self, kept: &Arc<Kept>) -> Result<Ahead> {
         // A forked child has no such thread.
-        let known = lock(&self.ahead).take().filter(|_| self.file.check_own().is_ok());
-        if let Some(mut ahead) = known {
-            if ahead.is_at(kept.turn.2) {
+        let known = lock(&self.ahead).remove(&kept.turn.0);
+        if let Some(mut ahead) = known.filter(|_| self.file.check_own().is_ok()) {
+            if ahead.is_at(kept.turn.1) {
                 return Ok(ahead);
             }
             ahead.end();
@@ -130,7 +133,7 @@ impl FileStore {
 
 impl Kept {
     fn place(&self) -> FileSpan {
-        FileSpan { number: self.turn.2, at: self.at, size: self.size }
+        FileSpan { number: self.turn.1, at: self.at, size: self.size }
     }
 }
 
@@ -229,7 +232,7 @@ impl Contents {
     }
 
     fn insert(&mut self, id: AllocationId, (at, grant): (u64, Grant), size: u64, sums: Vec<u64>) {
-        let turn = (id.manager(), id.lane(), self.came);
+        let turn = ((id.lane(), id.manager()), self.came);
         self.came += 1;
         self.by_id.insert(id, turn);
         self.kept.insert(turn, Arc::new(Kept { turn, grant, at, size, sums }));
@@ -244,9 +247,8 @@ impl Contents {
     }
 
     /// Returns what a lane asks for next in pieces.
-    fn after(&self, (manager, lane, number): Turn) -> Option<Arc<Kept>> {
-        let mut following =
-            self.kept.range((manager, lane, number + 1)..=(manager, lane, u64::MAX));
+    fn after(&self, (lane, number): Turn) -> Option<Arc<Kept>> {
+        let mut following = self.kept.range((lane, number + 1)..=(lane, u64::MAX));
         following.find(|(_, kept)| kept.size >= SMALL).map(|(_, kept)| Arc::clone(kept))
     }
 }
@@ -254,9 +256,9 @@ impl Contents {
 impl BackingStore for FileStore {
     fn prepare(&self, _bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
         self.file.check_own()?;
-        // A wake that failed may have left it.
-        let left = lock(&self.ahead).take();
-        left.into_iter().for_each(Ahead::end);
+        // Wakes that failed may have left them.
+        let left = mem::take(&mut *lock(&self.ahead));
+        left.into_values().for_each(Ahead::end);
         self.file.wait_until_clear(); // The disk may have no room for both.
         self.file.pipe.prepare(pinner)
     }
@@ -302,7 +304,7 @@ impl BackingStore for FileStore {
         }
         let mut ahead = self.read_from(&kept)?;
         match ahead.read(kept.size, check) {
-            Ok(true) => *lock(&self.ahead) = Some(ahead),
+            Ok(true) => drop(lock(&self.ahead).insert(kept.turn.0, ahead)),
             Ok(false) => ahead.end(),
             Err(error) => {
                 ahead.end();
@@ -422,6 +424,12 @@ mod tests {
         }
     }
 
+    /// Returns whether these bytes are read ahead.
+    fn comes(store: &FileStore, id: AllocationId) -> bool {
+        let (lane, number) = lock(&store.file.kept).get(id).expect("kept").turn;
+        lock(&store.ahead).get_mut(&lane).is_some_and(|ahead| ahead.is_at(number))
+    }
+
     #[test]
     fn the_disk_goes_on_with_what_the_lane_asks_for_next() {
         let store = FileStore::open(std::env::temp_dir()).expect("a file");
@@ -432,30 +440,42 @@ mod tests {
         [first, other].into_iter().for_each(|id| put(&store, id).expect("room"));
         store.put(small, 64, Privacy::Open, &mut |_, _| Ok(())).expect("room");
         [second, third, last].into_iter().for_each(|id| put(&store, id).expect("room"));
-        let comes = |id| {
-            let number = lock(&store.file.kept).get(id).expect("kept").turn.2;
-            lock(&store.ahead).as_mut().is_some_and(|ahead| ahead.is_at(number))
-        };
         assert_eq!(get(&store, first), Ok(SIZE));
-        assert!(comes(second), "neither another pool's bytes nor few bytes");
+        assert!(comes(&store, second), "neither another pool's bytes nor few bytes");
         assert!(store.get(small, &mut |_, _| Ok(())).is_ok());
         assert_eq!(get(&store, second), Ok(SIZE));
-        assert!(comes(third));
+        assert!(comes(&store, third));
         // What was read too early is not what came later.
         store.forget(third);
         put(&store, third).expect("room");
         assert_eq!((get(&store, last), get(&store, other)), (Ok(SIZE), Ok(SIZE)));
         assert_eq!(get(&store, third), Ok(SIZE));
-        assert!(lock(&store.ahead).is_none(), "nothing is left to read");
+        assert!(lock(&store.ahead).is_empty(), "nothing is left to read");
         assert_eq!(get(&store, second), Ok(SIZE));
         HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner).expect("room"));
-        assert!(lock(&store.ahead).is_none(), "a sleep has its memory");
+        assert!(lock(&store.ahead).is_empty(), "a sleep has its memory");
         assert_eq!(get(&store, second), Ok(SIZE));
         let file = Arc::downgrade(&store.file);
         drop(store);
         while file.strong_count() > 0 {
             thread::yield_now(); // The thread ends, and the file with it.
         }
+    }
+
+    #[test]
+    fn a_pool_that_wakes_beside_another_one_keeps_what_was_read_for_it() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let managers = [(); 2].map(|()| Manager::new(Host::new()));
+        let small = |manager: &Manager<Host>| manager.allocate(&Request::new(64)).expect("small");
+        let all = managers.each_ref().map(|manager| [(); 2].map(|()| small(manager)));
+        let ids = all.each_ref().map(|pool| pool.each_ref().map(Allocation::id));
+        ids.as_flattened().iter().for_each(|id| put(&store, *id).expect("room"));
+        ids.iter().for_each(|[first, _]| assert_eq!(get(&store, *first), Ok(SIZE)));
+        for [_, second] in ids {
+            assert!(comes(&store, second));
+            assert_eq!(get(&store, second), Ok(SIZE));
+        }
+        assert!(lock(&store.ahead).is_empty(), "nothing is left to read");
     }
 
     #[test]
