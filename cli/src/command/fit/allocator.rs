@@ -65,7 +65,7 @@ impl Allocator {
         }
     }
 
-    /// Says whether the trace completes in `capacity` bytes, given its peak without a limit, and its last step many times more.
+    /// Says whether the trace completes in `capacity` bytes, given its peak without a limit; with a model, its last step many times more.
     ///
     /// An allocator that is full returns what nobody uses to the driver, so a trace may fit below its peak. The driver's order of
     /// blocks is not known: whatever does not fit with one of several does not fit.
