@@ -246,6 +246,10 @@ impl Contents {
         self.kept.remove(&self.by_id.remove(&id)?)
     }
 
+    fn has(&self, lane: Lane) -> bool {
+        self.kept.range((lane, 0)..=(lane, u64::MAX)).next().is_some()
+    }
+
     /// Returns what a lane asks for next in pieces.
     fn after(&self, (lane, number): Turn) -> Option<Arc<Kept>> {
         let mut following = self.kept.range((lane, number + 1)..=(lane, u64::MAX));
@@ -319,10 +323,14 @@ impl BackingStore for FileStore {
     }
 
     fn forget(&self, id: AllocationId) {
-        let kept = lock(&self.file.kept).remove(id);
-        if let Some(kept) = kept {
-            self.file.give_back(kept.at, kept.grant);
+        let mut contents = lock(&self.file.kept);
+        let Some(kept) = contents.remove(id) else { return };
+        let has_more = contents.has(kept.turn.0);
+        drop(contents);
+        if !has_more {
+            drop(lock(&self.ahead).remove(&kept.turn.0)); // What was read was freed before it was asked for.
         }
+        self.file.give_back(kept.at, kept.grant);
     }
 
     fn accepts(&self, privacy: Privacy) -> bool {
@@ -476,6 +484,20 @@ mod tests {
             assert_eq!(get(&store, second), Ok(SIZE));
         }
         assert!(lock(&store.ahead).is_empty(), "nothing is left to read");
+    }
+
+    #[test]
+    fn no_thread_waits_for_a_lane_that_has_nothing_here() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let manager = Manager::new(Host::new());
+        let all = [64; 2].map(|size| manager.allocate(&Request::new(size)).expect("small"));
+        let [first, second] = all.each_ref().map(Allocation::id);
+        [first, second].into_iter().for_each(|id| put(&store, id).expect("room"));
+        assert_eq!(get(&store, first), Ok(SIZE));
+        store.forget(second); // Freed while its pool wakes up.
+        assert!(!lock(&store.ahead).is_empty());
+        store.forget(first);
+        assert!(lock(&store.ahead).is_empty());
     }
 
     #[test]
