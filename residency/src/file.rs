@@ -52,9 +52,9 @@ struct Contents {
     /// Where extents start in the file.
     extents: Vec<u64>,
     end: u64,
-    by_id: HashMap<AllocationId, Turn>,
+    by_id: HashMap<AllocationId, Arrival>,
     /// In the order in which they came: a lane asks for them in the same one.
-    kept: BTreeMap<Turn, Arc<Kept>>,
+    kept: BTreeMap<Arrival, Arc<Kept>>,
     /// Counts what came.
     came: u64,
     /// Places whose bytes nobody needs, and that are on the disk yet.
@@ -66,12 +66,12 @@ struct Contents {
 /// The numbers of a lane and of its manager.
 type Lane = (u32, u32);
 /// The lane of an allocation, and when its bytes came: no others have the same number.
-type Turn = (Lane, u64);
+type Arrival = (Lane, u64);
 
 /// The bytes of one allocation.
 #[derive(Debug)]
 struct Kept {
-    turn: Turn,
+    arrival: Arrival,
     grant: Grant,
     /// Where they start in the file.
     at: u64,
@@ -118,22 +118,22 @@ impl FileStore {
     /// Reads from these bytes on: with the thread that has begun with them, or a new one.
     fn read_from(&self, kept: &Arc<Kept>) -> Result<Ahead> {
         // A forked child has no such thread.
-        let known = lock(&self.ahead).remove(&kept.turn.0);
+        let known = lock(&self.ahead).remove(&kept.arrival.0);
         if let Some(mut ahead) = known.filter(|_| self.file.check_own().is_ok()) {
-            if ahead.is_at(kept.turn.1) {
+            if ahead.is_at(kept.arrival.1) {
                 return Ok(ahead);
             }
             ahead.end();
         }
         let (file, first) = (Arc::clone(&self.file), Some(Arc::clone(kept)));
-        let following = successors(first, move |last| lock(&file.kept).after(last.turn));
+        let following = successors(first, move |last| lock(&file.kept).after(last.arrival));
         self.file.pipe.read_ahead(following.map(|kept| kept.place()))
     }
 }
 
 impl Kept {
     fn place(&self) -> FileSpan {
-        FileSpan { number: self.turn.1, at: self.at, size: self.size }
+        FileSpan { number: self.arrival.1, at: self.at, size: self.size }
     }
 }
 
@@ -232,10 +232,10 @@ impl Contents {
     }
 
     fn insert(&mut self, id: AllocationId, (at, grant): (u64, Grant), size: u64, sums: Vec<u64>) {
-        let turn = ((id.lane(), id.manager()), self.came);
+        let arrival = ((id.lane(), id.manager()), self.came);
         self.came += 1;
-        self.by_id.insert(id, turn);
-        self.kept.insert(turn, Arc::new(Kept { turn, grant, at, size, sums }));
+        self.by_id.insert(id, arrival);
+        self.kept.insert(arrival, Arc::new(Kept { arrival, grant, at, size, sums }));
     }
 
     fn get(&self, id: AllocationId) -> Option<Arc<Kept>> {
@@ -251,7 +251,7 @@ impl Contents {
     }
 
     /// Returns what a lane asks for next in pieces.
-    fn after(&self, (lane, number): Turn) -> Option<Arc<Kept>> {
+    fn after(&self, (lane, number): Arrival) -> Option<Arc<Kept>> {
         let mut following = self.kept.range((lane, number + 1)..=(lane, u64::MAX));
         following.find(|(_, kept)| kept.size >= SMALL).map(|(_, kept)| Arc::clone(kept))
     }
@@ -308,7 +308,7 @@ impl BackingStore for FileStore {
         }
         let mut ahead = self.read_from(&kept)?;
         match ahead.read(kept.size, check) {
-            Ok(true) => drop(lock(&self.ahead).insert(kept.turn.0, ahead)),
+            Ok(true) => drop(lock(&self.ahead).insert(kept.arrival.0, ahead)),
             Ok(false) => ahead.end(),
             Err(error) => {
                 ahead.end();
@@ -325,10 +325,10 @@ impl BackingStore for FileStore {
     fn forget(&self, id: AllocationId) {
         let mut contents = lock(&self.file.kept);
         let Some(kept) = contents.remove(id) else { return };
-        let has_more = contents.has(kept.turn.0);
+        let has_more = contents.has(kept.arrival.0);
         drop(contents);
         if !has_more {
-            drop(lock(&self.ahead).remove(&kept.turn.0)); // What was read was freed before it was asked for.
+            drop(lock(&self.ahead).remove(&kept.arrival.0)); // What was read was freed before it was asked for.
         }
         self.file.give_back(kept.at, kept.grant);
     }
@@ -434,7 +434,7 @@ mod tests {
 
     /// Returns whether these bytes are read ahead.
     fn comes(store: &FileStore, id: AllocationId) -> bool {
-        let (lane, number) = lock(&store.file.kept).get(id).expect("kept").turn;
+        let (lane, number) = lock(&store.file.kept).get(id).expect("kept").arrival;
         lock(&store.ahead).get_mut(&lane).is_some_and(|ahead| ahead.is_at(number))
     }
 
