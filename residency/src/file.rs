@@ -5,6 +5,7 @@ use crate::disk::{is_in_memory, punch};
 use crate::lock;
 use crate::pipe::{Ahead, FileSpan, Pipe, SMALL, UNIT};
 use core::iter::successors;
+use core::mem;
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
 use omniheap_core::{
     Align, AllocationId, BackingStore, Class, Error, ErrorKind, GetPiece, HostPinner, Layout,
@@ -29,8 +30,8 @@ const EXTENT: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<Backing>,
-    /// What is read before it is asked for. Not in the file, which its thread has.
-    ahead: Mutex<Option<Ahead>>,
+    /// What is read before lanes ask for it. Not in the file, which its threads have.
+    ahead: Mutex<HashMap<Lane, Ahead>>,
     in_memory: bool,
 }
 
@@ -51,9 +52,9 @@ struct Contents {
     /// Where extents start in the file.
     extents: Vec<u64>,
     end: u64,
-    by_id: HashMap<AllocationId, Turn>,
+    by_id: HashMap<AllocationId, Arrival>,
     /// In the order in which they came: a lane asks for them in the same one.
-    kept: BTreeMap<Turn, Arc<Kept>>,
+    kept: BTreeMap<Arrival, Arc<Kept>>,
     /// Counts what came.
     came: u64,
     /// Places whose bytes nobody needs, and that are on the disk yet.
@@ -62,13 +63,15 @@ struct Contents {
     is_clearing: bool,
 }
 
+/// The numbers of a lane and of its manager.
+type Lane = (u32, u32);
 /// The lane of an allocation, and when its bytes came: no others have the same number.
-type Turn = (u32, u32, u64);
+type Arrival = (Lane, u64);
 
 /// The bytes of one allocation.
 #[derive(Debug)]
 struct Kept {
-    turn: Turn,
+    arrival: Arrival,
     grant: Grant,
     /// Where they start in the file.
     at: u64,
@@ -115,22 +118,22 @@ impl FileStore {
     /// Reads from these bytes on: with the thread that has begun with them, or a new one.
     fn read_from(&self, kept: &Arc<Kept>) -> Result<Ahead> {
         // A forked child has no such thread.
-        let known = lock(&self.ahead).take().filter(|_| self.file.check_own().is_ok());
-        if let Some(mut ahead) = known {
-            if ahead.is_at(kept.turn.2) {
+        let known = lock(&self.ahead).remove(&kept.arrival.0);
+        if let Some(mut ahead) = known.filter(|_| self.file.check_own().is_ok()) {
+            if ahead.is_at(kept.arrival.1) {
                 return Ok(ahead);
             }
             ahead.end();
         }
         let (file, first) = (Arc::clone(&self.file), Some(Arc::clone(kept)));
-        let following = successors(first, move |last| lock(&file.kept).after(last.turn));
+        let following = successors(first, move |last| lock(&file.kept).after(last.arrival));
         self.file.pipe.read_ahead(following.map(|kept| kept.place()))
     }
 }
 
 impl Kept {
     fn place(&self) -> FileSpan {
-        FileSpan { number: self.turn.2, at: self.at, size: self.size }
+        FileSpan { number: self.arrival.1, at: self.at, size: self.size }
     }
 }
 
@@ -229,10 +232,10 @@ impl Contents {
     }
 
     fn insert(&mut self, id: AllocationId, (at, grant): (u64, Grant), size: u64, sums: Vec<u64>) {
-        let turn = (id.manager(), id.lane(), self.came);
+        let arrival = ((id.lane(), id.manager()), self.came);
         self.came += 1;
-        self.by_id.insert(id, turn);
-        self.kept.insert(turn, Arc::new(Kept { turn, grant, at, size, sums }));
+        self.by_id.insert(id, arrival);
+        self.kept.insert(arrival, Arc::new(Kept { arrival, grant, at, size, sums }));
     }
 
     fn get(&self, id: AllocationId) -> Option<Arc<Kept>> {
@@ -243,10 +246,13 @@ impl Contents {
         self.kept.remove(&self.by_id.remove(&id)?)
     }
 
+    fn has(&self, lane: Lane) -> bool {
+        self.kept.range((lane, 0)..=(lane, u64::MAX)).next().is_some()
+    }
+
     /// Returns what a lane asks for next in pieces.
-    fn after(&self, (manager, lane, number): Turn) -> Option<Arc<Kept>> {
-        let mut following =
-            self.kept.range((manager, lane, number + 1)..=(manager, lane, u64::MAX));
+    fn after(&self, (lane, number): Arrival) -> Option<Arc<Kept>> {
+        let mut following = self.kept.range((lane, number + 1)..=(lane, u64::MAX));
         following.find(|(_, kept)| kept.size >= SMALL).map(|(_, kept)| Arc::clone(kept))
     }
 }
@@ -254,9 +260,9 @@ impl Contents {
 impl BackingStore for FileStore {
     fn prepare(&self, _bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
         self.file.check_own()?;
-        // A wake that failed may have left it.
-        let left = lock(&self.ahead).take();
-        left.into_iter().for_each(Ahead::end);
+        // Wakes that failed may have left them.
+        let left = mem::take(&mut *lock(&self.ahead));
+        left.into_values().for_each(Ahead::end);
         self.file.wait_until_clear(); // The disk may have no room for both.
         self.file.pipe.prepare(pinner)
     }
@@ -302,7 +308,7 @@ impl BackingStore for FileStore {
         }
         let mut ahead = self.read_from(&kept)?;
         match ahead.read(kept.size, check) {
-            Ok(true) => *lock(&self.ahead) = Some(ahead),
+            Ok(true) => drop(lock(&self.ahead).insert(kept.arrival.0, ahead)),
             Ok(false) => ahead.end(),
             Err(error) => {
                 ahead.end();
@@ -317,10 +323,14 @@ impl BackingStore for FileStore {
     }
 
     fn forget(&self, id: AllocationId) {
-        let kept = lock(&self.file.kept).remove(id);
-        if let Some(kept) = kept {
-            self.file.give_back(kept.at, kept.grant);
+        let mut contents = lock(&self.file.kept);
+        let Some(kept) = contents.remove(id) else { return };
+        let has_more = contents.has(kept.arrival.0);
+        drop(contents);
+        if !has_more {
+            drop(lock(&self.ahead).remove(&kept.arrival.0)); // What was read was freed before it was asked for.
         }
+        self.file.give_back(kept.at, kept.grant);
     }
 
     fn accepts(&self, privacy: Privacy) -> bool {
@@ -422,6 +432,12 @@ mod tests {
         }
     }
 
+    /// Returns whether these bytes are read ahead.
+    fn comes(store: &FileStore, id: AllocationId) -> bool {
+        let (lane, number) = lock(&store.file.kept).get(id).expect("kept").arrival;
+        lock(&store.ahead).get_mut(&lane).is_some_and(|ahead| ahead.is_at(number))
+    }
+
     #[test]
     fn the_disk_goes_on_with_what_the_lane_asks_for_next() {
         let store = FileStore::open(std::env::temp_dir()).expect("a file");
@@ -432,30 +448,56 @@ mod tests {
         [first, other].into_iter().for_each(|id| put(&store, id).expect("room"));
         store.put(small, 64, Privacy::Open, &mut |_, _| Ok(())).expect("room");
         [second, third, last].into_iter().for_each(|id| put(&store, id).expect("room"));
-        let comes = |id| {
-            let number = lock(&store.file.kept).get(id).expect("kept").turn.2;
-            lock(&store.ahead).as_mut().is_some_and(|ahead| ahead.is_at(number))
-        };
         assert_eq!(get(&store, first), Ok(SIZE));
-        assert!(comes(second), "neither another pool's bytes nor few bytes");
+        assert!(comes(&store, second), "neither another pool's bytes nor few bytes");
         assert!(store.get(small, &mut |_, _| Ok(())).is_ok());
         assert_eq!(get(&store, second), Ok(SIZE));
-        assert!(comes(third));
+        assert!(comes(&store, third));
         // What was read too early is not what came later.
         store.forget(third);
         put(&store, third).expect("room");
         assert_eq!((get(&store, last), get(&store, other)), (Ok(SIZE), Ok(SIZE)));
         assert_eq!(get(&store, third), Ok(SIZE));
-        assert!(lock(&store.ahead).is_none(), "nothing is left to read");
+        assert!(lock(&store.ahead).is_empty(), "nothing is left to read");
         assert_eq!(get(&store, second), Ok(SIZE));
         HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner).expect("room"));
-        assert!(lock(&store.ahead).is_none(), "a sleep has its memory");
+        assert!(lock(&store.ahead).is_empty(), "a sleep has its memory");
         assert_eq!(get(&store, second), Ok(SIZE));
         let file = Arc::downgrade(&store.file);
         drop(store);
         while file.strong_count() > 0 {
             thread::yield_now(); // The thread ends, and the file with it.
         }
+    }
+
+    #[test]
+    fn a_pool_that_wakes_beside_another_one_keeps_what_was_read_for_it() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let managers = [(); 2].map(|()| Manager::new(Host::new()));
+        let small = |manager: &Manager<Host>| manager.allocate(&Request::new(64)).expect("small");
+        let all = managers.each_ref().map(|manager| [(); 2].map(|()| small(manager)));
+        let ids = all.each_ref().map(|pool| pool.each_ref().map(Allocation::id));
+        ids.as_flattened().iter().for_each(|id| put(&store, *id).expect("room"));
+        ids.iter().for_each(|[first, _]| assert_eq!(get(&store, *first), Ok(SIZE)));
+        for [_, second] in ids {
+            assert!(comes(&store, second));
+            assert_eq!(get(&store, second), Ok(SIZE));
+        }
+        assert!(lock(&store.ahead).is_empty(), "nothing is left to read");
+    }
+
+    #[test]
+    fn no_thread_waits_for_a_lane_that_has_nothing_here() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let manager = Manager::new(Host::new());
+        let all = [64; 2].map(|size| manager.allocate(&Request::new(size)).expect("small"));
+        let [first, second] = all.each_ref().map(Allocation::id);
+        [first, second].into_iter().for_each(|id| put(&store, id).expect("room"));
+        assert_eq!(get(&store, first), Ok(SIZE));
+        store.forget(second); // Freed while its pool wakes up.
+        assert!(!lock(&store.ahead).is_empty());
+        store.forget(first);
+        assert!(lock(&store.ahead).is_empty());
     }
 
     #[test]

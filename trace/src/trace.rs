@@ -89,4 +89,9 @@ impl Trace {
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
+
+    /// Returns whether the last step begins with this event.
+    pub(crate) fn is_step(&self, event: usize) -> bool {
+        self.meta.last_step.is_some_and(|first| first as usize == event)
+    }
 }

@@ -62,8 +62,9 @@ type Filled<'a, B> = (&'a Arc<Allocation<B>>, Vec<(usize, u64)>);
 /// Keeps no bytes of allocations that were loaded and are final: they are read again from their weights files. All others go to
 /// another store.
 ///
-/// A file that changed since it was loaded is seen twice. When the pool falls asleep, the bytes go to the other store. When it wakes
-/// up, the wake fails with [`ErrorKind::Stale`], and the pool sleeps on: put the file back and wake it again, or free what came from it.
+/// A file that changed since it was loaded is seen twice. When the pool falls asleep, the bytes go to the other store; where that keeps
+/// nothing, the sleep fails with [`ErrorKind::Stale`], and the pool stays awake. When it wakes up, the wake fails
+/// with [`ErrorKind::Stale`], and the pool sleeps on: put the file back and wake it again, or free what came from it.
 pub struct Origin {
     rest: Arc<dyn BackingStore>,
     disk: Box<dyn Disk + Send>,
@@ -296,20 +297,19 @@ impl BackingStore for Origin {
         privacy: Privacy,
         copy: &mut PutPiece<'_>,
     ) -> Result<()> {
-        let known = lock(&self.known).get(&id).cloned();
-        match known.filter(|known| privacy == Privacy::Open && self.open(known).is_ok()) {
-            Some(known) => {
-                lock(&self.away).insert(id, Arc::new(Away { known, size }));
-                Ok(())
-            }
+        let known = lock(&self.known).get(&id).cloned().filter(|_| privacy == Privacy::Open);
+        let is_lost = self.rest.kind() == StoreKind::Nothing;
+        let known = match known.map(|known| self.open(&known).map(drop).map(|()| known)) {
+            Some(Ok(known)) => known,
+            // The pool stays awake: what was loaded must not wake up as zeros.
+            Some(Err(changed)) if is_lost => return Err(changed),
             // Neither a file nor the other store has them: they come back as zeros.
-            None if self.rest.kind() == StoreKind::Nothing => {
-                lock(&self.away).insert(id, Arc::new(Away { known: Arc::default(), size }));
-                Ok(())
-            }
+            None if is_lost => Arc::default(),
             // No file has them, or not any more.
-            None => self.rest.put(id, size, privacy, copy),
-        }
+            _ => return self.rest.put(id, size, privacy, copy),
+        };
+        lock(&self.away).insert(id, Arc::new(Away { known, size }));
+        Ok(())
     }
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {

@@ -163,6 +163,10 @@ fn replayed(trace: &Trace, room: Room) -> Result<(Peak, bool), Failure> {
 fn least_capacity(trace: &Trace, peak: &Peak, allocator: Allocator) -> Result<u64, Failure> {
     let mut high = peak.reserved_bytes;
     let mut low = trace.summary().peak_live_bytes.min(high);
+    // Later steps may take more than those that are in the trace.
+    while peak.refused == 0 && high < u64::MAX && !allocator.may_fit(trace, peak, high)? {
+        (low, high) = (high, high.saturating_mul(2).max(GRAIN));
+    }
     while high - low > GRAIN.max(peak.reserved_bytes / SHARE) {
         let middle = low + (high - low) / 2;
         let fits = allocator.may_fit(trace, peak, middle)?;

@@ -9,6 +9,7 @@ use super::interrupt;
 use super::onnx::{self, Dims};
 use super::output::{self, Format};
 use super::replay::{name_of, open_trace};
+use allocator::holds;
 pub(super) use allocator::{Allocator, Origin};
 use clap::ValueEnum;
 use omniheap::trace::Trace;
@@ -149,6 +150,9 @@ pub(super) struct Answer {
     capacity_bytes: u64,
     fixed_bytes: u64,
     pub(super) fits: bool,
+    /// Whether there is room for its peak without a limit.
+    #[serde(skip)]
+    holds: bool,
     /// Negative when the peak exceeds what there is.
     left_bytes: i64,
     pub(super) peak_reserved_bytes: u64,
@@ -172,6 +176,8 @@ pub(super) struct Row {
     /// Of live bytes: what is left of the gain when the allocator wastes nothing.
     gained_live_bytes: Option<i64>,
     pub(super) fits: Option<bool>,
+    #[serde(skip)]
+    holds: bool,
     /// Why the trace does not tell.
     pub(super) not_known: Option<String>,
     /// How it was estimated; null where it follows from the trace.
@@ -261,6 +267,7 @@ fn answer(
         capacity_bytes: room.capacity,
         fixed_bytes: room.fixed,
         fits: room.allocator.fits(trace, &peak, room.left())?,
+        holds: holds(&peak, room.left()),
         left_bytes: difference(room.left(), peak.reserved_bytes),
         peak_reserved_bytes: peak.reserved_bytes,
         peak_live_bytes: trace.summary().peak_live_bytes,
@@ -292,6 +299,7 @@ fn row(
                 gained_bytes: None,
                 gained_live_bytes: None,
                 fits: None,
+                holds: false,
                 not_known: Some(why.to_string()),
                 estimate: None,
             });
@@ -305,6 +313,7 @@ fn row(
         gained_bytes: Some(difference(before.reserved_bytes, peak.reserved_bytes)),
         gained_live_bytes: Some(difference(live(trace), live(&changed))),
         fits: Some(room.allocator.fits(&changed, &peak, room.left())?),
+        holds: holds(&peak, room.left()),
         not_known: None,
         estimate,
     })
@@ -341,7 +350,7 @@ pub(super) fn signed(bytes: i64) -> String {
 fn text(answer: &Answer) -> String {
     let share =
         |bytes: u64| format!("{:.1} %", 100.0 * output::ratio(bytes, answer.peak_reserved_bytes));
-    let verdict = in_words(answer.fits, answer.left_bytes < 0);
+    let verdict = in_words(answer.fits, answer.holds);
     let mut rows: Vec<_> = answer
         .peak
         .categories
@@ -353,7 +362,7 @@ fn text(answer: &Answer) -> String {
     let unused = answer.unused_bytes;
     rows.push(vec!["reserved, not live".into(), output::bytes(unused), share(unused)]);
     let room = answer.capacity_bytes.saturating_sub(answer.fixed_bytes);
-    let changes: Vec<_> = answer.changes.iter().map(|row| cells(row, room)).collect();
+    let changes: Vec<_> = answer.changes.iter().map(cells).collect();
     let estimates = answer.changes.iter().filter_map(|row| Some((&row.change, row.estimate?)));
     let estimates: String = estimates.map(|(change, how)| format!("\n{change}: {how}")).collect();
     let named =
@@ -373,24 +382,23 @@ fn text(answer: &Answer) -> String {
     )
 }
 
-/// What becomes of it; `is_more` where the allocator takes more than there is as long as nothing limits it.
-const fn in_words(fits: bool, is_more: bool) -> &'static str {
-    match (fits, is_more) {
-        (true, false) => "fits",
-        (true, true) => "fits, once the allocator returns what it keeps",
-        (false, true) => "does not fit",
-        (false, false) => "fits at first, and not in later steps or at other addresses",
+/// What becomes of it; `holds` where there is room for what the allocator takes as long as nothing limits it.
+const fn in_words(fits: bool, holds: bool) -> &'static str {
+    match (fits, holds) {
+        (true, true) => "fits",
+        (true, false) => "fits, once the allocator returns what it keeps",
+        (false, false) => "does not fit",
+        (false, true) => "fits at first, and not in later steps or at other addresses",
     }
 }
 
-/// One change, where so many bytes are free.
-fn cells(row: &Row, room: u64) -> Vec<String> {
+/// One change.
+fn cells(row: &Row) -> Vec<String> {
     let Some(gained) = row.gained_bytes else {
         let why = row.not_known.clone().unwrap_or_default();
         return vec![row.change.clone(), "-".into(), "-".into(), why];
     };
-    let is_more = row.peak_reserved_bytes.is_some_and(|peak| peak > room);
-    let then = in_words(row.fits == Some(true), is_more);
+    let then = in_words(row.fits == Some(true), row.holds);
     let live = signed(row.gained_live_bytes.unwrap_or(0));
     vec![row.change.clone(), signed(gained), live, then.into()]
 }

@@ -1,5 +1,7 @@
 //! `fit` and `batch`: contract, exit codes, and answers that can be checked by hand.
 use crate::support::{file, folder, json, omniheap, refuses, text};
+use omniheap::trace::binary::{Record, Writer};
+use omniheap::trace::{Alignment, LabelId, StreamId};
 use serde_json::Value;
 use std::fs;
 
@@ -145,6 +147,8 @@ fn what_no_device_can_address_does_not_fit() {
     for allocator in ["torch", "expandable", "async"] {
         let arguments = ["fit", &path, "--capacity", "1G", "--allocator", allocator];
         assert_eq!(answers(&arguments, 3)["fits"], false, "{allocator}");
+        let told = text(&omniheap(&arguments).stdout);
+        assert!(told.starts_with("fit-vast: does not fit\n"), "{allocator}: {told}");
     }
 }
 
@@ -316,6 +320,26 @@ fn the_least_capacity_is_below_the_peak() {
     assert_eq!(row["peak_reserved_bytes"], 70 * MIB);
     let least = row["least_capacity_bytes"].as_u64().expect("bytes");
     assert!((40 * MIB..=42 * MIB).contains(&least), "{least}");
+}
+
+#[test]
+fn the_least_capacity_suffices_for_later_steps() {
+    let mut recorder = Writer::new(Vec::new());
+    let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
+    for (id, mib) in (0..).zip([4, 4, 15, 9]) {
+        recorder.record(id, &Record::Allocate { id, size: mib * MIB, stream, align, label });
+        if id == 0 {
+            recorder.record(id, &Record::Step);
+        }
+    }
+    [2, 0, 3].map(|id| recorder.record(4, &Record::FreeCompleted { id, stream }));
+    let path = file("least-later", recorder.finish().expect("a vector takes everything"));
+    // The piece that a step leaves lies where the next one begins: 20 MiB more are needed.
+    let found = answers(&["batch", &format!("--trace=2:{path}"), "--capacity", "1G"], 0);
+    let row = &found["traces"][0];
+    assert_eq!((&row["peak_reserved_bytes"], &row["fits"]), (&(36 * MIB).into(), &true.into()));
+    let least = row["least_capacity_bytes"].as_u64().expect("bytes");
+    assert!((56 * MIB..=58 * MIB).contains(&least), "{least}");
 }
 
 #[test]

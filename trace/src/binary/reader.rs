@@ -192,11 +192,14 @@ pub fn write<W: Write>(trace: &Trace, sink: W) -> io::Result<W> {
         recorder.title(&trace.meta().title);
     }
     copy_labels(trace.labels(), &mut recorder);
-    for (event, number) in trace.events().iter().zip(0_u32..) {
-        if trace.meta().last_step == Some(number) {
+    for (number, event) in trace.events().iter().enumerate() {
+        if trace.is_step(number) {
             recorder.record(event.time_us, &Record::Step);
         }
         recorder.record(event.time_us, &raw(trace, &event.op));
+    }
+    if trace.is_step(trace.events().len()) {
+        recorder.record(0, &Record::Step);
     }
     recorder.finish()
 }

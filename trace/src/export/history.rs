@@ -1,6 +1,6 @@
 //! A trace as the events of a snapshot: addresses in place of blocks and offsets.
 
-use crate::event::{AllocationId, Backing, BlockId, Op, Rung};
+use crate::event::{AllocationId, Backing, BlockId, HeapId, Op, Rung};
 use crate::label::LabelId;
 use crate::trace::Trace;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -48,8 +48,8 @@ pub(super) struct History<'t> {
     next: usize,
     ready: VecDeque<Entry>,
     segments: BTreeMap<u64, u64>,
-    /// Blocks that are addresses alone, by address. Segments in them are where something lived and the memory was not given back.
-    paged: BTreeMap<u64, u64>,
+    /// Blocks that are addresses alone, by address: their bytes and heaps. Segments in them are where something lived and the memory was not given back.
+    paged: BTreeMap<u64, (u64, HeapId)>,
     bases: HashMap<BlockId, u64>,
     live: BTreeMap<u64, Live>,
     places: HashMap<AllocationId, u64>,
@@ -106,24 +106,30 @@ impl<'t> History<'t> {
             Op::Bind { id, block, offset } | Op::Move { id, block, offset } => {
                 self.relocate(time_us, id, self.bases[&block].saturating_add(offset));
             }
-            Op::BlockAllocate { block, size, backing, .. } => {
-                self.take_block(time_us, block, size, backing);
+            Op::BlockAllocate { block, size, heap, backing } => {
+                self.take_block(time_us, block, (size, heap), backing);
             }
             Op::BlockFree { block, size, .. } => self.free_block(time_us, block, size),
-            Op::PagesReturn { bytes, .. } | Op::HostPagesReturn { bytes, .. } => {
-                self.unmap_empty(time_us, bytes);
+            Op::PagesReturn { bytes, heap } | Op::HostPagesReturn { bytes, heap } => {
+                self.unmap_empty(time_us, bytes, heap);
             }
             Op::OutOfMemory { size, rung: Rung::Failed, .. } => self.say("oom", 0, size, time_us),
             _ => {}
         }
     }
 
-    fn take_block(&mut self, time_us: u64, block: BlockId, size: u64, backing: Backing) {
+    fn take_block(
+        &mut self,
+        time_us: u64,
+        block: BlockId,
+        (size, heap): (u64, HeapId),
+        backing: Backing,
+    ) {
         let base = self.next_base;
         self.next_base = base.saturating_add(size.saturating_add(2 * GRAIN) & !(GRAIN - 1));
         self.bases.insert(block, base);
         if backing == Backing::Pages {
-            self.paged.insert(base, size);
+            self.paged.insert(base, (size, heap));
         } else {
             self.segments.insert(base, size);
             self.say("segment_alloc", base, size, time_us);
@@ -142,7 +148,7 @@ impl<'t> History<'t> {
 
     /// Gives an allocation in a block of pages a segment. A trace tells how many pages there are, and not where.
     fn map(&mut self, time_us: u64, address: u64, size: u64) {
-        let Some((&base, &whole)) = self.paged.range(..=address).next_back() else { return };
+        let Some((&base, &(whole, _))) = self.paged.range(..=address).next_back() else { return };
         let end = address.saturating_add(size).saturating_add(GRAIN - 1) & !(GRAIN - 1);
         let (mut at, end) = (address & !(GRAIN - 1), end.min(base.saturating_add(whole)));
         while at < end {
@@ -183,13 +189,13 @@ impl<'t> History<'t> {
         }
     }
 
-    /// Ends so many bytes of segments in blocks of pages where nothing lives, from the highest address on.
-    fn unmap_empty(&mut self, time_us: u64, mut bytes: u64) {
+    /// Ends so many bytes of segments in a heap's blocks of pages where nothing lives, from the highest address on.
+    fn unmap_empty(&mut self, time_us: u64, mut bytes: u64, heap: HeapId) {
         let is_paged = |address: u64| {
             self.paged
                 .range(..=address)
                 .next_back()
-                .is_some_and(|(base, size)| address - base < *size)
+                .is_some_and(|(base, (size, of))| *of == heap && address - base < *size)
         };
         let mut empty = Vec::new();
         for (&from, &size) in self.segments.iter().rev().filter(|(at, _)| is_paged(**at)) {

@@ -32,12 +32,12 @@ pub fn completes(trace: &Trace, model: impl Model) -> bool {
     if !replay.serves(trace.events()) {
         return false;
     }
-    let Some(step) = trace.meta().last_step.and_then(|first| trace.events().get(first as usize..))
-    else {
+    let parts = |first| trace.events().split_at_checked(first as usize);
+    let Some((earlier, step)) = trace.meta().last_step.and_then(parts) else {
         return true;
     };
     let left = left_by(step);
-    replay.heirs = find_heirs(step, &left);
+    replay.heirs = find_heirs(&left_by(earlier), step, &left);
     let passing: HashSet<_> = replay.heirs.values().copied().collect();
     replay.stays = left.iter().map(|(id, ..)| *id).filter(|id| !passing.contains(id)).collect();
     (0..REPEATS).all(|_| {
@@ -84,11 +84,11 @@ impl<M: Policy> Replay<M> {
 /// An allocation, its size and its stream.
 type Left = (AllocationId, u64, u16);
 
-/// Returns what is allocated in a step and not freed in it.
-fn left_by(step: &[Event]) -> Vec<Left> {
+/// Returns what is allocated in some events and not freed in them.
+fn left_by(events: &[Event]) -> Vec<Left> {
     let mut left = Vec::new();
     let mut at = HashMap::new();
-    for event in step {
+    for event in events {
         match event.op {
             Op::Allocate { id, size, stream, .. } => {
                 at.insert(id, left.len());
@@ -106,22 +106,22 @@ fn left_by(step: &[Event]) -> Vec<Left> {
 }
 
 /// Matches what a step frees of earlier steps with what it leaves itself.
-fn find_heirs(step: &[Event], left: &[Left]) -> HashMap<AllocationId, AllocationId> {
-    let born = |event: &Event| match event.op {
-        Op::Allocate { id, .. } => Some(id),
-        _ => None,
-    };
-    // Ids ascend: earlier steps have smaller ones.
-    let first = step.iter().find_map(born);
+fn find_heirs(
+    earlier: &[Left],
+    step: &[Event],
+    left: &[Left],
+) -> HashMap<AllocationId, AllocationId> {
+    // The stream that frees may be another one than that which asked.
+    let asked: HashMap<_, _> =
+        earlier.iter().map(|&(id, size, stream)| (id, (size, stream))).collect();
     let mut heirs = HashMap::new();
     let mut free: HashMap<_, Vec<_>> = HashMap::new();
     for &(id, size, stream) in left.iter().rev() {
         free.entry((size, stream)).or_default().push(id);
     }
     for event in step {
-        if let Op::FreeCompleted { id, size, stream } = event.op
-            && first.is_some_and(|first| id < first)
-            && let Some(heir) = free.get_mut(&(size, stream.0)).and_then(Vec::pop)
+        if let Op::FreeCompleted { id, .. } = event.op
+            && let Some(heir) = asked.get(&id).and_then(|key| free.get_mut(key)?.pop())
         {
             heirs.insert(id, heir);
         }

@@ -13,7 +13,7 @@ use crate::event::{Backing, Event, HeapId, Op, Rung};
 use crate::label::LabelId;
 use crate::limits::Limits;
 use crate::model::{self, Observe, PyTorch};
-use crate::trace::{Ending, Source, Trace};
+use crate::trace::{Ending, Meta, Source, Trace};
 
 /// Failed requests and passes that a report explains; later ones are counted only.
 const MAX_EXPLAINED: usize = 64;
@@ -261,7 +261,7 @@ pub fn bind_by_model(trace: &Trace, limits: &Limits) -> Result<Trace, Error> {
         .finish()
         .map_err(|error| Error::new(crate::Position::Input, error.into()))?;
     let mut bound = binary::read(&file[..], limits)?;
-    bound.meta = trace.meta.clone();
+    bound.meta = Meta { last_step: bound.meta.last_step, ..trace.meta.clone() };
     Ok(bound)
 }
 
@@ -289,6 +289,9 @@ impl Observe for Binder<'_> {
     fn replayed(&mut self, index: usize) {
         let event = self.trace.events()[index];
         let request = request_of(self.trace, &event.op);
+        if self.trace.is_step(index) {
+            self.recorder.record(event.time_us, &Record::Step);
+        }
         for record in self.blocks.drain(..).chain(request).chain(self.binding.take()) {
             self.recorder.record(event.time_us, &record);
         }

@@ -188,6 +188,27 @@ fn of_a_block_of_pages_a_snapshot_shows_what_has_memory() {
 }
 
 #[test]
+fn pages_that_a_heap_gives_back_are_its_own() {
+    const MIB: u64 = 1 << 20;
+    let mut recorder = Writer::new(Vec::new());
+    let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
+    let mut write = |record: Record| recorder.record(0, &record);
+    for heap in [0, 1] {
+        let (id, block, heap) = (heap.into(), heap.into(), HeapId(heap));
+        write(Record::BlockAllocate { block, size: 1 << 40, heap, backing: Backing::Pages });
+        write(Record::PagesTake { bytes: 2 * MIB, heap });
+        write(Record::Allocate { id, size: MIB, stream, align, label });
+        write(Record::Bind { id, block, offset: 0 });
+        write(Record::FreeCompleted { id, stream });
+    }
+    write(Record::PagesReturn { bytes: 2 * MIB, heap: HeapId(0) });
+    write(Record::Allocate { id: 2, size: MIB, stream, align, label });
+    write(Record::Bind { id: 2, block: 1, offset: 0 });
+    let seen = mapped(&open(&recorder.finish().unwrap()));
+    assert_eq!(seen, [2 * MIB, 4 * MIB, 2 * MIB], "the other heap has its page");
+}
+
+#[test]
 fn a_long_snapshot_survives_too() {
     let trace = report::bind_by_model(&open(&sample::churn(20_000)), &Limits::default()).unwrap();
     let mut file = Vec::new();

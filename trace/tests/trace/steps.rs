@@ -3,7 +3,8 @@
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::fit::Lines;
 use omniheap_trace::model::{BlockOrder, PyTorch, Ranges, completes};
-use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace, binary};
+use omniheap_trace::report::bind_by_model;
+use omniheap_trace::{Alignment, Event, LabelId, Limits, Op, StreamId, Trace, binary};
 
 const MIB: u64 = 1 << 20;
 
@@ -50,6 +51,20 @@ fn the_last_mark_counts_and_is_written_again() {
     let again = binary::write(&marked, Vec::new()).unwrap();
     assert_eq!(Trace::read(&again[..], &Limits::default()).unwrap(), marked);
     assert_eq!(trace(&[Take(0, 10, 0)]).meta().last_step, None);
+    let empty = trace(&[Take(0, 10, 0), Step]);
+    let again = binary::write(&empty, Vec::new()).unwrap();
+    assert_eq!(Trace::read(&again[..], &Limits::default()).unwrap(), empty);
+}
+
+#[test]
+fn a_step_begins_at_the_same_request_once_places_are_known() {
+    let marked = trace(&[Take(0, 10, 0), Free(0, 0), Step, Take(1, 30, 0), Free(1, 0)]);
+    let bound = bind_by_model(&marked, &Limits::default()).unwrap();
+    let step = bound.meta().last_step.unwrap() as usize;
+    let frees = |events: &[Event]| {
+        events.iter().filter(|event| matches!(event.op, Op::FreeCompleted { .. })).count()
+    };
+    assert_eq!((frees(&bound.events()[..step]), frees(&bound.events()[step..])), (1, 1));
 }
 
 #[test]
@@ -69,10 +84,13 @@ fn what_a_step_leaves_is_freed_by_the_next() {
 #[test]
 fn streams_and_sizes_free_their_own() {
     // Four pieces share a block. Were stream 0's own freed where stream 1's is, five would be there at once, in two blocks.
-    let begin = [Take(0, 5, 1), Step, Take(1, 5, 0), Take(2, 5, 1)];
-    let others = (3..6).map(|id| Take(id, 5, 0)).chain([Free(0, 1)]);
-    let acts = begin.into_iter().chain(others).chain((3..6).map(|id| Free(id, 0)));
-    assert_eq!(least(&trace(&acts.collect::<Vec<_>>())), 40);
+    for frees in [0, 1] {
+        let begin = [Take(0, 5, 1), Step, Take(1, 5, 0), Take(2, 5, 1)];
+        let others = (3..6).map(|id| Take(id, 5, 0)).chain([Free(0, frees)]);
+        let acts = begin.into_iter().chain(others).chain((3..6).map(|id| Free(id, 0)));
+        let least = least(&trace(&acts.collect::<Vec<_>>()));
+        assert_eq!(least, 40, "stream {frees} frees what stream 1 took");
+    }
     let size = [Take(0, 30, 0), Step, Take(1, 32, 0), Free(0, 0)];
     assert_eq!(least(&trace(&size)), 62, "32 MiB are no heir of 30");
 }
@@ -135,4 +153,16 @@ impl omniheap_trace::model::Observe for Last {
     fn bound(&mut self, _: omniheap_trace::AllocationId, block: u32, _: u64) {
         self.0 = block;
     }
+}
+
+#[test]
+fn later_steps_may_need_more() {
+    // The piece that a step leaves lies where the next one begins, and 9 MiB no longer fit beside it.
+    let once =
+        [Take(0, 4, 0), Take(1, 4, 0), Take(2, 15, 0), Take(3, 9, 0), Free(2, 0), Free(0, 0)];
+    let [first, rest @ ..] = once;
+    let marked: Vec<_> = [first, Step].into_iter().chain(rest).chain([Free(3, 0)]).collect();
+    assert_eq!(least(&trace(&marked)), 56);
+    let unmarked: Vec<_> = marked.into_iter().filter(|act| !matches!(act, Step)).collect();
+    assert_eq!(least(&trace(&unmarked)), 36);
 }

@@ -128,6 +128,23 @@ fn what_no_file_has_wakes_up_zeroed_where_the_other_store_keeps_nothing() {
 }
 
 #[test]
+fn loaded_bytes_that_nothing_has_any_more_keep_the_pool_awake() {
+    let one = Asleep::new();
+    let origin = Origin::with(Nothing::new());
+    origin.remember(&one.sample.file, &one.loaded).unwrap();
+    let before = one.modified();
+    one.touch();
+    let error = one.pool.sleep(&Sleep::to(Arc::clone(&origin) as _)).unwrap_err();
+    assert!(error.to_string().contains("changed since it was loaded"), "{error}");
+    assert!(!one.pool.residence().asleep);
+    one.sample.compare(&one.loaded);
+    one.untouch(before);
+    one.sleep(&origin);
+    one.pool.wake(&Wake::all()).unwrap();
+    one.sample.compare(&one.loaded);
+}
+
+#[test]
 fn tensors_that_overlap_are_copied() {
     let one = Asleep::new();
     let origin = one.origin(Bad::default());

@@ -56,8 +56,11 @@ impl PageTable {
     ///
     /// `OutOfRange` beyond the block and where nothing is mapped; `Busy` where something changes.
     pub(crate) fn begin_unmap(&self, first: u64, count: u64) -> Result<Change<'_>> {
-        let count = self.positions(first, count)?.len();
-        self.begin(first, vec![Slot::Empty; count], |slot| match slot {
+        let range = self.positions(first, count)?;
+        if range.end > lock(&self.slots).len() {
+            return Err(ErrorKind::OutOfRange.into()); // Nothing was ever mapped there.
+        }
+        self.begin(first, vec![Slot::Empty; range.len()], |slot| match slot {
             Slot::Mapped(_) => Ok(()),
             Slot::Empty => Err(ErrorKind::OutOfRange),
             Slot::Changing => Err(ErrorKind::Busy),
@@ -157,6 +160,7 @@ mod tests {
             assert_eq!(kind(table.check_mapped(first, 1)), ErrorKind::OutOfRange);
             assert_eq!(kind(table.begin_unmap(first, 1)), ErrorKind::OutOfRange);
         }
+        assert_eq!(kind(table.begin_unmap(7, 1 << 43)), ErrorKind::OutOfRange);
     }
 
     #[test]

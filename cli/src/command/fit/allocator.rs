@@ -65,8 +65,7 @@ impl Allocator {
         }
     }
 
-    /// Says whether the trace completes in `capacity` bytes, given its peak without a limit; with others' allocators, its last step
-    /// many times more.
+    /// Says whether the trace completes in `capacity` bytes, given its peak without a limit; with a model, its last step many times more.
     ///
     /// An allocator that is full returns what nobody uses to the driver, so a trace may fit below its peak. The driver's order of
     /// blocks is not known: whatever does not fit with one of several does not fit.
@@ -96,7 +95,7 @@ impl Allocator {
         capacity: u64,
         orders: &[BlockOrder],
     ) -> Result<bool, Failure> {
-        let holds = peak.refused == 0 && peak.reserved_bytes <= capacity;
+        let holds = holds(peak, capacity);
         Ok(match self {
             Self::Torch => {
                 orders.iter().all(|order| completes(trace, PyTorch::with_order(capacity, *order)))
@@ -122,6 +121,11 @@ fn managed(trace: &Trace) -> Result<Peak, Failure> {
     let event = event_of(trace, step);
     let refused = played.failed.len() as u64;
     Ok(Peak { reserved_bytes: played.peak_reserved, event, refused })
+}
+
+/// Says whether the trace stays within `capacity` bytes, given its peak without a limit.
+pub(in crate::command) const fn holds(peak: &Peak, capacity: u64) -> bool {
+    peak.refused == 0 && peak.reserved_bytes <= capacity
 }
 
 /// Returns the event of a step of a replay, which leaves other events out.
