@@ -332,7 +332,9 @@ fn the_least_capacity_suffices_for_later_steps() {
             recorder.record(id, &Record::Step);
         }
     }
-    [2, 0, 3].map(|id| recorder.record(4, &Record::FreeCompleted { id, stream }));
+    for id in [2, 0, 3] {
+        recorder.record(4, &Record::FreeCompleted { id, stream });
+    }
     let path = file("least-later", recorder.finish().expect("a vector takes everything"));
     // The piece that a step leaves lies where the next one begins: 20 MiB more are needed.
     let found = answers(&["batch", &format!("--trace=2:{path}"), "--capacity", "1G"], 0);
