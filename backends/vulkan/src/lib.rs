@@ -10,6 +10,8 @@ mod programs;
 mod remap;
 #[cfg(feature = "manager")]
 mod resource;
+#[cfg(test)]
+mod rig;
 mod source;
 mod timeline;
 mod transfer;

@@ -401,14 +401,3 @@ fn lists(table: &caps::Table, facts: &caps::Facts, bytes: Plan) -> Plan {
 
 /// Bytes of each timeline's ring for lists at most; a device that is opened for little staging has less.
 const LISTS: u64 = 4 << 20;
-
-/// Opens a device for a test of private parts. Where there is none, says so past the capture of test output.
-#[cfg(test)]
-pub(crate) fn opened() -> Option<Vulkan> {
-    use std::io::Write as _;
-    let opened = Vulkan::open_with(Options::default()).ok();
-    if opened.is_none() {
-        let _ = writeln!(std::io::stderr(), "NOT TESTED: no Vulkan device here");
-    }
-    opened
-}

@@ -340,7 +340,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open::opened;
+    use crate::rig::opened;
 
     #[test]
     fn binds_on_the_main_queue_hide_no_thread_that_submits() {

@@ -365,7 +365,7 @@ impl Drop for QueueTimeline {
 
 #[cfg(test)]
 mod tests {
-    use crate::open::opened;
+    use crate::rig::opened;
     use omniheap_seam::{Point, TimelineId, Timelines as _};
 
     #[test]
