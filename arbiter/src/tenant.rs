@@ -294,7 +294,7 @@ impl Shared {
             let callbacks: Vec<OnPress> =
                 lock(&self.on_press).iter().map(|(_, each)| Arc::clone(each)).collect();
             for callback in callbacks {
-                // A panic was printed. Without an answer the process would be a debtor, and with this thread ended a debtor for good.
+                // The panic was printed. Answer all the same: a process that does not answer becomes a debtor.
                 let _ = catch_unwind(AssertUnwindSafe(|| callback(bytes)));
             }
             if socket::post(socket, &Ask::Answer { press }.encode()).is_err() {

@@ -30,7 +30,7 @@ const EXTENT: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<Backing>,
-    /// What is read before lanes ask for it. Not in the file, which its threads have.
+    /// Reads that run ahead of each lane. Not part of `Backing`: their threads hold that, and it would never be dropped.
     ahead: Mutex<HashMap<Lane, Ahead>>,
     in_memory: bool,
 }
@@ -53,9 +53,9 @@ struct Contents {
     extents: Vec<u64>,
     end: u64,
     by_id: HashMap<AllocationId, Arrival>,
-    /// In the order in which they came: a lane asks for them in the same one.
+    /// By arrival: a lane asks for its bytes in the order in which it stored them.
     kept: BTreeMap<Arrival, Arc<Kept>>,
-    /// Counts what came.
+    /// Number of the next arrival.
     came: u64,
     /// Places whose bytes nobody needs, and that are on the disk yet.
     forgotten: Vec<(u64, Grant)>,
@@ -65,7 +65,7 @@ struct Contents {
 
 /// The numbers of a lane and of its manager.
 type Lane = (u32, u32);
-/// The lane of an allocation, and when its bytes came: no others have the same number.
+/// The lane of an allocation, and a number that counts up with each allocation stored.
 type Arrival = (Lane, u64);
 
 /// The bytes of one allocation.
@@ -115,7 +115,7 @@ impl FileStore {
         self.in_memory
     }
 
-    /// Reads from these bytes on: with the thread that has begun with them, or a new one.
+    /// Returns a reader at the start of these bytes: the lane's own if it is there already, else a new one.
     fn read_from(&self, kept: &Arc<Kept>) -> Result<Ahead> {
         // A forked child has no such thread.
         let known = lock(&self.ahead).remove(&kept.arrival.0);
@@ -260,7 +260,7 @@ impl Contents {
 impl BackingStore for FileStore {
     fn prepare(&self, _bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
         self.file.check_own()?;
-        // Wakes that failed may have left them.
+        // A wake that failed may have left some.
         let left = mem::take(&mut *lock(&self.ahead));
         left.into_values().for_each(Ahead::end);
         self.file.wait_until_clear(); // The disk may have no room for both.

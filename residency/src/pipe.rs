@@ -32,7 +32,7 @@ pub(crate) struct Pipe {
     spare: Mutex<Vec<Stretch>>,
 }
 
-/// A span of the file that is read as a whole, by a number that no other has.
+/// A span of the file, read as a whole. Its number is unique.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileSpan {
     pub(crate) number: u64,
@@ -40,34 +40,34 @@ pub(crate) struct FileSpan {
     pub(crate) size: u64,
 }
 
-/// Bytes of a span that were read, or could not be.
+/// One piece of a span, or why it could not be read.
 #[derive(Debug)]
 struct Piece {
     number: u64,
     range: Range<u64>,
     read: Result<Stretch>,
-    /// Whether another span comes behind this one.
+    /// Whether another span follows.
     goes_on: bool,
 }
 
-/// Spans that a thread reads before they are asked for: without it the disk would wait at the end of each.
+/// A thread that reads spans before they are asked for. Without it the disk would idle at the end of each span.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     came: Receiver<Piece>,
     taken: Sender<Stretch>,
-    /// The piece that was looked at, and that nobody has taken.
+    /// A piece that arrived and was not taken yet.
     next: Option<Piece>,
     reader: JoinHandle<()>,
 }
 
 impl Ahead {
-    /// Returns whether the span that comes next is this one; waits for it.
+    /// Waits for the next piece, and returns whether it belongs to this span.
     pub(crate) fn is_at(&mut self, number: u64) -> bool {
         self.next = self.next.take().or_else(|| self.came.recv().ok());
         self.next.as_ref().is_some_and(|piece| piece.number == number)
     }
 
-    /// Hands the bytes of the next span to `take` in order. Returns whether another span comes behind it.
+    /// Hands the bytes of the next span to `take`, in order. Returns whether another span follows.
     pub(crate) fn read(
         &mut self,
         size: u64,
@@ -85,11 +85,11 @@ impl Ahead {
         }
     }
 
-    /// Ends the thread, and waits until others may use the memory.
+    /// Ends the thread, and waits until its memory is free for others.
     pub(crate) fn end(self) {
         let Self { came, taken, next, reader } = self;
         drop((came, taken, next));
-        let _ = reader.join(); // A panic of it was told to who took from it.
+        let _ = reader.join(); // If it panicked, the last read has failed already.
     }
 }
 
@@ -190,7 +190,7 @@ impl Pipe {
         while let Some(FileSpan { number, at, size }) = spans.next() {
             let goes_on = spans.peek().is_some();
             for range in shrinking(size, if goes_on { PIECE } else { SMALL }) {
-                // None is empty any more once nobody takes what comes.
+                // No memory comes back once nobody takes pieces any more.
                 let Ok(mut memory) = empty.recv() else { return };
                 let read = self.read_piece(at, range.clone(), &mut memory).map(|()| memory);
                 let is_read = read.is_ok();

@@ -176,7 +176,7 @@ impl<D: Driver> Device<D> {
         Ok(())
     }
 
-    /// Makes `on` wait for what `earlier` has to do now. Where that cannot be marked, the host waits for the device.
+    /// Makes `on` wait for the work that `earlier` has now. If that cannot be marked, the host waits for the device.
     fn follow(&self, on: TimelineId, earlier: TimelineId) -> Result<()> {
         match self.timelines().mark(earlier) {
             Ok(epoch) => self.timelines().order(on, Point { timeline: earlier, epoch }),

@@ -68,7 +68,7 @@ fn title() -> String {
 pub(crate) fn start(path: &Path) -> io::Result<()> {
     let file = File::options().write(true).create(true).truncate(false).open(path)?;
     stop()?;
-    // Only now: it may be the earlier one's file.
+    // Only now: the earlier trace may be in the same file.
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }

@@ -99,7 +99,7 @@ fn open(path: &Path) -> io::Result<(File, Option<(PathBuf, PathBuf)>)> {
         (Some(name), there) if there.as_ref().is_none_or(fs::Metadata::is_file) => name,
         _ => return Ok((File::create(path)?, None)),
     };
-    // Hidden: a command that reads the whole folder leaves it out.
+    // Hidden, so that commands that read the whole folder skip it.
     let mut beside = OsString::from(".");
     beside.push(name);
     beside.push(format!(".{}.part", std::process::id()));

@@ -37,7 +37,7 @@ impl<B: Backend> Lane<B> {
             self.tell_free_requested(&state, id);
             let ended = state.slots.end_ownership(id);
             debug_assert_eq!(ended, Ok(None), "seen just above");
-            // A secret that is zeroed by now had one that kept it until then.
+            // Replaces the ending that kept a secret until it was zeroed.
             let _ = state.change_extra(id, |extra| extra.ending = (!at_once).then_some(ending));
         } else if at_once {
             self.tell_free(&state, id);

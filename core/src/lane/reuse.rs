@@ -239,7 +239,7 @@ impl<B: Backend> Lane<B> {
         let mut state = self.state.lock();
         let user = state.enter(ask.timeline)?;
         let Ok(slot) = state.allocate_anyhow(ask) else { return Ok(None) };
-        state.slots.pin(slot)?; // Until it is the caller's: a pass keeps what it moves, and this may be withdrawn.
+        state.slots.pin(slot)?; // No pass may move it yet: it may still be withdrawn.
         let last = state.last_use(slot);
         let order = state.users.to_run_after(user, last);
         drop(state);

@@ -48,7 +48,7 @@ pub(super) struct History<'t> {
     next: usize,
     ready: VecDeque<Entry>,
     segments: BTreeMap<u64, u64>,
-    /// Blocks that are addresses alone, by address: their bytes and heaps. Segments in them are where something lived and the memory was not given back.
+    /// Blocks with pages, by address: their bytes and heaps. Segments in them are where something was allocated and the memory not given back since.
     paged: BTreeMap<u64, (u64, HeapId)>,
     bases: HashMap<BlockId, u64>,
     live: BTreeMap<u64, Live>,
@@ -146,7 +146,7 @@ impl<'t> History<'t> {
         }
     }
 
-    /// Gives an allocation in a block of pages a segment. A trace tells how many pages there are, and not where.
+    /// Makes segments for an allocation in a block with pages. A trace says how many pages there are, but not where.
     fn map(&mut self, time_us: u64, address: u64, size: u64) {
         let Some((&base, &(whole, _))) = self.paged.range(..=address).next_back() else { return };
         let end = address.saturating_add(size).saturating_add(GRAIN - 1) & !(GRAIN - 1);
@@ -171,7 +171,7 @@ impl<'t> History<'t> {
         }
     }
 
-    /// Ends what segments of blocks of pages have in these bytes.
+    /// Removes these bytes from the segments.
     fn unmap(&mut self, time_us: u64, address: u64, size: u64) {
         let end = address.saturating_add(size);
         while let Some((&from, &whole)) = self.segments.range(..end).next_back() {
@@ -189,7 +189,7 @@ impl<'t> History<'t> {
         }
     }
 
-    /// Ends so many bytes of segments in a heap's blocks of pages where nothing lives, from the highest address on.
+    /// Removes this many empty bytes from the segments of a heap's blocks with pages, highest addresses first.
     fn unmap_empty(&mut self, time_us: u64, mut bytes: u64, heap: HeapId) {
         let is_paged = |address: u64| {
             self.paged

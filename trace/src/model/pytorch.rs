@@ -74,12 +74,12 @@ pub enum BlockOrder {
     Below,
     /// Above all others.
     Above,
-    /// Anywhere; the number chooses where.
+    /// At random; the number is the seed.
     Scattered(u64),
 }
 
 impl BlockOrder {
-    /// Orders that a program should survive, as its driver's order is not known.
+    /// The orders to try: that of the driver is not known.
     pub const TRIED: [Self; 4] = [Self::Below, Self::Above, Self::Scattered(1), Self::Scattered(2)];
 
     /// Returns the address of a block of `size` bytes that is taken after `taken` bytes; `None` past 64 bits.

@@ -1,4 +1,4 @@
-//! Whether a program goes on: its last step, replayed again and again.
+//! Whether a program can keep running: replays its last step many times.
 
 use super::Model;
 use super::pytorch::Place;
@@ -10,11 +10,11 @@ use std::collections::{HashMap, HashSet};
 /// How many more times the last step is replayed. Fragmentation grows over the first steps: some programs fail at the tenth.
 const REPEATS: u32 = 18;
 
-/// Returns whether `model` serves every request of `trace`, and of its last step 18 more times, where the recorder marked steps.
+/// Returns whether `model` serves every request of `trace`, and, if steps are marked, of 18 more repeats of the last step.
 ///
-/// What the last step leaves is freed where it freed what the step before had left, matched by size and stream. What
-/// nothing frees is there once, however often the step is replayed: it may be state that the step has made for good,
-/// such as an optimizer's that runs in every second step.
+/// Each repeat frees what the one before left, where the last step freed an older allocation of the same size and stream.
+/// What no step frees is allocated once only: it may be state that the step created, such as that of an optimizer that
+/// runs in every second step.
 ///
 /// # Examples
 /// ```
@@ -27,8 +27,8 @@ const REPEATS: u32 = 18;
 /// ```
 pub fn completes(trace: &Trace, model: impl Model) -> bool {
     let places = vec![None; trace.allocations() as usize];
-    let (before, heirs, stays) = (HashMap::new(), HashMap::new(), HashSet::new());
-    let mut replay = Replay { model, places, before, heirs, stays };
+    let (before, replacements, stays) = (HashMap::new(), HashMap::new(), HashSet::new());
+    let mut replay = Replay { model, places, before, replacements, stays };
     if !replay.serves(trace.events()) {
         return false;
     }
@@ -37,13 +37,13 @@ pub fn completes(trace: &Trace, model: impl Model) -> bool {
         return true;
     };
     let left = left_by(step);
-    replay.heirs = find_heirs(&left_by(earlier), step, &left);
-    let passing: HashSet<_> = replay.heirs.values().copied().collect();
-    replay.stays = left.iter().map(|(id, ..)| *id).filter(|id| !passing.contains(id)).collect();
+    replay.replacements = find_replacements(&left_by(earlier), step, &left);
+    let replaced: HashSet<_> = replay.replacements.values().copied().collect();
+    replay.stays = left.iter().map(|(id, ..)| *id).filter(|id| !replaced.contains(id)).collect();
     (0..REPEATS).all(|_| {
-        let passing = passing.iter();
+        let replaced = replaced.iter();
         replay.before =
-            passing.filter_map(|id| Some((*id, replay.places[id.0 as usize].take()?))).collect();
+            replaced.filter_map(|id| Some((*id, replay.places[id.0 as usize].take()?))).collect();
         replay.serves(step)
     })
 }
@@ -53,9 +53,9 @@ struct Replay<M> {
     places: Vec<Option<Place>>,
     /// What the step before left.
     before: HashMap<AllocationId, Place>,
-    /// By allocations of earlier steps that the last one frees: which of its own the next step frees there.
-    heirs: HashMap<AllocationId, AllocationId>,
-    /// What the last step has made for good.
+    /// For each older allocation that the last step frees: the allocation of that step that takes its role, and is freed in its place one step later.
+    replacements: HashMap<AllocationId, AllocationId>,
+    /// What the last step allocates and no later one frees.
     stays: HashSet<AllocationId>,
 }
 
@@ -70,7 +70,10 @@ impl<M: Policy> Replay<M> {
                 place.is_some()
             }
             Op::FreeCompleted { id, .. } => {
-                let place = self.heirs.get(&id).and_then(|heir| self.before.remove(heir));
+                let place = self
+                    .replacements
+                    .get(&id)
+                    .and_then(|replacement| self.before.remove(replacement));
                 if let Some(place) = place.or_else(|| self.places[id.0 as usize].take()) {
                     self.model.free(place);
                 }
@@ -84,7 +87,7 @@ impl<M: Policy> Replay<M> {
 /// An allocation, its size and its stream.
 type Left = (AllocationId, u64, u16);
 
-/// Returns what is allocated in some events and not freed in them.
+/// Returns what these events allocate and do not free.
 fn left_by(events: &[Event]) -> Vec<Left> {
     let mut left = Vec::new();
     let mut at = HashMap::new();
@@ -105,26 +108,26 @@ fn left_by(events: &[Event]) -> Vec<Left> {
     left.into_iter().flatten().collect()
 }
 
-/// Matches what a step frees of earlier steps with what it leaves itself.
-fn find_heirs(
+/// Matches each older allocation that the step frees with one that it leaves, of the same size and stream.
+fn find_replacements(
     earlier: &[Left],
     step: &[Event],
     left: &[Left],
 ) -> HashMap<AllocationId, AllocationId> {
-    // The stream that frees may be another one than that which asked.
+    // Compare the streams that allocated: the one that frees may be another.
     let asked: HashMap<_, _> =
         earlier.iter().map(|&(id, size, stream)| (id, (size, stream))).collect();
-    let mut heirs = HashMap::new();
+    let mut replacements = HashMap::new();
     let mut free: HashMap<_, Vec<_>> = HashMap::new();
     for &(id, size, stream) in left.iter().rev() {
         free.entry((size, stream)).or_default().push(id);
     }
     for event in step {
         if let Op::FreeCompleted { id, .. } = event.op
-            && let Some(heir) = asked.get(&id).and_then(|key| free.get_mut(key)?.pop())
+            && let Some(replacement) = asked.get(&id).and_then(|key| free.get_mut(key)?.pop())
         {
-            heirs.insert(id, heir);
+            replacements.insert(id, replacement);
         }
     }
-    heirs
+    replacements
 }

@@ -92,7 +92,7 @@ fn streams_and_sizes_free_their_own() {
         assert_eq!(least, 40, "stream {frees} frees what stream 1 took");
     }
     let size = [Take(0, 30, 0), Step, Take(1, 32, 0), Free(0, 0)];
-    assert_eq!(least(&trace(&size)), 62, "32 MiB are no heir of 30");
+    assert_eq!(least(&trace(&size)), 62, "32 MiB do not replace 30");
 }
 
 #[test]

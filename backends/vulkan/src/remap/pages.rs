@@ -63,7 +63,7 @@ impl Source {
         self.free.len() as u64 == self.count
     }
 
-    /// Returns where a place is among the free ones, or as an error where it would be.
+    /// Searches a place among the free ones, as `binary_search` does.
     fn find(&self, place: u64) -> Result<usize, usize> {
         self.free.binary_search_by(|free| place.cmp(free))
     }

@@ -16,9 +16,9 @@ enum Slot {
 /// The pages of one block, by position.
 #[derive(Debug)]
 pub(crate) struct PageTable {
-    /// Positions of the block: many more than ever have a page.
+    /// Positions of the block; most never have a page.
     count: u64,
-    /// Those up to the highest that ever changed.
+    /// The first of them, up to the highest that ever changed.
     slots: Mutex<Vec<Slot>>,
 }
 

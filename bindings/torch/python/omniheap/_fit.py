@@ -86,7 +86,7 @@ class _Search:
         self._make_step, self._asked, self._folder, self._options = make_step, asked, folder, options
         # Traces by their batch; None where memory ran out.
         self.paths, self._rows = {}, {}
-        # Whether the second step was as the first, of each batch that ran two.
+        # For each batch that ran two steps: whether they were alike.
         self._regular = []
 
     def record(self, batch):
@@ -112,7 +112,7 @@ class _Search:
 
     def _record(self, step, path):
         if len(self._regular) >= len(_FIRST) and all(self._regular):
-            # So will be that of a larger batch: half of the time is saved.
+            # At larger batches the second step will repeat the first too: do not run it.
             record(step, path, **self._options, is_regular=True)
         else:
             self._regular.append(record(step, path, **self._options).is_regular)
@@ -122,7 +122,7 @@ class _Search:
         if batch not in self.paths:
             self.record(batch)
             if self.paths[batch]:
-                # Traces far above the capacity do not help the extrapolation; and three tell whether sizes are lines, two where to look next.
+                # Traces far above the capacity do not help the extrapolation. Three traces tell whether sizes are lines; after that two are enough.
                 most = max(batch, min((each for each, row in self._rows.items() if not row["fits"]), default=0))
                 near = sorted(each for each, path in self.paths.items() if path and each <= most)[-3 if len(self._rows) < 3 else -2 :]
                 self.answer = _ask("batch", *(f"--trace={each}:{self.paths[each]}" for each in {batch, *near}), *self._asked)

@@ -9,10 +9,10 @@ from ._operators import base
 
 # Of an H200: multiprocessors, threads per multiprocessor, and PyTorch's cuBLAS workspaces for the forward and the backward pass.
 _PROCESSORS, _THREADS = 132, 2048
-# PyTorch's kernels count bytes in 32 bits: larger tensors are halved until they can.
+# PyTorch's kernels use 32-bit offsets: it halves larger tensors until they fit.
 _LARGEST = (1 << 31) - 1
 CUBLAS_BYTES = (33 << 20, 32 << 20)
-# Parts of a weight's gradient that cuDNN sums at the end: at most so many, with so many bytes in all.
+# cuDNN computes a weight's gradient in parts and sums them at the end: the most parts, and the most bytes of all. Fitted to a ResNet-50.
 _PARTS, _PARTS_BYTES = 16, 9 << 20
 
 
@@ -47,11 +47,11 @@ def _sums_of_queries(arguments):
 
 
 def _reduction(tensor, dims, dtype):
-    """A copy of the tensor in the type of the sum, except of 16 bits in 32; and what thread blocks combine in global memory."""
+    """A copy of the tensor in the type of the sum, unless kernels convert it themselves (16 to 32 bits), and the partial sums that thread blocks combine in global memory."""
     is_wider = dtype != tensor.dtype and not (tensor.element_size() == 2 and tensor.is_floating_point() and dtype.itemsize == 4)
     size = dtype.itemsize if is_wider else tensor.element_size()
     copied = [tensor.numel() * size] if is_wider else []
-    # Sums of 16 bits have 32, all others those of their type.
+    # 16-bit types are summed in 32 bits, all others in their own type.
     return [*copied, _combined(tensor, dims, size, max(size, 4) if dtype.is_floating_point else size)]
 
 
@@ -66,7 +66,7 @@ def _combined(tensor, dims, size, sum_size):
     while rows * columns * size > _LARGEST and rows > 1:
         rows -= rows // 2
     vector = next(size for size in (4, 2, 1) if tensor.shape[fastest] % size == 0) if tensor.stride(fastest) == 1 else 1
-    # Complex numbers of 128 bits have half of the threads.
+    # For 128-bit complex numbers PyTorch uses half as many threads.
     wide, threads = columns // vector, (256 if sum_size == 16 else 512) // vector
     height = min(_power(rows), threads // min(_power(wide), 32))
     width = min(_power(wide), threads // height)
@@ -88,7 +88,7 @@ def _layouts(tensor, weight, stride, groups, other):
     if groups > 1 or is_point and all(each == 1 for each in stride):
         return 0
     if not tensor.is_contiguous():
-        # The weight alone is in another layout than the images.
+        # Only the weight is copied: the images are in the kernel's layout already.
         return 0 if is_point else _bytes(weight)
     return _bytes(tensor) + _bytes(other) + (0 if is_point else _bytes(weight))
 

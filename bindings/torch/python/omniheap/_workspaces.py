@@ -184,7 +184,7 @@ class Meter:
         self._calls.append((key_of(str(function), given), bytes_of(given), made, is_backward))
 
     def read(self, entries):
-        """Reads a history: requests carry the number of the call that made them."""
+        """Reads a history, in which each request has the number of the call that made it."""
         requests, running = {}, []
         for entry in entries:
             if entry["action"] == "alloc":
@@ -203,7 +203,7 @@ class Meter:
 
     def _note(self, call, requests):
         key, given, made, is_backward = call
-        # A result is the last that was asked for at its address; the program may have freed it before anything else was.
+        # A result is the last request at its address, even if the program freed it at once.
         results = {address: at for at, (address, _, _) in enumerate(requests) if address in made}.values()
         inside = [(at, size, end) for at, (_, size, end) in enumerate(requests) if size >= _SMALLEST and at not in results]
         self._workspaces.kept_bytes[is_backward] += sum(size for _, size, end in inside if end is None)
