@@ -102,6 +102,8 @@ mod sealed {
         fn free(&mut self, place: Place);
         /// Block and offset of a place, where the policy has blocks.
         fn locate(&self, place: Place) -> Option<(u32, u64)>;
+        /// Address and bytes of a place.
+        fn extent(&self, place: Place) -> (u64, u64);
         fn peak_reserved_bytes(&self) -> u64;
         fn driver_calls(&self) -> u64;
     }

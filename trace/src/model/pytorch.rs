@@ -289,6 +289,11 @@ impl Policy for PyTorch {
         Some((piece.block, piece.address - self.block_starts[piece.block as usize]))
     }
 
+    fn extent(&self, place: Place) -> (u64, u64) {
+        let piece = self.piece(place.0);
+        (piece.address, piece.size)
+    }
+
     fn allocate(
         &mut self,
         size: u64,

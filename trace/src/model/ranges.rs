@@ -132,6 +132,11 @@ impl Policy for Ranges {
         None
     }
 
+    fn extent(&self, place: Place) -> (u64, u64) {
+        let piece = self.piece(place.0);
+        (piece.address, piece.size)
+    }
+
     fn peak_reserved_bytes(&self) -> u64 {
         self.peak_reserved
     }

@@ -166,3 +166,63 @@ fn later_steps_may_need_more() {
     let unmarked: Vec<_> = marked.into_iter().filter(|act| !matches!(act, Step)).collect();
     assert_eq!(least(&trace(&unmarked)), 36);
 }
+
+/// What a step does: takes an allocation of so many MiB, or frees that of this step or of the one before.
+#[derive(Clone, Copy)]
+enum Does {
+    Takes(u64, u64),
+    Frees(u64, bool),
+}
+
+/// Returns a random step. It leaves some of its allocations, each of another size, to the next one.
+fn random_step(seed: u64) -> Vec<Does> {
+    let mut state = seed;
+    let mut draw = |below: u64| {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) % below
+    };
+    let (takes, kept) = (4 + draw(8), draw(4));
+    let (mut does, mut frees) = (Vec::new(), Vec::new());
+    for number in 0..takes {
+        let size = if number < kept { 2 + 4 * number + draw(4) } else { 2 + draw(15) };
+        does.push(Does::Takes(number, size));
+        frees.push(Does::Frees(number, number < kept));
+        if draw(2) == 0 {
+            let at = draw(frees.len() as u64) as usize;
+            does.push(frees.swap_remove(at));
+        }
+    }
+    does.extend(frees);
+    does
+}
+
+/// Returns a program of so many steps.
+fn program(step: &[Does], steps: u64) -> Vec<Act> {
+    let id = |number, step| step * 16 + number;
+    let act = |does, at: u64| match does {
+        Does::Takes(number, size) => Some(Take(id(number, at), size, 0)),
+        Does::Frees(number, true) => Some(Free(id(number, at.checked_sub(1)?), 0)),
+        Does::Frees(number, false) => Some(Free(id(number, at), 0)),
+    };
+    let steps = (0..steps).map(|at| step.iter().filter_map(move |does| act(*does, at)));
+    steps.flat_map(|acts| [Step].into_iter().chain(acts)).collect()
+}
+
+#[test]
+fn repeats_are_what_a_program_of_so_many_steps_does() {
+    for seed in 0..100 {
+        let step = random_step(seed);
+        let (two, all) = (trace(&program(&step, 2)), program(&step, 20));
+        let all = trace(&all.into_iter().filter(|act| !matches!(act, Step)).collect::<Vec<_>>());
+        for mib in (20..120).step_by(4) {
+            let expected = completes(&all, PyTorch::with_capacity(mib * MIB));
+            assert_eq!(
+                completes(&two, PyTorch::with_capacity(mib * MIB)),
+                expected,
+                "{seed} {mib}"
+            );
+            let expected = completes(&all, Ranges::expandable(mib * MIB));
+            assert_eq!(completes(&two, Ranges::expandable(mib * MIB)), expected, "{seed} {mib}");
+        }
+    }
+}
