@@ -8,6 +8,7 @@ use core::cell::Cell;
 use omniheap::trace::Trace;
 use omniheap::trace::fit::{BatchError, Lines, Peak, largest};
 use serde::Serialize;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 
 /// Find the largest batch that fits: sizes are lines in the batch, checked on a third trace
@@ -104,29 +105,17 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 }
 
 fn find(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Found, Failure> {
-    let mut traced = Vec::new();
-    for (batch, trace) in traces {
-        interrupt::check(
-            traced.len(),
-            traces.len(),
-            "traces were replayed, and no batch was found",
-        )?;
-        let (peak, fits) = replayed(trace, room)?;
-        traced.push(Traced {
-            batch: *batch,
-            peak_reserved_bytes: peak.reserved_bytes,
-            least_capacity_bytes: least_capacity(trace, &peak, room.allocator)?,
-            fits,
-        });
-    }
+    interrupt::check(0, traces.len(), "traces were replayed, and no batch was found")?;
+    let traced = replay_all(traces, room)?;
     let falls =
         traced.windows(2).any(|two| two[1].peak_reserved_bytes < two[0].peak_reserved_bytes);
     let (by, answer, difference, expected) = match Lines::new(traces) {
-        Ok(lines) => (By::Lines, on_lines(&lines, room, most)?, None, None),
+        Ok(lines) => (By::Lines, on_lines(&lines, room, start(&traced, room), most)?, None, None),
         Err(why @ (BatchError::Differs(_) | BatchError::TooFew(_))) => {
             let fitting = traced.iter().filter(|one| one.fits).max_by_key(|one| one.batch);
             let answer = fitting.map(|one| (one.batch, one.peak_reserved_bytes));
-            (By::Traces, answer, Some(why.to_string()), expected(traces, room, most)?)
+            let expected = expected(traces, room, start(&traced, room), most)?;
+            (By::Traces, answer, Some(why.to_string()), expected)
         }
         Err(other) => return Err(Failure::input(other.to_string())),
     };
@@ -144,11 +133,41 @@ fn find(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Found, Failure
     })
 }
 
+/// Replays the traces beside each other.
+fn replay_all(traces: &[(u64, Trace)], room: Room) -> Result<Vec<Traced>, Failure> {
+    std::thread::scope(|scope| {
+        let each = traces.iter().map(|(batch, trace)| {
+            scope.spawn(move || {
+                let (peak, fits) = replayed(trace, room)?;
+                let least_capacity_bytes = least_capacity(trace, &peak, room.allocator)?;
+                let peak_reserved_bytes = peak.reserved_bytes;
+                Ok(Traced { batch: *batch, peak_reserved_bytes, least_capacity_bytes, fits })
+            })
+        });
+        let each: Vec<_> = each.collect();
+        each.into_iter().map(|one| one.join().unwrap_or_else(|why| resume_unwind(why))).collect()
+    })
+}
+
+/// Where to begin the search on lines: the least capacities of the two largest traces give it.
+fn start(traced: &[Traced], room: Room) -> u64 {
+    let [.., low, high] = traced else { return 1 };
+    let grown = high.least_capacity_bytes.saturating_sub(low.least_capacity_bytes);
+    let left = i128::from(room.left()) - i128::from(low.least_capacity_bytes);
+    let more = left * i128::from(high.batch - low.batch) / i128::from(grown.max(1));
+    u64::try_from(i128::from(low.batch) + more).unwrap_or(1)
+}
+
 /// Extrapolates the largest batch from the two largest traces. `None` if their programs differ.
-fn expected(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Option<u64>, Failure> {
+fn expected(
+    traces: &[(u64, Trace)],
+    room: Room,
+    start: u64,
+    most: u64,
+) -> Result<Option<u64>, Failure> {
     let [.., (low, first), (high, last)] = traces else { return Ok(None) };
     match Lines::unchecked((*low, first), (*high, last)) {
-        Ok(lines) => Ok(on_lines(&lines, room, most)?.map(|(batch, _)| batch)),
+        Ok(lines) => Ok(on_lines(&lines, room, start, most)?.map(|(batch, _)| batch)),
         Err(_) => Ok(None),
     }
 }
@@ -188,7 +207,12 @@ fn go_on(fitting: u64) -> Result<(), Failure> {
 }
 
 /// Returns the largest batch on the lines, and its peak.
-fn on_lines(lines: &Lines<'_>, room: Room, most: u64) -> Result<Option<(u64, u64)>, Failure> {
+fn on_lines(
+    lines: &Lines<'_>,
+    room: Room,
+    start: u64,
+    most: u64,
+) -> Result<Option<(u64, u64)>, Failure> {
     let fitting = Cell::new(0);
     let at = |batch: u64| match lines.at(batch) {
         Ok(trace) => replayed(&trace, room).map(Some),
@@ -202,7 +226,7 @@ fn on_lines(lines: &Lines<'_>, room: Room, most: u64) -> Result<Option<(u64, u64
         fitting.set(if fits { fitting.get().max(batch) } else { fitting.get() });
         Ok::<_, Failure>(fits)
     };
-    let Some(batch) = largest(most, fits)? else { return Ok(None) };
+    let Some(batch) = largest(start, most, fits)? else { return Ok(None) };
     Ok(at(batch)?.map(|(peak, _)| (batch, peak.reserved_bytes)))
 }
 

@@ -172,30 +172,42 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// Returns the largest batch that fits, from 1 to `most`, where larger ones need more; `None` when 1 does not fit.
+/// How many batches beyond the first that does not fit are tried.
+const BEYOND: u64 = 16;
+
+/// Returns the largest batch that fits, from 1 to `most`, searched from `start` on; `None` when 1 does not fit.
 ///
-/// Where peaks are not monotone the answer fits and the next batch does not.
+/// A larger batch may fit where a smaller one does not, because requests of other sizes leave other gaps. So batches that are up to 1/32 larger,
+/// 16 at most, are tried too; beyond them larger batches are taken to need more.
 ///
 /// # Errors
 /// What `fits` returns.
 pub fn largest<E>(
+    start: u64,
     most: u64,
     mut fits: impl FnMut(u64) -> Result<bool, E>,
 ) -> Result<Option<u64>, E> {
-    if !fits(1)? {
-        return Ok(None);
+    let (mut low, mut high) = (0, most.saturating_add(1));
+    let (mut batch, mut stride) = (start.clamp(1, most.max(1)), 1_u64);
+    while low < batch && batch < high {
+        if fits(batch)? {
+            (low, batch) = (batch, batch.saturating_add(stride));
+        } else {
+            (high, batch) = (batch, batch.saturating_sub(stride));
+        }
+        stride = stride.saturating_mul(2);
     }
-    let (mut low, mut high) = (1, 2);
-    while high <= most && fits(high)? {
-        low = high;
-        high = high.saturating_mul(2);
-    }
-    high = high.min(most.saturating_add(1));
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if fits(middle)? { low = middle } else { high = middle }
     }
-    Ok(Some(low))
+    let last = low.saturating_add((low / 32).min(BEYOND)).min(most);
+    for batch in (high.saturating_add(1)..=last).rev() {
+        if fits(batch)? {
+            return Ok(Some(batch));
+        }
+    }
+    Ok((low > 0).then_some(low))
 }
 
 fn same_recorder(a: &Trace, b: &Trace) -> Result<(), BatchError> {

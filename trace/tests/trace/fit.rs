@@ -318,16 +318,39 @@ fn sizes_are_lines_in_the_batch() {
     let at = |batch| Lines::new(&sizes).unwrap().at(batch).unwrap().summary().peak_live_bytes;
     assert_eq!([3, 4, 5].map(at), [12, 14, 15], "rounded up");
     let fits = |batch| Ok::<_, BatchError>(lines.at(batch)?.summary().peak_live_bytes <= 100 * MIB);
-    assert_eq!(largest(1 << 20, fits).unwrap(), Some(4));
-    let least = |batch: u64| Ok::<_, ()>(batch <= 1000);
-    assert_eq!(
-        [10, 1000, 5000].map(|most| largest(most, least).unwrap()),
-        [10, 1000, 1000].map(Some)
-    );
-    assert_eq!(largest(10, |_| Ok::<_, ()>(false)).unwrap(), None);
-    for least in 1..9 {
-        assert_eq!(largest(10, |batch| Ok::<_, ()>(batch <= least)).unwrap(), Some(least));
+    assert_eq!(largest(1, 1 << 20, fits).unwrap(), Some(4));
+}
+
+#[test]
+fn the_largest_batch_is_found_from_wherever_the_search_begins() {
+    for start in [0, 1, 7, 900, 1000, 1001, 4000, u64::MAX] {
+        let fits = |batch: u64| Ok::<_, ()>(batch <= 1000);
+        assert_eq!(
+            [10, 1000, 5000, u64::MAX].map(|most| largest(start, most, fits).unwrap()),
+            [10, 1000, 1000, 1000].map(Some)
+        );
+        assert_eq!(largest(start, 10, |_| Ok::<_, ()>(false)).unwrap(), None);
+        for least in 1..9 {
+            let found = largest(start, 10, |batch| Ok::<_, ()>(batch <= least));
+            assert_eq!(found.unwrap(), Some(least));
+        }
     }
+}
+
+#[test]
+fn a_batch_that_does_not_fit_may_have_larger_ones_that_do() {
+    let except = |gap: u64, last: u64| move |batch: u64| Ok::<_, ()>(batch != gap && batch <= last);
+    assert_eq!(largest(1, 200, except(84, 85)).unwrap(), Some(85));
+    assert_eq!(largest(84, 200, except(84, 85)).unwrap(), Some(85));
+    assert_eq!(largest(84, 84, except(84, 85)).unwrap(), Some(83), "85 is too large");
+    // Few are tried, however large the batch.
+    let mut tries = 0;
+    let fits = |batch: u64| {
+        tries += 1;
+        Ok::<_, ()>(batch <= 1 << 20)
+    };
+    assert_eq!(largest(1 << 20, 1 << 30, fits).unwrap(), Some(1 << 20));
+    assert!(tries < 20, "{tries}");
 }
 
 fn line(sizes: [u64; 3], label: &str) -> [(u64, Trace); 3] {

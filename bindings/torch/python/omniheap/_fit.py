@@ -13,6 +13,10 @@ from ._workspaces import Workspaces
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
+# Where sizes are no lines, the batch between the first ones and the answer is a quarter of what is expected, in these bounds.
+_MEDIUM = (16, 256)
+# Where sizes are no lines, a batch that needs so much more than there is, by extrapolation, may fit.
+_NEARLY = 1.002
 # Number of extrapolated candidates before plain bisection: next to a jump of the peak, extrapolation creeps by one batch at a time.
 _GUESSES = 8
 
@@ -68,8 +72,10 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
         search.record(first)
         if search.fits(second) is None or search.fits(first) is None:
             raise OmniheapError(f"batch {second} does not run on this GPU, which has too little free memory; leave fake=False out")
-        # Peaks of small batches extrapolate badly: if sizes are no lines, trace a medium batch first.
-        third = search.expected(second, most if search.answer["expected_batch"] is not None else min(most, 4 * second))
+        third = search.expected(second, most)
+        if search.answer["expected_batch"] is None:
+            # Peaks of small batches extrapolate badly: if sizes are no lines, trace a medium batch first.
+            third = min(third, max(_MEDIUM[0], min(third // 4, _MEDIUM[1])))
         search.fits(max(2 * second, third))
         guess = search.answer
         if guess["by"] == "lines":
@@ -141,11 +147,11 @@ class _Search:
         lines = self.answer["expected_batch"]
         return lines if lines is not None else int(self._on_peaks(batch, most))
 
-    def _on_peaks(self, batch, most):
-        """The same from the least capacities of a batch and of the next smaller one traced: for programs that differ by batch."""
+    def _on_peaks(self, batch, most, share=1):
+        """The same from the least capacities of a batch and of the next smaller one traced: for programs that differ by batch. share: of the capacity."""
         below = max((each for each in self._rows if each < batch), default=batch - 1)
         low, high = (self._rows.get(each, {"least_capacity_bytes": 0})["least_capacity_bytes"] for each in (below, batch))
-        left = self.answer["capacity_bytes"] - self.answer["fixed_bytes"]
+        left = (self.answer["capacity_bytes"] - self.answer["fixed_bytes"]) * share
         return max(1, min(below + (left - low) * (batch - below) / (high - low), most)) if high > low else most
 
     def near(self, batch, most):
@@ -166,8 +172,8 @@ class _Search:
         if batch in self._rows and self.answer["expected_batch"] is not None:
             return min(max(self.answer["expected_batch"], low), high - 1)
         if batch == low:
-            # Rounded, not floored: a batch that nearly fits is worth a trace.
-            return min(max(low, round(self._on_peaks(batch, most))), high - 1)
+            # A batch that nearly fits is worth a trace.
+            return min(max(low, round(self._on_peaks(batch, most)), int(self._on_peaks(batch, most, _NEARLY))), high - 1)
         expected = int(self._on_peaks(batch, most)) if batch in self._rows else 0
         return expected if low < expected < high else (low + high) // 2
 

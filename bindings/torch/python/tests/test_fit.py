@@ -289,6 +289,17 @@ class Asking(unittest.TestCase):
         self.assertEqual(found.batch, 613)
         self.assertLess(len(found.traced), 12)
 
+    def test_a_batch_that_nearly_fits_is_traced(self):
+        # From 995 and 999, 1000 is expected to need 1001.
+        found = self.search(lambda batch: 1000 if 997 <= batch <= 1001 else batch + (batch > 200), lines=False)
+        self.assertEqual(found.batch, 1001)
+
+    def test_a_quarter_of_what_is_expected_is_traced_first(self):
+        for capacity, medium in ((1000, 250), (100, 25), (50, 16), (10, 10)):
+            found = self.search(lambda batch: batch * 1000 // capacity, lines=False)
+            self.assertEqual((found.batch, found.traced[2]), (capacity, medium))
+        self.assertEqual(self.search(lambda batch: -(-batch // 10), lines=False).traced[2], 256)
+
     def test_a_batch_for_which_the_gpu_has_no_room_does_not_fit(self):
         class OutOfMemoryError(Exception):
             pass
