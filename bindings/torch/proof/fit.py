@@ -9,7 +9,7 @@ Prints a line of JSON for whatever is known, and at the end a table, also of a r
 batches 2 and 8 (`measured`), as shares of what was reserved, and as shares of the driver's figure with the fixed bytes added (`fake_driver`), or with those that were measured with the workspaces (`measured_driver`). Beside them, as shares of what was reserved, PyTorch's `MemTracker` on real tensors at the first batch, and the
 formula of `accelerate estimate-memory`.
 `batch`: the largest batch by steps that run on the GPU (`largest_batch(..., fake=False)`), whether it runs 20 steps, and the largest that does (`runs`), each with a model of its own: where the answer runs and the next one does not,
-it is the largest, else the search goes on from there. `foreseen` is the answer of a process that sees no GPU, from fake tensors and the workspaces.
+it is the largest, else the search goes on from there; `refused` counts requests that were refused in it, after which cuDNN took another algorithm. `foreseen` is the answer of a process that sees no GPU, from fake tensors and the workspaces.
 `time`: at the first two limits the workloads of `--bisect` find the largest by bisection as Lightning does (`bisected`): one model is kept, batches double from 1 until memory runs out, then halves, three steps each, and
 garbage and the cache are cleared before each. What it finds need not run with a new model, nor for long. Its seconds and those of the answer are taken alone on the GPU, after all kernels were loaded; everything else about batches runs side by side, each in its limit.
 
@@ -316,14 +316,27 @@ def said(name, gib):
     return {"said": found.batch, "by": found.by, "traced": found.traced, "seconds": round(seconds, 2), "difference": (found.difference or "")[:160]}
 
 
+def refusals():
+    """Requests that PyTorch's allocator refused so far; where one was for a workspace, cuDNN takes another algorithm."""
+    return torch.cuda.memory_stats().get("num_ooms", 0)
+
+
 def tried(name, gib, known):
     """What is true of an answer: whether it runs 20 steps, and the largest that does, each with a model of its own."""
+    results, refused = {0: True}, {0: 0}
+
+    def runs(batch):
+        if batch not in results:
+            before = refusals()
+            results[batch] = taken(made(name)(batch), STEPS) is not None
+            refused[batch] = refusals() - before
+        return results[batch]
+
     limit(gib)
     try:
-        known["twenty_steps"] = known["said"] == 0 or taken(made(name)(known["said"]), STEPS) is not None
-        results = {0: True, known["said"]: known["twenty_steps"]}
-        runs = lambda batch: results[batch] if batch in results else taken(made(name)(batch), STEPS) is not None
+        known["twenty_steps"] = runs(known["said"])
         known["runs"] = largest(runs, max(1, known["said"]))
+        known["refused"] = refused[known["runs"]]
     finally:
         limit(1 << 20)
     return known
@@ -390,17 +403,17 @@ class Proof:
             self.fixed = used() - torch.cuda.memory_reserved()
             say(part="fixed", bytes=self.fixed)
         measured = {name: found for name in self.names if (found := self.attempt("measure", name, self.measure, name)) is not None}
+        known = {}
+        if "time" in self.parts and not self.small:
+            for gib in self.limits[:2]:
+                for name in filter(measured.__contains__, self.bisected):
+                    known[name, gib] = self.attempt("time", name, self.compare, name, gib)
         peaks, foreseen, foreseen_ranks = {}, {}, {}
         if "peak" in self.parts:
             peaks = {name: self.blind.submit(foresee_peaks, name, self.small, self.path(name)) for name in measured}
             foreseen = {(name, gib): self.blind.submit(foresee_batch, name, gib, self.small, self.path(name)) for gib in self.limits for name in measured}
         if "rank" in self.parts:
             foreseen_ranks = {world: self.blind.submit(foresee_rank, world, self.small) for world in self.worlds}
-        known = {}
-        if "time" in self.parts and not self.small:
-            for gib in self.limits[:2]:
-                for name in filter(measured.__contains__, self.bisected):
-                    known[name, gib] = self.attempt("time", name, self.compare, name, gib)
         for name, found in peaks.items():
             self.attempt("peak", name, self.peak, name, found, measured[name])
         if self.small:
