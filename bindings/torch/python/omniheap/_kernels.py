@@ -35,7 +35,7 @@ def cudnn(function, arguments, result):
     if name == "convolution":
         return [_layouts(arguments[0], arguments[1], arguments[3], arguments[8], result)]
     if name == "convolution_backward":
-        return _gradients(arguments[1], arguments[2], arguments[4], arguments[9], arguments[0])
+        return _gradients(arguments[1], arguments[2], arguments[4], arguments[9], arguments[0]) + _bias(arguments[0], arguments[10])
     if name == "_scaled_dot_product_cudnn_attention_backward":
         return [_sums_of_queries(arguments)]
     return None
@@ -99,6 +99,11 @@ def _gradients(tensor, weight, stride, groups, other):
     if not copied or not tensor.is_contiguous():
         return [copied]
     return [copied, _bytes(tensor) + _bytes(other) + size * min(_PARTS, _PARTS_BYTES // max(size, 1))]
+
+
+def _bias(tensor, wanted):
+    """PyTorch sums a bias's gradient itself, after cuDNN's."""
+    return _reduction(tensor, [at for at in range(tensor.dim()) if at != 1], tensor.dtype) if wanted[2] else []
 
 
 def _bytes(tensor):

@@ -396,11 +396,23 @@ class Rules(unittest.TestCase):
             self.assertEqual(_kernels.cudnn(backward, (out, image, weight, None, *last, [True] * 3), None)[:1], [kib * 1024], weight.shape)
         # Measured of a ResNet: both gradients, with 147 bytes more, and 655 more.
         image, weight, out = (self.tensor(*shape) for shape in ((32, 256, 56, 56), (512, 256, 1, 1), (32, 512, 28, 28)))
-        self.assertEqual(_kernels.cudnn(backward, (out, image, weight, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True] * 3), None), [154140819 - 147, 162529935 - 655])
+        self.assertEqual(_kernels.cudnn(backward, (out, image, weight, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]), None), [154140819 - 147, 162529935 - 655])
         # Measured of a ConvNeXt.
         for channels, width, kernel, groups, size in ((96, 192, 2, 1, 294912), (192, 384, 2, 1, 1179648), (96, 192, 1, 1, 0), (96, 96, 7, 96, 0)):
             last, weight = self.tensor(4, channels, 56, 56).to(memory_format=torch.channels_last), self.tensor(width, channels // groups, kernel, kernel)
             self.assertEqual(_kernels.cudnn(forward, (last, weight, None, [2, 2], [0, 0], [1, 1], False, [0, 0], groups), out), [size])
+
+    def test_gradients_of_biases_are_sums_after_those_of_cudnn(self):
+        import torch
+
+        # Measured of a ConvNeXt, whose gradients have channels last; with channels first nothing is combined in memory.
+        operator, rest = torch.ops.aten.convolution_backward.default, ([1, 1], [3, 3], [1, 1], False, [0, 0])
+        for batch, channels, side, size in ((2, 96, 56, 1204224), (8, 96, 56, 4816896), (8, 192, 28, 9633792), (8, 768, 7, 0)):
+            image, weight = self.tensor(batch, channels, side, side), self.tensor(channels, 1, 7, 7)
+            last = image.to(memory_format=torch.channels_last)
+            self.assertEqual(_kernels.cudnn(operator, (last, image, weight, [channels], *rest, channels, [True] * 3), None), [0, size])
+            self.assertEqual(_kernels.cudnn(operator, (image, image, weight, [channels], *rest, channels, [True] * 3), None), [0, 0])
+            self.assertEqual(_kernels.cudnn(operator, (last, image, weight, None, *rest, channels, [True, True, False]), None), [0])
 
     def test_a_fake_step_has_them(self):
         import torch
