@@ -24,6 +24,12 @@ def own(function, arguments, result):
     if name in ("native_layer_norm", "native_layer_norm_backward"):
         # It copies inputs that are not contiguous.
         return [_bytes(each) for each in arguments[: 2 if name.endswith("backward") else 1] if not each.is_contiguous()]
+    if name == "_softmax_backward_data":
+        # The product of gradient and result.
+        return [_bytes(arguments[0])]
+    if name == "_safe_softmax":
+        # Which scores are masked, a byte for each.
+        return [arguments[0].numel()]
     if name == "_scaled_dot_product_efficient_attention_backward":
         return [_sums_of_queries(arguments)]
     return None

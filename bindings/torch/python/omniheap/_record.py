@@ -537,11 +537,12 @@ def _gpu_choices(torch, device):
         allowed = torch.backends.cuda
         is_half = query.dtype in halves or torch.is_autocast_enabled(device.type)
         is_short = is_half and query.size(-1) % 8 == 0
-        is_cudnn = prefers_cudnn and allowed.cudnn_sdp_enabled() and is_short and query.size(-1) <= 128 and key.size(2) > 1
-        is_flash = allowed.flash_sdp_enabled() and attn_mask is None and is_short and query.size(-1) <= 256
-        if not is_cudnn and not is_flash and not allowed.mem_efficient_sdp_enabled():
-            # The program allows no fused kernel that fits: what is left are plain products, as elsewhere.
-            return NotImplemented
+        # Fused kernels read whole rows, and broadcast nothing but the bias: one that is transposed, for example, is not for them.
+        is_read = all(each.stride(-1) == 1 for each in (query, key, value, attn_mask) if each is not None) and query.size(0) == key.size(0) == value.size(0)
+        is_trained = attn_mask is not None and attn_mask.requires_grad
+        is_cudnn = is_read and not is_trained and prefers_cudnn and allowed.cudnn_sdp_enabled() and is_short and query.size(-1) <= 128 and key.size(2) > 1
+        is_flash = is_read and allowed.flash_sdp_enabled() and attn_mask is None and is_short and query.size(-1) <= 256
+        is_efficient = is_read and allowed.mem_efficient_sdp_enabled() and (is_half or query.dtype == torch.float32 and query.size(-1) % 4 == 0)
         if torch.is_autocast_enabled(device.type):
             value, key, query = (each.to(torch.get_autocast_dtype(device.type)) for each in (value, key, query))
         wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
@@ -549,13 +550,34 @@ def _gpu_choices(torch, device):
             return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
         if enable_gqa and not is_cudnn:
             key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
+        if not is_cudnn and not is_efficient:
+            return products(query, key, value, attn_mask, dropout_p, is_causal, scale)
         if attn_mask is not None:
-            if attn_mask.dtype == torch.bool:
-                attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), float("-inf"))
             attn_mask = attn_mask.expand(query.size(0), query.size(1), query.size(2), key.size(2))
         if is_cudnn:
             return aten._scaled_dot_product_cudnn_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, False, scale=scale)[0]
         return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, scale=scale)[0]
+
+    def products(query, key, value, bias, dropout_p, is_causal, scale):
+        """Attention where no fused kernel is allowed, or can read what it is given."""
+        dtype, factor = query.dtype, (query.size(-1) ** -0.5 if scale is None else scale) ** 0.5
+        with torch.autocast(device.type, enabled=False):
+            if dtype in halves and not torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed():
+                query, key, value = (each.float() for each in (query, key, value))
+            query = query * factor
+            if is_causal:
+                seen = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool, device=query.device).tril()
+                bias = torch.zeros_like(seen, dtype=query.dtype).masked_fill_(seen.logical_not(), float("-inf"))
+            scores = query.matmul(key.transpose(-2, -1) * factor)
+            if bias is not None:
+                # In place for every tensor that is not of a subclass, as fake ones are.
+                scores.add_(bias)
+            weights = aten._safe_softmax(scores, -1)
+            if dropout_p > 0:
+                weights = torch.native_dropout(weights, dropout_p, True)[0]
+            return weights.matmul(value).to(dtype)
 
     def linear(input, weight, bias=None):
         is_fused = input.dim() < 3 or input.dim() == 3 and input.is_contiguous()

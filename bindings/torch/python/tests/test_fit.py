@@ -561,6 +561,30 @@ class Steps(unittest.TestCase):
         self.assertRegex(labels(torch.bfloat16, plain), "softmax")
         self.assertNotIn("_attention", labels(torch.bfloat16, plain))
 
+    def test_attention_without_a_fused_kernel_is_that_of_a_gpu(self):
+        import torch
+
+        def labels(width=64, dtype=torch.float32, transposed=True, **options):
+            def step():
+                query = torch.randn(2, 8, 128, width, device="cuda", dtype=dtype, requires_grad=True)
+                bias = torch.randn(128, 128, 8, device="cuda", dtype=dtype, requires_grad=True).permute(2, 0, 1)[None]
+                bias = bias if transposed else bias.contiguous()
+                torch.nn.functional.scaled_dot_product_attention(query, query, query, bias, dropout_p=0.1).sum().backward()
+
+            return self.labels(step, **options)
+
+        self.assertIn("_efficient_attention", str(labels(transposed=False)))
+        self.assertIn("_efficient_attention", str(labels(transposed=False, dtype=torch.bfloat16)))
+        # Rows of the bias are apart, or those of queries are not aligned.
+        for width, dtype, transposed in ((64, torch.float32, True), (64, torch.bfloat16, True), (30, torch.float32, False)):
+            found = labels(width, dtype, transposed)
+            self.assertNotIn("_attention", str(found))
+            scores = 2 * 8 * 128 * 128
+            sizes = lambda *words: [size for label, size in found if all(word in label for word in words) and "workspace" not in label]
+            # In 32 bits, with a byte for each that is dropped; the bias is added in place.
+            self.assertEqual((sizes("_safe_softmax"), sizes("native_dropout.default")), ([4 * scores], [4 * scores, scores]))
+            self.assertNotIn(4 * scores, sizes("add.Tensor"))
+
     def test_attention_of_cudnn_comes_first_where_pytorch_prefers_it(self):
         import torch
 

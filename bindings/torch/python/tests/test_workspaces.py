@@ -378,6 +378,15 @@ class Rules(unittest.TestCase):
         self.assertEqual(_kernels.own(operator, (rows.permute(0, 2, 3, 1), [96]), None), [rows.numel() * 4])
         self.assertEqual(_kernels.own(operator, (rows, [56]), None), [])
 
+    def test_softmax_and_its_gradient(self):
+        import torch
+
+        # Measured of a T5: a byte for each score, and a product of gradient and result.
+        scores = self.tensor(2, 8, 512, 512)
+        self.assertEqual(_kernels.own(torch.ops.aten._safe_softmax.default, (scores, -1), scores), [4 << 20])
+        self.assertEqual(_kernels.own(torch.ops.aten._softmax_backward_data.default, (scores, scores, -1, torch.float32), scores), [16 << 20])
+        self.assertIsNone(_kernels.own(torch.ops.aten._log_softmax_backward_data.default, (scores, scores, -1, torch.float32), scores))
+
     def test_convolutions_copy_into_another_layout(self):
         import torch
 
