@@ -16,7 +16,7 @@ import traceback
 import warnings
 import weakref
 
-from . import _replicas, _requests
+from . import _recurrent, _replicas, _requests
 from ._ledger import Ledger, Lives, dtype_of, type_of
 from ._library import OmniheapError
 from ._steps import call
@@ -603,7 +603,7 @@ def _gpu_choices(torch, device):
     choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention), (functional, "linear", linear)]
     if hasattr(aten, "_fused_rms_norm"):
         choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
-    patches = [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in choices]
+    patches = [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in (*choices, *_recurrent.choices(torch))]
     if not torch.cuda.is_available():
         # Programs choose kernels by it.
         patches.append((torch.cuda, "get_device_capability", lambda device=None: capability))
