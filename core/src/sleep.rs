@@ -27,7 +27,7 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Keeps `size` bytes under `id`. `copy` fills each piece.
+    /// Keeps `size` bytes under `id`. `copy` fills each piece. The store may write on until [`flush`](Self::flush).
     ///
     /// # Errors
     ///
@@ -39,6 +39,15 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
         privacy: Privacy,
         copy: &mut PutPiece<'_>,
     ) -> Result<()>;
+
+    /// Waits until the bytes under `id` are kept. A sleep calls it for each allocation after it has put all of them.
+    ///
+    /// # Errors
+    ///
+    /// Why they are not: the pool stays awake.
+    fn flush(&self, _id: AllocationId) -> Result<()> {
+        Ok(())
+    }
 
     /// Hands every piece of what is kept under `id` to `take`. The bytes stay in the store.
     ///

@@ -5,8 +5,8 @@
 mod linux {
     use core::error::Error;
     use omniheap_core::{
-        AllocationId, BackingStore, ErrorKind, HostPinner, Manager, PoolConfig, Privacy, Request,
-        Sleep, Wake,
+        Allocation, AllocationId, BackingStore, ErrorKind, HostPinner, Manager, PoolConfig,
+        Privacy, Request, Sleep, Wake,
     };
     use omniheap_host::Host;
     use omniheap_residency::FileStore;
@@ -43,33 +43,39 @@ mod linux {
         Ok([write, rate(bytes, start)])
     }
 
-    /// The rates at which the store takes and gives the bytes of an allocation whose memory was touched before, as a device's is.
+    /// The rates at which the store takes and gives the bytes of allocations whose memory was touched before, as a device's is.
     fn alone(
         store: &FileStore,
-        one: AllocationId,
+        ids: &[AllocationId],
         warm: &mut [u8],
     ) -> Result<[f64; 2], Box<dyn Error>> {
         let part = |at: u64, length: usize| usize::try_from(at).map(|at| at..at + length);
-        let (bytes, start) = (warm.len() as u64, Instant::now());
-        store.put(one, bytes, Privacy::Open, &mut |at, piece| {
-            piece.copy_from_slice(&warm[part(at, piece.len()).map_err(|_| ErrorKind::OutOfRange)?]);
-            Ok(())
-        })?;
+        let (bytes, size) = (warm.len() as u64, warm.len() / ids.len());
+        let start = Instant::now();
+        for (id, from) in ids.iter().zip(warm.chunks(size)) {
+            store.put(*id, size as u64, Privacy::Open, &mut |at, piece| {
+                let part = part(at, piece.len()).map_err(|_| ErrorKind::OutOfRange)?;
+                piece.copy_from_slice(&from[part]);
+                Ok(())
+            })?;
+        }
+        ids.iter().try_for_each(|id| store.flush(*id))?;
         let (put, start) = (rate(bytes, start), Instant::now());
-        store.get(one, &mut |at, piece| {
-            warm[part(at, piece.len()).map_err(|_| ErrorKind::OutOfRange)?].copy_from_slice(piece);
-            Ok(())
-        })?;
+        for (id, to) in ids.iter().zip(warm.chunks_mut(size)) {
+            store.get(*id, &mut |at, piece| {
+                let part = part(at, piece.len()).map_err(|_| ErrorKind::OutOfRange)?;
+                to[part].copy_from_slice(piece);
+                Ok(())
+            })?;
+        }
         let got = rate(bytes, start);
-        store.forget(one);
+        ids.iter().for_each(|id| store.forget(*id));
         Ok([put, got])
     }
 
     /// Waits until what was forgotten has left the disk, which is busy with it.
     fn settle(manager: &Manager<Host>, store: &FileStore) -> omniheap_core::Result<()> {
-        let mut settled = Ok(());
-        HostPinner::lend(manager.backend(), |pinner| settled = store.prepare(0, pinner));
-        settled
+        HostPinner::lend(manager.backend(), |pinner| store.prepare(0, pinner))
     }
 
     fn median(mut rates: Vec<f64>) -> f64 {
@@ -86,15 +92,15 @@ mod linux {
         let manager = Manager::new(Host::new());
         let heap = manager.explain(&Request::new(1))?.placement.heaps.as_slice()[0];
         let pool = manager.create_pool(heap, PoolConfig::new().sleepable())?;
-        let request = Request::new(size);
-        let made: Result<Vec<_>, _> = (0..bytes / size).map(|_| pool.allocate(&request)).collect();
-        let made = made?;
+        let made = (0..bytes / size).map(|_| pool.allocate(&Request::new(size)));
+        let made = made.collect::<Result<Vec<_>, _>>()?;
         made.iter().try_for_each(|one| one.fill(0, size, 7))?;
         let (store, mut warm) = (FileStore::open(&folder)?, vec![7; usize::try_from(bytes)?]);
+        let ids: Vec<_> = made.iter().map(Allocation::id).collect();
         let mut rates = [const { Vec::new() }; 6];
         for _ in 0..ROUNDS {
             let [write, read] = disk(Path::new(&folder), bytes)?;
-            let [put, got] = alone(&store, made[0].id(), &mut warm)?;
+            let [put, got] = alone(&store, &ids, &mut warm)?;
             settle(&manager, &store)?;
             let start = Instant::now();
             pool.sleep(&Sleep::to(store.clone()))?;

@@ -6,6 +6,7 @@
 use crate::available::available_host_memory;
 use crate::lock;
 use crate::memory::{ALIGN, Memory};
+use core::iter::successors;
 use core::ptr::NonNull;
 use omniheap_core::strategy::{BlockId, Grant, Strategy, Tlsf};
 use omniheap_core::{Align, Backend, Class, ErrorKind, HostPinner, Layout, Manager, Result};
@@ -14,6 +15,8 @@ use std::thread::{self, Builder};
 
 /// Threads that pin together.
 const PINNERS: usize = 4;
+/// No allocation is divided in stretches shorter than this.
+const SHORT: u64 = 64 << 10;
 /// Every stretch starts at, and is a multiple of, this.
 const UNIT: Align = Align::of(4096);
 
@@ -153,11 +156,9 @@ impl Arena {
     ///
     /// As for [`prepare`](Self::prepare). What the device does not pin is logged, and copied slower.
     pub fn prepare_pinned(&self, backend: &impl Backend, bytes: u64) -> Result<()> {
-        let mut grown = Ok(());
         HostPinner::lend(backend, |pinner| {
-            grown = self.grow_pinned(pinner, |now| bytes.saturating_sub(now.held));
-        });
-        grown
+            self.grow_pinned(pinner, |now| bytes.saturating_sub(now.held))
+        })
     }
 
     /// Grows until nothing is missing of what is wanted, and has a device pin all that the arena holds: each piece while the next is touched,
@@ -204,9 +205,7 @@ impl Arena {
             let kind = if size == 0 { ErrorKind::ZeroSize } else { ErrorKind::ExceedsLimit };
             return Err(kind.into());
         }
-        if std::process::id() != self.inner.process {
-            return Err(ErrorKind::Unsupported.because("the arena belongs to the parent process"));
-        }
+        self.check_own()?;
         if let Some(stretch) = self.find(size) {
             return Ok(stretch);
         }
@@ -223,6 +222,21 @@ impl Arena {
             self.grow(exact)?;
         }
         self.find(size).ok_or(ErrorKind::OutOfHostMemory.into())
+    }
+
+    /// Takes a stretch of at most `bytes` bytes: a shorter one rather than new memory, which is neither touched nor pinned.
+    pub(crate) fn take_up_to(&self, bytes: u64) -> Result<Stretch> {
+        self.check_own()?;
+        let whole = bytes.min(self.longest());
+        let halves = successors(Some(whole), |size| Some(size / 2 / SHORT * SHORT));
+        let mut sizes = halves.take_while(|size| *size == whole || *size >= SHORT);
+        let found = sizes.find_map(|size| self.find(usize::try_from(size).ok()?));
+        found.map_or_else(|| self.take(whole), Ok)
+    }
+
+    fn check_own(&self) -> Result<()> {
+        let foreign = || ErrorKind::Unsupported.because("the arena belongs to the parent process");
+        (std::process::id() == self.inner.process).then_some(()).ok_or_else(foreign)
     }
 
     fn find(&self, size: usize) -> Option<Stretch> {
@@ -407,6 +421,16 @@ mod tests {
         assert_eq!(kind(arena.prepare(5 << 20)), Err(ErrorKind::OverBudget));
         let odd = ArenaConfig { piece: 5, ..config };
         assert_eq!(kind(Arena::with_config(odd).map(drop)), Err(ErrorKind::InvalidConfig));
+    }
+
+    #[test]
+    fn a_child_takes_nothing() {
+        let mut arena = small();
+        arena.prepare(4 << 20).expect("room");
+        Arc::get_mut(&mut arena.inner).expect("nobody else has it").process += 1; // As in a child.
+        for taken in [arena.take(64), arena.take_up_to(64)] {
+            assert_eq!(taken.map(drop).map_err(|error| error.kind()), Err(ErrorKind::Unsupported));
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::checksum::checksum;
 use crate::disk::{is_in_memory, punch};
 use crate::lock;
-use crate::pipe::{Ahead, FileSpan, Pipe, SMALL, UNIT};
+use crate::pipe::{Ahead, Behind, FileSpan, Pipe, SMALL, UNIT};
 use core::iter::successors;
 use core::mem;
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
@@ -16,7 +16,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 
 /// Bytes that have one checksum. They are copied together, so that the processor's cache has them while they are summed up.
@@ -32,6 +32,8 @@ pub struct FileStore {
     file: Arc<Backing>,
     /// Reads that run ahead of each lane. Not part of `Backing`: their threads hold that, and it would never be dropped.
     ahead: Mutex<HashMap<Lane, Ahead>>,
+    /// Writes of each lane that falls asleep. Whoever uses one takes it out.
+    behind: Mutex<HashMap<Lane, Behind>>,
     in_memory: bool,
 }
 
@@ -72,12 +74,27 @@ type Arrival = (Lane, u64);
 #[derive(Debug)]
 struct Kept {
     arrival: Arrival,
-    grant: Grant,
-    /// Where they start in the file.
-    at: u64,
+    place: Arc<Place>,
     size: u64,
     /// One for each MiB.
     sums: Vec<u64>,
+}
+
+/// A place in the file. Dropping it gives it back: nobody needs its bytes, and none are still to be written.
+#[derive(Debug)]
+struct Place {
+    /// Where it starts.
+    at: u64,
+    grant: Grant,
+    file: Weak<Backing>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.upgrade() {
+            file.give_back(self.at, self.grant);
+        }
+    }
 }
 
 impl FileStore {
@@ -106,13 +123,53 @@ impl FileStore {
         let (pipe, kept) = (Arc::new(pipe), Mutex::new(Contents::new()));
         let file =
             Arc::new(Backing { pipe, kept, cleared: Condvar::new(), process: std::process::id() });
-        Ok(Arc::new(Self { file, ahead: Mutex::default(), in_memory }))
+        let (ahead, behind) = (Mutex::default(), Mutex::default());
+        Ok(Arc::new(Self { file, ahead, behind, in_memory }))
     }
 
     /// Returns whether the directory is in memory (tmpfs), so that the file takes host memory.
     #[must_use]
     pub const fn is_in_memory(&self) -> bool {
         self.in_memory
+    }
+
+    /// Hands an allocation's bytes to the lane's writer, and returns their checksums.
+    fn write(
+        &self,
+        lane: Lane,
+        place: &Arc<Place>,
+        size: u64,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<Vec<u64>> {
+        let mut sums = Vec::new();
+        let fill = |from: u64, bytes: &mut [u8]| {
+            for (from, part) in (from..).step_by(CHECKED).zip(bytes.chunks_mut(CHECKED)) {
+                copy(from, part)?;
+                sums.push(checksum(part));
+            }
+            Ok(())
+        };
+        if size < SMALL {
+            return self.file.pipe.write_small(place.at, size, fill).map(|()| sums);
+        }
+        let known = lock(&self.behind).remove(&lane);
+        let mut behind = known.map_or_else(|| self.file.pipe.write_behind(), Ok)?;
+        let written = behind.write(place.at, size, place, fill);
+        if written.is_err() {
+            let _ = behind.end(); // The sleep fails, and for the first reason.
+            return written.map(|()| sums);
+        }
+        drop(lock(&self.behind).insert(lane, behind));
+        Ok(sums)
+    }
+
+    /// Waits until what a lane has put is in the file.
+    fn flush_lane(&self, lane: Lane) -> Result<()> {
+        if self.file.check_own().is_err() {
+            return Ok(()); // A forked child has no such thread.
+        }
+        let behind = lock(&self.behind).remove(&lane);
+        behind.map_or(Ok(()), Behind::end)
     }
 
     /// Returns a reader at the start of these bytes: the lane's own if it is there already, else a new one.
@@ -127,28 +184,21 @@ impl FileStore {
         }
         let (file, first) = (Arc::clone(&self.file), Some(Arc::clone(kept)));
         let following = successors(first, move |last| lock(&file.kept).after(last.arrival));
-        self.file.pipe.read_ahead(following.map(|kept| kept.place()))
+        self.file.pipe.read_ahead(following.map(|kept| kept.span()))
     }
 }
 
 impl Kept {
-    fn place(&self) -> FileSpan {
-        FileSpan { number: self.arrival.1, at: self.at, size: self.size }
+    fn span(&self) -> FileSpan {
+        FileSpan { number: self.arrival.1, at: self.place.at, size: self.size }
     }
 }
 
 impl Backing {
-    /// Writes an allocation's bytes, and returns their checksums.
-    fn write(&self, at: u64, size: u64, copy: &mut PutPiece<'_>) -> Result<Vec<u64>> {
-        let mut sums = Vec::new();
-        let fill = |from: u64, bytes: &mut [u8]| {
-            for (from, part) in (from..).step_by(CHECKED).zip(bytes.chunks_mut(CHECKED)) {
-                copy(from, part)?;
-                sums.push(checksum(part));
-            }
-            Ok(())
-        };
-        self.pipe.write(at, size, fill).map(|()| sums)
+    /// Takes a place for so many bytes.
+    fn take(self: &Arc<Self>, size: u64) -> Result<Arc<Place>> {
+        let (at, grant) = lock(&self.kept).take(size)?;
+        Ok(Arc::new(Place { at, grant, file: Arc::downgrade(self) }))
     }
 
     fn check_own(&self) -> Result<()> {
@@ -231,11 +281,11 @@ impl Contents {
         Ok((self.extents[grant.block.0 as usize] + grant.span.offset, grant))
     }
 
-    fn insert(&mut self, id: AllocationId, (at, grant): (u64, Grant), size: u64, sums: Vec<u64>) {
-        let arrival = ((id.lane(), id.manager()), self.came);
+    fn insert(&mut self, id: AllocationId, place: Arc<Place>, size: u64, sums: Vec<u64>) {
+        let arrival = (lane_of(id), self.came);
         self.came += 1;
         self.by_id.insert(id, arrival);
-        self.kept.insert(arrival, Arc::new(Kept { arrival, grant, at, size, sums }));
+        self.kept.insert(arrival, Arc::new(Kept { arrival, place, size, sums }));
     }
 
     fn get(&self, id: AllocationId) -> Option<Arc<Kept>> {
@@ -278,20 +328,18 @@ impl BackingStore for FileStore {
             return Err(ErrorKind::Unsupported.because("secret bytes are not written to files"));
         }
         self.file.check_own()?;
-        let (at, grant) = lock(&self.file.kept).take(size)?;
-        match self.file.write(at, size, copy) {
-            Ok(sums) => {
-                lock(&self.file.kept).insert(id, (at, grant), size, sums);
-                Ok(())
-            }
-            Err(error) => {
-                self.file.give_back(at, grant);
-                Err(error)
-            }
-        }
+        let place = self.file.take(size)?;
+        let sums = self.write(lane_of(id), &place, size, copy)?;
+        lock(&self.file.kept).insert(id, place, size, sums);
+        Ok(())
+    }
+
+    fn flush(&self, id: AllocationId) -> Result<()> {
+        self.flush_lane(lane_of(id))
     }
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        self.flush(id)?;
         let kept = lock(&self.file.kept).get(id).ok_or(ErrorKind::Stale)?;
         let mut sums = kept.sums.iter();
         let check = |from: u64, bytes: &[u8]| {
@@ -304,7 +352,7 @@ impl BackingStore for FileStore {
             Ok(())
         };
         if kept.size < SMALL {
-            return self.file.pipe.read_small(kept.at, kept.size, check);
+            return self.file.pipe.read_small(kept.place.at, kept.size, check);
         }
         let mut ahead = self.read_from(&kept)?;
         match ahead.read(kept.size, check) {
@@ -329,13 +377,17 @@ impl BackingStore for FileStore {
         drop(contents);
         if !has_more {
             drop(lock(&self.ahead).remove(&kept.arrival.0)); // What was read was freed before it was asked for.
+            let _ = self.flush_lane(kept.arrival.0); // A sleep failed: nobody needs what is still written.
         }
-        self.file.give_back(kept.at, kept.grant);
     }
 
     fn accepts(&self, privacy: Privacy) -> bool {
         privacy == Privacy::Open
     }
+}
+
+fn lane_of(id: AllocationId) -> Lane {
+    (id.lane(), id.manager())
 }
 
 /// Why a directory does not do.
@@ -412,7 +464,7 @@ mod tests {
         store.file.clear();
         assert_eq!(get(&store, other), Ok(SIZE), "it has another place");
         put(&store, one).expect("room");
-        assert_eq!(lock(&store.file.kept).get(one).expect("kept").at, 0, "the place is free");
+        assert_eq!(lock(&store.file.kept).get(one).expect("kept").place.at, 0, "the place is free");
     }
 
     #[test]
@@ -420,7 +472,7 @@ mod tests {
         let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
         put(&store, one).expect("room");
         store.forget(one);
-        HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner).expect("room"));
+        HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner)).expect("room");
         let about = store.file.pipe.file().metadata().expect("open");
         assert_eq!(about.blocks(), 0, "blocks are on the disk");
         let file = Arc::downgrade(&store.file);
@@ -430,6 +482,50 @@ mod tests {
         while file.strong_count() > 0 {
             thread::yield_now(); // The thread ends, and the file with it.
         }
+    }
+
+    #[test]
+    fn the_disk_writes_while_the_next_is_copied_and_a_flush_waits_for_it() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let (one, other) = (id(), id());
+        [one, other].into_iter().for_each(|id| put(&store, id).expect("room"));
+        assert_eq!(lock(&store.behind).len(), 2, "each pool has its own");
+        store.flush(one).expect("room");
+        assert!(lock(&store.behind).contains_key(&lane_of(other)), "the other pool goes on");
+        let place = lock(&store.file.kept).get(one).expect("kept").place.at;
+        let mut last = [0];
+        store.file.pipe.file().read_exact_at(&mut last, place + SIZE - 1).expect("written");
+        assert_eq!((last, get(&store, one), get(&store, other)), ([4], Ok(SIZE), Ok(SIZE)));
+        assert!(lock(&store.behind).is_empty(), "what is asked for is written");
+    }
+
+    #[test]
+    fn a_write_that_fails_later_is_told_by_the_flush() {
+        let mut store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let file = Arc::get_mut(&mut store).and_then(|store| Arc::get_mut(&mut store.file));
+        let null = std::fs::File::open("/dev/null").expect("a device"); // Not for writing.
+        file.expect("nobody else has it").pipe = Arc::new(Pipe::cached(null));
+        let (one, other) = (id(), id());
+        put(&store, one).expect("it is written later");
+        assert_eq!(store.flush(other), Ok(()), "nothing of this pool was written");
+        assert_eq!(store.flush(one).map_err(|error| error.kind()), Err(ErrorKind::Driver));
+        store.forget(one);
+        put(&store, one).expect("it is written later");
+        store.forget(one);
+        assert!(lock(&store.behind).is_empty(), "the sleep failed, and the next begins anew");
+    }
+
+    #[test]
+    fn a_place_is_given_back_once_nothing_is_written_to_it() {
+        let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
+        put(&store, one).expect("room");
+        store.flush(one).expect("room");
+        lock(&store.file.kept).is_clearing = true; // As while the thread is at it.
+        let writer = Arc::clone(&lock(&store.file.kept).get(one).expect("kept").place);
+        store.forget(one);
+        assert!(lock(&store.file.kept).forgotten.is_empty(), "a piece is still to be written");
+        drop(writer);
+        assert_eq!(lock(&store.file.kept).forgotten.len(), 1);
     }
 
     /// Returns whether these bytes are read ahead.
@@ -460,7 +556,7 @@ mod tests {
         assert_eq!(get(&store, third), Ok(SIZE));
         assert!(lock(&store.ahead).is_empty(), "nothing is left to read");
         assert_eq!(get(&store, second), Ok(SIZE));
-        HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner).expect("room"));
+        HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner)).expect("room");
         assert!(lock(&store.ahead).is_empty(), "a sleep has its memory");
         assert_eq!(get(&store, second), Ok(SIZE));
         let file = Arc::downgrade(&store.file);
@@ -503,9 +599,11 @@ mod tests {
     #[test]
     fn what_a_child_forgets_stays_on_its_parents_disk() {
         let (mut store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
-        put(&store, one).expect("room");
         let parent = Arc::get_mut(&mut store).and_then(|store| Arc::get_mut(&mut store.file));
         parent.expect("nobody else has it").process += 1; // As in a child.
+        let place = store.file.take(SIZE).expect("room");
+        store.file.pipe.write_small(place.at, 4096, |_, _| Ok(())).expect("room");
+        lock(&store.file.kept).insert(one, place, SIZE, Vec::new());
         store.forget(one);
         let kept = lock(&store.file.kept);
         assert!(!kept.is_clearing && kept.forgotten.is_empty());
@@ -515,7 +613,7 @@ mod tests {
     #[test]
     fn damage_is_noticed() {
         let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
-        put(&store, one).expect("room");
+        put(&store, one).and_then(|()| store.flush(one)).expect("room");
         let (mut byte, file) = ([0], store.file.pipe.file());
         file.read_exact_at(&mut byte, PIECE + 1).expect("written");
         file.write_all_at(&[byte[0] ^ 1], PIECE + 1).expect("open");

@@ -47,7 +47,7 @@ impl HostStore {
     fn fill(&self, size: u64, copy: &mut PutPiece<'_>, into: &mut Vec<Stretch>) -> Result<()> {
         let mut at = 0;
         while at < size {
-            let mut stretch = self.arena.take((size - at).min(self.arena.longest()))?;
+            let mut stretch = self.arena.take_up_to(size - at)?;
             let copied = copy(at, stretch.bytes_mut());
             at += stretch.bytes().len() as u64;
             into.push(stretch);
@@ -91,5 +91,46 @@ impl BackingStore for HostStore {
     fn forget(&self, id: AllocationId) {
         let kept = lock(&self.kept).remove(&id);
         drop(kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::ArenaConfig;
+    use omniheap_core::{Manager, Request};
+    use omniheap_host::Host;
+
+    const SIZE: u64 = 3 << 20;
+
+    #[test]
+    fn what_was_prepared_is_enough_however_it_is_divided() {
+        let config = ArenaConfig { piece: 4 << 20, ..ArenaConfig::default() };
+        let arena = Arena::with_config(config).expect("a valid setting");
+        let (manager, store) = (Manager::new(Host::new()), HostStore::within(&arena));
+        let all: Vec<_> =
+            (0..4).map(|_| manager.allocate(&Request::new(64)).expect("small")).collect();
+        let prepared =
+            HostPinner::lend(manager.backend(), |pinner| store.prepare(4 * SIZE, pinner));
+        prepared.expect("room");
+        for (value, one) in (0..).zip(&all) {
+            let fill = &mut |at: u64, bytes: &mut [u8]| {
+                bytes.fill(value);
+                bytes[0] = at.to_le_bytes()[2]; // Which MiB it starts in.
+                Ok(())
+            };
+            store.put(one.id(), SIZE, Privacy::Open, fill).expect("room");
+        }
+        assert_eq!(arena.report().held, 4 * SIZE, "one in each piece, one in what they leave");
+        for (value, one) in (0..).zip(&all) {
+            let mut seen = 0;
+            let take = &mut |at: u64, bytes: &[u8]| {
+                assert_eq!((at, bytes[0], bytes[1]), (seen, at.to_le_bytes()[2], value));
+                seen += bytes.len() as u64;
+                Ok(())
+            };
+            store.get(one.id(), take).expect("kept");
+            assert_eq!(seen, SIZE);
+        }
     }
 }

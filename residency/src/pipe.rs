@@ -3,6 +3,8 @@
 use crate::arena::{Arena, ArenaReport, Stretch};
 use crate::disk::open_direct;
 use crate::lock;
+use core::fmt::Debug;
+use core::mem;
 use core::ops::Range;
 use omniheap_core::{Align, Error, ErrorKind, HostPinner, Result};
 use std::fs::File;
@@ -93,6 +95,54 @@ impl Ahead {
     }
 }
 
+/// A piece to be written, and what must live until it is.
+#[derive(Debug)]
+struct Filled {
+    at: u64,
+    piece: Range<u64>,
+    memory: Stretch,
+    keeps: Arc<dyn Debug + Send + Sync>,
+}
+
+/// A thread that writes what it was handed, while the next span is filled. Without it the disk would idle at the start of each span.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    pipe: Arc<Pipe>,
+    full: Sender<Filled>,
+    empty: Receiver<Stretch>,
+    /// Least length of the next piece: short ones come first, so that the disk has something to do soon.
+    shortest: u64,
+    writer: JoinHandle<Result<()>>,
+}
+
+impl Behind {
+    /// Takes `size` bytes for the file from `at` on, with zeros up to the next unit. `fill` is asked for the bytes in order. `keeps` lives until
+    /// they are written. Returns early, and without an error, where the thread has failed: [`end`](Self::end) says why.
+    pub(crate) fn write(
+        &mut self,
+        at: u64,
+        size: u64,
+        keeps: &Arc<impl Debug + Send + Sync + 'static>,
+        mut fill: impl FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        for piece in growing(size, mem::replace(&mut self.shortest, PIECE)) {
+            let Ok(mut memory) = self.empty.recv() else { return Ok(()) };
+            fill(piece.start, first(&mut memory, piece.end - piece.start))?;
+            hand(&self.full, Filled { at, piece, memory, keeps: Arc::clone(keeps) as _ });
+        }
+        Ok(())
+    }
+
+    /// Waits until everything is written.
+    pub(crate) fn end(self) -> Result<()> {
+        let Self { pipe, full, empty, writer, .. } = self;
+        drop(full);
+        let written = writer.join().unwrap_or_else(|panic| resume_unwind(panic));
+        pipe.keep(empty);
+        written
+    }
+}
+
 const NO_READER: Error = ErrorKind::Driver.because("the thread that reads the backing file ended");
 
 impl Pipe {
@@ -109,43 +159,34 @@ impl Pipe {
         &self.cached
     }
 
-    /// Writes `size` bytes, and zeros up to the next unit, from `at` on. `fill` is asked for the bytes in order.
-    pub(crate) fn write(
+    /// Writes a few bytes, and zeros up to the next unit, from `at` on. `fill` is asked for them.
+    pub(crate) fn write_small(
         &self,
         at: u64,
         size: u64,
         mut fill: impl FnMut(u64, &mut [u8]) -> Result<()>,
     ) -> Result<()> {
-        if size < SMALL {
-            let mut memory = self.memory()?;
-            fill(0, first(&mut memory, size))?;
-            self.write_piece(at, 0..size, &mut memory)?;
-            self.keep([memory]);
-            return Ok(());
-        }
-        let (full, to_write) = mpsc::channel::<(Range<u64>, Stretch)>();
+        let mut memory = self.memory()?;
+        fill(0, first(&mut memory, size))?;
+        self.write_piece(at, 0..size, &mut memory)?;
+        self.keep([memory]);
+        Ok(())
+    }
+
+    /// Starts a thread that writes pieces of one span after the other.
+    pub(crate) fn write_behind(self: &Arc<Self>) -> Result<Behind> {
+        let (full, filled) = mpsc::channel::<Filled>();
         let (written, empty) = self.memories()?;
-        thread::scope(|scope| {
-            let write = move || {
-                to_write.into_iter().try_for_each(|(piece, mut memory)| {
-                    self.write_piece(at, piece, &mut memory)?;
-                    hand(&written, memory);
-                    Ok(())
-                })
-            };
-            let writer = thread::Builder::new().spawn_scoped(scope, write).map_err(no_thread)?;
-            let filled = growing(size).try_for_each(|piece| {
-                // None is empty any more once the writer has failed.
-                let Ok(mut memory) = empty.recv() else { return Ok(()) };
-                fill(piece.start, first(&mut memory, piece.end - piece.start))?;
-                hand(&full, (piece, memory));
+        let pipe = Arc::clone(self);
+        let write = move || {
+            filled.into_iter().try_for_each(|Filled { at, piece, mut memory, keeps: _keeps }| {
+                pipe.write_piece(at, piece, &mut memory)?;
+                hand(&written, memory);
                 Ok(())
-            });
-            drop(full);
-            let written = writer.join().unwrap_or_else(|panic| resume_unwind(panic));
-            self.keep(empty);
-            filled.and(written)
-        })
+            })
+        };
+        let writer = named().spawn(write).map_err(no_thread)?;
+        Ok(Behind { pipe: Arc::clone(self), full, empty, shortest: SMALL, writer })
     }
 
     /// Reads a few bytes from `at` on, and hands them to `take`.
@@ -175,8 +216,7 @@ impl Pipe {
             drop(full);
             pipe.keep(empty);
         };
-        let named = thread::Builder::new().name("omniheap backing file".into());
-        let reader = named.spawn(read).map_err(no_thread)?;
+        let reader = named().spawn(read).map_err(no_thread)?;
         Ok(Ahead { came, taken, next: None, reader })
     }
 
@@ -271,9 +311,9 @@ fn whole(size: u64) -> u64 {
     UNIT.up(size).expect("a piece has a few MiB")
 }
 
-/// Divides bytes that are written: the first pieces are short, so that the disk has something to do soon.
-fn growing(size: u64) -> impl Iterator<Item = Range<u64>> {
-    pieces(size, |from| from)
+/// Divides bytes that are written: the first pieces are short, but for the last one none is shorter than `shortest`.
+fn growing(size: u64, shortest: u64) -> impl Iterator<Item = Range<u64>> {
+    pieces(size, move |from| from.max(shortest))
 }
 
 /// Divides bytes that are read: the last pieces are short, so that little is left to do when the disk is done. None is shorter than
@@ -288,6 +328,10 @@ fn pieces(size: u64, wish: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u6
     let first = piece(0);
     let next = move |last: &Range<u64>| (last.end < size).then(|| piece(last.end));
     core::iter::successors(Some(first), next)
+}
+
+fn named() -> thread::Builder {
+    thread::Builder::new().name("omniheap backing file".into())
 }
 
 /// Hands something to another thread, which has ended only if it failed, and then says so itself.
@@ -317,12 +361,13 @@ pub(crate) fn failed(error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileSpan, MEMORIES, PIECE, Pipe, SMALL, growing, length, shrinking};
+    use super::{Behind, FileSpan, MEMORIES, PIECE, Pipe, SMALL, growing, length, shrinking};
     use crate::lock;
     use omniheap_core::{ErrorKind, Result};
     use std::fs::{File, OpenOptions};
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
+    use std::thread;
 
     const SIZES: [u64; 7] = [1, 4095, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL + 5, 2 * PIECE + 5000];
     const LARGE: u64 = 5 * PIECE;
@@ -359,6 +404,21 @@ mod tests {
         Ok(())
     }
 
+    /// Writes one span.
+    fn write(
+        pipe: &Arc<Pipe>,
+        at: u64,
+        size: u64,
+        fill: impl FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        if size < SMALL {
+            return pipe.write_small(at, size, fill);
+        }
+        let mut behind = pipe.write_behind()?;
+        let filled = behind.write(at, size, &Arc::new(()), fill);
+        filled.and(behind.end())
+    }
+
     fn fill(from: u64, bytes: &mut [u8]) -> Result<()> {
         pattern(from, bytes);
         Ok(())
@@ -368,7 +428,7 @@ mod tests {
     fn every_byte_comes_back_past_the_page_cache_and_through_it() {
         for pipe in [Pipe::cached(file()), Pipe::direct(file())].map(Arc::new) {
             for (at, size) in [0, 1 << 40].into_iter().flat_map(|at| SIZES.map(|size| (at, size))) {
-                pipe.write(at, size, fill).expect("room");
+                write(&pipe, at, size, fill).expect("room");
                 let (mut next, mut wanted) = (0, vec![0; length(size)]);
                 pattern(0, &mut wanted);
                 let compare = |from: u64, bytes: &[u8]| {
@@ -389,7 +449,7 @@ mod tests {
     #[test]
     fn transfers_run_inside_of_others() {
         let pipe = Arc::new(Pipe::direct(file()));
-        pipe.write(0, SMALL, fill).expect("room");
+        write(&pipe, 0, SMALL, fill).expect("room");
         for _ in 0..100 {
             let inner = |_: u64, _: &[u8]| read(&pipe, 0, 5, |_, _| Ok(()));
             read(&pipe, 0, SMALL, inner).expect("nobody waits for the other");
@@ -400,7 +460,7 @@ mod tests {
     fn the_disk_begins_soon_and_little_is_left_when_it_ends() {
         for size in SIZES.into_iter().chain([LARGE, 100 * PIECE + 1]) {
             let (written, read): (Vec<_>, Vec<_>) =
-                (growing(size).collect(), shrinking(size, SMALL).collect());
+                (growing(size, SMALL).collect(), shrinking(size, SMALL).collect());
             for pieces in [&written, &read] {
                 let ends = pieces.iter().map(|piece| piece.end);
                 assert!(
@@ -422,12 +482,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_piece_is_written_to_lives_until_then() {
+        let pipe = Arc::new(Pipe::direct(file()));
+        let (place, (full, filled)) = (Arc::new(()), mpsc::channel());
+        let (written, empty) = pipe.memories().expect("room");
+        // A thread that writes nothing: the test has the pieces.
+        let writer = thread::spawn(|| Ok(()));
+        let mut behind = Behind { pipe, full, empty, shortest: SMALL, writer };
+        behind.write(0, 2 * SMALL, &place, fill).expect("memory");
+        assert_eq!(Arc::strong_count(&place), 3, "two pieces are to be written");
+        drop((filled, written));
+        assert_eq!(Arc::strong_count(&place), 1);
+        behind.end().expect("nothing failed");
+    }
+
+    #[test]
     fn what_fails_half_way_ends_it() {
         let pipe = Arc::new(Pipe::direct(file()));
         let busy = |from: u64| if from < LARGE / 2 { Ok(()) } else { Err(ErrorKind::Busy.into()) };
         let kind = |result: Result<()>| result.map_err(|error| error.kind());
-        assert_eq!(kind(pipe.write(0, LARGE, |from, _| busy(from))), Err(ErrorKind::Busy));
-        pipe.write(0, LARGE, fill).expect("room");
+        assert_eq!(kind(write(&pipe, 0, LARGE, |from, _| busy(from))), Err(ErrorKind::Busy));
+        write(&pipe, 0, LARGE, fill).expect("room");
         assert_eq!(kind(read(&pipe, 0, LARGE, |from, _| busy(from))), Err(ErrorKind::Busy));
         let mut seen = 0;
         pipe.file().set_len(LARGE / 2).expect("open");
@@ -437,7 +512,7 @@ mod tests {
         };
         assert_eq!(kind(read(&pipe, 0, LARGE, count)), Err(ErrorKind::Driver), "cut short");
         assert_eq!(seen, LARGE / 2 - LARGE / 2 % PIECE, "what was whole arrived");
-        let reader = Pipe::cached(File::open("/dev/null").expect("a device"));
-        assert_eq!(kind(reader.write(0, LARGE, fill)), Err(ErrorKind::Driver), "not writable");
+        let reader = Arc::new(Pipe::cached(File::open("/dev/null").expect("a device")));
+        assert_eq!(kind(write(&reader, 0, LARGE, fill)), Err(ErrorKind::Driver), "not writable");
     }
 }

@@ -84,6 +84,11 @@ impl BackingStore for Flaky {
         })
     }
 
+    fn flush(&self, id: AllocationId) -> Result<()> {
+        self.inner.flush(id)?;
+        self.fails()
+    }
+
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
         self.inner.get(id, &mut |at, bytes| {
             take(at, bytes)?;

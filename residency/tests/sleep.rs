@@ -611,6 +611,52 @@ fn a_device_that_is_lost_in_a_copy_ends_the_pass_and_leaves_nothing() {
     }
 }
 
+/// Keeps bytes as another store does, and says late that it could not.
+#[derive(Debug)]
+struct Late {
+    store: Arc<dyn BackingStore>,
+    puts: Mutex<u32>,
+}
+
+impl BackingStore for Late {
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        how: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()> {
+        *self.puts.lock().unwrap() += 1;
+        self.store.put(id, size, how, copy)
+    }
+    fn flush(&self, _: AllocationId) -> Result<()> {
+        Err(ErrorKind::OutOfHostMemory.into())
+    }
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        self.store.get(id, take)
+    }
+    fn forget(&self, id: AllocationId) {
+        self.store.forget(id);
+    }
+}
+
+#[test]
+fn a_store_that_fails_after_the_last_byte_leaves_the_pool_awake() {
+    let (manager, arena) = (manager(), arena());
+    let pool = sleepable(&manager);
+    let all = populate(&pool);
+    let store = Arc::new(Late { store: HostStore::within(&arena), puts: Mutex::new(0) });
+    let slept = pool.sleep(&Sleep::to(Arc::clone(&store) as Arc<dyn BackingStore>));
+    assert_eq!(kind(slept), ErrorKind::OutOfHostMemory);
+    assert_eq!(
+        *store.puts.lock().unwrap() as usize,
+        all.len(),
+        "each is put before one is waited for"
+    );
+    assert_eq!((pool.residence().asleep, arena.report().used), (false, 0));
+    check(&all);
+}
+
 /// Runs a test of this program in a process of its own, for what would harm the tests beside it. Returns whether this is that process.
 #[cfg(target_os = "linux")]
 fn is_alone(name: &str) -> bool {

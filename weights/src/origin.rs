@@ -312,6 +312,10 @@ impl BackingStore for Origin {
         Ok(())
     }
 
+    fn flush(&self, id: AllocationId) -> Result<()> {
+        self.rest.flush(id)
+    }
+
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
         let away = lock(&self.away).get(&id).cloned();
         match away {

@@ -134,9 +134,10 @@ unsafe impl Remap for Vulkan {
         if count == 0 {
             return Ok(());
         }
-        let parts = (0..count.div_ceil(MOST)).map(|part| {
-            let from = part * MOST;
-            nothing((first + from) * page, MOST.min(count - from) * page)
+        let most = (MOST / page).max(1);
+        let parts = (0..count.div_ceil(most)).map(|part| {
+            let from = part * most;
+            nothing((first + from) * page, most.min(count - from) * page)
         });
         self.bind_all(block, &parts.collect::<Vec<_>>())?;
         change.commit();

@@ -227,16 +227,15 @@ impl<B: Backend> Lane<B> {
         let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
         let mut copied = 0;
         for Sleeper { slot, span, privacy } in &sleepers {
-            let put = store.put(self.id_of(*slot), span.size, *privacy, &mut |at, bytes| {
+            store.put(self.id_of(*slot), span.size, *privacy, &mut |at, bytes| {
                 copied += bytes.len() as u64;
                 transfer.read(on, block.at(span.offset + at), bytes)
-            });
-            put?;
+            })?;
             if !self.is_away(*slot) {
                 store.forget(self.id_of(*slot)); // Freed meanwhile, perhaps before the bytes arrived.
             }
         }
-        Ok(copied)
+        sleepers.iter().try_for_each(|one| store.flush(self.id_of(one.slot))).map(|()| copied)
     }
 
     /// Drops everything that a pass may have stored; for a sleep that failed, and for a wake that is done.
@@ -298,11 +297,7 @@ impl<B: Backend> Lane<B> {
     fn take_memory(&self, block: &Block<B>, span: Span, pages: &[Page]) -> Option<u64> {
         let page = self.shared.page()?;
         if let Err(error) = insist(|| self.unmap(block, span)) {
-            tracing::error!(
-                ?error,
-                bytes = span.size,
-                "pages could not be unmapped; they stay held"
-            );
+            tracing::error!(?error, bytes = span.size, "pages stay held: they were not unmapped");
             return None;
         }
         if let Some(pager) = &mut self.state.lock().pager {

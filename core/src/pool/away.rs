@@ -81,11 +81,8 @@ impl<B: Backend> Pool<B> {
         let mut closed = self.close(sleep, on)?;
         if sleep.store.kind() != StoreKind::Nothing {
             let bytes = closed.0.iter().filter_map(|lane| lane.away_bytes()).map(|all| all.1).sum();
-            let mut prepared = Ok(());
-            HostPinner::lend(self.shared.device.backend(), |pinner| {
-                prepared = sleep.store.prepare(bytes, pinner);
-            });
-            prepared?;
+            let backend = self.shared.device.backend();
+            HostPinner::lend(backend, |pinner| sleep.store.prepare(bytes, pinner))?;
         }
         let mut slept = Slept::default();
         for lane in &closed.0 {
@@ -158,13 +155,12 @@ impl<B: Backend> Pool<B> {
                     given = backed.give(lane, span, None);
                 }
                 if is_short(&given) && wake.host_mapped > 0 {
-                    let groups = self.shared.groups_of(span);
+                    let (groups, most) = (self.shared.groups_of(span), wake.host_mapped);
                     let short = given;
-                    given =
-                        backed.give_with_host(lane, groups, wake.host_mapped).or_else(|error| {
-                            // A device that maps no host memory is just short of memory.
-                            if error.kind() == ErrorKind::Unsupported { short } else { Err(error) }
-                        });
+                    given = backed.give_with_host(lane, groups, most).or_else(|error| {
+                        // A device that maps no host memory is just short of memory.
+                        if error.kind() == ErrorKind::Unsupported { short } else { Err(error) }
+                    });
                 }
                 given?;
             }

@@ -30,10 +30,17 @@ type PinHost<'a> = dyn Fn(NonNull<u8>, usize) -> Result<Option<HostPin>> + Sync 
 
 impl HostPinner<'_> {
     /// Calls `with` a pinner for the copies of a backend, where it copies at all.
-    pub fn lend(backend: &impl Backend, with: impl FnOnce(&HostPinner<'_>)) {
-        let Some(transfer) = backend.as_transfer() else { return };
+    ///
+    /// # Errors
+    ///
+    /// What `with` says.
+    pub fn lend(
+        backend: &impl Backend,
+        with: impl FnOnce(&HostPinner<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(transfer) = backend.as_transfer() else { return Ok(()) };
         // SAFETY: only `pin` calls it, whose caller promises that the bytes stay mapped.
-        with(&HostPinner(&|start, size| unsafe { transfer.pin_host(start, size) }));
+        with(&HostPinner(&|start, size| unsafe { transfer.pin_host(start, size) }))
     }
 
     /// Pins bytes until the returned value is dropped; nothing is returned where they are pinned already.

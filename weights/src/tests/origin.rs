@@ -4,8 +4,8 @@ use super::{Bad, EIO, Sample};
 use crate::{Load, LoadWeights, Loaded, Origin};
 use core::sync::atomic::Ordering;
 use omniheap_core::{
-    Align, BackingStore, ErrorKind, HeapId, HeapKind, Manager, PoolConfig, Request, Sleep,
-    UserPool, Wake,
+    Align, AllocationId, BackingStore, ErrorKind, GetPiece, HeapId, HeapKind, Manager, PoolConfig,
+    Privacy, PutPiece, Request, Result, Sleep, UserPool, Wake,
 };
 use omniheap_host::{Host, heap};
 use omniheap_residency::{Arena, ArenaConfig, HostStore, Nothing};
@@ -125,6 +125,32 @@ fn what_no_file_has_wakes_up_zeroed_where_the_other_store_keeps_nothing() {
     drop(own);
     one.sleep(&origin);
     assert_eq!(origin.away_bytes(), from_files, "zeros are in no file");
+}
+
+/// Takes all bytes, and says late that it has none.
+#[derive(Debug)]
+struct Late;
+
+impl BackingStore for Late {
+    fn put(&self, _: AllocationId, _: u64, _: Privacy, _: &mut PutPiece<'_>) -> Result<()> {
+        Ok(())
+    }
+    fn flush(&self, _: AllocationId) -> Result<()> {
+        Err(ErrorKind::OutOfHostMemory.into())
+    }
+    fn get(&self, _: AllocationId, _: &mut GetPiece<'_>) -> Result<()> {
+        Err(ErrorKind::Stale.into())
+    }
+    fn forget(&self, _: AllocationId) {}
+}
+
+#[test]
+fn what_the_other_store_could_not_keep_keeps_the_pool_awake() {
+    let one = Asleep::new();
+    let _own = one.pool.allocate(&Request::new(100_000)).unwrap();
+    let error = one.pool.sleep(&Sleep::to(Origin::with(Arc::new(Late)) as _)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfHostMemory);
+    assert!(!one.pool.residence().asleep);
 }
 
 #[test]
