@@ -612,8 +612,8 @@ def _recorder(torch):
             self._stopped = False
             # A sum of gradients that may have the bytes of its first part: that one's key, and the birth that waits.
             self._sum = None
-            # Whether the host is beside the device: its tensors are no events then, and need not be fake in everything.
-            self._has_values = fake and device.type != "cpu"
+            # Elements of tensors of the host that have values, at most. Where the host is the device, single numbers decide, and the rest is fake.
+            self._valued_elements = (_SMALL if device.type != "cpu" else 1) if fake else 0
 
         def stop(self):
             """Ends the recording: what dies from now on lives to the end of the trace."""
@@ -637,7 +637,7 @@ def _recorder(torch):
                     arguments = (arguments[0], [self._index(each) for each in arguments[1]], *arguments[2:])
             if self._workspaces is not None and not self._stopped:
                 self._workspaces.begins()
-            result = self._valued(function, types, arguments, options) if self._has_values else function(*arguments, **options)
+            result = self._valued(function, types, arguments, options) if self._valued_elements else function(*arguments, **options)
             if not self._stopped:
                 self._ran(function, arguments, options, result)
                 if self._program is not None:
@@ -650,7 +650,7 @@ def _recorder(torch):
             constant = getattr(written, "constant", None)
             result = function(*arguments, **options)
             # Without types there are no tensors among the arguments.
-            if (constant is not None or not types) and isinstance(result, FakeTensor) and result.constant is None and result.device.type == "cpu" and result.numel() <= _SMALL:
+            if (constant is not None or not types) and isinstance(result, FakeTensor) and result.constant is None and result.device.type == "cpu" and result.numel() <= self._valued_elements:
                 with _disable_current_modes():
                     result.constant = function(*(arguments if constant is None else (constant, *arguments[1:])), **options)
                 result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
