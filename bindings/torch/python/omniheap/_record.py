@@ -282,6 +282,7 @@ def _faked(torch, device, ledger):
         (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
         *_grouped_products(torch),
         *_unpacked_rows(),
+        *_finite(torch),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
@@ -326,6 +327,33 @@ def _unpacked_rows():
     """Transformers looks at values of positions: whether a row holds several texts. It makes masks of all rows if it cannot; rows of one text have none."""
     masks = sys.modules.get("transformers.masking_utils")
     return [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
+
+
+def _finite(torch):
+    """Programs ask whether all values are finite, and clamp them if not: they are in nearly all steps."""
+
+    def asks(original, answer):
+        def ask(input):
+            result = original(input)
+            result.answer = answer
+            return result
+
+        return ask
+
+    def answers(original):
+        def answered(input, *arguments, **options):
+            result, answer = original(input, *arguments, **options), getattr(input, "answer", None)
+            if answer is not None and result.numel() == 1:
+                with _disable_current_modes():
+                    result.constant = torch.full(result.shape, answer)
+            return result
+
+        return answered
+
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    asked = [(owner, name, asks(getattr(owner, name), answer)) for owner in (torch, torch.Tensor) for name, answer in (("isfinite", True), ("isinf", False), ("isnan", False))]
+    return asked + [(owner, name, answers(getattr(owner, name))) for owner in (torch, torch.Tensor) for name in ("all", "any")]
 
 
 class _Stream:
