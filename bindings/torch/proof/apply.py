@@ -1,6 +1,6 @@
 """Plans that change the program, on a GPU: step time and peak beside checkpointing and PyTorch's memory budget.
 
-    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.3,0.6] [--steps 4] [--seconds 100] [--milp decisions.json] [--budget 0.75,0.5,0.25] [--backend aot_eager]
+    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.3,0.6] [--steps 4] [--seconds 100] [--ways blocks,halves,whole] [--milp decisions.json] [--budget 0.75,0.5,0.25] [--backend aot_eager]
 
 Prints a line of JSON for whatever is known, and at the end a table, also of a run that fails or is ended early. A capacity is a share of the
 plain peak (`--shares`), or lies between the floor, which no plan can pass, and the plain peak (`--between`); both are printed. Shares below the floor are
@@ -338,7 +338,7 @@ class Trial:
         self._floor = draft.floor().bytes
         say(model=self._name, draft_seconds=time.perf_counter() - start, drafted_peak=draft.plain_peak_bytes, floor=str(draft.floor()), floor_of_peak=self._floor / self._plain.peak)
         for way, change in (("blocks", checkpointed(1)), ("halves", checkpointed(2)), ("whole", whole)):
-            if not self._is_late():
+            if way in self._options.ways.split(",") and not self._is_late():
                 with explained(self._name, way):
                     self._known[way] = bench.run(change)
         for capacity, share in self._capacities():
@@ -453,6 +453,7 @@ def main():
     parser.add_argument("--shares", default="0.4,0.6,0.8", help="capacities as shares of the plain peak")
     parser.add_argument("--between", default="0.3,0.6", help="capacities between the floor, 0, and the plain peak, 1")
     parser.add_argument("--models", default="gpt2,llama,resnet,unet")
+    parser.add_argument("--ways", default="blocks,halves,whole")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=100, help="begin nothing new after this")
     parser.add_argument("--budget", default="", help="compile models too, with these shares of what they would save, as long as there is time")

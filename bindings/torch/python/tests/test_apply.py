@@ -488,6 +488,27 @@ class Plans(unittest.TestCase):
         self.assertEqual(sorted(costs, reverse=True), costs)
         self.assertEqual(costs[-1], 0)
 
+    def test_operators_are_measured_where_the_device_is_at_hand(self):
+        asked = []
+
+        def measured(torch, device, operator):
+            asked.append(operator.name)
+            if "layer_norm" in operator.name:
+                raise RuntimeError("out of memory")
+            return 0.25
+
+        speed = functools.partial(omniheap.torch.Speed, device="cpu", times={"aten.gelu.default": 0.5})
+        drafted = lambda: omniheap.torch.draft_step(make_step(transformer), device="cpu", min_bytes=1024, move=False, speed=speed())._program.operators
+        with mock.patch.object(omniheap.torch.Speed, "_measured", staticmethod(measured)):
+            seconds = {each.name: each.seconds for each in drafted()}
+        self.assertEqual(len([name for name in asked if name == "aten.addmm.default"]), 4, "four kinds of products, in five blocks")
+        self.assertEqual((seconds["aten.addmm.default"], seconds["aten.gelu.default"]), (0.25, 0.5))
+        self.assertLess(seconds["aten.native_layer_norm.default"], 1e-3, "the estimate stays")
+        before = torch.get_rng_state()
+        real = {each.name: each.seconds for each in drafted()}
+        self.assertTrue(torch.equal(torch.get_rng_state(), before))
+        self.assertGreater(real["aten.addmm.default"], 0)
+
     def test_times_come_from_a_table_and_else_from_the_device(self):
         def choices(seconds):
             plan = planned(transformer, 0.8, speed=omniheap.torch.Speed(times={"aten.gelu.default": seconds}))
