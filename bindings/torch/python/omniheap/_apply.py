@@ -577,19 +577,21 @@ class _Node:
         self._back = storage
         self._applied.ran_again(self.size)
 
-    def storage(self):
-        """The bytes, computed if they are not there. What they are computed from comes first, without recursion."""
+    def compute(self, torch):
+        """Computes the bytes if they are not there. What they are computed from comes first, without recursion."""
+        if self.here() is not None:
+            return
         waiting = [self]
-        while waiting:
-            node = waiting[-1]
-            before = [] if node.here() is not None else [each for each in node.call.kept_before() if each.here() is None]
-            if before:
-                waiting += before
-                continue
-            waiting.pop()
-            if node.here() is None:
-                node.call.run({})
-        return self.here()
+        with torch.no_grad(), torch._C._DisableAutocast():
+            while waiting:
+                node = waiting[-1]
+                before = [] if node.here() is not None else [each for each in node.call.kept_before() if each.here() is None]
+                if before:
+                    waiting += before
+                    continue
+                waiting.pop()
+                if node.here() is None:
+                    node.call.run({})
 
     def was_used(self, is_first):
         self.wanted -= is_first
@@ -603,14 +605,13 @@ class _Call:
     __slots__ = ("made", "is_in_place", "function", "_torch", "_owner", "_views", "_arguments", "_options", "_random", "_device")
 
     def __init__(self, torch, owner, function, arguments, options):
-        kind = _operators.kind(function)
-        self.made, self._views, self.is_in_place = [], [], kind == _operators.IN_PLACE
+        self.made, self._views, self.is_in_place = [], [], _operators.kind(function) == _operators.IN_PLACE
         function, arguments = _operators.again(function, arguments)
         self._torch, self.function, self._owner = torch, function, owner
         self._arguments = [self._note(each) for each in arguments]
         self._options = {name: self._note(each) for name, each in options.items()} if options else options
         self._owner = self._random = None
-        if kind == _operators.RANDOM:
+        if _operators.draws(function, arguments, options):
             self._device = next(each.device for each in (*arguments, *options.values()) if isinstance(each, torch.Tensor))
             self._random = _random_state(torch, self._device)
 
@@ -644,16 +645,15 @@ class _Call:
         return found
 
     def run(self, between):
-        """Makes the call; gives its results to the nodes that keep them, and to `between`, by identity."""
+        """Makes the call, without a gradient; gives its results to the nodes that keep them, and to `between`, by identity."""
         torch = self._torch
         arguments = [self._value(each, between) for each in self._arguments]
         options = {name: self._value(each, between) for name, each in self._options.items()}
-        with torch.no_grad(), torch._C._DisableAutocast():
-            if self._random is None:
+        if self._random is None:
+            result = self.function(*arguments, **options)
+        else:
+            with _random(torch, self._device, self._random):
                 result = self.function(*arguments, **options)
-            else:
-                with _random(torch, self._device, self._random):
-                    result = self.function(*arguments, **options)
         results = _leaves(result)
         for reference in self.made:
             node = reference()
@@ -738,7 +738,7 @@ class _Recomputed:
         if not self._is_first:
             # The graph is retained: its bytes are computed for each pass.
             self._node.wanted += 1
-        self._node.storage()
+        self._node.compute(torch)
         tensor = self._view.tensor(torch, {})
         self._node.was_used(True)
         self._is_first = False

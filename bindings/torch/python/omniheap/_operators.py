@@ -92,6 +92,22 @@ def can_run_again(function, arguments):
     return found in (RUNS_AGAIN, RANDOM)
 
 
+@functools.lru_cache(maxsize=None)
+def _rate(function):
+    """Which argument is a rate of dropout."""
+    return next((number for number, argument in enumerate(function._schema.arguments) if argument.name == "dropout_p"), None)
+
+
+def draws(function, arguments, options):
+    """Whether a call draws random numbers: attention does only with dropout."""
+    if kind(function) != RANDOM:
+        return False
+    number = _rate(function)
+    if number is None:
+        return True
+    return bool(arguments[number] if number < len(arguments) else options.get("dropout_p", 0.0))
+
+
 def again(function, arguments):
     """The operator and the arguments of a second call, which changes nothing that exists."""
     if kind(function) == IN_PLACE:

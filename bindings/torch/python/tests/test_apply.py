@@ -266,6 +266,19 @@ class Plans(unittest.TestCase):
         chosen = {each.operator for each in plan.choices if each.choice == "recompute"}
         self.assertIn("aten.native_dropout.default", chosen)
 
+    def test_attention_without_dropout_draws_nothing(self):
+        others = ("aten.addmm.default", "aten.gelu.default", "aten.native_layer_norm.default")
+        plan = planned(transformer, 0.9, speed=omniheap.torch.Speed(times=dict.fromkeys(others, 1.0)))
+        again = [each.name for each in plan.operators() if each.runs_again and "attention" in each.name]
+        self.assertTrue(again, "attention runs again")
+        with mock.patch.object(_apply, "_random_state", side_effect=AssertionError):
+            Trained(transformer, plan)
+        attention = torch.ops.aten._scaled_dot_product_flash_attention.default
+        self.assertTrue(_operators.draws(attention, (None, None, None, 0.1), {}))
+        self.assertTrue(_operators.draws(attention, (None, None, None), {"dropout_p": 0.1}))
+        self.assertFalse(_operators.draws(attention, (None, None, None), {}))
+        self.assertTrue(_operators.draws(torch.ops.aten.native_dropout.default, (None, 0.1, True), {}))
+
     def test_custom_functions_shared_activations_and_branches(self):
         self.check(custom, (0.9, 0.7))
 
