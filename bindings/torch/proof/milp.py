@@ -3,13 +3,16 @@
     python milp.py decisions.json [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--small]
 
 `sac_milp` says which modules to checkpoint and what share of their activations to discard, and a second problem for each module which of its operators are
-saved. A budget is a share of the peak that it predicts itself without checkpoints. No GPU is needed: its cost model is told the figures of an H200. Needs pulp (with its solver), pwlf and scipy.
+saved. A budget is a share of the peak that it predicts itself without checkpoints. No GPU is needed: its cost model is told the figures of an H200. Needs pulp before version 3 (later
+ones have no solver of their own), pwlf and scipy; says which is not installed.
 """
 
 import argparse
 import contextlib
 import functools
+import importlib.util
 import json
+import sys
 import tempfile
 from unittest import mock
 
@@ -19,11 +22,15 @@ from torch.distributed._tools.ilp_utils import aggregate_stats, get_peak_memory_
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed._tools.runtime_estimator import RuntimeEstimator
 from torch.distributed._tools.sac_estimator import SACEstimator
-from torch.distributed._tools.sac_ilp import get_optimal_checkpointing_policy_per_module, sac_milp
 from torch.utils import _runtime_estimation
 
 import omniheap.torch
 from apply import numbers, say, workloads
+
+_MISSING = [name for name in ("pulp", "pwlf", "scipy") if importlib.util.find_spec(name) is None]
+if _MISSING:
+    sys.exit(f"sac_milp: not installed: {', '.join(_MISSING)}")
+from torch.distributed._tools.sac_ilp import get_optimal_checkpointing_policy_per_module, sac_milp
 
 _MODE = "operator-level-cost-model"
 _TFLOPS = {torch.float32: 67.0, torch.bfloat16: 989.0}
@@ -54,7 +61,7 @@ class Estimates:
     def __init__(self, make, data, device):
         self._make, self._data, self._device = make, data, torch.device(device)
         with tempfile.TemporaryDirectory() as folder:
-            # Fake tensors of a GPU need one for their backward pass, but while a step is recorded.
+            # The backward pass of fake tensors asks for the GPU itself, unless a step is being recorded.
             omniheap.torch.record_step(self._setup, f"{folder}/step.omt", device=device, steps=1)
         self.peak, _ = get_peak_memory_runtime_baseline(self._graph)
 

@@ -331,6 +331,7 @@ def _unpacked_rows():
 
 def _finite(torch):
     """Programs ask whether all values are finite, and clamp them if not: they are in nearly all steps."""
+    from torch.utils._python_dispatch import _disable_current_modes
 
     def asks(original, answer):
         def ask(input):
@@ -349,8 +350,6 @@ def _finite(torch):
             return result
 
         return answered
-
-    from torch.utils._python_dispatch import _disable_current_modes
 
     asked = [(owner, name, asks(getattr(owner, name), answer)) for owner in (torch, torch.Tensor) for name, answer in (("isfinite", True), ("isinf", False), ("isnan", False))]
     return asked + [(owner, name, answers(getattr(owner, name))) for owner in (torch, torch.Tensor) for name in ("all", "any")]
