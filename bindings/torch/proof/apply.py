@@ -1,21 +1,25 @@
 """Plans that change the program, on a GPU: step time and peak beside checkpointing and PyTorch's memory budget.
 
-    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.3,0.6] [--steps 4] [--seconds 100] [--budget 0.75,0.5,0.25]
+    python apply.py [--small] [--device cuda:0] [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--between 0.3,0.6] [--steps 4] [--seconds 100] [--ways blocks,halves,whole] [--milp decisions.json] [--budget 0.75,0.5,0.25] [--backend aot_eager]
 
 Prints a line of JSON for whatever is known, and at the end a table, also of a run that fails or is ended early. A capacity is a share of the
 plain peak (`--shares`), or lies between the floor, which no plan can pass, and the plain peak (`--between`); both are printed. Shares below the floor are
-said to be so, and not run. Ways: `plan` (ours), `whole` (all blocks in one checkpoint), `halves` (every other block), `blocks` (each block in its own),
+said to be so, and not run. Ways: `plan` (ours), `whole` (all blocks in one checkpoint), `halves` (every other block), `blocks` (each block in its own), `milp` (selective checkpoints as
+PyTorch's `sac_milp` decides them for a capacity: `--milp`, a file by milp.py),
 and with `--budget` compiled models (`activation_memory_budget`, these shares and 1), last, because compiling takes long. A compiled step is compared with the compiled step without
-a budget, as ours is with the plain one: `plan_of_budget` is what a plan adds over what the fastest budget that fits adds. On a CPU models are partitioned as if they were compiled, and
-run by PyTorch's own kernels; peaks there include what kernels take inside, which no plan knows. A way that passes its capacity by 2 % is printed, and not compared.
+a budget, as ours is with the plain one: `plan_of_budget` is what a plan adds over what the fastest budget that fits adds. `aot_eager` partitions models as if they were compiled, and
+runs them by PyTorch's own kernels. On a CPU peaks include what kernels take inside, which no plan knows. A way that passes its capacity by 2 % is printed, and not compared.
+`seconds` is the time of a step among `--steps` one after the other, as a training loop runs them, the less of two; in `waited` the GPU has finished each before the next begins, the least: there Python's time shows.
 Models share the time: none begins anything new after its part of `--seconds`. `--small` runs on a CPU to see that the script works. Needs OMNIHEAP_COMMAND.
 """
 
 import argparse
 import contextlib
+import functools
 import gc
 import json
 import math
+import pathlib
 import signal
 import sys
 import time
@@ -23,7 +27,7 @@ import time
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import omniheap.torch
 
@@ -168,7 +172,7 @@ class Bench:
         """A `Run`. `change` gets the model, and returns what to call instead."""
         torch.manual_seed(0)
         model, batch = self._create()
-        call, times = change(model), []
+        call = change(model)
         step = lambda look=None: self._step(model, call, batch, look)
         step()
         step()
@@ -176,14 +180,19 @@ class Bench:
         self._wait()
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        for _ in range(self._steps):
-            start = time.perf_counter()
-            step()
-            self._wait()
-            times.append(time.perf_counter() - start)
+        waited = min(self._timed(step, 1) for _ in range(self._steps))
+        seconds = min(self._timed(step, self._steps) for _ in range(2))
         peak = torch.cuda.max_memory_allocated() if self._device.type == "cuda" else self._profiled_peak(model, batch, step)
         loss, gradients = step(gradients_of)
-        return Run(sorted(times)[len(times) // 2], peak, loss.item(), gradients)
+        return Run(seconds, waited, peak, loss.item(), gradients)
+
+    def _timed(self, step, count):
+        """Seconds of one step among so many, from a GPU that does nothing to one that has finished."""
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        self._wait()
+        return (time.perf_counter() - start) / count
 
     def _wait(self):
         if self._device.type == "cuda":
@@ -207,10 +216,10 @@ def gradients_of(model):
 
 
 class Run:
-    """Seconds of the median step, bytes live at most, and what came out."""
+    """Seconds of a step, and of one that is waited for, bytes live at most, and what came out."""
 
-    def __init__(self, seconds, peak, loss, gradients):
-        self.seconds, self.peak, self.loss, self.gradients = seconds, peak, loss, gradients
+    def __init__(self, seconds, waited, peak, loss, gradients):
+        self.seconds, self.waited, self.peak, self.loss, self.gradients = seconds, waited, peak, loss, gradients
 
     def difference(self, other):
         """The most by which a gradient's sum differs, as a share."""
@@ -229,11 +238,40 @@ def checkpointed(every):
 
     def change(model):
         for block in list(model.blocks)[::every]:
-            forward = block.forward
-            block.forward = lambda *given, forward=forward: checkpoint(forward, *given, use_reentrant=False)
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
         return model
 
     return change
+
+
+def selective(decided):
+    """Checkpoints modules as `sac_milp` decided: for each its operators, and whether they are saved."""
+
+    def change(model):
+        for name, (operators, saves) in decided.items():
+            module = model.get_submodule(name)
+            contexts = lambda operators=operators, saves=saves: create_selective_checkpoint_contexts(functools.partial(_policy, operators, saves, {}))
+            module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False, context_fn=contexts)
+        return model
+
+    return change
+
+
+def _policy(operators, saves, counts, context, function, *_, **__):
+    """What is done with the next operator of a pass, or of a pass that is repeated."""
+    if function is torch.ops.aten.clone.default:
+        # Not among those that are decided about.
+        return CheckpointPolicy.PREFER_RECOMPUTE
+    number = counts.get(context.is_recompute, 0)
+    counts[context.is_recompute] = number + 1
+    if _family(operators[number]) != _family(function._overloadpacket.__name__):
+        raise ValueError(f"operator {number} was {operators[number]} for sac_milp, and is {function}")
+    return CheckpointPolicy.MUST_SAVE if saves[number] else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _family(name):
+    """Kernels of attention, and those of batch normalisation, are one operator."""
+    return next((part for part in ("_scaled_dot_product", "batch_norm") if part in name), name)
 
 
 def budget(share, backend):
@@ -248,16 +286,17 @@ def budget(share, backend):
 class Table:
     """Lines as they are known, and all of them at the end."""
 
-    _COLUMNS = ("model", "of_peak", "of_room", "way", "of_plain", "peak_of_capacity", "fits", "loss_equal", "gradients_differ")
+    _COLUMNS = ("model", "of_peak", "of_room", "way", "of_plain", "waited_of_plain", "peak_of_capacity", "fits", "loss_equal", "gradients_differ")
 
     def __init__(self):
-        self._rows, self._ratios, self._began = [], [], time.perf_counter()
+        self._rows, self._ratios, self._waited, self._began = [], [], [], time.perf_counter()
 
     def seconds(self):
         return time.perf_counter() - self._began
 
-    def compared(self, ratio):
+    def compared(self, ratio, waited):
         self._ratios.append(ratio)
+        self._waited.append(waited)
 
     def add(self, **row):
         self._rows.append(row)
@@ -268,8 +307,11 @@ class Table:
         for row in self._rows:
             print("| " + " | ".join(_cell(row.get(column)) for column in self._COLUMNS) + " |")
         if self._ratios:
-            mean = math.exp(sum(map(math.log, self._ratios)) / len(self._ratios))
-            say(plan_of_best_geometric_mean=mean, worst=max(self._ratios), compared=len(self._ratios), seconds=self.seconds())
+            mean = lambda ratios: math.exp(sum(map(math.log, ratios)) / len(ratios))
+            say(
+                plan_of_best_geometric_mean=mean(self._ratios), worst=max(self._ratios), waited_of_best_geometric_mean=mean(self._waited), waited_worst=max(self._waited),
+                compared=len(self._ratios), seconds=self.seconds(),
+            )
         sys.stdout.flush()
 
 
@@ -284,59 +326,70 @@ class Trial:
         self._name, self._options, self._table, self._until = name, options, table, until
         self._bench = Bench(*workloads(options.small)[name], device, options.steps, options.small)
         self._known, self._plans = {}, {}
-        self._backend = "inductor" if torch.device(device).type == "cuda" else "aot_eager_decomp_partition"
+        self._decided = json.loads(pathlib.Path(options.milp).read_text()).get(name, {}) if options.milp else {}
 
     def run(self):
         bench = self._bench
         self._plain = bench.run(lambda model: model)
         repeated = bench.run(lambda model: model)
-        say(model=self._name, way="plain", seconds=self._plain.seconds, peak=self._plain.peak, loss_repeats=repeated.loss == self._plain.loss, gradients_differ=repeated.difference(self._plain))
+        say(model=self._name, way="plain", seconds=self._plain.seconds, waited=self._plain.waited, peak=self._plain.peak, loss_repeats=repeated.loss == self._plain.loss, gradients_differ=repeated.difference(self._plain))
         start = time.perf_counter()
         draft = bench.draft()
         self._floor = draft.floor().bytes
         say(model=self._name, draft_seconds=time.perf_counter() - start, drafted_peak=draft.plain_peak_bytes, floor=str(draft.floor()), floor_of_peak=self._floor / self._plain.peak)
         for way, change in (("blocks", checkpointed(1)), ("halves", checkpointed(2)), ("whole", whole)):
-            if not self._is_late():
+            if way in self._options.ways.split(",") and not self._is_late():
                 with explained(self._name, way):
                     self._known[way] = bench.run(change)
-        for capacity in self._capacities():
+        for capacity, share in self._capacities():
             if self._is_late():
                 say(model=self._name, of_peak=capacity / self._plain.peak, skipped="out of time")
                 continue
             with explained(self._name, "plan"):
-                self._compare(draft, capacity)
+                self._compare(draft, capacity, self._milp(share))
 
     def _is_late(self):
         return self._table.seconds() > self._until
 
     def _capacities(self):
-        """Bytes, those first that are more telling."""
+        """Bytes, and shares of the plain peak as the options have them; those first that are more telling."""
         room, wanted = self._plain.peak - self._floor, []
         for share in numbers(self._options.between):
-            wanted.append(int(self._floor + share * room))
+            wanted.append((int(self._floor + share * room), None))
         for share in numbers(self._options.shares):
             if self._plain.peak * share > self._floor:
-                wanted.append(int(self._plain.peak * share))
+                wanted.append((int(self._plain.peak * share), f"{share:g}"))
             else:
                 say(model=self._name, of_peak=share, skipped=f"below the floor, which is {self._floor / self._plain.peak:.3f} of the peak")
         return wanted
 
-    def _compare(self, draft, capacity):
-        ways = {**self._known, "plan": self._planned(draft, capacity)}
+    def _milp(self, share):
+        """A run as `sac_milp` decided for a share, if it did."""
+        found = {}
+        if self._decided.get(share):
+            with explained(self._name, f"milp {share}"):
+                found["milp"] = self._bench.run(selective(self._decided[share]))
+        elif self._options.milp:
+            say(model=self._name, of_peak=share, way="milp", skipped="it found no solution")
+        return found
+
+    def _compare(self, draft, capacity, others):
+        ways = {**self._known, **others, "plan": self._planned(draft, capacity)}
         self._plans[capacity] = ways["plan"]
         for way, run in ways.items():
             self._say(way, run, capacity)
-        others = [run.seconds for way, run in ways.items() if way != "plan" and fits(run, capacity)]
+        others = {way: run for way, run in ways.items() if way != "plan" and fits(run, capacity)}
         if others:
-            ratio = ways["plan"].seconds / min(others)
-            say(model=self._name, of_peak=capacity / self._plain.peak, plan_of_best=ratio, plan_fits=fits(ways["plan"], capacity))
-            self._table.compared(ratio)
+            plan, best = ways["plan"], min(others, key=lambda way: others[way].seconds)
+            ratio, waited = plan.seconds / others[best].seconds, plan.waited / min(run.waited for run in others.values())
+            say(model=self._name, of_peak=capacity / self._plain.peak, best=best, plan_of_best=ratio, waited_of_best=waited, plan_fits=fits(plan, capacity))
+            self._table.compared(ratio, waited)
 
     def _say(self, way, run, capacity):
         self._table.add(
             model=self._name, way=way, of_peak=capacity / self._plain.peak, of_room=(capacity - self._floor) / (self._plain.peak - self._floor),
-            of_plain=run.seconds / self._plain.seconds, peak_of_capacity=run.peak / capacity, fits=fits(run, capacity),
-            loss_equal=run.loss == self._plain.loss, gradients_differ=run.difference(self._plain), seconds=run.seconds, peak=run.peak, capacity=capacity,
+            of_plain=run.seconds / self._plain.seconds, waited_of_plain=run.waited / self._plain.waited, peak_of_capacity=run.peak / capacity, fits=fits(run, capacity),
+            loss_equal=run.loss == self._plain.loss, gradients_differ=run.difference(self._plain), seconds=run.seconds, waited=run.waited, peak=run.peak, capacity=capacity,
         )
 
     def _planned(self, draft, capacity):
@@ -371,8 +424,10 @@ class Trial:
         runs = {}
         for share in (1.0, *numbers(self._options.budget)):
             if self._table.seconds() < self._options.seconds:
+                start = time.perf_counter()
                 with explained(self._name, f"budget {share}"):
-                    runs[share] = self._bench.run(budget(share, self._backend))
+                    runs[share] = self._bench.run(budget(share, self._options.backend))
+                    say(model=self._name, way=f"budget {share:g}", compiled_seconds=time.perf_counter() - start)
         for capacity, plan in self._plans.items():
             fitting = {share: run for share, run in runs.items() if fits(run, capacity)}
             for share, run in runs.items():
@@ -398,9 +453,12 @@ def main():
     parser.add_argument("--shares", default="0.4,0.6,0.8", help="capacities as shares of the plain peak")
     parser.add_argument("--between", default="0.3,0.6", help="capacities between the floor, 0, and the plain peak, 1")
     parser.add_argument("--models", default="gpt2,llama,resnet,unet")
+    parser.add_argument("--ways", default="blocks,halves,whole")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=100, help="begin nothing new after this")
     parser.add_argument("--budget", default="", help="compile models too, with these shares of what they would save, as long as there is time")
+    parser.add_argument("--backend", default="inductor", help="what compiles them; aot_eager partitions only")
+    parser.add_argument("--milp", default="", help="what sac_milp decided, a file by milp.py")
     options = parser.parse_args()
     if options.small:
         torch.set_num_threads(1)

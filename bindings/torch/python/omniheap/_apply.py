@@ -182,32 +182,43 @@ class _Step:
         self.is_quiet = not (is_noted or overwrites or (planned is not None and planned.outputs))
 
 
-class _Visit:
-    """A call of a module in a pass: its steps, `start` to `end`, the number of visits when it ended, and whether autograd saved something in it that the plan drops."""
+class _Stretch:
+    """What a pass runs between two beginnings or ends of modules: from step `start` on, after `module` began, or one ended (None).
 
-    __slots__ = ("module", "start", "end", "last", "is_quiet", "saves")
+    context: how many dispatch modes there were then, and whether autograd asked the pass about what it saves. saves: whether autograd saved something that the plan drops.
+    """
 
-    def __init__(self, module, start):
-        self.module, self.start, self.end, self.last, self.is_quiet, self.saves = module, start, start, 0, False, False
+    __slots__ = ("module", "start", "context", "is_quiet", "saves")
+
+    def __init__(self, module, start, context):
+        self.module, self.start, self.context, self.is_quiet, self.saves = module, start, context, False, False
 
 
 class _Track:
-    """The steps and visits of a pass.
+    """The steps and stretches of a pass.
 
     To find an operator in a plan takes longer than to launch its kernel. Passes are alike, so the next one only compares operators, and
-    looks at none in visits in which there is nothing to do.
+    looks at none in stretches in which there is nothing to do.
     """
 
     def __init__(self):
-        self.steps, self.visits = [], []
+        self.steps, self.stretches = [], []
 
     def finish(self):
-        """Finds the visits in which there is nothing to do."""
+        """Finds the stretches in which there is nothing to do."""
         busy = [0]
         for step in self.steps:
             busy.append(busy[-1] + (not step.is_quiet))
-        for visit in self.visits:
-            visit.is_quiet = visit.start < visit.end and busy[visit.start] == busy[visit.end]
+        was_quiet = False
+        for stretch, after in zip(self.stretches, self.stretches[1:]):
+            if stretch.context != after.context:
+                # The model opens or closes a context of its own meanwhile, and contexts end in order.
+                stretch.saves = True
+            elif stretch.start < after.start:
+                stretch.is_quiet = busy[stretch.start] == busy[after.start]
+            else:
+                stretch.is_quiet = was_quiet
+            was_quiet = stretch.is_quiet
 
 
 class _Pass:
@@ -221,17 +232,16 @@ class _Pass:
         # Names of calls, which take longer to make than to run their modules: until somebody asks, modules are noted as they begin, and None as they end.
         self._calls, self._begun, self._inside, self._matches = None, [], 0, None
         self._track, self._own, self._is_new = applied.track, [], applied.track is None
-        # Of the track: its next step and visit, and how many modules deep the pass is in a visit in which nothing is to be done.
-        self._next, self._visited, self._resting = 0, 0, 0
-        # Whether autograd saves without asking meanwhile.
-        self._is_unasked = False
-        # Visits of a new track that have not ended.
-        self._entered = []
+        # Of the track: its next step and stretch.
+        self._next, self._at = 0, 0
+        # The number of dispatch modes while this one is out, and the hooks that autograd asks instead; `_IN` while this one is in its place.
+        self._modes_below = self._hooks_below = _IN
         # By storage: what stands for its bytes; and who made them, of those that autograd has not saved so far.
         self._nodes, self._made = {}, {}
         self._moves = applied._moves
         self._mode = _mode(torch)(self)
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        self._own_hooks = (self._pack, self._unpack)
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(*self._own_hooks)
         if self._is_new:
             self._track = _Track()
             self._look_for_operators()
@@ -283,55 +293,67 @@ class _Pass:
         if not self.is_own():
             return
         self._begins(module)
-        if self._resting:
-            self._resting += 1
-        elif self._is_new:
-            visit = _Visit(module, len(self._track.steps))
-            self._entered.append(visit)
-            self._track.visits.append(visit)
-        elif self._matches is None:
-            self._visit(module)
-
-    def _visit(self, module):
-        """Enters a module as the track has it."""
-        visit = self._track.visits[self._visited] if self._visited < len(self._track.visits) else None
-        if visit is None or visit.module is not module or visit.start != self._next:
-            self._look_for_operators()
-            return
-        self._visited += 1
-        if visit.is_quiet and _is_innermost(self._torch, self._mode):
-            self._mode.__exit__(None, None, None)
-            self._next, self._visited, self._resting = visit.end, visit.last, 1
-            self._is_unasked = not visit.saves and self._is_asked_first()
-            if self._is_unasked:
-                self._hooks.__exit__(None, None, None)
-
-    def _is_asked_first(self):
-        """Whether autograd asks this pass about what it saves, and no hooks of the model."""
-        top = self._torch._C._autograd._top_saved_tensors_default_hooks(False)
-        return top is not None and top[0] is self._hooks.pack_hook
+        self._passes(module)
 
     def _leaves(self, *_):
         if not self._inside or not self.is_own():
             return
         self._ends()
-        if self._resting:
-            self._resting -= 1
-            if not self._resting:
+        self._passes(None)
+
+    def _passes(self, module):
+        """A module began, or one ended (None): a stretch of the track begins."""
+        if self._is_new:
+            context = (self._torch._C._len_torch_dispatch_stack(), self._top_hooks() == self._own_hooks)
+            self._track.stretches.append(_Stretch(module, len(self._track.steps), context))
+            return
+        if self._matches is not None:
+            self._rest(False, False)
+            return
+        at, stretches = self._at, self._track.stretches
+        stretch = stretches[at] if at < len(stretches) else None
+        if stretch is None or stretch.module is not module or (self._modes_below is _IN and stretch.start != self._next):
+            self._rest(False, False)
+            self._look_for_operators()
+            return
+        self._at, self._next = at + 1, stretch.start
+        self._rest(stretch.is_quiet, not stretch.saves)
+
+    def _rest(self, is_quiet, is_unasked):
+        """Takes the mode out where there is nothing to do, and the hooks where autograd need not ask; puts them back elsewhere.
+
+        Contexts that the model has opened meanwhile must end first.
+        """
+        modes = self._torch._C._len_torch_dispatch_stack
+        if is_quiet != (self._modes_below is not _IN):
+            if not is_quiet and modes() == self._modes_below:
+                self._modes_below = _IN
                 self._mode.__enter__()
-                if self._is_unasked:
-                    self._hooks.__enter__()
-        elif self._entered:
-            visit = self._entered.pop()
-            visit.end, visit.last = len(self._track.steps), len(self._track.visits)
+            elif is_quiet and _is_innermost(self._torch, self._mode):
+                self._mode.__exit__(None, None, None)
+                self._modes_below = modes()
+        if is_unasked != (self._hooks_below is not _IN):
+            top = self._top_hooks()
+            if not is_unasked and top == self._hooks_below:
+                self._hooks_below = _IN
+                self._hooks.__enter__()
+            elif is_unasked and top == self._own_hooks:
+                self._hooks.__exit__(None, None, None)
+                self._hooks_below = self._top_hooks()
+
+    def _top_hooks(self):
+        """The hooks that autograd asks about what it saves."""
+        return self._torch._C._autograd._top_saved_tensors_default_hooks(False)
 
     def __exit__(self, *error):
         for hook in self._watch:
             hook.remove()
-        self._hooks.__exit__(*error)
-        self._mode.__exit__(*error)
+        if self._hooks_below is _IN:
+            self._hooks.__exit__(*error)
+        if self._modes_below is _IN:
+            self._mode.__exit__(*error)
         # Autograd holds this by its hooks until the backward pass is over; nodes live as long as somebody wants them.
-        self._nodes, self._made, self._mode, self._hooks, self._watch = {}, {}, None, None, []
+        self._nodes, self._made, self._mode, self._hooks, self._own_hooks, self._watch = {}, {}, None, None, None, []
         self._moves.finish()
 
     def run(self, function, arguments, options):
@@ -357,9 +379,7 @@ class _Pass:
 
     def _follow(self, step, arguments, options):
         call, result = self._call(step.function, arguments, options, step.is_noted)
-        if step.planned is not None and step.planned.outputs:
-            for number, tensor in self._results(result):
-                self._note_choice(step.planned, call, number, tensor.untyped_storage())
+        self._note_choices(step.planned, call, result)
         return result
 
     def _find(self, function, arguments, options):
@@ -379,8 +399,7 @@ class _Pass:
         for number, tensor in results:
             storage = tensor.untyped_storage()
             self._made[storage._cdata] = weakref.ref(storage), step, number
-            if planned is not None:
-                self._note_choice(planned, call, number, storage)
+        self._note_choices(planned, call, result)
         return result
 
     def _add(self, step):
@@ -400,19 +419,23 @@ class _Pass:
         """The tensors of a result that are bytes of a storage, with their numbers."""
         return [(number, each) for number, each in enumerate(_leaves(result)) if isinstance(each, self._torch.Tensor) and _is_plain(each)]
 
-    def _note_choice(self, planned, call, number, storage):
-        """Notes what the plan does with the bytes of a result."""
-        choice = planned.outputs.get(number)
-        if choice is not None and (call is not None or choice == MOVE):
-            node = _Node(self._applied, planned, choice, call, number, storage)
-            self._nodes[storage._cdata] = node
-            if call is not None:
-                call.made.append(weakref.ref(node))
+    def _note_choices(self, planned, call, result):
+        """Notes what the plan does with the bytes of results."""
+        if planned is None or not planned.outputs:
+            return
+        leaves = _leaves(result)
+        for number, choice in planned.outputs.items():
+            tensor = leaves[number] if number < len(leaves) else None
+            if isinstance(tensor, self._torch.Tensor) and _is_plain(tensor) and (call is not None or choice == MOVE):
+                node = _Node(self._applied, planned, choice, call, number, tensor)
+                self._nodes[tensor.untyped_storage()._cdata] = node
+                if call is not None:
+                    call.made.append(weakref.ref(node))
 
     def _written(self, function, arguments):
         """The tensors that an operator writes to."""
-        given = (arguments[number] for number in _operators.written(function) if number < len(arguments))
-        return [each for each in given if isinstance(each, self._torch.Tensor)]
+        numbers = _operators.written(function)
+        return [arguments[each] for each in numbers if each < len(arguments) and isinstance(arguments[each], self._torch.Tensor)] if numbers else ()
 
     def _overwrites(self, function, arguments):
         """Whether an operator writes to something else than the model's own tensors."""
@@ -431,8 +454,8 @@ class _Pass:
             return None
         storage = tensor.untyped_storage()
         node = self._nodes.get(storage._cdata)
-        # A storage that is gone may have left its identity to another one.
-        return node if node is not None and node.reference() is storage and _is_plain(tensor) else None
+        # A storage that is gone may have left its identity to another one; and it may be written to where nothing is looked at.
+        return node if node is not None and node.reference() is storage and node.version == tensor._version and _is_plain(tensor) else None
 
     def _pack(self, tensor):
         # What follows are no operators of the model.
@@ -441,8 +464,8 @@ class _Pass:
 
     def _packed(self, tensor):
         node = self.node(tensor)
-        for visit in self._entered if node is not None else ():
-            visit.saves = True
+        if node is not None and self._is_new and self._track.stretches:
+            self._track.stretches[-1].saves = True
         if node is None or node.choice not in (RECOMPUTE, MOVE):
             if node is not None:
                 node.held = tensor.detach()
@@ -474,6 +497,9 @@ class _Pass:
 
     def _unpack(self, kept):
         return kept.tensor() if isinstance(kept, _Recomputed) else self._moves.unpack(kept)
+
+
+_IN = object()
 
 
 def _gone():
@@ -522,11 +548,14 @@ def _leaves(result):
 class _Node:
     """The bytes of a storage that the plan drops: results between operators, activations to recompute, and those that move."""
 
-    __slots__ = ("planned", "choice", "call", "number", "size", "reference", "wanted", "entry", "held", "_back", "_applied", "__weakref__")
+    __slots__ = ("planned", "choice", "call", "number", "size", "reference", "version", "wanted", "entry", "held", "_back", "_applied", "__weakref__")
 
-    def __init__(self, applied, planned, choice, call, number, storage):
+    def __init__(self, applied, planned, choice, call, number, tensor):
+        storage = tensor.untyped_storage()
         self._applied, self.planned, self.choice = applied, planned, choice
         self.call, self.number, self.size = call, number, storage.nbytes()
+        # Autograd counts what is written in place once the operator has returned.
+        self.version = tensor._version + (call is not None and call.is_in_place)
         self.reference, self.wanted = weakref.ref(storage), 0
         self.entry = self.held = self._back = None
 
@@ -548,19 +577,21 @@ class _Node:
         self._back = storage
         self._applied.ran_again(self.size)
 
-    def storage(self):
-        """The bytes, computed if they are not there. What they are computed from comes first, without recursion."""
+    def compute(self, torch):
+        """Computes the bytes if they are not there. What they are computed from comes first, without recursion."""
+        if self.here() is not None:
+            return
         waiting = [self]
-        while waiting:
-            node = waiting[-1]
-            before = [] if node.here() is not None else [each for each in node.call.kept_before() if each.here() is None]
-            if before:
-                waiting += before
-                continue
-            waiting.pop()
-            if node.here() is None:
-                node.call.run({})
-        return self.here()
+        with torch.no_grad(), torch._C._DisableAutocast():
+            while waiting:
+                node = waiting[-1]
+                before = [] if node.here() is not None else [each for each in node.call.kept_before() if each.here() is None]
+                if before:
+                    waiting += before
+                    continue
+                waiting.pop()
+                if node.here() is None:
+                    node.call.run({})
 
     def was_used(self, is_first):
         self.wanted -= is_first
@@ -571,14 +602,16 @@ class _Node:
 class _Call:
     """A call that can be made again: tensors whose bytes are dropped stand for themselves by a node."""
 
+    __slots__ = ("made", "is_in_place", "function", "_torch", "_owner", "_views", "_arguments", "_options", "_random", "_device")
+
     def __init__(self, torch, owner, function, arguments, options):
-        self.made, self._views = [], []
+        self.made, self._views, self.is_in_place = [], [], _operators.kind(function) == _operators.IN_PLACE
         function, arguments = _operators.again(function, arguments)
         self._torch, self.function, self._owner = torch, function, owner
         self._arguments = [self._note(each) for each in arguments]
-        self._options = {name: self._note(each) for name, each in options.items()}
+        self._options = {name: self._note(each) for name, each in options.items()} if options else options
         self._owner = self._random = None
-        if _operators.kind(function) == _operators.RANDOM:
+        if _operators.draws(function, arguments, options):
             self._device = next(each.device for each in (*arguments, *options.values()) if isinstance(each, torch.Tensor))
             self._random = _random_state(torch, self._device)
 
@@ -612,16 +645,15 @@ class _Call:
         return found
 
     def run(self, between):
-        """Makes the call; gives its results to the nodes that keep them, and to `between`, by identity."""
+        """Makes the call, without a gradient; gives its results to the nodes that keep them, and to `between`, by identity."""
         torch = self._torch
         arguments = [self._value(each, between) for each in self._arguments]
         options = {name: self._value(each, between) for name, each in self._options.items()}
-        with torch.no_grad(), torch._C._DisableAutocast():
-            if self._random is None:
+        if self._random is None:
+            result = self.function(*arguments, **options)
+        else:
+            with _random(torch, self._device, self._random):
                 result = self.function(*arguments, **options)
-            else:
-                with _random(torch, self._device, self._random):
-                    result = self.function(*arguments, **options)
         results = _leaves(result)
         for reference in self.made:
             node = reference()
@@ -650,11 +682,18 @@ class _List(list):
 class _Held:
     """A tensor that stays. Below autograd a tensor without history has a version of its own, so the original is asked."""
 
+    __slots__ = ("_tensor", "_original", "_version")
+
     def __init__(self, tensor):
-        self._tensor, self._original, self._version = tensor.detach(), weakref.ref(tensor), tensor._version
+        self._version = tensor._version
+        if tensor.is_leaf:
+            # It has no history.
+            self._tensor, self._original = tensor, None
+        else:
+            self._tensor, self._original = tensor.detach(), weakref.ref(tensor)
 
     def tensor(self):
-        original = self._original()
+        original = self._tensor if self._original is None else self._original()
         if original is not None:
             _check_version(original, self._version)
         return self._tensor
@@ -662,6 +701,8 @@ class _Held:
 
 class _View:
     """A tensor over the bytes of a node."""
+
+    __slots__ = ("node", "_dtype", "_device", "_shape")
 
     def __init__(self, node, tensor):
         self.node, self._dtype, self._device = node, tensor.dtype, tensor.device
@@ -680,6 +721,8 @@ class _View:
 class _Recomputed:
     """A tensor that autograd saved and the plan dropped."""
 
+    __slots__ = ("_node", "_version", "_is_first", "_view", "_witness")
+
     def __init__(self, node, tensor):
         self._node, self._version, self._is_first = node, tensor._version, True
         self._view = _View(node, tensor)
@@ -695,7 +738,7 @@ class _Recomputed:
         if not self._is_first:
             # The graph is retained: its bytes are computed for each pass.
             self._node.wanted += 1
-        self._node.storage()
+        self._node.compute(torch)
         tensor = self._view.tensor(torch, {})
         self._node.was_used(True)
         self._is_first = False

@@ -28,7 +28,7 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
     move: whether activations may wait in host memory.
     link: bytes that a copy to the host, or back, makes in a second.
     min_bytes: smaller activations stay.
-    speed: a `Speed`, which says how long operators take; by default about what an H200 reaches.
+    speed: a `Speed`, which says how long operators take; by default measured if the GPU is there, else about what an H200 reaches.
     seconds: look no longer for a better plan.
 
     Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
@@ -42,9 +42,10 @@ def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, 
     link = parse_size("link", link, "51GiB", 1)
     min_bytes = max(parse_size("min_bytes", min_bytes, "64KiB"), 1)
     torch, device = _asked(step, steps, True, device)
-    program = Program(torch, device, speed or Speed(), min_bytes)
+    program = Program(torch, device, speed or Speed.known(torch, device), min_bytes)
     _run(torch, step, program.ledger, True, device, steps, program)
     program.ledger.finish()
+    program.measure()
     return StepDraft(program, link if move else None)
 
 

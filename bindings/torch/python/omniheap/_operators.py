@@ -16,6 +16,8 @@ _VIEWS = ("_unsafe_view", "lift_fresh")
 _MADE = ("empty", "new_", "zeros", "ones", "full", "_like", "arange", "scalar_tensor", "resize")
 # The order of their sums depends on the moment.
 _UNORDERED = ("scatter_add", "scatter_reduce", "index_add", "index_put", "put", "histc", "bincount", "cumsum", "cumprod")
+# Recurrent layers in one kernel: it asks whether gradients are wanted, or keeps the state of its dropout itself.
+_RECURRENT = "_rnn"
 _FAMILIES = (("_batch_norm", "batch_norm"), ("_scaled_dot_product", "scaled_dot_product_attention"), ("_fused_rms_norm", "rms_norm"))
 
 
@@ -46,7 +48,7 @@ def kind(function):
     if not written(function) and (name in _VIEWS or any(value.alias_info is not None for value in schema.returns)):
         return VIEW
     is_made = any(part in name for part in _MADE)
-    if not schema.name.startswith("aten::") or is_made or any(name.startswith(part) for part in _UNORDERED):
+    if not schema.name.startswith("aten::") or is_made or _RECURRENT in name or any(name.startswith(part) for part in _UNORDERED):
         return OPAQUE
     is_random = torch.Tag.nondeterministic_seeded in function.tags
     if written(function):
@@ -88,6 +90,22 @@ def can_run_again(function, arguments):
         others = [each for each in arguments[1:] if isinstance(each, torch.Tensor)]
         return first.numel() * first.element_size() == first.untyped_storage().nbytes() and all(each.dtype == first.dtype for each in others)
     return found in (RUNS_AGAIN, RANDOM)
+
+
+@functools.lru_cache(maxsize=None)
+def _rate(function):
+    """Which argument is a rate of dropout."""
+    return next((number for number, argument in enumerate(function._schema.arguments) if argument.name == "dropout_p"), None)
+
+
+def draws(function, arguments, options):
+    """Whether a call draws random numbers: attention does only with dropout."""
+    if kind(function) != RANDOM:
+        return False
+    number = _rate(function)
+    if number is None:
+        return True
+    return bool(arguments[number] if number < len(arguments) else options.get("dropout_p", 0.0))
 
 
 def again(function, arguments):

@@ -4,6 +4,10 @@ What autograd saves is dropped here, which fake tensors allow: so it is seen whe
 when the backward pass wants them again.
 """
 
+import contextlib
+import time
+import typing
+
 from . import _operators
 from ._activations import _Kept
 from ._ledger import Ledger, Lives, dtype_of, type_of
@@ -29,12 +33,13 @@ class Value:
 class Operator:
     """A call in the model's forward pass."""
 
-    __slots__ = ("call", "function", "held", "types", "seconds", "reads", "runs_again", "writes")
+    __slots__ = ("call", "function", "held", "types", "seconds", "reads", "runs_again", "writes", "like")
 
     def __init__(self, call, function, held, types, seconds, reads, runs_again):
         self.call, self.function, self.held, self.types = call, function, held, types
         self.seconds, self.reads, self.runs_again = seconds, reads, runs_again
-        self.writes = []
+        # What it was called with, to be measured.
+        self.writes, self.like = [], None
 
     @property
     def name(self):
@@ -101,6 +106,9 @@ class Program:
         types = [type_of(each) if self._is_here(each) else None for each in leaves]
         can_run_again = _operators.can_run_again(function, arguments)
         operator = Operator(self._calls.current(), function, self._calls.reads(arguments), types, seconds, self._values(read), can_run_again)
+        given = pytree.tree_leaves((arguments, options)) if can_run_again and self._speed.device is not None else ()
+        if given and all(self._is_here(each) for each in given if isinstance(each, self._torch.Tensor)):
+            operator.like = pytree.tree_map(lambda each: _Like.of(each) if self._is_here(each) else each, (arguments, options))
         self._overwrites(function, arguments)
         for number, tensor in enumerate(leaves):
             life = self.ledger.get(tensor.untyped_storage()._cdata) if self._is_here(tensor) else None
@@ -178,6 +186,30 @@ class Program:
         return order, list(reads)
 
 
+    def measure(self):
+        """Measures the operators that may run again, where the device is at hand."""
+        if self._speed.device is not None:
+            self._speed.measure(self._torch, [operator for operator in self.operators if operator.like is not None])
+
+
+class _Like(typing.NamedTuple):
+    """A tensor without its bytes."""
+
+    size: tuple
+    stride: tuple
+    dtype: object
+
+    @classmethod
+    def of(cls, tensor):
+        return cls(tuple(tensor.size()), tuple(tensor.stride()), tensor.dtype)
+
+    def make(self, torch, device):
+        elements = 1 + sum((size - 1) * stride for size, stride in zip(self.size, self.stride)) if all(self.size) else 0
+        bytes = torch.zeros(elements, dtype=self.dtype, device=device)
+        # Products of zeros take less time.
+        return (bytes.uniform_() if self.dtype.is_floating_point else bytes).as_strided(self.size, self.stride)
+
+
 class _Dropped:
     """Stands for a tensor whose bytes are gone."""
 
@@ -195,19 +227,63 @@ class _Dropped:
         self._program.released(self._value)
 
 
+def _made(torch, given, device):
+    """Arguments with tensors that have bytes."""
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_map(lambda each: each.make(torch, device) if isinstance(each, _Like) else each, given, is_leaf=lambda each: isinstance(each, _Like))
+
+
 class Speed:
     """How long operators take: by a table, and by what the device computes and copies where that says nothing.
 
     flops: operations in a second, by element type; a number for all of them.
     memory_bytes: bytes in a second.
     times: seconds of one call, by the operator's name, such as "aten.mm.default".
+    device: a device that is at hand, such as "cuda:0": operators that may run again are measured on it, each kind of call once, after the step is recorded.
     """
 
     # About what an H200 reaches.
     _FLOPS = {"float32": 5e13, "bfloat16": 6e14, "float16": 6e14}
 
-    def __init__(self, flops=None, memory_bytes=4e12, times=None):
-        self._flops, self._memory_bytes, self._times = flops or self._FLOPS, memory_bytes, times or {}
+    def __init__(self, flops=None, memory_bytes=4e12, times=None, device=None):
+        self._flops, self._memory_bytes, self._times, self.device = flops or self._FLOPS, memory_bytes, times or {}, device
+
+    @classmethod
+    def known(cls, torch, device):
+        """The best that can be known: measured where there is such a GPU."""
+        return cls(device=device if device.type == "cuda" and torch.cuda.is_available() else None)
+
+    def measure(self, torch, operators):
+        """Measures operators; an estimate stays where a call fails, whatever the reason: there may be no memory for it."""
+        device, measured = torch.device(self.device), {}
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
+            for operator in operators:
+                key = (operator.function, repr(operator.like))
+                if key not in measured:
+                    with contextlib.suppress(Exception):
+                        measured[key] = self._measured(torch, device, operator)
+                if operator.name not in self._times:
+                    operator.seconds = measured.setdefault(key, operator.seconds)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @staticmethod
+    def _measured(torch, device, operator):
+        """Seconds of a call among some, one after the other."""
+        arguments, options = _made(torch, operator.like, device)
+        function, arguments = _operators.again(operator.function, arguments)
+
+        def run(count):
+            start = time.perf_counter()
+            for _ in range(count):
+                function(*arguments, **options)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            return (time.perf_counter() - start) / count
+
+        run(2)
+        return min(run(4) for _ in range(2))
 
     def seconds(self, function, arguments, options, result, read, results):
         known = self._times.get(str(function))

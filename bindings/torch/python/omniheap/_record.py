@@ -282,6 +282,7 @@ def _faked(torch, device, ledger):
         (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
         *_grouped_products(torch),
         *_unpacked_rows(),
+        *_finite(torch),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
@@ -326,6 +327,32 @@ def _unpacked_rows():
     """Transformers looks at values of positions: whether a row holds several texts. It makes masks of all rows if it cannot; rows of one text have none."""
     masks = sys.modules.get("transformers.masking_utils")
     return [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
+
+
+def _finite(torch):
+    """Programs ask whether all values are finite, and clamp them if not: they are in nearly all steps."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    def asks(original, answer):
+        def ask(input):
+            result = original(input)
+            result.answer = answer
+            return result
+
+        return ask
+
+    def answers(original):
+        def answered(input, *arguments, **options):
+            result, answer = original(input, *arguments, **options), getattr(input, "answer", None)
+            if answer is not None and result.numel() == 1:
+                with _disable_current_modes():
+                    result.constant = torch.full(result.shape, answer)
+            return result
+
+        return answered
+
+    asked = [(owner, name, asks(getattr(owner, name), answer)) for owner in (torch, torch.Tensor) for name, answer in (("isfinite", True), ("isinf", False), ("isnan", False))]
+    return asked + [(owner, name, answers(getattr(owner, name))) for owner in (torch, torch.Tensor) for name in ("all", "any")]
 
 
 class _Stream:
@@ -634,8 +661,8 @@ def _recorder(torch):
             self._stopped = False
             # A sum of gradients that may have the bytes of its first part: that one's key, and the birth that waits.
             self._sum = None
-            # Whether the host is beside the device: its tensors are no events then, and need not be fake in everything.
-            self._has_values = fake and device.type != "cpu"
+            # Elements of tensors of the host that have values, at most. Where the host is the device, single numbers decide, and the rest is fake.
+            self._valued_elements = (_SMALL if device.type != "cpu" else 1) if fake else 0
 
         def stop(self):
             """Ends the recording: what dies from now on lives to the end of the trace."""
@@ -659,7 +686,7 @@ def _recorder(torch):
                     arguments = (arguments[0], [self._index(each) for each in arguments[1]], *arguments[2:])
             if self._workspaces is not None and not self._stopped:
                 self._workspaces.begins()
-            result = self._valued(function, types, arguments, options) if self._has_values else function(*arguments, **options)
+            result = self._valued(function, types, arguments, options) if self._valued_elements else function(*arguments, **options)
             if not self._stopped:
                 self._ran(function, arguments, options, result)
                 if self._program is not None:
@@ -672,7 +699,7 @@ def _recorder(torch):
             constant = getattr(written, "constant", None)
             result = function(*arguments, **options)
             # Without types there are no tensors among the arguments.
-            if (constant is not None or not types) and isinstance(result, FakeTensor) and result.constant is None and result.device.type == "cpu" and result.numel() <= _SMALL:
+            if (constant is not None or not types) and isinstance(result, FakeTensor) and result.constant is None and result.device.type == "cpu" and result.numel() <= self._valued_elements:
                 with _disable_current_modes():
                     result.constant = function(*(arguments if constant is None else (constant, *arguments[1:])), **options)
                 result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)

@@ -84,6 +84,42 @@ if _HAS_TORCH:
             x, y = ctx.saved_tensors
             return gradient * 3 * y * y * x.cos()
 
+    class Product(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    class Between(nn.Module):
+        """Products that layers save; between one and its layer runs something in which a plan has nothing to do."""
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.out, self.after, self.last, self.writes = Product(), nn.Linear(64, 64), Product(), nn.Linear(64, 64), False
+
+        def plan(self):
+            """Drops the products."""
+            product = functools.partial(_operators.Planned, name="aten.mul.Tensor", family="mul", reads=(), types=["float32[8x64]"], saved={0: 2048}, runs_again=True)
+            products = [product(call, outputs={0: _apply.RECOMPUTE}) for call in ("first", "after")]
+            return types.SimpleNamespace(operators=lambda: products, peak_bytes=0, capacity_bytes=1 << 20)
+
+        def forward(self, x):
+            y = self.first(x)
+            beside = x.abs()
+            if self.writes:
+                y.mul_(3)
+            return self.last(self.after(self.out(y) + beside))
+
+    class Spanning(Between):
+        """A part of them is in a context that is opened between modules."""
+
+        def __init__(self, context):
+            super().__init__()
+            self.context = context
+
+        def forward(self, x):
+            y = self.out(self.first(x)).abs()
+            with self.context():
+                return self.last(self.after(y))
+
     class Custom(nn.Module):
         def __init__(self, width):
             super().__init__()
@@ -230,6 +266,19 @@ class Plans(unittest.TestCase):
         chosen = {each.operator for each in plan.choices if each.choice == "recompute"}
         self.assertIn("aten.native_dropout.default", chosen)
 
+    def test_attention_without_dropout_draws_nothing(self):
+        others = ("aten.addmm.default", "aten.gelu.default", "aten.native_layer_norm.default")
+        plan = planned(transformer, 0.9, speed=omniheap.torch.Speed(times=dict.fromkeys(others, 1.0)))
+        again = [each.name for each in plan.operators() if each.runs_again and "attention" in each.name]
+        self.assertTrue(again, "attention runs again")
+        with mock.patch.object(_apply, "_random_state", side_effect=AssertionError):
+            Trained(transformer, plan)
+        attention = torch.ops.aten._scaled_dot_product_flash_attention.default
+        self.assertTrue(_operators.draws(attention, (None, None, None, 0.1), {}))
+        self.assertTrue(_operators.draws(attention, (None, None, None), {"dropout_p": 0.1}))
+        self.assertFalse(_operators.draws(attention, (None, None, None), {}))
+        self.assertTrue(_operators.draws(torch.ops.aten.native_dropout.default, (None, 0.1, True), {}))
+
     def test_custom_functions_shared_activations_and_branches(self):
         self.check(custom, (0.9, 0.7))
 
@@ -237,6 +286,30 @@ class Plans(unittest.TestCase):
         make = lambda: (nn.Sequential(*[WritesOver(32) for _ in range(4)]), lambda: torch.randn(64, 32))
         plan, _, _ = self.check(make, (0.8,))
         self.assertIn("aten.sigmoid.default", {each.operator for each in plan.choices if each.choice == "recompute"})
+
+    def test_a_recurrent_layer_in_one_kernel_is_kept(self):
+        class Recurrent(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.out = nn.LSTM(32, 64, 2, batch_first=True, dropout=0.2), nn.Linear(64, 100)
+
+            def forward(self, x):
+                return self.out(self.layer(x)[0]).log_softmax(-1)
+
+        make = lambda: (Recurrent(), lambda: torch.randn(8, 40, 32))
+        draft = omniheap.torch.draft_step(make_step(make), device="cpu", min_bytes=1024, move=False)
+        # What there is room for besides is less than what can be computed again.
+        plan = draft.plan(int(0.6 * draft.floor().bytes + 0.4 * draft.plain_peak_bytes))
+        self.assert_same(Trained(make), Trained(make, plan))
+        self.assertEqual({each.choice for each in plan.choices if "_rnn" in each.operator}, {"keep"})
+        self.assertGreater(plan.bytes("recompute"), 0)
+
+    def test_a_rate_of_layers_is_a_number_where_the_host_is_the_device(self):
+        class MayBeLeftOut(Block):
+            def forward(self, x):
+                return super().forward(x) if torch.rand([]) >= 0.0 else x
+
+        self.check(lambda: (nn.Sequential(*[MayBeLeftOut(32) for _ in range(5)]), lambda: torch.randn(4, 32, 32)), (0.7,))
 
     def test_the_cycle_collector_is_not_needed(self):
         plan = planned(transformer, 0.6)
@@ -427,6 +500,27 @@ class Plans(unittest.TestCase):
         costs = [draft.plan(int(floor.bytes + share * (draft.plain_peak_bytes - floor.bytes))).cost_seconds for share in (0.3, 0.6, 1)]
         self.assertEqual(sorted(costs, reverse=True), costs)
         self.assertEqual(costs[-1], 0)
+
+    def test_operators_are_measured_where_the_device_is_at_hand(self):
+        asked = []
+
+        def measured(torch, device, operator):
+            asked.append(operator.name)
+            if "layer_norm" in operator.name:
+                raise RuntimeError("out of memory")
+            return 0.25
+
+        speed = functools.partial(omniheap.torch.Speed, device="cpu", times={"aten.gelu.default": 0.5})
+        drafted = lambda: omniheap.torch.draft_step(make_step(transformer), device="cpu", min_bytes=1024, move=False, speed=speed())._program.operators
+        with mock.patch.object(omniheap.torch.Speed, "_measured", staticmethod(measured)):
+            seconds = {each.name: each.seconds for each in drafted()}
+        self.assertEqual(len([name for name in asked if name == "aten.addmm.default"]), 4, "four kinds of products, in five blocks")
+        self.assertEqual((seconds["aten.addmm.default"], seconds["aten.gelu.default"]), (0.25, 0.5))
+        self.assertLess(seconds["aten.native_layer_norm.default"], 1e-3, "the estimate stays")
+        before = torch.get_rng_state()
+        real = {each.name: each.seconds for each in drafted()}
+        self.assertTrue(torch.equal(torch.get_rng_state(), before))
+        self.assertGreater(real["aten.addmm.default"], 0)
 
     def test_times_come_from_a_table_and_else_from_the_device(self):
         def choices(seconds):
@@ -687,7 +781,7 @@ class Tracks(unittest.TestCase):
         wanted = self.gradients()
         with omniheap.torch.apply(self.plan, self.model) as applied:
             self.gradients()
-            quiet = [visit.module for visit in applied.track.visits if visit.is_quiet]
+            quiet = [each.module for each in applied.track.stretches if each.is_quiet and each.module is not None]
             self.assertTrue(quiet)
             with mock.patch.object(quiet[0], "forward", side_effect=ValueError):
                 self.assertRaises(ValueError, self.gradients)
@@ -733,7 +827,40 @@ class Inputs(unittest.TestCase):
                 model(x).sum().backward()
                 figures = applied.figures()
                 self.assertEqual((figures["missing"], figures["recomputed_bytes"]), (0, 2048 * passes))
-            self.assertTrue([visit for visit in applied.track.visits if visit.is_quiet and visit.saves])
+            self.assertTrue([each for each in applied.track.stretches if each.is_quiet and each.saves])
+
+    def test_what_is_written_where_nothing_is_looked_at_is_kept(self):
+        model, x = Between(), torch.ones(8, 64)
+        nn.init.eye_(model.last.weight)
+        with _apply.Applied(model.plan(), model) as applied:
+            model(x).sum().backward()
+            self.assertEqual(applied.figures()["missing"], 0)
+            self.assertTrue([each for each in applied.track.stretches if each.module is None and each.is_quiet], "what is written is not looked at")
+            model.writes = True
+            model.zero_grad()
+            model(x).sum().backward()
+        # The layer read 1 * 2 * 3, eight times, and was doubled.
+        self.assertTrue(torch.equal(model.out.weight.grad, torch.full((64, 64), 96.0)))
+
+    def test_a_context_of_the_model_may_span_modules(self):
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Counting(TorchDispatchMode):
+            count = 0
+
+            def __torch_dispatch__(self, function, types, arguments=(), options=None):
+                Counting.count += 1
+                return function(*arguments, **(options or {}))
+
+        model, x, counts = Spanning(Counting), torch.ones(8, 64), []
+        with _apply.Applied(model.plan(), model) as applied:
+            for passes in (1, 2, 3):
+                model(x).sum().backward()
+                counts.append(Counting.count)
+                figures = applied.figures()
+                self.assertEqual((figures["missing"], figures["recomputed_bytes"]), (0, 4096 * passes))
+        self.assertEqual(counts, [counts[0], 2 * counts[0], 3 * counts[0]])
+        self.assertEqual(torch._C._len_torch_dispatch_stack(), 0)
 
 
 if __name__ == "__main__":

@@ -911,6 +911,25 @@ class Steps(unittest.TestCase):
 
         self.assertEqual(self.bytes_of("optimizer", setup), 2 * 64 * 4)
 
+    def test_values_are_finite(self):
+        import torch
+
+        def setup():
+            weight = torch.ones(64, device="cuda", requires_grad=True)
+
+            def step():
+                y = weight * 2
+                if not torch.isfinite(y).all() or y.isnan().any() or torch.any(torch.isinf(y)):
+                    y = y.clamp(max=1e4)
+                y.sum().backward()
+
+            return step
+
+        names = [label for label, _ in self.labels(setup)]
+        self.assertTrue([name for name in names if "aten.mul" in name])
+        self.assertFalse([name for name in names if "clamp" in name])
+        self.assertFalse("isfinite" in vars(torch.Tensor), "what was replaced is there again")
+
     def test_tensors_that_no_module_has_are_parameters_of_their_optimizer(self):
         import torch
 
