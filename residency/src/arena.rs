@@ -15,7 +15,7 @@ use std::thread::{self, Builder};
 
 /// Threads that pin together.
 const PINNERS: usize = 4;
-/// No allocation is divided in stretches shorter than this.
+/// No stretch of an allocation that is divided is shorter than this, but for the last one.
 const SHORT: u64 = 64 << 10;
 /// Every stretch starts at, and is a multiple of, this.
 const UNIT: Align = Align::of(4096);

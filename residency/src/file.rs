@@ -3,7 +3,7 @@
 use crate::checksum::checksum;
 use crate::disk::{is_in_memory, punch};
 use crate::lock;
-use crate::pipe::{Ahead, Behind, FileSpan, Pipe, SMALL, UNIT};
+use crate::pipe::{Ahead, Behind, FileSpan, Pipe, SMALL, UNIT, named};
 use core::iter::successors;
 use core::mem;
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
@@ -17,7 +17,6 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::thread;
 
 /// Bytes that have one checksum. They are copied together, so that the processor's cache has them while they are summed up.
 const CHECKED: usize = 1 << 20;
@@ -32,7 +31,7 @@ pub struct FileStore {
     file: Arc<Backing>,
     /// Reads that run ahead of each lane. Not part of `Backing`: their threads hold that, and it would never be dropped.
     ahead: Mutex<HashMap<Lane, Ahead>>,
-    /// Writes of each lane that falls asleep. Whoever uses one takes it out.
+    /// Writes of each lane that falls asleep and has something here. Whoever uses one takes it out.
     behind: Mutex<HashMap<Lane, Behind>>,
     in_memory: bool,
 }
@@ -133,14 +132,14 @@ impl FileStore {
         self.in_memory
     }
 
-    /// Hands an allocation's bytes to the lane's writer, and returns their checksums.
+    /// Hands an allocation's bytes to the lane's writer. Returns their checksums, and the writer if there is one.
     fn write(
         &self,
         lane: Lane,
         place: &Arc<Place>,
         size: u64,
         copy: &mut PutPiece<'_>,
-    ) -> Result<Vec<u64>> {
+    ) -> Result<(Vec<u64>, Option<Behind>)> {
         let mut sums = Vec::new();
         let fill = |from: u64, bytes: &mut [u8]| {
             for (from, part) in (from..).step_by(CHECKED).zip(bytes.chunks_mut(CHECKED)) {
@@ -150,30 +149,25 @@ impl FileStore {
             Ok(())
         };
         if size < SMALL {
-            return self.file.pipe.write_small(place.at, size, fill).map(|()| sums);
+            return self.file.pipe.write_small(place.at, size, fill).map(|()| (sums, None));
         }
-        let known = lock(&self.behind).remove(&lane);
+        let known = self.take_behind(lane);
         let mut behind = known.map_or_else(|| self.file.pipe.write_behind(), Ok)?;
-        let written = behind.write(place.at, size, place, fill);
-        if written.is_err() {
+        if let Err(error) = behind.write(place.at, size, place, fill) {
             let _ = behind.end(); // The sleep fails, and for the first reason.
-            return written.map(|()| sums);
+            return Err(error);
         }
-        drop(lock(&self.behind).insert(lane, behind));
-        Ok(sums)
+        Ok((sums, Some(behind)))
     }
 
-    /// Waits until what a lane has put is in the file.
-    fn flush_lane(&self, lane: Lane) -> Result<()> {
-        if self.file.check_own().is_err() {
-            return Ok(()); // A forked child has no such thread.
-        }
-        let behind = lock(&self.behind).remove(&lane);
-        behind.map_or(Ok(()), Behind::end)
+    /// Takes a lane's writer out. A forked child has no such thread.
+    fn take_behind(&self, lane: Lane) -> Option<Behind> {
+        self.file.check_own().ok()?;
+        lock(&self.behind).remove(&lane)
     }
 
     /// Returns a reader at the start of these bytes: the lane's own if it is there already, else a new one.
-    fn read_from(&self, kept: &Arc<Kept>) -> Result<Ahead> {
+    fn read_from(&self, kept: &Kept) -> Result<Ahead> {
         // A forked child has no such thread.
         let known = lock(&self.ahead).remove(&kept.arrival.0);
         if let Some(mut ahead) = known.filter(|_| self.file.check_own().is_ok()) {
@@ -182,9 +176,9 @@ impl FileStore {
             }
             ahead.end();
         }
-        let (file, first) = (Arc::clone(&self.file), Some(Arc::clone(kept)));
-        let following = successors(first, move |last| lock(&file.kept).after(last.arrival));
-        self.file.pipe.read_ahead(following.map(|kept| kept.span()))
+        let (file, lane) = (Arc::clone(&self.file), kept.arrival.0);
+        let next = move |last: &FileSpan| lock(&file.kept).after((lane, last.number));
+        self.file.pipe.read_ahead(successors(Some(kept.span()), next))
     }
 }
 
@@ -222,8 +216,7 @@ impl Backing {
         kept.is_clearing = true;
         drop(kept);
         let file = Arc::clone(self);
-        let name = thread::Builder::new().name("omniheap backing file".into());
-        if name.spawn(move || file.clear()).is_err() {
+        if named().spawn(move || file.clear()).is_err() {
             self.clear();
         }
     }
@@ -300,10 +293,10 @@ impl Contents {
         self.kept.range((lane, 0)..=(lane, u64::MAX)).next().is_some()
     }
 
-    /// Returns what a lane asks for next in pieces.
-    fn after(&self, (lane, number): Arrival) -> Option<Arc<Kept>> {
+    /// Returns the span that a lane asks for next in pieces. If it is forgotten before it is read, nobody asks for it.
+    fn after(&self, (lane, number): Arrival) -> Option<FileSpan> {
         let mut following = self.kept.range((lane, number + 1)..=(lane, u64::MAX));
-        following.find(|(_, kept)| kept.size >= SMALL).map(|(_, kept)| Arc::clone(kept))
+        following.find(|(_, kept)| kept.size >= SMALL).map(|(_, kept)| kept.span())
     }
 }
 
@@ -329,13 +322,16 @@ impl BackingStore for FileStore {
         }
         self.file.check_own()?;
         let place = self.file.take(size)?;
-        let sums = self.write(lane_of(id), &place, size, copy)?;
-        lock(&self.file.kept).insert(id, place, size, sums);
+        let (sums, behind) = self.write(lane_of(id), &place, size, copy)?;
+        let mut kept = lock(&self.file.kept);
+        kept.insert(id, place, size, sums);
+        // Under the same lock: whoever forgets a lane's last bytes ends its writer, and the flush would not hear of an error.
+        drop(behind.and_then(|behind| lock(&self.behind).insert(lane_of(id), behind)));
         Ok(())
     }
 
     fn flush(&self, id: AllocationId) -> Result<()> {
-        self.flush_lane(lane_of(id))
+        self.take_behind(lane_of(id)).map_or(Ok(()), Behind::end)
     }
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
@@ -373,12 +369,14 @@ impl BackingStore for FileStore {
     fn forget(&self, id: AllocationId) {
         let mut contents = lock(&self.file.kept);
         let Some(kept) = contents.remove(id) else { return };
-        let has_more = contents.has(kept.arrival.0);
-        drop(contents);
+        let lane = kept.arrival.0;
+        let has_more = contents.has(lane);
+        let behind = if has_more { None } else { self.take_behind(lane) };
+        drop(contents); // Before the place is given back.
         if !has_more {
-            drop(lock(&self.ahead).remove(&kept.arrival.0)); // What was read was freed before it was asked for.
-            let _ = self.flush_lane(kept.arrival.0); // A sleep failed: nobody needs what is still written.
+            drop(lock(&self.ahead).remove(&lane)); // What was read was freed before it was asked for.
         }
+        let _ = behind.map(Behind::end); // A sleep failed: nobody needs what is still written.
     }
 
     fn accepts(&self, privacy: Privacy) -> bool {
@@ -411,6 +409,8 @@ mod tests {
     use omniheap_core::{Allocation, Manager, Request};
     use omniheap_host::Host;
     use std::os::unix::fs::{FileExt, MetadataExt};
+    use std::sync::Barrier;
+    use std::thread;
 
     const SIZE: u64 = PIECE + 5000;
 
@@ -513,6 +513,50 @@ mod tests {
         put(&store, one).expect("it is written later");
         store.forget(one);
         assert!(lock(&store.behind).is_empty(), "the sleep failed, and the next begins anew");
+    }
+
+    #[test]
+    fn a_pools_last_bytes_and_its_next_ones_are_forgotten_and_kept_at_once() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let (one, at_end) = (id(), Barrier::new(2));
+        thread::scope(|scope| {
+            let put = scope.spawn(|| {
+                store.put(one, SMALL + 1, Privacy::Open, &mut |at, _| {
+                    if at == SMALL {
+                        at_end.wait(); // The last byte is copied,
+                        at_end.wait(); // and the other thread has the lock.
+                    }
+                    Ok(())
+                })
+            });
+            at_end.wait();
+            let kept = lock(&store.file.kept); // As while another thread forgets what this pool has kept.
+            at_end.wait();
+            for _ in 0..1000 {
+                assert!(
+                    lock(&store.behind).is_empty(),
+                    "it would end the writer, and drop its error"
+                );
+                thread::yield_now();
+            }
+            drop(kept);
+            put.join().expect("no panic").expect("room");
+        });
+        assert!(lock(&store.behind).contains_key(&lane_of(one)));
+    }
+
+    #[test]
+    fn what_is_read_ahead_is_given_back_when_it_is_forgotten() {
+        let store = FileStore::open(std::env::temp_dir()).expect("a file");
+        let manager = Manager::new(Host::new());
+        let all = [64; 5].map(|size| manager.allocate(&Request::new(size)).expect("small"));
+        let ids = all.each_ref().map(Allocation::id);
+        ids.into_iter().for_each(|id| put(&store, id).expect("room"));
+        assert_eq!(get(&store, ids[0]), Ok(SIZE));
+        assert!(comes(&store, ids[1]), "and the thread looks for what follows");
+        lock(&store.file.kept).is_clearing = true; // As while the thread is at it.
+        [ids[4], ids[3]].into_iter().for_each(|id| store.forget(id));
+        assert_eq!(lock(&store.file.kept).forgotten.len(), 2);
     }
 
     #[test]

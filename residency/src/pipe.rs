@@ -330,7 +330,8 @@ fn pieces(size: u64, wish: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u6
     core::iter::successors(Some(first), next)
 }
 
-fn named() -> thread::Builder {
+/// A thread for a backing file.
+pub(crate) fn named() -> thread::Builder {
     thread::Builder::new().name("omniheap backing file".into())
 }
 

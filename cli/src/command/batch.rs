@@ -105,7 +105,6 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 }
 
 fn find(traces: &[(u64, Trace)], room: Room, most: u64) -> Result<Found, Failure> {
-    interrupt::check(0, traces.len(), "traces were replayed, and no batch was found")?;
     let traced = replay_all(traces, room)?;
     let falls =
         traced.windows(2).any(|two| two[1].peak_reserved_bytes < two[0].peak_reserved_bytes);
@@ -154,8 +153,8 @@ fn start(traced: &[Traced], room: Room) -> u64 {
     let [.., low, high] = traced else { return 1 };
     let grown = high.least_capacity_bytes.saturating_sub(low.least_capacity_bytes);
     let left = i128::from(room.left()) - i128::from(low.least_capacity_bytes);
-    let more = left * i128::from(high.batch - low.batch) / i128::from(grown.max(1));
-    u64::try_from(i128::from(low.batch) + more).unwrap_or(1)
+    let more = left.saturating_mul(i128::from(high.batch - low.batch)) / i128::from(grown.max(1));
+    u64::try_from(more.saturating_add(i128::from(low.batch))).unwrap_or(1)
 }
 
 /// Extrapolates the largest batch from the two largest traces. `None` if their programs differ.
@@ -184,9 +183,11 @@ fn least_capacity(trace: &Trace, peak: &Peak, allocator: Allocator) -> Result<u6
     let mut low = trace.summary().peak_live_bytes.min(high);
     // Later steps may take more than those that are in the trace.
     while peak.refused == 0 && high < u64::MAX && !allocator.may_fit(trace, peak, high)? {
+        go_on(0)?;
         (low, high) = (high, high.saturating_mul(2).max(GRAIN));
     }
     while high - low > GRAIN.max(peak.reserved_bytes / SHARE) {
+        go_on(0)?;
         let middle = low + (high - low) / 2;
         let fits = allocator.may_fit(trace, peak, middle)?;
         (low, high) = if fits { (low, middle) } else { (middle, high) };

@@ -308,6 +308,10 @@ fn fewer_than_three_traces_say_what_to_trace_next() {
     }
     let found = answers(&["batch", &falls, &a, "--capacity", "102M", "--most", "50"], 0);
     assert_eq!(found["expected_batch"], 50);
+    let [one, all] = [1, u64::MAX].map(|batch| at("vast", batch, |_| MIB));
+    let capacity = u64::MAX.to_string();
+    let found = answers(&["batch", &one, &all, "--capacity", &capacity, "--most", "50"], 0);
+    assert_eq!(found["expected_batch"], 50, "however large the numbers are");
     assert!(answers(&["batch", &a, "--capacity", "102M"], 0)["expected_batch"].is_null());
 }
 

@@ -129,7 +129,7 @@ fn an_interrupted_comparison_shows_who_has_ended() {
 
 #[test]
 fn an_interrupted_batch_says_what_is_known() {
-    let traces = [2, 4, 8].map(|batch: u64| {
+    let traces = [2, 4, 8, 4096].map(|batch: u64| {
         let mut csv = String::from("op,id,size,stream,time_us\n");
         for id in 0..60_000_u64 {
             csv += &format!("a,{id},{},0,{id}\n", batch * 512 * (1 + id % 7));
@@ -139,10 +139,15 @@ fn an_interrupted_batch_says_what_is_known() {
         }
         format!("--trace={batch}:{}", file(&format!("long-batch-{batch}.csv"), csv))
     });
-    let [a, b, c] = &traces;
-    let (told, why) = interrupted(&["batch", a, b, c, "--capacity", "1T", "--json"]);
-    assert_eq!(told, "", "there is no answer");
-    assert!(why.contains("batch"), "{why}");
+    let [a, b, c, large] = &traces;
+    // One alone is replayed, and nothing is searched on lines.
+    for asked in [&[a, b, c][..], &[large]] {
+        let asked: Vec<_> = asked.iter().map(|trace| trace.as_str()).collect();
+        let asked = [&["batch", "--capacity", "1T", "--json"], &asked[..]].concat();
+        let (told, why) = interrupted(&asked);
+        assert_eq!(told, "", "there is no answer");
+        assert!(why.contains("batch"), "{why}");
+    }
 }
 
 #[test]

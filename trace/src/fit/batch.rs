@@ -175,7 +175,7 @@ impl<'t> Lines<'t> {
 /// How many batches beyond the first that does not fit are tried.
 const BEYOND: u64 = 16;
 
-/// Returns the largest batch that fits, from 1 to `most`, searched from `start` on; `None` when 1 does not fit.
+/// Returns the largest batch that fits, from 1 to `most`, searched from `start` on; `None` when none of those tried does.
 ///
 /// A larger batch may fit where a smaller one does not, because requests of other sizes leave other gaps. So batches that are up to 1/32 larger,
 /// 16 at most, are tried too; beyond them larger batches are taken to need more.

@@ -210,7 +210,8 @@ fn program(step: &[Does], steps: u64) -> Vec<Act> {
 
 #[test]
 fn repeats_are_what_a_program_of_so_many_steps_does() {
-    for seed in 0..100 {
+    // In the last one, only calls of the driver tell that a repeat changed something.
+    for seed in (0..100).chain([8582]) {
         let step = random_step(seed);
         let (two, all) = (trace(&program(&step, 2)), program(&step, 20));
         let all = trace(&all.into_iter().filter(|act| !matches!(act, Step)).collect::<Vec<_>>());

@@ -94,7 +94,8 @@ impl Pages {
                 continue;
             }
             if let Err(why) = sources.grow(&self.device, kind, missing) {
-                sources.give_back(kind.heap, &taken);
+                drop(sources);
+                self.destroy(kind.heap, &taken)?; // In turns, and others bind meanwhile.
                 return Err(why);
             }
             sources.take(kind.heap, missing, &mut taken);
