@@ -185,7 +185,6 @@ class Program:
         order = [operator for operator in self.operators if operator in operators] if len(operators) > 1 else list(operators)
         return order, list(reads)
 
-
     def measure(self):
         """Measures the operators that may run again, where the device is at hand."""
         if self._speed.device is not None:

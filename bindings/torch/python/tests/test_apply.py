@@ -842,6 +842,15 @@ class Inputs(unittest.TestCase):
         # The layer read 1 * 2 * 3, eight times, and was doubled.
         self.assertTrue(torch.equal(model.out.weight.grad, torch.full((64, 64), 96.0)))
 
+    def test_what_is_made_in_place_may_move(self):
+        model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(inplace=True), nn.Linear(64, 64)), torch.ones(8, 64)
+        rectified = _operators.Planned("1", "aten.relu_.default", "relu_", (), ["float32[8x64]"], {0: 2048}, outputs={0: _apply.MOVE})
+        plan = types.SimpleNamespace(operators=lambda: [rectified], peak_bytes=0, capacity_bytes=1 << 20)
+        with _apply.Applied(plan, model) as applied:
+            for _ in range(2):
+                model(x).sum().backward()
+                self.assertEqual(applied.figures()["missing"], 0)
+
     def test_a_context_of_the_model_may_span_modules(self):
         from torch.utils._python_dispatch import TorchDispatchMode
 
