@@ -330,23 +330,30 @@ def _unpacked_rows():
 
 
 def _finite(torch):
-    """Programs ask whether all values are finite, and clamp them if not: they are in nearly all steps."""
+    """Programs ask whether all values are finite, and clamp them if not: they are in nearly all steps. What has values is asked itself."""
+    from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import _disable_current_modes
+
+    # Nobody counts what is written in inference.
+    version = lambda tensor: None if tensor.is_inference() else tensor._version
 
     def asks(original, answer):
         def ask(input):
-            result = original(input)
-            result.answer = answer
+            result, known = original(input), getattr(input, "constant", None)
+            if isinstance(result, FakeTensor):
+                with _disable_current_modes():
+                    result.answer = torch.tensor(answer) if known is None else original(known), version(result)
             return result
 
         return ask
 
     def answers(original):
         def answered(input, *arguments, **options):
-            result, answer = original(input, *arguments, **options), getattr(input, "answer", None)
-            if answer is not None and result.numel() == 1:
+            result, (answer, asked) = original(input, *arguments, **options), getattr(input, "answer", (None, None))
+            if answer is not None and version(input) == asked and result.numel() == 1:
                 with _disable_current_modes():
-                    result.constant = torch.full(result.shape, answer)
+                    result.constant = original(answer).reshape(result.shape)
+                result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
             return result
 
         return answered

@@ -930,6 +930,37 @@ class Steps(unittest.TestCase):
         self.assertFalse([name for name in names if "clamp" in name])
         self.assertFalse("isfinite" in vars(torch.Tensor), "what was replaced is there again")
 
+    def test_values_that_are_known_are_asked_whether_they_are_finite(self):
+        import torch
+
+        found = []
+
+        def step():
+            rates = torch.tensor([1.0, float("inf")])
+            found.append([bool(each) for each in (rates.isinf().any(), rates.isinf().all(), torch.isfinite(rates[1]).all(), torch.isfinite(torch.linspace(0, 1, 8)).all())])
+            with torch.inference_mode():
+                found.append(bool((torch.ones(8, device="cuda") * 2).isnan().any()))
+
+        self.labels(step, steps=1)
+        self.assertEqual(found, [[True, False, False, True], False])
+
+    def test_answers_that_are_written_to_are_none(self):
+        import torch
+
+        def marked():
+            found = torch.ones(8, device="cuda").isnan()
+            found |= torch.ones(8, device="cuda") > 0
+            return found.any()
+
+        def combined():
+            found = torch.isfinite(torch.ones(8, device="cuda")).all()
+            found &= (torch.ones(8, device="cuda") > 2).all()
+            return found
+
+        for ask in (marked, combined):
+            with self.assertRaisesRegex(OmniheapError, "needs a value"):
+                self.labels(lambda: bool(ask()), steps=1)
+
     def test_tensors_that_no_module_has_are_parameters_of_their_optimizer(self):
         import torch
 
