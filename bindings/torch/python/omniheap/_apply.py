@@ -549,13 +549,13 @@ def _leaves(result):
 class _Node:
     """The bytes of a storage that the plan drops: results between operators, activations to recompute, and those that move."""
 
-    __slots__ = ("planned", "choice", "call", "number", "size", "reference", "version", "wanted", "entry", "held", "_back", "_applied", "__weakref__")
+    __slots__ = ("planned", "choice", "call", "number", "size", "reference", "original", "version", "wanted", "entry", "held", "_back", "_applied", "__weakref__")
 
     def __init__(self, applied, planned, choice, call, number, tensor, version):
         storage = tensor.untyped_storage()
         self._applied, self.planned, self.choice = applied, planned, choice
         self.call, self.number, self.size = call, number, storage.nbytes()
-        self.reference, self.version, self.wanted = weakref.ref(storage), version, 0
+        self.reference, self.original, self.version, self.wanted = weakref.ref(storage), weakref.ref(tensor), version, 0
         self.entry = self.held = self._back = None
 
     def here(self):
@@ -564,7 +564,10 @@ class _Node:
             return self._back
         if self.held is not None:
             return self.held.untyped_storage()
-        return self.entry.storage() if self.entry is not None else self.reference()
+        if self.entry is not None:
+            return self.entry.storage()
+        original = self.original()
+        return self.reference() if original is None or original._version == self.version else None
 
     def is_kept(self):
         """Whether the bytes stay, once they are computed, until the backward pass has used them."""

@@ -15,7 +15,7 @@ import unittest
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _activations, _apply, _operators
+from omniheap import OmniheapError, _activations, _apply, _change, _operators
 
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/fit.md")
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -841,6 +841,32 @@ class Inputs(unittest.TestCase):
             model(x).sum().backward()
         # The layer read 1 * 2 * 3, eight times, and was doubled.
         self.assertTrue(torch.equal(model.out.weight.grad, torch.full((64, 64), 96.0)))
+
+    def test_what_is_computed_from_bytes_that_are_written_later_is_computed_from_what_they_were(self):
+        class Model(Between):
+            def forward(self, x):
+                y = self.first(x)
+                # Autograd saves nothing of `y`, so it may be written to.
+                result = self.last(self.after(y)) + x.abs()
+                if self.writes:
+                    y.mul_(3)
+                return self.out(result), y
+
+        def gradient():
+            model.zero_grad()
+            results = model(torch.ones(8, 64))
+            sum(each.sum() for each in results).backward()
+            return model.last.weight.grad
+
+        model = Model()
+        plan = model.plan()
+        plan.operators()[0].outputs[0] = _change.PASS
+        wanted = gradient().clone()
+        with _apply.Applied(plan, model) as applied:
+            for model.writes in (False, True):
+                self.assertTrue(torch.equal(gradient(), wanted))
+                self.assertEqual(applied.figures()["missing"], 0)
+            self.assertGreater(applied.figures()["recomputed_bytes"], 2048, "both passes compute it again")
 
     def test_what_is_made_in_place_may_move(self):
         model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(inplace=True), nn.Linear(64, 64)), torch.ones(8, 64)
