@@ -251,7 +251,8 @@ class Speed:
     @classmethod
     def known(cls, torch, device):
         """The best that can be known: measured where there is such a GPU."""
-        return cls(device=device if device.type == "cuda" and torch.cuda.is_available() else None)
+        is_there = device.type == "cuda" and torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
+        return cls(device=device if is_there else None)
 
     def measure(self, torch, operators):
         """Measures operators; an estimate stays where a call fails, whatever the reason: there may be no memory for it."""

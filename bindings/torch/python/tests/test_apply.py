@@ -522,6 +522,13 @@ class Plans(unittest.TestCase):
         self.assertTrue(torch.equal(torch.get_rng_state(), before))
         self.assertGreater(real["aten.addmm.default"], 0)
 
+    def test_a_gpu_that_is_not_there_is_not_measured(self):
+        speed = lambda device: omniheap.torch.Speed.known(torch, torch.device(device)).device
+        with mock.patch.object(torch.cuda, "is_available", lambda: True), mock.patch.object(torch.cuda, "device_count", lambda: 1):
+            self.assertEqual([speed(each) for each in ("cuda", "cuda:0", "cuda:1", "cpu")], [torch.device("cuda"), torch.device("cuda:0"), None, None])
+        with mock.patch.object(torch.cuda, "is_available", lambda: False):
+            self.assertIsNone(speed("cuda:0"))
+
     def test_times_come_from_a_table_and_else_from_the_device(self):
         def choices(seconds):
             plan = planned(transformer, 0.8, speed=omniheap.torch.Speed(times={"aten.gelu.default": seconds}))
