@@ -339,10 +339,9 @@ def _finite(torch):
 
     def asks(original, answer):
         def ask(input):
-            result, known = original(input), getattr(input, "constant", None)
-            if isinstance(result, FakeTensor):
-                with _disable_current_modes():
-                    result.answer = torch.tensor(answer) if known is None else original(known), version(result)
+            result = original(input)
+            if isinstance(result, FakeTensor) and result.constant is None:
+                result.answer = answer, version(result)
             return result
 
         return ask
@@ -352,7 +351,7 @@ def _finite(torch):
             result, (answer, asked) = original(input, *arguments, **options), getattr(input, "answer", (None, None))
             if answer is not None and version(input) == asked and result.numel() == 1:
                 with _disable_current_modes():
-                    result.constant = original(answer).reshape(result.shape)
+                    result.constant = torch.full(result.shape, answer)
                 result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
             return result
 
