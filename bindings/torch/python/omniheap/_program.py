@@ -145,6 +145,9 @@ class Program:
         value.is_saved = True
         if value.operator is None or not life.is_forward or life.size < self._min_bytes or not self._depth:
             return _Kept(tensor)
+        if "empty" in value.operator.name:
+            # What stands for a kernel has made it, such as for recurrent layers: on the GPU it is the result of another operator.
+            return _Kept(tensor)
         return _Dropped(self, value, tensor, life.size)
 
     def unpack(self, kept):

@@ -304,6 +304,26 @@ class Plans(unittest.TestCase):
         self.assertEqual({each.choice for each in plan.choices if "_rnn" in each.operator}, {"keep"})
         self.assertGreater(plan.bytes("recompute"), 0)
 
+    def test_what_stands_for_the_results_of_recurrent_layers_does_not_move(self):
+        class Recurrent(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.out = nn.LSTM(512, 512, batch_first=True), nn.Sequential(*[nn.Linear(512, 512) for _ in range(24)])
+
+            def forward(self, x):
+                return self.out(self.layer(x)[0])
+
+        def setup():
+            with torch.device("cuda"):
+                model = Recurrent()
+            return lambda: model(torch.ones(64, 256, 512, device="cuda")).sum().backward()
+
+        slow = omniheap.torch.Speed(times=dict.fromkeys(("aten.addmm.default", "aten.clone.default", "aten.add_.Tensor"), 1.0))
+        draft = omniheap.torch.draft_step(setup, device="cuda:0", speed=slow)
+        plan = draft.plan((draft.floor().bytes + draft.plain_peak_bytes) // 2)
+        self.assertGreater(plan.bytes("move"), 0)
+        self.assertFalse([each for each in plan.choices if each.choice == "move" and "empty" in each.operator])
+
     def test_a_rate_of_layers_is_a_number_where_the_host_is_the_device(self):
         class MayBeLeftOut(Block):
             def forward(self, x):
