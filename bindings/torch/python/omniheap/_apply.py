@@ -379,7 +379,7 @@ class _Pass:
 
     def _follow(self, step, arguments, options):
         call, result = self._call(step.function, arguments, options, step.is_noted)
-        self._note_choices(step.planned, call, result)
+        self._note_choices(step.planned, step.function, call, result)
         return result
 
     def _find(self, function, arguments, options):
@@ -399,7 +399,7 @@ class _Pass:
         for number, tensor in results:
             storage = tensor.untyped_storage()
             self._made[storage._cdata] = weakref.ref(storage), step, number
-        self._note_choices(planned, call, result)
+        self._note_choices(planned, function, call, result)
         return result
 
     def _add(self, step):
@@ -419,15 +419,16 @@ class _Pass:
         """The tensors of a result that are bytes of a storage, with their numbers."""
         return [(number, each) for number, each in enumerate(_leaves(result)) if isinstance(each, self._torch.Tensor) and _is_plain(each)]
 
-    def _note_choices(self, planned, call, result):
+    def _note_choices(self, planned, function, call, result):
         """Notes what the plan does with the bytes of results."""
         if planned is None or not planned.outputs:
             return
-        leaves = _leaves(result)
+        leaves, is_in_place = _leaves(result), _operators.is_in_place(function)
         for number, choice in planned.outputs.items():
             tensor = leaves[number] if number < len(leaves) else None
             if isinstance(tensor, self._torch.Tensor) and _is_plain(tensor) and (call is not None or choice == MOVE):
-                node = _Node(self._applied, planned, choice, call, number, tensor)
+                # Autograd counts what is written in place once the operator has returned.
+                node = _Node(self._applied, planned, choice, call, number, tensor, tensor._version + is_in_place)
                 self._nodes[tensor.untyped_storage()._cdata] = node
                 if call is not None:
                     call.made.append(weakref.ref(node))
@@ -548,15 +549,13 @@ def _leaves(result):
 class _Node:
     """The bytes of a storage that the plan drops: results between operators, activations to recompute, and those that move."""
 
-    __slots__ = ("planned", "choice", "call", "number", "size", "reference", "version", "wanted", "entry", "held", "_back", "_applied", "__weakref__")
+    __slots__ = ("planned", "choice", "call", "number", "size", "reference", "original", "version", "wanted", "entry", "held", "_back", "_applied", "__weakref__")
 
-    def __init__(self, applied, planned, choice, call, number, tensor):
+    def __init__(self, applied, planned, choice, call, number, tensor, version):
         storage = tensor.untyped_storage()
         self._applied, self.planned, self.choice = applied, planned, choice
         self.call, self.number, self.size = call, number, storage.nbytes()
-        # Autograd counts what is written in place once the operator has returned.
-        self.version = tensor._version + (call is not None and call.is_in_place)
-        self.reference, self.wanted = weakref.ref(storage), 0
+        self.reference, self.original, self.version, self.wanted = weakref.ref(storage), weakref.ref(tensor), version, 0
         self.entry = self.held = self._back = None
 
     def here(self):
@@ -565,7 +564,10 @@ class _Node:
             return self._back
         if self.held is not None:
             return self.held.untyped_storage()
-        return self.entry.storage() if self.entry is not None else self.reference()
+        if self.entry is not None:
+            return self.entry.storage()
+        original = self.original()
+        return self.reference() if original is None or original._version == self.version else None
 
     def is_kept(self):
         """Whether the bytes stay, once they are computed, until the backward pass has used them."""
@@ -602,10 +604,10 @@ class _Node:
 class _Call:
     """A call that can be made again: tensors whose bytes are dropped stand for themselves by a node."""
 
-    __slots__ = ("made", "is_in_place", "function", "_torch", "_owner", "_views", "_arguments", "_options", "_random", "_device")
+    __slots__ = ("made", "function", "_torch", "_owner", "_views", "_arguments", "_options", "_random", "_device")
 
     def __init__(self, torch, owner, function, arguments, options):
-        self.made, self._views, self.is_in_place = [], [], _operators.kind(function) == _operators.IN_PLACE
+        self.made, self._views = [], []
         function, arguments = _operators.again(function, arguments)
         self._torch, self.function, self._owner = torch, function, owner
         self._arguments = [self._note(each) for each in arguments]

@@ -68,6 +68,13 @@ def written(function):
 
 
 @functools.lru_cache(maxsize=None)
+def is_in_place(function):
+    """Whether an operator returns what it has written to."""
+    schema = getattr(function, "_schema", None)
+    return schema is not None and any(value.alias_info is not None and value.alias_info.is_write for value in schema.returns)
+
+
+@functools.lru_cache(maxsize=None)
 def functional(function):
     """The operator that computes what one in place does, into new bytes; None where there is none."""
     import torch

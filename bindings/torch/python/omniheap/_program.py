@@ -145,6 +145,9 @@ class Program:
         value.is_saved = True
         if value.operator is None or not life.is_forward or life.size < self._min_bytes or not self._depth:
             return _Kept(tensor)
+        if "empty" in value.operator.name:
+            # What stands for a kernel has made it, such as for recurrent layers: on the GPU it is the result of another operator.
+            return _Kept(tensor)
         return _Dropped(self, value, tensor, life.size)
 
     def unpack(self, kept):
@@ -184,7 +187,6 @@ class Program:
                     reads[each] = None
         order = [operator for operator in self.operators if operator in operators] if len(operators) > 1 else list(operators)
         return order, list(reads)
-
 
     def measure(self):
         """Measures the operators that may run again, where the device is at hand."""
@@ -252,7 +254,8 @@ class Speed:
     @classmethod
     def known(cls, torch, device):
         """The best that can be known: measured where there is such a GPU."""
-        return cls(device=device if device.type == "cuda" and torch.cuda.is_available() else None)
+        is_there = device.type == "cuda" and torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
+        return cls(device=device if is_there else None)
 
     def measure(self, torch, operators):
         """Measures operators; an estimate stays where a call fails, whatever the reason: there may be no memory for it."""

@@ -330,23 +330,29 @@ def _unpacked_rows():
 
 
 def _finite(torch):
-    """Programs ask whether all values are finite, and clamp them if not: they are in nearly all steps."""
+    """Programs ask whether all values are finite, and clamp them if not: they are in nearly all steps. What has values is asked itself."""
+    from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import _disable_current_modes
+
+    # Nobody counts what is written in inference.
+    version = lambda tensor: None if tensor.is_inference() else tensor._version
 
     def asks(original, answer):
         def ask(input):
             result = original(input)
-            result.answer = answer
+            if isinstance(result, FakeTensor) and result.constant is None:
+                result.answer = answer, version(result)
             return result
 
         return ask
 
     def answers(original):
         def answered(input, *arguments, **options):
-            result, answer = original(input, *arguments, **options), getattr(input, "answer", None)
-            if answer is not None and result.numel() == 1:
+            result, (answer, asked) = original(input, *arguments, **options), getattr(input, "answer", (None, None))
+            if answer is not None and version(input) == asked and result.numel() == 1:
                 with _disable_current_modes():
                     result.constant = torch.full(result.shape, answer)
+                result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
             return result
 
         return answered
@@ -568,13 +574,13 @@ def _gpu_choices(torch, device):
         is_read = all(each.stride(-1) == 1 for each in (query, key, value, attn_mask) if each is not None) and query.size(0) == key.size(0) == value.size(0)
         is_trained = attn_mask is not None and attn_mask.requires_grad
         is_cudnn = is_read and not is_trained and prefers_cudnn and allowed.cudnn_sdp_enabled() and is_short and query.size(-1) <= 128 and key.size(2) > 1
-        is_flash = is_read and allowed.flash_sdp_enabled() and attn_mask is None and is_short and query.size(-1) <= 256
-        is_efficient = is_read and allowed.mem_efficient_sdp_enabled() and (is_half or query.dtype == torch.float32 and query.size(-1) % 4 == 0)
+        is_flash = is_read and allowed.flash_sdp_enabled() and attn_mask is None and is_half and query.size(-1) <= 256
+        is_efficient = is_read and allowed.mem_efficient_sdp_enabled() and (is_short or not is_half and query.dtype == torch.float32 and query.size(-1) % 4 == 0)
         if torch.is_autocast_enabled(device.type):
             value, key, query = (each.to(torch.get_autocast_dtype(device.type)) for each in (value, key, query))
         wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
         if is_flash and not is_cudnn:
-            return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+            return flash(query, key, value, dropout_p, is_causal, scale)
         if enable_gqa and not is_cudnn:
             key, value = (each.repeat_interleave(query.size(-3) // each.size(-3), -3) for each in (key, value))
         if attn_mask is not None and attn_mask.dtype == torch.bool:
@@ -586,6 +592,15 @@ def _gpu_choices(torch, device):
         if is_cudnn:
             return aten._scaled_dot_product_cudnn_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, False, scale=scale)[0]
         return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, wants_gradient, dropout_p, is_causal, scale=scale)[0]
+
+    def flash(query, key, value, dropout_p, is_causal, scale):
+        """Flash attention, for which rows are padded to 16 bytes."""
+        width = query.size(-1)
+        if width % 8:
+            query, key, value = (functional.pad(each, (0, -width % 8)) for each in (query, key, value))
+            scale = width**-0.5 if scale is None else scale
+        result = aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, False, scale=scale)[0]
+        return result[..., :width] if width % 8 else result
 
     def products(query, key, value, bias, dropout_p, is_causal, scale):
         """Attention where no fused kernel is allowed, or can read what it is given."""

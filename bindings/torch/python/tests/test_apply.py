@@ -15,7 +15,7 @@ import unittest
 from unittest import mock
 
 import omniheap.torch
-from omniheap import OmniheapError, _activations, _apply, _operators
+from omniheap import OmniheapError, _activations, _apply, _change, _operators
 
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/fit.md")
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -304,6 +304,26 @@ class Plans(unittest.TestCase):
         self.assertEqual({each.choice for each in plan.choices if "_rnn" in each.operator}, {"keep"})
         self.assertGreater(plan.bytes("recompute"), 0)
 
+    def test_what_stands_for_the_results_of_recurrent_layers_does_not_move(self):
+        class Recurrent(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.out = nn.LSTM(512, 512, batch_first=True), nn.Sequential(*[nn.Linear(512, 512) for _ in range(24)])
+
+            def forward(self, x):
+                return self.out(self.layer(x)[0])
+
+        def setup():
+            with torch.device("cuda"):
+                model = Recurrent()
+            return lambda: model(torch.ones(64, 256, 512, device="cuda")).sum().backward()
+
+        slow = omniheap.torch.Speed(times=dict.fromkeys(("aten.addmm.default", "aten.clone.default", "aten.add_.Tensor"), 1.0))
+        draft = omniheap.torch.draft_step(setup, device="cuda:0", speed=slow)
+        plan = draft.plan((draft.floor().bytes + draft.plain_peak_bytes) // 2)
+        self.assertGreater(plan.bytes("move"), 0)
+        self.assertFalse([each for each in plan.choices if each.choice == "move" and "empty" in each.operator])
+
     def test_a_rate_of_layers_is_a_number_where_the_host_is_the_device(self):
         class MayBeLeftOut(Block):
             def forward(self, x):
@@ -521,6 +541,13 @@ class Plans(unittest.TestCase):
         real = {each.name: each.seconds for each in drafted()}
         self.assertTrue(torch.equal(torch.get_rng_state(), before))
         self.assertGreater(real["aten.addmm.default"], 0)
+
+    def test_a_gpu_that_is_not_there_is_not_measured(self):
+        speed = lambda device: omniheap.torch.Speed.known(torch, torch.device(device)).device
+        with mock.patch.object(torch.cuda, "is_available", lambda: True), mock.patch.object(torch.cuda, "device_count", lambda: 1):
+            self.assertEqual([speed(each) for each in ("cuda", "cuda:0", "cuda:1", "cpu")], [torch.device("cuda"), torch.device("cuda:0"), None, None])
+        with mock.patch.object(torch.cuda, "is_available", lambda: False):
+            self.assertIsNone(speed("cuda:0"))
 
     def test_times_come_from_a_table_and_else_from_the_device(self):
         def choices(seconds):
@@ -841,6 +868,41 @@ class Inputs(unittest.TestCase):
             model(x).sum().backward()
         # The layer read 1 * 2 * 3, eight times, and was doubled.
         self.assertTrue(torch.equal(model.out.weight.grad, torch.full((64, 64), 96.0)))
+
+    def test_what_is_computed_from_bytes_that_are_written_later_is_computed_from_what_they_were(self):
+        class Model(Between):
+            def forward(self, x):
+                y = self.first(x)
+                # Autograd saves nothing of `y`, so it may be written to.
+                result = self.last(self.after(y)) + x.abs()
+                if self.writes:
+                    y.mul_(3)
+                return self.out(result), y
+
+        def gradient():
+            model.zero_grad()
+            results = model(torch.ones(8, 64))
+            sum(each.sum() for each in results).backward()
+            return model.last.weight.grad
+
+        model = Model()
+        plan = model.plan()
+        plan.operators()[0].outputs[0] = _change.PASS
+        wanted = gradient().clone()
+        with _apply.Applied(plan, model) as applied:
+            for model.writes in (False, True):
+                self.assertTrue(torch.equal(gradient(), wanted))
+                self.assertEqual(applied.figures()["missing"], 0)
+            self.assertGreater(applied.figures()["recomputed_bytes"], 2048, "both passes compute it again")
+
+    def test_what_is_made_in_place_may_move(self):
+        model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(inplace=True), nn.Linear(64, 64)), torch.ones(8, 64)
+        rectified = _operators.Planned("1", "aten.relu_.default", "relu_", (), ["float32[8x64]"], {0: 2048}, outputs={0: _apply.MOVE})
+        plan = types.SimpleNamespace(operators=lambda: [rectified], peak_bytes=0, capacity_bytes=1 << 20)
+        with _apply.Applied(plan, model) as applied:
+            for _ in range(2):
+                model(x).sum().backward()
+                self.assertEqual(applied.figures()["missing"], 0)
 
     def test_a_context_of_the_model_may_span_modules(self):
         from torch.utils._python_dispatch import TorchDispatchMode

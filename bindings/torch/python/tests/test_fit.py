@@ -576,7 +576,7 @@ class Steps(unittest.TestCase):
         self.assertIn("_efficient_attention", str(labels(transposed=False)))
         self.assertIn("_efficient_attention", str(labels(transposed=False, dtype=torch.bfloat16)))
         # Rows of the bias are apart, or those of queries are not aligned.
-        for width, dtype, transposed in ((64, torch.float32, True), (64, torch.bfloat16, True), (30, torch.float32, False)):
+        for width, dtype, transposed in ((64, torch.float32, True), (64, torch.bfloat16, True), (30, torch.float32, False), (36, torch.bfloat16, False)):
             found = labels(width, dtype, transposed)
             self.assertNotIn("_attention", str(found))
             scores = 2 * 8 * 128 * 128
@@ -584,6 +584,20 @@ class Steps(unittest.TestCase):
             # In 32 bits, with a byte for each that is dropped; the bias is added in place.
             self.assertEqual((sizes("_safe_softmax"), sizes("native_dropout.default")), ([4 * scores], [4 * scores, scores]))
             self.assertNotIn(4 * scores, sizes("add.Tensor"))
+
+    def test_rows_are_padded_for_flash_attention(self):
+        import torch
+
+        def step():
+            query = torch.randn(2, 8, 128, 30, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+            result = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+            self.assertEqual(result.shape, query.shape)
+            result.sum().backward()
+            self.assertEqual(query.grad.shape, query.shape)
+
+        found = self.labels(step, steps=1)
+        self.assertIn(2 * 8 * 128 * 32 * 2, [size for label, size in found if "_flash_attention.default" in label])
+        self.assertEqual(len([label for label, _ in found if "constant_pad_nd.default" in label and "activation" in label]), 3)
 
     def test_recurrent_layers_keep_what_cudnn_keeps(self):
         import torch
@@ -929,6 +943,37 @@ class Steps(unittest.TestCase):
         self.assertTrue([name for name in names if "aten.mul" in name])
         self.assertFalse([name for name in names if "clamp" in name])
         self.assertFalse("isfinite" in vars(torch.Tensor), "what was replaced is there again")
+
+    def test_values_that_are_known_are_asked_whether_they_are_finite(self):
+        import torch
+
+        found = []
+
+        def step():
+            rates = torch.tensor([1.0, float("inf")])
+            found.append([bool(each) for each in (rates.isinf().any(), rates.isinf().all(), torch.isfinite(rates[1]).all(), torch.isfinite(torch.linspace(0, 1, 8)).all())])
+            with torch.inference_mode():
+                found.append(bool((torch.ones(8, device="cuda") * 2).isnan().any()))
+
+        self.labels(step, steps=1)
+        self.assertEqual(found, [[True, False, False, True], False])
+
+    def test_answers_that_are_written_to_are_none(self):
+        import torch
+
+        def marked():
+            found = torch.ones(8, device="cuda").isnan()
+            found |= torch.ones(8, device="cuda") > 0
+            return found.any()
+
+        def combined():
+            found = torch.isfinite(torch.ones(8, device="cuda")).all()
+            found &= (torch.ones(8, device="cuda") > 2).all()
+            return found
+
+        for ask in (marked, combined):
+            with self.assertRaisesRegex(OmniheapError, "needs a value"):
+                self.labels(lambda: bool(ask()), steps=1)
 
     def test_tensors_that_no_module_has_are_parameters_of_their_optimizer(self):
         import torch

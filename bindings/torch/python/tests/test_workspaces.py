@@ -423,6 +423,12 @@ class Rules(unittest.TestCase):
             self.assertEqual(_kernels.cudnn(operator, (image, image, weight, [channels], *rest, channels, [True] * 3), None), [0, 0])
             self.assertEqual(_kernels.cudnn(operator, (last, image, weight, None, *rest, channels, [True, True, False]), None), [0])
 
+    def seen(self, setup):
+        """MiB of the workspaces of a fake step, and their operators."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(Ledger, "born", autospec=True, side_effect=Ledger.born) as born:
+            omniheap.torch.record_step(setup, os.path.join(folder, "step.omt"), steps=1)
+        return [(call.args[2] >> 20, call.args[5]) for call in born.call_args_list if "workspace" in (call.args[8:] or [()])[0]]
+
     def test_a_fake_step_has_them(self):
         import torch
 
@@ -430,10 +436,17 @@ class Rules(unittest.TestCase):
             model = torch.nn.Linear(768, 3072).cuda()
             return lambda: model(torch.ones(2048, 768, device="cuda")).square().sum().backward()
 
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(Ledger, "born", autospec=True, side_effect=Ledger.born) as born:
-            omniheap.torch.record_step(setup, os.path.join(folder, "step.omt"), steps=1)
-        seen = [(call.args[2] >> 20, call.args[5]) for call in born.call_args_list if "workspace" in (call.args[8:] or [()])[0]]
-        self.assertEqual(seen, [(33, "libraries"), (32, "libraries"), (48, "aten.sum.dim_IntList")])
+        self.assertEqual(self.seen(setup), [(33, "libraries"), (32, "libraries"), (48, "aten.sum.dim_IntList")])
+
+    def test_a_fake_step_of_attention_in_products_has_those_of_softmax(self):
+        import torch
+
+        def step():
+            # No fused kernel reads a transposed bias.
+            query, bias = (torch.ones(2, 8, 512, size, device="cuda", requires_grad=True) for size in (64, 512))
+            torch.nn.functional.scaled_dot_product_attention(query, query, query, bias.transpose(2, 3)).sum().backward()
+
+        self.assertEqual([each for each in self.seen(step) if "softmax" in each[1]], [(4, "aten._safe_softmax.default"), (16, "aten._softmax_backward_data.default")])
 
     def test_other_devices_take_nothing(self):
         import torch
