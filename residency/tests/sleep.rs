@@ -1,6 +1,7 @@
 //! Pools that sleep and wake on the host device, whose pages are real: bytes, addresses, refusals.
 #![expect(unsafe_code, reason = "stands in for a device that pins; forks and limits files")]
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
+use core::fmt;
 use omniheap_core::*;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Record};
@@ -550,25 +551,26 @@ fn one_of_two_threads_has_the_pool_fall_asleep() {
     }
 }
 
-/// Keeps bytes as another store does, and loses the device with the third copy.
-#[derive(Debug)]
-struct Losing {
-    store: Arc<dyn BackingStore>,
-    manager: Manager<Host>,
-    copies: Mutex<u32>,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Put,
+    Flush,
+    Get,
 }
 
-impl Losing {
-    fn count(&self) {
-        let mut copies = self.copies.lock().unwrap();
-        *copies += 1;
-        if *copies == 3 {
-            self.manager.backend().lose();
-        }
+/// Keeps bytes as another store does, unless what is run before each call fails.
+struct Watched<F> {
+    store: Arc<dyn BackingStore>,
+    before: F,
+}
+
+impl<F> fmt::Debug for Watched<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
     }
 }
 
-impl BackingStore for Losing {
+impl<F: Fn(Call) -> Result<()> + Send + Sync> BackingStore for Watched<F> {
     fn put(
         &self,
         id: AllocationId,
@@ -576,11 +578,15 @@ impl BackingStore for Losing {
         how: Privacy,
         copy: &mut PutPiece<'_>,
     ) -> Result<()> {
-        self.count();
+        (self.before)(Call::Put)?;
         self.store.put(id, size, how, copy)
     }
+    fn flush(&self, id: AllocationId) -> Result<()> {
+        (self.before)(Call::Flush)?;
+        self.store.flush(id)
+    }
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
-        self.count();
+        (self.before)(Call::Get)?;
         self.store.get(id, take)
     }
     fn forget(&self, id: AllocationId) {
@@ -594,13 +600,23 @@ fn a_device_that_is_lost_in_a_copy_ends_the_pass_and_leaves_nothing() {
         let (manager, arena) = (manager(), arena());
         let pool = sleepable(&manager);
         let all = populate(&pool);
-        let (store, none) = (HostStore::within(&arena), u32::MAX / 2);
-        let copies = Mutex::new(if is_asleep { none } else { 0 });
-        let store = Arc::new(Losing { store, manager: manager.clone(), copies });
+        let copies = Arc::new(Mutex::new(if is_asleep { u32::MAX / 2 } else { 0 }));
+        let before = {
+            let (manager, copies) = (manager.clone(), Arc::clone(&copies));
+            move |call| {
+                let mut copies = copies.lock().unwrap();
+                *copies += u32::from(call != Call::Flush);
+                if *copies == 3 {
+                    manager.backend().lose();
+                }
+                Ok(())
+            }
+        };
+        let store = Arc::new(Watched { store: HostStore::within(&arena), before });
         let slept = pool.sleep(&Sleep::to(Arc::clone(&store) as Arc<dyn BackingStore>));
         if is_asleep {
             slept.unwrap();
-            *store.copies.lock().unwrap() = 0;
+            *copies.lock().unwrap() = 0;
             assert_eq!(kind(pool.wake(&Wake::all())), ErrorKind::DeviceLost);
         } else {
             assert_eq!(kind(slept), ErrorKind::DeviceLost);
@@ -611,48 +627,22 @@ fn a_device_that_is_lost_in_a_copy_ends_the_pass_and_leaves_nothing() {
     }
 }
 
-/// Keeps bytes as another store does, and says late that it could not.
-#[derive(Debug)]
-struct Late {
-    store: Arc<dyn BackingStore>,
-    puts: Mutex<u32>,
-}
-
-impl BackingStore for Late {
-    fn put(
-        &self,
-        id: AllocationId,
-        size: u64,
-        how: Privacy,
-        copy: &mut PutPiece<'_>,
-    ) -> Result<()> {
-        *self.puts.lock().unwrap() += 1;
-        self.store.put(id, size, how, copy)
-    }
-    fn flush(&self, _: AllocationId) -> Result<()> {
-        Err(ErrorKind::OutOfHostMemory.into())
-    }
-    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
-        self.store.get(id, take)
-    }
-    fn forget(&self, id: AllocationId) {
-        self.store.forget(id);
-    }
-}
-
 #[test]
 fn a_store_that_fails_after_the_last_byte_leaves_the_pool_awake() {
     let (manager, arena) = (manager(), arena());
     let pool = sleepable(&manager);
     let all = populate(&pool);
-    let store = Arc::new(Late { store: HostStore::within(&arena), puts: Mutex::new(0) });
-    let slept = pool.sleep(&Sleep::to(Arc::clone(&store) as Arc<dyn BackingStore>));
-    assert_eq!(kind(slept), ErrorKind::OutOfHostMemory);
-    assert_eq!(
-        *store.puts.lock().unwrap() as usize,
-        all.len(),
-        "each is put before one is waited for"
-    );
+    let puts = Arc::new(Mutex::new(0));
+    let before = {
+        let puts = Arc::clone(&puts);
+        move |call| {
+            *puts.lock().unwrap() += usize::from(call == Call::Put);
+            if call == Call::Flush { Err(ErrorKind::OutOfHostMemory.into()) } else { Ok(()) }
+        }
+    };
+    let store = Arc::new(Watched { store: HostStore::within(&arena), before });
+    assert_eq!(kind(pool.sleep(&Sleep::to(store))), ErrorKind::OutOfHostMemory);
+    assert_eq!(*puts.lock().unwrap(), all.len(), "each is put before one is waited for");
     assert_eq!((pool.residence().asleep, arena.report().used), (false, 0));
     check(&all);
 }
