@@ -221,6 +221,10 @@ class _Track:
             was_quiet = stretch.is_quiet
 
 
+# The mode or the hooks of a pass are in their place.
+_IN = object()
+
+
 class _Pass:
     """One forward pass of the model: it follows the track of an earlier one, or looks for its operators in the plan and makes a track."""
 
@@ -293,15 +297,15 @@ class _Pass:
         if not self.is_own():
             return
         self._begins(module)
-        self._passes(module)
+        self._begin_stretch(module)
 
     def _leaves(self, *_):
         if not self._inside or not self.is_own():
             return
         self._ends()
-        self._passes(None)
+        self._begin_stretch(None)
 
-    def _passes(self, module):
+    def _begin_stretch(self, module):
         """A module began, or one ended (None): a stretch of the track begins."""
         if self._is_new:
             context = (self._torch._C._len_torch_dispatch_stack(), self._top_hooks() == self._own_hooks)
@@ -498,9 +502,6 @@ class _Pass:
 
     def _unpack(self, kept):
         return kept.tensor() if isinstance(kept, _Recomputed) else self._moves.unpack(kept)
-
-
-_IN = object()
 
 
 def _gone():

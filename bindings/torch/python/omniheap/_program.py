@@ -11,6 +11,7 @@ import typing
 from . import _operators
 from ._activations import _Kept
 from ._ledger import Ledger, Lives, dtype_of, type_of
+from ._library import OmniheapError
 
 # Operators that one activation is computed by, at most.
 _LONGEST = 64
@@ -207,9 +208,9 @@ class _Like(typing.NamedTuple):
 
     def make(self, torch, device):
         elements = 1 + sum((size - 1) * stride for size, stride in zip(self.size, self.stride)) if all(self.size) else 0
-        bytes = torch.zeros(elements, dtype=self.dtype, device=device)
+        memory = torch.zeros(elements, dtype=self.dtype, device=device)
         # Products of zeros take less time.
-        return (bytes.uniform_() if self.dtype.is_floating_point else bytes).as_strided(self.size, self.stride)
+        return (memory.uniform_() if self.dtype.is_floating_point else memory).as_strided(self.size, self.stride)
 
 
 class _Dropped:
@@ -236,6 +237,11 @@ def _made(torch, given, device):
     return pytree.tree_map(lambda each: each.make(torch, device) if isinstance(each, _Like) else each, given, is_leaf=lambda each: isinstance(each, _Like))
 
 
+def _is_there(torch, device):
+    """Whether a device can be used; a processor always can."""
+    return device.type != "cuda" or torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
+
+
 class Speed:
     """How long operators take: by a table, and by what the device computes and copies where that says nothing.
 
@@ -254,20 +260,23 @@ class Speed:
     @classmethod
     def known(cls, torch, device):
         """The best that can be known: measured where there is such a GPU."""
-        is_there = device.type == "cuda" and torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
-        return cls(device=device if is_there else None)
+        return cls(device=device if device.type == "cuda" and _is_there(torch, device) else None)
+
+    def check(self, torch):
+        """Refuses a device that is not there, before a step is recorded."""
+        if self.device is not None and not _is_there(torch, torch.device(self.device)):
+            raise OmniheapError(f"there is no {self.device} here to measure operators on; leave device out of Speed, and their times are estimated")
 
     def measure(self, torch, operators):
         """Measures operators; an estimate stays where a call fails, whatever the reason: there may be no memory for it."""
         device, measured = torch.device(self.device), {}
         with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
-            for operator in operators:
+            for operator in (each for each in operators if each.name not in self._times):
                 key = (operator.function, repr(operator.like))
                 if key not in measured:
                     with contextlib.suppress(Exception):
                         measured[key] = self._measured(torch, device, operator)
-                if operator.name not in self._times:
-                    operator.seconds = measured.setdefault(key, operator.seconds)
+                operator.seconds = measured.setdefault(key, operator.seconds)
         if device.type == "cuda":
             torch.cuda.empty_cache()
 
