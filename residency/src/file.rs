@@ -3,7 +3,7 @@
 use crate::checksum::checksum;
 use crate::disk::{is_in_memory, punch};
 use crate::lock;
-use crate::pipe::{Ahead, Behind, FileSpan, Pipe, SMALL, UNIT, named};
+use crate::pipe::{FileSpan, Pipe, ReadAhead, SMALL, UNIT, WriteBehind, named};
 use core::iter::successors;
 use core::mem;
 use omniheap_core::strategy::{Grant, Strategy, Tlsf};
@@ -29,10 +29,10 @@ const EXTENT: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<Backing>,
-    /// Reads that run ahead of each lane. Not part of `Backing`: their threads hold that, and it would never be dropped.
-    ahead: Mutex<HashMap<Lane, Ahead>>,
-    /// Writes of each lane that falls asleep and has something here. Whoever uses one takes it out.
-    behind: Mutex<HashMap<Lane, Behind>>,
+    /// By lane: what reads ahead. Not part of `Backing`: their threads hold that, and it would never be dropped.
+    readers: Mutex<HashMap<Lane, ReadAhead>>,
+    /// By lane that falls asleep and has something here: what writes behind. Whoever uses one takes it out.
+    writers: Mutex<HashMap<Lane, WriteBehind>>,
     in_memory: bool,
 }
 
@@ -122,8 +122,8 @@ impl FileStore {
         let (pipe, kept) = (Arc::new(pipe), Mutex::new(Contents::new()));
         let file =
             Arc::new(Backing { pipe, kept, cleared: Condvar::new(), process: std::process::id() });
-        let (ahead, behind) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Self { file, ahead, behind, in_memory }))
+        let (readers, writers) = (Mutex::default(), Mutex::default());
+        Ok(Arc::new(Self { file, readers, writers, in_memory }))
     }
 
     /// Returns whether the directory is in memory (tmpfs), so that the file takes host memory.
@@ -139,7 +139,7 @@ impl FileStore {
         place: &Arc<Place>,
         size: u64,
         copy: &mut PutPiece<'_>,
-    ) -> Result<(Vec<u64>, Option<Behind>)> {
+    ) -> Result<(Vec<u64>, Option<WriteBehind>)> {
         let mut sums = Vec::new();
         let fill = |from: u64, bytes: &mut [u8]| {
             for (from, part) in (from..).step_by(CHECKED).zip(bytes.chunks_mut(CHECKED)) {
@@ -151,30 +151,30 @@ impl FileStore {
         if size < SMALL {
             return self.file.pipe.write_small(place.at, size, fill).map(|()| (sums, None));
         }
-        let known = self.take_behind(lane);
-        let mut behind = known.map_or_else(|| self.file.pipe.write_behind(), Ok)?;
-        if let Err(error) = behind.write(place.at, size, place, fill) {
-            let _ = behind.end(); // The sleep fails, and for the first reason.
+        let known = self.take_writer(lane);
+        let mut writer = known.map_or_else(|| self.file.pipe.write_behind(), Ok)?;
+        if let Err(error) = writer.write(place.at, size, place, fill) {
+            let _ = writer.end(); // The sleep fails, and for the first reason.
             return Err(error);
         }
-        Ok((sums, Some(behind)))
+        Ok((sums, Some(writer)))
     }
 
     /// Takes a lane's writer out. A forked child has no such thread.
-    fn take_behind(&self, lane: Lane) -> Option<Behind> {
+    fn take_writer(&self, lane: Lane) -> Option<WriteBehind> {
         self.file.check_own().ok()?;
-        lock(&self.behind).remove(&lane)
+        lock(&self.writers).remove(&lane)
     }
 
     /// Returns a reader at the start of these bytes: the lane's own if it is there already, else a new one.
-    fn read_from(&self, kept: &Kept) -> Result<Ahead> {
+    fn read_from(&self, kept: &Kept) -> Result<ReadAhead> {
         // A forked child has no such thread.
-        let known = lock(&self.ahead).remove(&kept.arrival.0);
-        if let Some(mut ahead) = known.filter(|_| self.file.check_own().is_ok()) {
-            if ahead.is_at(kept.arrival.1) {
-                return Ok(ahead);
+        let known = lock(&self.readers).remove(&kept.arrival.0);
+        if let Some(mut reader) = known.filter(|_| self.file.check_own().is_ok()) {
+            if reader.is_at(kept.arrival.1) {
+                return Ok(reader);
             }
-            ahead.end();
+            reader.end();
         }
         let (file, lane) = (Arc::clone(&self.file), kept.arrival.0);
         let next = move |last: &FileSpan| lock(&file.kept).after((lane, last.number));
@@ -304,8 +304,8 @@ impl BackingStore for FileStore {
     fn prepare(&self, _bytes: u64, pinner: &HostPinner<'_>) -> Result<()> {
         self.file.check_own()?;
         // A wake that failed may have left some.
-        let left = mem::take(&mut *lock(&self.ahead));
-        left.into_values().for_each(Ahead::end);
+        let left = mem::take(&mut *lock(&self.readers));
+        left.into_values().for_each(ReadAhead::end);
         self.file.wait_until_clear(); // The disk may have no room for both.
         self.file.pipe.prepare(pinner)
     }
@@ -322,16 +322,16 @@ impl BackingStore for FileStore {
         }
         self.file.check_own()?;
         let place = self.file.take(size)?;
-        let (sums, behind) = self.write(lane_of(id), &place, size, copy)?;
+        let (sums, writer) = self.write(lane_of(id), &place, size, copy)?;
         let mut kept = lock(&self.file.kept);
         kept.insert(id, place, size, sums);
         // Under the same lock: whoever forgets a lane's last bytes ends its writer, and the flush would not hear of an error.
-        drop(behind.and_then(|behind| lock(&self.behind).insert(lane_of(id), behind)));
+        drop(writer.and_then(|writer| lock(&self.writers).insert(lane_of(id), writer)));
         Ok(())
     }
 
     fn flush(&self, id: AllocationId) -> Result<()> {
-        self.take_behind(lane_of(id)).map_or(Ok(()), Behind::end)
+        self.take_writer(lane_of(id)).map_or(Ok(()), WriteBehind::end)
     }
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
@@ -350,12 +350,12 @@ impl BackingStore for FileStore {
         if kept.size < SMALL {
             return self.file.pipe.read_small(kept.place.at, kept.size, check);
         }
-        let mut ahead = self.read_from(&kept)?;
-        match ahead.read(kept.size, check) {
-            Ok(true) => drop(lock(&self.ahead).insert(kept.arrival.0, ahead)),
-            Ok(false) => ahead.end(),
+        let mut reader = self.read_from(&kept)?;
+        match reader.read(kept.size, check) {
+            Ok(true) => drop(lock(&self.readers).insert(kept.arrival.0, reader)),
+            Ok(false) => reader.end(),
             Err(error) => {
-                ahead.end();
+                reader.end();
                 return Err(error);
             }
         }
@@ -371,12 +371,12 @@ impl BackingStore for FileStore {
         let Some(kept) = contents.remove(id) else { return };
         let lane = kept.arrival.0;
         let has_more = contents.has(lane);
-        let behind = if has_more { None } else { self.take_behind(lane) };
+        let writer = if has_more { None } else { self.take_writer(lane) };
         drop(contents); // Before the place is given back.
         if !has_more {
-            drop(lock(&self.ahead).remove(&lane)); // What was read was freed before it was asked for.
+            drop(lock(&self.readers).remove(&lane)); // What was read was freed before it was asked for.
         }
-        let _ = behind.map(Behind::end); // A sleep failed: nobody needs what is still written.
+        let _ = writer.map(WriteBehind::end); // A sleep failed: nobody needs what is still written.
     }
 
     fn accepts(&self, privacy: Privacy) -> bool {
@@ -489,14 +489,14 @@ mod tests {
         let store = FileStore::open(std::env::temp_dir()).expect("a file");
         let (one, other) = (id(), id());
         [one, other].into_iter().for_each(|id| put(&store, id).expect("room"));
-        assert_eq!(lock(&store.behind).len(), 2, "each pool has its own");
+        assert_eq!(lock(&store.writers).len(), 2, "each pool has its own");
         store.flush(one).expect("room");
-        assert!(lock(&store.behind).contains_key(&lane_of(other)), "the other pool goes on");
+        assert!(lock(&store.writers).contains_key(&lane_of(other)), "the other pool goes on");
         let place = lock(&store.file.kept).get(one).expect("kept").place.at;
         let mut last = [0];
         store.file.pipe.file().read_exact_at(&mut last, place + SIZE - 1).expect("written");
         assert_eq!((last, get(&store, one), get(&store, other)), ([4], Ok(SIZE), Ok(SIZE)));
-        assert!(lock(&store.behind).is_empty(), "what is asked for is written");
+        assert!(lock(&store.writers).is_empty(), "what is asked for is written");
     }
 
     #[test]
@@ -512,7 +512,7 @@ mod tests {
         store.forget(one);
         put(&store, one).expect("it is written later");
         store.forget(one);
-        assert!(lock(&store.behind).is_empty(), "the sleep failed, and the next begins anew");
+        assert!(lock(&store.writers).is_empty(), "the sleep failed, and the next begins anew");
     }
 
     #[test]
@@ -534,7 +534,7 @@ mod tests {
             at_end.wait();
             for _ in 0..1000 {
                 assert!(
-                    lock(&store.behind).is_empty(),
+                    lock(&store.writers).is_empty(),
                     "it would end the writer, and drop its error"
                 );
                 thread::yield_now();
@@ -542,7 +542,7 @@ mod tests {
             drop(kept);
             put.join().expect("no panic").expect("room");
         });
-        assert!(lock(&store.behind).contains_key(&lane_of(one)));
+        assert!(lock(&store.writers).contains_key(&lane_of(one)));
     }
 
     #[test]
@@ -575,7 +575,7 @@ mod tests {
     /// Returns whether these bytes are read ahead.
     fn comes(store: &FileStore, id: AllocationId) -> bool {
         let (lane, number) = lock(&store.file.kept).get(id).expect("kept").arrival;
-        lock(&store.ahead).get_mut(&lane).is_some_and(|ahead| ahead.is_at(number))
+        lock(&store.readers).get_mut(&lane).is_some_and(|reader| reader.is_at(number))
     }
 
     #[test]
@@ -598,10 +598,10 @@ mod tests {
         put(&store, third).expect("room");
         assert_eq!((get(&store, last), get(&store, other)), (Ok(SIZE), Ok(SIZE)));
         assert_eq!(get(&store, third), Ok(SIZE));
-        assert!(lock(&store.ahead).is_empty(), "nothing is left to read");
+        assert!(lock(&store.readers).is_empty(), "nothing is left to read");
         assert_eq!(get(&store, second), Ok(SIZE));
         HostPinner::lend(&Host::new(), |pinner| store.prepare(SIZE, pinner)).expect("room");
-        assert!(lock(&store.ahead).is_empty(), "a sleep has its memory");
+        assert!(lock(&store.readers).is_empty(), "a sleep has its memory");
         assert_eq!(get(&store, second), Ok(SIZE));
         let file = Arc::downgrade(&store.file);
         drop(store);
@@ -623,7 +623,7 @@ mod tests {
             assert!(comes(&store, second));
             assert_eq!(get(&store, second), Ok(SIZE));
         }
-        assert!(lock(&store.ahead).is_empty(), "nothing is left to read");
+        assert!(lock(&store.readers).is_empty(), "nothing is left to read");
     }
 
     #[test]
@@ -635,9 +635,9 @@ mod tests {
         [first, second].into_iter().for_each(|id| put(&store, id).expect("room"));
         assert_eq!(get(&store, first), Ok(SIZE));
         store.forget(second); // Freed while its pool wakes up.
-        assert!(!lock(&store.ahead).is_empty());
+        assert!(!lock(&store.readers).is_empty());
         store.forget(first);
-        assert!(lock(&store.ahead).is_empty());
+        assert!(lock(&store.readers).is_empty());
     }
 
     #[test]

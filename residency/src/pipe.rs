@@ -54,7 +54,7 @@ struct Piece {
 
 /// A thread that reads spans before they are asked for. Without it the disk would idle at the end of each span.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct ReadAhead {
     came: Receiver<Piece>,
     taken: Sender<Stretch>,
     /// A piece that arrived and was not taken yet.
@@ -62,7 +62,7 @@ pub(crate) struct Ahead {
     reader: JoinHandle<()>,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Waits for the next piece, and returns whether it belongs to this span.
     pub(crate) fn is_at(&mut self, number: u64) -> bool {
         self.next = self.next.take().or_else(|| self.came.recv().ok());
@@ -106,7 +106,7 @@ struct Filled {
 
 /// A thread that writes what it was handed, while the next span is filled. Without it the disk would idle at the start of each span.
 #[derive(Debug)]
-pub(crate) struct Behind {
+pub(crate) struct WriteBehind {
     pipe: Arc<Pipe>,
     full: Sender<Filled>,
     empty: Receiver<Stretch>,
@@ -115,7 +115,7 @@ pub(crate) struct Behind {
     writer: JoinHandle<Result<()>>,
 }
 
-impl Behind {
+impl WriteBehind {
     /// Takes `size` bytes for the file from `at` on, with zeros up to the next unit. `fill` is asked for the bytes in order. `keeps` lives until
     /// they are written. Returns early, and without an error, where the thread has failed: [`end`](Self::end) says why.
     pub(crate) fn write(
@@ -174,7 +174,7 @@ impl Pipe {
     }
 
     /// Starts a thread that writes pieces of one span after the other.
-    pub(crate) fn write_behind(self: &Arc<Self>) -> Result<Behind> {
+    pub(crate) fn write_behind(self: &Arc<Self>) -> Result<WriteBehind> {
         let (full, filled) = mpsc::channel::<Filled>();
         let (written, empty) = self.memories()?;
         let pipe = Arc::clone(self);
@@ -186,7 +186,7 @@ impl Pipe {
             })
         };
         let writer = named().spawn(write).map_err(no_thread)?;
-        Ok(Behind { pipe: Arc::clone(self), full, empty, shortest: SMALL, writer })
+        Ok(WriteBehind { pipe: Arc::clone(self), full, empty, shortest: SMALL, writer })
     }
 
     /// Reads a few bytes from `at` on, and hands them to `take`.
@@ -207,7 +207,7 @@ impl Pipe {
     pub(crate) fn read_ahead(
         self: &Arc<Self>,
         spans: impl Iterator<Item = FileSpan> + Send + 'static,
-    ) -> Result<Ahead> {
+    ) -> Result<ReadAhead> {
         let (full, came) = mpsc::channel();
         let (taken, empty) = self.memories()?;
         let pipe = Arc::clone(self);
@@ -217,7 +217,7 @@ impl Pipe {
             pipe.keep(empty);
         };
         let reader = named().spawn(read).map_err(no_thread)?;
-        Ok(Ahead { came, taken, next: None, reader })
+        Ok(ReadAhead { came, taken, next: None, reader })
     }
 
     fn read_spans(
@@ -362,7 +362,7 @@ pub(crate) fn failed(error: &io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Behind, FileSpan, MEMORIES, PIECE, Pipe, SMALL, growing, length, shrinking};
+    use super::{FileSpan, MEMORIES, PIECE, Pipe, SMALL, WriteBehind, growing, length, shrinking};
     use crate::lock;
     use omniheap_core::{ErrorKind, Result};
     use std::fs::{File, OpenOptions};
@@ -489,7 +489,7 @@ mod tests {
         let (written, empty) = pipe.memories().expect("room");
         // A thread that writes nothing: the test has the pieces.
         let writer = thread::spawn(|| Ok(()));
-        let mut behind = Behind { pipe, full, empty, shortest: SMALL, writer };
+        let mut behind = WriteBehind { pipe, full, empty, shortest: SMALL, writer };
         behind.write(0, 2 * SMALL, &place, fill).expect("memory");
         assert_eq!(Arc::strong_count(&place), 3, "two pieces are to be written");
         drop((filled, written));
