@@ -130,7 +130,7 @@ fn search(table: &Table, arguments: &Arguments, format: Format) -> (Plan, Durati
     };
     let portfolio = Portfolio {
         problem: &table.problem,
-        threads: arguments.threads,
+        threads: arguments.threads(),
         time_limit: arguments.time_limit,
         show: &show,
     };

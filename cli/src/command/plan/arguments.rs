@@ -6,6 +6,10 @@ use core::time::Duration;
 use omniheap::Align;
 use omniheap::plan::Region;
 use std::path::{Path, PathBuf};
+use std::thread;
+
+/// More seeds than this are not searched side by side.
+const MOST_THREADS: u64 = 256;
 
 /// Place every buffer of a graph before anything runs: least peak, with a proof where there is one
 #[derive(clap::Args, Debug)]
@@ -29,9 +33,10 @@ pub(in crate::command) struct Arguments {
     /// Seconds to look, at most
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub(super) time_limit: Option<Duration>,
-    /// Search with this many seeds in parallel; the same number gives the same plan, unless time runs out
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
-    pub(super) threads: u64,
+    /// Search with this many seeds in parallel: one, or with `--time-limit` as many as there are cores; the same number gives the same
+    /// plan, unless time runs out
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_THREADS))]
+    threads: Option<u64>,
     /// Check the offsets that the file has, and plan nothing
     #[arg(long, conflicts_with_all = ["out", "svg", "header", "plan", "time_limit"])]
     pub(super) check: bool,
@@ -53,6 +58,13 @@ impl Arguments {
     /// Returns the files to write.
     pub(super) fn outputs(&self) -> [Option<&Path>; 4] {
         [&self.out, &self.svg, &self.header, &self.plan].map(Option::as_deref)
+    }
+
+    /// Returns how many seeds to search with. Where a clock decides, a plan differs from run to run anyway, and no core needs to idle.
+    pub(super) fn threads(&self) -> u64 {
+        let cores =
+            || thread::available_parallelism().map_or(1, |n| n.get() as u64).min(MOST_THREADS);
+        self.threads.unwrap_or_else(|| if self.time_limit.is_some() { cores() } else { 1 })
     }
 
     /// Returns whether standard output has one of them.
