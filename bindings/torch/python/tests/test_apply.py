@@ -863,6 +863,28 @@ class Inputs(unittest.TestCase):
                 self.assertEqual((figures["missing"], figures["recomputed_bytes"]), (0, 2048 * passes))
             self.assertTrue([each for each in applied.track.stretches if each.is_quiet and each.saves])
 
+    def test_passes_are_alike_where_autograd_saves_results_and_asks_nobody(self):
+        class First(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(64))
+
+            def forward(self, x):
+                return x * 2, self.scale.exp()  # Autograd saves the second one, as it is made.
+
+        class Model(Between):
+            def forward(self, x):
+                y, scale = self.first(x)
+                return self.last(self.after(self.out(y) * scale))
+
+        model, x = Model(), torch.ones(8, 64)
+        model.first = First()
+        with _apply.Applied(model.plan(), model) as applied:
+            for passes in (1, 2, 3):
+                model(x).sum().backward()
+                figures = applied.figures()
+                self.assertEqual((figures["searched"], figures["missing"], figures["recomputed_bytes"]), (1, 0, 4096 * passes))
+
     def test_what_is_written_where_nothing_is_looked_at_is_kept(self):
         model, x = Between(), torch.ones(8, 64)
         nn.init.eye_(model.last.weight)
