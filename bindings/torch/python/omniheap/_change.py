@@ -17,7 +17,7 @@ KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
 _ROUND = 512
 _VERSION = 2
 # Seconds to note an operator and to run it once more, beside its kernel.
-_AGAIN = 30e-6
+_AGAIN = 5e-6
 
 
 def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, seconds=10):
