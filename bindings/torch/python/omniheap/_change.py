@@ -10,7 +10,7 @@ from ._fit import _ask
 from ._library import OmniheapError, parse_size
 from ._operators import Planned
 from ._program import Program, Speed
-from ._record import _asked, _run
+from ._record import _asked, _known, _run
 
 KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
 # What PyTorch rounds sizes to.
@@ -20,10 +20,10 @@ _VERSION = 2
 _AGAIN = 5e-6
 
 
-def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, seconds=10):
+def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None, seconds=10):
     """Plans which saved activations of a step to keep, to recompute and to move, so that its placed memory fits.
 
-    step, device, steps: as for `record_step`. The step runs on fake tensors, and calls its model once.
+    step, device, steps, workspaces: as for `record_step`. The step runs on fake tensors, and calls its model once.
     capacity: bytes of the device: a number, or a text such as "24GiB".
     move: whether activations may wait in host memory.
     link: bytes that a copy to the host, or back, makes in a second.
@@ -34,10 +34,10 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
     Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
     """
     capacity = parse_size("capacity", capacity, "24GiB", 1)
-    return draft_step(step, move=move, link=link, min_bytes=min_bytes, speed=speed, device=device, steps=steps).plan(capacity, seconds)
+    return draft_step(step, move=move, link=link, min_bytes=min_bytes, speed=speed, device=device, steps=steps, workspaces=workspaces).plan(capacity, seconds)
 
 
-def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2):
+def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None):
     """Records a step once, to be planned for several capacities. Arguments as for `plan_step`; returns a `StepDraft`."""
     link = parse_size("link", link, "51GiB", 1)
     min_bytes = max(parse_size("min_bytes", min_bytes, "64KiB"), 1)
@@ -45,7 +45,7 @@ def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, 
     speed = speed or Speed.known(torch, device)
     speed.check(torch)
     program = Program(torch, device, speed, min_bytes)
-    _run(torch, step, program.ledger, True, device, steps, program)
+    _run(torch, step, program.ledger, True, device, steps, program, _known(torch, program.ledger, True, device, workspaces))
     program.ledger.finish()
     program.measure()
     return StepDraft(program, link if move else None)
