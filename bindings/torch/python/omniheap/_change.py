@@ -29,7 +29,7 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
     link: bytes that a copy to the host, or back, makes in a second.
     min_bytes: smaller activations stay.
     speed: a `Speed`, which says how long operators take; by default measured if the GPU is there, else about what an H200 reaches.
-    seconds: look no longer for a better plan.
+    seconds: look no longer for a better plan, each of the two times.
 
     Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
     """
