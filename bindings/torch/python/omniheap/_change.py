@@ -114,7 +114,7 @@ class Floor:
     """What a step needs whatever is recomputed or moved.
 
     `bytes`: how many. `operator`: the one that needs them. `parts`: bytes by category: parameters, gradients, an optimizer's state and so on
-    that are there, what the operator reads and writes, and activations on their way to the host or back.
+    that are there, what the operator reads and writes, and activations on their way to the host or back. What kernels of cuDNN take inside is estimated.
     """
 
     def __init__(self, bytes, operator, parts):
