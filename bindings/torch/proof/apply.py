@@ -489,6 +489,8 @@ def explained(name, way):
     finally:
         gc.collect()
         if torch.cuda.is_initialized():
+            # What products of one model leave to cuBLAS is no part of the next one's peak.
+            torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
 
 

@@ -49,7 +49,7 @@ class Applied:
         wanted = ((each, number) for each in plan.operators() for number, choice in each.outputs.items() if choice in (RECOMPUTE, MOVE))
         self._wanted = dict.fromkeys(wanted)
         self._moves = _Moves()
-        self._figures = {"recomputed_bytes": 0, "operators_run_again": 0, "missing": 0, "unplanned": 0, "unplanned_bytes": 0}
+        self._figures = {"recomputed_bytes": 0, "operators_run_again": 0, "missing": 0, "unplanned": 0, "unplanned_bytes": 0, "searched": 0}
         self._missing, self._unplanned, self._has_warned = [], [], False
         self._hooks.append(model.register_forward_pre_hook(_Enter(self), prepend=True))
         self._hooks.append(model.register_forward_hook(self._leave, always_call=True))
@@ -71,6 +71,7 @@ class Applied:
 
         `missing`: activations that the plan drops and the pass did not save. `unplanned`: activations that the pass kept and the plan
         does not keep; with their `unplanned_bytes` the step needs more than was planned. A plan for so many bytes less makes up for them.
+        `searched`: passes so far whose operators were looked for in the plan, which takes long: the first one, and those that are not like the one before.
         """
         moved = self._moves.figures()
         return {**self._figures, "moved_bytes": moved["offloaded_bytes"]}
@@ -128,6 +129,9 @@ class Applied:
             f"the model differs from its plan, and may need {plan.peak_bytes + size} bytes, where the capacity is {plan.capacity_bytes}: "
             f"plan it for {max(plan.capacity_bytes - size, 0)} to make up for that. {self.differences()}"
         )
+
+    def searches(self):
+        self._figures["searched"] += 1
 
     def ran_again(self, size):
         self._figures["recomputed_bytes"] += size
@@ -230,7 +234,7 @@ class _Pass:
 
     def __init__(self, torch, applied, model):
         self._torch, self._applied, self._model, self.depth = torch, applied, model, 0
-        self._thread = threading.get_ident()
+        self._thread, self._detach = threading.get_ident(), torch.ops.aten.detach.default
         # Results of the plan that autograd saved.
         self.found = set()
         # Names of calls, which take longer to make than to run their modules: until somebody asks, modules are noted as they begin, and None as they end.
@@ -362,6 +366,9 @@ class _Pass:
 
     def run(self, function, arguments, options):
         """Runs an operator, and notes it if the plan says so."""
+        if function is self._detach:
+            # Autograd does it too, to results that it saves, but only while it asks nobody: tracks do not have it.
+            return function(*arguments, **options)
         if self._matches is None:
             steps, at = self._track.steps, self._next
             if at < len(steps) and steps[at].function is function:
@@ -372,6 +379,7 @@ class _Pass:
 
     def _look_for_operators(self):
         """From here on there is no track."""
+        self._applied.searches()
         self._matches = _operators.Matches(self._applied._plan.operators())
         for step in self._track.steps[: self._next]:
             if step.planned is not None:

@@ -10,34 +10,34 @@ from ._fit import _ask
 from ._library import OmniheapError, parse_size
 from ._operators import Planned
 from ._program import Program, Speed
-from ._record import _asked, _run
+from ._record import _asked, _known, _run
 
 KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
 # What PyTorch rounds sizes to.
 _ROUND = 512
 _VERSION = 2
-# Seconds to note an operator and to run it once more, beside its kernel.
-_AGAIN = 30e-6
+# Seconds that an operator which runs once more takes of the GPU beside its kernel. Python takes longer, but is ahead of the GPU.
+_AGAIN = 5e-6
 
 
-def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, seconds=10):
+def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None, seconds=10):
     """Plans which saved activations of a step to keep, to recompute and to move, so that its placed memory fits.
 
-    step, device, steps: as for `record_step`. The step runs on fake tensors, and calls its model once.
+    step, device, steps, workspaces: as for `record_step`. The step runs on fake tensors, and calls its model once.
     capacity: bytes of the device: a number, or a text such as "24GiB".
     move: whether activations may wait in host memory.
     link: bytes that a copy to the host, or back, makes in a second.
     min_bytes: smaller activations stay.
     speed: a `Speed`, which says how long operators take; by default measured if the GPU is there, else about what an H200 reaches.
-    seconds: look no longer for a better plan.
+    seconds: look no longer for a better plan, each of the two times.
 
     Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
     """
     capacity = parse_size("capacity", capacity, "24GiB", 1)
-    return draft_step(step, move=move, link=link, min_bytes=min_bytes, speed=speed, device=device, steps=steps).plan(capacity, seconds)
+    return draft_step(step, move=move, link=link, min_bytes=min_bytes, speed=speed, device=device, steps=steps, workspaces=workspaces).plan(capacity, seconds)
 
 
-def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2):
+def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None):
     """Records a step once, to be planned for several capacities. Arguments as for `plan_step`; returns a `StepDraft`."""
     link = parse_size("link", link, "51GiB", 1)
     min_bytes = max(parse_size("min_bytes", min_bytes, "64KiB"), 1)
@@ -45,7 +45,7 @@ def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, 
     speed = speed or Speed.known(torch, device)
     speed.check(torch)
     program = Program(torch, device, speed, min_bytes)
-    _run(torch, step, program.ledger, True, device, steps, program)
+    _run(torch, step, program.ledger, True, device, steps, program, _known(torch, program.ledger, True, device, workspaces))
     program.ledger.finish()
     program.measure()
     return StepDraft(program, link if move else None)
@@ -114,7 +114,7 @@ class Floor:
     """What a step needs whatever is recomputed or moved.
 
     `bytes`: how many. `operator`: the one that needs them. `parts`: bytes by category: parameters, gradients, an optimizer's state and so on
-    that are there, what the operator reads and writes, and activations on their way to the host or back.
+    that are there, what the operator reads and writes, and activations on their way to the host or back. What kernels of cuDNN take inside is estimated.
     """
 
     def __init__(self, bytes, operator, parts):
@@ -156,7 +156,7 @@ class StepDraft:
     def floor(self):
         """The least that any plan needs: a `Floor`. Placed, a plan may need somewhat more."""
         if self._floor is None:
-            answer, _ = self._solve(1, 1)
+            answer, _ = self._solve(self._rows, 1, 1)
             self._floor = self._floor_of(answer["floor"])
         return self._floor
 
@@ -174,20 +174,35 @@ class StepDraft:
     def plan(self, capacity, seconds=10):
         """Plans the step for a capacity: a `StepPlan`."""
         capacity = parse_size("capacity", capacity, "24GiB", 1)
-        answer, chosen = self._solve(capacity, seconds)
+        answer, chosen = self._solve(self._rows, capacity, seconds)
         if answer["status"] == "infeasible":
             floor = self._floor_of(answer["floor"])
             raise OmniheapError(
                 f"{floor.operator} alone needs {floor.bytes} bytes, whatever is recomputed or moved, and the capacity is {capacity} "
                 f"(live then: {floor.listed()}); make the batch smaller, or give it more"
             )
-        if answer["status"] == "undecided":
+        kept, chosen_too = self._solve(self._with_blocks(), capacity, seconds)
+        if chosen_too and (not chosen or kept["cost"] < answer["cost"]):
+            answer, chosen = {**answer, **kept, "cost_lower_bound": answer.get("cost_lower_bound", 0)}, chosen_too
+        if not chosen:
             raise OmniheapError(f"no plan for {capacity} bytes was found in {seconds} s, and none was excluded; allow more bytes or seconds")
         return self._answer(capacity, chosen, answer)
 
-    def _solve(self, capacity, seconds):
+    def _with_blocks(self):
+        """The rows, if what numbered blocks make last stays, as checkpoints of blocks have it: the planner does not always find that by itself."""
+        last = {_block(each.operator.call): str(each.life) for each in self._program.values if each.is_dropped}
+        kept = {row for block, row in last.items() if block}
+        rows = []
+        for row in self._rows:
+            row = {name: value for name, value in row.items() if row["id"] not in kept or name not in ("idle", "recompute", "move_cost")}
+            if "recompute" in row:
+                row["recompute"] = {**row["recompute"], "reads": [each for each in row["recompute"]["reads"] if each not in kept]}
+            rows.append(row)
+        return rows
+
+    def _solve(self, rows, capacity, seconds):
         """What the planner answers, and its choice for each row."""
-        problem = {"version": 1, "regions": [{"capacity": capacity, "alignment": _ROUND}], "buffers": self._rows}
+        problem = {"version": 1, "regions": [{"capacity": capacity, "alignment": _ROUND}], "buffers": rows}
         turn = self._program.turn
         if self._link and turn is not None:
             problem["copies"] = {"turn": self._tick(turn), "bytes_per_tick": max(1, self._link // 10**9)}
@@ -283,9 +298,9 @@ class StepDraft:
         planned = {operator: operator.planned(sizes) for operator in self._program.operators}
         choices = []
         for row in self._rows:
-            choice = chosen.get(str(row["id"]))
-            if choice is None:
+            if "idle" not in row:
                 continue
+            choice = chosen.get(row["id"]) or KEEP
             value = self._by_life[int(row["id"])][0]
             cost = {KEEP: 0, RECOMPUTE: row.get("recompute", {}).get("cost", 0), MOVE: row.get("move_cost", 0)}[choice]
             operator = value.operator
@@ -311,6 +326,12 @@ class StepDraft:
                 if not each.is_saved:
                     planned[operator].outputs.setdefault(each.output, PASS)
         planned[value.operator].outputs[value.output] = RECOMPUTE
+
+
+def _block(call):
+    """The outermost numbered module that a call is in; None if there is none."""
+    parts = call.partition("#")[0].split(".")
+    return next((".".join(parts[: number + 1]) for number, part in enumerate(parts) if part.isdigit()), None)
 
 
 def _row(number, size, lower, upper):
