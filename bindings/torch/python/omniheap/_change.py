@@ -29,7 +29,7 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
     link: bytes that a copy to the host, or back, makes in a second.
     min_bytes: smaller activations stay.
     speed: a `Speed`, which says how long operators take; by default measured if the GPU is there, else about what an H200 reaches.
-    seconds: look no longer for a better plan, each of the two times.
+    seconds: look no longer for a better plan.
 
     Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
     """
@@ -156,7 +156,7 @@ class StepDraft:
     def floor(self):
         """The least that any plan needs: a `Floor`. Placed, a plan may need somewhat more."""
         if self._floor is None:
-            answer, _ = self._solve(self._rows, 1, 1)
+            answer, _ = self._solve(1, 1)
             self._floor = self._floor_of(answer["floor"])
         return self._floor
 
@@ -174,35 +174,20 @@ class StepDraft:
     def plan(self, capacity, seconds=10):
         """Plans the step for a capacity: a `StepPlan`."""
         capacity = parse_size("capacity", capacity, "24GiB", 1)
-        answer, chosen = self._solve(self._rows, capacity, seconds)
+        answer, chosen = self._solve(capacity, seconds)
         if answer["status"] == "infeasible":
             floor = self._floor_of(answer["floor"])
             raise OmniheapError(
                 f"{floor.operator} alone needs {floor.bytes} bytes, whatever is recomputed or moved, and the capacity is {capacity} "
-                f"(live then: {floor.listed()}); make the batch smaller, or give it more"
+                f"(live then: {floor.listed()}; of which what kernels take inside is an estimate, unless `workspaces` has it); make the batch smaller, or give it more"
             )
-        kept, chosen_too = self._solve(self._with_blocks(), capacity, seconds)
-        if chosen_too and (not chosen or kept["cost"] < answer["cost"]):
-            answer, chosen = {**answer, **kept, "cost_lower_bound": answer.get("cost_lower_bound", 0)}, chosen_too
-        if not chosen:
+        if answer["status"] == "undecided":
             raise OmniheapError(f"no plan for {capacity} bytes was found in {seconds} s, and none was excluded; allow more bytes or seconds")
         return self._answer(capacity, chosen, answer)
 
-    def _with_blocks(self):
-        """The rows, if what numbered blocks make last stays, as checkpoints of blocks have it: the planner does not always find that by itself."""
-        last = {_block(each.operator.call): str(each.life) for each in self._program.values if each.is_dropped}
-        kept = {row for block, row in last.items() if block}
-        rows = []
-        for row in self._rows:
-            row = {name: value for name, value in row.items() if row["id"] not in kept or name not in ("idle", "recompute", "move_cost")}
-            if "recompute" in row:
-                row["recompute"] = {**row["recompute"], "reads": [each for each in row["recompute"]["reads"] if each not in kept]}
-            rows.append(row)
-        return rows
-
-    def _solve(self, rows, capacity, seconds):
+    def _solve(self, capacity, seconds):
         """What the planner answers, and its choice for each row."""
-        problem = {"version": 1, "regions": [{"capacity": capacity, "alignment": _ROUND}], "buffers": rows}
+        problem = {"version": 1, "regions": [{"capacity": capacity, "alignment": _ROUND}], "buffers": self._rows}
         turn = self._program.turn
         if self._link and turn is not None:
             problem["copies"] = {"turn": self._tick(turn), "bytes_per_tick": max(1, self._link // 10**9)}
@@ -298,9 +283,9 @@ class StepDraft:
         planned = {operator: operator.planned(sizes) for operator in self._program.operators}
         choices = []
         for row in self._rows:
-            if "idle" not in row:
+            choice = chosen.get(str(row["id"]))
+            if choice is None:
                 continue
-            choice = chosen.get(row["id"]) or KEEP
             value = self._by_life[int(row["id"])][0]
             cost = {KEEP: 0, RECOMPUTE: row.get("recompute", {}).get("cost", 0), MOVE: row.get("move_cost", 0)}[choice]
             operator = value.operator
@@ -326,12 +311,6 @@ class StepDraft:
                 if not each.is_saved:
                     planned[operator].outputs.setdefault(each.output, PASS)
         planned[value.operator].outputs[value.output] = RECOMPUTE
-
-
-def _block(call):
-    """The outermost numbered module that a call is in; None if there is none."""
-    parts = call.partition("#")[0].split(".")
-    return next((".".join(parts[: number + 1]) for number, part in enumerate(parts) if part.isdigit()), None)
 
 
 def _row(number, size, lower, upper):
