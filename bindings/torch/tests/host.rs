@@ -323,10 +323,17 @@ fn a_trace_is_read_back_and_a_report_is_a_page() {
     };
     assert_eq!(read.events()[2].op, freed);
     assert_eq!(read.meta().title, "PyTorch on omniheap");
+    let path = page.to_str().expect("UTF-8");
+    let before = format!("{path}.before");
+    std::fs::write(path, "precious").expect("a file to replace");
+    std::fs::hard_link(path, &before).expect("two names of one file");
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_report(0, page.as_ptr()) }, 0);
-    let shown = std::fs::read_to_string(page.to_str().expect("UTF-8")).expect("a page");
+    let shown = std::fs::read_to_string(path).expect("a page");
     assert!(shown.contains("<html"));
+    // A page that is not finished would have destroyed it.
+    assert!(std::fs::read(&before).expect("a file") == b"precious");
+    std::fs::remove_file(before).expect("made above");
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_report(0, c"/no/such/folder/x.html".as_ptr()) }, -1);
     omniheap_torch_free(held[1], 2 * MIB, 0, stream(1));
