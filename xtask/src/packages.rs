@@ -14,6 +14,8 @@ pub(crate) struct Package {
     name: String,
     folder: PathBuf,
     has_library: bool,
+    /// Crates of the workspace that it is built with.
+    needs: Vec<String>,
 }
 
 impl Package {
@@ -35,8 +37,13 @@ impl Package {
 /// Packs every crate, without building it, and checks that no source file includes a file of another package.
 pub(crate) fn check() -> Outcome {
     let packages = published()?;
-    let mut command = cargo(&["package", "--quiet", "--no-verify", "--allow-dirty"]);
-    command.arg("--target-dir").arg(target().join("packages"));
+    if let Some((name, need)) = unpublished(&packages) {
+        return Err(format!("{name} depends on {need}, which is not published"));
+    }
+    // Without a lock file: to write those, cargo asks the registry for most of a minute.
+    let options = ["--quiet", "--no-verify", "--allow-dirty", "--exclude-lockfile"];
+    let mut command = cargo(&["package"]);
+    command.args(options).arg("--target-dir").arg(target().join("packages"));
     command.args(packages.iter().flat_map(|package| ["-p", &package.name]));
     // It warns of examples that are left out on purpose; errors are shown.
     status("cargo package", command.stdout(Stdio::null()))?;
@@ -133,9 +140,19 @@ pub(crate) fn published() -> Result<Vec<Package>, String> {
         let targets = one["targets"].as_array()?.iter();
         let mut kinds = targets.filter_map(|target| target["kind"].as_array()).flatten();
         let has_library = kinds.any(|kind| kind == "lib");
-        is_published.then_some(Package { name, folder, has_library })
+        let dependencies = one["dependencies"].as_array()?.iter();
+        let needed = dependencies.filter(|one| !one["path"].is_null() && one["kind"] != "dev");
+        let needs = needed.filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect();
+        is_published.then_some(Package { name, folder, has_library, needs })
     };
     Ok(packages.iter().filter_map(package).collect())
+}
+
+/// Returns a published crate, and one that it needs and that is not published.
+fn unpublished(packages: &[Package]) -> Option<(&str, &str)> {
+    let is_published = |need: &str| packages.iter().any(|package| package.name == need);
+    let missing = |package: &'_ Package| package.needs.iter().position(|need| !is_published(need));
+    packages.iter().find_map(|one| Some((&*one.name, &*one.needs[missing(one)?])))
 }
 
 /// Returns the paths that a source file includes.
@@ -153,9 +170,22 @@ fn leaves(package: &Path, file: &Path, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{included, leaves, untested};
+    use super::{Package, included, leaves, unpublished, untested};
     use serde_json::json;
     use std::path::Path;
+
+    #[test]
+    fn a_crate_that_needs_one_that_is_not_published_is_found() {
+        let package = |name: &str, need: &str| Package {
+            name: name.into(),
+            folder: "/".into(),
+            has_library: true,
+            needs: vec![need.into()],
+        };
+        let all = [package("a", "b"), package("b", "a"), package("c", "d")];
+        assert_eq!(unpublished(&all[..2]), None);
+        assert_eq!(unpublished(&all), Some(("c", "d")));
+    }
 
     #[test]
     fn libraries_and_programs_that_cargo_does_not_test_are_found() {
