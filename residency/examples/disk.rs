@@ -83,7 +83,8 @@ mod linux {
         rates[rates.len() / 2]
     }
 
-    pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    /// The folder, the bytes, and those of an allocation, as the command line says.
+    fn sizes() -> Result<(String, u64, u64), Box<dyn Error>> {
         let mut arguments = std::env::args().skip(1);
         let folder = arguments.next().ok_or("name a folder")?;
         let mib =
@@ -97,6 +98,11 @@ mod linux {
                     .into(),
             );
         }
+        Ok((folder, bytes, size))
+    }
+
+    pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+        let (folder, bytes, size) = sizes()?;
         let manager = Manager::new(Host::new());
         let heap = manager.explain(&Request::new(1))?.placement.heaps.as_slice()[0];
         let pool = manager.create_pool(heap, PoolConfig::new().sleepable())?;
