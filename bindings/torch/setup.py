@@ -20,7 +20,9 @@ class Build(build_py):
             raise SystemExit("omniheap is written in Rust: install it from https://rustup.rs and try again")
         workspace = os.path.dirname(os.path.dirname(HERE))
         profile = os.environ.get("OMNIHEAP_CARGO_PROFILE") or "release"
-        subprocess.run([cargo, "build", "--profile", profile, "-p", "omniheap-torch"], cwd=workspace, check=True)
+        # Cargo builds dependencies again where it is asked for other packages than before.
+        packages = os.environ.get("OMNIHEAP_CARGO_PACKAGES", "-p omniheap-torch").split()
+        subprocess.run([cargo, "build", "--lib", "--profile", profile, *packages], cwd=workspace, check=True)
         target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(workspace, "target")
         # Cargo calls the folder of its profile "dev" by another name.
         folder = "debug" if profile == "dev" else profile

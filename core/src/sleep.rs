@@ -15,9 +15,8 @@ pub type GetPiece<'a> = dyn FnMut(u64, &[u8]) -> Result<()> + 'a;
 /// Several threads may call it, and `forget` may come while `get` of the same id runs. The store chooses the pieces: they lie
 /// side by side, in order, and each but the last is a multiple of 4 KiB long.
 pub trait BackingStore: fmt::Debug + Send + Sync {
-    /// Makes room for so many bytes that are about to come, before any of them is copied, and has `pinner` pin the host memory that
-    /// they will be copied to, where the store keeps such memory. Copies are slower without pins, so that a failure to pin is the
-    /// store's own business.
+    /// Makes room for `bytes` bytes before any of them is copied. A store in host memory has `pinner` pin the memory that they will be
+    /// copied to; a failure to pin is no error, because it only makes copies slower.
     ///
     /// # Errors
     ///
@@ -27,7 +26,8 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Keeps `size` bytes under `id`. `copy` fills each piece. The store may write on until [`flush`](Self::flush).
+    /// Keeps `size` bytes under `id`, instead of what it kept there. `copy` fills each piece. The store may write on until
+    /// [`flush`](Self::flush). The allocations of one lane ([`AllocationId::lane`]) come one after the other; others may come at once.
     ///
     /// # Errors
     ///

@@ -83,12 +83,26 @@ mod linux {
         rates[rates.len() / 2]
     }
 
-    pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+    /// The folder, the bytes, and those of an allocation, as the command line says.
+    fn sizes() -> Result<(String, u64, u64), Box<dyn Error>> {
         let mut arguments = std::env::args().skip(1);
         let folder = arguments.next().ok_or("name a folder")?;
         let mib =
             |text: Option<String>, usual: u64| text.map_or(Ok(usual), |text| text.parse::<u64>());
-        let (bytes, size) = (mib(arguments.next(), 1024)? << 20, mib(arguments.next(), 64)? << 20);
+        let (wanted, size) = (mib(arguments.next(), 1024)? << 20, mib(arguments.next(), 64)? << 20);
+        // Whole allocations only: each is as long as the next.
+        let bytes = wanted - wanted.checked_rem(size).unwrap_or(wanted);
+        if bytes == 0 {
+            return Err(
+                "not one allocation: MIB is at least MIB_OF_AN_ALLOCATION, and that at least 1"
+                    .into(),
+            );
+        }
+        Ok((folder, bytes, size))
+    }
+
+    pub(crate) fn main() -> Result<(), Box<dyn Error>> {
+        let (folder, bytes, size) = sizes()?;
         let manager = Manager::new(Host::new());
         let heap = manager.explain(&Request::new(1))?.placement.heaps.as_slice()[0];
         let pool = manager.create_pool(heap, PoolConfig::new().sleepable())?;

@@ -321,6 +321,7 @@ impl BackingStore for FileStore {
             return Err(ErrorKind::Unsupported.because("secret bytes are not written to files"));
         }
         self.file.check_own()?;
+        self.forget(id); // Before its new place is taken: the disk may have no room for both.
         let place = self.file.take(size)?;
         let (sums, writer) = self.write(lane_of(id), &place, size, copy)?;
         let mut kept = lock(&self.file.kept);
@@ -465,6 +466,20 @@ mod tests {
         assert_eq!(get(&store, other), Ok(SIZE), "it has another place");
         put(&store, one).expect("room");
         assert_eq!(lock(&store.file.kept).get(one).expect("kept").place.at, 0, "the place is free");
+    }
+
+    #[test]
+    fn what_is_kept_again_replaces_what_was_kept() {
+        let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
+        put(&store, one).expect("room");
+        put(&store, one).expect("room");
+        assert_eq!(get(&store, one), Ok(SIZE));
+        let full = store.put(one, SIZE, Privacy::Open, &mut |_, _| Err(ErrorKind::Busy.into()));
+        assert!(full.is_err(), "what the copy says");
+        assert_eq!(get(&store, one), Err(ErrorKind::Stale), "nothing is kept after a failure");
+        store.file.wait_until_clear();
+        let kept = lock(&store.file.kept);
+        assert_eq!(kept.strategy.free_bytes(), kept.strategy.total_bytes(), "places are lost");
     }
 
     #[test]

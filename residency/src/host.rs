@@ -70,11 +70,11 @@ impl BackingStore for HostStore {
         privacy: Privacy,
         copy: &mut PutPiece<'_>,
     ) -> Result<()> {
+        self.forget(id); // Its bytes may be needed for the new ones.
         // Dropped on failure, so that a secret that arrived in part is overwritten.
         let mut kept = Kept { stretches: Vec::new(), privacy };
         self.fill(size, copy, &mut kept.stretches)?;
-        let before = lock(&self.kept).insert(id, Arc::new(kept));
-        drop(before);
+        lock(&self.kept).insert(id, Arc::new(kept));
         Ok(())
     }
 
@@ -102,6 +102,22 @@ mod tests {
     use omniheap_host::Host;
 
     const SIZE: u64 = 3 << 20;
+
+    #[test]
+    fn what_is_kept_again_replaces_what_was_kept() {
+        let config = ArenaConfig { piece: 4 << 20, maximum: 4 << 20, ..ArenaConfig::default() };
+        let arena = Arena::with_config(config).expect("a valid setting");
+        let (manager, store) = (Manager::new(Host::new()), HostStore::within(&arena));
+        let one = manager.allocate(&Request::new(64)).expect("small").id();
+        for _ in 0..2 {
+            let put = store.put(one, SIZE, Privacy::Open, &mut |_, _| Ok(()));
+            put.expect("there is room for one of them");
+        }
+        let full = store.put(one, SIZE, Privacy::Open, &mut |_, _| Err(ErrorKind::Busy.into()));
+        assert!(full.is_err(), "what the copy says");
+        let got = store.get(one, &mut |_, _| Ok(())).map_err(|error| error.kind());
+        assert_eq!((got, arena.report().used), (Err(ErrorKind::Stale), 0));
+    }
 
     #[test]
     fn what_was_prepared_is_enough_however_it_is_divided() {

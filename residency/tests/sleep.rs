@@ -1006,3 +1006,16 @@ fn a_sleep_to_a_file_pins_the_memory_that_its_bytes_pass_through() {
     layer.read(39 * MIB, &mut bytes).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 3));
 }
+
+#[test]
+fn the_example_for_disks_refuses_sizes_that_hold_no_allocation() {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().and_then(std::path::Path::parent).unwrap().join("examples/disk");
+    assert!(program.exists(), "run `cargo build --examples -p omniheap-residency` first");
+    for sizes in [["1", "2"], ["1", "0"], ["0", "1"]] {
+        let mut command = std::process::Command::new(&program);
+        let ran = command.arg(std::env::temp_dir()).args(sizes).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(said.contains("not one allocation") && !said.contains("panicked"), "{said}");
+    }
+}

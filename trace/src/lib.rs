@@ -15,6 +15,7 @@ mod input;
 mod label;
 mod limits;
 pub mod model;
+mod new_file;
 pub mod onnx;
 mod open;
 pub mod pytorch;
@@ -33,6 +34,7 @@ pub use event::{
 };
 pub use label::{LabelId, Labels};
 pub use limits::Limits;
+pub use new_file::NewFile;
 pub use record::Recorder;
 pub use summary::Summary;
 pub use trace::{Ending, Meta, Source, Trace};

@@ -297,6 +297,7 @@ impl BackingStore for Origin {
         privacy: Privacy,
         copy: &mut PutPiece<'_>,
     ) -> Result<()> {
+        self.forget(id); // What is kept now and what is to be kept may lie in different stores.
         let known = lock(&self.known).get(&id).cloned().filter(|_| privacy == Privacy::Open);
         let is_lost = self.rest.kind() == StoreKind::Nothing;
         let known = match known.map(|known| self.open(&known).map(drop).map(|()| known)) {

@@ -8,11 +8,10 @@ use std::process::Command;
 /// The same program with the patch and without: its name, its folder, and the packages to build.
 type Programs = [(&'static str, &'static str, &'static [&'static str]); 2];
 
-/// A small wgpu program. Every step asks for the same packages: another selection would unify features otherwise, and build the
-/// dependencies again.
+/// A small wgpu program. Every step asks for the same packages: others would unify features otherwise, and build the dependencies again.
 const WGPU: Programs = [
     ("scene", "compat", &["-p", "gpu-allocator", "-p", "limit-layer", "-p", "scene"]),
-    ("anchor", "compat/anchor", &["-p", "anchor"]),
+    ("anchor", "", &["--workspace", "--all-features", "--bin", "anchor"]),
 ];
 /// How programs are built.
 #[derive(Clone, Copy)]

@@ -60,6 +60,10 @@ usage: cargo xtask TASK
   install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files
   gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
 
+/// Everything that one build of the workspace gives. Every step that uses something of it asks for the same packages: others would unify
+/// features otherwise, and build the dependencies again.
+const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let (task, rest) = arguments.split_first().map_or(("", &[][..]), |(task, rest)| (task, rest));

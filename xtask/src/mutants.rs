@@ -74,7 +74,7 @@ const SAMPLE_TESTS: [&str; 19] = [
 ];
 
 /// Packages that tests spend little time in, and builds much.
-const UNOPTIMISED: [&str; 3] = ["omniheap-plan", "proptest", "regex-syntax"];
+const UNOPTIMISED: [&str; 4] = ["omniheap-limits", "omniheap-plan", "proptest", "regex-syntax"];
 
 /// For how long the test run tries mutants, once the tests are built.
 const SAMPLE_TAKES: Duration = Duration::from_secs(120);

@@ -58,10 +58,13 @@ const THREAD_SHORTLY: [&str; 14] = [
 ];
 
 /// Packages that the short form spends little time in: the suite is built with the host backend's tests, and does not run.
-const UNOPTIMISED: [&str; 7] = [
+const UNOPTIMISED: [&str; 10] = [
+    "clap_builder",
     "libtest-mimic",
     "omniheap-conformance",
+    "omniheap-extras",
     "omniheap-host",
+    "omniheap-limits",
     "omniheap-model",
     "omniheap-plan",
     "proptest",

@@ -1,8 +1,10 @@
-//! Checks that every crate that is meant for users can be published.
+//! Checks of packages: those for users can be published, no test lies where cargo does not look for tests, and every build has the same
+//! features.
 use crate::step::{Outcome, status};
 use crate::words::files;
-use crate::{cargo, target};
+use crate::{WORKSPACE, cargo, target};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,6 +14,8 @@ pub(crate) struct Package {
     name: String,
     folder: PathBuf,
     has_library: bool,
+    /// Crates of the workspace that it is built with.
+    needs: Vec<String>,
 }
 
 impl Package {
@@ -33,8 +37,13 @@ impl Package {
 /// Packs every crate, without building it, and checks that no source file includes a file of another package.
 pub(crate) fn check() -> Outcome {
     let packages = published()?;
-    let mut command = cargo(&["package", "--quiet", "--no-verify", "--allow-dirty"]);
-    command.arg("--target-dir").arg(target().join("packages"));
+    if let Some((name, need)) = unpublished(&packages) {
+        return Err(format!("{name} depends on {need}, which is not published"));
+    }
+    // Without a lock file: to write those, cargo asks the registry for most of a minute.
+    let options = ["--quiet", "--no-verify", "--allow-dirty", "--exclude-lockfile"];
+    let mut command = cargo(&["package"]);
+    command.args(options).arg("--target-dir").arg(target().join("packages"));
     command.args(packages.iter().flat_map(|package| ["-p", &package.name]));
     // It warns of examples that are left out on purpose; errors are shown.
     status("cargo package", command.stdout(Stdio::null()))?;
@@ -56,14 +65,74 @@ pub(crate) fn check() -> Outcome {
     }
 }
 
-/// Returns the crates of the workspace that are not marked `publish = false`.
-pub(crate) fn published() -> Result<Vec<Package>, String> {
+/// Checks that libraries and programs with `test = false`, which saves building them for tests, have no tests.
+pub(crate) fn check_tests() -> Outcome {
+    let packages = listed()?;
+    let targets = packages.iter().filter_map(|package| package["targets"].as_array()).flatten();
+    for source in targets.filter_map(untested) {
+        let folder = source.parent().unwrap_or(source);
+        for path in files(folder).map_err(|error| format!("{}: {error}", folder.display()))? {
+            let text = fs::read_to_string(&path);
+            let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+            if text.contains("#[test]") {
+                let shown = path.display();
+                return Err(format!("{shown}: its package has `test = false`: remove that"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that tests enable no features that a build without tests lacks: `cargo doc` and `cargo build` would build what has them again,
+/// and all that depends on it, for minutes.
+pub(crate) fn check_features() -> Outcome {
+    let (without, with) = (features("normal,build")?, features("normal,build,dev")?);
+    match without.difference(&with).next() {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "{other}: it has more features where tests are built; name the development dependency that enables them in \
+             benches/defragment/Cargo.toml too"
+        )),
+    }
+}
+
+/// Returns every package that is built along such edges, with its features.
+fn features(edges: &str) -> Result<BTreeSet<String>, String> {
+    let mut command =
+        cargo(&["tree", "--prefix", "none", "--format", "{p} [{f}]", "--edges", edges]);
+    let output = command.args(WORKSPACE).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| format!("cargo tree: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo tree: {}", output.status));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect())
+}
+
+/// Returns the root file of a library or program that cargo does not test.
+fn untested(target: &Value) -> Option<&Path> {
+    let kinds = target["kind"].as_array()?;
+    let is_code = kinds.iter().any(|kind| kind == "lib" || kind == "bin");
+    let path = target["src_path"].as_str().map(Path::new);
+    path.filter(|_| is_code && target["test"] == false)
+}
+
+/// Returns what cargo says of every package of the workspace.
+fn listed() -> Result<Vec<Value>, String> {
     let mut command = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
-    let metadata: Value = serde_json::from_slice(&output.stdout)
+    let mut metadata: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| format!("cargo metadata: {error}"))?;
-    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    match metadata["packages"].take() {
+        Value::Array(packages) => Ok(packages),
+        _ => Err("cargo metadata lists no packages".into()),
+    }
+}
+
+/// Returns the crates of the workspace that are not marked `publish = false`.
+pub(crate) fn published() -> Result<Vec<Package>, String> {
+    let packages = listed()?;
     let package = |one: &Value| {
         let manifest = Path::new(one["manifest_path"].as_str()?);
         let is_published = one["publish"].is_null();
@@ -71,9 +140,19 @@ pub(crate) fn published() -> Result<Vec<Package>, String> {
         let targets = one["targets"].as_array()?.iter();
         let mut kinds = targets.filter_map(|target| target["kind"].as_array()).flatten();
         let has_library = kinds.any(|kind| kind == "lib");
-        is_published.then_some(Package { name, folder, has_library })
+        let dependencies = one["dependencies"].as_array()?.iter();
+        let needed = dependencies.filter(|one| !one["path"].is_null() && one["kind"] != "dev");
+        let needs = needed.filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect();
+        is_published.then_some(Package { name, folder, has_library, needs })
     };
     Ok(packages.iter().filter_map(package).collect())
+}
+
+/// Returns a published crate, and one that it needs and that is not published.
+fn unpublished(packages: &[Package]) -> Option<(&str, &str)> {
+    let is_published = |need: &str| packages.iter().any(|package| package.name == need);
+    let missing = |package: &'_ Package| package.needs.iter().position(|need| !is_published(need));
+    packages.iter().find_map(|one| Some((&*one.name, &*one.needs[missing(one)?])))
 }
 
 /// Returns the paths that a source file includes.
@@ -91,8 +170,31 @@ fn leaves(package: &Path, file: &Path, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{included, leaves};
+    use super::{Package, included, leaves, unpublished, untested};
+    use serde_json::json;
     use std::path::Path;
+
+    #[test]
+    fn a_crate_that_needs_one_that_is_not_published_is_found() {
+        let package = |name: &str, need: &str| Package {
+            name: name.into(),
+            folder: "/".into(),
+            has_library: true,
+            needs: vec![need.into()],
+        };
+        let all = [package("a", "b"), package("b", "a"), package("c", "d")];
+        assert_eq!(unpublished(&all[..2]), None);
+        assert_eq!(unpublished(&all), Some(("c", "d")));
+    }
+
+    #[test]
+    fn libraries_and_programs_that_cargo_does_not_test_are_found() {
+        let of = |kind: &str, test: bool| {
+            untested(&json!({"kind": [kind], "test": test, "src_path": "/a/src/lib.rs"})).is_some()
+        };
+        assert!(of("lib", false) && of("bin", false));
+        assert!(!of("lib", true) && !of("example", false) && !of("custom-build", false));
+    }
 
     #[test]
     fn included_files_inside_and_outside_are_told_apart() {

@@ -1,6 +1,6 @@
 //! The Python package: built into a wheel, installed into an environment of its own, and tested there.
 use crate::step::{Outcome, status};
-use crate::{root, target};
+use crate::{WORKSPACE, root, target};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,6 +43,7 @@ pub(crate) fn test() -> Outcome {
     // Cargo builds what is not built; it finds the tools of this run in the environment. Without optimisation: what is
     // tested is how the package is made and what it calls.
     install.arg(root().join("bindings/torch")).env("OMNIHEAP_CARGO_PROFILE", "dev");
+    install.env("OMNIHEAP_CARGO_PACKAGES", WORKSPACE.join(" "));
     if let Err(why) = status("pip install", &mut install) {
         println!(
             "    the package could not be installed: pip needs an index, or setuptools and wheel"

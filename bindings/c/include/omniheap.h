@@ -1002,12 +1002,13 @@ enum omniheap_status omniheap_report_json(struct omniheap_manager manager,
                                           size_t capacity,
                                           size_t *length);
 
-// Writes the report as one self-contained HTML page.
+// Writes the report as one self-contained HTML page. A file that is there stays as it is until the page is whole.
 //
 // # Safety
 //
 // `path` is null or a C string.
-enum omniheap_status omniheap_report_html(struct omniheap_manager manager, const char *path);
+enum omniheap_status omniheap_report_html(struct omniheap_manager manager,
+                                          const char *path);
 
 // Writes the usual values into a struct of `struct_size` bytes; `omniheap_request_default` is the short way.
 //

@@ -4,9 +4,8 @@ use crate::handle::{OmniheapManager, holder};
 use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, put_text, text};
 use core::ffi::c_char;
+use omniheap::trace::NewFile;
 use omniheap::trace::report::write_html;
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
 
 /// Sums over everything that a manager holds. Start from `omniheap_sums_default`.
 #[repr(C)]
@@ -93,7 +92,7 @@ pub unsafe extern "C" fn omniheap_report_json(
     })
 }
 
-/// Writes the report as one self-contained HTML page.
+/// Writes the report as one self-contained HTML page. A file that is there stays as it is until the page is whole.
 ///
 /// # Safety
 ///
@@ -107,11 +106,9 @@ pub unsafe extern "C" fn omniheap_report_html(
         // SAFETY: the caller's promise.
         let path = unsafe { text(path, "path") }?;
         let data = omniheap::report::picture(&holder(manager)?.manager, "omniheap");
-        let write = || {
-            let mut file = BufWriter::new(File::create(path)?);
-            write_html(&data, &mut file)?;
-            file.flush()
-        };
-        write().map_err(|error| Failure::new(OmniheapStatus::File, format!("{path}: {error}")))
+        let new = NewFile::create(path.as_ref());
+        let written = new.and_then(|new| new.write(|sink| write_html(&data, sink)));
+        let refused = |error| Failure::new(OmniheapStatus::File, format!("{path}: {error}"));
+        written.map(drop).map_err(refused)
     })
 }

@@ -546,3 +546,23 @@ fn a_manager_records_what_it_does_until_it_is_closed() {
     let status = c!(omniheap_open(c"host".as_ptr(), 0, &raw const nowhere, &raw mut manager));
     assert_eq!(status, Status::File);
 }
+
+#[test]
+fn a_page_replaces_a_file_only_once_it_is_whole() {
+    let folder = std::env::temp_dir().join(format!("omniheap-c-page-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a new folder");
+    let (path, before) = (folder.join("page.html"), folder.join("before"));
+    std::fs::write(&path, "precious").expect("a file to replace");
+    std::fs::hard_link(&path, &before).expect("two names of one file");
+    let name = std::ffi::CString::new(path.to_str().expect("UTF-8")).expect("no zero byte");
+    let manager = open(0);
+    assert_eq!(c!(omniheap_report_html(manager, name.as_ptr())), Status::Ok, "{}", message());
+    assert!(std::fs::read_to_string(&path).expect("a page").contains("<html"));
+    let kept = std::fs::read(&before).expect("a file");
+    assert!(kept == b"precious", "a page that is not finished would have destroyed it");
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 2, "nothing else is left");
+    let nowhere = c"/no/such/folder/x.html".as_ptr();
+    assert_eq!(c!(omniheap_report_html(manager, nowhere)), Status::File);
+    assert_eq!(omniheap_close(manager), Status::Ok);
+    std::fs::remove_dir_all(folder).expect("made above");
+}

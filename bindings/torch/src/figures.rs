@@ -6,8 +6,10 @@ use crate::state::{self, on};
 use crate::{lock, record};
 use core::ffi::{c_char, c_int};
 use core::ptr;
+use omniheap::trace::NewFile;
 use omniheap::trace::ranks::{self, Digest, Job, Place, Problem};
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter};
 
 /// Bytes of a device, without opening it; 0 where there is none.
 ///
@@ -87,12 +89,7 @@ pub unsafe extern "C" fn omniheap_torch_report(device: c_int, path: *const c_cha
         let path = unsafe { text(path, "path") }?;
         let found = state::device(device).map_err(failed("report"))?;
         let data = on!(found, it => it.picture());
-        let written = || {
-            let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-            omniheap::trace::report::write_html(&data, &mut file)?;
-            file.flush()
-        };
-        written().map_err(|error| format!("{path}: {error}"))
+        write(path, |sink| omniheap::trace::report::write_html(&data, sink))
     })
 }
 
@@ -141,13 +138,18 @@ pub unsafe extern "C" fn omniheap_torch_job(digests: *const c_char, path: *const
             Digest::read(line.as_bytes(), "").map_err(|error| problem(error.to_string()))
         };
         let job = Job::new(digests.lines().map(read));
-        let written = || {
-            let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
-            ranks::write_html(&job, "omniheap: all ranks", &mut file)?;
-            file.flush()
-        };
-        written().map_err(|error| format!("{path}: {error}"))
+        write(path, |sink| ranks::write_html(&job, "omniheap: all ranks", sink))
     })
+}
+
+/// Writes a file; one that is there stays as it is until the new one is whole.
+fn write(
+    path: &str,
+    content: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
+) -> Result<(), String> {
+    let new = NewFile::create(path.as_ref());
+    let written = new.and_then(|new| new.write(content));
+    written.map(drop).map_err(|error| format!("{path}: {error}"))
 }
 
 /// Starts to record a trace in a new file; a null path finishes it.

@@ -290,15 +290,16 @@ fn a_fraction_of_the_device_is_a_limit() {
     assert_eq!(omniheap_torch_set_limit(0, LIMIT), 0);
 }
 
+/// The name of a file of this process.
+fn file(end: &str) -> CString {
+    let path = std::env::temp_dir().join(format!("omniheap-torch-{}.{end}", std::process::id()));
+    CString::new(path.to_str().expect("UTF-8")).expect("no zero byte")
+}
+
 #[test]
-fn a_trace_is_read_back_and_a_report_is_a_page() {
+fn a_trace_is_read_back() {
     let _one = begin();
-    let folder = std::env::temp_dir();
-    let file = |end: &str| {
-        let path = folder.join(format!("omniheap-torch-{}.{end}", std::process::id()));
-        CString::new(path.to_str().expect("UTF-8")).expect("no zero byte")
-    };
-    let (trace, page) = (file("trace"), file("html"));
+    let trace = file("trace");
     let earlier = allocate(MIB, 0);
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_trace(trace.as_ptr()) }, 0);
@@ -323,15 +324,27 @@ fn a_trace_is_read_back_and_a_report_is_a_page() {
     };
     assert_eq!(read.events()[2].op, freed);
     assert_eq!(read.meta().title, "PyTorch on omniheap");
+    omniheap_torch_free(held[1], 2 * MIB, 0, stream(1));
+    std::fs::remove_file(trace.to_str().expect("UTF-8")).expect("written above");
+}
+
+#[test]
+fn a_page_replaces_a_file_only_once_it_is_whole() {
+    let _one = begin();
+    let page = file("html");
+    let path = page.to_str().expect("UTF-8");
+    let before = format!("{path}.before");
+    std::fs::write(path, "precious").expect("a file to replace");
+    std::fs::hard_link(path, &before).expect("two names of one file");
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_report(0, page.as_ptr()) }, 0);
-    let shown = std::fs::read_to_string(page.to_str().expect("UTF-8")).expect("a page");
-    assert!(shown.contains("<html"));
+    assert!(std::fs::read_to_string(path).expect("a page").contains("<html"));
+    let kept = std::fs::read(&before).expect("a file");
+    assert!(kept == b"precious", "a page that is not finished would have destroyed it");
     // SAFETY: a C string.
     assert_eq!(unsafe { omniheap_torch_report(0, c"/no/such/folder/x.html".as_ptr()) }, -1);
-    omniheap_torch_free(held[1], 2 * MIB, 0, stream(1));
-    for path in [trace, page] {
-        std::fs::remove_file(path.to_str().expect("UTF-8")).expect("written above");
+    for path in [path, &before] {
+        std::fs::remove_file(path).expect("written above");
     }
 }
 

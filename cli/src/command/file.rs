@@ -1,19 +1,16 @@
 //! Files that commands read whole, and those that they write: under their own name only once they are whole.
 use super::Failure;
 use super::output::print_line;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Read as _, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// A file under way. It is written beside its place, so that what was there stays until [`NewFile::write`] is through.
+/// A file under way, whose name is part of every failure.
 #[derive(Debug)]
 pub(crate) struct NewFile {
     /// As the caller named it.
     path: PathBuf,
-    file: File,
-    /// Temporary file and its destination; `None` for a pipe or a device, which is written in place.
-    moved: Option<(PathBuf, PathBuf)>,
+    file: omniheap::trace::NewFile,
 }
 
 impl NewFile {
@@ -25,41 +22,17 @@ impl NewFile {
             let why = "standard output is for what the command says; name a file";
             return Err(Failure::input(format!("-: {why}")));
         }
-        let (file, moved) = open(path).map_err(|error| Failure::unwritable(path, &error))?;
-        Ok(Self { path: path.to_owned(), file, moved })
+        let file = omniheap::trace::NewFile::create(path);
+        let file = file.map_err(|error| Failure::unwritable(path, &error))?;
+        Ok(Self { path: path.to_owned(), file })
     }
 
     /// Writes the content, puts the file in its place and says how long it is.
     pub(crate) fn write(
-        mut self,
+        self,
         content: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
     ) -> Result<u64, Failure> {
-        self.fill(content).map_err(|error| Failure::unwritable(&self.path, &error))
-    }
-
-    fn fill(
-        &mut self,
-        content: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
-    ) -> io::Result<u64> {
-        let mut sink = BufWriter::new(&self.file);
-        content(&mut sink)?;
-        sink.flush()?;
-        drop(sink);
-        let length = self.file.metadata()?.len();
-        if let Some((beside, place)) = &self.moved {
-            fs::rename(beside, place)?;
-        }
-        self.moved = None;
-        Ok(length)
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some((beside, _)) = &self.moved {
-            // Nobody is left to hear that a file that nobody wants could not be removed.
-            let _ = fs::remove_file(beside);
-        }
+        self.file.write(content).map_err(|error| Failure::unwritable(&self.path, &error))
     }
 }
 
@@ -88,31 +61,6 @@ impl Output {
             Self::File(file) => file.write(|sink| sink.write_all(text.as_bytes())).map(drop),
         }
     }
-}
-
-/// Returns the file to write; with it the file's name and its place, if it has to be moved there.
-fn open(path: &Path) -> io::Result<(File, Option<(PathBuf, PathBuf)>)> {
-    // A link stays one: the file that it names is replaced.
-    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let there = fs::metadata(&place).ok();
-    let name = match (place.file_name(), &there) {
-        (Some(name), there) if there.as_ref().is_none_or(fs::Metadata::is_file) => name,
-        _ => return Ok((File::create(path)?, None)),
-    };
-    // Hidden, so that commands that read the whole folder skip it.
-    let mut beside = OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".{}.part", std::process::id()));
-    let beside = place.with_file_name(beside);
-    if there.is_some() {
-        // A file that may not be written may not be replaced either.
-        File::options().append(true).open(&place)?;
-    }
-    let file = File::create(&beside)?;
-    if let Some(there) = there {
-        file.set_permissions(there.permissions())?;
-    }
-    Ok((file, Some((beside, place))))
 }
 
 /// Reads a file of at most `longest` bytes; `advice` is for one that is longer.

@@ -15,7 +15,7 @@ const LONGEST_FILE: u64 = 1 << 31;
 /// Sizes of dimensions that have names.
 #[derive(clap::Args, Debug)]
 pub(super) struct Dims {
-    /// How large a dimension of an .onnx model is that has a name there, once for each
+    /// Size of a named dimension of an .onnx model; repeat it for each
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim)]
     dims: Vec<(String, u64)>,
 }

@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     /// Build pools from pages, where the device can
     #[arg(long, value_enum, default_value_t = YesNo::Yes)]
     paged: YesNo,
-    /// Replay so often, and report the fastest
+    /// Number of replays; the fastest is reported
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
     /// Also say what the trace needs when it is planned ahead

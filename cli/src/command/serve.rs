@@ -17,7 +17,7 @@ pub(super) struct Arguments {
     /// The policy file
     #[arg(long, value_name = "POLICY.toml")]
     policy: Option<PathBuf>,
-    /// Bytes to divide; stands above the policy file's `capacity`
+    /// Bytes to divide; overrides the policy file's `capacity`
     #[arg(long, value_name = "BYTES", value_parser = output::bytes_argument)]
     capacity: Option<u64>,
     /// The NVIDIA GPU whose memory is divided, by its number in `nvidia-smi`: its size is the capacity, and tenants that have more by the driver's count than

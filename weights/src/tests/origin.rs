@@ -127,6 +127,32 @@ fn what_no_file_has_wakes_up_zeroed_where_the_other_store_keeps_nothing() {
     assert_eq!(origin.away_bytes(), from_files, "zeros are in no file");
 }
 
+#[test]
+fn what_is_kept_again_replaces_what_was_kept() {
+    let one = Asleep::new();
+    let origin = one.origin(Bad::default());
+    let layer = one.loaded["0.0"].allocation().unwrap();
+    let put = || {
+        let fill = &mut |_: u64, bytes: &mut [u8]| {
+            bytes.fill(7);
+            Ok(())
+        };
+        origin.put(layer.id(), layer.size(), Privacy::Open, fill).unwrap();
+    };
+    put();
+    assert!(origin.away_bytes() > 0, "a file has them");
+    assert!(origin.forget_origin(layer.id()));
+    put();
+    let is_new = &mut |_: u64, bytes: &[u8]| {
+        assert!(bytes.iter().all(|byte| *byte == 7));
+        Ok(())
+    };
+    origin.get(layer.id(), is_new).unwrap();
+    assert_eq!(origin.away_bytes(), 0);
+    origin.forget(layer.id());
+    assert_eq!(one.arena.report().used, 0);
+}
+
 /// Takes all bytes, and says late that it has none.
 #[derive(Debug)]
 struct Late;

@@ -29,7 +29,9 @@ class Writer:
 
     def __init__(self, path, title):
         self._path = os.fspath(path)
-        self._part = f"{self._path}.{os.getpid()}.part"
+        folder, name = os.path.split(self._path)
+        # Hidden, so that `omniheap ranks`, which reads a whole folder, skips it.
+        self._part = os.path.join(folder, f".{name}.{os.getpid()}.part")
         self._file = open(self._part, "wb")
         self._file.write(_MAGIC)
         self._payload, self._records = bytearray(), 0

@@ -75,6 +75,7 @@ class Traces(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             writer = Writer(os.path.join(folder, "step.omt"), "")
             writer.allocate(0, 1, ("x",))
+            self.assertTrue(all(name.startswith(".") for name in os.listdir(folder)), "`omniheap ranks` would read it")
             writer.abandon()
             self.assertEqual(os.listdir(folder), [])
 

@@ -22,7 +22,7 @@ pub(in crate::command) struct Arguments {
     /// Bytes that there are (suffixes K, M, G, T); without it, the least is looked for
     #[arg(long, value_parser = output::bytes_argument)]
     pub(super) capacity: Option<u64>,
-    /// A region to place buffers in, once for each: its bytes or `any`, the alignment of its offsets, its cost per byte
+    /// A region to place buffers in, repeated for each region: its bytes or `any`, the alignment of its offsets, its cost per byte
     #[arg(long, value_name = "BYTES[:ALIGN[:COST]]", conflicts_with = "capacity", value_parser = parse_region)]
     pub(super) region: Vec<Region>,
     #[command(flatten)]
