@@ -30,6 +30,9 @@ def own(function, arguments, result):
     if name == "_safe_softmax":
         # Which scores are masked, a byte for each.
         return [arguments[0].numel()]
+    if name == "_ctc_loss_backward":
+        # For sums from the end, as many as the forward pass kept from the beginning.
+        return [_bytes(arguments[6])]
     if name == "_scaled_dot_product_efficient_attention_backward":
         return [_sums_of_queries(arguments)]
     return None

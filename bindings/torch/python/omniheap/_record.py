@@ -6,6 +6,7 @@ of the device "meta"; everything that Python sees has the device that the progra
 """
 
 import contextlib
+import functools
 import gc
 import importlib
 import itertools
@@ -19,8 +20,10 @@ import weakref
 from . import _recurrent, _replicas, _requests
 from ._ledger import Ledger, Lives, dtype_of, type_of
 from ._library import OmniheapError
+from ._operators import written
 from ._steps import call
 from ._trace import Writer
+from ._values import Values
 from ._workspaces import Known, Meter, Workspaces, version
 
 # Elements of a tensor of the host that has values.
@@ -242,10 +245,11 @@ def _explained(torch):
         raise
 
 
-def _place(torch, error):
-    """The line of the program, or of a package that it uses, that an error is about."""
+def _place(torch, error=None):
+    """The line of the program, or of a package that it uses, that an error is about, or that runs."""
     ours = tuple(os.path.dirname(os.path.abspath(each)) + os.sep for each in (torch.__file__, __file__))
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if not os.path.abspath(frame.filename).startswith(ours)]
+    frames = traceback.extract_stack() if error is None else traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if not os.path.abspath(frame.filename).startswith(ours)]
     return f" ({os.path.basename(lines[-1].filename)}, line {lines[-1].lineno})" if lines else ""
 
 
@@ -262,10 +266,13 @@ def _faked(torch, device, ledger):
     def copied(tensor, memo):
         # The values of a small tensor of the host are real, and a real tensor is not copied among fake ones.
         values, tensor.constant = tensor.constant, None
+        known = tensor.__dict__.pop("known", None)
         try:
             return torch.Tensor.__deepcopy__(tensor, memo)
         finally:
             tensor.constant = values
+            if known is not None:
+                tensor.known = known
 
     # By module: the packages above do not show them all.
     named = importlib.import_module
@@ -281,7 +288,7 @@ def _faked(torch, device, ledger):
         # It asks whether all is finite, which it is in nearly all steps; and a step that is left out needs less.
         (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
         *_grouped_products(torch),
-        *_unpacked_rows(),
+        *_masks(),
         *_finite(torch),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
@@ -323,10 +330,14 @@ def _grouped_products(torch):
     return [(owner, checked.__name__, product)]
 
 
-def _unpacked_rows():
-    """Transformers looks at values of positions: whether a row holds several texts. It makes masks of all rows if it cannot; rows of one text have none."""
+def _masks():
+    """Transformers looks at values: whether a row holds several texts, and whether a mask masks anything. Where it thinks that there are none, it makes all masks."""
     masks = sys.modules.get("transformers.masking_utils")
-    return [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
+    patches = [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
+    if hasattr(masks, "is_tracing"):
+        asked = masks.is_tracing
+        patches.append((masks, "is_tracing", lambda tensor=None: asked(None if getattr(tensor, "known", None) is not None else tensor)))
+    return patches
 
 
 def _finite(torch):
@@ -342,6 +353,9 @@ def _finite(torch):
             result = original(input)
             if isinstance(result, FakeTensor) and result.constant is None:
                 result.answer = answer, version(result)
+                if result.numel() == 1:
+                    with _disable_current_modes():
+                        result.known = torch.full(result.shape, answer)
             return result
 
         return ask
@@ -663,6 +677,10 @@ def _recorder(torch):
     meta = torch.device("meta")
     copies = (aten.clone.default, aten._to_copy.default)
     indexes = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
+    asks_number = aten._local_scalar_dense.default
+    # What they return, or its shape, depends on values.
+    shaped = (aten.nonzero.default, aten.masked_select.default, aten.equal.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten.unique_consecutive.default, aten._ctc_loss.Tensor, aten._ctc_loss_backward.Tensor)
+    is_composite = functools.lru_cache(maxsize=None)(lambda function: getattr(function, "namespace", None) == "aten" and function._can_decompose())
 
     class Recorder(TorchDispatchMode):
         supports_higher_order_operators = True
@@ -678,6 +696,7 @@ def _recorder(torch):
             self._sum = None
             # Elements of tensors of the host that have values, at most. Where the host is the device, single numbers decide, and the rest is fake.
             self._valued_elements = (_SMALL if device.type != "cpu" else 1) if fake else 0
+            self._values = Values(torch, device) if fake and device.type != "cpu" else None
 
         def stop(self):
             """Ends the recording: what dies from now on lives to the end of the trace."""
@@ -689,16 +708,22 @@ def _recorder(torch):
             if any(is_wrapper(each) for each in types):
                 # A DTensor runs operators on its own part, which are seen then.
                 return NotImplemented
-            if self._fake and self._device.type != "cpu":
+            if torch.is_inference_mode_enabled() and is_composite(function):
+                # Without autograd nobody has taken it apart.
+                with self:
+                    return function.decompose(*arguments, **options)
+            if self._values is not None:
                 if function is asks_device:
                     known = arguments[0].fake_device
                     return meta if known.type == self._device.type else known
+                if function is asks_number and (number := self._values.number(arguments[0], lambda: _place(torch))) is not None:
+                    return number
                 if options.get("device") is not None and options["device"].type == "meta":
                     options = {**options, "device": self._device}
                 if function is aten._to_copy.default and self._is_same(arguments[0], options):
-                    return aten.alias.default(arguments[0])
+                    return self.__torch_dispatch__(aten.alias.default, types, arguments[:1])
                 if function in indexes:
-                    arguments = (arguments[0], [self._index(each) for each in arguments[1]], *arguments[2:])
+                    arguments = (arguments[0], [part for each in arguments[1] for part in self._index(each)], *arguments[2:])
             if self._workspaces is not None and not self._stopped:
                 self._workspaces.begins()
             result = self._valued(function, types, arguments, options) if self._valued_elements else function(*arguments, **options)
@@ -712,7 +737,9 @@ def _recorder(torch):
             """Runs an operator. Small tensors that the host makes have values: programs decide by them, such as by rates of layers or a shuffled order."""
             written = arguments[0] if arguments and torch.Tag.nondeterministic_seeded in getattr(function, "tags", ()) else None
             constant = getattr(written, "constant", None)
-            result = function(*arguments, **options)
+            result = self._made(function, arguments, options)
+            if self._values is not None:
+                self._values.ran(function, arguments, options, result)
             # Without types there are no tensors among the arguments.
             if (constant is not None or not types) and isinstance(result, FakeTensor) and result.constant is None and result.device.type == "cpu" and result.numel() <= self._valued_elements:
                 with _disable_current_modes():
@@ -720,11 +747,22 @@ def _recorder(torch):
                 result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
             return result
 
+        def _made(self, function, arguments, options):
+            """What an operator returns."""
+            if self._values is not None and _writes_alone(function) and self._values.writes_here(function, arguments):
+                return None
+            result = self._values.shaped(function, arguments, options) if self._values is not None and function in shaped else None
+            return result if result is not None else function(*arguments, **options)
+
         def _index(self, each):
-            """An index of a tensor. C++ makes one of a list on the device that it is told, which is real and has no bytes."""
+            """An index of a tensor, as those that kernels take."""
+            if isinstance(each, FakeTensor) and each.dtype == torch.bool and self._values.of(each) is not None:
+                places = self.__torch_dispatch__(aten.nonzero.default, (FakeTensor,), (each,))
+                return self.__torch_dispatch__(aten.unbind.int, (FakeTensor,), (places, 1))
             if type(each) is not torch.Tensor or each.device != meta:
-                return each
-            return self.__torch_dispatch__(aten.empty.memory_format, (), (each.shape,), {"dtype": each.dtype, "device": self._device})
+                return (each,)
+            # C++ makes one of a list on the device that it is told, which is real and has no bytes.
+            return (self.__torch_dispatch__(aten.empty.memory_format, (), (each.shape,), {"dtype": each.dtype, "device": self._device}),)
 
         def _is_same(self, tensor, options):
             """Whether a copy to a device would not be made, were the tensor's device known where that is decided."""
@@ -918,6 +956,12 @@ def _recorder(torch):
                 self._ledger.becomes(part.untyped_storage()._cdata, category, path, name, type_of(part))
 
     return Recorder
+
+
+@functools.lru_cache(maxsize=None)
+def _writes_alone(function):
+    """Whether an operator does nothing but write to what it is given: on fake tensors nothing, and some have no fake kernel."""
+    return hasattr(function, "_schema") and not function._schema.returns and bool(written(function))
 
 
 def _parts(torch, tensor):

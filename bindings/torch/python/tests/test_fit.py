@@ -864,21 +864,21 @@ class Steps(unittest.TestCase):
         import torch
 
         outside = torch.nn.Linear(4, 4)
-        ones = lambda: torch.ones(4, 4, device="cuda")
+        drawn = lambda: torch.randn(4, 4, device="cuda")
 
         class OptimizedModule(torch.nn.Module):
             def forward(self, value):
                 return value
 
         for step, word in (
-            (lambda: ones().sum().item(), "(test_fit.py, line "),
-            (lambda: ones().sum().item(), "needs a value"),
-            (lambda: ones().cpu().numpy(), "reads bytes"),
-            (lambda: torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())).cuda()(ones()).sum().backward(), "scripted"),
-            (lambda: torch.nested.nested_tensor([ones()], layout=torch.jagged) * 2, "nested tensor"),
-            (lambda: ones()[ones() > 0], "depends on data"),
+            (lambda: (drawn() > 0).sum().item(), "(test_fit.py, line "),
+            (lambda: (drawn() > 0).sum().item(), "needs a value"),
+            (lambda: drawn().cpu().numpy(), "reads bytes"),
+            (lambda: torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())).cuda()(drawn()).sum().backward(), "scripted"),
+            (lambda: torch.nested.nested_tensor([drawn()], layout=torch.jagged) * 2, "nested tensor"),
+            (lambda: drawn()[drawn() > 0], "depends on data"),
             (lambda: outside(torch.ones(4, 4)), "inside of the step"),
-            (lambda: OptimizedModule()(ones()), "compiled"),
+            (lambda: OptimizedModule()(drawn()), "compiled"),
             (lambda: torch.ones(4), "allocates nothing"),
             ("step", "pass a function"),
         ):
@@ -896,15 +896,29 @@ class Steps(unittest.TestCase):
         library.define("opaque(Tensor x) -> Tensor")
         library.impl("opaque", lambda x: x.clone(), "CPU")
 
-        def fused():
-            weight = torch.ones(4, device="cuda", requires_grad=True)
-            weight.sum().backward()
-            torch.optim.SGD([weight], fused=True).step()
+        library.define("writes(Tensor(a!) x) -> ()")
+        library.impl("writes", lambda x: None, "CPU")
+        with self.assertRaises(OmniheapError) as caught:
+            omniheap.torch.record_step(lambda: torch.ops.omniheap_fit.opaque(torch.ones(4, device="cuda")), self.path)
+        self.assertIn("register_fake", str(caught.exception))
+        # One that only writes to what it is given needs none.
+        self.assertEqual(len(self.labels(lambda: torch.ops.omniheap_fit.writes(torch.ones(4, device="cuda")))), 1)
 
-        for step in (lambda: torch.ops.omniheap_fit.opaque(torch.ones(4, device="cuda")), fused):
-            with self.assertRaises(OmniheapError) as caught:
-                omniheap.torch.record_step(step, self.path)
-            self.assertIn("register_fake", str(caught.exception))
+    def test_fused_optimizers_are_followed(self):
+        import torch
+
+        def setup():
+            weight = torch.ones(64, device="cuda", requires_grad=True)
+            optimizers = [torch.optim.SGD([weight], momentum=0.9, fused=True), torch.optim.AdamW([weight], fused=True)]
+
+            def step():
+                weight.sum().backward()
+                for each in optimizers:
+                    each.step()
+
+            return step
+
+        self.assertEqual(self.bytes_of("optimizer", setup), 64 * 4 + 2 * 64 * 4 + 4)
 
     def bytes_of(self, category, step, **options):
         return sum(size for label, size in self.labels(step, **options) if label.startswith(f"{category}/"))
@@ -962,18 +976,105 @@ class Steps(unittest.TestCase):
         import torch
 
         def marked():
-            found = torch.ones(8, device="cuda").isnan()
-            found |= torch.ones(8, device="cuda") > 0
+            found = torch.randn(8, device="cuda").isnan()
+            found |= torch.randn(8, device="cuda") > 0
             return found.any()
 
         def combined():
-            found = torch.isfinite(torch.ones(8, device="cuda")).all()
-            found &= (torch.ones(8, device="cuda") > 2).all()
+            found = torch.isfinite(torch.randn(8, device="cuda")).all()
+            found &= (torch.randn(8, device="cuda") > 2).all()
             return found
 
         for ask in (marked, combined):
             with self.assertRaisesRegex(OmniheapError, "needs a value"):
                 self.labels(lambda: bool(ask()), steps=1)
+
+    def test_whole_numbers_of_the_device_and_what_follows_from_them_have_values(self):
+        import torch
+
+        found = {}
+
+        def step():
+            widths = (torch.arange(4, device="cuda") * 8.0 + 4).int()
+            mask = torch.ones_like(torch.randn(2, 4, device="cuda"), dtype=torch.long)
+            mask[:, 3:] = 0
+            labels = torch.randint(5, 6, (2, 4), device="cuda")
+            data = torch.randn(2, 4, 16, device="cuda")
+            found["list"] = widths.tolist()
+            found["rows"] = mask.sum(-1).tolist()
+            found["taken"] = tuple(data[mask.bool()].shape), tuple(labels.masked_select(mask > 0).shape), tuple(mask.nonzero().shape)
+            found["is"] = bool(mask.all()), bool(labels.max() >= 5), torch.equal(labels, labels.clone())
+            with torch.inference_mode():
+                found["inside"] = torch.tensor([], device="cuda").numel(), bool((torch.ones(4, device="cuda") > 0).all())
+
+        self.labels(step, steps=1)
+        self.assertEqual(found.pop("list"), [4, 12, 20, 28])
+        self.assertEqual(found, {"rows": [3, 3], "taken": ((6, 16), (6,), (6, 2)), "is": (False, True, True), "inside": (0, True)})
+
+    def test_values_that_something_unknown_is_written_to_are_unknown_in_all_views(self):
+        import torch
+
+        def through_a_view(mask):
+            mask[0].copy_(torch.randn(4, device="cuda") > 0)
+
+        def drawn(mask):
+            mask.random_(0, 2)
+
+        def in_a_list(mask):
+            torch._foreach_mul_([mask], [(torch.randn(4, device="cuda") > 0).long()])
+
+        for writes in (through_a_view, drawn, in_a_list):
+            def step():
+                mask = torch.ones(2, 4, dtype=torch.long, device="cuda")
+                view = mask.view(-1)[:4]
+                writes(mask)
+                return int(view.sum())
+
+            with self.assertRaisesRegex(OmniheapError, "needs a value"):
+                self.labels(step, steps=1)
+
+    def test_a_number_that_is_read_is_one_and_said(self):
+        import torch
+
+        def setup():
+            weight = torch.randn(64, device="cuda", requires_grad=True)
+            optimizer = torch.optim.Adafactor([weight])
+
+            def step():
+                loss = weight.square().mean()
+                if torch.isnan(loss):
+                    raise ValueError("it is not")
+                loss.backward()
+                optimizer.step()
+                return loss.item(), loss.detach().cpu().item()
+
+            return step
+
+        with self.assertWarnsRegex(UserWarning, r"a number is read from a fake tensor \(test_fit.py, line \d+\), and 1.0"):
+            self.labels(setup)
+
+    def test_a_loss_of_sequences_has_a_table_for_the_longest(self):
+        import torch
+
+        def step():
+            chances = torch.randn(50, 2, 8, device="cuda", requires_grad=True)
+            labels, lengths = torch.randint(1, 8, (2, 12), device="cuda"), torch.tensor([12, 7], device="cuda")
+            torch.nn.functional.ctc_loss(chances.log_softmax(-1), labels, torch.full((2,), 50, device="cuda"), lengths).backward()
+
+        labels = self.labels(step, steps=1)
+        table = 2 * 50 * (2 * 12 + 1) * 4
+        self.assertIn(("activation/aten._ctc_loss.Tensor float32", table), labels)
+        self.assertIn(("temporary/aten._ctc_loss_backward.Tensor[backward] float32", 50 * 2 * 8 * 4), labels)
+
+    def test_operators_are_taken_apart_without_autograd_too(self):
+        import torch
+
+        def step():
+            with torch.inference_mode():
+                torch.nn.functional.pairwise_distance(torch.randn(8, 64, device="cuda"), torch.randn(8, 64, device="cuda"))
+
+        names = [label for label, _ in self.labels(step, steps=1)]
+        self.assertIn("temporary/aten.sub.Tensor float32", names)
 
     def test_tensors_that_no_module_has_are_parameters_of_their_optimizer(self):
         import torch
@@ -1010,12 +1111,11 @@ class Steps(unittest.TestCase):
             data = torch.utils.data.TensorDataset(torch.ones(4, 8))
             for (batch,) in torch.utils.data.DataLoader(data, 2, shuffle=True):
                 batch.pin_memory().cuda(non_blocking=True)
-            torch.tensor([1.0, 2.0]).cuda().sum().item()
+            found.append(torch.tensor([1.0, 2.0]).cuda().sum().item())
 
         before = torch.get_rng_state()
-        with self.assertRaisesRegex(OmniheapError, "needs a value"):
-            self.labels(step)
-        self.assertEqual(found, [[0, 1, 2, 3], [0, 1, 2, 3, 4], 7])
+        self.labels(step)
+        self.assertEqual(found, [[0, 1, 2, 3], [0, 1, 2, 3, 4], 7, 3.0])
         self.assertTrue(torch.equal(torch.get_rng_state(), before))
 
     def test_lists_are_indices(self):

@@ -1,0 +1,143 @@
+"""Values that are known on fake tensors of a device: of what programs count, fill or draw as whole numbers, and whatever follows from those alone.
+
+Programs decide by such values: whether a mask masks anything, how wide each layer is, how many labels there are. Each is a tensor of the host
+that hangs on its fake one. Views of a tensor have views of its values, so what is written to one is seen in all.
+"""
+
+import warnings
+
+from ._operators import VIEW, base, kind, written
+
+# Elements that are worth computing: of whole numbers, and of others, among which are masks.
+_WHOLE, _OTHERS = 1 << 20, 1 << 18
+# These fill tensors like others, whose values they do not read.
+_LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+_DRAWN = ("randint", "randperm")
+
+
+class Values:
+    """Follows values through the operators of a step."""
+
+    def __init__(self, torch, device):
+        from torch.utils import _pytree as pytree
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        self._torch, self._device, self._leaves, self._map, self._apart = torch, device, pytree.tree_leaves, pytree.tree_map_only, _disable_current_modes
+        self._warned = set()
+
+    def of(self, tensor):
+        """The values of a fake tensor; None where they are not known."""
+        known = getattr(tensor, "constant", None)
+        known = known if known is not None else getattr(tensor, "known", None)
+        return None if known is None or self._is_stale(known) else known
+
+    def give(self, tensor, values):
+        tensor.known = values
+
+    def ran(self, function, arguments, options, result):
+        """Computes what an operator did to values that are known."""
+        if not self.is_here(result) and not self.writes_here(function, arguments):
+            # Values of the host are PyTorch's own affair.
+            return
+        given = [each for each in self._leaves((arguments, options)) if isinstance(each, self._torch.Tensor)]
+        name = base(function)
+        if given and name not in _LIKE and any(self.of(each) is None for each in given):
+            self._forget(function, arguments)
+        elif self._is_known(function, name, bool(given), result):
+            self._give(function, self._computed(function, arguments, options), arguments, result)
+        else:
+            self._forget(function, arguments)
+
+    def writes_here(self, function, arguments):
+        """Whether an operator writes to tensors of the device."""
+        return any(self.is_here(arguments[number]) for number in written(function) if number < len(arguments))
+
+    def is_here(self, given):
+        return any(isinstance(each, self._torch.Tensor) and each.device == self._device for each in self._leaves(given))
+
+    def shaped(self, function, arguments, options):
+        """What an operator returns whose shape depends on values; None where they are not known."""
+        if base(function) == "_ctc_loss":
+            return self._ctc_loss(*arguments[:4])
+        if base(function) == "_ctc_loss_backward":
+            return self._torch.empty_like(arguments[1])
+        values = self._computed(function, arguments, options)
+        if values is None:
+            return None
+
+        def made(each):
+            tensor = self._torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=self._device)
+            self.give(tensor, each)
+            return tensor
+
+        return self._map(self._torch.Tensor, made, values)
+
+    def _ctc_loss(self, chances, _, lengths, target_lengths):
+        """A loss for each sequence, and what its kernel keeps: a number before, after and for each label, at each time."""
+        known = self.of(target_lengths)
+        if known is None:
+            return None
+        with self._apart():
+            longest = int(known.max())
+        return chances.new_empty(chances.size(1)), chances.new_empty(chances.size(1), chances.size(0), 2 * longest + 1)
+
+    def number(self, tensor, place):
+        """The number that a program asks for; None where it may decide anything and is not known."""
+        known = self.of(tensor)
+        if known is not None:
+            with self._apart():
+                return known.item()
+        if not tensor.is_floating_point():
+            return None
+        where = place()
+        if where not in self._warned:
+            self._warned.add(where)
+            warnings.warn(f"a number is read from a fake tensor{where}, and 1.0 is taken for it")
+        return 1.0
+
+    def _is_known(self, function, name, reads, result):
+        made = [each for each in self._leaves(result) if isinstance(each, self._torch.Tensor)]
+        if not all(hasattr(each, "fake_mode") and each.layout is self._torch.strided for each in made):
+            return False
+        if kind(function) == VIEW:
+            return True
+        if any(each.numel() > (_OTHERS if each.is_floating_point() or each.is_complex() else _WHOLE) for each in made):
+            return False
+        is_random = self._torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
+        return not name.startswith(("empty", "new_empty", "_efficient")) and (not is_random or not reads and name.startswith(_DRAWN))
+
+    def _computed(self, function, arguments, options):
+        """What an operator computes of values; None where it cannot."""
+        if any(isinstance(each, self._torch.Tensor) and self.of(each) is None and base(function) not in _LIKE for each in self._leaves((arguments, options))):
+            return None
+        on_host = {name: self._torch.device("cpu") if name == "device" else value for name, value in options.items() if name not in ("generator", "pin_memory")}
+        with self._apart():
+            arguments, on_host = self._map(self._torch.Tensor, self._read, (arguments, on_host))
+            try:
+                return function(*arguments, **on_host)
+            except (RuntimeError, NotImplementedError, ValueError, IndexError):
+                return None
+
+    def _read(self, tensor):
+        known = self.of(tensor)
+        # Of what is filled like it, shape and type count.
+        return known if known is not None else self._torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
+
+    def _give(self, function, values, arguments, result):
+        if values is None:
+            self._forget(function, arguments)
+            return
+        for tensor, value in zip(self._leaves(result), self._leaves(values)):
+            if isinstance(tensor, self._torch.Tensor) and tensor.device == self._device and tensor.shape == value.shape:
+                self.give(tensor, value)
+
+    def _forget(self, function, arguments):
+        """Values that something unknown is written to are not known any more, nor those of views of them."""
+        for number in written(function):
+            for each in self._leaves(arguments[number]) if number < len(arguments) else ():
+                if getattr(each, "known", None) is not None:
+                    each.known.untyped_storage().resize_(0)
+
+    @staticmethod
+    def _is_stale(known):
+        return known.numel() > 0 and known.untyped_storage().nbytes() == 0
