@@ -24,7 +24,7 @@ from ._operators import written
 from ._steps import call
 from ._trace import Writer
 from ._values import Values
-from ._workspaces import Known, Meter, Workspaces, version
+from ._workspaces import Known, Meter, Workspaces, parts, version
 
 # Elements of a tensor of the host that has values.
 _SMALL = 1 << 16
@@ -75,6 +75,8 @@ def record(step, path, fake=True, device="cuda:0", steps=2, world=None, workspac
         with _group(torch, world):
             if labels:
                 leaked = _run(torch, step, ledger, fake, device, steps, workspaces=known)
+                if known is not None:
+                    known.ends()
             else:
                 with _undisturbed():
                     leaked = _requests.run(torch, step, ledger, device, 1 if is_regular else steps, is_regular)
@@ -285,8 +287,12 @@ def _faked(torch, device, ledger):
         (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
         (FakeTensor, "__deepcopy__", copied),
         (FakeTensor, "pin_memory", lambda self, device=None: self),
+        # Functions that are scripted know what they were.
+        (torch.jit.ScriptFunction, "__call__", lambda self, *given, **options: self._torchdynamo_inline(*given, **options)),
         # It asks whether all is finite, which it is in nearly all steps; and a step that is left out needs less.
         (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
+        # It asks whether all parameters are allowed, which they are.
+        (torch.distributions.Distribution, "_validate_args", False),
         *_grouped_products(torch),
         *_masks(),
         *_finite(torch),
@@ -567,6 +573,7 @@ def _autocast(torch):
 def _gpu_choices(torch, device):
     """Functions that PyTorch makes of other operators on a GPU than elsewhere, which it decides by the device in C++."""
     functional, aten = torch.nn.functional, torch.ops.aten
+    original_ctc_loss = functional.ctc_loss
     halves = (torch.float16, torch.bfloat16)
     # That of an H200 where there is no GPU.
     capability = torch.cuda.get_device_capability(device) if torch.cuda.is_available() else (9, 0)
@@ -644,6 +651,11 @@ def _gpu_choices(torch, device):
         product = functional.linear(input, weight)
         return product.add_(bias.to(product.dtype))
 
+    def ctc_loss(input, targets, input_lengths, target_lengths, *arguments, **options):
+        # Lengths of the host are given as lists, and the device gets a copy.
+        lengths = (torch.as_tensor(each).to(input.device) for each in (input_lengths, target_lengths))
+        return original_ctc_loss(input, targets, *lengths, *arguments, **options)
+
     def rms_norm(input, normalized_shape, weight=None, eps=None):
         return aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
 
@@ -656,7 +668,7 @@ def _gpu_choices(torch, device):
 
         return call
 
-    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention), (functional, "linear", linear)]
+    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention), (functional, "linear", linear), (functional, "ctc_loss", ctc_loss)]
     if hasattr(aten, "_fused_rms_norm"):
         choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
     patches = [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in (*choices, *_recurrent.choices(torch))]
@@ -790,7 +802,7 @@ def _recorder(torch):
         def _here(self, given):
             """The tensors of the device that have bytes: sparse ones have those of their parts."""
             here = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor) and each.device == self._device]
-            return [part for each in here for part in _parts(torch, each)]
+            return [part for each in here for part in parts(torch, each)]
 
         def _sees(self, tensor, function, arguments, path, node, gathers):
             storage = tensor.untyped_storage()
@@ -952,7 +964,7 @@ def _recorder(torch):
                             self._becomes(part, "optimizer", path, name)
 
         def _becomes(self, tensor, category, path, name):
-            for part in _parts(torch, _local(tensor)):
+            for part in parts(torch, _local(tensor)):
                 self._ledger.becomes(part.untyped_storage()._cdata, category, path, name, type_of(part))
 
     return Recorder
@@ -962,17 +974,6 @@ def _recorder(torch):
 def _writes_alone(function):
     """Whether an operator does nothing but write to what it is given: on fake tensors nothing, and some have no fake kernel."""
     return hasattr(function, "_schema") and not function._schema.returns and bool(written(function))
-
-
-def _parts(torch, tensor):
-    """The tensors that have the bytes of a tensor."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    if tensor.layout is torch.strided:
-        return (tensor,)
-    if tensor.layout is torch.sparse_coo:
-        return (tensor._indices(), tensor._values())
-    raise OmniheapError(f"a tensor of the layout {tensor.layout} is not followed; leave it out of the step")
 
 
 def _local(tensor):

@@ -55,7 +55,9 @@ def choices(torch):
             asked, (x, _, _, *rest) = ctx.asked, ctx.saved_tensors
             states, weights = rest[: ctx.states], rest[ctx.states :]
             copies = in_time(asked, x), in_time(asked, gradient)
-            made = [torch.empty_like(each) for each in (x, *states)]
+            # In the order of time, too.
+            in_order = empty(x, asked.time, asked.batch, x.size(-1))
+            made = [in_order.transpose(0, 1) if asked.is_batch_first else in_order, *(torch.empty_like(each) for each in states)]
             empty(copies[0], asked.workspace_bytes(weights), dtype=torch.uint8)
             # One buffer has the gradients of all weights.
             parts = empty(x, sum(each.numel() for each in weights)).split([each.numel() for each in weights])

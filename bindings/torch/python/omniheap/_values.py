@@ -8,8 +8,8 @@ import warnings
 
 from ._operators import VIEW, base, kind, written
 
-# Elements that are worth computing: of whole numbers, and of others, among which are masks.
-_WHOLE, _OTHERS = 1 << 20, 1 << 18
+# Elements that are worth computing, and of those that are filled with one number: states of optimizers are among them.
+_MOST, _FILLED = 1 << 24, 1 << 18
 # These fill tensors like others, whose values they do not read.
 _LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _DRAWN = ("randint", "randperm")
@@ -63,7 +63,7 @@ class Values:
             return self._torch.empty_like(arguments[1])
         values = self._computed(function, arguments, options)
         if values is None:
-            return None
+            return self._counted(*arguments) if base(function) == "bincount" else None
 
         def made(each):
             tensor = self._torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=self._device)
@@ -71,6 +71,10 @@ class Values:
             return tensor
 
         return self._map(self._torch.Tensor, made, values)
+
+    def _counted(self, tensor, weights=None, least=0):
+        """Counts of numbers, as many as the program expects at least: those that it counts are below."""
+        return tensor.new_empty(least, dtype=self._torch.int64 if weights is None else weights.dtype) if least else None
 
     def _ctc_loss(self, chances, _, lengths, target_lengths):
         """A loss for each sequence, and what its kernel keeps: a number before, after and for each label, at each time."""
@@ -101,7 +105,8 @@ class Values:
             return False
         if kind(function) == VIEW:
             return True
-        if any(each.numel() > (_OTHERS if each.is_floating_point() or each.is_complex() else _WHOLE) for each in made):
+        is_filled = not reads or name in _LIKE
+        if any(each.numel() > (_FILLED if is_filled and each.is_floating_point() else _MOST) for each in made):
             return False
         is_random = self._torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
         return not name.startswith(("empty", "new_empty", "_efficient")) and (not is_random or not reads and name.startswith(_DRAWN))
