@@ -54,17 +54,12 @@ class Workspaces:
         if key in self._known:
             return self._known[key][1]
         if key not in self._alike:
-            self._alike[key] = [value for other, value in self._known.items() if _is_same_layer(other, key)]
+            self._alike[key] = [(*value, batch) for other, value in self._known.items() if (batch := _batch(other, key))]
         given = bytes_of(tensors)
         near = sorted(sorted(self._alike[key], key=lambda each: abs(each[0] - given))[:2])
         if len(near) < 2 or near[0][0] == near[1][0]:
             return near[-1][1] if near else ()
-        (x, lows), (y, highs) = near
-        pairs = itertools.zip_longest(lows, highs, fillvalue=(0, 0))
-        # Kernels that are chosen at the larger batch alone seem to grow faster than what they are given, and do not.
-        most = max(given, y)
-        lines = ((min(max(0, low + (high - low) * (given - x) // (y - x)), max(low, high * most // y)), max(later, after)) for (low, later), (high, after) in pairs)
-        return tuple(each for each in lines if each[0])
+        return _on_lines(given, *near)
 
     def merged_with(self, other):
         """Both together; the larger where both know an operator."""
@@ -128,19 +123,30 @@ def key_of(operator, tensors):
     return operator, ",".join(map(dtype_of, tensors)), ",".join(shapes)
 
 
-def _is_same_layer(one, other):
-    """Whether two keys differ by their batch alone: in first sizes, and all of them alike."""
+def _on_lines(given, smaller, larger):
+    """The workspaces of a call that is given so many bytes, from those of two other batches."""
+    (x, lows, few), (y, highs, many) = smaller, larger
+    # What is given at any batch, such as weights. A kernel that is chosen at the larger batch alone seems to grow faster than the rest, and does not.
+    always = max(0, (x * many - y * few) // (many - few)) if many > few else 0
+    grown = max(1, (given - always) / max(1, y - always))
+    pairs = itertools.zip_longest(lows, highs, fillvalue=(0, 0))
+    lines = ((max(0, low + (high - low) * (given - x) // (y - x)), max(low, int(high * grown)), max(later, after)) for (low, later), (high, after) in pairs)
+    return tuple((min(line, most), later) for line, most, later in lines if line)
+
+
+def _batch(one, other):
+    """The batch of a key that differs from another by its batch alone: in first sizes, and all of them alike; None for other layers."""
     shapes = [key[2].split(",") for key in (one, other)]
     if one[:2] != other[:2] or len(shapes[0]) != len(shapes[1]):
-        return False
+        return None
     batches = set()
     for shape, another in zip(*shapes):
         (first, _, rest), (second, _, remains) = shape.partition("x"), another.partition("x")
         if rest != remains or bool(first) != bool(second):
-            return False
+            return None
         if first != second:
             batches.add((first, second))
-    return len(batches) == 1
+    return int(batches.pop()[0]) if len(batches) == 1 else None
 
 
 def bytes_of(tensors):
