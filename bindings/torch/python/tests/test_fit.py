@@ -395,6 +395,10 @@ class Asking(unittest.TestCase):
             self.assertIn("cargo install", str(caught.exception))
 
 
+def _scaled(x, factor: float):
+    return x * factor
+
+
 @unittest.skipUnless(_HAS_TORCH, "PyTorch is not installed")
 class Steps(unittest.TestCase):
     """Steps on fake tensors; no GPU is needed."""
@@ -1065,6 +1069,43 @@ class Steps(unittest.TestCase):
         table = 2 * 50 * (2 * 12 + 1) * 4
         self.assertIn(("activation/aten._ctc_loss.Tensor float32", table), labels)
         self.assertIn(("temporary/aten._ctc_loss_backward.Tensor[backward] float32", 50 * 2 * 8 * 4), labels)
+
+    def test_functions_that_are_scripted_run_as_they_were(self):
+        import torch
+
+        scripted = torch.jit.script(_scaled)
+        labels = self.labels(lambda: scripted(torch.randn(8, 64, device="cuda"), 2.0), steps=1)
+        self.assertEqual(len([name for name, _ in labels if "aten.mul" in name]), 1)
+        self.assertEqual(scripted(torch.ones(2), 2.0).tolist(), [2.0, 2.0], "what was replaced is there again")
+
+    def test_distributions_and_counts_need_no_values(self):
+        import torch
+
+        def step():
+            mean = torch.randn(8, 64, device="cuda")
+            chance = torch.distributions.Normal(mean, mean.exp())
+            drawn = torch.distributions.Categorical(logits=chance.rsample()).sample()
+            found.append(torch.bincount(drawn, minlength=64).shape[0])
+
+        found = []
+        self.labels(step, steps=1)
+        self.assertEqual(found, [64])
+        self.assertTrue(torch.distributions.Distribution._validate_args, "what was replaced is there again")
+
+    def test_masks_that_mask_nothing_are_none(self):
+        import torch
+
+        def step(mask):
+            return lambda: tracing(mask())
+
+        masks = types.ModuleType("transformers.masking_utils")
+        tracing = lambda tensor: found.append(masks.is_tracing(tensor))
+        masks.is_tracing = lambda tensor=None: tensor is not None
+        found = []
+        with mock.patch.dict(sys.modules, {"transformers.masking_utils": masks}):
+            self.labels(step(lambda: torch.ones(2, 8, device="cuda")), steps=1)
+            self.labels(step(lambda: torch.randn(2, 8, device="cuda")), steps=1)
+        self.assertEqual(found, [False, True])
 
     def test_operators_are_taken_apart_without_autograd_too(self):
         import torch

@@ -122,7 +122,7 @@ class Files(unittest.TestCase):
 
     def test_other_files_are_refused(self):
         head = {"version": 2, "device": "NVIDIA H200", "torch": "2.11", "kept_bytes": [0, 0], "fixed_bytes": 0, "workspaces": []}
-        bad = [{**head, "version": 1}, {**head, "kept_bytes": [0, -1]}, {**head, "kept_bytes": [0]}, {**head, "kept_bytes": 0}, {**head, "fixed_bytes": None}, {**head, "workspaces": [["conv", "float32", "4", 16]]}, {**head, "workspaces": [["conv", "float32", "4", 16, 1.5]]}, {**head, "workspaces": [["conv", "float32", "4", 16, [[1]]]]}, {**head, "workspaces": [["conv", "float32", "4", 16, [[1, -1]]]]}, {"version": 2}, []]
+        bad = [{**head, "version": 1}, {**head, "kept_bytes": [0, -1]}, {**head, "kept_bytes": [0]}, {**head, "kept_bytes": 0}, {**head, "fixed_bytes": None}, {**head, "ran": 1}, {**head, "workspaces": [["conv", "float32", "4", 16]]}, {**head, "workspaces": [["conv", "float32", "4", 16, 1.5]]}, {**head, "workspaces": [["conv", "float32", "4", 16, [[1]]]]}, {**head, "workspaces": [["conv", "float32", "4", 16, [[1, -1]]]]}, {"version": 2}, []]
         for text in [*map(json.dumps, bad), "", "{"]:
             with open(self.path, "w") as file:
                 file.write(text)
@@ -225,6 +225,48 @@ class Steps(unittest.TestCase):
         # Batches that were not measured.
         for rows in (256, 1024):
             self.assertEqual(self.recorded(rows, workspaces=self.path)[1], [(name, 3 * rows * 1024 * 4), (name, 4 * rows * 1024 * 4)])
+
+    def test_a_step_that_runs_what_no_measured_step_ran_says_so(self):
+        torch = self.torch
+        self.measure(64)
+        self.assertIn("aten.add.Tensor", Workspaces.load(self.path).ran)
+        self.measure(128)
+        names = lambda step: [str(each.message).partition(", and no measured")[0] for each in self.warned(step) if "no measured step" in str(each.message)]
+        images = lambda: torch.nn.functional.conv2d(torch.ones(2, 3, 8, 8), torch.ones(4, 3, 3, 3))
+        self.assertEqual(names(images), ["this step runs aten.convolution.default"])
+        self.assertEqual(names(self.step(64)), [])
+        self.assertEqual(names(lambda: torch.ones(4, 4).tanh()), [], "it has no workspace")
+        # Files that are older do not say what ran.
+        with open(self.path) as file:
+            saved = json.load(file)
+        del saved["ran"]
+        with open(self.path, "w") as file:
+            json.dump(saved, file)
+        self.assertEqual(names(images), [])
+
+    def warned(self, step):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            omniheap.torch.record_step(lambda: step, self.trace, device="cpu", steps=1, workspaces=self.path)
+        return caught
+
+    def test_gradients_of_sparse_embeddings_are_measured(self):
+        torch = self.torch
+
+        def setup():
+            table = torch.nn.Embedding(64, 8, sparse=True)
+            optimizer = torch.optim.SparseAdam(table.parameters())
+
+            def step():
+                table(torch.arange(4)).sum().backward()
+                self.step(64)()
+                optimizer.step()
+
+            return step
+
+        with self.allocator.recording(torch):
+            found = omniheap.torch.measure_workspaces(setup, self.path, device="cpu")
+        self.assertIn("aten._coalesce.default", found.ran)
 
     def test_workspaces_that_live_together_do_so_in_fake_steps(self):
         input = 64 * 1024 * 4
