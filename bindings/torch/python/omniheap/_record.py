@@ -23,7 +23,7 @@ from ._library import OmniheapError
 from ._operators import written
 from ._steps import call
 from ._trace import Writer
-from ._values import Values
+from ._values import Values, exactly
 from ._workspaces import Known, Meter, Workspaces, parts, version
 
 # Elements of a tensor of the host that has values.
@@ -286,6 +286,8 @@ def _faked(torch, device, ledger):
         # Modules are copied by `deepcopy`, which would copy the mode too, and tensors of two modes do not meet.
         (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
         (FakeTensor, "__deepcopy__", copied),
+        (FakeTensor, "__int__", exactly(torch.Tensor.__int__)),
+        (FakeTensor, "__index__", exactly(torch.Tensor.__index__)),
         (FakeTensor, "pin_memory", lambda self, device=None: self),
         # Functions that are scripted know what they were.
         (torch.jit.ScriptFunction, "__call__", lambda self, *given, **options: self._torchdynamo_inline(*given, **options)),

@@ -15,8 +15,24 @@ _LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_f
 _DRAWN = ("randint", "randperm")
 
 
+def exactly(original):
+    """A conversion of tensors to whole numbers, in which unknown ones are refused."""
+
+    def convert(tensor):
+        before, Values.wholly = Values.wholly, True
+        try:
+            return original(tensor)
+        finally:
+            Values.wholly = before
+
+    return convert
+
+
 class Values:
     """Follows values through the operators of a step."""
+
+    # Whether a whole number is read that may be a size.
+    wholly = False
 
     def __init__(self, torch, device):
         from torch.utils import _pytree as pytree
@@ -86,12 +102,12 @@ class Values:
         return chances.new_empty(chances.size(1)), chances.new_empty(chances.size(1), chances.size(0), 2 * longest + 1)
 
     def number(self, tensor, place):
-        """The number that a program asks for; None where it may decide anything and is not known."""
+        """The number that a program asks for; None where it decides something and is not known. No size can be a fraction, so 1.0 is none by mistake."""
         known = self.of(tensor)
         if known is not None:
             with self._apart():
                 return known.item()
-        if not tensor.is_floating_point():
+        if tensor.dtype == self._torch.bool or self.wholly and not tensor.is_floating_point():
             return None
         where = place()
         if where not in self._warned:
