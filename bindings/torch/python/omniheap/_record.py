@@ -286,6 +286,7 @@ def _faked(torch, device, ledger):
         # Modules are copied by `deepcopy`, which would copy the mode too, and tensors of two modes do not meet.
         (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
         (FakeTensor, "__deepcopy__", copied),
+        (FakeTensor, "__format__", lambda self, form: format(self.item() if self.dim() == 0 else repr(self), form)),
         (FakeTensor, "__int__", exactly(torch.Tensor.__int__)),
         (FakeTensor, "__index__", exactly(torch.Tensor.__index__)),
         (FakeTensor, "pin_memory", lambda self, device=None: self),
@@ -297,6 +298,7 @@ def _faked(torch, device, ledger):
         (torch.distributions.Distribution, "_validate_args", False),
         *_grouped_products(torch),
         *_masks(),
+        *_endless(torch),
         *_finite(torch),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
@@ -346,6 +348,14 @@ def _masks():
         asked = masks.is_tracing
         patches.append((masks, "is_tracing", lambda tensor=None: asked(None if getattr(tensor, "known", None) is not None else tensor)))
     return patches
+
+
+def _endless(torch):
+    """Transformers looks whether a text has ended: none does before it is as long as it may be."""
+    criteria = sys.modules.get("transformers.generation.stopping_criteria")
+    if not hasattr(criteria, "EosTokenCriteria"):
+        return []
+    return [(criteria.EosTokenCriteria, "__call__", lambda self, ids, *_, **__: torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device))]
 
 
 def _finite(torch):

@@ -4,6 +4,7 @@ Programs decide by such values: whether a mask masks anything, how wide each lay
 that hangs on its fake one. Views of a tensor have views of its values, so what is written to one is seen in all.
 """
 
+import operator
 import warnings
 
 from ._operators import VIEW, base, kind, written
@@ -13,6 +14,7 @@ _MOST, _FILLED = 1 << 24, 1 << 18
 # These fill tensors like others, whose values they do not read.
 _LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _DRAWN = ("randint", "randperm")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
 def exactly(original):
@@ -59,6 +61,8 @@ class Values:
         name = base(function)
         if given and name not in _LIKE and any(self.of(each) is None for each in given):
             self._forget(function, arguments)
+            if name in _COMPARISONS:
+                self._compare(function, arguments, result)
         elif self._is_known(function, name, bool(given), result):
             self._give(function, self._computed(function, arguments, options), arguments, result)
         else:
@@ -107,13 +111,25 @@ class Values:
         if known is not None:
             with self._apart():
                 return known.item()
+        if hasattr(tensor, "compared"):
+            self._say(place())
+            return tensor.compared
         if tensor.dtype == self._torch.bool or self.wholly and not tensor.is_floating_point():
             return None
-        where = place()
-        if where not in self._warned:
-            self._warned.add(where)
-            warnings.warn(f"a number is read from a fake tensor{where}, and 1.0 is taken for it")
+        self._say(place())
         return 1.0
+
+    def _say(self, place):
+        if place not in self._warned:
+            self._warned.add(place)
+            warnings.warn(f"a number is read from a fake tensor{place}, and 1.0 is taken for it")
+
+    def _compare(self, function, arguments, result):
+        """Notes what a comparison of one number says of 1.0."""
+        values = [1.0 if isinstance(each, self._torch.Tensor) and self.of(each) is None else each for each in arguments]
+        if all(not isinstance(each, self._torch.Tensor) or each.dim() == 0 and each.is_floating_point() for each in arguments):
+            with self._apart():
+                result.compared = bool(getattr(operator, base(function))(*(self.of(each) if isinstance(each, self._torch.Tensor) else each for each in values)))
 
     def _is_known(self, function, name, reads, result):
         made = [each for each in self._leaves(result) if isinstance(each, self._torch.Tensor)]

@@ -871,6 +871,7 @@ class Steps(unittest.TestCase):
                 return value
 
         for step, word in (
+            (lambda: bool((drawn() > 0)[0, 0]), "needs a value"),
             (lambda: bool((drawn() > 0).any()), "(test_fit.py, line "),
             (lambda: bool((drawn() > 0).any()), "needs a value"),
             (lambda: int((drawn() > 0).sum()), "needs a value"),
@@ -1048,14 +1049,15 @@ class Steps(unittest.TestCase):
                     raise ValueError("it is not")
                 loss.backward()
                 optimizer.step()
-                found[:] = loss.item(), loss.detach().cpu().item(), (weight > 0).sum().item()
+                found[:] = loss.item(), loss.detach().cpu().item(), (weight > 0).sum().item(), bool(loss < 2), bool(loss.detach() > loss + 1), max(2.0, loss), f"{loss:.2f}"
 
             return step
 
         found = []
         with self.assertWarnsRegex(UserWarning, r"a number is read from a fake tensor \(test_fit.py, line \d+\), and 1.0"):
             self.labels(setup)
-        self.assertEqual(found, [1.0, 1.0, 1.0])
+        self.assertEqual(found[:3], [1.0, 1.0, 1.0])
+        self.assertEqual(found[3:], [True, False, 2.0, "1.00"])
         self.assertIsInstance(found[2], float)
 
     def test_a_loss_of_sequences_has_a_table_for_the_longest(self):
