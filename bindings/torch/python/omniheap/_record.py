@@ -340,9 +340,18 @@ def _grouped_products(torch):
     return [(owner, checked.__name__, product)]
 
 
+def _of_transformers(name):
+    """A module of Transformers, if the program has imported that: modules are read when they are first used, which may be in the step."""
+    name = f"transformers.{name}"
+    try:
+        return importlib.import_module(name) if "transformers" in sys.modules else sys.modules.get(name)
+    except ImportError:
+        return None
+
+
 def _masks():
     """Transformers looks at values: whether a row holds several texts, and whether a mask masks anything. Where it thinks that there are none, it makes all masks."""
-    masks = sys.modules.get("transformers.masking_utils")
+    masks = _of_transformers("masking_utils")
     patches = [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
     if hasattr(masks, "is_tracing"):
         asked = masks.is_tracing
@@ -352,7 +361,7 @@ def _masks():
 
 def _endless(torch):
     """Transformers looks whether a text has ended: none does before it is as long as it may be."""
-    criteria = sys.modules.get("transformers.generation.stopping_criteria")
+    criteria = _of_transformers("generation.stopping_criteria")
     if not hasattr(criteria, "EosTokenCriteria"):
         return []
     return [(criteria.EosTokenCriteria, "__call__", lambda self, ids, *_, **__: torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device))]

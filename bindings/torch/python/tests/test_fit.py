@@ -1108,10 +1108,28 @@ class Steps(unittest.TestCase):
         tracing = lambda tensor: found.append(masks.is_tracing(tensor))
         masks.is_tracing = lambda tensor=None: tensor is not None
         found = []
-        with mock.patch.dict(sys.modules, {"transformers.masking_utils": masks}):
+        with mock.patch.dict(sys.modules, {"transformers": types.ModuleType("transformers"), "transformers.masking_utils": masks}):
             self.labels(step(lambda: torch.ones(2, 8, device="cuda")), steps=1)
             self.labels(step(lambda: torch.randn(2, 8, device="cuda")), steps=1)
         self.assertEqual(found, [False, True])
+
+    def test_texts_end_at_their_length(self):
+        import torch
+
+        class EosTokenCriteria:
+            def __call__(self, ids, scores):
+                return ids[:, -1] == 2
+
+        def step():
+            ids = torch.randn(2, 8, device="cuda").argmax(-1, keepdim=True)
+            found.append(bool(criteria.EosTokenCriteria()(ids, None).any()))
+
+        criteria, found = types.ModuleType("transformers.generation.stopping_criteria"), []
+        criteria.EosTokenCriteria = EosTokenCriteria
+        with mock.patch.dict(sys.modules, {"transformers": types.ModuleType("transformers"), criteria.__name__: criteria}):
+            self.labels(step, steps=1)
+        self.assertEqual(found, [False])
+        self.assertEqual(EosTokenCriteria()(torch.tensor([[2], [1]]), None).tolist(), [True, False], "what was replaced is there again")
 
     def test_operators_are_taken_apart_without_autograd_too(self):
         import torch
