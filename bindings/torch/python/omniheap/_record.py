@@ -782,7 +782,7 @@ def _recorder(torch):
 
         def _made(self, function, arguments, options):
             """What an operator returns."""
-            if self._values is not None and _writes_alone(function) and self._values.writes_here(function, arguments):
+            if self._values is not None and _writes_alone(function) and self._values.writes_here(function, arguments, options):
                 return None
             result = self._values.shaped(function, arguments, options) if self._values is not None and function in shaped else None
             return result if result is not None else function(*arguments, **options)

@@ -54,23 +54,28 @@ class Values:
 
     def ran(self, function, arguments, options, result):
         """Computes what an operator did to values that are known."""
-        if not self.is_here(result) and not self.writes_here(function, arguments):
+        if not self.is_here(result) and not self.writes_here(function, arguments, options):
             # Values of the host are PyTorch's own affair.
             return
         given = [each for each in self._leaves((arguments, options)) if isinstance(each, self._torch.Tensor)]
         name = base(function)
         if given and name not in _LIKE and any(self.of(each) is None for each in given):
-            self._forget(function, arguments)
+            self._forget(function, arguments, options)
             if name in _COMPARISONS:
                 self._compare(function, arguments, result)
         elif self._is_known(function, name, bool(given), result):
-            self._give(function, self._computed(function, arguments, options), arguments, result)
+            self._give(function, self._computed(function, arguments, options), arguments, options, result)
         else:
-            self._forget(function, arguments)
+            self._forget(function, arguments, options)
 
-    def writes_here(self, function, arguments):
+    def writes_here(self, function, arguments, options):
         """Whether an operator writes to tensors of the device."""
-        return any(self.is_here(arguments[number]) for number in written(function) if number < len(arguments))
+        return self.is_here(self._written(function, arguments, options))
+
+    def _written(self, function, arguments, options):
+        """What an operator writes to."""
+        named = lambda number: options.get(function._schema.arguments[number].name)
+        return [arguments[number] if number < len(arguments) else named(number) for number in written(function)]
 
     def is_here(self, given):
         return any(isinstance(each, self._torch.Tensor) and each.device == self._device for each in self._leaves(given))
@@ -160,20 +165,19 @@ class Values:
         # Of what is filled like it, shape and type count.
         return known if known is not None else self._torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
 
-    def _give(self, function, values, arguments, result):
+    def _give(self, function, values, arguments, options, result):
         if values is None:
-            self._forget(function, arguments)
+            self._forget(function, arguments, options)
             return
         for tensor, value in zip(self._leaves(result), self._leaves(values)):
             if isinstance(tensor, self._torch.Tensor) and tensor.device == self._device and tensor.shape == value.shape:
                 self.give(tensor, value)
 
-    def _forget(self, function, arguments):
+    def _forget(self, function, arguments, options):
         """Values that something unknown is written to are not known any more, nor those of views of them."""
-        for number in written(function):
-            for each in self._leaves(arguments[number]) if number < len(arguments) else ():
-                if getattr(each, "known", None) is not None:
-                    each.known.untyped_storage().resize_(0)
+        for each in self._leaves(self._written(function, arguments, options)):
+            if getattr(each, "known", None) is not None:
+                each.known.untyped_storage().resize_(0)
 
     @staticmethod
     def _is_stale(known):

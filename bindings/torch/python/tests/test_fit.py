@@ -1026,7 +1026,10 @@ class Steps(unittest.TestCase):
         def in_a_list(mask):
             torch._foreach_mul_([mask], [(torch.randn(4, device="cuda") > 0).long()])
 
-        for writes in (through_a_view, drawn, in_a_list):
+        def by_name(mask):
+            torch.add((torch.randn(2, 4, device="cuda") > 0).long(), 1, out=mask)
+
+        for writes in (through_a_view, drawn, in_a_list, by_name):
             def step():
                 mask = torch.ones(2, 4, dtype=torch.long, device="cuda")
                 view = mask.view(-1)[:4]
