@@ -624,6 +624,18 @@ class Steps(unittest.TestCase):
             self.assertEqual((found["output"], all(found["gradients"]), len(found["buffers"])), ((batch, time, hidden * (1 + both)), True, 1))
             self.assertLess(self.recording.allocations, 60, "not one for each step of time")
 
+    def test_gradients_of_recurrent_layers_are_in_the_order_of_time(self):
+        import torch
+
+        def step():
+            data = torch.randn(4, 9, 8, device="cuda", requires_grad=True) * 2
+            data.register_hook(lambda gradient: found.append(gradient.transpose(0, 1).is_contiguous()))
+            torch.nn.GRU(8, 16, batch_first=True, device="cuda")(data)[0].sum().backward()
+
+        found = []
+        self.labels(step, steps=1)
+        self.assertEqual(found, [True])
+
     def test_recurrent_layers_that_cudnn_gets_otherwise_are_followed(self):
         import torch
 
