@@ -624,6 +624,26 @@ class Steps(unittest.TestCase):
             self.assertEqual((found["output"], all(found["gradients"]), len(found["buffers"])), ((batch, time, hidden * (1 + both)), True, 1))
             self.assertLess(self.recording.allocations, 60, "not one for each step of time")
 
+    def test_recurrent_layers_share_a_workspace(self):
+        import torch
+
+        # Measured on an H200: MiB of the workspace.
+        for kind, layers, both, batch, time, hidden, mib in (
+            ("LSTM", 2, False, 16, 256, 1024, 177),
+            ("LSTM", 2, False, 274, 256, 1024, 1745),
+            ("LSTM", 1, False, 2048, 64, 512, 1596),
+            ("GRU", 1, False, 512, 64, 1024, 810),
+            ("GRU", 2, True, 32, 128, 512, 175),
+            ("GRU", 2, True, 512, 128, 512, 1882),
+            ("RNN", 2, False, 512, 128, 512, 694),
+        ):
+            def step():
+                model = getattr(torch.nn, kind)(hidden, hidden, layers, batch_first=True, bidirectional=both, device="cuda")
+                model(torch.randn(batch, time, hidden, device="cuda", requires_grad=True))[0].sum().backward()
+
+            sizes = [size for label, size in self.labels(step, steps=1) if label.startswith("temporary") and "uint8" in label and "libraries" not in label]
+            self.assertTrue(any(abs(size / (mib << 20) - 1) < 0.02 for size in sizes), (kind, layers, both, batch, sizes))
+
     def test_gradients_of_recurrent_layers_are_in_the_order_of_time(self):
         import torch
 
