@@ -712,7 +712,7 @@ def _recorder(torch):
     indexes = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
     asks_number = aten._local_scalar_dense.default
     # What they return, or its shape, depends on values.
-    shaped = (aten.nonzero.default, aten.masked_select.default, aten.equal.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten.unique_consecutive.default, aten._ctc_loss.Tensor, aten._ctc_loss_backward.Tensor)
+    shaped = {aten.nonzero.default, aten.masked_select.default, aten.equal.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten.unique_consecutive.default, aten._ctc_loss.Tensor, aten._ctc_loss_backward.Tensor}
     is_composite = functools.lru_cache(maxsize=None)(lambda function: getattr(function, "namespace", None) == "aten" and function._can_decompose())
 
     class Recorder(TorchDispatchMode):
