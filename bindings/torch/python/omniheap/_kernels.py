@@ -25,26 +25,60 @@ def own(function, arguments, result):
         # It copies inputs that are not contiguous.
         return [_bytes(each) for each in arguments[: 2 if name.endswith("backward") else 1] if not each.is_contiguous()]
     if name == "_softmax_backward_data":
-        # The product of gradient and result.
+        # The product of gradient and result, and once more in order.
+        return [_bytes(arguments[0])] * (1 if arguments[0].is_contiguous() else 2)
+    if name == "_fft_c2r":
+        # It destroys what it reads.
         return [_bytes(arguments[0])]
+    if name == "_euclidean_dist":
+        # Both, with two columns more: the distances are one product.
+        return [_bytes(each) // max(each.size(-1), 1) * (each.size(-1) + 2) for each in arguments[:2]]
+    if name == "embedding_dense_backward":
+        return [] if arguments[0].is_contiguous() else [_bytes(arguments[0])]
+    if name in ("index_put", "index_put_", "_index_put_impl_") and len(arguments) > 3 and arguments[3]:
+        return _sorted(arguments[1], arguments[2])
     if name == "_safe_softmax":
         # Which scores are masked, a byte for each.
         return [arguments[0].numel()]
+    if name == "_ctc_loss_backward":
+        # For sums from the end, as many as the forward pass kept from the beginning.
+        return [_bytes(arguments[6])]
     if name == "_scaled_dot_product_efficient_attention_backward":
         return [_sums_of_queries(arguments)]
     return None
 
 
 def cudnn(function, arguments, result):
-    """Typical bytes of the workspaces that a cuDNN operator has after each other; None for other operators."""
+    """Typical workspaces of a cuDNN operator: bytes of each, and how many of those after it begin while it lives; None for other operators."""
     name = base(function)
     if name == "convolution":
-        return [_layouts(arguments[0], arguments[1], arguments[3], arguments[8], result)]
+        tensor, weight = arguments[:2]
+        return _with_copies((tensor,), tensor, weight, [_layouts(tensor, weight, arguments[3], arguments[8], result)])
     if name == "convolution_backward":
-        return _gradients(arguments[1], arguments[2], arguments[4], arguments[9], arguments[0]) + _bias(arguments[0], arguments[10])
+        gradient, tensor, weight = arguments[:3]
+        sizes = _gradients(tensor, weight, arguments[4], arguments[9], gradient) + _bias(gradient, arguments[10])
+        return _with_copies((gradient, tensor), tensor, weight, sizes)
     if name == "_scaled_dot_product_cudnn_attention_backward":
-        return [_sums_of_queries(arguments)]
+        return [(_sums_of_queries(arguments), 0)]
     return None
+
+
+def _with_copies(images, tensor, weight, sizes):
+    """Workspaces after each other, and before them copies of images that are not in the order of the others; those live on."""
+    is_last = _is_last(tensor) or _is_last(weight)
+    copied = [_bytes(each) for each in images if not (each.movedim(1, -1) if is_last else each).is_contiguous()]
+    return [(size, len(copied) + len(sizes)) for size in copied] + [(size, 0) for size in sizes]
+
+
+def _is_last(tensor):
+    """Whether the channels of images are last in memory."""
+    return tensor.dim() in (4, 5) and not tensor.is_contiguous() and tensor.movedim(1, -1).is_contiguous()
+
+
+def _sorted(indexes, values):
+    """Sums into elements that are named several times: the indices and their order are sorted, and values that are not in order are copied."""
+    numbers = max((each.numel() for each in indexes if each is not None), default=0)
+    return [5 * 8 * numbers, *([] if values.is_contiguous() else [_bytes(values)])]
 
 
 def _sums_of_queries(arguments):
@@ -91,9 +125,10 @@ def _power(number):
 def _layouts(tensor, weight, stride, groups, other):
     """A convolution copies its tensors to the layout of its kernels; a 1x1 convolution with stride 1 is a matrix product and copies nothing."""
     is_point = all(size == 1 for size in weight.shape[2:])
-    if groups > 1 or is_point and all(each == 1 for each in stride):
+    # Groups of one channel have kernels of their own.
+    if groups > 1 and weight.size(1) == 1 or is_point and all(each == 1 for each in stride):
         return 0
-    if not tensor.is_contiguous():
+    if _is_last(tensor):
         # Only the weight is copied: the images are in the kernel's layout already.
         return 0 if is_point else _bytes(weight)
     return _bytes(tensor) + _bytes(other) + (0 if is_point else _bytes(weight))
@@ -102,7 +137,7 @@ def _layouts(tensor, weight, stride, groups, other):
 def _gradients(tensor, weight, stride, groups, other):
     """Workspaces for the gradients of the images and of the weight, which is computed in parts."""
     copied, size = _layouts(tensor, weight, stride, groups, other), _bytes(weight)
-    if not copied or not tensor.is_contiguous():
+    if not copied or _is_last(tensor):
         return [copied]
     return [copied, _bytes(tensor) + _bytes(other) + size * min(_PARTS, _PARTS_BYTES // max(size, 1))]
 

@@ -6,6 +6,7 @@ of the device "meta"; everything that Python sees has the device that the progra
 """
 
 import contextlib
+import functools
 import gc
 import importlib
 import itertools
@@ -19,9 +20,11 @@ import weakref
 from . import _recurrent, _replicas, _requests
 from ._ledger import Ledger, Lives, dtype_of, type_of
 from ._library import OmniheapError
+from ._operators import written
 from ._steps import call
 from ._trace import Writer
-from ._workspaces import Known, Meter, Workspaces, version
+from ._values import Values, exactly
+from ._workspaces import Known, Meter, Workspaces, parts, version
 
 # Elements of a tensor of the host that has values.
 _SMALL = 1 << 16
@@ -72,6 +75,8 @@ def record(step, path, fake=True, device="cuda:0", steps=2, world=None, workspac
         with _group(torch, world):
             if labels:
                 leaked = _run(torch, step, ledger, fake, device, steps, workspaces=known)
+                if known is not None:
+                    known.ends()
             else:
                 with _undisturbed():
                     leaked = _requests.run(torch, step, ledger, device, 1 if is_regular else steps, is_regular)
@@ -242,10 +247,11 @@ def _explained(torch):
         raise
 
 
-def _place(torch, error):
-    """The line of the program, or of a package that it uses, that an error is about."""
+def _place(torch, error=None):
+    """The line of the program, or of a package that it uses, that an error is about, or that runs."""
     ours = tuple(os.path.dirname(os.path.abspath(each)) + os.sep for each in (torch.__file__, __file__))
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if not os.path.abspath(frame.filename).startswith(ours)]
+    frames = traceback.extract_stack() if error is None else traceback.extract_tb(error.__traceback__)
+    lines = [frame for frame in frames if not os.path.abspath(frame.filename).startswith(ours)]
     return f" ({os.path.basename(lines[-1].filename)}, line {lines[-1].lineno})" if lines else ""
 
 
@@ -262,10 +268,13 @@ def _faked(torch, device, ledger):
     def copied(tensor, memo):
         # The values of a small tensor of the host are real, and a real tensor is not copied among fake ones.
         values, tensor.constant = tensor.constant, None
+        known = tensor.__dict__.pop("known", None)
         try:
             return torch.Tensor.__deepcopy__(tensor, memo)
         finally:
             tensor.constant = values
+            if known is not None:
+                tensor.known = known
 
     # By module: the packages above do not show them all.
     named = importlib.import_module
@@ -277,11 +286,19 @@ def _faked(torch, device, ledger):
         # Modules are copied by `deepcopy`, which would copy the mode too, and tensors of two modes do not meet.
         (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
         (FakeTensor, "__deepcopy__", copied),
+        (FakeTensor, "__format__", lambda self, form: format(self.item() if self.dim() == 0 else repr(self), form)),
+        (FakeTensor, "__int__", exactly(torch.Tensor.__int__)),
+        (FakeTensor, "__index__", exactly(torch.Tensor.__index__)),
         (FakeTensor, "pin_memory", lambda self, device=None: self),
+        # Functions that are scripted know what they were.
+        (torch.jit.ScriptFunction, "__call__", lambda self, *given, **options: self._torchdynamo_inline(*given, **options)),
         # It asks whether all is finite, which it is in nearly all steps; and a step that is left out needs less.
         (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
+        # It asks whether all parameters are allowed, which they are.
+        (torch.distributions.Distribution, "_validate_args", False),
         *_grouped_products(torch),
-        *_unpacked_rows(),
+        *_masks(),
+        *_endless(torch),
         *_finite(torch),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
@@ -323,10 +340,31 @@ def _grouped_products(torch):
     return [(owner, checked.__name__, product)]
 
 
-def _unpacked_rows():
-    """Transformers looks at values of positions: whether a row holds several texts. It makes masks of all rows if it cannot; rows of one text have none."""
-    masks = sys.modules.get("transformers.masking_utils")
-    return [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
+def _of_transformers(name):
+    """A module of Transformers, if the program has imported that: modules are read when they are first used, which may be in the step."""
+    name = f"transformers.{name}"
+    try:
+        return importlib.import_module(name) if "transformers" in sys.modules else sys.modules.get(name)
+    except ImportError:
+        return None
+
+
+def _masks():
+    """Transformers looks at values: whether a row holds several texts, and whether a mask masks anything. Where it thinks that there are none, it makes all masks."""
+    masks = _of_transformers("masking_utils")
+    patches = [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
+    if hasattr(masks, "is_tracing"):
+        asked = masks.is_tracing
+        patches.append((masks, "is_tracing", lambda tensor=None: asked(None if getattr(tensor, "known", None) is not None else tensor)))
+    return patches
+
+
+def _endless(torch):
+    """Transformers looks whether a text has ended: none does before it is as long as it may be."""
+    criteria = _of_transformers("generation.stopping_criteria")
+    if not hasattr(criteria, "EosTokenCriteria"):
+        return []
+    return [(criteria.EosTokenCriteria, "__call__", lambda self, ids, *_, **__: torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device))]
 
 
 def _finite(torch):
@@ -342,6 +380,9 @@ def _finite(torch):
             result = original(input)
             if isinstance(result, FakeTensor) and result.constant is None:
                 result.answer = answer, version(result)
+                if result.numel() == 1:
+                    with _disable_current_modes():
+                        result.known = torch.full(result.shape, answer)
             return result
 
         return ask
@@ -553,6 +594,7 @@ def _autocast(torch):
 def _gpu_choices(torch, device):
     """Functions that PyTorch makes of other operators on a GPU than elsewhere, which it decides by the device in C++."""
     functional, aten = torch.nn.functional, torch.ops.aten
+    original_ctc_loss = functional.ctc_loss
     halves = (torch.float16, torch.bfloat16)
     # That of an H200 where there is no GPU.
     capability = torch.cuda.get_device_capability(device) if torch.cuda.is_available() else (9, 0)
@@ -630,6 +672,11 @@ def _gpu_choices(torch, device):
         product = functional.linear(input, weight)
         return product.add_(bias.to(product.dtype))
 
+    def ctc_loss(input, targets, input_lengths, target_lengths, *arguments, **options):
+        # Lengths of the host are given as lists, and the device gets a copy.
+        lengths = (torch.as_tensor(each).to(input.device) for each in (input_lengths, target_lengths))
+        return original_ctc_loss(input, targets, *lengths, *arguments, **options)
+
     def rms_norm(input, normalized_shape, weight=None, eps=None):
         return aten._fused_rms_norm(input, list(normalized_shape), weight, eps)[0]
 
@@ -642,7 +689,7 @@ def _gpu_choices(torch, device):
 
         return call
 
-    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention), (functional, "linear", linear)]
+    choices = [(functional, "dropout", dropout), (torch, "dropout", dropout), (functional, "scaled_dot_product_attention", attention), (functional, "linear", linear), (functional, "ctc_loss", ctc_loss)]
     if hasattr(aten, "_fused_rms_norm"):
         choices += [(functional, "rms_norm", rms_norm), (torch, "rms_norm", rms_norm)]
     patches = [(owner, name, instead(getattr(owner, name), chosen)) for owner, name, chosen in (*choices, *_recurrent.choices(torch))]
@@ -663,6 +710,10 @@ def _recorder(torch):
     meta = torch.device("meta")
     copies = (aten.clone.default, aten._to_copy.default)
     indexes = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
+    asks_number = aten._local_scalar_dense.default
+    # What they return, or its shape, depends on values.
+    shaped = {aten.nonzero.default, aten.masked_select.default, aten.equal.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten.unique_consecutive.default, aten._ctc_loss.Tensor, aten._ctc_loss_backward.Tensor}
+    is_composite = functools.lru_cache(maxsize=None)(lambda function: getattr(function, "namespace", None) == "aten" and function._can_decompose())
 
     class Recorder(TorchDispatchMode):
         supports_higher_order_operators = True
@@ -678,6 +729,7 @@ def _recorder(torch):
             self._sum = None
             # Elements of tensors of the host that have values, at most. Where the host is the device, single numbers decide, and the rest is fake.
             self._valued_elements = (_SMALL if device.type != "cpu" else 1) if fake else 0
+            self._values = Values(torch, device) if fake and device.type != "cpu" else None
 
         def stop(self):
             """Ends the recording: what dies from now on lives to the end of the trace."""
@@ -689,16 +741,22 @@ def _recorder(torch):
             if any(is_wrapper(each) for each in types):
                 # A DTensor runs operators on its own part, which are seen then.
                 return NotImplemented
-            if self._fake and self._device.type != "cpu":
+            if torch.is_inference_mode_enabled() and is_composite(function):
+                # Without autograd nobody has taken it apart.
+                with self:
+                    return function.decompose(*arguments, **options)
+            if self._values is not None:
                 if function is asks_device:
                     known = arguments[0].fake_device
                     return meta if known.type == self._device.type else known
+                if function is asks_number and (number := self._values.number(arguments[0], lambda: _place(torch))) is not None:
+                    return number
                 if options.get("device") is not None and options["device"].type == "meta":
                     options = {**options, "device": self._device}
                 if function is aten._to_copy.default and self._is_same(arguments[0], options):
-                    return aten.alias.default(arguments[0])
+                    return self.__torch_dispatch__(aten.alias.default, types, arguments[:1])
                 if function in indexes:
-                    arguments = (arguments[0], [self._index(each) for each in arguments[1]], *arguments[2:])
+                    arguments = (arguments[0], [part for each in arguments[1] for part in self._index(each)], *arguments[2:])
             if self._workspaces is not None and not self._stopped:
                 self._workspaces.begins()
             result = self._valued(function, types, arguments, options) if self._valued_elements else function(*arguments, **options)
@@ -712,7 +770,9 @@ def _recorder(torch):
             """Runs an operator. Small tensors that the host makes have values: programs decide by them, such as by rates of layers or a shuffled order."""
             written = arguments[0] if arguments and torch.Tag.nondeterministic_seeded in getattr(function, "tags", ()) else None
             constant = getattr(written, "constant", None)
-            result = function(*arguments, **options)
+            result = self._made(function, arguments, options)
+            if self._values is not None:
+                self._values.ran(function, arguments, options, result)
             # Without types there are no tensors among the arguments.
             if (constant is not None or not types) and isinstance(result, FakeTensor) and result.constant is None and result.device.type == "cpu" and result.numel() <= self._valued_elements:
                 with _disable_current_modes():
@@ -720,11 +780,22 @@ def _recorder(torch):
                 result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
             return result
 
+        def _made(self, function, arguments, options):
+            """What an operator returns."""
+            if self._values is not None and _writes_alone(function) and self._values.writes_here(function, arguments, options):
+                return None
+            result = self._values.shaped(function, arguments, options) if self._values is not None and function in shaped else None
+            return result if result is not None else function(*arguments, **options)
+
         def _index(self, each):
-            """An index of a tensor. C++ makes one of a list on the device that it is told, which is real and has no bytes."""
+            """An index of a tensor, as those that kernels take."""
+            if isinstance(each, FakeTensor) and each.dtype == torch.bool and self._values.of(each) is not None:
+                places = self.__torch_dispatch__(aten.nonzero.default, (FakeTensor,), (each,))
+                return self.__torch_dispatch__(aten.unbind.int, (FakeTensor,), (places, 1))
             if type(each) is not torch.Tensor or each.device != meta:
-                return each
-            return self.__torch_dispatch__(aten.empty.memory_format, (), (each.shape,), {"dtype": each.dtype, "device": self._device})
+                return (each,)
+            # C++ makes one of a list on the device that it is told, which is real and has no bytes.
+            return (self.__torch_dispatch__(aten.empty.memory_format, (), (each.shape,), {"dtype": each.dtype, "device": self._device}),)
 
         def _is_same(self, tensor, options):
             """Whether a copy to a device would not be made, were the tensor's device known where that is decided."""
@@ -752,7 +823,7 @@ def _recorder(torch):
         def _here(self, given):
             """The tensors of the device that have bytes: sparse ones have those of their parts."""
             here = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor) and each.device == self._device]
-            return [part for each in here for part in _parts(torch, each)]
+            return [part for each in here for part in parts(torch, each)]
 
         def _sees(self, tensor, function, arguments, path, node, gathers):
             storage = tensor.untyped_storage()
@@ -914,21 +985,16 @@ def _recorder(torch):
                             self._becomes(part, "optimizer", path, name)
 
         def _becomes(self, tensor, category, path, name):
-            for part in _parts(torch, _local(tensor)):
+            for part in parts(torch, _local(tensor)):
                 self._ledger.becomes(part.untyped_storage()._cdata, category, path, name, type_of(part))
 
     return Recorder
 
 
-def _parts(torch, tensor):
-    """The tensors that have the bytes of a tensor."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    if tensor.layout is torch.strided:
-        return (tensor,)
-    if tensor.layout is torch.sparse_coo:
-        return (tensor._indices(), tensor._values())
-    raise OmniheapError(f"a tensor of the layout {tensor.layout} is not followed; leave it out of the step")
+@functools.lru_cache(maxsize=None)
+def _writes_alone(function):
+    """Whether an operator does nothing but write to what it is given: on fake tensors nothing, and some have no fake kernel."""
+    return hasattr(function, "_schema") and not function._schema.returns and bool(written(function))
 
 
 def _local(tensor):

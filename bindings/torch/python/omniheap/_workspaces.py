@@ -1,6 +1,7 @@
 """Workspaces: memory that kernels take inside of an operator. Fake tensors do not show it; it is measured on a GPU once, and added to fake steps."""
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -23,8 +24,10 @@ class Workspaces:
     `fixed_bytes`: what the driver counts beside PyTorch's memory: its context, kernels that are loaded, memory of libraries.
     """
 
-    def __init__(self, device, torch, kept_bytes=(0, 0), fixed_bytes=0, known=None):
+    def __init__(self, device, torch, kept_bytes=(0, 0), fixed_bytes=0, known=None, ran=()):
         self.device, self.torch, self.kept_bytes, self.fixed_bytes = device, torch, list(kept_bytes), fixed_bytes
+        # Names of all operators that ran in a measured step, those without workspaces too; older files do not say.
+        self.ran = set(ran)
         # By operator, types and class: bytes of the tensors that were given, and the workspaces in their order: bytes of each, and how many
         # of those after it begin while it lives.
         self._known = known if known is not None else {}
@@ -38,6 +41,7 @@ class Workspaces:
 
     def add(self, key, given, taken):
         """Notes the workspaces of a call, none of them too; the largest of a class count."""
+        self.ran.add(key[0])
         self._known[key] = max(self._known.get(key, (0, ())), (given, taken), key=_weight)
 
     def operators(self):
@@ -50,15 +54,12 @@ class Workspaces:
         if key in self._known:
             return self._known[key][1]
         if key not in self._alike:
-            self._alike[key] = [value for other, value in self._known.items() if _is_same_layer(other, key)]
+            self._alike[key] = [(*value, batch) for other, value in self._known.items() if (batch := _batch(other, key))]
         given = bytes_of(tensors)
         near = sorted(sorted(self._alike[key], key=lambda each: abs(each[0] - given))[:2])
         if len(near) < 2 or near[0][0] == near[1][0]:
             return near[-1][1] if near else ()
-        (x, lows), (y, highs) = near
-        pairs = itertools.zip_longest(lows, highs, fillvalue=(0, 0))
-        lines = ((max(0, low + (high - low) * (given - x) // (y - x)), max(later, after)) for (low, later), (high, after) in pairs)
-        return tuple(each for each in lines if each[0])
+        return _on_lines(given, *near)
 
     def merged_with(self, other):
         """Both together; the larger where both know an operator."""
@@ -69,13 +70,13 @@ class Workspaces:
         known = dict(self._known)
         for key, value in other._known.items():
             known[key] = max(known.get(key, value), value, key=_weight)
-        return Workspaces(self.device, self.torch, map(max, self.kept_bytes, other.kept_bytes), max(self.fixed_bytes, other.fixed_bytes), known)
+        return Workspaces(self.device, self.torch, map(max, self.kept_bytes, other.kept_bytes), max(self.fixed_bytes, other.fixed_bytes), known, self.ran | other.ran)
 
     def save(self, path):
         """Writes them as JSON, one call to a line; operators that never had a workspace are left out."""
         has_some = {operator for (operator, _, _), (_, taken) in self._known.items() if taken}
         rows = [json.dumps([*key, *value]) for key, value in sorted(self._known.items()) if key[0] in has_some]
-        head = json.dumps({"version": _VERSION, "device": self.device, "torch": self.torch, "kept_bytes": self.kept_bytes, "fixed_bytes": self.fixed_bytes})
+        head = json.dumps({"version": _VERSION, "device": self.device, "torch": self.torch, "kept_bytes": self.kept_bytes, "fixed_bytes": self.fixed_bytes, "ran": sorted(self.ran)})
         _saved.write(path, head[:-1] + ', "workspaces": [\n' + ",\n".join(rows) + "\n]}\n")
 
     @classmethod
@@ -93,7 +94,7 @@ class Workspaces:
         def make(saved):
             known = {(str(operator), str(types), str(shapes)): (_count(given), _list(taken)) for operator, types, shapes, given, taken in saved["workspaces"]}
             forward, backward = map(_count, saved["kept_bytes"])
-            return cls(str(saved["device"]), str(saved["torch"]), (forward, backward), _count(saved["fixed_bytes"]), known)
+            return cls(str(saved["device"]), str(saved["torch"]), (forward, backward), _count(saved["fixed_bytes"]), known, map(str, saved.get("ran", ())))
 
         return _saved.read(path, (2, _VERSION), make, ("has no workspaces", "measure them with omniheap.torch.measure_workspaces"))
 
@@ -122,19 +123,30 @@ def key_of(operator, tensors):
     return operator, ",".join(map(dtype_of, tensors)), ",".join(shapes)
 
 
-def _is_same_layer(one, other):
-    """Whether two keys differ by their batch alone: in first sizes, and all of them alike."""
+def _on_lines(given, smaller, larger):
+    """The workspaces of a call that is given so many bytes, from those of two other batches."""
+    (x, lows, few), (y, highs, many) = smaller, larger
+    # What is given at any batch, such as weights. A kernel that is chosen at the larger batch alone seems to grow faster than the rest, and does not.
+    always = max(0, (x * many - y * few) // (many - few)) if many > few else 0
+    grown = max(1, (given - always) / max(1, y - always))
+    pairs = itertools.zip_longest(lows, highs, fillvalue=(0, 0))
+    lines = ((max(0, low + (high - low) * (given - x) // (y - x)), max(low, int(high * grown)), max(later, after)) for (low, later), (high, after) in pairs)
+    return tuple((min(line, most), later) for line, most, later in lines if line)
+
+
+def _batch(one, other):
+    """The batch of a key that differs from another by its batch alone: in first sizes, and all of them alike; None for other layers."""
     shapes = [key[2].split(",") for key in (one, other)]
     if one[:2] != other[:2] or len(shapes[0]) != len(shapes[1]):
-        return False
+        return None
     batches = set()
     for shape, another in zip(*shapes):
         (first, _, rest), (second, _, remains) = shape.partition("x"), another.partition("x")
         if rest != remains or bool(first) != bool(second):
-            return False
+            return None
         if first != second:
             batches.add((first, second))
-    return len(batches) == 1
+    return int(batches.pop()[0]) if len(batches) == 1 else None
 
 
 def bytes_of(tensors):
@@ -145,6 +157,17 @@ def _tensors(torch, *given):
     from torch.utils import _pytree as pytree
 
     return [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor)]
+
+
+def parts(torch, tensor):
+    """The tensors that have the bytes of a tensor."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    if tensor.layout is torch.sparse_coo:
+        return (tensor._indices(), tensor._values())
+    raise OmniheapError(f"a tensor of the layout {tensor.layout} is not followed; leave it out of the step")
 
 
 def version(torch):
@@ -180,7 +203,8 @@ class Meter:
         if _operators.kind(function) == _operators.VIEW:
             return
         given = _tensors(self._torch, arguments, options)
-        made = {each.untyped_storage().data_ptr() for each in _tensors(self._torch, result) if each.device == self._device}
+        here = (part for each in _tensors(self._torch, result) if each.device == self._device for part in parts(self._torch, each))
+        made = {each.untyped_storage().data_ptr() for each in here}
         self._calls.append((key_of(str(function), given), bytes_of(given), made, is_backward))
 
     def read(self, entries):
@@ -220,6 +244,8 @@ class Known:
         # What no product has taken yet.
         self._kept = list(self._workspaces.kept_bytes if self._workspaces is not None else _kernels.CUBLAS_BYTES)
         self._operators = self._workspaces.operators() if self._workspaces is not None else ()
+        # Operators that have workspaces, and that no measured step ran.
+        self._unmeasured = {}
         if self._workspaces is not None and self._workspaces.torch != version(torch):
             warnings.warn(f"the workspaces were measured with PyTorch {self._workspaces.torch}, and this is {torch.__version__}: measure them once more")
 
@@ -237,10 +263,24 @@ class Known:
                 if number >= min(other + later, len(taken) - 1):
                     self._ledger.died(("workspace", other))
 
+    def ends(self):
+        """Says which operators may need more than was added."""
+        names = sorted(name for name, is_told in self._unmeasured.items() if is_told)
+        if names:
+            warnings.warn(f"this step runs {', '.join(names)}, and no measured step did: what they take inside is not in the answer; measure a step that runs them with omniheap.torch.measure_workspaces, to the same file")
+
     def _taken(self, function, arguments, options, result):
         sizes = _kernels.own(function, arguments, result)
         if sizes is not None:
             return [(size, len(sizes)) for size in sizes]
         if self._workspaces is None:
-            return [(size, 0) for size in _kernels.cudnn(function, arguments, result) or ()]
+            return _kernels.cudnn(function, arguments, result) or ()
+        if self._workspaces.ran and str(function) not in self._workspaces.ran and str(function) not in self._unmeasured:
+            self._unmeasured[str(function)] = str(function) in _with_workspaces() or not str(function).startswith("aten.")
         return self._workspaces.taken(str(function), _tensors(self._torch, arguments, options)) if str(function) in self._operators else ()
+
+
+@functools.lru_cache(maxsize=None)
+def _with_workspaces():
+    """Names of the operators that had workspaces somewhere."""
+    return Workspaces.shipped().operators()

@@ -625,6 +625,38 @@ class Steps(unittest.TestCase):
             self.assertEqual((found["output"], all(found["gradients"]), len(found["buffers"])), ((batch, time, hidden * (1 + both)), True, 1))
             self.assertLess(self.recording.allocations, 60, "not one for each step of time")
 
+    def test_recurrent_layers_share_a_workspace(self):
+        import torch
+
+        # Measured on an H200: MiB of the workspace.
+        for kind, layers, both, batch, time, hidden, mib in (
+            ("LSTM", 2, False, 16, 256, 1024, 177),
+            ("LSTM", 2, False, 274, 256, 1024, 1745),
+            ("LSTM", 1, False, 2048, 64, 512, 1596),
+            ("GRU", 1, False, 512, 64, 1024, 810),
+            ("GRU", 2, True, 32, 128, 512, 175),
+            ("GRU", 2, True, 512, 128, 512, 1882),
+            ("RNN", 2, False, 512, 128, 512, 694),
+        ):
+            def step():
+                model = getattr(torch.nn, kind)(hidden, hidden, layers, batch_first=True, bidirectional=both, device="cuda")
+                model(torch.randn(batch, time, hidden, device="cuda", requires_grad=True))[0].sum().backward()
+
+            sizes = [size for label, size in self.labels(step, steps=1) if label.startswith("temporary") and "uint8" in label and "libraries" not in label]
+            self.assertTrue(any(abs(size / (mib << 20) - 1) < 0.02 for size in sizes), (kind, layers, both, batch, sizes))
+
+    def test_gradients_of_recurrent_layers_are_in_the_order_of_time(self):
+        import torch
+
+        def step():
+            data = torch.randn(4, 9, 8, device="cuda", requires_grad=True) * 2
+            data.register_hook(lambda gradient: found.append(gradient.transpose(0, 1).is_contiguous()))
+            torch.nn.GRU(8, 16, batch_first=True, device="cuda")(data)[0].sum().backward()
+
+        found = []
+        self.labels(step, steps=1)
+        self.assertEqual(found, [True])
+
     def test_recurrent_layers_that_cudnn_gets_otherwise_are_followed(self):
         import torch
 
@@ -865,21 +897,24 @@ class Steps(unittest.TestCase):
         import torch
 
         outside = torch.nn.Linear(4, 4)
-        ones = lambda: torch.ones(4, 4, device="cuda")
+        drawn = lambda: torch.randn(4, 4, device="cuda")
 
         class OptimizedModule(torch.nn.Module):
             def forward(self, value):
                 return value
 
         for step, word in (
-            (lambda: ones().sum().item(), "(test_fit.py, line "),
-            (lambda: ones().sum().item(), "needs a value"),
-            (lambda: ones().cpu().numpy(), "reads bytes"),
-            (lambda: torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())).cuda()(ones()).sum().backward(), "scripted"),
-            (lambda: torch.nested.nested_tensor([ones()], layout=torch.jagged) * 2, "nested tensor"),
-            (lambda: ones()[ones() > 0], "depends on data"),
+            (lambda: bool((drawn() > 0)[0, 0]), "needs a value"),
+            (lambda: bool((drawn() > 0).any()), "(test_fit.py, line "),
+            (lambda: bool((drawn() > 0).any()), "needs a value"),
+            (lambda: int((drawn() > 0).sum()), "needs a value"),
+            (lambda: drawn()[: (drawn() > 0).sum()], "needs a value"),
+            (lambda: drawn().cpu().numpy(), "reads bytes"),
+            (lambda: torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())).cuda()(drawn()).sum().backward(), "scripted"),
+            (lambda: torch.nested.nested_tensor([drawn()], layout=torch.jagged) * 2, "nested tensor"),
+            (lambda: drawn()[drawn() > 0], "depends on data"),
             (lambda: outside(torch.ones(4, 4)), "inside of the step"),
-            (lambda: OptimizedModule()(ones()), "compiled"),
+            (lambda: OptimizedModule()(drawn()), "compiled"),
             (lambda: torch.ones(4), "allocates nothing"),
             ("step", "pass a function"),
         ):
@@ -897,15 +932,29 @@ class Steps(unittest.TestCase):
         library.define("opaque(Tensor x) -> Tensor")
         library.impl("opaque", lambda x: x.clone(), "CPU")
 
-        def fused():
-            weight = torch.ones(4, device="cuda", requires_grad=True)
-            weight.sum().backward()
-            torch.optim.SGD([weight], fused=True).step()
+        library.define("writes(Tensor(a!) x) -> ()")
+        library.impl("writes", lambda x: None, "CPU")
+        with self.assertRaises(OmniheapError) as caught:
+            omniheap.torch.record_step(lambda: torch.ops.omniheap_fit.opaque(torch.ones(4, device="cuda")), self.path)
+        self.assertIn("register_fake", str(caught.exception))
+        # One that only writes to what it is given needs none.
+        self.assertEqual(len(self.labels(lambda: torch.ops.omniheap_fit.writes(torch.ones(4, device="cuda")))), 1)
 
-        for step in (lambda: torch.ops.omniheap_fit.opaque(torch.ones(4, device="cuda")), fused):
-            with self.assertRaises(OmniheapError) as caught:
-                omniheap.torch.record_step(step, self.path)
-            self.assertIn("register_fake", str(caught.exception))
+    def test_fused_optimizers_are_followed(self):
+        import torch
+
+        def setup():
+            weight = torch.ones(64, device="cuda", requires_grad=True)
+            optimizers = [torch.optim.SGD([weight], momentum=0.9, fused=True), torch.optim.AdamW([weight], fused=True)]
+
+            def step():
+                weight.sum().backward()
+                for each in optimizers:
+                    each.step()
+
+            return step
+
+        self.assertEqual(self.bytes_of("optimizer", setup), 64 * 4 + 2 * 64 * 4 + 4)
 
     def bytes_of(self, category, step, **options):
         return sum(size for label, size in self.labels(step, **options) if label.startswith(f"{category}/"))
@@ -963,18 +1012,170 @@ class Steps(unittest.TestCase):
         import torch
 
         def marked():
-            found = torch.ones(8, device="cuda").isnan()
-            found |= torch.ones(8, device="cuda") > 0
+            found = torch.randn(8, device="cuda").isnan()
+            found |= torch.randn(8, device="cuda") > 0
             return found.any()
 
         def combined():
-            found = torch.isfinite(torch.ones(8, device="cuda")).all()
-            found &= (torch.ones(8, device="cuda") > 2).all()
+            found = torch.isfinite(torch.randn(8, device="cuda")).all()
+            found &= (torch.randn(8, device="cuda") > 2).all()
             return found
 
         for ask in (marked, combined):
             with self.assertRaisesRegex(OmniheapError, "needs a value"):
                 self.labels(lambda: bool(ask()), steps=1)
+
+    def test_whole_numbers_of_the_device_and_what_follows_from_them_have_values(self):
+        import torch
+
+        found = {}
+
+        def step():
+            widths = (torch.arange(4, device="cuda") * 8.0 + 4).int()
+            mask = torch.ones_like(torch.randn(2, 4, device="cuda"), dtype=torch.long)
+            mask[:, 3:] = 0
+            labels = torch.randint(5, 6, (2, 4), device="cuda")
+            data = torch.randn(2, 4, 16, device="cuda")
+            found["list"] = widths.tolist()
+            found["rows"] = mask.sum(-1).tolist()
+            found["taken"] = tuple(data[mask.bool()].shape), tuple(labels.masked_select(mask > 0).shape), tuple(mask.nonzero().shape)
+            found["is"] = bool(mask.all()), bool(labels.max() >= 5), torch.equal(labels, labels.clone())
+            with torch.inference_mode():
+                found["inside"] = torch.tensor([], device="cuda").numel(), bool((torch.ones(4, device="cuda") > 0).all())
+
+        self.labels(step, steps=1)
+        self.assertEqual(found.pop("list"), [4, 12, 20, 28])
+        self.assertEqual(found, {"rows": [3, 3], "taken": ((6, 16), (6,), (6, 2)), "is": (False, True, True), "inside": (0, True)})
+
+    def test_values_that_something_unknown_is_written_to_are_unknown_in_all_views(self):
+        import torch
+
+        def through_a_view(mask):
+            mask[0].copy_(torch.randn(4, device="cuda") > 0)
+
+        def drawn(mask):
+            mask.random_(0, 2)
+
+        def in_a_list(mask):
+            torch._foreach_mul_([mask], [(torch.randn(4, device="cuda") > 0).long()])
+
+        def by_name(mask):
+            torch.add((torch.randn(2, 4, device="cuda") > 0).long(), 1, out=mask)
+
+        for writes in (through_a_view, drawn, in_a_list, by_name):
+            def step():
+                mask = torch.ones(2, 4, dtype=torch.long, device="cuda")
+                view = mask.view(-1)[:4]
+                writes(mask)
+                return int(view.sum())
+
+            with self.assertRaisesRegex(OmniheapError, "needs a value"):
+                self.labels(step, steps=1)
+
+    def test_a_number_that_is_read_is_one_and_said(self):
+        import torch
+
+        def setup():
+            weight = torch.randn(64, device="cuda", requires_grad=True)
+            optimizer = torch.optim.Adafactor([weight])
+
+            def step():
+                loss = weight.square().mean()
+                if torch.isnan(loss):
+                    raise ValueError("it is not")
+                loss.backward()
+                optimizer.step()
+                found[:] = loss.item(), loss.detach().cpu().item(), (weight > 0).sum().item(), bool(loss < 2), bool(loss.detach() > loss + 1), max(2.0, loss), f"{loss:.2f}"
+
+            return step
+
+        found = []
+        with self.assertWarnsRegex(UserWarning, r"a number is read from a fake tensor \(test_fit.py, line \d+\), and 1.0"):
+            self.labels(setup)
+        self.assertEqual(found[:3], [1.0, 1.0, 1.0])
+        self.assertEqual(found[3:], [True, False, 2.0, "1.00"])
+        self.assertIsInstance(found[2], float)
+
+    def test_a_loss_of_sequences_has_a_table_for_the_longest(self):
+        import torch
+
+        def step():
+            chances = torch.randn(50, 2, 8, device="cuda", requires_grad=True)
+            labels, lengths = torch.randint(1, 8, (2, 12), device="cuda"), torch.tensor([12, 7], device="cuda")
+            torch.nn.functional.ctc_loss(chances.log_softmax(-1), labels, torch.full((2,), 50, device="cuda"), lengths).backward()
+
+        labels = self.labels(step, steps=1)
+        table = 2 * 50 * (2 * 12 + 1) * 4
+        self.assertIn(("activation/aten._ctc_loss.Tensor float32", table), labels)
+        self.assertIn(("temporary/aten._ctc_loss_backward.Tensor[backward] float32", 50 * 2 * 8 * 4), labels)
+
+    def test_functions_that_are_scripted_run_as_they_were(self):
+        import torch
+
+        def scaled(x, factor: float):
+            return x * torch.tensor(factor)
+
+        scripted = torch.jit.script(scaled)
+        labels = self.labels(lambda: scripted(torch.randn(8, 64, device="cuda"), 2.0), steps=1)
+        self.assertEqual(len([name for name, _ in labels if "aten.mul" in name]), 1)
+        self.assertEqual(scripted(torch.ones(2), 2.0).tolist(), [2.0, 2.0], "what was replaced is there again")
+
+    def test_distributions_and_counts_need_no_values(self):
+        import torch
+
+        def step():
+            mean = torch.randn(8, 64, device="cuda")
+            chance = torch.distributions.Normal(mean, mean.exp())
+            drawn = torch.distributions.Categorical(logits=chance.rsample()).sample()
+            found.append(torch.bincount(drawn, minlength=64).shape[0])
+
+        found = []
+        self.labels(step, steps=1)
+        self.assertEqual(found, [64])
+        self.assertTrue(torch.distributions.Distribution._validate_args, "what was replaced is there again")
+
+    def test_masks_that_mask_nothing_are_none(self):
+        import torch
+
+        def step(mask):
+            return lambda: tracing(mask())
+
+        masks = types.ModuleType("transformers.masking_utils")
+        tracing = lambda tensor: found.append(masks.is_tracing(tensor))
+        masks.is_tracing = lambda tensor=None: tensor is not None
+        found = []
+        with mock.patch.dict(sys.modules, {"transformers": types.ModuleType("transformers"), "transformers.masking_utils": masks}):
+            self.labels(step(lambda: torch.ones(2, 8, device="cuda")), steps=1)
+            self.labels(step(lambda: torch.randn(2, 8, device="cuda")), steps=1)
+        self.assertEqual(found, [False, True])
+
+    def test_texts_end_at_their_length(self):
+        import torch
+
+        class EosTokenCriteria:
+            def __call__(self, ids, scores):
+                return ids[:, -1] == 2
+
+        def step():
+            ids = torch.randn(2, 8, device="cuda").argmax(-1, keepdim=True)
+            found.append(bool(criteria.EosTokenCriteria()(ids, None).any()))
+
+        criteria, found = types.ModuleType("transformers.generation.stopping_criteria"), []
+        criteria.EosTokenCriteria = EosTokenCriteria
+        with mock.patch.dict(sys.modules, {"transformers": types.ModuleType("transformers"), criteria.__name__: criteria}):
+            self.labels(step, steps=1)
+        self.assertEqual(found, [False])
+        self.assertEqual(EosTokenCriteria()(torch.tensor([[2], [1]]), None).tolist(), [True, False], "what was replaced is there again")
+
+    def test_operators_are_taken_apart_without_autograd_too(self):
+        import torch
+
+        def step():
+            with torch.inference_mode():
+                torch.nn.functional.pairwise_distance(torch.randn(8, 64, device="cuda"), torch.randn(8, 64, device="cuda"))
+
+        names = [label for label, _ in self.labels(step, steps=1)]
+        self.assertIn("temporary/aten.sub.Tensor float32", names)
 
     def test_tensors_that_no_module_has_are_parameters_of_their_optimizer(self):
         import torch
@@ -1011,12 +1212,11 @@ class Steps(unittest.TestCase):
             data = torch.utils.data.TensorDataset(torch.ones(4, 8))
             for (batch,) in torch.utils.data.DataLoader(data, 2, shuffle=True):
                 batch.pin_memory().cuda(non_blocking=True)
-            torch.tensor([1.0, 2.0]).cuda().sum().item()
+            found.append(torch.tensor([1.0, 2.0]).cuda().sum().item())
 
         before = torch.get_rng_state()
-        with self.assertRaisesRegex(OmniheapError, "needs a value"):
-            self.labels(step)
-        self.assertEqual(found, [[0, 1, 2, 3], [0, 1, 2, 3, 4], 7])
+        self.labels(step)
+        self.assertEqual(found, [[0, 1, 2, 3], [0, 1, 2, 3, 4], 7, 3.0])
         self.assertTrue(torch.equal(torch.get_rng_state(), before))
 
     def test_lists_are_indices(self):

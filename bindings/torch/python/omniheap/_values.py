@@ -1,0 +1,194 @@
+"""Values that are known on fake tensors of a device: of what programs count, fill or draw as whole numbers, and whatever follows from those alone.
+
+Programs decide by such values: whether a mask masks anything, how wide each layer is, how many labels there are. Each is a tensor of the host
+that hangs on its fake one. Views of a tensor have views of its values, so what is written to one is seen in all.
+"""
+
+import functools
+import operator
+import warnings
+
+from ._operators import VIEW, base, kind, written
+
+# Elements that are worth computing, and of those that are filled with one number: states of optimizers are among them.
+_MOST, _FILLED = 1 << 24, 1 << 18
+# These fill tensors like others, whose values they do not read.
+_LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+_DRAWN = ("randint", "randperm")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+@functools.lru_cache(maxsize=None)
+def _needs_all(function):
+    """Whether an operator says nothing where a part of what it reads is unknown."""
+    return base(function) not in (*_LIKE, *_COMPARISONS) and not written(function)
+
+
+def exactly(original):
+    """A conversion of tensors to whole numbers, in which unknown ones are refused."""
+
+    def convert(tensor):
+        before, Values.wholly = Values.wholly, True
+        try:
+            return original(tensor)
+        finally:
+            Values.wholly = before
+
+    return convert
+
+
+class Values:
+    """Follows values through the operators of a step."""
+
+    # Whether a whole number is read that may be a size.
+    wholly = False
+
+    def __init__(self, torch, device):
+        from torch.utils import _pytree as pytree
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        self._torch, self._device, self._leaves, self._map, self._apart = torch, device, pytree.tree_leaves, pytree.tree_map_only, _disable_current_modes
+        self._warned = set()
+
+    def of(self, tensor):
+        """The values of a fake tensor; None where they are not known."""
+        known = getattr(tensor, "constant", None)
+        known = known if known is not None else getattr(tensor, "known", None)
+        return None if known is None or self._is_stale(known) else known
+
+    def give(self, tensor, values):
+        tensor.known = values
+
+    def ran(self, function, arguments, options, result):
+        """Computes what an operator did to values that are known."""
+        if _needs_all(function) and any(isinstance(each, self._torch.Tensor) and self.of(each) is None for each in arguments):
+            # Nearly all calls.
+            return
+        if not self.is_here(result) and not self.writes_here(function, arguments, options):
+            # Values of the host are PyTorch's own affair.
+            return
+        given = [each for each in self._leaves((arguments, options)) if isinstance(each, self._torch.Tensor)]
+        name = base(function)
+        if given and name not in _LIKE and any(self.of(each) is None for each in given):
+            self._forget(function, arguments, options)
+            if name in _COMPARISONS:
+                self._compare(function, arguments, result)
+        elif self._is_known(function, name, bool(given), result):
+            self._give(function, self._computed(function, arguments, options), arguments, options, result)
+        else:
+            self._forget(function, arguments, options)
+
+    def writes_here(self, function, arguments, options):
+        """Whether an operator writes to tensors of the device."""
+        return self.is_here(self._written(function, arguments, options))
+
+    def _written(self, function, arguments, options):
+        """What an operator writes to."""
+        named = lambda number: options.get(function._schema.arguments[number].name)
+        return [arguments[number] if number < len(arguments) else named(number) for number in written(function)]
+
+    def is_here(self, given):
+        return any(isinstance(each, self._torch.Tensor) and each.device == self._device for each in self._leaves(given))
+
+    def shaped(self, function, arguments, options):
+        """What an operator returns whose shape depends on values; None where they are not known."""
+        if base(function) == "_ctc_loss":
+            return self._ctc_loss(*arguments[:4])
+        if base(function) == "_ctc_loss_backward":
+            return self._torch.empty_like(arguments[1])
+        values = self._computed(function, arguments, options)
+        if values is None:
+            return self._counted(*arguments) if base(function) == "bincount" else None
+
+        def made(each):
+            tensor = self._torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=self._device)
+            self.give(tensor, each)
+            return tensor
+
+        return self._map(self._torch.Tensor, made, values)
+
+    def _counted(self, tensor, weights=None, least=0):
+        """Counts of numbers, as many as the program expects at least: those that it counts are below."""
+        return tensor.new_empty(least, dtype=self._torch.int64 if weights is None else weights.dtype) if least else None
+
+    def _ctc_loss(self, chances, _, lengths, target_lengths):
+        """A loss for each sequence, and what its kernel keeps: a number before, after and for each label, at each time."""
+        known = self.of(target_lengths)
+        if known is None:
+            return None
+        with self._apart():
+            longest = int(known.max())
+        return chances.new_empty(chances.size(1)), chances.new_empty(chances.size(1), chances.size(0), 2 * longest + 1)
+
+    def number(self, tensor, place):
+        """The number that a program asks for; None where it decides something and is not known. No size can be a fraction, so 1.0 is none by mistake."""
+        known = self.of(tensor)
+        if known is not None:
+            with self._apart():
+                return known.item()
+        if hasattr(tensor, "compared"):
+            self._say(place())
+            return tensor.compared
+        if tensor.dtype == self._torch.bool or self.wholly and not tensor.is_floating_point():
+            return None
+        self._say(place())
+        return 1.0
+
+    def _say(self, place):
+        if place not in self._warned:
+            self._warned.add(place)
+            warnings.warn(f"a number is read from a fake tensor{place}, and 1.0 is taken for it")
+
+    def _compare(self, function, arguments, result):
+        """Notes what a comparison of one number says of 1.0."""
+        values = [1.0 if isinstance(each, self._torch.Tensor) and self.of(each) is None else each for each in arguments]
+        if all(not isinstance(each, self._torch.Tensor) or each.dim() == 0 and each.is_floating_point() for each in arguments):
+            with self._apart():
+                result.compared = bool(getattr(operator, base(function))(*(self.of(each) if isinstance(each, self._torch.Tensor) else each for each in values)))
+
+    def _is_known(self, function, name, reads, result):
+        made = [each for each in self._leaves(result) if isinstance(each, self._torch.Tensor)]
+        if not all(hasattr(each, "fake_mode") and each.layout is self._torch.strided for each in made):
+            return False
+        if kind(function) == VIEW:
+            return True
+        is_filled = not reads or name in _LIKE
+        if any(each.numel() > (_FILLED if is_filled and each.is_floating_point() else _MOST) for each in made):
+            return False
+        is_random = self._torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
+        return not name.startswith(("empty", "new_empty", "_efficient")) and (not is_random or not reads and name.startswith(_DRAWN))
+
+    def _computed(self, function, arguments, options):
+        """What an operator computes of values; None where it cannot."""
+        if any(isinstance(each, self._torch.Tensor) and self.of(each) is None and base(function) not in _LIKE for each in self._leaves((arguments, options))):
+            return None
+        on_host = {name: self._torch.device("cpu") if name == "device" else value for name, value in options.items() if name not in ("generator", "pin_memory")}
+        with self._apart():
+            arguments, on_host = self._map(self._torch.Tensor, self._read, (arguments, on_host))
+            try:
+                return function(*arguments, **on_host)
+            except (RuntimeError, NotImplementedError, ValueError, IndexError):
+                return None
+
+    def _read(self, tensor):
+        known = self.of(tensor)
+        # Of what is filled like it, shape and type count.
+        return known if known is not None else self._torch.empty((), dtype=tensor.dtype).expand(tensor.shape)
+
+    def _give(self, function, values, arguments, options, result):
+        if values is None:
+            self._forget(function, arguments, options)
+            return
+        for tensor, value in zip(self._leaves(result), self._leaves(values)):
+            if isinstance(tensor, self._torch.Tensor) and tensor.device == self._device and tensor.shape == value.shape:
+                self.give(tensor, value)
+
+    def _forget(self, function, arguments, options):
+        """Values that something unknown is written to are not known any more, nor those of views of them."""
+        for each in self._leaves(self._written(function, arguments, options)):
+            if getattr(each, "known", None) is not None:
+                each.known.untyped_storage().resize_(0)
+
+    @staticmethod
+    def _is_stale(known):
+        return known.numel() > 0 and known.untyped_storage().nbytes() == 0
