@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
-    /// Temporary file and its destination; `None` for a pipe or a device, which is written in place.
+    /// Temporary file and its destination; `None` for a pipe, a device or a link to nothing, which is written in place.
     moved: Option<(PathBuf, PathBuf)>,
 }
 
