@@ -21,7 +21,7 @@ class Build(build_py):
         workspace = os.path.dirname(os.path.dirname(HERE))
         profile = os.environ.get("OMNIHEAP_CARGO_PROFILE") or "release"
         # Cargo builds dependencies again where it is asked for other packages than before.
-        packages = os.environ.get("OMNIHEAP_CARGO_PACKAGES", "-p omniheap-torch").split()
+        packages = (os.environ.get("OMNIHEAP_CARGO_PACKAGES") or "-p omniheap-torch").split()
         subprocess.run([cargo, "build", "--lib", "--profile", profile, *packages], cwd=workspace, check=True)
         target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(workspace, "target")
         # Cargo calls the folder of its profile "dev" by another name.

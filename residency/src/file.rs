@@ -321,7 +321,10 @@ impl BackingStore for FileStore {
             return Err(ErrorKind::Unsupported.because("secret bytes are not written to files"));
         }
         self.file.check_own()?;
-        self.forget(id); // Before its new place is taken: the disk may have no room for both.
+        if lock(&self.file.kept).by_id.contains_key(&id) {
+            self.forget(id);
+            self.file.wait_until_clear(); // The disk may have no room for both.
+        }
         let place = self.file.take(size)?;
         let (sums, writer) = self.write(lane_of(id), &place, size, copy)?;
         let mut kept = lock(&self.file.kept);
@@ -480,6 +483,20 @@ mod tests {
         store.file.wait_until_clear();
         let kept = lock(&store.file.kept);
         assert_eq!(kept.strategy.free_bytes(), kept.strategy.total_bytes(), "places are lost");
+    }
+
+    #[test]
+    fn what_is_replaced_has_left_the_disk_before_the_new_bytes_come() {
+        let (store, one) = (FileStore::open(std::env::temp_dir()).expect("a file"), id());
+        let blocks = || store.file.pipe.file().metadata().expect("open").blocks();
+        put(&store, one).expect("room");
+        store.flush(one).expect("room");
+        assert!(blocks() > 0, "they are on the disk");
+        let copy = &mut |at: u64, _: &mut [u8]| {
+            assert!(at > 0 || blocks() == 0, "the disk may have no room for both");
+            Ok(())
+        };
+        store.put(one, SIZE, Privacy::Open, copy).expect("room");
     }
 
     #[test]

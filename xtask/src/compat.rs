@@ -11,8 +11,12 @@ type Programs = [(&'static str, &'static str, &'static [&'static str]); 2];
 /// A small wgpu program. Every step asks for the same packages: others would unify features otherwise, and build the dependencies again.
 const WGPU: Programs = [
     ("scene", "compat", &["-p", "gpu-allocator", "-p", "limit-layer", "-p", "scene"]),
-    ("anchor", "", &["--workspace", "--all-features", "--bin", "anchor"]),
+    ("anchor", "", &["--workspace", "--all-features", "--bin", "anchor", "--config", AS_USERS_DO]),
 ];
+
+/// The main workspace leaves ash unoptimised. `scene` has it optimised, and the times of both are compared.
+const AS_USERS_DO: &str = "profile.release.package.ash.opt-level=3";
+
 /// How programs are built.
 #[derive(Clone, Copy)]
 enum Built {

@@ -14,7 +14,7 @@ pub(crate) struct Package {
     name: String,
     folder: PathBuf,
     has_library: bool,
-    /// Crates of the workspace that it is built with.
+    /// Crates of the workspace that are published before it.
     needs: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ fn features(edges: &str) -> Result<BTreeSet<String>, String> {
 /// Returns the root file of a library or program that cargo does not test.
 fn untested(target: &Value) -> Option<&Path> {
     let kinds = target["kind"].as_array()?;
-    let is_code = kinds.iter().any(|kind| kind == "lib" || kind == "bin");
+    let is_code = kinds.iter().any(|kind| kind == "lib" || kind == "rlib" || kind == "bin");
     let path = target["src_path"].as_str().map(Path::new);
     path.filter(|_| is_code && target["test"] == false)
 }
@@ -141,11 +141,16 @@ pub(crate) fn published() -> Result<Vec<Package>, String> {
         let mut kinds = targets.filter_map(|target| target["kind"].as_array()).flatten();
         let has_library = kinds.any(|kind| kind == "lib");
         let dependencies = one["dependencies"].as_array()?.iter();
-        let needed = dependencies.filter(|one| !one["path"].is_null() && one["kind"] != "dev");
+        let needed = dependencies.filter(|one| is_needed(one));
         let needs = needed.filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect();
         is_published.then_some(Package { name, folder, has_library, needs })
     };
     Ok(packages.iter().filter_map(package).collect())
+}
+
+/// Returns whether a dependency is of the workspace, and stays in what is published: cargo leaves out those for tests that have no version.
+fn is_needed(dependency: &Value) -> bool {
+    !dependency["path"].is_null() && (dependency["kind"] != "dev" || dependency["req"] != "*")
 }
 
 /// Returns a published crate, and one that it needs and that is not published.
@@ -170,7 +175,7 @@ fn leaves(package: &Path, file: &Path, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Package, included, leaves, unpublished, untested};
+    use super::{Package, included, is_needed, leaves, unpublished, untested};
     use serde_json::json;
     use std::path::Path;
 
@@ -188,11 +193,21 @@ mod tests {
     }
 
     #[test]
+    fn a_version_keeps_a_dependency_of_tests_in_what_is_published() {
+        let of = |path: Option<&str>, kind: Option<&str>, req: &str| {
+            is_needed(&json!({"path": path, "kind": kind, "req": req}))
+        };
+        assert!(of(Some("/a"), None, "^0.1.0") && of(Some("/a"), Some("build"), "^0.1.0"));
+        assert!(of(Some("/a"), Some("dev"), "^0.1.0"));
+        assert!(!of(Some("/a"), Some("dev"), "*") && !of(None, None, "^0.1.0"));
+    }
+
+    #[test]
     fn libraries_and_programs_that_cargo_does_not_test_are_found() {
         let of = |kind: &str, test: bool| {
             untested(&json!({"kind": [kind], "test": test, "src_path": "/a/src/lib.rs"})).is_some()
         };
-        assert!(of("lib", false) && of("bin", false));
+        assert!(of("lib", false) && of("rlib", false) && of("bin", false));
         assert!(!of("lib", true) && !of("example", false) && !of("custom-build", false));
     }
 

@@ -49,11 +49,14 @@ impl Portfolio<'_> {
         }
     }
 
-    /// Proven, or good enough for the capacity that was given.
+    /// Proven, or good enough for the capacities that were given.
     pub(super) fn is_answer(&self, plan: &Plan) -> bool {
         match plan.status {
             Status::Optimal | Status::Infeasible { .. } => true,
-            Status::Feasible { .. } => self.problem.regions[0].capacity.is_some(),
+            // A region without a capacity is filled as low as the search can; several regions are never proven.
+            Status::Feasible { gap } => {
+                gap == 0 || self.problem.regions.iter().all(|region| region.capacity.is_some())
+            }
             Status::Undecided { .. } => false,
         }
     }
@@ -120,8 +123,8 @@ mod tests {
         (Plan { spots: Vec::new(), usage, status, nodes: 0 }, Duration::ZERO)
     }
 
-    fn best(region: Region, plans: Vec<(Plan, Duration)>) -> u64 {
-        let problem = &Problem::new(region);
+    fn best(regions: &[Region], plans: Vec<(Plan, Duration)>) -> u64 {
+        let problem = &Problem { regions: regions.to_vec(), ..Problem::new(regions[0]) };
         let portfolio = Portfolio { problem, threads: 3, time_limit: None, show: &|_| {} };
         portfolio.best(plans).0.peak()
     }
@@ -133,8 +136,9 @@ mod tests {
             let [fits, less] = [10, 9].map(|peak| plan(peak, Status::Feasible { gap: peak - 8 }));
             vec![late, fits, less]
         };
-        assert_eq!(best(Region::bounded(11), plans()), 10);
-        assert_eq!(best(Region::unbounded(), plans()), 9);
+        assert_eq!(best(&[Region::bounded(11)], plans()), 10);
+        assert_eq!(best(&[Region::unbounded()], plans()), 9);
+        assert_eq!(best(&[Region::bounded(11), Region::unbounded()], plans()), 9);
     }
 
     /// A rectangle of ticks and bytes that is cut at random: the pieces, a little smaller, fit together in few ways.
