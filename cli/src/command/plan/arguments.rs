@@ -60,7 +60,7 @@ impl Arguments {
         [&self.out, &self.svg, &self.header, &self.plan].map(Option::as_deref)
     }
 
-    /// Returns how many seeds to search with. Where a clock decides, a plan differs from run to run anyway, and no core needs to idle.
+    /// Returns how many seeds to search with. Where a clock may decide, a plan may differ from run to run anyway, and no core needs to idle.
     pub(super) fn threads(&self) -> u64 {
         let cores =
             || thread::available_parallelism().map_or(1, |n| n.get() as u64).min(MOST_THREADS);
