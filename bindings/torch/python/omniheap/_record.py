@@ -816,8 +816,10 @@ def _recorder(torch):
             ledger.enters(node is not None)
             path = self._path(node)
             gathers = node.variable if node is not None and hasattr(node, "variable") else None
+            # Once: operators of optimizers have all parameters.
+            given = functools.lru_cache(maxsize=None)(lambda: {each.untyped_storage()._cdata for each in self._here(arguments)})
             for tensor in self._here(result):
-                self._sees(tensor, function, arguments, path, node, gathers)
+                self._sees(tensor, function, arguments, given, path, node, gathers)
             if self._workspaces is not None and self._is_here((arguments, result)):
                 self._workspaces.ran(function, arguments, options, result, path, node is not None)
 
@@ -829,12 +831,13 @@ def _recorder(torch):
             here = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor) and each.device == self._device]
             return [part for each in here for part in parts(torch, each)]
 
-        def _sees(self, tensor, function, arguments, path, node, gathers):
+        def _sees(self, tensor, function, arguments, given, path, node, gathers):
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
             life = self._ledger.get(key)
-            if life is None and size and not self._has_storage(arguments, key):
-                life = self._born(storage, key, size, tensor, function, arguments, path, node)
+            # What an operator was given was there before the recording began.
+            if life is None and size and key not in given():
+                life = self._born(storage, key, size, tensor, function, arguments, given, path, node)
             elif life is not None:
                 self._ledger.resized(key, size)
             if gathers is not None and life is not None and life.category in ("temporary", "activation"):
@@ -842,8 +845,9 @@ def _recorder(torch):
                 if owner is not None:
                     self._ledger.becomes(key, "gradient", owner[:-1], owner[-1], type_of(gathers))
 
-        def _born(self, storage, key, size, tensor, function, arguments, path, node):
-            is_input = not self._stack and node is None and not self._optimizer and not self._has_tensor(arguments)
+        def _born(self, storage, key, size, tensor, function, arguments, given, path, node):
+            # A copy from the host reads nothing of the device.
+            is_input = not self._stack and node is None and not self._optimizer and not given()
             is_forward = node is None and not self._optimizer and not is_input
             category = "input" if is_input else "activation" if is_forward else "temporary"
             self._references[key] = weakref.ref(storage, lambda _: self._died(key))
@@ -865,14 +869,6 @@ def _recorder(torch):
             if self._sum is not None:
                 (_, birth), self._sum = self._sum, None
                 self._ledger.born(*birth)
-
-        def _has_storage(self, arguments, key):
-            """Whether an operator was given a storage: it was there before the recording began."""
-            return any(each.untyped_storage()._cdata == key for each in self._here(arguments))
-
-        def _has_tensor(self, arguments):
-            """Whether an operator reads a tensor of the device; a copy from the host does not."""
-            return bool(self._here(arguments))
 
         def _died(self, key):
             self._references.pop(key, None)
