@@ -23,7 +23,7 @@ from ._library import OmniheapError
 from ._operators import written
 from ._steps import call
 from ._trace import Writer
-from ._values import ANY, WHOLE, Values, asking, version as writes_of
+from ._values import ANY, WHOLE, Values, asking, writes_to
 from ._workspaces import Known, Meter, Workspaces, parts, version
 
 # Elements of a tensor of the host that has values.
@@ -377,7 +377,7 @@ def _finite(torch):
         def ask(input):
             result = original(input)
             if isinstance(result, FakeTensor) and Values.of(result) is None:
-                result.answer = answer, writes_of(result)
+                result.answer = answer, writes_to(result)
                 if result.numel() == 1:
                     with _disable_current_modes():
                         Values.give(result, torch.full(result.shape, answer))
@@ -388,7 +388,7 @@ def _finite(torch):
     def answers(original):
         def answered(input, *arguments, **options):
             result, (answer, asked) = original(input, *arguments, **options), getattr(input, "answer", (None, None))
-            if answer is not None and writes_of(input) == asked and result.numel() == 1:
+            if answer is not None and writes_to(input) == asked and result.numel() == 1:
                 with _disable_current_modes():
                     result.constant = torch.full(result.shape, answer)
                 result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)

@@ -48,7 +48,7 @@ def asking(original, what):
     return convert
 
 
-def version(tensor):
+def writes_to(tensor):
     """Counts writes to a tensor; nobody does in inference."""
     return None if tensor.is_inference() else tensor._version
 
@@ -90,7 +90,8 @@ class Values:
             # Nearly all calls.
             return
         if not self.is_here(result) and not self.writes_here(function, arguments, options):
-            # Values of the host are PyTorch's own affair.
+            # Values of the host are PyTorch's own affair, but for what was said of them.
+            self._forget(function, arguments, options)
             return
         given = [each for each in self._leaves((arguments, options)) if isinstance(each, self._torch.Tensor)]
         name = base(function)
@@ -154,7 +155,7 @@ class Values:
             with self._apart():
                 return known.item()
         compared, asked = getattr(tensor, "compared", (None, None))
-        if compared is not None and asked == version(tensor):
+        if compared is not None and asked == writes_to(tensor):
             self._say(place())
             return compared
         if tensor.dtype == self._torch.bool or self.asked == WHOLE or not tensor.is_floating_point() and self.asked != ANY:
@@ -173,7 +174,7 @@ class Values:
         if all(not isinstance(each, self._torch.Tensor) or each.dim() == 0 and each.is_floating_point() for each in arguments):
             with self._apart():
                 numbers = (self.of(each) if isinstance(each, self._torch.Tensor) else each for each in values)
-                result.compared = bool(getattr(operator, base(function))(*numbers)), version(result)
+                result.compared = bool(getattr(operator, base(function))(*numbers)), writes_to(result)
 
     def _is_known(self, function, name, reads, result):
         made = [each for each in self._leaves(result) if isinstance(each, self._torch.Tensor)]

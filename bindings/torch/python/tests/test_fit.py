@@ -1099,7 +1099,11 @@ class Steps(unittest.TestCase):
             found = torch.randn((), device="cuda") < 2
             return found.logical_not_()
 
-        for ask in (by_a_norm, by_other_ranks, by_new_data, through_a_view_of_another_order, by_a_comparison):
+        def on_the_host():
+            found = torch.randn((), device="cuda").cpu().isnan()
+            return found.logical_not_()
+
+        for ask in (by_a_norm, by_other_ranks, by_new_data, through_a_view_of_another_order, by_a_comparison, on_the_host):
             with self.assertRaisesRegex(OmniheapError, "needs a value"):
                 self.labels(lambda: int(ask()), steps=1, world=2)
 
