@@ -1247,7 +1247,8 @@ class Steps(unittest.TestCase):
         with mock.patch.dict(sys.modules, {"transformers": types.ModuleType("transformers"), "transformers.masking_utils": masks}):
             self.labels(step(lambda: torch.ones(2, 8, device="cuda")), steps=1)
             self.labels(step(lambda: torch.randn(2, 8, device="cuda")), steps=1)
-        self.assertEqual(found, [False, True])
+            self.labels(step(lambda: torch.ones(2, 8, device="cuda").mul_(torch.randn(8, device="cuda"))), steps=1)
+        self.assertEqual(found, [False, True, True])
 
     def test_texts_end_at_their_length(self):
         import torch
