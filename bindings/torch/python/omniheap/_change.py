@@ -45,7 +45,10 @@ def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, 
     speed = speed or Speed.known(torch, device)
     speed.check(torch)
     program = Program(torch, device, speed, min_bytes)
-    _run(torch, step, program.ledger, True, device, steps, program, _known(torch, program.ledger, True, device, workspaces))
+    known = _known(torch, program.ledger, True, device, workspaces)
+    _run(torch, step, program.ledger, True, device, steps, program, known)
+    if known is not None:
+        known.ends()
     program.ledger.finish()
     program.measure()
     return StepDraft(program, link if move else None)

@@ -23,7 +23,7 @@ from ._library import OmniheapError
 from ._operators import written
 from ._steps import call
 from ._trace import Writer
-from ._values import Values, exactly
+from ._values import ANY, WHOLE, Values, asking, writes_to
 from ._workspaces import Known, Meter, Workspaces, parts, version
 
 # Elements of a tensor of the host that has values.
@@ -287,8 +287,9 @@ def _faked(torch, device, ledger):
         (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
         (FakeTensor, "__deepcopy__", copied),
         (FakeTensor, "__format__", lambda self, form: format(self.item() if self.dim() == 0 else repr(self), form)),
-        (FakeTensor, "__int__", exactly(torch.Tensor.__int__)),
-        (FakeTensor, "__index__", exactly(torch.Tensor.__index__)),
+        (FakeTensor, "__int__", asking(torch.Tensor.__int__, WHOLE)),
+        (FakeTensor, "__float__", asking(torch.Tensor.__float__, ANY)),
+        (FakeTensor, "item", asking(torch.Tensor.item, ANY)),
         (FakeTensor, "pin_memory", lambda self, device=None: self),
         # Functions that are scripted know what they were.
         (torch.jit.ScriptFunction, "__call__", lambda self, *given, **options: self._torchdynamo_inline(*given, **options)),
@@ -355,7 +356,7 @@ def _masks():
     patches = [(masks, "find_packed_sequence_indices", lambda positions: None)] if hasattr(masks, "find_packed_sequence_indices") else []
     if hasattr(masks, "is_tracing"):
         asked = masks.is_tracing
-        patches.append((masks, "is_tracing", lambda tensor=None: asked(None if getattr(tensor, "known", None) is not None else tensor)))
+        patches.append((masks, "is_tracing", lambda tensor=None: asked(None if Values.of(tensor) is not None else tensor)))
     return patches
 
 
@@ -372,17 +373,14 @@ def _finite(torch):
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import _disable_current_modes
 
-    # Nobody counts what is written in inference.
-    version = lambda tensor: None if tensor.is_inference() else tensor._version
-
     def asks(original, answer):
         def ask(input):
             result = original(input)
-            if isinstance(result, FakeTensor) and result.constant is None:
-                result.answer = answer, version(result)
+            if isinstance(result, FakeTensor) and Values.of(result) is None:
+                result.answer = answer, writes_to(result)
                 if result.numel() == 1:
                     with _disable_current_modes():
-                        result.known = torch.full(result.shape, answer)
+                        Values.give(result, torch.full(result.shape, answer))
             return result
 
         return ask
@@ -390,7 +388,7 @@ def _finite(torch):
     def answers(original):
         def answered(input, *arguments, **options):
             result, (answer, asked) = original(input, *arguments, **options), getattr(input, "answer", (None, None))
-            if answer is not None and version(input) == asked and result.numel() == 1:
+            if answer is not None and writes_to(input) == asked and result.numel() == 1:
                 with _disable_current_modes():
                     result.constant = torch.full(result.shape, answer)
                 result.fake_mode.fake_tensor_converter.add_constant_storage_mapping(result)
@@ -713,7 +711,9 @@ def _recorder(torch):
     asks_number = aten._local_scalar_dense.default
     # What they return, or its shape, depends on values.
     shaped = {aten.nonzero.default, aten.masked_select.default, aten.equal.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten.unique_consecutive.default, aten._ctc_loss.Tensor, aten._ctc_loss_backward.Tensor}
-    is_composite = functools.lru_cache(maxsize=None)(lambda function: getattr(function, "namespace", None) == "aten" and function._can_decompose())
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    # In C++: compilers have others in Python.
+    is_composite = functools.lru_cache(maxsize=None)(lambda function: getattr(function, "namespace", None) == "aten" and torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), composite))
 
     class Recorder(TorchDispatchMode):
         supports_higher_order_operators = True
@@ -744,7 +744,7 @@ def _recorder(torch):
             if torch.is_inference_mode_enabled() and is_composite(function):
                 # Without autograd nobody has taken it apart.
                 with self:
-                    return function.decompose(*arguments, **options)
+                    return function._op_dk(composite, *arguments, **options)
             if self._values is not None:
                 if function is asks_device:
                     known = arguments[0].fake_device
@@ -770,6 +770,9 @@ def _recorder(torch):
             """Runs an operator. Small tensors that the host makes have values: programs decide by them, such as by rates of layers or a shuffled order."""
             written = arguments[0] if arguments and torch.Tag.nondeterministic_seeded in getattr(function, "tags", ()) else None
             constant = getattr(written, "constant", None)
+            if self._values is not None and function is aten._to_copy.default:
+                # Of the device, too.
+                constant = self._values.of(arguments[0])
             result = self._made(function, arguments, options)
             if self._values is not None:
                 self._values.ran(function, arguments, options, result)
@@ -784,7 +787,8 @@ def _recorder(torch):
             """What an operator returns."""
             if self._values is not None and _writes_alone(function) and self._values.writes_here(function, arguments, options):
                 return None
-            result = self._values.shaped(function, arguments, options) if self._values is not None and function in shaped else None
+            is_shaped = self._values is not None and function in shaped and self._values.is_here((arguments, options))
+            result = self._values.shaped(function, arguments, options) if is_shaped else None
             return result if result is not None else function(*arguments, **options)
 
         def _index(self, each):
@@ -812,8 +816,10 @@ def _recorder(torch):
             ledger.enters(node is not None)
             path = self._path(node)
             gathers = node.variable if node is not None and hasattr(node, "variable") else None
+            # Once: operators of optimizers have all parameters.
+            given = functools.lru_cache(maxsize=None)(lambda: {each.untyped_storage()._cdata for each in self._here(arguments)})
             for tensor in self._here(result):
-                self._sees(tensor, function, arguments, path, node, gathers)
+                self._sees(tensor, function, arguments, given, path, node, gathers)
             if self._workspaces is not None and self._is_here((arguments, result)):
                 self._workspaces.ran(function, arguments, options, result, path, node is not None)
 
@@ -825,12 +831,13 @@ def _recorder(torch):
             here = [each for each in pytree.tree_leaves(given) if isinstance(each, torch.Tensor) and each.device == self._device]
             return [part for each in here for part in parts(torch, each)]
 
-        def _sees(self, tensor, function, arguments, path, node, gathers):
+        def _sees(self, tensor, function, arguments, given, path, node, gathers):
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
             life = self._ledger.get(key)
-            if life is None and size and not self._has_storage(arguments, key):
-                life = self._born(storage, key, size, tensor, function, arguments, path, node)
+            # What an operator was given was there before the recording began.
+            if life is None and size and key not in given():
+                life = self._born(storage, key, size, tensor, function, arguments, given, path, node)
             elif life is not None:
                 self._ledger.resized(key, size)
             if gathers is not None and life is not None and life.category in ("temporary", "activation"):
@@ -838,8 +845,9 @@ def _recorder(torch):
                 if owner is not None:
                     self._ledger.becomes(key, "gradient", owner[:-1], owner[-1], type_of(gathers))
 
-        def _born(self, storage, key, size, tensor, function, arguments, path, node):
-            is_input = not self._stack and node is None and not self._optimizer and not self._has_tensor(arguments)
+        def _born(self, storage, key, size, tensor, function, arguments, given, path, node):
+            # A copy from the host reads nothing of the device.
+            is_input = not self._stack and node is None and not self._optimizer and not given()
             is_forward = node is None and not self._optimizer and not is_input
             category = "input" if is_input else "activation" if is_forward else "temporary"
             self._references[key] = weakref.ref(storage, lambda _: self._died(key))
@@ -861,14 +869,6 @@ def _recorder(torch):
             if self._sum is not None:
                 (_, birth), self._sum = self._sum, None
                 self._ledger.born(*birth)
-
-        def _has_storage(self, arguments, key):
-            """Whether an operator was given a storage: it was there before the recording began."""
-            return any(each.untyped_storage()._cdata == key for each in self._here(arguments))
-
-        def _has_tensor(self, arguments):
-            """Whether an operator reads a tensor of the device; a copy from the host does not."""
-            return bool(self._here(arguments))
 
         def _died(self, key):
             self._references.pop(key, None)

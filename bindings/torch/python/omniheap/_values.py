@@ -4,6 +4,7 @@ Programs decide by such values: whether a mask masks anything, how wide each lay
 that hangs on its fake one. Views of a tensor have views of its values, so what is written to one is seen in all.
 """
 
+import contextlib
 import functools
 import operator
 import warnings
@@ -16,32 +17,47 @@ _MOST, _FILLED = 1 << 24, 1 << 18
 _LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _DRAWN = ("randint", "randperm")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+# They write to running statistics, and do not say so.
+_NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
+# What a program asks for: any number, or one that may be a size.
+ANY, WHOLE = "any", "whole"
 
 
 @functools.lru_cache(maxsize=None)
 def _needs_all(function):
     """Whether an operator says nothing where a part of what it reads is unknown."""
-    return base(function) not in (*_LIKE, *_COMPARISONS) and not written(function)
+    return base(function) not in (*_LIKE, *_COMPARISONS) and not written(function) and not _hides_writes(function)
 
 
-def exactly(original):
-    """A conversion of tensors to whole numbers, in which unknown ones are refused."""
+@functools.lru_cache(maxsize=None)
+def _hides_writes(function):
+    """Whether an operator may write to all that it is given: other ranks do."""
+    return base(function) in _NORMS or getattr(function, "namespace", None) == "c10d"
+
+
+def asking(original, what):
+    """A method that reads a number of a tensor."""
 
     def convert(tensor):
-        before, Values.wholly = Values.wholly, True
+        before, Values.asked = Values.asked, what
         try:
             return original(tensor)
         finally:
-            Values.wholly = before
+            Values.asked = before
 
     return convert
+
+
+def writes_to(tensor):
+    """Counts writes to a tensor; nobody does in inference."""
+    return None if tensor.is_inference() else tensor._version
 
 
 class Values:
     """Follows values through the operators of a step."""
 
-    # Whether a whole number is read that may be a size.
-    wholly = False
+    # What Python asks for; None where C++ reads a number.
+    asked = None
 
     def __init__(self, torch, device):
         from torch.utils import _pytree as pytree
@@ -49,15 +65,24 @@ class Values:
 
         self._torch, self._device, self._leaves, self._map, self._apart = torch, device, pytree.tree_leaves, pytree.tree_map_only, _disable_current_modes
         self._warned = set()
+        # The state of the device's generator.
+        self._drawn = torch.Generator().get_state()
 
-    def of(self, tensor):
+    @staticmethod
+    def of(tensor):
         """The values of a fake tensor; None where they are not known."""
-        known = getattr(tensor, "constant", None)
-        known = known if known is not None else getattr(tensor, "known", None)
-        return None if known is None or self._is_stale(known) else known
+        constant = getattr(tensor, "constant", None)
+        if constant is not None:
+            return constant
+        known, storage = getattr(tensor, "known", (None, None))
+        if known is None or known.numel() and not known.untyped_storage().nbytes():
+            return None
+        # It has others once its `data` was replaced.
+        return known if storage == tensor.untyped_storage()._cdata else None
 
-    def give(self, tensor, values):
-        tensor.known = values
+    @staticmethod
+    def give(tensor, values):
+        tensor.known = values, tensor.untyped_storage()._cdata
 
     def ran(self, function, arguments, options, result):
         """Computes what an operator did to values that are known."""
@@ -65,7 +90,8 @@ class Values:
             # Nearly all calls.
             return
         if not self.is_here(result) and not self.writes_here(function, arguments, options):
-            # Values of the host are PyTorch's own affair.
+            # Values of the host are PyTorch's own affair, but for what was said of them.
+            self._forget(function, arguments, options)
             return
         given = [each for each in self._leaves((arguments, options)) if isinstance(each, self._torch.Tensor)]
         name = base(function)
@@ -84,6 +110,8 @@ class Values:
 
     def _written(self, function, arguments, options):
         """What an operator writes to."""
+        if _hides_writes(function):
+            return arguments, options
         named = lambda number: options.get(function._schema.arguments[number].name)
         return [arguments[number] if number < len(arguments) else named(number) for number in written(function)]
 
@@ -126,10 +154,11 @@ class Values:
         if known is not None:
             with self._apart():
                 return known.item()
-        if hasattr(tensor, "compared"):
+        compared, asked = getattr(tensor, "compared", (None, None))
+        if compared is not None and asked == writes_to(tensor):
             self._say(place())
-            return tensor.compared
-        if tensor.dtype == self._torch.bool or self.wholly and not tensor.is_floating_point():
+            return compared
+        if tensor.dtype == self._torch.bool or self.asked == WHOLE or not tensor.is_floating_point() and self.asked != ANY:
             return None
         self._say(place())
         return 1.0
@@ -144,10 +173,13 @@ class Values:
         values = [1.0 if isinstance(each, self._torch.Tensor) and self.of(each) is None else each for each in arguments]
         if all(not isinstance(each, self._torch.Tensor) or each.dim() == 0 and each.is_floating_point() for each in arguments):
             with self._apart():
-                result.compared = bool(getattr(operator, base(function))(*(self.of(each) if isinstance(each, self._torch.Tensor) else each for each in values)))
+                numbers = (self.of(each) if isinstance(each, self._torch.Tensor) else each for each in values)
+                result.compared = bool(getattr(operator, base(function))(*numbers)), writes_to(result)
 
     def _is_known(self, function, name, reads, result):
         made = [each for each in self._leaves(result) if isinstance(each, self._torch.Tensor)]
+        if getattr(function, "namespace", None) != "aten" or _hides_writes(function):
+            return False
         if not all(hasattr(each, "fake_mode") and each.layout is self._torch.strided for each in made):
             return False
         if kind(function) == VIEW:
@@ -163,12 +195,26 @@ class Values:
         if any(isinstance(each, self._torch.Tensor) and self.of(each) is None and base(function) not in _LIKE for each in self._leaves((arguments, options))):
             return None
         on_host = {name: self._torch.device("cpu") if name == "device" else value for name, value in options.items() if name not in ("generator", "pin_memory")}
-        with self._apart():
+        with self._apart(), self._drawing(function):
             arguments, on_host = self._map(self._torch.Tensor, self._read, (arguments, on_host))
             try:
                 return function(*arguments, **on_host)
             except (RuntimeError, NotImplementedError, ValueError, IndexError):
                 return None
+
+    @contextlib.contextmanager
+    def _drawing(self, function):
+        """What the device draws leaves the numbers that the host draws as they are."""
+        if not base(function).startswith(_DRAWN):
+            yield
+            return
+        host = self._torch.get_rng_state()
+        self._torch.set_rng_state(self._drawn)
+        try:
+            yield
+        finally:
+            self._drawn = self._torch.get_rng_state()
+            self._torch.set_rng_state(host)
 
     def _read(self, tensor):
         known = self.of(tensor)
@@ -181,14 +227,18 @@ class Values:
             return
         for tensor, value in zip(self._leaves(result), self._leaves(values)):
             if isinstance(tensor, self._torch.Tensor) and tensor.device == self._device and tensor.shape == value.shape:
-                self.give(tensor, value)
+                self.give(tensor, value if kind(function) == VIEW else self._in_order(value, tensor))
+
+    def _in_order(self, value, tensor):
+        """Values in the order of their tensor, so that its views have theirs."""
+        if value.stride() == tensor.stride():
+            return value
+        with self._apart():
+            return self._torch.empty_strided(tensor.shape, tensor.stride(), dtype=value.dtype).copy_(value)
 
     def _forget(self, function, arguments, options):
-        """Values that something unknown is written to are not known any more, nor those of views of them."""
-        for each in self._leaves(self._written(function, arguments, options)):
-            if getattr(each, "known", None) is not None:
-                each.known.untyped_storage().resize_(0)
-
-    @staticmethod
-    def _is_stale(known):
-        return known.numel() > 0 and known.untyped_storage().nbytes() == 0
+        """Values that something unknown is written to are not known any more, nor those of views of them; nor those of which a view is unknown."""
+        for each in self._leaves((arguments, options) if kind(function) == VIEW else self._written(function, arguments, options)):
+            known, _ = getattr(each, "known", (None, None))
+            if known is not None:
+                known.untyped_storage().resize_(0)

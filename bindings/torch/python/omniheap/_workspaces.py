@@ -70,7 +70,9 @@ class Workspaces:
         known = dict(self._known)
         for key, value in other._known.items():
             known[key] = max(known.get(key, value), value, key=_weight)
-        return Workspaces(self.device, self.torch, map(max, self.kept_bytes, other.kept_bytes), max(self.fixed_bytes, other.fixed_bytes), known, self.ran | other.ran)
+        # With one that does not say what ran, nobody knows.
+        ran = self.ran | other.ran if all(each.ran or not each._known for each in (self, other)) else ()
+        return Workspaces(self.device, self.torch, map(max, self.kept_bytes, other.kept_bytes), max(self.fixed_bytes, other.fixed_bytes), known, ran)
 
     def save(self, path):
         """Writes them as JSON, one call to a line; operators that never had a workspace are left out."""

@@ -1072,6 +1072,106 @@ class Steps(unittest.TestCase):
             with self.assertRaisesRegex(OmniheapError, "needs a value"):
                 self.labels(step, steps=1)
 
+    def test_values_end_where_nobody_says_what_is_written(self):
+        import torch
+
+        def by_a_norm():
+            mean, variance = torch.zeros(4, device="cuda"), torch.ones(4, device="cuda")
+            torch.nn.functional.batch_norm(torch.randn(8, 4, device="cuda"), mean, variance, training=True)
+            return mean.sum()
+
+        def by_other_ranks():
+            count = torch.ones(1, dtype=torch.long, device="cuda")
+            torch.distributed.all_reduce(count)
+            return count
+
+        def by_new_data():
+            mask = torch.ones(4, dtype=torch.long, device="cuda")
+            mask.data = (torch.randn(4, device="cuda") > 0).long()
+            return mask.sum()
+
+        def through_a_view_of_another_order():
+            mask = torch.zeros_like(torch.randn(3, 4, device="cuda").t(), dtype=torch.long)
+            mask.t().view(-1).copy_(torch.randn(12, device="cuda") > 0)
+            return mask.sum()
+
+        def by_a_comparison():
+            found = torch.randn((), device="cuda") < 2
+            return found.logical_not_()
+
+        def on_the_host():
+            found = torch.randn((), device="cuda").cpu().isnan()
+            return found.logical_not_()
+
+        for ask in (by_a_norm, by_other_ranks, by_new_data, through_a_view_of_another_order, by_a_comparison, on_the_host):
+            with self.assertRaisesRegex(OmniheapError, "needs a value"):
+                self.labels(lambda: int(ask()), steps=1, world=2)
+
+    def test_values_are_in_the_order_of_their_tensors(self):
+        import torch
+
+        def step():
+            numbers = torch.zeros_like(torch.randn(3, 4, device="cuda").t(), dtype=torch.long)
+            numbers[0, 1] = 7
+            found.append(numbers.as_strided((12,), (1,)).tolist().index(7))
+
+        found = []
+        self.labels(step, steps=1)
+        self.assertEqual(found, [4])
+
+    def test_values_that_are_known_are_asked_whether_they_are_finite(self):
+        import torch
+
+        def step():
+            torch.randn(8, device="cuda")
+            found.append(bool(torch.tensor(float("inf")).cuda().isinf()))
+            found.append(bool(torch.full((4,), float("-inf"), device="cuda").isinf().any()))
+
+        found = []
+        self.labels(step, steps=1)
+        self.assertEqual(found, [True, True])
+
+    def test_sizes_are_never_a_number_that_is_not_known(self):
+        import torch
+
+        count = lambda: (torch.randn(4, device="cuda") > 0).sum()
+        for size in (
+            lambda: torch.arange(count(), device="cuda"),
+            lambda: torch.randn(8, device="cuda").narrow(0, count(), 2),
+            lambda: torch.empty(count(), device="cuda"),
+            lambda: torch.empty(int(count() * 0.5), device="cuda"),
+        ):
+            with self.assertRaisesRegex(OmniheapError, "needs a value"):
+                self.labels(size, steps=1)
+
+    def test_values_go_from_the_device_to_the_host(self):
+        import torch
+
+        def step():
+            found.append(torch.arange(4, device="cuda").cpu().tolist())
+            found.append(torch.tensor([1, 0, 1]).nonzero().device.type)
+            found.append(torch.arange(3).repeat_interleave(torch.tensor([1, 2, 3])).tolist())
+
+        found = []
+        self.labels(step, steps=1)
+        self.assertEqual(found, [[0, 1, 2, 3], "cpu", [0, 1, 1, 2, 2, 2]])
+
+    def test_what_the_device_draws_changes_nothing_on_the_host(self):
+        import torch
+
+        def step():
+            torch.manual_seed(0)
+            first = torch.rand(1).item()
+            torch.manual_seed(0)
+            drawn = [torch.randint(0, 1 << 30, (8,), device="cuda").tolist() for _ in range(2)]
+            found.append((first == torch.rand(1).item(), drawn[0] == drawn[1], drawn))
+
+        found = []
+        for _ in range(2):
+            self.labels(step, steps=1)
+        self.assertEqual(found[0][:2], (True, False))
+        self.assertEqual(found[0], found[1], "a step is recorded twice in the same way")
+
     def test_a_number_that_is_read_is_one_and_said(self):
         import torch
 
@@ -1147,7 +1247,8 @@ class Steps(unittest.TestCase):
         with mock.patch.dict(sys.modules, {"transformers": types.ModuleType("transformers"), "transformers.masking_utils": masks}):
             self.labels(step(lambda: torch.ones(2, 8, device="cuda")), steps=1)
             self.labels(step(lambda: torch.randn(2, 8, device="cuda")), steps=1)
-        self.assertEqual(found, [False, True])
+            self.labels(step(lambda: torch.ones(2, 8, device="cuda").mul_(torch.randn(8, device="cuda"))), steps=1)
+        self.assertEqual(found, [False, True, True])
 
     def test_texts_end_at_their_length(self):
         import torch
@@ -1174,8 +1275,13 @@ class Steps(unittest.TestCase):
             with torch.inference_mode():
                 torch.nn.functional.pairwise_distance(torch.randn(8, 64, device="cuda"), torch.randn(8, 64, device="cuda"))
 
+        def upsampled(context):
+            with context():
+                torch.nn.functional.interpolate(torch.randn(1, 3, 8, 8, device="cuda"), scale_factor=2, mode="bilinear")
+
         names = [label for label, _ in self.labels(step, steps=1)]
         self.assertIn("temporary/aten.sub.Tensor float32", names)
+        self.assertEqual(*(self.labels(lambda: upsampled(context), steps=1) for context in (torch.inference_mode, torch.no_grad)))
 
     def test_tensors_that_no_module_has_are_parameters_of_their_optimizer(self):
         import torch

@@ -234,6 +234,9 @@ class Steps(unittest.TestCase):
         names = lambda step: [str(each.message).partition(", and no measured")[0] for each in self.warned(step) if "no measured step" in str(each.message)]
         images = lambda: torch.nn.functional.conv2d(torch.ones(2, 3, 8, 8), torch.ones(4, 3, 3, 3))
         self.assertEqual(names(images), ["this step runs aten.convolution.default"])
+        trained = lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.GELU(), torch.nn.Conv2d(4, 4, 3))(torch.ones(2, 3, 64, 64)).sum().backward()
+        with self.assertWarnsRegex(UserWarning, "aten.convolution.default, .* and no measured step did"):
+            omniheap.torch.draft_step(lambda: trained, device="cpu", steps=1, min_bytes=1, speed=omniheap.torch.Speed(), workspaces=self.path)
         self.assertEqual(names(self.step(64)), [])
         self.assertEqual(names(lambda: torch.ones(4, 4).tanh()), [], "it has no workspace")
         # Files that are older do not say what ran.
@@ -242,6 +245,9 @@ class Steps(unittest.TestCase):
         del saved["ran"]
         with open(self.path, "w") as file:
             json.dump(saved, file)
+        self.assertEqual(names(images), [])
+        # Nor does one that was added to.
+        self.measure(256)
         self.assertEqual(names(images), [])
 
     def warned(self, step):
@@ -504,7 +510,9 @@ class Rules(unittest.TestCase):
         self.assertEqual(put(values, True), [5 * 1280 << 10])
         self.assertIsNone(put(values, False))
         gradient = self.tensor(128, 8, 512)
-        self.assertEqual(_kernels.own(aten.embedding_dense_backward.default, (gradient.transpose(0, 1), numbers, 16000, -1, False), None), [2048 << 10])
+        embedding = lambda gradient: _kernels.own(aten.embedding_dense_backward.default, (gradient, numbers, 16000, -1, False), None)
+        self.assertEqual(embedding(gradient.transpose(0, 1)), [2048 << 10])
+        self.assertIsNone(embedding(gradient), "what was measured counts")
         self.assertEqual(_kernels.own(aten._softmax_backward_data.default, (points.transpose(1, 2), points, 1, torch.float32), None), [2048 << 10] * 2)
 
     def seen(self, setup):
