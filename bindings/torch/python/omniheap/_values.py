@@ -17,7 +17,7 @@ _MOST, _FILLED = 1 << 24, 1 << 18
 _LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _DRAWN = ("randint", "randperm")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-# They write to running statistics, and do not say so.
+# Their schemas do not say that they write to running statistics.
 _NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
 # What a program asks for: any number, or one that may be a size.
 ANY, WHOLE = "any", "whole"
@@ -31,12 +31,12 @@ def _needs_all(function):
 
 @functools.lru_cache(maxsize=None)
 def _hides_writes(function):
-    """Whether an operator may write to all that it is given: other ranks do."""
+    """Whether an operator may write to what it is given though its schema does not say so: running statistics, and what other ranks send."""
     return base(function) in _NORMS or getattr(function, "namespace", None) == "c10d"
 
 
 def asking(original, what):
-    """A method that reads a number of a tensor."""
+    """Wraps a method that reads a number of a tensor, so that `Values.number` knows what is asked for."""
 
     def convert(tensor):
         before, Values.asked = Values.asked, what
@@ -82,6 +82,7 @@ class Values:
 
     @staticmethod
     def give(tensor, values):
+        """Makes values known."""
         tensor.known = values, tensor.untyped_storage()._cdata
 
     def ran(self, function, arguments, options, result):
@@ -90,7 +91,7 @@ class Values:
             # Nearly all calls.
             return
         if not self.is_here(result) and not self.writes_here(function, arguments, options):
-            # Values of the host are PyTorch's own affair, but for what was said of them.
+            # PyTorch itself follows values of the host. Only what was copied from the device is forgotten.
             self._forget(function, arguments, options)
             return
         given = [each for each in self._leaves((arguments, options)) if isinstance(each, self._torch.Tensor)]
@@ -116,6 +117,7 @@ class Values:
         return [arguments[number] if number < len(arguments) else named(number) for number in written(function)]
 
     def is_here(self, given):
+        """Whether a tensor of the device is among what is given."""
         return any(isinstance(each, self._torch.Tensor) and each.device == self._device for each in self._leaves(given))
 
     def shaped(self, function, arguments, options):
@@ -166,7 +168,7 @@ class Values:
     def _say(self, place):
         if place not in self._warned:
             self._warned.add(place)
-            warnings.warn(f"a number is read from a fake tensor{place}, and 1.0 is taken for it")
+            warnings.warn(f"a number is read from a fake tensor{place}, and 1.0 is taken for it; if what the step allocates depends on it, record on a GPU with fake=False")
 
     def _compare(self, function, arguments, result):
         """Notes what a comparison of one number says of 1.0."""
