@@ -37,19 +37,23 @@ const STATES: u32 = 200_000;
 const STEPS: u64 = 200_000_000;
 /// Capacities that are tried.
 const ROUNDS: u32 = 16;
+/// Plans in which something that was spilled is back.
+const TRIES: u32 = 64;
 
 /// Finds a cheap set of buffers to spill so that the others fit the first region.
 ///
-/// Buffers without a spill cost stay. Returns `None` when even spilling all others is not enough.
+/// Buffers without a spill cost stay, and so do those that share bytes with another. Returns `None` when even spilling all others
+/// is not enough.
 ///
 /// # Algorithm
 /// Branch and bound over the fullest tick: one of the spillable buffers alive there must go. The bound is the cheapest
 /// fraction of them that covers the excess. Then the rest is planned; if it does not fit although its load does, the
-/// search is repeated for a capacity smaller by the excess.
+/// search is repeated for a capacity smaller by the excess. Where no load helps, because alignment or fixed places waste the room,
+/// everything spillable goes. What fits of a set that is not proven comes back, the dearest first.
 ///
 /// # Cost
-/// At most 200,000 states of O(n) each, and a few calls of [`solve`]. The time limit holds for all of it together; what is found
-/// late comes from one greedy rule and is not cheap.
+/// At most 200,000 states of O(n) each, and about 80 calls of [`solve`]. The time limit holds for all of it together; what is
+/// found late comes from one greedy rule and is not cheap.
 ///
 /// # Errors
 /// When [`Problem::check`] does.
@@ -67,18 +71,59 @@ fn spill_until(problem: &Problem, options: &Options<'_>, stop: &Stop<'_>) -> Opt
     let mut aim = capacity;
     for round in 0..ROUNDS {
         let mut cover = Cover::new(problem, &model, aim, stop);
-        cover.branch(0);
-        let chosen = cover.best.take()?;
+        cover.search();
+        let Some(chosen) = cover.best.take() else { break };
         let plan = solve_until(&without(problem, &chosen), options, stop);
+        if plan.fits() && round == 0 && !cover.cut {
+            return Some(Spill {
+                buffers: chosen,
+                cost: cover.best_cost,
+                plan,
+                proof: Proof::Best,
+            });
+        }
         if plan.fits() {
-            let proof = if round == 0 && !cover.cut { Proof::Best } else { Proof::Found };
-            return Some(Spill { buffers: chosen, cost: cover.best_cost, plan, proof });
+            return Some(take_back(problem, chosen, plan, options, stop));
         }
         // Late plans come from one greedy rule, and waste more.
         let step = capacity / if stop.now() { 8 } else { 256 };
         aim = aim.saturating_sub(plan.peak().saturating_sub(capacity).max(step).max(1));
     }
-    None
+    let open = Cover::new(problem, &model, capacity, stop).open;
+    let all: Vec<usize> = (0..open.len()).filter(|&i| open[i]).collect();
+    let plan = solve_until(&without(problem, &all), options, stop);
+    plan.fits().then(|| take_back(problem, all, plan, options, stop))
+}
+
+/// Takes back what fits of a set that is not proven: halves of it first, then smaller parts, the dearest first.
+fn take_back(
+    problem: &Problem,
+    mut chosen: Vec<usize>,
+    mut plan: Plan,
+    options: &Options<'_>,
+    stop: &Stop<'_>,
+) -> Spill {
+    let price = |i: usize| problem.buffers[i].spill_cost.unwrap_or(0);
+    chosen.sort_by_key(|&i| core::cmp::Reverse(price(i)));
+    let mut tries = 0;
+    let mut part = chosen.len().div_ceil(2);
+    while part > 0 {
+        let mut at = 0;
+        while at < chosen.len() && tries < TRIES && !stop.now() {
+            tries += 1;
+            let behind = chosen.len().min(at + part);
+            let fewer = [&chosen[..at], &chosen[behind..]].concat();
+            let larger = solve_until(&without(problem, &fewer), options, stop);
+            if larger.fits() {
+                (chosen, plan) = (fewer, larger);
+            } else {
+                at = behind;
+            }
+        }
+        part /= 2;
+    }
+    let cost = chosen.iter().fold(0u64, |sum, &i| sum.saturating_add(price(i)));
+    Spill { buffers: chosen, cost, plan, proof: Proof::Found }
 }
 
 /// Returns the problem in which some buffers have no bytes.
@@ -89,6 +134,23 @@ fn without(problem: &Problem, chosen: &[usize]) -> Problem {
         rest.buffers[i].fixed = None;
     }
     rest
+}
+
+/// A spillable buffer of a section.
+#[derive(Clone, Copy)]
+struct Choice {
+    index: usize,
+    size: u64,
+    price: u64,
+}
+
+/// A step on the way to a state of the search.
+#[derive(Clone, Copy)]
+enum Decision {
+    /// The buffer is spilled; what all before it cost.
+    Spilled(Choice, u64),
+    /// The buffer stays.
+    Barred(usize),
 }
 
 /// A weighted covering search over the overfull sections.
@@ -105,6 +167,7 @@ struct Cover<'a> {
     taken: Vec<bool>,
     barred: Vec<bool>,
     chosen: Vec<usize>,
+    cost: u64,
     best: Option<Vec<usize>>,
     best_cost: u64,
     states: u32,
@@ -130,6 +193,7 @@ impl<'a> Cover<'a> {
             taken: alloc::vec![false; n],
             barred: alloc::vec![false; n],
             chosen: Vec::new(),
+            cost: 0,
             best: None,
             best_cost: u64::MAX,
             states: 0,
@@ -137,58 +201,106 @@ impl<'a> Cover<'a> {
         }
     }
 
-    /// Returns whether to stop the search here: there is a set, and no time for more or enough states. The first set costs one
-    /// state for each of its buffers, so it is always found.
+    /// Finds the cheapest set whose absence leaves no section overfull, or the best one until time or states run out.
+    fn search(&mut self) {
+        self.spill_misplaced();
+        self.spill_greedily();
+        if self.best.is_none() {
+            return;
+        }
+        // A list of decisions and not recursion: a path is as long as the set.
+        let mut path: Vec<Decision> = Vec::new();
+        loop {
+            let next = if self.is_over() { None } else { self.next_choice() };
+            if let Some(choice) = next {
+                path.push(Decision::Spilled(choice, self.cost));
+                self.spill(choice);
+                continue;
+            }
+            loop {
+                match path.pop() {
+                    None => return,
+                    Some(Decision::Barred(index)) => self.barred[index] = false,
+                    Some(Decision::Spilled(choice, before)) => {
+                        self.take_back(choice, before);
+                        self.barred[choice.index] = true;
+                        path.push(Decision::Barred(choice.index));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Spills the buffers whose fixed place ends behind the capacity: no set without them helps.
+    fn spill_misplaced(&mut self) {
+        let problem = self.problem;
+        let capacity = problem.regions[0].capacity.unwrap_or(u64::MAX);
+        for (index, buffer) in problem.buffers.iter().enumerate() {
+            let behind = buffer.fixed.is_some_and(|at| at.saturating_add(buffer.size) > capacity);
+            if let Some(price) = buffer.spill_cost.filter(|_| self.open[index] && behind) {
+                self.spill(Choice { index, size: buffer.size, price });
+            }
+        }
+    }
+
+    /// Finds a first set: the cheapest for each byte that counts, one overfull section after the other. Leaves the loads as they were.
+    fn spill_greedily(&mut self) {
+        let (chosen, cost) = (self.chosen.len(), self.cost);
+        let mut spilled = Vec::new();
+        let covered = loop {
+            let Some((section, _)) = self.fullest() else { break true };
+            for choice in self.choices(section) {
+                if self.load[section] <= self.capacity {
+                    break;
+                }
+                spilled.push((choice, self.cost));
+                self.spill(choice);
+            }
+            if self.load[section] > self.capacity {
+                break false;
+            }
+        };
+        if covered {
+            (self.best, self.best_cost) = (Some(self.chosen.clone()), self.cost);
+        }
+        for &(choice, before) in spilled.iter().rev() {
+            self.take_back(choice, before);
+        }
+        debug_assert_eq!((chosen, cost), (self.chosen.len(), self.cost), "all is taken back");
+    }
+
+    /// Returns whether there is no time for more, or enough states were seen.
     fn is_over(&mut self) -> bool {
         let steps = u64::from(self.states) * self.problem.buffers.len() as u64;
-        let enough = self.states >= STATES || steps >= STEPS;
-        self.cut |= self.best.is_some() && (enough || self.stop.now());
+        self.cut |= self.states >= STATES || steps >= STEPS || self.stop.now();
         self.cut
     }
 
-    fn branch(&mut self, cost: u64) {
-        self.states += 1;
-        let fullest = self
-            .load
-            .iter()
-            .enumerate()
-            .max_by_key(|&(_, &l)| l)
-            .filter(|&(_, &l)| l > self.capacity);
-        let Some((section, &load)) = fullest else {
-            if cost < self.best_cost {
-                self.best_cost = cost;
-                self.best = Some(self.chosen.clone());
-            }
-            return;
-        };
-        let excess = load - self.capacity;
-        let mut options = self.options(section);
-        // Cheapest per byte that counts first; it makes the bound tight and the first answer good.
-        let useful = |o: &(usize, u64, u64)| o.1.min(excess);
-        options.sort_by(|a, b| {
-            let (x, y) =
-                (u128::from(a.2) * u128::from(useful(b)), u128::from(b.2) * u128::from(useful(a)));
-            x.cmp(&y).then(b.1.cmp(&a.1)).then(a.0.cmp(&b.0))
-        });
-        if cost.saturating_add(least_cost(&options, excess)) >= self.best_cost {
-            return;
-        }
-        for &(index, size, price) in &options {
-            if self.is_over() {
-                break;
-            }
-            self.apply(index, size, Sign::Take);
-            self.branch(cost.saturating_add(price));
-            self.apply(index, size, Sign::Give);
-            self.barred[index] = true;
-        }
-        for &(index, ..) in &options {
-            self.barred[index] = false;
-        }
+    /// Returns the fullest section and its excess, or `None` if all sections fit.
+    fn fullest(&self) -> Option<(usize, u64)> {
+        let (section, &load) = self.load.iter().enumerate().max_by_key(|&(_, &load)| load)?;
+        (load > self.capacity).then(|| (section, load - self.capacity))
     }
 
-    /// Returns the buffers that may be spilled in a section: index, bytes, cost.
-    fn options(&self, section: usize) -> Vec<(usize, u64, u64)> {
+    /// Returns the buffer to decide on next; `None` where the state is a set, which is noted, or cannot become a cheaper one.
+    fn next_choice(&mut self) -> Option<Choice> {
+        self.states += 1;
+        let Some((section, excess)) = self.fullest() else {
+            if self.cost < self.best_cost {
+                (self.best, self.best_cost) = (Some(self.chosen.clone()), self.cost);
+            }
+            return None;
+        };
+        let choices = self.choices(section);
+        let bound = least_cost(&choices, excess)?;
+        let first = choices.first().copied();
+        first.filter(|_| self.cost.saturating_add(bound) < self.best_cost)
+    }
+
+    /// Lists the buffers that may be spilled in an overfull section, the cheapest for each byte that counts first: this makes the bound
+    /// tight and the first answer good.
+    fn choices(&self, section: usize) -> Vec<Choice> {
         let mut found = Vec::new();
         for (index, buffer) in self.problem.buffers.iter().enumerate() {
             let free = self.open[index] && !self.taken[index] && !self.barred[index];
@@ -197,53 +309,58 @@ impl<'a> Cover<'a> {
             };
             let live = |r: &(u32, u32)| (r.0 as usize) <= section && section < r.1 as usize;
             if free && self.model.runs(item as usize).iter().any(live) {
-                found.push((index, buffer.size, price));
+                found.push(Choice { index, size: buffer.size, price });
             }
         }
+        let excess = self.load[section].saturating_sub(self.capacity);
+        let useful = |choice: &Choice| u128::from(choice.size.min(excess));
+        found.sort_by(|a, b| {
+            let (x, y) = (u128::from(a.price) * useful(b), u128::from(b.price) * useful(a));
+            x.cmp(&y).then(b.size.cmp(&a.size)).then(a.index.cmp(&b.index))
+        });
         found
     }
 
-    fn apply(&mut self, index: usize, size: u64, sign: Sign) {
-        let Some(item) = self.model.item_of[index] else { return };
+    fn spill(&mut self, choice: Choice) {
+        self.change(choice, |load, size| load - size);
+        self.taken[choice.index] = true;
+        self.chosen.push(choice.index);
+        self.cost = self.cost.saturating_add(choice.price);
+    }
+
+    /// Undoes the last [`spill`](Self::spill), before which all cost `before`.
+    fn take_back(&mut self, choice: Choice, before: u64) {
+        self.change(choice, |load, size| load + size);
+        self.taken[choice.index] = false;
+        self.chosen.pop();
+        self.cost = before;
+    }
+
+    fn change(&mut self, choice: Choice, by: impl Fn(u64, u64) -> u64) {
+        let Some(item) = self.model.item_of[choice.index] else { return };
         for &(from, to) in self.model.runs(item as usize) {
             for load in &mut self.load[from as usize..to as usize] {
-                match sign {
-                    Sign::Take => *load -= size,
-                    Sign::Give => *load += size,
-                }
-            }
-        }
-        self.taken[index] = sign == Sign::Take;
-        match sign {
-            Sign::Take => self.chosen.push(index),
-            Sign::Give => {
-                self.chosen.pop();
+                *load = by(*load, choice.size);
             }
         }
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
-    Take,
-    Give,
-}
-
-/// Returns a lower bound for what it costs to free `excess` bytes, with fractions of buffers; no cost at all if there are not
-/// enough bytes, because then the branches find out.
-fn least_cost(options: &[(usize, u64, u64)], excess: u64) -> u64 {
+/// Returns a lower bound for what it costs to free `excess` bytes, with fractions of buffers, or `None` if there are not enough
+/// bytes.
+fn least_cost(choices: &[Choice], excess: u64) -> Option<u64> {
     let mut left = excess;
     let mut cost = 0u64;
-    for &(_, size, price) in options {
-        let useful = size.min(excess);
+    for choice in choices {
+        let useful = choice.size.min(excess);
         if useful >= left {
-            let part = u128::from(price) * u128::from(left) / u128::from(useful.max(1));
-            return cost.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
+            let part = u128::from(choice.price) * u128::from(left) / u128::from(useful.max(1));
+            return Some(cost.saturating_add(u64::try_from(part).unwrap_or(u64::MAX)));
         }
         left -= useful;
-        cost = cost.saturating_add(price);
+        cost = cost.saturating_add(choice.price);
     }
-    0
+    None
 }
 
 /// Finds a capacity of the first region that suffices, by planning without a limit.
