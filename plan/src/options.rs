@@ -27,7 +27,7 @@ pub struct Options<'a> {
     pub stop: Option<&'a dyn Fn() -> bool>,
     /// Told about the first plan, every better one, and every better bound.
     pub progress: Option<&'a dyn Fn(Progress)>,
-    /// Ends the search with the best plan so far.
+    /// Ends the search with the best plan so far. A limit behind the end of the clock, such as `Duration::MAX`, is none.
     #[cfg(feature = "std")]
     pub time_limit: Option<core::time::Duration>,
 }
@@ -49,7 +49,8 @@ impl Options<'_> {
     /// Does some work that is to stop at the time limit, counted from now, or when the caller says so.
     pub(crate) fn timed<T>(&self, work: impl FnOnce(&Stop<'_>) -> T) -> T {
         #[cfg(feature = "std")]
-        let deadline = self.time_limit.map(|limit| std::time::Instant::now() + limit);
+        let deadline =
+            self.time_limit.and_then(|limit| std::time::Instant::now().checked_add(limit));
         let ask = || {
             #[cfg(feature = "std")]
             if deadline.is_some_and(|d| std::time::Instant::now() >= d) {
