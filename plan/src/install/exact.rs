@@ -11,7 +11,8 @@ use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
 /// asked for. [`allocate`](Strategy::allocate), which names no offset, walks the spans and takes the first hole that
 /// fits.
 ///
-/// Neighbours: `allocate` keeps spans of unlike class a granule apart; a taken span is linear.
+/// Neighbours: spans of unlike class share no granule. A taken span is linear; `take` answers `Busy` where a tiled neighbour uses one of
+/// its granules.
 ///
 /// # Cost
 ///
@@ -147,8 +148,18 @@ impl TakeSpan for Exact {
             return Err(ErrorKind::OutOfRange);
         }
         // Spans do not overlap, so the last one that starts before the end is the only one that can reach inside.
-        let before = self.order.range((block.0, 0)..(block.0, end)).next_back();
-        if before.is_some_and(|(_, &at)| self.records[at as usize].span.end() > span.offset) {
+        let record = |(_, &at): (_, &u32)| self.records[at as usize];
+        let below = self.order.range((block.0, 0)..(block.0, end)).next_back().map(record);
+        let above = self.order.range((block.0, end)..=(block.0, u64::MAX)).next().map(record);
+        let granule = |byte: u64| self.granularity.down(byte);
+        let tiled = |record: &Record| record.class != Class::Linear;
+        let meets_below = below.is_some_and(|below| {
+            let shared = granule(below.span.end() - 1) >= granule(span.offset);
+            below.span.end() > span.offset || tiled(&below) && shared
+        });
+        let meets_above = above
+            .is_some_and(|above| tiled(&above) && granule(above.span.offset) <= granule(end - 1));
+        if meets_below || meets_above {
             return Err(ErrorKind::Busy);
         }
         self.admit(block, span, Class::Linear)

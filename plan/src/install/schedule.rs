@@ -159,8 +159,8 @@ impl Schedule {
     /// Makes a schedule of a plan.
     ///
     /// Region `i` of the plan is of heap `heaps[i]`, or of the heap for plain requests where there is none. Buffers are
-    /// allocated in the order of their start, those that start together in the order of the problem. Buffers of zero bytes are
-    /// left out.
+    /// allocated in the order of their start, those that start together in the order of the problem. Buffers that never need
+    /// bytes, because they have none or gaps cover their whole life, are left out.
     ///
     /// # Examples
     ///
@@ -202,7 +202,7 @@ impl Schedule {
             .enumerate()
             .map(|(at, usage)| ScheduledRegion { heap: heaps.get(at).copied(), size: usage.peak });
         let buffers: Vec<usize> =
-            (0..problem.buffers.len()).filter(|&at| problem.buffers[at].size > 0).collect();
+            (0..problem.buffers.len()).filter(|&at| problem.buffers[at].needs_bytes()).collect();
         let spans = buffers.iter().map(|&at| {
             let (buffer, spot) = (&problem.buffers[at], plan.spots[at]);
             ScheduledSpan {

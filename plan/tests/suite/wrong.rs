@@ -29,6 +29,9 @@ fn a_gap_may_cover_a_whole_life() {
     let plan = plan(&problem);
     assert_eq!((&plan.status, plan.peak()), (&Status::Optimal, 4));
     validate(&problem, &plan.spots).expect("what is never needed is in nobody's way");
+    let mut spots = plan.spots;
+    spots[never].offset = u64::MAX - 1;
+    validate(&problem, &spots).expect("nor does its place matter");
 }
 
 #[test]

@@ -3,14 +3,15 @@ use super::before::asked;
 use core::time::Duration;
 use omniheap_core::strategy::{Strategy as _, TakeSpan as _};
 use omniheap_core::{
-    Align, Allocation, Backend as _, ErrorKind, HeapId, HeapKind, Limits, Manager, Request, Span,
-    TimelineId, Timelines as _,
+    Align, Allocation, Backend as _, Class, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager,
+    Request, Span, TimelineId, Timelines as _,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use omniheap_plan::install::{
     Deviation, Exact, Installed, Schedule, ScheduleError, ScheduledRegion, ScheduledSpan,
 };
+use omniheap_plan::{Buffer, Options, Problem, Region, solve};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -202,7 +203,7 @@ fn what_needs_more_than_bytes_is_extra() {
     let odd = [
         ask(4 * KIB).dedicated(),
         ask(4 * KIB).on(TimelineId::MAIN),
-        ask(4 * KIB).class(omniheap_core::Class::Tiled),
+        ask(4 * KIB).class(Class::Tiled),
         ask(5 * KIB),
     ];
     for request in &odd {
@@ -425,4 +426,32 @@ fn exact_takes_a_span_unless_a_byte_of_it_is_live() {
         assert_eq!(exact.take(block, asked).err(), expected, "{asked:?}");
         exact.validate().expect("consistent");
     }
+}
+
+#[test]
+fn exact_takes_no_span_on_a_granule_of_a_tiled_one() {
+    let granule = Align::new(8).expect("a power of two");
+    let mut exact = Exact::new(granule);
+    let block = exact.add_block(48).expect("a block");
+    exact.take(block, Span { offset: 0, size: 10 }).expect("free");
+    let tiled = exact.allocate(Layout::new(10), Class::Tiled).expect("it fits");
+    assert_eq!(tiled.span, Span { offset: 16, size: 10 });
+    for (offset, size) in (0..48).flat_map(|o| (1..=48 - o).map(move |s| (o, s))) {
+        let mut exact = exact.clone();
+        let asked = Span { offset, size };
+        let clash = asked.overlaps(Span { offset: 0, size: 10 })
+            || asked.overlaps(Span { offset: 16, size: 16 });
+        let expected = clash.then_some(ErrorKind::Busy);
+        assert_eq!(exact.take(block, asked).err(), expected, "{asked:?}");
+    }
+}
+
+#[test]
+fn buffers_that_never_need_bytes_are_left_out_of_a_schedule() {
+    let mut problem = Problem::new(Region::bounded(16));
+    problem.push(Buffer::new(16, 0, 4));
+    problem.push(Buffer::new(99, 1, 3).gap(1, 3));
+    let plan = solve(&problem, &Options::default()).expect("it makes sense");
+    let schedule = Schedule::from_plan(&problem, &plan, &[]).expect("the other one fits");
+    assert_eq!(schedule.spans().len(), 1);
 }
