@@ -716,14 +716,15 @@ impl<B: Streams> Device<B> {
         let report = self.manager.report();
         let mut addresses = Addresses::default();
         self.live.for_each(|address, Resident { held, size, stream, .. }| {
-            let granted = match held {
+            let (granted, id) = match held {
                 Held::Plain(allocation, _) => {
                     addresses.note(&allocation.binding(), address);
-                    *size
+                    (*size, Some(allocation.id()))
                 }
-                Held::Kept(kept) => kept.granted,
+                Held::Kept(kept) => (kept.granted, None),
             };
-            addresses.tenants.insert(address, Tenant { size: *size, granted, stream: *stream });
+            let tenant = Tenant { size: *size, granted, stream: *stream, id };
+            addresses.tenants.insert(address, tenant);
         });
         self.graphs.for_each_block(|pool, address, allocation| {
             addresses.note(&allocation.binding(), address);

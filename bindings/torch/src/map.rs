@@ -8,7 +8,7 @@ use crate::streams::Streams;
 use core::cmp::Reverse;
 use omniheap::{
     Binding,
-    report::{BlockNumber, BlockReport, SpanState},
+    report::{AllocationId, BlockNumber, BlockReport, SpanState},
     seam::Span,
 };
 use serde_json::{Value, json};
@@ -22,6 +22,8 @@ pub(crate) struct Tenant {
     /// Bytes that it has, where a capture keeps it.
     pub(crate) granted: u64,
     pub(crate) stream: usize,
+    /// Its allocation, unless a capture keeps the memory: no later one has the same.
+    pub(crate) id: Option<AllocationId>,
 }
 
 /// What is known of a device's addresses.
@@ -168,7 +170,12 @@ fn divided(start: u64, end: u64, addresses: &Addresses) -> Vec<Value> {
 
 fn shown(address: u64, size: u64, state: &str, tenant: Option<Tenant>) -> Value {
     let requested = tenant.map_or(0, |tenant| tenant.size);
-    json!({ "address": address, "size": size, "requested_size": requested, "state": state })
+    let mut block =
+        json!({ "address": address, "size": size, "requested_size": requested, "state": state });
+    if let Some(id) = tenant.and_then(|tenant| tenant.id) {
+        block["allocation"] = format!("{id:?}").into();
+    }
+    block
 }
 
 #[cfg(test)]
@@ -227,7 +234,7 @@ mod tests {
         block.live.push(waiting);
         block.holes.push(Span { offset: 512, size: 256 });
         let base = 0x10_0000;
-        let tenant = Tenant { size: 500, granted: 500, stream: 3 };
+        let tenant = Tenant { size: 500, granted: 500, stream: 3, id: None };
         let tenants = BTreeMap::from([(base, tenant)]);
         let addresses = Addresses { tenants, ..Addresses::default() };
         let mut known = HashMap::from([(BlockNumber(1), base), (BlockNumber(2), 7)]);
@@ -253,7 +260,7 @@ mod tests {
     #[test]
     fn memory_that_a_capture_keeps_is_shown_as_the_capture_divides_it() {
         let base = 0x10_0000;
-        let tenant = |size| Tenant { size, granted: 512, stream: 4 };
+        let tenant = |size| Tenant { size, granted: 512, stream: 4, id: None };
         let tenants = BTreeMap::from([(base + 512, tenant(100)), (base + 2048, tenant(200))]);
         let kept = HashMap::from([(base, PoolId { captured: 5, named: 6 })]);
         let addresses = Addresses { tenants, kept, ..Addresses::default() };

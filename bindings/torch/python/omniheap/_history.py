@@ -43,6 +43,8 @@ class History:
         self._enabled = self._context = self._trace = None
         self._cpp, self._skip = False, ()
         self._entries, self._stacks, self._left, self._ranges, self._reserved = {}, {}, {}, {}, {}
+        # Stacks of what lived when the last history ended, by allocation.
+        self._kept = {}
         atexit.register(self._library().omniheap_torch_watch, None)
 
     def _library(self):
@@ -58,7 +60,16 @@ class History:
             if value not in known:
                 raise RuntimeError(f"{name} is {value!r}; expected one of {', '.join(map(repr, known))}")
         if clear_history or enabled is None:
-            self._entries, self._stacks, self._left = {}, {}, {}
+            self._entries, self._left = {}, {}
+        if self._enabled and enabled is None:
+            # As PyTorch: what lives when the history ends keeps its stack. Nobody tells of frees from now on, so each is kept with
+            # the allocation that it belongs to: a later one at the same address has none.
+            live = self._allocations()
+            self._kept = {live[address]: stack for address, stack in self._stacks.items() if address in live}
+            self._stacks = {}
+        elif enabled and self._kept:
+            kept, self._kept = self._kept, {}
+            self._stacks = {address: kept[name] for address, name in self._allocations().items() if name in kept}
         self._enabled, self._context, self._cpp, self._skip = enabled, context, stacks == "all", tuple(skip_actions or ())
         longest = 1 if enabled == "state" else max_entries
         # Python's own limit of a length, which callers pass for "all", is none for a deque.
@@ -159,19 +170,27 @@ class History:
             raise _library.OmniheapError(self._library().omniheap_torch_error().decode())
         return json.loads(text)
 
+    def _allocations(self):
+        """The name of each allocation that lives, by its address; memory that a graph keeps has none."""
+        blocks = [block for device in range(self._torch.cuda.device_count()) for segment in self._segments(device) for block in segment["blocks"]]
+        return {block["address"]: block["allocation"] for block in blocks if "allocation" in block}
+
     def snapshot(self, request=None):
         """As `torch._C._cuda_memorySnapshot`: of all memory, or of the pool that `request` begins with."""
         pool, has_traces = tuple(request[:2]) if request else (0, 0), not request or len(request) < 3 or request[2]
         devices = range(self._torch.cuda.device_count())
         segments = [{**segment, "device": device} for device in devices for segment in self._segments(device)]
         entries = [list(self._entries.get(device, ())) if has_traces else [] for device in devices]
-        stacks = [self._stacks.get(block["address"]) for segment in segments for block in segment["blocks"]]
-        shown = self._symbolize(stacks + [entry["frames"] for trace in entries for entry in trace])
+        stack_of = {}
+        for block in (block for segment in segments for block in segment["blocks"]):
+            name = block.pop("allocation", None)
+            stack_of[block["address"]] = self._stacks.get(block["address"]) if self._enabled else self._kept.get(name)
+        shown = self._symbolize([*stack_of.values()] + [entry["frames"] for trace in entries for entry in trace])
         for segment in segments:
             segment.update(segment_pool_id=tuple(segment["segment_pool_id"]), registration_counter=-1, frames=[])
             for block in segment["blocks"]:
                 is_live = block["state"] == "active_allocated"
-                block["frames"] = shown.get(id(self._stacks.get(block["address"])), []) if is_live else []
+                block["frames"] = shown.get(id(stack_of[block["address"]]), []) if is_live else []
                 if not is_live:
                     # As PyTorch: what was asked for there last.
                     block["requested_size"] = self._left.get(block["address"], 0)

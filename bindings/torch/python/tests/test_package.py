@@ -396,6 +396,35 @@ class Host(OnHost):
         self.assertEqual(len(torch._cuda_memorySnapshot()["device_traces"][0]), 2)
         self.assertRaises(RuntimeError, torch._cuda_record_memory_history, "some")
 
+    def test_what_lives_when_a_history_ends_keeps_its_stack(self):
+        torch = self.with_history()
+
+        def here():
+            return self.lib.omniheap_torch_alloc(5 << 20, 0, None)
+
+        def names(pointer):
+            blocks = [block for segment in torch._cuda_memorySnapshot()["segments"] for block in segment["blocks"]]
+            self.assertFalse([block for block in blocks if "allocation" in block], "PyTorch's format has no such key")
+            return [frame["name"] for block in blocks if block["address"] == pointer for frame in block["frames"]]
+
+        for end in (lambda: torch._cuda_record_memory_history_legacy(False), lambda: torch._cuda_record_memory_history(None)):
+            torch._cuda_record_memory_history_legacy(True)
+            pointer = here()
+            self.assertIn("here", names(pointer))
+            end()
+            self.assertEqual(torch._cuda_memorySnapshot()["device_traces"], [[], []])
+            self.assertIn("here", names(pointer))
+            end()
+            self.assertIn("here", names(pointer), "to end it again changes nothing")
+            torch._cuda_record_memory_history_legacy(True)
+            self.assertIn("here", names(pointer), "nor does another history")
+            end()
+            self.lib.omniheap_torch_free(pointer, 5 << 20, 0, None)
+            # The same bytes for somebody whom nobody recorded.
+            again = self.lib.omniheap_torch_alloc(5 << 20, 0, None)
+            self.assertEqual((again, names(again)), (pointer, []))
+            self.lib.omniheap_torch_free(again, 5 << 20, 0, None)
+
     def test_backward_entries_say_where_the_forward_pass_was(self):
         torch = self.with_history()
         torch.is_anomaly_enabled = lambda: True
