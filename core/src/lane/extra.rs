@@ -51,6 +51,14 @@ impl SlotExtra {
             && !self.looked_at
             && self.residence != Residence::Remote
     }
+
+    /// Returns whether the order of its own timeline does not protect its bytes once they are free: they do not go back to the
+    /// lane, or the host accesses them.
+    pub(super) fn outruns_home(&self) -> bool {
+        self.sharing == Sharing::Dedicated
+            || self.residence == Residence::Remote
+            || self.host_access
+    }
 }
 
 /// Whether an allocation moves only in passes that ask its owner.

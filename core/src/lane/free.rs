@@ -1,11 +1,11 @@
 //! Giving bytes back: at once, or when timelines have passed; secrets are zeroed first.
 #![forbid(unsafe_code)]
-use super::extra::{Ending, Residence, SlotExtra};
+use super::extra::{Ending, SlotExtra};
 use super::reuse::Origin;
 use super::table::SlotId;
 use super::{Lane, State, Uses};
 use crate::sync::Guard;
-use crate::{Backend, Error, ErrorKind, Point, Privacy, Result, Sharing, TimelineId, Timelines};
+use crate::{Backend, Error, ErrorKind, Point, Privacy, Result, TimelineId, Timelines};
 use alloc::vec::Vec;
 
 impl<B: Backend> Lane<B> {
@@ -118,11 +118,7 @@ impl<B: Backend> Lane<B> {
         let state = self.state.lock();
         let Some(note) = state.extras.get(id.index) else { return Vec::new() };
         let mut timelines = note.used_on.clone();
-        // The order of its own timeline protects only what goes back to the lane, and nothing from the host.
-        if note.sharing == Sharing::Dedicated
-            || note.residence == Residence::Remote
-            || note.host_access
-        {
+        if note.outruns_home() {
             timelines.extend(state.home_of(id).filter(|home| !note.used_on.contains(home)));
         }
         match self.shared.config.uses {
@@ -159,7 +155,18 @@ impl<B: Backend> Lane<B> {
     /// On failure the caller never uses the bytes again.
     fn forget_secret(&self, id: SlotId, uses: &[Point]) -> Result<Option<Point>> {
         let home = self.home(id);
-        let home = if self.shared.device.is_closed(home)? { TimelineId::MAIN } else { home };
+        if !self.shared.device.is_closed(home)? {
+            let zeroed = self.zero_after(id, uses, home);
+            if let Some(zeroed) = self.shared.device.unless_closed(home, zeroed)? {
+                return Ok(zeroed);
+            }
+        }
+        // Its own timeline was closed, so its work has passed.
+        self.zero_after(id, uses, TimelineId::MAIN)
+    }
+
+    /// Zeroes a secret on a timeline, after other points. Returns the point at which it is zeroed, if a wait is needed.
+    fn zero_after(&self, id: SlotId, uses: &[Point], home: TimelineId) -> Result<Option<Point>> {
         let Some(timelines) = self.shared.device.backend().as_timelines() else {
             self.shared.device.backend().wait_idle()?;
             self.look_at_secret(id, home)?;
@@ -176,7 +183,8 @@ impl<B: Backend> Lane<B> {
         self.look_at_secret(id, home)?;
         self.wipe(id, home)?;
         let state = self.state.lock();
-        if state.home_of(id) == Some(home) && !state.has_host_access(id) {
+        let outruns = state.extras.get(id.index).is_some_and(SlotExtra::outruns_home);
+        if state.home_of(id) == Some(home) && !outruns {
             return Ok(None); // The next user of the bytes runs after the zeros on the same timeline.
         }
         drop(state);

@@ -23,6 +23,7 @@ mod recall_threads;
 mod remap_or_copy;
 mod runs;
 mod schedule;
+mod secrets;
 mod undeclared;
 mod uploads;
 mod vma_issues;
