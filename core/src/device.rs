@@ -459,10 +459,26 @@ impl<B: Backend> Device<B> {
 
     /// Returns a block that work may still use: the driver gets it once the device is idle, or never.
     pub(crate) fn give_up(&self, block: Block<B>) {
-        let idle = self.backend().wait_idle();
-        if idle.is_err_and(|error| error.kind() != ErrorKind::DeviceLost) {
-            self.quarantine(block.size(), "work on a block could not be followed");
-            core::mem::forget(block);
+        if self.settle().is_err() {
+            self.abandon(Arc::new(block));
+        }
+    }
+
+    /// Keeps a block that work may still use from the driver for good: nothing has told when that work ends.
+    pub(crate) fn abandon(&self, block: Arc<Block<B>>) {
+        self.quarantine(block.claimed, "work on a block could not be followed");
+        core::mem::forget(block);
+    }
+
+    /// Waits until nothing runs on the device. A lost device runs nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Backend::wait_idle`], but for `DeviceLost`. Work may then still use whatever was freed.
+    pub(crate) fn settle(&self) -> Result<()> {
+        match self.backend().wait_idle() {
+            Err(error) if error.kind() == ErrorKind::DeviceLost => Ok(()),
+            other => other,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::device::{Block, insist};
 use crate::{Align, Backend, Error, ErrorKind, Result, Sharing, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
+use omniheap_strategy::pages::Pager;
 
 impl<B: Backend> State<B> {
     /// Adds a block and takes the request from it; all or nothing.
@@ -211,15 +212,39 @@ impl<B: Backend> Lane<B> {
 
 impl<B: Backend> Drop for Lane<B> {
     fn drop(&mut self) {
-        let state = self.state.lock();
-        let is_bare = state.blocks.iter().flatten().next().is_none() && state.remote.is_empty();
-        drop(state);
-        if is_bare {
+        if self.is_bare() {
             return;
         }
-        // A lost device has nothing in flight, so its answer does not matter; another one is asked again.
-        let _ = insist(|| self.shared.device.backend().wait_idle());
-        self.dismantle();
+        // Even a lost device is asked again: if the report was wrong, it still works.
+        let idle = insist(|| self.shared.device.backend().wait_idle());
+        match idle.map_err(|error| error.kind()) {
+            Ok(()) | Err(ErrorKind::DeviceLost) => self.dismantle(),
+            Err(kind) => self.abandon(kind),
+        }
+    }
+}
+
+impl<B: Backend> Lane<B> {
+    /// Returns whether the lane has no memory, here or in another lane.
+    pub(crate) fn is_bare(&self) -> bool {
+        let state = self.state.lock();
+        state.blocks.iter().flatten().next().is_none() && state.remote.is_empty()
+    }
+
+    /// Leaves all memory with the driver, for the end of a lane whose work could not be waited for: it may still run.
+    fn abandon(&self, why: ErrorKind) {
+        let device = &self.shared.device;
+        let mut state = self.state.lock();
+        let mapped = state.pager.as_ref().map_or(Vec::new(), Pager::mapped_spans);
+        let blocks = core::mem::take(&mut state.blocks);
+        // Their bytes in other lanes may be in use too, and stay live there.
+        core::mem::forget(core::mem::take(&mut state.remote));
+        drop(state);
+        tracing::error!(?why, "the end of a pool could not wait for the device");
+        for (span, _) in mapped {
+            device.quarantine(span.size, "work on pages could not be followed");
+        }
+        blocks.into_iter().flatten().for_each(|held| device.abandon(held.block));
     }
 }
 

@@ -80,7 +80,7 @@ impl<B: Backend> Lane<B> {
         for timeline in self.timelines_of(id) {
             match self.mark(timeline) {
                 Ok(point) => points.extend(point),
-                Err(error) if !self.has_stopped() => {
+                Err(error) if self.shared.device.settle().is_err() => {
                     return self.condemn(id, error, "its work could not be followed");
                 }
                 Err(error) => tracing::debug!(?error, "waited for work that could not be marked"),
@@ -100,12 +100,6 @@ impl<B: Backend> Lane<B> {
             true => Ending::NOW,
             false => Ending::After(points, origin),
         }
-    }
-
-    /// Waits for the device; whether nothing runs on it any more. A lost device runs nothing.
-    fn has_stopped(&self) -> bool {
-        let idle = self.shared.device.backend().wait_idle();
-        idle.err().is_none_or(|error| error.kind() == ErrorKind::DeviceLost)
     }
 
     fn is_lost(&self) -> bool {

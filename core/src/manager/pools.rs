@@ -123,13 +123,14 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// `Busy` with the pool when something in it is live or waits for a timeline; `Foreign` for another manager's.
+    /// `Busy` with the pool when something in it is live or waits for a timeline, or when the device cannot be waited for now;
+    /// `Foreign` for another manager's; what the driver says when it is asked to wait.
     pub fn destroy_pool(&self, pool: UserPool<B>) -> Result<(), GiveBack<UserPool<B>>> {
         let is_ours = |known: &Arc<Pool<B>>| Arc::ptr_eq(known, pool.pool());
         if !self.inner.user_pools.lock().iter().any(is_ours) {
             return Err(GiveBack { given: pool, error: ErrorKind::Foreign.into() });
         }
-        match Self::check_idle(pool.pool()) {
+        match Self::check_idle(pool.pool()).and_then(|()| Self::settle(pool.pool())) {
             Ok(()) => {
                 drop(pool);
                 Ok(())
@@ -138,11 +139,13 @@ impl<B: Backend> Manager<B> {
         }
     }
 
-    /// Ends a pool whose user is gone; one in which something is live waits for [`end_dropped_pools`](Self::end_dropped_pools).
+    /// Ends a pool whose user is gone; one in which something is live, or that work may still use, waits for
+    /// [`end_dropped_pools`](Self::end_dropped_pools).
     ///
     /// Returns the bytes that go back to the driver.
     pub(super) fn end_pool(&self, pool: &Arc<Pool<B>>) -> u64 {
-        if Self::check_idle(pool).is_err_and(|error| error.kind() == ErrorKind::Busy) {
+        let is_busy = Self::check_idle(pool).is_err_and(|error| error.kind() == ErrorKind::Busy);
+        if is_busy || Self::settle(pool).is_err() {
             return 0;
         }
         let bytes = pool.shared.reserved();
@@ -162,6 +165,12 @@ impl<B: Backend> Manager<B> {
         let dropped: Vec<_> =
             self.inner.user_pools.lock().iter().filter(is_dropped).cloned().collect();
         dropped.iter().map(|pool| self.end_pool(pool)).sum()
+    }
+
+    /// Waits until nothing on the device uses the pool's memory: what was freed in the order of a timeline may be in use still.
+    fn settle(pool: &Pool<B>) -> Result<()> {
+        let has_memory = pool.lanes().iter().any(|lane| !lane.is_bare());
+        if has_memory { pool.shared.device.settle() } else { Ok(()) }
     }
 
     /// Retires what it can; `Busy` when something in the pool is live or waits for a timeline.

@@ -24,6 +24,7 @@ mod remap_or_copy;
 mod runs;
 mod schedule;
 mod secrets;
+mod teardown;
 mod undeclared;
 mod uploads;
 mod vma_issues;
