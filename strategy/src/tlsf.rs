@@ -66,6 +66,8 @@ pub struct Tlsf {
     used: u64,
     live: u64,
     holes: u64,
+    /// Nodes that slides to come may need.
+    pledged: u32,
     /// Uses up to this time have finished.
     passed: u64,
     /// Holes that touch the hole before them: when one of the two uses finishes, and the node of the hole. Some are outdated.
@@ -85,6 +87,7 @@ impl Tlsf {
             used: 0,
             live: 0,
             holes: 0,
+            pledged: 0,
             passed: 0,
             touching: BinaryHeap::new(),
         }
@@ -347,10 +350,11 @@ impl Tlsf {
         edges.flat_map(|edge| self.pieces(edge))
     }
 
-    /// Reserves host memory for `count` nodes, and for the one that a free may need.
+    /// Reserves host memory for `count` nodes, beside the one that a free may need and those that are pledged.
     #[inline]
     fn reserve(&mut self, count: u32) -> Result<(), ErrorKind> {
-        if self.nodes.has(SPARE + count) { Ok(()) } else { self.grow(SPARE + count) }
+        let count = SPARE + self.pledged + count;
+        if self.nodes.has(count) { Ok(()) } else { self.grow(count) }
     }
 
     #[cold]

@@ -161,13 +161,32 @@ impl Tlsf {
         taken.ok_or(ErrorKind::Fragmented)
     }
 
+    /// Keeps host memory for `count` more slides until [`redeem`](Self::redeem): whatever else happens meanwhile, they do not fail for
+    /// want of it.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfHostMemory`; nothing has changed then.
+    pub fn pledge(&mut self, count: usize) -> Result<(), ErrorKind> {
+        let count = u32::try_from(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        self.reserve(count)?;
+        self.pledged += count;
+        Ok(())
+    }
+
+    /// Gives host memory back that [`pledge`](Self::pledge) kept for `count` slides: they are made next, or not at all.
+    pub fn redeem(&mut self, count: usize) {
+        self.pledged -= u32::try_from(count).expect("it was pledged");
+    }
+
     /// Moves a live span down to `offset` in the hole before it. The key stays.
     ///
     /// The bytes that the span leaves join the hole after it.
     ///
     /// # Errors
     ///
-    /// `Stale` when the key is not live, `OutOfRange` when there is no hole before it that reaches down to `offset`.
+    /// `Stale` when the key is not live, `OutOfRange` when there is no hole before it that reaches down to `offset`,
+    /// `OutOfHostMemory` where none was [pledged](Self::pledge).
     pub fn slide_to(&mut self, key: Key, offset: u64) -> Result<Grant, ErrorKind> {
         let index = self.live_index(key)?;
         let before = self.nodes.previous(index);

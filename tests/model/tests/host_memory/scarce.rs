@@ -1,9 +1,10 @@
 //! Requests while the host itself has no memory to spare: refused in words, and nothing has changed.
 use super::before::asked;
 use super::{MOST, REFUSED};
+use omniheap_core::strategy::{Strategy, Tlsf};
 use omniheap_core::{
-    Allocation, Defragmentation, ErrorKind, HeapKind, Manager, ManagerConfig, Request, TimelineId,
-    Timelines,
+    Align, Allocation, Class, Defragmentation, ErrorKind, HeapKind, Layout, Manager, ManagerConfig,
+    Request, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -132,5 +133,34 @@ fn pages_of_a_request_without_a_record_are_free_again() {
         MOST.set(usize::MAX);
         assert_eq!((manager.validate(), manager.totals().live), (Ok(()), live.len() as u64));
         assert!(refused.is_err(), "{} requests with at most {most} bytes", live.len());
+    }
+}
+
+/// When slides are published, their bytes were copied: there is no way back, whatever others have taken meanwhile.
+#[test]
+fn slides_are_published_where_the_host_has_no_memory() {
+    let (piece, other) = (Layout::new(256), Layout::new(1024));
+    for slides in [1, 20, 200] {
+        let mut tlsf = Tlsf::new(Align::ONE);
+        tlsf.add_block(64 << 20).expect("a block");
+        let mut take = |layout| tlsf.allocate(layout, Class::Linear).expect("there is room").key;
+        let live: Vec<_> = (0..slides).map(|_| [(); 3].map(|()| take(piece))).collect();
+        // Each slide leaves a part of the hole before it, and nothing is free behind it.
+        live.iter().for_each(|[below, ..]| drop(tlsf.free(*below).expect("live")));
+        tlsf.pledge(live.len()).expect("there is host memory");
+        MOST.set(0);
+        let refused = loop {
+            if let Err(kind) = tlsf.allocate(other, Class::Linear) {
+                break kind;
+            }
+        };
+        tlsf.redeem(live.len());
+        let mut places = (0..).zip(&live);
+        let slid = places
+            .try_for_each(|(at, [_, above, _])| tlsf.slide_to(*above, at * 768 + 64).map(drop));
+        MOST.set(usize::MAX);
+        assert_eq!(refused, ErrorKind::OutOfHostMemory);
+        assert!(slid.is_ok(), "{slides} slides: {slid:?}");
+        tlsf.validate().expect("sound");
     }
 }
