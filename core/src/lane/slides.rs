@@ -47,6 +47,8 @@ impl<B: Backend> Lane<B> {
         if holes.len() < window.holes.len() || tlsf.carve_all(&mut holes).is_err() {
             return Ok(None);
         }
+        // Once the bytes are copied, there is no way back.
+        tlsf.pledge(window.slides.len()).inspect_err(|_| tlsf.free_all(&holes))?;
         state.held_bytes += total(&holes);
         window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
         Ok(Some(BegunSlides { block, window, holes, time: state.users.clock() }))
@@ -59,6 +61,7 @@ impl<B: Backend> Lane<B> {
         state.held_bytes -= total(&begun.holes);
         if let Suballocator::General(tlsf) = &mut state.suballocator {
             tlsf.free_all(&begun.holes);
+            tlsf.redeem(begun.window.slides.len());
             for slide in &begun.window.slides[..made] {
                 let key = state
                     .slots
