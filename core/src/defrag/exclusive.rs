@@ -152,8 +152,9 @@ impl<B: Backend> Lane<B> {
             OverlapCopier { transfer, on, block: &begun.block, bounce: bounce.as_ref(), inside };
         let mut made = 0;
         let there = copier.go(&begun.window.slides, &mut made);
-        // Submitted copies will finish, even if the driver refuses the first wait.
-        let idle = insist(|| self.shared.device.backend().wait_idle());
+        // Submitted copies will finish, even if the driver refuses the first wait, or every wait for more than they are.
+        let device = &self.shared.device;
+        let idle = insist(|| device.backend().wait_idle()).or_else(|_| device.finish(on));
         if idle.is_err()
             && let Some(bounce) = bounce
         {

@@ -1,14 +1,14 @@
 //! Slides that cannot be finished: every byte is at one place, the old one or the new.
 use super::before::{Asked, asked};
 use super::{KIB, MIB};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Allocation, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig,
-    Request, UserPool,
+    Request, TimelineId, UserPool,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The bytes of a block of which a hole lies before what has to slide.
 struct Stage {
@@ -69,6 +69,41 @@ impl Stage {
             assert!(seen == stamp(*id, one.size()), "{id} lost its bytes {when}");
         }
     }
+}
+
+/// From the first copy on, the device cannot be waited for as a whole, as during a capture. The timeline of the copies can.
+#[test]
+fn copies_are_waited_for_where_the_device_cannot_be() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).open();
+    let host = Arc::new(host.expect("a host device"));
+    let (holder, held) = (Arc::clone(&host), Mutex::new(None));
+    let is_captured = AtomicBool::new(false);
+    let device = asked(&host, move |call| {
+        let mut held = held.lock().expect("nothing panics");
+        match call.kind {
+            CallKind::Copy if !is_captured.swap(true, Relaxed) => {
+                *held = Some(holder.hold(TimelineId::MAIN).expect("open"));
+            }
+            CallKind::WaitIdle if is_captured.load(Relaxed) => {
+                return Verdict::Refuse(ErrorKind::Busy.into());
+            }
+            CallKind::Wait => *held = None,
+            _ => {}
+        }
+        Verdict::Forward
+    });
+    let manager = Manager::with_config(device, ManagerConfig::default().plain());
+    drop(manager.allocate(&Request::new(16 * MIB)).expect("one block"));
+    let below = manager.allocate(&Request::new(4 * MIB)).expect("fits");
+    let one = manager.allocate(&Request::new(6 * MIB)).expect("fits");
+    one.write(0, &stamp(1, one.size())).expect("in range");
+    drop(below);
+    let rest = manager.allocate(&Request::new(10 * MIB)).expect("ten free MiB become one hole");
+    let mut seen = stamp(0, one.size());
+    one.read(0, &mut seen).expect("in range");
+    assert!(seen == stamp(1, one.size()), "its bytes were still on the way");
+    drop((rest, one));
+    core::mem::forget(manager); // Nothing more can be waited for.
 }
 
 /// From one copy on, the driver makes none any more: what was moved in part goes back through the host.
