@@ -288,11 +288,19 @@ impl<B: Backend> Lane<B> {
         // A block of its own goes back to the driver, which knows no order.
         let ready = deferred.take_marked(|id| !state.is_alone(id));
         state.deferred = deferred;
-        for (id, points) in &ready {
-            self.tell_free(&state, *id);
-            state.free_in_order(*id, points);
+        let mut freed = 0;
+        for waiting in ready {
+            match state.users_of(&waiting.points) {
+                Ok(users) => {
+                    self.tell_free(&state, waiting.id);
+                    state.free_in_order(waiting.id, users);
+                    freed += 1;
+                }
+                // The lane knows no more timelines: it waits, as it did.
+                Err(_) => state.deferred.put_back(waiting),
+            }
         }
-        ready.len() as u64
+        freed
     }
 }
 
@@ -309,10 +317,13 @@ impl<B: Backend> State<B> {
         self.users.enter(timeline)
     }
 
-    /// Frees an allocation that was deferred and that the timelines of some points may still use.
-    fn free_in_order(&mut self, id: SlotId, points: &[Point]) {
-        let users = points.iter().map(|point| self.users.enter(Some(point.timeline)));
-        let Ok(users) = users.collect::<Result<Vec<_>, _>>() else { return };
+    /// The users of the timelines of some points, made known where they are not.
+    fn users_of(&mut self, points: &[Point]) -> Result<Vec<User>, ErrorKind> {
+        points.iter().map(|point| self.users.enter(Some(point.timeline))).collect()
+    }
+
+    /// Frees an allocation that was deferred and that some users may still use.
+    fn free_in_order(&mut self, id: SlotId, users: Vec<User>) {
         let Some(key) = self.slots.deferred_key(id) else { return };
         let own = self.slots.user(id).unwrap_or(User::HOST);
         let last = users
@@ -351,7 +362,7 @@ fn is_unknown(error: Error) -> bool {
 
 /// One freed allocation, and the points that must pass before its bytes are reused.
 #[derive(Debug)]
-struct DeferredFree {
+pub(super) struct DeferredFree {
     id: SlotId,
     bytes: u64,
     points: Vec<Point>,
@@ -459,19 +470,21 @@ impl Deferred {
     }
 
     /// Takes out everything whose points were all marked, of what `may` be, with the points that are left.
-    pub(super) fn take_marked(
-        &mut self,
-        may: impl Fn(SlotId) -> bool,
-    ) -> Vec<(SlotId, Vec<Point>)> {
+    pub(super) fn take_marked(&mut self, may: impl Fn(SlotId) -> bool) -> Vec<DeferredFree> {
         let taken = |waiting: &DeferredFree| waiting.origin == Origin::Marked && may(waiting.id);
         let mut found = Vec::new();
-        for ((timeline, epoch, _), waiting) in self.waiting.extract_if(.., |_, one| taken(one)) {
+        for ((timeline, epoch, _), mut waiting) in self.waiting.extract_if(.., |_, one| taken(one))
+        {
             self.bytes -= waiting.bytes;
-            let mut points = waiting.points;
-            points.push(Point { timeline, epoch });
-            found.push((waiting.id, points));
+            waiting.points.push(Point { timeline, epoch });
+            found.push(waiting);
         }
         found
+    }
+
+    /// Lets something that was taken out wait again.
+    fn put_back(&mut self, waiting: DeferredFree) {
+        self.push(waiting.id, waiting.bytes, waiting.points, waiting.origin);
     }
 }
 
@@ -500,6 +513,19 @@ mod tests {
         assert_eq!((deferred.bytes(), deferred.is_empty()), (10, false));
         assert_eq!(deferred.take_ready(&reached, |_| true), [id(0)]);
         assert_eq!((deferred.bytes(), deferred.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn what_was_taken_out_in_vain_waits_as_before() {
+        let mut deferred = Deferred::new();
+        deferred.push(id(0), 10, [point(1, 4), point(2, 9)].into(), Marked);
+        let before = deferred.latest();
+        for waiting in deferred.take_marked(|_| true) {
+            deferred.put_back(waiting);
+        }
+        assert_eq!((deferred.bytes(), deferred.latest()), (10, before));
+        assert_eq!(deferred.take_ready(&[(TimelineId(2), Epoch(9))], |_| true), []);
+        assert_eq!(deferred.take_ready(&[(TimelineId(1), Epoch(4))], |_| true), [id(0)]);
     }
 
     #[test]
