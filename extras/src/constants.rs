@@ -1,7 +1,7 @@
 //! Constants that compete for one small bank, placed together.
 use omniheap_core::{
-    Align, AllocateError, Allocation, Backend, Candidate, ErrorKind, HeapKind, Lifetime, Manager,
-    Pattern, Placement, Probe, Reason, Region, Request, Result, Substitution, Writer,
+    Align, AllocateError, Allocation, Backend, Candidate, ErrorKind, HeapKind, Layout, Lifetime,
+    Manager, Pattern, Placement, Probe, Reason, Region, Request, Result, Substitution, Writer,
     choose_constants,
 };
 
@@ -40,7 +40,7 @@ pub enum Constant<B: Backend> {
     Memory(Allocation<B>, Placement),
 }
 
-/// Alignment of constants that are passed with a launch.
+/// Least alignment of constants that are passed with a launch.
 const PUSH_ALIGN: Align = Align::of(16);
 
 /// Plans the places of the constants of one kernel, beside `parameters` bytes of its own.
@@ -128,10 +128,11 @@ fn plan_push<B: Backend>(
     small.sort_by_key(|index| (requests[*index].layout.size, *index));
     let mut offset = 0u64;
     for index in small {
-        let size = requests[index].layout.size;
-        let start = PUSH_ALIGN.up(parameters.saturating_add(offset)).unwrap_or(u64::MAX);
+        let Layout { size, align } = requests[index].layout;
+        let end = parameters.saturating_add(offset);
+        let start = align.max(PUSH_ALIGN).up(end).unwrap_or(u64::MAX);
         if size == 0 || start.saturating_add(size) > push {
-            break;
+            continue; // A larger one may need less alignment.
         }
         homes[index] = Some(ConstantHome::Push { offset: start - parameters });
         offset = start - parameters + size;

@@ -139,7 +139,8 @@ impl<B: Backend> Staging<B> {
             // The piece stays in hand until its bytes are read: another thread would write over them.
             let waited = sent.and_then(|piece| self.wait(&piece));
             let read = waited.and_then(|()| self.ring.map()?.read(start, part));
-            self.give_back(key, on, read)?;
+            // Where the wait failed the copy may still read the allocation, which its owner may free now.
+            self.give_back(key, on, read).inspect_err(|_| from.outlast(on))?;
             at += part.len() as u64;
         }
         Ok(())

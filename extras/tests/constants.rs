@@ -1,6 +1,6 @@
 //! Constants that compete for one bank.
 use omniheap_core::{
-    ErrorKind, HeapKind, Lifetime, Manager, Pattern, Reason, Region, Request, Usage, Writer,
+    Align, ErrorKind, HeapKind, Lifetime, Manager, Pattern, Reason, Region, Request, Usage, Writer,
 };
 use omniheap_extras::{Constant, ConstantHome, allocate_constants, plan_constants};
 use omniheap_host::Host;
@@ -60,6 +60,22 @@ fn the_smallest_travel_with_the_launch() {
     assert_eq!(plan.homes[1], ConstantHome::Push { offset: 4 });
     assert_eq!(plan.homes[0], ConstantHome::Push { offset: 20 });
     assert_eq!(regions(&plan.homes)[2], Some(Region::Constant), "no room for the largest");
+}
+
+#[test]
+fn what_travels_with_the_launch_is_aligned_as_it_asks() {
+    let manager = Manager::new(Host::new());
+    let value = |size, align| {
+        let request = Request::new(size).usage(Usage::Upload).pattern(Pattern::Broadcast);
+        request.lifetime(Lifetime::Kernel).align(Align::of(align))
+    };
+    let wanted = [value(4, 4), value(8, 64), value(12, 256), value(16, 32)];
+    let plan = plan_constants(&manager, &wanted, 12).expect("placed");
+    // Behind 12 bytes of parameters, of which there may be 128 with the constants: at 16, 64, nowhere, 96.
+    assert_eq!(plan.homes[0], ConstantHome::Push { offset: 4 });
+    assert_eq!(plan.homes[1], ConstantHome::Push { offset: 52 });
+    assert!(matches!(plan.homes[2], ConstantHome::Memory(_)), "256 is above all of them");
+    assert_eq!(plan.homes[3], ConstantHome::Push { offset: 84 });
 }
 
 #[test]

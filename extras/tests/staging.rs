@@ -144,3 +144,24 @@ fn a_closed_timeline_leaves_no_piece_behind() {
     }
     ring.drain().expect("everything has arrived");
 }
+
+/// The copy out of the allocation is still to come when the call fails.
+#[test]
+fn what_a_failed_read_back_may_still_read_is_kept() {
+    let (host, manager, ring) = failing();
+    let line = host.open().expect("a timeline");
+    let one = manager.allocate(&Request::new(KIB).dedicated()).expect("small");
+    one.fill(0, KIB, 7).expect("inside");
+    let held = host.hold(line).expect("open");
+    // The copy is made; its mark fails, and so does the wait for the device.
+    manager.backend().inject(Plan::Pair(1, 2), DRIVER);
+    let refused = ring.read_back(line, &one, 0, &mut stamp(0, KIB)).expect_err("two calls fail");
+    assert_eq!((refused.kind(), manager.backend().injected()), (ErrorKind::Driver, 2));
+    manager.backend().inject(Plan::Never, 0);
+    drop(one);
+    assert_eq!(manager.report().quarantined_bytes, 0, "its block was freed under the copy");
+    drop(held);
+    host.wait_idle().expect("alive");
+    manager.retire().expect("alive");
+    assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (1, 0));
+}
