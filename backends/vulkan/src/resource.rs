@@ -246,7 +246,8 @@ impl Vulkan {
     /// Allocates memory for this buffer or image, as the driver wants it.
     ///
     /// A resource that [requires](Alone::Required) memory of its own gets it. One that [prefers](Alone::Preferred) it gets it too,
-    /// unless no heap has room for that, or so many driver allocations live that the device may refuse more.
+    /// unless no heap has room for that, or so many driver allocations live that the device may refuse more. So does one whose
+    /// alignment is above what blocks of its heaps have: memory of its own starts at offset zero, which meets every alignment.
     /// Everything else shares blocks. Heaps are tried in the order of `needs`, and all of it counts against the manager's budgets.
     ///
     /// Pages cannot be bound to a resource, so where the manager's pools are made of pages each resource gets memory of its own; make
@@ -265,15 +266,13 @@ impl Vulkan {
         needs: &Needs,
     ) -> Result<Allocation<Self>, AllocateError> {
         let vulkan = manager.backend();
-        let alone = match needs.alone {
-            Alone::No => false,
-            Alone::Preferred => !vulkan.device.is_near_limit(),
-            Alone::Required => true,
-        };
-        if alone {
+        let (caps, align) = (manager.caps(), needs.layout.align);
+        let has_align = |heap: &HeapId| caps.heap(*heap).is_some_and(|heap| align <= heap.align);
+        let may_share = needs.alone != Alone::Required && needs.heaps.iter().all(has_align);
+        let prefers_alone = needs.alone == Alone::Preferred && !vulkan.device.is_near_limit();
+        if prefers_alone || !may_share {
             // SAFETY: the caller's promise.
             let made = unsafe { Self::allocate_alone(manager, handle, needs) };
-            let may_share = needs.alone == Alone::Preferred;
             match made {
                 Err(why) if may_share && why.kind().is_out_of_memory() => {}
                 made => return made,

@@ -12,6 +12,7 @@ crate::cases! {
     image_and_memory_come_in_one_call if |_| true;
     resources_count_against_the_budget if |_| true;
     dedicated_memory_serves_one_resource if |_| true;
+    more_alignment_than_blocks_have_is_met_by_memory_of_its_own if |_| true;
     needs_without_an_answer_are_refused if |_| true;
     offsets_are_aligned_for_their_use if |_| true;
     a_borrowed_device_works_and_survives if |_| true;
@@ -203,6 +204,25 @@ fn resources_count_against_the_budget(rig: &Rig) {
     assert_eq!(manager.totals().live, 0);
     manager.trim().unwrap();
     assert_eq!(held(), 0);
+}
+
+/// A driver may ask for more than blocks are known to have: for images with large pages, say.
+fn more_alignment_than_blocks_have_is_met_by_memory_of_its_own(rig: &Rig) {
+    let manager = Manager::with_config(rig.open(), ManagerConfig::default().plain());
+    let vulkan = manager.backend();
+    for alone in [Alone::No, Alone::Preferred, Alone::Required] {
+        let (buffer, mut needs) = buffer(vulkan, 5000);
+        (needs.layout.align, needs.alone) = (Align::of(1 << 20), alone);
+        // SAFETY: the buffer's own needs, but that they are stricter.
+        let memory = unsafe { Vulkan::allocate_for(&manager, buffer, &needs) }.unwrap();
+        let binding = memory.binding();
+        // SAFETY: fresh, with its own needs; the memory outlives it.
+        unsafe { vulkan.bind_buffer(buffer, &needs, binding.block(), binding.span().offset) }
+            .unwrap();
+        drop(binding);
+        destroy(vulkan, buffer);
+    }
+    assert_eq!(manager.totals().live, 0);
 }
 
 fn needs_without_an_answer_are_refused(rig: &Rig) {
