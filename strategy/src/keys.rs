@@ -31,6 +31,12 @@ impl<T> Keys<T> {
         Self { entries: Vec::new(), vacant: NONE }
     }
 
+    /// Leaves every entry `lives` more lives.
+    #[cfg(test)]
+    pub(super) fn wear(&mut self, lives: u32) {
+        self.entries.iter_mut().for_each(|entry| entry.stamp = u32::MAX - lives);
+    }
+
     /// Stores a record. A failed call changes nothing.
     pub(super) fn insert(&mut self, value: T) -> Result<Key, ErrorKind> {
         if let Some(entry) = self.entries.get_mut(self.vacant as usize) {
@@ -103,7 +109,7 @@ mod tests {
         let mut keys = Keys::new();
         let first = keys.insert('a').expect("the table is empty");
         keys.remove(first).expect("it is live");
-        keys.entries[0].stamp = u32::MAX - 1;
+        keys.wear(1);
         let last = keys.insert('b').expect("one stamp is left");
         assert_eq!(last, Key { index: 0, stamp: u32::MAX - 1 });
         keys.remove(last).expect("it is live");
