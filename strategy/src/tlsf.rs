@@ -2,6 +2,8 @@
 mod bins;
 mod edit;
 mod nodes;
+#[cfg(test)]
+mod worn;
 
 pub use self::nodes::LastUse;
 
@@ -17,9 +19,6 @@ use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 ///
 /// Holes of one bin differ by at most 1/32, so a longer search saves little memory and slows the worst case.
 const TRIES: usize = 4;
-
-/// Unused nodes to keep, so that a free never needs host memory: one may replace a node that ran out of stamps.
-const SPARE: u32 = 1;
 
 /// Two-level segregated fit with 32 bins per power of two.
 ///
@@ -276,7 +275,7 @@ impl Tlsf {
         let last_use = self.unpassed(last_use);
         let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
         match (previous.is_hole(), next.is_hole()) {
-            (false, false) => drop(self.become_hole(key.index, last_use)),
+            (false, false) => self.become_hole(key.index, last_use),
             (false, true) if self.may_merge(next.last_use, last_use) => {
                 self.merge_into_next(key.index, node, next, last_use);
             }
@@ -298,8 +297,8 @@ impl Tlsf {
     /// Frees a span beside holes of other users.
     #[cold]
     fn give_back_beside_others(&mut self, index: u32, last_use: LastUse) {
-        let hole = self.become_hole(index, last_use);
-        let hole = self.merge_or_note(hole);
+        self.become_hole(index, last_use);
+        let hole = self.merge_or_note(index);
         self.merge_or_note(self.nodes.next(hole));
     }
 
@@ -350,10 +349,10 @@ impl Tlsf {
         edges.flat_map(|edge| self.pieces(edge))
     }
 
-    /// Reserves host memory for `count` nodes, beside the one that a free may need and those that are pledged.
+    /// Reserves host memory for `count` nodes, beside those that are pledged. A free needs none.
     #[inline]
     fn reserve(&mut self, count: u32) -> Result<(), ErrorKind> {
-        let count = SPARE + self.pledged + count;
+        let count = self.pledged + count;
         if self.nodes.has(count) { Ok(()) } else { self.grow(count) }
     }
 
@@ -395,7 +394,7 @@ impl Tlsf {
             (false, false) => {
                 self.bins.remove(hole, size);
                 self.holes -= 1;
-                hole
+                if self.nodes.is_worn(hole) { self.nodes.replace(hole) } else { hole }
             }
             // The common case: the hole keeps its node and starts later.
             (false, true) => {
@@ -426,14 +425,11 @@ impl Tlsf {
         index
     }
 
-    /// Makes a live span a hole of its own; returns the hole.
+    /// Makes a live span a hole of its own.
     #[inline]
-    fn become_hole(&mut self, index: u32, last_use: LastUse) -> u32 {
-        self.nodes.set_hole(index);
+    fn become_hole(&mut self, index: u32, last_use: LastUse) {
         self.nodes.set_last_use(index, last_use);
-        let hole = if self.nodes.is_worn(index) { self.nodes.replace(index) } else { index };
-        self.add_hole(hole);
-        hole
+        self.add_hole(index);
     }
 
     /// Merges a freed span into the hole after it, which keeps its node.

@@ -145,16 +145,16 @@ impl Tlsf {
         self.used -= self.nodes.size(index);
         self.live -= 1;
         // The new hole may touch holes that `may` refused, until they are merged below.
-        let hole = self.become_hole(index, self.nodes.get(index).last_use);
-        let found = self.start_in(hole, layout, class);
-        let taken = found.map(|start| self.take(hole, start, start + layout.size, class));
+        self.become_hole(index, self.nodes.get(index).last_use);
+        let found = self.start_in(index, layout, class);
+        let taken = found.map(|start| self.take(index, start, start + layout.size, class));
         match taken {
             Some(Grant { key, .. }) => {
                 self.merge_or_note(self.nodes.previous(key.index));
                 self.merge_or_note(self.nodes.next(self.nodes.next(key.index)));
             }
             None => {
-                let whole = self.merge_or_note(hole);
+                let whole = self.merge_or_note(index);
                 self.merge_or_note(self.nodes.next(whole));
             }
         }

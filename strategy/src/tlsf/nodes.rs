@@ -10,7 +10,8 @@ use omniheap_seam::{Class, ErrorKind, Span};
 
 /// The maximum number of nodes: the index of a node plus the number of bins fits in 32 bits.
 const MOST: usize = 1 << 31;
-/// A node whose stamp reaches this value is retired, so that no key repeats.
+/// A node whose stamp reaches this value never lives again, so that no key repeats. It may still be a hole, and the end of
+/// that hole adds two more to the stamp.
 const WORN: u32 = u32::MAX - 3;
 
 /// One piece of a block.
@@ -103,7 +104,7 @@ impl Nodes {
 
     /// Returns the length after growing by `count` or more.
     pub(super) fn grown(&self, count: u32) -> Result<usize, ErrorKind> {
-        let more = (self.nodes.len() / 2).max(count as usize).clamp(16, 1 << 16);
+        let more = (self.nodes.len() / 2).clamp(16, 1 << 16).max(count as usize);
         let length = self.nodes.len() + more;
         if length <= MOST { Ok(length) } else { Err(ErrorKind::OutOfHostMemory) }
     }
@@ -121,6 +122,15 @@ impl Nodes {
         Ok(())
     }
 
+    /// Leaves every unused node `lives` more lives.
+    #[cfg(test)]
+    pub(super) fn wear(&mut self, lives: u32) {
+        let mut index = self.unused;
+        while let Some(node) = self.nodes.get_mut(index as usize) {
+            (node.stamp, index) = (WORN - 2 * lives, node.next);
+        }
+    }
+
     /// Takes an unused node; the caller reserved it.
     #[inline]
     fn take_unused(&mut self) -> u32 {
@@ -130,15 +140,15 @@ impl Nodes {
         index
     }
 
-    /// Makes a node unused, or retires it when its stamps ran out. Its old keys are stale.
+    /// Makes a node unused, or retires it when its stamps ran out. Its old keys are stale either way.
     #[inline]
     pub(super) fn discard(&mut self, index: u32) {
         let unused = self.unused;
         let node = self.at_mut(index);
+        node.stamp = (node.stamp | 1) + 1;
         if node.stamp >= WORN {
             return;
         }
-        node.stamp = (node.stamp | 1) + 1;
         node.next = unused;
         self.unused = index;
         self.unused_count += 1;
@@ -150,7 +160,7 @@ impl Nodes {
         self.at(index).stamp >= WORN
     }
 
-    /// Replaces a node that ran out of stamps by an unused one. The caller reserved it.
+    /// Retires a node that ran out of stamps, and puts an unused one in its place. The caller reserved it.
     pub(super) fn replace(&mut self, worn: u32) -> u32 {
         let fresh = self.take_unused();
         let stamp = self.at(fresh).stamp;
@@ -158,6 +168,7 @@ impl Nodes {
         *self.at_mut(fresh) = node;
         self.at_mut(node.previous).next = fresh;
         self.at_mut(node.next).previous = fresh;
+        self.discard(worn);
         fresh
     }
 
