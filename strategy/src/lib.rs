@@ -286,7 +286,7 @@ fn validate_pieces(strategy: &dyn Strategy) -> Result<(), &'static str> {
 #[cfg(test)]
 mod steps {
     //! Tests that count the steps of single calls, for ten and for a million live spans.
-    use super::{Buddy, Key, Slab, Strategy, Tlsf};
+    use super::{Buddy, Key, LastUse, Slab, Strategy, Tlsf};
     use alloc::vec::Vec;
     use core::cell::Cell;
     use omniheap_seam::{Align, Class, Layout};
@@ -385,6 +385,44 @@ mod steps {
             std::println!("{live} live, {granularity} apart: {allocating} and {freeing} steps");
             // Ten holes at most, each with both neighbours, and what it takes to cut one.
             assert!(allocating <= 80 && freeing <= 16, "{live} live: {allocating}, {freeing}");
+        }
+    }
+
+    /// Returns the steps of one call.
+    fn steps<R>(call: impl FnOnce() -> R) -> (R, u64) {
+        STEPS.set(0);
+        let result = call();
+        (result, STEPS.get())
+    }
+
+    #[test]
+    fn holes_of_two_users_that_touch_are_each_looked_at_once() {
+        let (granule, size) = (1024, 256);
+        for count in [50, 500, 5000] {
+            let mut tlsf = Tlsf::new(Align::of(granule));
+            tlsf.add_block(count * size).expect("a block of any size");
+            let keys: Vec<Key> = (0..count)
+                .map(|_| tlsf.allocate(Layout::new(size), Class::Linear).expect("room").key)
+                .collect();
+            for (number, key) in (0u16..).zip(keys) {
+                let last_use = LastUse::new(1 + number % 2, 1);
+                tlsf.free_used(key, last_use).expect("it is live");
+            }
+            assert_eq!(tlsf.usage().holes, count, "two users still use them");
+            // The holes that share a granule with an end of the hole, and a step from hole to hole.
+            let each = 2 * (granule / size + 1) + 2;
+            for (size, most) in [(size + 1, 2), (2 * size, 2), (size, each)] {
+                let layout = Layout::new(size);
+                let may = |_| size > 256;
+                let (refused, few) = steps(|| tlsf.allocate_where(layout, Class::Tiled, may));
+                assert!(refused.is_err() && few <= 10 * each, "{count} holes: {few} steps");
+                let (refused, all) = steps(|| tlsf.search_where(layout, Class::Tiled, may));
+                std::println!("{count} holes, {size} bytes: {few} and {all} steps");
+                assert!(
+                    refused.is_err() && all <= few + most * count + 10,
+                    "{count} holes: {all} steps"
+                );
+            }
         }
     }
 

@@ -33,7 +33,8 @@ const TRIES: usize = 4;
 /// # Cost
 ///
 /// `allocate` and `free` are *O*(1), with no loop longer than four steps; 48 bytes for each live span and each hole. Only a
-/// request that these steps do not serve, though enough bytes are free, looks at every hole before it is refused.
+/// request that these steps do not serve, though enough bytes are free, looks at every hole before it is refused. With a
+/// granularity, a hole that is long enough is looked at together with the holes that share a granule with one of its ends.
 /// [`usage`](Strategy::usage) looks at the holes of one bin, `for_each` and `validate` walk everything.
 ///
 /// Choose it unless you know better: when sizes and lifetimes are mixed. Where every size is equal, a slab is smaller
@@ -498,59 +499,57 @@ impl Tlsf {
 
     /// Returns where a span of this layout would start in a hole, if it fits.
     #[inline]
-    pub(super) fn start_in(&self, hole: u32, layout: Layout, class: Class) -> Option<u64> {
-        let whole = self.nodes.get(hole).span();
-        let start = layout.align.up(whole.offset)?;
-        if self.granularity > Align::ONE {
-            return self.start_apart(hole, whole, start, layout, class);
+    fn start_in(&self, hole: Node, layout: Layout, class: Class) -> Option<u64> {
+        let start = layout.align.up(hole.offset)?;
+        // The size first: neighbours are looked at only where it is enough.
+        if start.checked_add(layout.size)? > hole.span().end() {
+            return None;
         }
-        (start.checked_add(layout.size)? <= whole.end()).then_some(start)
+        if self.granularity > Align::ONE {
+            return self.start_apart(hole, start, layout, class);
+        }
+        Some(start)
     }
 
     /// As [`start_in`](Self::start_in), a granule away from neighbours of the other class.
     #[cold]
-    fn start_apart(
-        &self,
-        hole: u32,
-        whole: Span,
-        start: u64,
-        layout: Layout,
-        class: Class,
-    ) -> Option<u64> {
+    fn start_apart(&self, hole: Node, start: u64, layout: Layout, class: Class) -> Option<u64> {
         let start = self.apart_from_previous(hole, start, layout.align, class)?;
         let end = start.checked_add(layout.size)?;
-        (end <= whole.end() && !self.meets_next(hole, end, class)).then_some(start)
+        (end <= hole.span().end() && !self.meets_next(hole, end, class)).then_some(start)
     }
 
     fn apart_from_previous(
         &self,
-        hole: u32,
+        hole: Node,
         start: u64,
         align: Align,
         class: Class,
     ) -> Option<u64> {
-        let mut previous = self.nodes.get(self.nodes.previous(hole));
-        while previous.is_hole() {
+        let granule = self.granularity.down(start);
+        let mut previous = self.nodes.get(hole.previous);
+        // What ends before this granule shares none, so no hole below it is looked at.
+        while previous.is_hole() && previous.offset > granule {
             previous = self.nodes.get(previous.previous);
         }
-        if previous.is_edge() || previous.class() == class {
+        let is_apart = previous.is_hole() || previous.is_edge() || previous.class() == class;
+        if is_apart || previous.span().end() <= granule {
             return Some(start);
         }
-        let granule = self.granularity;
-        if granule.down(previous.span().end() - 1) < granule.down(start) {
-            return Some(start);
-        }
-        align.max(granule).up(start)
+        align.max(self.granularity).up(start)
     }
 
-    fn meets_next(&self, hole: u32, end: u64, class: Class) -> bool {
-        let mut next = self.nodes.get(self.nodes.next(hole));
-        while next.is_hole() {
+    fn meets_next(&self, hole: Node, end: u64, class: Class) -> bool {
+        let granule = self.granularity.down(end - 1);
+        let mut next = self.nodes.get(hole.next);
+        // What follows a hole that reaches out of this granule begins in a later one.
+        while next.is_hole() && self.granularity.down(next.span().end() - 1) == granule {
             next = self.nodes.get(next.next);
         }
-        !next.is_edge()
+        !next.is_hole()
+            && !next.is_edge()
             && next.class() != class
-            && self.granularity.down(end - 1) == self.granularity.down(next.offset)
+            && self.granularity.down(next.offset) == granule
     }
 
     /// Finds a hole as [`find`](Self::find) does, and tries every hole before it gives up.
@@ -590,8 +589,11 @@ impl Tlsf {
         class: Class,
         may: &impl Fn(LastUse) -> bool,
     ) -> Option<(u32, u64)> {
-        let start = self.start_in(hole, layout, class)?;
-        may(self.nodes.get(hole).last_use).then_some((hole, start))
+        let node = self.nodes.get(hole);
+        if !may(node.last_use) {
+            return None;
+        }
+        Some((hole, self.start_in(node, layout, class)?))
     }
 
     /// Continues [`find`](Self::find) when the first hole did not fit.
@@ -637,8 +639,9 @@ impl Tlsf {
         let mut bin = self.bins.first_from(bin_that_fits(layout.size))?;
         for _ in 0..TRIES {
             let first = self.bins.head(bin)?;
-            if let Some(start) = self.start_in(first, layout, class) {
-                if may(self.nodes.get(first).last_use) {
+            let node = self.nodes.get(first);
+            if let Some(start) = self.start_in(node, layout, class) {
+                if may(node.last_use) {
                     return Some((first, start));
                 }
                 // The last of the list was freed first, so its use has most probably finished.

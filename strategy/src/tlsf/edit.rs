@@ -146,7 +146,7 @@ impl Tlsf {
         self.live -= 1;
         // The new hole may touch holes that `may` refused, until they are merged below.
         self.become_hole(index, self.nodes.get(index).last_use);
-        let found = self.start_in(index, layout, class);
+        let found = self.start_in(self.nodes.get(index), layout, class);
         let taken = found.map(|start| self.take(index, start, start + layout.size, class));
         match taken {
             Some(Grant { key, .. }) => {
