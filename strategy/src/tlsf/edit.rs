@@ -7,50 +7,61 @@ use core::ops::ControlFlow;
 use omniheap_seam::{Class, ErrorKind, Layout, Span};
 
 impl Tlsf {
-    /// Allocates exactly `span` of `block`.
+    /// Allocates exactly `span` of `block`. Where it covers holes of several users that touch, all of them used it last.
     ///
     /// # Errors
     ///
-    /// `Stale` for an unknown block, `ZeroSize`, `OutOfRange`, `Busy` when part of the span is live.
+    /// `Stale` for an unknown block, `ZeroSize`, `OutOfRange` when the span leaves the block, `Busy` when part of it is live;
+    /// `OutOfHostMemory` when the bookkeeping cannot grow.
     pub fn carve(&mut self, block: BlockId, span: Span, class: Class) -> Result<Grant, ErrorKind> {
+        let edge = self.edge(block)?;
         if span.size == 0 {
             return Err(ErrorKind::ZeroSize);
         }
-        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
-        let mut pieces = self.pieces(self.edge(block)?);
-        let at = pieces.find(|at| self.nodes.end(*at) > span.offset);
-        drop(pieces);
-        self.carve_node(at.ok_or(ErrorKind::OutOfRange)?, span.offset, end, class)
+        let (_, size) = self.blocks[block.0 as usize];
+        let end = span.offset.checked_add(span.size).filter(|end| *end <= size);
+        let end = end.ok_or(ErrorKind::OutOfRange)?;
+        let mut covered = self.pieces(edge).skip_while(|at| self.nodes.end(*at) <= span.offset);
+        let first = covered.next().ok_or(ErrorKind::OutOfRange)?;
+        let mut more = 0;
+        for at in core::iter::once(first).chain(covered) {
+            if self.nodes.offset(at) >= end {
+                break;
+            }
+            if !self.nodes.is_hole(at) {
+                return Err(ErrorKind::Busy);
+            }
+            more += 1;
+        }
+        self.reserve(more + 1)?;
+        let mut grant = self.take(first, span.offset, end.min(self.nodes.end(first)), class);
+        while grant.span.end() < end {
+            let next = self.nodes.next(grant.key.index);
+            let (from, to) = (self.nodes.offset(next), self.nodes.end(next));
+            self.take(next, from, end.min(to), class);
+            grant = self.absorb_live(grant.key.index);
+        }
+        Ok(grant)
     }
 
-    /// Allocates exactly `span` of a hole that [`for_each_in`](Self::for_each_in) visited.
+    /// Allocates exactly `span` of a hole that [`for_each_in`](Self::for_each_in) visited, in constant time.
     ///
     /// # Errors
     ///
-    /// `Stale` when the hole is gone; otherwise as for [`carve`](Self::carve), but in constant time.
+    /// `Stale` when the hole is gone, `ZeroSize`, `OutOfRange` when the hole no longer has all of the span; `OutOfHostMemory`
+    /// when the bookkeeping cannot grow.
     pub fn carve_in(&mut self, hole: Key, span: Span) -> Result<Grant, ErrorKind> {
-        let end = span.offset.checked_add(span.size).ok_or(ErrorKind::OutOfRange)?;
         if hole.stamp & 1 == 1 || !self.nodes.is_latest(hole) {
             return Err(ErrorKind::Stale);
         }
-        if span.size == 0 || span.offset < self.nodes.offset(hole.index) {
-            return Err(ErrorKind::OutOfRange);
+        if span.size == 0 {
+            return Err(ErrorKind::ZeroSize);
         }
-        self.carve_node(hole.index, span.offset, end, Class::Linear)
-    }
-
-    fn carve_node(
-        &mut self,
-        at: u32,
-        start: u64,
-        end: u64,
-        class: Class,
-    ) -> Result<Grant, ErrorKind> {
-        if !self.nodes.is_hole(at) || end > self.nodes.end(at) {
-            return Err(ErrorKind::Busy);
-        }
+        let whole = self.nodes.get(hole.index).span();
+        let end = span.offset.checked_add(span.size).filter(|end| *end <= whole.end());
+        let end = end.filter(|_| span.offset >= whole.offset).ok_or(ErrorKind::OutOfRange)?;
         self.reserve(2)?;
-        Ok(self.take(at, start, end, class))
+        Ok(self.take(hole.index, span.offset, end, Class::Linear))
     }
 
     /// As [`carve_in`](Self::carve_in) for whole holes, all or none. Their keys become those of the live spans.
@@ -118,9 +129,14 @@ impl Tlsf {
         if self.nodes.next(index) != next {
             return Err(ErrorKind::OutOfRange);
         }
+        Ok(self.absorb_live(index))
+    }
+
+    /// Joins a live node with the live one after it.
+    fn absorb_live(&mut self, index: u32) -> Grant {
         self.nodes.absorb_next(index);
         self.live -= 1;
-        Ok(self.grant_of(index))
+        self.grant_of(index)
     }
 
     /// Frees a live span that nobody uses, and allocates from its bytes and the holes beside it that `may` accepts.
