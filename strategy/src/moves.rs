@@ -88,6 +88,16 @@ impl<R> Extent<R> {
     }
 }
 
+/// The longest stretch of holes; holes of several users can touch.
+fn longest_hole<T>(pieces: &[Piece<T>]) -> u64 {
+    let (mut longest, mut sum) = (0, 0);
+    for piece in pieces {
+        sum = if let Piece::Hole(hole) = piece { sum + hole.size } else { 0 };
+        longest = sum.max(longest);
+    }
+    longest
+}
+
 /// An empty list with room. Allocation failures are reported, because slides are made when memory is short.
 ///
 /// # Errors

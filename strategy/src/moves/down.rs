@@ -1,5 +1,5 @@
 //! Moves of allocations high in a block into its lower holes, so that one long hole is left.
-use super::{MoveDown, Piece};
+use super::{MoveDown, Piece, longest_hole};
 use crate::max_tree::MaxTree;
 use alloc::vec::Vec;
 use omniheap_seam::{Align, ErrorKind, Span};
@@ -32,7 +32,7 @@ struct Stretch<T> {
 #[must_use]
 pub fn move_down<T: Copy>(pieces: &[Piece<T>], granularity: Align) -> Vec<MoveDown<T>> {
     let Ok(mut holes) = Holes::new(pieces, granularity) else { return Vec::new() };
-    let largest = holes.whole.iter().map(|hole| hole.size).max().unwrap_or(0);
+    let largest = longest_hole(pieces);
     let mut best = Stretch { moves: Vec::new(), bytes: largest };
     let (mut end, mut above) = (pieces.len(), holes.whole.len());
     while end > 0 {

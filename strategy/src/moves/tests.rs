@@ -88,31 +88,96 @@ fn slid(block: &[(Piece<u32>, Span)], window: &Window<u32>) -> Vec<u32> {
     bytes
 }
 
-fn longest_hole(bytes: &[u32]) -> usize {
+fn longest_free(bytes: &[u32]) -> usize {
     bytes.split(|owner| *owner != 0).map(<[u32]>::len).max().unwrap_or(0)
+}
+
+/// Holes cut in two, as those of two users that touch.
+fn with_touching_holes(
+    random: &mut Random,
+    block: &[(Piece<u32>, Span)],
+) -> Vec<(Piece<u32>, Span)> {
+    let mut pieces = Vec::new();
+    for &(piece, Span { offset, size }) in block {
+        let first = random.below(size);
+        if !matches!(piece, Piece::Hole(_)) || first == 0 {
+            pieces.push((piece, Span { offset, size }));
+            continue;
+        }
+        for hole in
+            [Span { offset, size: first }, Span { offset: offset + first, size: size - first }]
+        {
+            pieces.push((Piece::Hole(hole), hole));
+        }
+    }
+    pieces
+}
+
+/// The bytes that slides in a window move, and the hole at its end.
+fn slid_by(window: &[Piece<u32>]) -> Option<(u64, u64)> {
+    let Some(Piece::Hole(first)) = window.first() else { return None };
+    let (mut next, mut end, mut moved) = (first.offset, 0, 0);
+    for piece in window {
+        match piece {
+            Piece::Fixed => return None,
+            Piece::Hole(hole) => end = hole.end(),
+            Piece::Movable(span, align, _) => {
+                let to = align.up(next)?.min(span.offset);
+                moved += if to < span.offset { span.size } else { 0 };
+                next = to + span.size;
+            }
+        }
+    }
+    matches!(window.last(), Some(Piece::Hole(_))).then(|| (moved, end - next))
 }
 
 #[test]
 fn the_cheapest_window_is_the_one_that_a_search_of_all_windows_finds() {
     let (mut random, mut found) = (Random(1), 0);
-    for _ in 0..ROUNDS {
-        let block = block(&mut random, false);
+    for round in 0..ROUNDS {
+        let mut block = block(&mut random, round % 2 == 0);
+        if round % 3 == 0 {
+            block = with_touching_holes(&mut random, &block);
+        }
         let (pieces, size) = (plain(&block), 1 + random.below(30));
         let windows = (0..pieces.len()).flat_map(|a| (a..pieces.len()).map(move |b| a..b + 1));
         let least = windows
-            .map(|window| &pieces[window])
-            .filter(|window| !window.iter().any(|piece| matches!(piece, Piece::Fixed)))
-            .filter(|window| window.iter().map(hole_of).sum::<u64>() >= size)
-            .map(|window| window.iter().map(movable).sum::<u64>())
+            .filter_map(|window| slid_by(&pieces[window]))
+            .filter(|(_, hole)| *hole >= size)
+            .map(|(moved, _)| moved)
             .min();
         let window = cheapest(&pieces, size).expect("host memory");
         assert_eq!(window.as_ref().map(|window| window.bytes), least, "{size} in {block:?}");
         let Some(window) = window else { continue };
-        let longest = longest_hole(&slid(&block, &window));
+        let longest = longest_free(&slid(&block, &window));
         assert!(longest as u64 >= size, "{size} in {block:?}: {window:?}");
         found += usize::from(window.bytes > 0);
     }
     assert!(found > ROUNDS / 12, "{found} blocks had something to slide");
+}
+
+#[test]
+fn what_moves_where_holes_touch_gains_all_the_same() {
+    let (mut random, mut found) = (Random(7), [0; 2]);
+    for round in 0..ROUNDS {
+        let whole = block(&mut random, round % 2 == 0);
+        let block = with_touching_holes(&mut random, &whole);
+        let (pieces, before) = (plain(&block), longest_free(&bytes(&block)));
+        if let Some(window) = widest(&pieces).expect("host memory") {
+            assert!(longest_free(&slid(&block, &window)) > before, "{block:?}: {window:?}");
+            found[0] += 1;
+        }
+        let mut after = bytes(&block);
+        let moves = move_down(&pieces, Align::ONE);
+        for MoveDown { what, from, to } in &moves {
+            after[range(from.offset, from.size)].fill(0);
+            assert!(after[range(*to, from.size)].iter().all(|at| *at == 0), "over nobody");
+            after[range(*to, from.size)].fill(what + 2);
+        }
+        assert!(moves.is_empty() || longest_free(&after) > before, "{block:?}: {moves:?}");
+        found[1] += usize::from(!moves.is_empty());
+    }
+    assert!(found.iter().all(|found| *found > ROUNDS / 30), "{found:?}");
 }
 
 #[test]
@@ -122,11 +187,11 @@ fn a_window_keeps_every_alignment_and_never_makes_less_than_it_was_asked_for() {
         let block = block(&mut random, true);
         let size = 1 + random.below(30);
         if let Some(window) = cheapest(&plain(&block), size).expect("host memory") {
-            assert!(longest_hole(&slid(&block, &window)) as u64 >= size);
+            assert!(longest_free(&slid(&block, &window)) as u64 >= size);
         }
         if let Some(window) = widest(&plain(&block)).expect("host memory") {
-            let before = longest_hole(&bytes(&block));
-            assert!(longest_hole(&slid(&block, &window)) > before, "{block:?}");
+            let before = longest_free(&bytes(&block));
+            assert!(longest_free(&slid(&block, &window)) > before, "{block:?}");
         }
     }
 }
@@ -152,7 +217,7 @@ fn the_widest_hole_is_all_that_is_free_in_one_stretch_where_that_is_worth_it() {
         let is_worth_it = gain > 0 && gain >= all / 32 && moved <= gain * 8;
         assert_eq!(window.is_some(), is_worth_it, "{block:?}");
         let Some(window) = window else { continue };
-        assert_eq!((window.bytes, longest_hole(&slid(&block, &window)) as u64), (moved, most));
+        assert_eq!((window.bytes, longest_free(&slid(&block, &window)) as u64), (moved, most));
         assert_eq!(window.holes.iter().map(|hole| hole.size).sum::<u64>(), most);
     }
     assert!(counts.iter().all(|count| *count > ROUNDS / 12), "{counts:?}");

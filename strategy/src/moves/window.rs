@@ -1,48 +1,112 @@
 //! Slides: a hole of some size in a block, made by moving as few bytes as possible.
-use super::{MoveDown, Piece, Planned, Window, room_for};
-use omniheap_seam::ErrorKind;
+use super::{MoveDown, Piece, Planned, Window, longest_hole, room_for};
+use alloc::vec::Vec;
+use omniheap_seam::{Align, ErrorKind, Span};
 
 /// The window that makes a hole of `size` bytes by moving the fewest bytes, or `None` where none does.
 ///
 /// # Algorithm
 ///
-/// A window starts at a hole and ends at a hole, with nothing fixed between. For each end, the latest start whose holes
-/// add up to `size` moves the fewest bytes; two indices sweep the block once.
+/// A window starts at a hole and ends at a hole, with nothing fixed between. What lies between moves down by the holes
+/// before it, less what its alignment wastes. One sweep keeps that distance for each start. At each hole, the latest start
+/// that moves it far enough is the cheapest; that start and those before it can only cost more later.
 ///
 /// # Cost
 ///
-/// *O*(n) for n pieces.
+/// *O*(n) for n pieces where every alignment divides the sizes of the holes. Each piece with a larger alignment
+/// looks at all the starts with different distances: *O*(n²) at worst.
 ///
 /// # Errors
 ///
 /// `OutOfHostMemory`.
 pub fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
-    let (mut first, mut free, mut moved) = (0, 0u64, 0u64);
+    let mut starts = Starts { list: room_for(pieces.len())?, used: 0, free: 0, grain: 0 };
+    let mut moved = 0;
     let mut best: Option<(u64, usize, usize)> = None;
     for (last, piece) in pieces.iter().enumerate() {
         match piece {
-            Piece::Fixed => (first, free, moved) = (last + 1, 0, 0),
-            Piece::Movable(span, ..) => moved += span.size,
+            Piece::Fixed => starts.clear(),
+            Piece::Movable(span, align, _) => {
+                starts.pass(*span, *align);
+                moved += span.size;
+            }
             Piece::Hole(hole) => {
-                free += hole.size;
-                while let Some((fewer_free, fewer_moved)) =
-                    without_first(pieces, first, last, free, moved)
-                {
-                    if fewer_free < size {
-                        break;
+                starts.add(last, moved, *hole);
+                if let Some(start) = starts.take_reached(size) {
+                    let bytes = moved - start.moved;
+                    if best.is_none_or(|(least, ..)| bytes < least) {
+                        best = Some((bytes, start.at, last));
                     }
-                    (first, free, moved) = (first + 1, fewer_free, fewer_moved);
-                }
-                if free >= size && best.is_none_or(|(least, ..)| moved < least) {
-                    best = Some((moved, first, last));
                 }
             }
         }
     }
     let Some((_, first, last)) = best else { return Ok(None) };
-    let window = slide(&pieces[first..=last])?;
-    // Alignment can waste some of the free bytes.
-    Ok((hole_after(&window, pieces, last) >= size).then_some(window))
+    slide(&pieces[first..=last]).map(Some)
+}
+
+/// A hole at which a window may start.
+#[derive(Clone, Copy)]
+struct Start {
+    at: usize,
+    /// Movable bytes before it.
+    moved: u64,
+    /// Free bytes before it, and what alignments wasted since. What comes next moves down by the free bytes above these.
+    without: u64,
+}
+
+/// The starts that do not move what comes next far enough yet: the earlier, the farther.
+struct Starts {
+    list: Vec<Start>,
+    /// Starts at the front of the list that are done with.
+    used: usize,
+    /// Free bytes so far.
+    free: u64,
+    /// The bits of every distance so far.
+    grain: u64,
+}
+
+impl Starts {
+    fn clear(&mut self) {
+        self.list.clear();
+        self.used = 0;
+    }
+
+    fn add(&mut self, at: usize, moved: u64, hole: Span) {
+        self.list.push(Start { at, moved, without: self.free });
+        self.free += hole.size;
+        self.grain |= hole.size;
+    }
+
+    /// Takes the latest start with `size` free bytes, and all before it.
+    fn take_reached(&mut self, size: u64) -> Option<Start> {
+        let rest = &self.list[self.used..];
+        let reached = rest.partition_point(|start| self.free - start.without >= size);
+        self.used += reached;
+        Some(rest[reached.checked_sub(1)?])
+    }
+
+    /// Rounds every distance to one that keeps the alignment of a span. Of starts with equal distances, the latest stays;
+    /// those that do not move the span are done with.
+    fn pass(&mut self, span: Span, align: Align) {
+        self.grain |= span.offset & (align.get() - 1);
+        if self.grain & (align.get() - 1) == 0 {
+            return;
+        }
+        self.list.drain(..core::mem::take(&mut self.used));
+        for start in &mut self.list {
+            let to = align.up(span.offset - (self.free - start.without));
+            start.without = self.free - to.map_or(0, |to| span.offset.saturating_sub(to));
+        }
+        self.list.retain(|start| start.without < self.free);
+        self.list.dedup_by(|later, kept| {
+            let is_equal = later.without == kept.without;
+            if is_equal {
+                *kept = *later;
+            }
+            is_equal
+        });
+    }
 }
 
 /// Holes are joined when that gains at least one part in this many of the free bytes.
@@ -73,7 +137,7 @@ pub fn widest<T: Copy>(pieces: &[Piece<T>]) -> Planned<T> {
     let last = stretch.iter().rposition(|piece| matches!(piece, Piece::Hole(_)));
     let Some(last) = last else { return Ok(None) };
     let window = slide(&stretch[..=last])?;
-    let largest = pieces.iter().map(size).max().unwrap_or(0);
+    let largest = longest_hole(pieces);
     let all: u64 = pieces.iter().map(size).sum();
     let gain = hole_after(&window, stretch, last).saturating_sub(largest);
     let cheap = window.bytes <= gain.saturating_mul(MOST_PER_BYTE);
@@ -95,24 +159,6 @@ pub fn last<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
         free += if let Piece::Hole(hole) = &stretch[first] { hole.size } else { 0 };
     }
     Ok(Some(slide(&stretch[first..])?).filter(|window| !window.slides.is_empty()))
-}
-
-/// The sums of a window without its first piece.
-fn without_first<T>(
-    pieces: &[Piece<T>],
-    first: usize,
-    last: usize,
-    free: u64,
-    moved: u64,
-) -> Option<(u64, u64)> {
-    if first >= last {
-        return None;
-    }
-    Some(match &pieces[first] {
-        Piece::Hole(hole) => (free - hole.size, moved),
-        Piece::Movable(span, ..) => (free, moved - span.size),
-        Piece::Fixed => (free, moved),
-    })
 }
 
 /// Slides everything in a stretch to its start.
