@@ -18,7 +18,7 @@ const NO_PAGE: Page = Page(u64::MAX);
 /// The page table of one reserved block, which a [`Tlsf`] divides.
 ///
 /// Methods take the same strategy, and spans that it or this table gave; others may panic.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pager {
     page: u64,
     block: BlockId,

@@ -55,7 +55,7 @@ const TRIES: usize = 4;
 /// assert_eq!(offsets.free(a.key), Err(omniheap_seam::ErrorKind::Stale));
 /// # Ok::<(), omniheap_seam::ErrorKind>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tlsf {
     granularity: Align,
     nodes: Nodes,

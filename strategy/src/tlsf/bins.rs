@@ -45,7 +45,7 @@ struct Link {
 }
 
 /// The lists, and a bitmap of those that are not empty.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bins {
     /// Which words are not zero.
     top: u32,

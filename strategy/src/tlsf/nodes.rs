@@ -70,7 +70,7 @@ impl Node {
 }
 
 /// Every node of a strategy, and the list of unused ones.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Nodes {
     nodes: Vec<Node>,
     unused: u32,
