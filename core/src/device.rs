@@ -41,7 +41,7 @@ pub struct HeapUse {
     pub reserved: u64,
     /// The most that was held since the peaks were last reset.
     pub peak_reserved: u64,
-    /// More than this is refused: the least of the budget and the limits of the process.
+    /// More than this is refused: the least of the budget and of what the limits of the process leave beside other heaps and domains.
     pub hard_limit: u64,
     /// Above this, empty blocks are given back and pressure callbacks run.
     pub soft_limit: u64,
@@ -168,7 +168,7 @@ impl<B: Backend> Device<B> {
     pub(crate) fn read_limits(&self, heap: HeapId) -> bool {
         let before = self.opened.system_limits.hard(heap);
         self.opened.system_limits.read(self.backend());
-        let (most, held) = (self.opened.system_limits.hard(heap), self.opened.held_beside(heap));
+        let (most, held) = (self.opened.system_limits.hard(heap), self.opened.system_limits.held());
         if most < held {
             tracing::warn!(target: "omniheap", heap = heap.0, most, held, "more memory is held than the limit allows");
         }
@@ -221,11 +221,13 @@ impl<B: Backend> Device<B> {
     /// How much of a heap is held and may be held.
     pub(crate) fn heap_use(&self, heap: HeapId) -> Result<HeapUse> {
         let account = self.account(heap)?;
+        let reserved = account.reserved.load(Relaxed);
+        let (hard, soft) = self.opened.system_limits.left(heap, reserved);
         Ok(HeapUse {
-            reserved: account.reserved.load(Relaxed),
+            reserved,
             peak_reserved: account.peak.load(Relaxed),
-            hard_limit: account.hard.load(Relaxed).min(self.opened.system_limits.hard(heap)),
-            soft_limit: account.soft.load(Relaxed).min(self.opened.system_limits.soft(heap)),
+            hard_limit: account.hard.load(Relaxed).min(hard),
+            soft_limit: account.soft.load(Relaxed).min(soft),
             driver: self.opened.driver_budgets.last(
                 self.backend(),
                 heap,
@@ -282,8 +284,10 @@ impl<B: Backend> Device<B> {
         let sum = sum.ok_or(ErrorKind::OverBudget)?;
         let promised = account.promised.load(Relaxed);
         let (before, after) = (promised.saturating_sub(held), promised.saturating_sub(sum));
-        let most = self.opened.system_limits.hard(heap);
-        all.claim(bytes, before, after, self.heap(heap)?.size, most)?;
+        all.claim(bytes, before, after, self.heap(heap)?.size)?;
+        // Nobody sees the sum before it is known to stay: it is locked.
+        let claimed = self.opened.system_limits.claim(heap, bytes);
+        claimed.inspect_err(|_| all.release(bytes, after, before))?;
         account.reserved.store(sum, Relaxed);
         Ok(())
     }
@@ -302,6 +306,7 @@ impl<B: Backend> Device<B> {
             let promised = account.promised.load(Relaxed);
             let before = promised.saturating_sub(held);
             all.release(bytes, before, promised.saturating_sub(held - bytes));
+            self.opened.system_limits.release(heap, bytes);
             account.reserved.store(held - bytes, Relaxed);
         }
     }

@@ -205,17 +205,21 @@ impl<B: Backend> Manager<B> {
     ///
     /// `DeviceLost`.
     pub fn trim(&self) -> Result<u64> {
-        self.trim_some(u64::MAX)
+        self.trim_some(u64::MAX, |_| true)
     }
 
-    /// As [`trim`](Self::trim), until that is `enough`.
-    pub(in crate::manager) fn trim_some(&self, enough: u64) -> Result<u64> {
+    /// As [`trim`](Self::trim), of some heaps, until that is `enough`.
+    pub(in crate::manager) fn trim_some(
+        &self,
+        enough: u64,
+        of: impl Fn(HeapId) -> bool,
+    ) -> Result<u64> {
         self.retire()?;
         if let Some(watch) = &self.inner.watch {
             watch.sanitizer.trim(watch.as_ref());
         }
-        let mut trimmed = self.end_dropped_pools();
-        for pool in self.all_pools() {
+        let mut trimmed = self.end_dropped_pools(&of);
+        for pool in self.all_pools().iter().filter(|pool| of(pool.shared.heap)) {
             trimmed += pool.trim(enough.saturating_sub(trimmed))?;
         }
         Ok(trimmed)

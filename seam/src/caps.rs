@@ -364,4 +364,21 @@ impl Caps {
     pub fn heap_ids(&self) -> impl Iterator<Item = (HeapId, &Heap)> {
         (0u8..).map(HeapId).zip(&self.heaps)
     }
+
+    /// Returns whether a heap lies in the memory of the device, which limits and quotas of the device count: unless its physical memory has
+    /// staging heaps alone. On a device without any other heap, every heap does.
+    ///
+    /// ```
+    /// use omniheap_seam::{Caps, DeviceInfo, Heap, HeapId, HeapKind};
+    /// let heaps = [(HeapKind::Device, 0), (HeapKind::Unified, 0), (HeapKind::Staging, 0), (HeapKind::Staging, 1)];
+    /// let heaps = heaps.map(|(kind, physical)| Heap::new(kind, 1 << 30).physical(physical));
+    /// let caps = Caps::new(DeviceInfo::default(), heaps.into());
+    /// assert_eq!([0, 1, 2, 3].map(|heap| caps.is_device_memory(HeapId(heap))), [true, true, true, false]);
+    /// ```
+    #[must_use]
+    pub fn is_device_memory(&self, heap: HeapId) -> bool {
+        let Some(heap) = self.heap(heap) else { return false };
+        let mut others = self.heaps.iter().filter(|it| it.kind != HeapKind::Staging).peekable();
+        others.peek().is_none() || others.any(|it| it.physical == heap.physical)
+    }
 }

@@ -187,7 +187,6 @@ planted! {
         before: u64,
         after: u64,
         size: u64,
-        most: u64,
     ) -> Result<(), ErrorKind> {
         let others = self.promised - before;" =>
         "pub(super) fn claim(
@@ -196,7 +195,6 @@ planted! {
         before: u64,
         after: u64,
         size: u64,
-        most: u64,
     ) -> Result<(), ErrorKind> {
         let others = if PLANTED { 0 } else { self.promised - before };";
     peaks_restart_at_nothing caught by peaks_start_again_where_they_are_reset in "device.rs":

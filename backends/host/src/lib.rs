@@ -4,6 +4,7 @@ mod backend;
 mod block;
 mod caps;
 mod device;
+mod devices;
 mod driver;
 #[cfg(target_os = "linux")]
 mod export;
@@ -25,4 +26,5 @@ mod work;
 pub use block::Block;
 pub use caps::{Config, heap};
 pub use device::Host;
+pub use devices::real_devices;
 pub use hold::Hold;

@@ -17,21 +17,16 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Books bytes of one domain, whose own unheld promise goes from `before` to `after`. All domains together hold at most
-    /// `most`.
+    /// Books bytes of one domain, whose own unheld promise goes from `before` to `after`.
     pub(super) const fn claim(
         &mut self,
         bytes: u64,
         before: u64,
         after: u64,
         size: u64,
-        most: u64,
     ) -> Result<(), ErrorKind> {
         let others = self.promised - before;
         let held = self.held.saturating_add(bytes);
-        if held > most {
-            return Err(ErrorKind::OverBudget);
-        }
         // Without promises only the driver knows what fits: heaps are often larger than they say.
         if others > 0 && held.saturating_add(others) > size {
             return Err(ErrorKind::OverBudget);
@@ -121,16 +116,11 @@ mod tests {
     fn less_is_never_refused_even_where_more_is_held_than_the_heap_says() {
         let (mut all, size) = (Sum::default(), 64);
         all.promise(0, 64, size).expect("all of it");
-        all.claim(100, 64, 0, size, u64::MAX).expect("the driver has more than it says");
-        all.claim(50, 0, 0, size, u64::MAX)
-            .expect("another domain: nothing is promised that is not held");
+        all.claim(100, 64, 0, size).expect("the driver has more than it says");
+        all.claim(50, 0, 0, size).expect("another domain: nothing is promised that is not held");
         all.release(90, 0, 54);
         assert_eq!((all.held, all.promised), (60, 54));
-        assert_eq!(
-            all.claim(1, 0, 0, size, u64::MAX),
-            Err(ErrorKind::OverBudget),
-            "it is promised"
-        );
+        assert_eq!(all.claim(1, 0, 0, size), Err(ErrorKind::OverBudget), "it is promised");
         assert_eq!(all.promise(54, 55, size), Err(ErrorKind::ExceedsLimit));
         assert_eq!((all.held, all.promised), (60, 54), "a refusal changes nothing");
         for (before, after) in [(54, 54), (54, 30), (30, 0)] {

@@ -1,57 +1,65 @@
 //! Limits that somebody outside of the process has set: read when a device is opened and when memory is refused.
 #![forbid(unsafe_code)]
 use crate::sync::Mutex;
-use crate::{Backend, HeapId, HeapKind, LimitKind, LimitValue, SystemLimit};
+use crate::{Backend, ErrorKind, HeapId, LimitKind, LimitValue, SystemLimit};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A limit of one heap, with its source.
+/// A limit, with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeapLimit {
-    /// The heap.
+    /// The heap. A limit of the process counts all heaps in the memory of the device together
+    /// ([`Caps::is_device_memory`](crate::Caps::is_device_memory)), and names the first of them.
     pub heap: HeapId,
     /// The limit.
     pub limit: SystemLimit,
 }
 
-/// The least hard and soft limit of one heap; `u64::MAX` where there is none.
-#[derive(Debug)]
-struct Least {
-    hard: AtomicU64,
-    soft: AtomicU64,
-}
-
-/// The latest readings. All domains of a device share them: they are limits of the process.
+/// The latest readings, and what they count. All domains of a device share them: they are limits of the process.
 #[derive(Debug)]
 pub(super) struct SystemLimits {
-    heaps: Vec<Least>,
+    /// By heap: whether its bytes count. Nobody outside counts pinned host memory.
+    counted: Vec<bool>,
+    /// Bytes that all domains hold in all counted heaps.
+    held: AtomicU64,
+    /// The least limits; `u64::MAX` where there are none.
+    hard: AtomicU64,
+    soft: AtomicU64,
     told: Mutex<Vec<HeapLimit>>,
 }
 
 impl SystemLimits {
     /// Reads the limits of a device that is being opened.
     pub(super) fn new<B: Backend>(backend: &B) -> Self {
-        let none = || Least { hard: AtomicU64::new(u64::MAX), soft: AtomicU64::new(u64::MAX) };
-        let heaps = backend.caps().heaps.iter().map(|_| none()).collect();
-        let limits = Self { heaps, told: Mutex::new(Vec::new()) };
+        let caps = backend.caps();
+        let limits = Self {
+            counted: caps.heap_ids().map(|(heap, _)| caps.is_device_memory(heap)).collect(),
+            held: AtomicU64::new(0),
+            hard: AtomicU64::new(u64::MAX),
+            soft: AtomicU64::new(u64::MAX),
+            told: Mutex::new(Vec::new()),
+        };
         limits.read(backend);
         limits
     }
 
-    /// Reads all limits anew. Device memory alone is limited: nobody outside counts pinned host memory.
+    /// Reads all limits anew, once for each physical memory: its heaps have the same ones.
     pub(super) fn read<B: Backend>(&self, backend: &B) {
         let Some(budget) = backend.as_budget() else { return };
-        let caps = backend.caps().heap_ids();
-        let device = caps.filter(|(_, heap)| heap.kind == HeapKind::Device).map(|(heap, _)| heap);
-        let each = |heap| {
-            let limits = budget.limits(heap).into_iter();
-            limits.map(move |limit| HeapLimit { heap, limit })
-        };
-        let told: Vec<HeapLimit> = device.flat_map(each).collect();
-        for ((heap, _), least) in backend.caps().heap_ids().zip(&self.heaps) {
-            least.hard.store(least_of(&told, heap, LimitKind::Hard), Relaxed);
-            least.soft.store(least_of(&told, heap, LimitKind::Soft), Relaxed);
+        let (mut told, mut asked) = (Vec::<HeapLimit>::new(), Vec::new());
+        for (heap, about) in backend.caps().heap_ids().filter(|(heap, _)| self.counts(*heap)) {
+            if asked.contains(&about.physical) {
+                continue;
+            }
+            asked.push(about.physical);
+            for limit in budget.limits(heap) {
+                if !told.iter().any(|known| known.limit == limit) {
+                    told.push(HeapLimit { heap, limit });
+                }
+            }
         }
+        self.hard.store(least_of(&told, LimitKind::Hard), Relaxed);
+        self.soft.store(least_of(&told, LimitKind::Soft), Relaxed);
         let mut before = self.told.lock();
         if *before != told {
             told.iter().for_each(say);
@@ -59,15 +67,48 @@ impl SystemLimits {
         }
     }
 
-    /// Returns the bytes of a heap that the process may hold.
-    pub(super) fn hard(&self, heap: HeapId) -> u64 {
-        self.heaps.get(usize::from(heap.0)).map_or(u64::MAX, |least| least.hard.load(Relaxed))
+    fn counts(&self, heap: HeapId) -> bool {
+        self.counted.get(usize::from(heap.0)).copied().unwrap_or(false)
     }
 
-    /// Returns the bytes of a heap above which memory is returned early: the soft limit, or the hard one.
-    pub(super) fn soft(&self, heap: HeapId) -> u64 {
-        let soft = self.heaps.get(usize::from(heap.0)).map(|least| least.soft.load(Relaxed));
-        soft.unwrap_or(u64::MAX).min(self.hard(heap))
+    /// Books bytes of a heap if all counted heaps together stay within the limit.
+    pub(super) fn claim(&self, heap: HeapId, bytes: u64) -> Result<(), ErrorKind> {
+        if !self.counts(heap) {
+            return Ok(());
+        }
+        let most = self.hard.load(Relaxed);
+        let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
+        let claimed = self.held.fetch_update(Relaxed, Relaxed, within);
+        claimed.map(drop).map_err(|_| ErrorKind::OverBudget)
+    }
+
+    /// Books bytes of a heap back.
+    pub(super) fn release(&self, heap: HeapId, bytes: u64) {
+        if self.counts(heap) {
+            self.held.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    /// Returns the bytes that all domains hold in all counted heaps.
+    pub(super) fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// Returns the bytes of all counted heaps that the process may hold; `u64::MAX` for a heap that is not counted.
+    pub(super) fn hard(&self, heap: HeapId) -> u64 {
+        if self.counts(heap) { self.hard.load(Relaxed) } else { u64::MAX }
+    }
+
+    /// Returns how much of a heap a domain may hold, and above how much memory is returned early. `own` of what is held is the domain's,
+    /// in this heap.
+    pub(super) fn left(&self, heap: HeapId, own: u64) -> (u64, u64) {
+        if !self.counts(heap) {
+            return (u64::MAX, u64::MAX);
+        }
+        let others = self.held().saturating_sub(own);
+        let left = |most: u64| if most < u64::MAX { most.saturating_sub(others) } else { most };
+        let hard = left(self.hard.load(Relaxed));
+        (hard, left(self.soft.load(Relaxed)).min(hard))
     }
 
     /// Returns the limits as they were last read.
@@ -76,8 +117,8 @@ impl SystemLimits {
     }
 }
 
-fn least_of(told: &[HeapLimit], heap: HeapId, kind: LimitKind) -> u64 {
-    let own = told.iter().filter(|each| each.heap == heap && each.limit.kind == kind);
+fn least_of(told: &[HeapLimit], kind: LimitKind) -> u64 {
+    let own = told.iter().filter(|each| each.limit.kind == kind);
     let bytes = own.filter_map(|each| match each.limit.value {
         LimitValue::Bytes(bytes) => Some(bytes),
         _ => None,

@@ -103,20 +103,27 @@ impl<B: Backend> Manager<B> {
         self.inner.device.promise(heap, bytes)
     }
 
-    /// Returns memory to the driver because somebody else needs `bytes`: empty memory first, then what pressure callbacks free. Returns
-    /// how many bytes were returned, which may be more or less.
+    /// Returns memory of the device to the driver because somebody else needs `bytes`: empty memory first, then what pressure callbacks free.
+    /// Returns how many bytes were returned, which may be more or less. Memory of the host stays
+    /// ([`Caps::is_device_memory`](crate::Caps::is_device_memory)).
     ///
     /// # Errors
     ///
     /// `DeviceLost`.
     pub fn return_memory(&self, bytes: u64) -> Result<u64> {
-        let mut returned = self.trim_some(bytes)?;
-        let device = |heap: &crate::Heap| heap.kind == crate::HeapKind::Device;
-        for (heap, _) in self.caps().heap_ids().filter(|(_, heap)| device(heap)) {
-            let before = self.heap_use(heap)?.reserved;
+        let of_device = |heap| self.caps().is_device_memory(heap);
+        let heaps: Vec<HeapId> = self.caps().heap_ids().map(|(heap, _)| heap).collect();
+        let held = || {
+            let all = heaps.iter().filter(|heap| of_device(**heap));
+            all.filter_map(|heap| self.heap_use(*heap).ok()).map(|it| it.reserved).sum::<u64>()
+        };
+        let mut returned = self.trim_some(bytes, of_device)?;
+        for heap in heaps.iter().copied().filter(|heap| of_device(*heap)) {
+            let before = held();
             if returned < bytes && self.relieve(heap, bytes - returned, None) == Relief::Freed {
-                self.trim_some(bytes - returned)?;
-                returned += before.saturating_sub(self.heap_use(heap)?.reserved);
+                self.trim_some(bytes - returned, of_device)?;
+                // What callbacks free may have gone to the driver at once, from any heap.
+                returned += before.saturating_sub(held());
             }
         }
         Ok(returned)

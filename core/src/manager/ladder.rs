@@ -6,8 +6,8 @@ use crate::event::{Event, Rung};
 use crate::lane::{Ask, FastPathMiss, Lane, SlotId, WaitMode};
 use crate::pool::Pool;
 use crate::{
-    Backend, Contents, ErrorKind, Grow, HeapKind, Placement, Ranking, Registration, Request,
-    Result, Sharing, TimelineId,
+    Backend, Contents, ErrorKind, Grow, HeapId, HeapKind, Placement, Ranking, Registration,
+    Request, Result, Sharing, TimelineId,
 };
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -248,7 +248,8 @@ impl<B: Backend> Manager<B> {
         }
     }
 
-    /// Returns everything empty that shares physical memory with the pool's heap to the driver. Returns the number of bytes.
+    /// Returns everything empty that shares physical memory with the pool's heap to the driver, or a limit of the device. Returns the number
+    /// of bytes.
     pub(super) fn trim_for(&self, pool: &Pool<B>) -> Result<u64> {
         self.trim_if(pool, |_| true)
     }
@@ -260,10 +261,15 @@ impl<B: Backend> Manager<B> {
     }
 
     fn trim_if(&self, pool: &Pool<B>, may: impl Fn(&Pool<B>) -> bool) -> Result<u64> {
-        let physical = self.inner.device.heap(pool.shared.heap)?.physical;
+        let (caps, own) = (self.caps(), pool.shared.heap);
+        let physical = self.inner.device.heap(own)?.physical;
+        let shares = |heap: HeapId| {
+            let beside = caps.heap(heap).is_some_and(|about| about.physical == physical);
+            beside || caps.is_device_memory(own) && caps.is_device_memory(heap)
+        };
         let mut bytes = 0;
         for other in self.all_pools() {
-            if self.inner.device.heap(other.shared.heap)?.physical == physical && may(&other) {
+            if shares(other.shared.heap) && may(&other) {
                 bytes += other.trim(u64::MAX)?;
             }
         }

@@ -159,9 +159,10 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Ends pools that were dropped while something in them was live; returns the bytes that go back to the driver.
-    pub(super) fn end_dropped_pools(&self) -> u64 {
+    pub(super) fn end_dropped_pools(&self, of: impl Fn(HeapId) -> bool) -> u64 {
         // Only the list has such a pool, so no thread allocates from it meanwhile.
-        let is_dropped = |pool: &&Arc<Pool<B>>| Arc::strong_count(pool) == 1;
+        let is_dropped =
+            |pool: &&Arc<Pool<B>>| Arc::strong_count(pool) == 1 && of(pool.shared.heap);
         let dropped: Vec<_> =
             self.inner.user_pools.lock().iter().filter(is_dropped).cloned().collect();
         dropped.iter().map(|pool| self.end_pool(pool)).sum()
