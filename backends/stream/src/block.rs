@@ -83,8 +83,14 @@ impl<K> Block<K> {
     }
 
     /// Returns the address of an offset that was checked before.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the offset lies beyond the block.
     #[must_use]
     pub const fn at(&self, offset: u64) -> u64 {
+        assert!(offset <= self.size, "the offset lies beyond the block");
+        // Whoever made the block promised that its bytes are there, so the sum fits.
         self.base + offset
     }
 }

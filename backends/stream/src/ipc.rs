@@ -37,8 +37,9 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     ///
-    /// `Foreign` when the device differs, `Unsupported` for a heap that is not device memory, `ExceedsLimit` when the
-    /// memory has fewer bytes than the handle says, or the driver's error: a process cannot open its own handle.
+    /// `Foreign` when the device differs, `Unsupported` for a heap that is not device memory, `ZeroSize` for a handle of
+    /// no bytes, `ExceedsLimit` when the memory has fewer bytes than the handle says, or the driver's error: a process
+    /// cannot open its own handle.
     pub fn open_ipc(&self, heap: HeapId, handle: &IpcHandle) -> Result<Block<D::Kind>> {
         let (source, _) = self.source(heap)?;
         if source != Source::Device {
@@ -54,7 +55,8 @@ impl<D: Driver> Device<D> {
         if !self.driver().holds(base, handle.size) {
             // SAFETY: opened just above and used by nothing.
             let _ = unsafe { self.driver().close_ipc(base) };
-            return Err(ErrorKind::ExceedsLimit.into());
+            let detail = "the memory has fewer bytes than the handle's `size`; send the handle as it was made";
+            return Err(ErrorKind::ExceedsLimit.because(detail));
         }
         // SAFETY: opened just above, with at least as many bytes, which stay until it is closed.
         Ok(unsafe { self.block(heap, base, handle.size, D::Kind::opened()) })

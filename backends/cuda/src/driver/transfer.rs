@@ -12,8 +12,8 @@ const POINTER_RANGE_SIZE: u32 = 12;
 
 // SAFETY: each function is one driver call on exactly the ranges that it is given; the driver knows what is pinned.
 unsafe impl CopyDriver for Driver {
-    fn holds(&self, address: u64, size: u64) -> bool {
-        let Ok(_current) = self.enter() else { return false };
+    fn allocation_at(&self, address: u64) -> Option<(u64, u64)> {
+        let _current = self.enter().ok()?;
         let (mut start, mut length) = (0u64, 0usize);
         let wanted = [POINTER_RANGE_START, POINTER_RANGE_SIZE];
         let mut places = [(&raw mut start).cast::<c_void>(), (&raw mut length).cast()];
@@ -22,8 +22,7 @@ unsafe impl CopyDriver for Driver {
         let code = unsafe {
             (self.fns.pointer_attributes)(2, wanted.as_ptr(), places.as_mut_ptr(), address)
         };
-        let end = start.checked_add(length as u64);
-        code == 0 && length > 0 && start <= address && address.checked_add(size) <= end
+        (code == 0 && length > 0).then_some((start, length as u64))
     }
 
     unsafe fn copy(&self, to: u64, from: u64, size: usize, stream: Self::Stream) -> Result<()> {

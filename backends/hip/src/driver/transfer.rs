@@ -30,15 +30,14 @@ impl Driver {
 
 // SAFETY: each function is one call of the runtime on exactly the ranges that it is given; the runtime knows what is pinned.
 unsafe impl CopyDriver for Driver {
-    fn holds(&self, start: u64, size: u64) -> bool {
-        let Ok(_current) = self.enter() else { return false };
+    fn allocation_at(&self, start: u64) -> Option<(u64, u64)> {
+        let _current = self.enter().ok()?;
         let (mut base, mut length) = (ptr::null_mut(), 0_usize);
         // SAFETY: both are valid out-pointers; any address may be asked about.
         let code = unsafe {
             (self.api.core.hipMemGetAddressRange)(&raw mut base, &raw mut length, pointer(start))
         };
-        let end = address(base).checked_add(length as u64);
-        code.0 == 0 && address(base) <= start && start.checked_add(size) <= end
+        (code.0 == 0).then_some((address(base), length as u64))
     }
 
     unsafe fn copy(&self, to: u64, from: u64, size: usize, stream: Self::Stream) -> Result<()> {

@@ -28,8 +28,19 @@ pub struct RowCopy {
 /// - [`holds`](Self::holds) says yes only where every byte of the range may be copied from or to without staging.
 #[expect(clippy::missing_errors_doc, reason = "said once above, for all")]
 pub unsafe trait CopyDriver: StreamDriver {
-    /// Returns whether the whole range lies in one allocation that the driver made or registered, on the host or the device.
-    fn holds(&self, address: u64, size: u64) -> bool;
+    /// Returns the first address and the bytes of the allocation around `address` that the driver made or registered, on
+    /// the host or the device; `None` where it knows of none.
+    fn allocation_at(&self, address: u64) -> Option<(u64, u64)>;
+
+    /// Returns whether the whole range lies in one such allocation.
+    fn holds(&self, address: u64, size: u64) -> bool {
+        // By differences, because sums of what others say may not fit in 64 bits.
+        self.allocation_at(address).is_some_and(|(start, length)| {
+            let before = address.checked_sub(start);
+            let left = before.and_then(|before| length.checked_sub(before));
+            left.is_some_and(|left| size <= left)
+        })
+    }
 
     /// Copies inside the device.
     ///

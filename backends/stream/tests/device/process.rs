@@ -44,6 +44,10 @@ pub(crate) fn other() -> Option<ExitCode> {
         _ => {
             let bytes = words.next().and_then(parse).expect("the first process gave a handle");
             let handle = IpcHandle { bytes, size, uuid: None };
+            for size in [size + 1, 1 << 40, u64::MAX - 0xFF, u64::MAX] {
+                let refused = device.open_ipc(DEVICE, &IpcHandle { size, ..handle });
+                assert_eq!(kind(refused), Some(ErrorKind::ExceedsLimit), "{size} bytes");
+            }
             device.open_ipc(DEVICE, &handle).expect("memory of the first process")
         }
     };
@@ -146,6 +150,10 @@ fn wrong_handles_are_refused(device: &Device) {
     assert!(device.open_ipc(DEVICE, &handle).is_err(), "no process made it");
     let empty = IpcHandle { size: 0, ..handle };
     assert_eq!(kind(device.open_ipc(DEVICE, &empty)), Some(ErrorKind::ZeroSize));
+    for size in [u64::MAX, u64::MAX - 0xFF, 1 << 63] {
+        let endless = IpcHandle { size, ..handle };
+        assert!(device.open_ipc(DEVICE, &endless).is_err(), "{size} bytes");
+    }
     let elsewhere = IpcHandle { uuid: Some([7; 16]), ..handle };
     assert_eq!(kind(device.open_ipc(DEVICE, &elsewhere)), Some(ErrorKind::Foreign));
     assert_eq!(kind(device.open_ipc(HeapId(1), &handle)), Some(ErrorKind::Unsupported));

@@ -262,6 +262,12 @@ fn memory_of_another_process_is_as_long_as_it_says() {
     let open = |handle: IpcHandle| kind::<Block>(device.open_ipc(DEVICE, &handle));
     assert_eq!(open(IpcHandle { uuid: Some([2; 16]), ..handle }), Some(ErrorKind::Foreign));
     assert_eq!(open(IpcHandle { size: 0, ..handle }), Some(ErrorKind::ZeroSize));
+    for size in [101, 1 << 40, u64::MAX - 0xFF, u64::MAX - ours.address(), u64::MAX] {
+        device.driver().calls();
+        let refused = open(IpcHandle { size, ..handle });
+        assert_eq!(refused, Some(ErrorKind::ExceedsLimit), "{size} bytes");
+        assert_eq!(device.driver().calls(), [Call::CloseIpc], "and is closed again");
+    }
     device.driver().calls();
     device.driver().is_short.store(true, Ordering::Relaxed);
     assert_eq!(open(handle), Some(ErrorKind::ExceedsLimit));

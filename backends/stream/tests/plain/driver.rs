@@ -240,8 +240,15 @@ unsafe impl StreamDriver for Plain {
 
 // SAFETY: each call touches exactly the ranges that it is given.
 unsafe impl CopyDriver for Plain {
-    fn holds(&self, _: u64, _: u64) -> bool {
-        !self.is_short.load(Ordering::Relaxed)
+    fn allocation_at(&self, address: u64) -> Option<(u64, u64)> {
+        if self.is_short.load(Ordering::Relaxed) {
+            return Some((address, 1));
+        }
+        let live = lock(&self.live);
+        let around = live.iter().map(|(start, layout)| (*start, layout.size() as u64));
+        let mut around = around.filter(|(start, size)| (*start..*start + size).contains(&address));
+        // Whatever else the host has counts as pinned.
+        around.next().or(Some((address, 1 << 30)))
     }
     unsafe fn copy(&self, to: u64, from: u64, size: usize, stream: u32) -> Result<()> {
         // SAFETY: the caller's promise.
