@@ -271,7 +271,8 @@ pub unsafe trait Timelines: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`; `Unsupported` for [`TimelineId::MAIN`].
+    /// `NoSuchTimeline`; `Unsupported` for [`TimelineId::MAIN`]; the driver's error, where its work cannot be waited for.
+    /// Unless the device is lost, the timeline is still open then: close it again later.
     fn close(&self, timeline: TimelineId) -> Result<()>;
 
     /// Returns an epoch that is reached once everything submitted to `timeline` so far has finished.

@@ -184,13 +184,20 @@ impl<D: StreamDriver> Registry<D> {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`; `Unsupported` for the main one.
+    /// `NoSuchTimeline`; `Unsupported` for the main one; otherwise what the driver says of the wait for its work, such as
+    /// `Busy` while a graph is captured elsewhere. The timeline stays open then: close it again later. Only `DeviceLost`
+    /// closes it, because a lost device has no work.
     pub fn close(&self, timeline: TimelineId) -> Result<()> {
         if timeline == TimelineId::MAIN {
             return Err(ErrorKind::Unsupported.into());
         }
         // Its work ends before it goes, so that whoever marks all timelines meanwhile waits for it too.
         let drained = self.get(timeline)?.drain();
+        if let Err(error) = &drained
+            && error.kind() != ErrorKind::DeviceLost
+        {
+            return drained;
+        }
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         open.remove(&timeline).ok_or(ErrorKind::NoSuchTimeline)?;
         drained

@@ -48,6 +48,37 @@ fn a_stream_that_is_gone_is_waited_for_and_never_touched() {
     lines.close(one).expect("it waits for the device instead");
 }
 
+/// A wait for a stream fails while a graph is captured elsewhere. The work still runs, so the timeline must not look finished.
+#[test]
+fn a_timeline_whose_work_cannot_be_waited_for_stays_open() {
+    let device = device(true);
+    let lines = device.timelines();
+    let line = lines.open().expect("a stream");
+    let stream = lines.get(line).and_then(|it| it.stream()).expect("open");
+    streams(&device).submit(stream);
+    let own = lines.mark(line).expect("open");
+    for kind in [ErrorKind::Busy, ErrorKind::Driver, ErrorKind::OutOfHostMemory] {
+        *lock(&device.driver().at_drain) = Some(kind);
+        assert_eq!(lines.close(line).map_err(|error| error.kind()), Err(kind));
+        assert!(lines.reached(line).expect("it is still open") < own, "its work still runs");
+    }
+    *lock(&device.driver().at_drain) = None;
+    lines.close(line).expect("its work can be waited for");
+    let closed = lines.reached(line).map_err(|error| error.kind());
+    assert_eq!(closed, Err(ErrorKind::NoSuchTimeline));
+}
+
+#[test]
+fn a_timeline_of_a_lost_device_is_closed() {
+    let device = device(true);
+    let lines = device.timelines();
+    let line = lines.open().expect("a stream");
+    *lock(&device.driver().at_drain) = Some(ErrorKind::DeviceLost);
+    assert_eq!(lines.close(line).map_err(|error| error.kind()), Err(ErrorKind::DeviceLost));
+    let closed = lines.close(line).map_err(|error| error.kind());
+    assert_eq!(closed, Err(ErrorKind::NoSuchTimeline));
+}
+
 #[test]
 fn a_timeline_goes_on_with_another_stream() {
     let device = device(true);

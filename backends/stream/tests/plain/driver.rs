@@ -64,6 +64,8 @@ pub(crate) struct Plain {
     pub(crate) is_short: AtomicBool,
     /// True if reads and writes of the host say that they failed, though the device has them.
     pub(crate) is_unsure: AtomicBool,
+    /// Error of every wait for a stream.
+    pub(crate) at_drain: Mutex<Option<ErrorKind>>,
     /// True if no event can be recorded.
     pub(crate) refuses_records: AtomicBool,
     /// Runs once, when the host begins to wait for an event.
@@ -148,6 +150,9 @@ unsafe impl StreamDriver for Plain {
         self.note(Call::DestroyStream)
     }
     unsafe fn synchronize_stream(&self, stream: u32) -> Result<()> {
+        if let Some(kind) = *lock(&self.at_drain) {
+            return Err(kind.into());
+        }
         lock(&self.streams).synchronize_stream(stream);
         Ok(())
     }
