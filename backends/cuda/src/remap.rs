@@ -100,9 +100,6 @@ impl Cuda {
     /// The pages are mapped, and no device work uses them.
     unsafe fn unmap_run(&self, base: u64, page: u64, groups: &[u64]) -> (u64, Result<()>) {
         let count: u64 = groups.iter().sum();
-        let Ok(_current) = self.driver().enter() else {
-            return (0, Err(ErrorKind::DeviceLost.into()));
-        };
         if count == 0 {
             return (0, Ok(()));
         }
@@ -206,6 +203,7 @@ unsafe impl Remap for Cuda {
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
         self.device.owns(block)?;
         let positions = block.positions()?;
+        let _current = self.driver().enter()?;
         positions.unmap(first, count, |mapped, first, count| {
             let (base, page) = (block.at(first * positions.page()), positions.page());
             // SAFETY: all positions are mapped, whole groups of them; the caller promises that nothing uses them.

@@ -102,9 +102,6 @@ impl Hip {
     /// The pages are mapped, one mapping each, and no device work uses them.
     unsafe fn unmap_run(&self, base: u64, page: u64, count: u64) -> (u64, Result<()>) {
         let Ok(size) = bytes(page) else { return (0, Err(ErrorKind::ExceedsLimit.into())) };
-        let Ok(_current) = self.driver().enter() else {
-            return (0, Err(ErrorKind::DeviceLost.into()));
-        };
         for (done, address) in (0..count).zip((base..).step_by(size)) {
             // SAFETY: the caller's promise.
             if let Err(error) = unsafe { self.driver().unmap(address, size) } {
@@ -210,6 +207,7 @@ unsafe impl Remap for Hip {
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
         self.device.owns(block)?;
         let positions = block.positions()?;
+        let _current = self.driver().enter()?;
         positions.unmap(first, count, |_, first, count| {
             let (base, page) = (block.at(first * positions.page()), positions.page());
             // SAFETY: all positions are mapped, one whole mapping each; the caller promises that nothing uses them.
