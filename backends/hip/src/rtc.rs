@@ -21,10 +21,8 @@ impl Arch {
         let digits = processor.strip_prefix("gfx").or_else(|| processor.strip_prefix("sm_"))?;
         let number =
             digits.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase());
-        let feature = |part: &str| {
-            let (name, sign) = part.split_at(part.len().saturating_sub(1));
-            matches!(name, "sramecc" | "xnack") && matches!(sign, "+" | "-")
-        };
+        let feature =
+            |part: &str| matches!(part.strip_suffix(['+', '-']), Some("sramecc" | "xnack"));
         let right = (2..=5).contains(&digits.len()) && number && parts.all(feature);
         right.then(|| Self(name.to_owned()))
     }
@@ -141,6 +139,11 @@ mod tests {
             "gfx90a:",
             "gfx90a:xnack",
             "gfx90a:fast+",
+            "gfx90a:xnack++",
+            "gfx906:é",
+            "gfx90é",
+            "é",
+            "gfx90a:xnack＋",
             "gfx90a -O3",
             "compute_90",
             "gfx1234567",
