@@ -1,67 +1,21 @@
 //! Readers take at most four bytes for each byte of input, whatever the input is.
-#![expect(unsafe_code, reason = "counting what is allocated takes a global allocator")]
 #![expect(clippy::unwrap_used, reason = "a test that is wrong stops where it is wrong")]
 
-use core::alloc::{GlobalAlloc, Layout};
+#[path = "../../fuzz/src/meter.rs"]
+#[expect(unreachable_pub, reason = "the fuzz package counts with the same functions")]
+mod meter;
+
 use core::fmt::Write;
-use core::sync::atomic::{AtomicUsize, Ordering};
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Limits, StreamId, Trace};
-use std::alloc::System;
-
-/// Counts bytes that are allocated, now and at most.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn grew(bytes: usize) {
-    let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(now, Ordering::Relaxed);
-}
-
-// SAFETY: every call goes to the system's allocator with the arguments that the caller vouches for.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grew(layout.size());
-        // SAFETY: the caller promises a layout of non-zero size.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller promises that `pointer` came from `alloc` above with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Large blocks are grown by remapping pages, so a copy is not counted beside its original.
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        grew(size);
-        // SAFETY: the caller promises that `pointer` came from here with this layout, and a size above zero.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Fixed size of buffers.
-const ALLOWANCE: usize = 1 << 20;
+static ALLOCATOR: meter::Counting = meter::Counting;
 
 /// Reads `input` and asserts that it took at most four times its size, whether or not it was accepted.
 fn within_four_times(name: &str, input: &[u8]) {
-    let before = NOW.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    let outcome = Trace::read(input, &Limits::default());
-    let took = PEAK.load(Ordering::Relaxed) - before;
-    let ratio = took as f64 / input.len() as f64;
-    println!(
-        "{name}: {} bytes, {took} at peak, {ratio:.2} times, {:?}",
-        input.len(),
-        outcome.as_ref().map(|_| ())
-    );
-    assert!(took <= 4 * input.len() + ALLOWANCE, "{name} took {ratio:.2} times its size");
+    println!("{name}");
+    let _ = meter::within(4, input, || Trace::read(input, &Limits::default()));
 }
 
 fn csv(line: impl Fn(u64, &mut String)) -> Vec<u8> {

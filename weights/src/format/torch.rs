@@ -4,6 +4,7 @@ use super::{Source, inside};
 use crate::Dtype;
 use crate::error::{ErrorKind, Fault};
 use crate::tensor::{Tensor, bytes_of};
+use core::fmt::Display;
 use omniheap_pickle::{CallResult, Cell, Data, Global, Keys, Refusal, Rules, Value};
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,8 +16,15 @@ const MAX_PICKLE: u64 = 1 << 30;
 const MAX_ENTRIES: usize = 4 << 20;
 /// Dictionaries inside dictionaries: model, optimizer, state, group.
 const MAX_DEPTH: usize = 16;
-/// Bytes of names, counted with what each tensor takes beside its name.
+/// Bytes of names of everything that is visited, each with [`VISIT`]: bounds the time.
 const MAX_NAMES: usize = 512 << 20;
+const VISIT: usize = 64;
+/// Bytes of tensors per byte of pickle. Tensors in a list that is held twice count twice.
+const EXPANSION: usize = 8;
+/// Bytes of tensors that any pickle may describe, whatever its size.
+const FREE: usize = 64 << 10;
+/// Bytes that a tensor takes beside its name and shape.
+const TENSOR: usize = 200;
 
 /// Functions and classes that describe tensors; the first ones have constants below.
 const DESCRIBING: [Global; 18] = [
@@ -162,9 +170,10 @@ pub(super) fn read(source: &dyn Source) -> Result<Vec<Tensor>, Fault> {
     let rules = Rules { keys: Keys::All, globals: &GLOBALS, depth: 64, expansion: 8 };
     let (data, value) = omniheap_pickle::parse(&pickle, rules)
         .map_err(|failure| Fault::at(entry.offset + failure.at as u64, failure.kind.into()))?;
-    let mut reader = Reader { data, entries: &entries, root, names: 0, tensors: Vec::new() };
-    reader.collect(value, "", 0)?;
-    Ok(reader.tensors)
+    let mut collector =
+        Collector::new(Reader { data: &data, entries: &entries, root }, pickle.len());
+    collector.collect(value)?;
+    Ok(collector.tensors)
 }
 
 impl From<Refusal> for ErrorKind {
@@ -226,13 +235,110 @@ fn check_byte_order(source: &dyn Source, entry: Option<&Entry>) -> Result<(), Fa
     if order == b"little" { Ok(()) } else { Err(Fault::at(entry.offset, ErrorKind::Endianness)) }
 }
 
-/// Collects the tensors of a pickle.
+/// Collects the tensors of a pickle, and counts each before it is kept: a pickle may describe far more than it has bytes.
+struct Collector<'a> {
+    reader: Reader<'a>,
+    /// Name of the value that is visited.
+    name: String,
+    /// Containers around that value.
+    path: Vec<Cell>,
+    /// Bytes of names so far.
+    names: usize,
+    /// Bytes that tensors may take, and those that they take so far.
+    budget: usize,
+    used: usize,
+    tensors: Vec<Tensor>,
+}
+
+impl<'a> Collector<'a> {
+    fn new(reader: Reader<'a>, pickle: usize) -> Self {
+        let budget = pickle.saturating_mul(EXPANSION).saturating_add(FREE);
+        let (name, path, tensors) = (String::new(), Vec::new(), Vec::new());
+        Self { reader, name, path, names: 0, budget, used: 0, tensors }
+    }
+
+    /// Adds the tensors in `cell`. Passes over what is no tensor and holds none.
+    fn collect(&mut self, cell: Cell) -> Result<(), Fault> {
+        self.names += self.name.len() + VISIT;
+        limit(self.names, "bytes of names", MAX_NAMES)?;
+        limit(self.path.len(), "nested values", MAX_DEPTH)?;
+        let data = self.reader.data;
+        if let Some((global, arguments)) = data.call(cell) {
+            return match global {
+                TENSOR_V2 | TENSOR_V3 => {
+                    self.add(self.reader.tensor(&self.name, global, arguments)?)
+                }
+                PARAMETER | PARAMETER_WITH_STATE => {
+                    let inner = *arguments.first().ok_or_else(damaged)?;
+                    self.within(cell, |collector| collector.collect(inner))
+                }
+                FROM_TYPE => self.add(self.reader.tensor_of_class(&self.name, arguments)?),
+                _ => Ok(()),
+            };
+        }
+        if let Some(items) = data.list(cell) {
+            let mut items = items.iter().enumerate();
+            return self.within(cell, |collector| {
+                items.try_for_each(|(number, item)| collector.collect_as(number, *item))
+            });
+        }
+        let Some(pairs) = data.pairs(cell) else { return Ok(()) };
+        let mut pairs = pairs.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+        self.within(cell, |collector| {
+            pairs.try_for_each(|(key, value)| match key.value() {
+                Value::Int(number) => collector.collect_as(number, value),
+                Value::Text(..) => {
+                    collector.collect_as(data.text(key).ok_or(ErrorKind::NotUtf8)?, value)
+                }
+                _ => Ok(()),
+            })
+        })
+    }
+
+    /// Adds the tensors in one value of a container, whose key ends the name.
+    fn collect_as(&mut self, key: impl Display, value: Cell) -> Result<(), Fault> {
+        let whole = self.name.len();
+        let dot = if whole == 0 { "" } else { "." };
+        self.name.push_str(dot);
+        self.name.push_str(&key.to_string());
+        let collected = self.collect(value);
+        self.name.truncate(whole);
+        collected
+    }
+
+    /// Looks into a container. Refuses one that lies in itself, and more nesting than checkpoints have.
+    fn within(
+        &mut self,
+        container: Cell,
+        look: impl FnOnce(&mut Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let endless = if self.path.contains(&container) { usize::MAX } else { 0 };
+        limit(endless, "nested values", MAX_DEPTH)?;
+        self.path.push(container);
+        let looked = look(self);
+        self.path.pop();
+        looked
+    }
+
+    fn add(&mut self, tensor: Tensor) -> Result<(), Fault> {
+        self.used += TENSOR + tensor.name.len() + size_of_val(&*tensor.shape);
+        limit(self.used, "bytes of tensors for a pickle of this size", self.budget)?;
+        self.tensors.push(tensor);
+        Ok(())
+    }
+}
+
+/// Refuses what no checkpoint has so much of.
+fn limit(count: usize, what: &'static str, limit: usize) -> Result<(), ErrorKind> {
+    if count <= limit { Ok(()) } else { Err(ErrorKind::OverLimit { what, limit: limit as u64 }) }
+}
+
+/// Reads one tensor of a pickle.
+#[derive(Clone, Copy)]
 struct Reader<'a> {
-    data: Data<'a>,
+    data: &'a Data<'a>,
     entries: &'a HashMap<String, Entry>,
     root: &'a str,
-    names: usize,
-    tensors: Vec<Tensor>,
 }
 
 /// Bytes of a storage, and its class, which says their type in older files.
@@ -242,64 +348,6 @@ struct Storage {
 }
 
 impl Reader<'_> {
-    /// Adds the tensors in `cell` under `prefix`. What is no tensor and holds none is passed over.
-    fn collect(&mut self, cell: Cell, prefix: &str, depth: usize) -> Result<(), Fault> {
-        self.count(prefix, depth)?;
-        if let Some((global, arguments)) = self.data.call(cell) {
-            return match global {
-                TENSOR_V2 | TENSOR_V3 => {
-                    let tensor = self.tensor(prefix, global, arguments)?;
-                    self.tensors.push(tensor);
-                    Ok(())
-                }
-                PARAMETER | PARAMETER_WITH_STATE => {
-                    let inner = *arguments.first().ok_or_else(damaged)?;
-                    self.collect(inner, prefix, depth + 1)
-                }
-                FROM_TYPE => {
-                    let tensor = self.tensor_of_class(prefix, arguments)?;
-                    self.tensors.push(tensor);
-                    Ok(())
-                }
-                _ => Ok(()),
-            };
-        }
-        for (name, value) in self.children(cell)? {
-            let name = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
-            self.collect(value, &name, depth + 1)?;
-        }
-        Ok(())
-    }
-
-    /// Refuses what no checkpoint nests: a pickle of some bytes may hold itself, or describe billions of names.
-    fn count(&mut self, name: &str, depth: usize) -> Result<(), ErrorKind> {
-        self.names += name.len() + 64;
-        if self.names > MAX_NAMES {
-            return Err(ErrorKind::OverLimit { what: "bytes of names", limit: MAX_NAMES as u64 });
-        }
-        if depth > MAX_DEPTH {
-            return Err(ErrorKind::OverLimit { what: "nested values", limit: MAX_DEPTH as u64 });
-        }
-        Ok(())
-    }
-
-    /// Returns the named values of a dictionary, or the numbered ones of a list.
-    fn children(&self, cell: Cell) -> Result<Vec<(String, Cell)>, ErrorKind> {
-        if let Some(items) = self.data.list(cell) {
-            let numbered = items.iter().enumerate();
-            return Ok(numbered.map(|(number, item)| (number.to_string(), *item)).collect());
-        }
-        let pairs = self.data.pairs(cell).unwrap_or_default().chunks_exact(2);
-        let name = |key: Cell| match key.value() {
-            Value::Int(number) => Some(Ok(number.to_string())),
-            Value::Text(..) => {
-                Some(self.data.text(key).ok_or(ErrorKind::NotUtf8).map(String::from))
-            }
-            _ => None,
-        };
-        pairs.filter_map(|pair| Some(name(pair[0])?.map(|name| (name, pair[1])))).collect()
-    }
-
     /// Returns a tensor of a class, or with attributes: `(function, class, arguments, attributes)`.
     fn tensor_of_class(&self, name: &str, arguments: &[Cell]) -> Result<Tensor, Fault> {
         let [function, _, inner, ..] = arguments else { return Err(damaged().into()) };
