@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| omniheap_fuzz::trace::pickle(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| omniheap_fuzz::read_trace(data, omniheap_fuzz::trace::pickle));

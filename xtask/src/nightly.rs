@@ -74,6 +74,9 @@ const UNOPTIMISED: [&str; 10] = [
 /// Operations of the random tests in the short form.
 const OPERATIONS: &str = "8000";
 
+/// Inputs are short at first and grow up to this: a reader that takes many times its input is not seen to on a few kilobytes.
+const MAX_INPUT: &str = "-max_len=1048576";
+
 /// Tests of memory that is kept for ever on purpose, because a device may still write it.
 const KEPT: &str = "tests/model/kept.txt";
 
@@ -125,7 +128,7 @@ fn one(mut fuzzer: Command, found: &Path, corpus: &Path) -> Result<String, Strin
     fs::create_dir_all(found).map_err(|error| format!("{}: {error}", found.display()))?;
     // New inputs go to the first folder; the committed ones are only read.
     fuzzer.arg(found).arg(corpus);
-    fuzzer.args(["-verbosity=0", "-print_final_stats=1", "-max_len=4096", "-rss_limit_mb=4096"]);
+    fuzzer.args(["-verbosity=0", "-print_final_stats=1", MAX_INPUT, "-rss_limit_mb=4096"]);
     fuzzer.arg(format!("-artifact_prefix={}/", found.display()));
     let output = fuzzer.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     let text = said(&output);
