@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 11] = [
+const WITH_TORCH: [&str; 12] = [
     "test_activations.py",
+    "test_again.py",
     "test_apply.py",
     "test_checkpoints.py",
     "test_fit.py",

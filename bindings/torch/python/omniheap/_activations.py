@@ -199,11 +199,15 @@ class _Part:
         self._witness.data = tensor.new_empty(0)
         entry.wanted += 1
 
+    def storage(self):
+        """The bytes, on the device."""
+        _check_version(self._witness, self._version)
+        return self.entry.storage()
+
     def tensor(self):
         import torch
 
-        _check_version(self._witness, self._version)
-        storage = self.entry.storage()
+        storage = self.storage()
         self.entry.was_used(self._is_first)
         self._is_first = False
         return torch.empty(0, dtype=self._dtype, device=self._witness.device).set_(storage, *self._shape)

@@ -5,6 +5,7 @@ that was dropped, they run again, below autograd, on the same arguments and with
 """
 
 import collections
+import contextlib
 import functools
 import threading
 import warnings
@@ -406,7 +407,7 @@ class _Pass:
         if planned is None and is_noted and results:
             planned = self._matches.find_like(name, family, reads, type_of(results[0][1]), call is not None)
             call = call if planned is not None and planned.runs_again else None
-        step = _Step(function, planned, call is not None, self._overwrites(function, arguments))
+        step = _Step(function, planned, call is not None, self._overwrites(function, arguments, options))
         self._add(step)
         for number, tensor in results:
             storage = tensor.untyped_storage()
@@ -424,7 +425,7 @@ class _Pass:
             # Before it runs: it may write to what it reads.
             call = _Call(self._torch, self, function, arguments, options)
         result = function(*arguments, **options)
-        self._forget_written(function, arguments)
+        self._forget_written(function, arguments, options)
         return call, result
 
     def _results(self, result):
@@ -445,18 +446,13 @@ class _Pass:
                 if call is not None:
                     call.made.append(weakref.ref(node))
 
-    def _written(self, function, arguments):
-        """The tensors that an operator writes to."""
-        numbers = _operators.written(function)
-        return [arguments[each] for each in numbers if each < len(arguments) and isinstance(arguments[each], self._torch.Tensor)] if numbers else ()
-
-    def _overwrites(self, function, arguments):
+    def _overwrites(self, function, arguments, options):
         """Whether an operator writes to something else than the model's own tensors."""
-        return any(not self._calls.holds(each) for each in self._written(function, arguments))
+        return any(not self._calls.holds(each) for each in _operators.targets(function, arguments, options))
 
-    def _forget_written(self, function, arguments):
+    def _forget_written(self, function, arguments, options):
         """What was written over is not there any more, though its storage is."""
-        for each in self._written(function, arguments):
+        for each in _operators.targets(function, arguments, options):
             node = self._nodes.pop(each.untyped_storage()._cdata, None)
             if node is not None:
                 node.reference = _gone
@@ -489,7 +485,7 @@ class _Pass:
             return _Recomputed(node, tensor)
         kept = self._moves.pack(tensor)
         if isinstance(kept, _Part):
-            node.entry, node.held = kept.entry, None
+            node.part, node.held = kept, None
         else:
             node.held = tensor.detach()
             self._keeps(tensor)
@@ -555,38 +551,49 @@ def _leaves(result):
     return pytree.tree_leaves(result)
 
 
+def _form(tensor):
+    """How the bytes of a storage are read."""
+    return tensor.untyped_storage().nbytes(), tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride()
+
+
 class _Node:
     """The bytes of a storage that the plan drops: results between operators, activations to recompute, and those that move."""
 
-    __slots__ = ("planned", "choice", "call", "number", "size", "reference", "original", "version", "wanted", "entry", "held", "_back", "_applied", "__weakref__")
+    __slots__ = ("planned", "choice", "call", "number", "reference", "version", "wanted", "part", "held", "_form", "_back", "_applied", "__weakref__")
 
     def __init__(self, applied, planned, choice, call, number, tensor, version):
-        storage = tensor.untyped_storage()
         self._applied, self.planned, self.choice = applied, planned, choice
-        self.call, self.number, self.size = call, number, storage.nbytes()
-        self.reference, self.original, self.version, self.wanted = weakref.ref(storage), weakref.ref(tensor), version, 0
-        self.entry = self.held = self._back = None
+        self.call, self.number, self._form = call, number, _form(tensor)
+        self.reference, self.version, self.wanted = weakref.ref(tensor.untyped_storage()), version, 0
+        self.part = self.held = self._back = None
 
     def here(self):
-        """The bytes, if they need not be computed."""
+        """The bytes, if they need not be computed. A storage that lives for other reasons may have been written to, which is not always counted."""
         if self._back is not None:
             return self._back
-        if self.held is not None:
-            return self.held.untyped_storage()
-        if self.entry is not None:
-            return self.entry.storage()
-        original = self.original()
-        return self.reference() if original is None or original._version == self.version else None
+        if self.part is not None:
+            return self.part.storage()
+        if self.held is None or self.call is not None and self.held._version != self.version:
+            return None
+        _check_version(self.held, self.version)
+        return self.held.untyped_storage()
 
     def is_kept(self):
         """Whether the bytes stay, once they are computed, until the backward pass has used them."""
         return self.choice == RECOMPUTE and self.wanted > 0
 
-    def keep(self, storage):
-        if storage.nbytes() != self.size:
-            raise OmniheapError(f"{self.call.function} returned {storage.nbytes()} bytes the first time and {self.size} now; leave it out of the plan, and report this")
-        self._back = storage
-        self._applied.ran_again(self.size)
+    def take(self, tensor):
+        """The bytes that were computed, which stay if somebody wants them later. Only what is read as the first time gives the same gradients."""
+        if _form(tensor) != self._form:
+            raise OmniheapError(
+                f"{self.call.function} returned other bytes when it ran again (size, type, offset, shape, strides: {_form(tensor)}, and {self._form} the first time), "
+                "and gradients would be wrong; call remove() on the plan, and report this"
+            )
+        storage = tensor.untyped_storage()
+        if self.is_kept() and self.here() is None:
+            self._back = storage
+            self._applied.ran_again(storage.nbytes())
+        return storage
 
     def compute(self, torch):
         """Computes the bytes if they are not there. What they are computed from comes first, without recursion."""
@@ -613,28 +620,24 @@ class _Node:
 class _Call:
     """A call that can be made again: tensors whose bytes are dropped stand for themselves by a node."""
 
-    __slots__ = ("made", "function", "_torch", "_owner", "_views", "_arguments", "_options", "_random", "_device")
+    __slots__ = ("made", "function", "_torch", "_views", "_arguments", "_options", "_generator", "_state")
 
     def __init__(self, torch, owner, function, arguments, options):
-        self.made, self._views = [], []
-        function, arguments = _operators.again(function, arguments)
-        self._torch, self.function, self._owner = torch, function, owner
-        self._arguments = [self._note(each) for each in arguments]
-        self._options = {name: self._note(each) for name, each in options.items()} if options else options
-        self._owner = self._random = None
-        if _operators.draws(function, arguments, options):
-            self._device = next(each.device for each in (*arguments, *options.values()) if isinstance(each, torch.Tensor))
-            self._random = _random_state(torch, self._device)
+        self.made, self._views, self._torch, self.function = [], [], torch, function
+        self._arguments = [self._note(owner, each) for each in _operators.settled(function, arguments)]
+        self._options = {name: self._note(owner, each) for name, each in options.items()} if options else options
+        self._generator = _generator(torch, function, arguments, options)
+        self._state = None if self._generator is None else self._generator.get_state()
 
-    def _note(self, each):
+    def _note(self, owner, each):
         """What stands for an argument: operators take tensors, lists of them, and what stays as it is."""
         if isinstance(each, self._torch.Tensor):
-            noted = _note(self._owner, each)
+            noted = _note(self._torch, owner, each)
             if isinstance(noted, _View):
                 self._views.append(noted)
             return noted
         if isinstance(each, (list, tuple)) and any(isinstance(one, self._torch.Tensor) for one in each):
-            return _List([self._note(one) for one in each])
+            return _List([self._note(owner, one) for one in each])
         return each
 
     def _value(self, each, between):
@@ -657,33 +660,29 @@ class _Call:
 
     def run(self, between):
         """Makes the call, without a gradient; gives its results to the nodes that keep them, and to `between`, by identity."""
-        torch = self._torch
         arguments = [self._value(each, between) for each in self._arguments]
         options = {name: self._value(each, between) for name, each in self._options.items()}
-        if self._random is None:
-            result = self.function(*arguments, **options)
-        else:
-            with _random(torch, self._device, self._random):
-                result = self.function(*arguments, **options)
-        results = _leaves(result)
-        for reference in self.made:
-            node = reference()
-            if node is None:
-                continue
-            storage = results[node.number].untyped_storage()
-            between[id(node)] = storage
-            if node.is_kept() and node.here() is None:
-                node.keep(storage)
+        with contextlib.nullcontext() if self._generator is None else _repeating(self._generator, self._state):
+            results = _leaves(self.function(*_operators.apart(self.function, arguments), **options))
+        for node in filter(None, (reference() for reference in self.made)):
+            between[id(node)] = node.take(results[node.number])
 
 
-def _note(owner, tensor):
+def _note(torch, owner, tensor):
     node = owner.node(tensor)
     if node is None:
-        return _Held(tensor)
-    if node.call is None and node.entry is None:
+        return _Held(torch, tensor)
+    if node.call is None and node.part is None:
         # Nothing computes it again: it stays here until autograd has saved it, and it moves.
-        node.held = tensor.detach()
+        node.held = _alias(torch, tensor)
     return _View(node, tensor)
+
+
+def _alias(torch, tensor):
+    """The tensor without its history, with its count of writes; below autograd, where operators are noted, `detach` would count anew."""
+    nothing = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
+    with torch._C._ForceDispatchKeyGuard(nothing, nothing):
+        return tensor.detach()
 
 
 class _List(list):
@@ -691,22 +690,15 @@ class _List(list):
 
 
 class _Held:
-    """A tensor that stays. Below autograd a tensor without history has a version of its own, so the original is asked."""
+    """A tensor that stays, and may not be written to meanwhile."""
 
-    __slots__ = ("_tensor", "_original", "_version")
+    __slots__ = ("_tensor", "_version")
 
-    def __init__(self, tensor):
-        self._version = tensor._version
-        if tensor.is_leaf:
-            # It has no history.
-            self._tensor, self._original = tensor, None
-        else:
-            self._tensor, self._original = tensor.detach(), weakref.ref(tensor)
+    def __init__(self, torch, tensor):
+        self._tensor, self._version = tensor if tensor.is_leaf else _alias(torch, tensor), tensor._version
 
     def tensor(self):
-        original = self._tensor if self._original is None else self._original()
-        if original is not None:
-            _check_version(original, self._version)
+        _check_version(self._tensor, self._version)
         return self._tensor
 
 
@@ -756,23 +748,28 @@ class _Recomputed:
         return tensor
 
 
-def _random_state(torch, device):
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+def _generator(torch, function, arguments, options):
+    """The generator that a call draws from: its own one, or that of its device; None where it draws nothing."""
+    given = (*arguments, *options.values())
+    own = next((each for each in given if isinstance(each, torch.Generator)), None)
+    if own is not None or not _operators.draws(function, arguments, options):
+        return own
+    device = next((each.device for each in given if isinstance(each, torch.Tensor)), options.get("device"))
+    return _default_generator(torch, device or torch.device("cpu"))
 
 
-def _set_random_state(torch, device, state):
-    torch.cuda.set_rng_state(state, device) if device.type == "cuda" else torch.set_rng_state(state)
+def _default_generator(torch, device):
+    if device.type != "cuda":
+        return torch.default_generator
+    return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
 
 
-class _random:
-    """Has the random generator repeat itself, and go on afterwards as if it had not."""
-
-    def __init__(self, torch, device, state):
-        self._torch, self._device, self._state = torch, device, state
-
-    def __enter__(self):
-        self._now = _random_state(self._torch, self._device)
-        _set_random_state(self._torch, self._device, self._state)
-
-    def __exit__(self, *_):
-        _set_random_state(self._torch, self._device, self._now)
+@contextlib.contextmanager
+def _repeating(generator, state):
+    """Has a generator draw from an earlier state, and go on afterwards as if it had not."""
+    now = generator.get_state()
+    generator.set_state(state)
+    try:
+        yield
+    finally:
+        generator.set_state(now)

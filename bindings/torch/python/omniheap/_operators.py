@@ -12,12 +12,31 @@ VIEW, RUNS_AGAIN, RANDOM, IN_PLACE, OPAQUE = "view", "runs again", "random", "in
 
 # These share bytes with what they read, and do not say so.
 _VIEWS = ("_unsafe_view", "lift_fresh")
-# These leave bytes to be written by somebody who is not seen.
-_MADE = ("empty", "new_", "zeros", "ones", "full", "_like", "arange", "scalar_tensor", "resize")
-# The order of their sums depends on the moment.
-_UNORDERED = ("scatter_add", "scatter_reduce", "index_add", "index_put", "put", "histc", "bincount", "cumsum", "cumprod")
-# Recurrent layers in one kernel: it asks whether gradients are wanted, or keeps the state of its dropout itself.
-_RECURRENT = "_rnn"
+# What may run again, beside operators that PyTorch tags as pointwise: the same arguments give the same bits, and nothing else changes. Sums whose
+# order depends on the moment (scatter, index_add, cumsum) and what picks among equals (median, topk) are not here.
+_AGAIN = frozenset("""
+    mm addmm bmm baddbmm addbmm mv addmv addr dot vdot _addmm_activation _grouped_mm _scaled_mm _scaled_grouped_mm linear _trilinear
+    _to_copy copy contiguous fill zero cat stack constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
+    replication_pad3d tril triu flip roll repeat pixel_shuffle pixel_unshuffle native_channel_shuffle im2col col2im select_scatter slice_scatter
+    embedding _embedding_bag _embedding_bag_forward_only index index_select gather take
+    glu hardswish leaky_relu log_sigmoid_forward _prelu_kernel prelu _conj_physical complex polar
+    sum mean prod amax amin aminmax max min any all var std var_mean std_mean logsumexp norm linalg_vector_norm argmax argmin
+    mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits nll_loss_forward
+    _softmax _log_softmax _safe_softmax _masked_softmax
+    native_layer_norm native_group_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _fused_rms_norm _weight_norm_interface
+    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention
+    _scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable _flash_attention_forward _efficient_attention_forward
+    _cudnn_attention_forward _thnn_fused_lstm_cell _thnn_fused_gru_cell
+    native_dropout _fused_dropout bernoulli poisson normal rand randn randint
+    convolution _convolution convolution_overrideable cudnn_convolution cudnn_convolution_relu cudnn_convolution_add_relu cudnn_convolution_transpose
+    mkldnn_convolution miopen_convolution miopen_convolution_relu miopen_convolution_add_relu miopen_convolution_transpose miopen_depthwise_convolution
+    conv_depthwise3d _conv_depthwise2d _slow_conv2d_forward slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d
+    slow_conv_transpose3d
+    max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+    grid_sampler_2d grid_sampler_3d _fft_r2c _fft_c2r _fft_c2c
+""".split())
 _FAMILIES = (("_batch_norm", "batch_norm"), ("_scaled_dot_product", "scaled_dot_product_attention"), ("_fused_rms_norm", "rms_norm"))
 
 
@@ -47,16 +66,20 @@ def kind(function):
     schema, name = function._schema, base(function)
     if not written(function) and (name in _VIEWS or any(value.alias_info is not None for value in schema.returns)):
         return VIEW
-    is_made = any(part in name for part in _MADE)
-    if not schema.name.startswith("aten::") or is_made or _RECURRENT in name or any(name.startswith(part) for part in _UNORDERED):
-        return OPAQUE
     is_random = torch.Tag.nondeterministic_seeded in function.tags
     if written(function):
-        is_plain = written(function) == (0,) and not is_random and functional(function) is not None
-        return IN_PLACE if is_plain else OPAQUE
-    if "batch_norm" in name and name not in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"):
-        return OPAQUE
-    return RANDOM if is_random else RUNS_AGAIN
+        is_plain = written(function) == (0,) and is_in_place(function) and name.endswith("_") and not is_random
+        return IN_PLACE if is_plain and _may_run_again(schema, name[:-1]) else OPAQUE
+    return (RANDOM if is_random else RUNS_AGAIN) if _may_run_again(schema, name) else OPAQUE
+
+
+def _may_run_again(schema, name):
+    """Whether an operator, named as the one that writes to nothing, is known to compute the same once more."""
+    import torch
+
+    packet = getattr(torch.ops.aten, name, None)
+    is_pointwise = packet is not None and any(torch.Tag.pointwise in getattr(packet, each).tags for each in packet.overloads())
+    return schema.name.startswith("aten::") and (name in _AGAIN or is_pointwise)
 
 
 @functools.lru_cache(maxsize=None)
@@ -74,29 +97,33 @@ def is_in_place(function):
     return schema is not None and any(value.alias_info is not None and value.alias_info.is_write for value in schema.returns)
 
 
-@functools.lru_cache(maxsize=None)
-def functional(function):
-    """The operator that computes what one in place does, into new bytes; None where there is none."""
+def targets(function, arguments, options):
+    """The tensors that an operator writes to, those in lists among them."""
     import torch
 
-    name, overload = base(function), function._overloadname
-    if not name.endswith("_") or name.endswith("__"):
-        return None
-    packet = getattr(torch.ops.aten, name[:-1], None)
-    return getattr(packet, overload, None) if packet is not None and overload in packet.overloads() else None
+    found = []
+    for number in written(function):
+        name = function._schema.arguments[number].name
+        given = arguments[number] if number < len(arguments) else options.get(name)
+        found += [each for each in (given if isinstance(given, (list, tuple)) else (given,)) if isinstance(each, torch.Tensor)]
+    return found
 
 
 def can_run_again(function, arguments):
     """Whether this call can be made once more, for the same result."""
+    found = kind(function)
+    return found in (RUNS_AGAIN, RANDOM) or found == IN_PLACE and _is_whole(*arguments)
+
+
+def _is_whole(first, *others):
+    """Whether a tensor is all of its storage, and no other argument reads from that."""
     import torch
 
-    found = kind(function)
-    if found == IN_PLACE:
-        # It must write all of the bytes, in one type.
-        first = arguments[0]
-        others = [each for each in arguments[1:] if isinstance(each, torch.Tensor)]
-        return first.numel() * first.element_size() == first.untyped_storage().nbytes() and all(each.dtype == first.dtype for each in others)
-    return found in (RUNS_AGAIN, RANDOM)
+    if first.layout is not torch.strided:
+        return False
+    storage = first.untyped_storage()
+    read = (each for each in others if isinstance(each, torch.Tensor) and each.layout is torch.strided)
+    return first.numel() * first.element_size() == storage.nbytes() and all(each.untyped_storage()._cdata != storage._cdata for each in read)
 
 
 @functools.lru_cache(maxsize=None)
@@ -115,14 +142,25 @@ def draws(function, arguments, options):
     return bool(arguments[number] if number < len(arguments) else options.get("dropout_p", 0.0))
 
 
-def again(function, arguments):
-    """The operator and the arguments of a second call, which changes nothing that exists."""
-    if kind(function) == IN_PLACE:
-        return functional(function), arguments
+def settled(function, arguments):
+    """The arguments as a second call takes them: running statistics of a batch norm are left out, which were updated the first time."""
     if family(function) == "batch_norm" and len(arguments) > 5 and arguments[5]:
-        # The statistics of this batch give the result; the running ones were updated the first time.
-        return function, (*arguments[:3], None, None, *arguments[5:])
-    return function, arguments
+        # The statistics of this batch give the result.
+        return *arguments[:3], None, None, *arguments[5:]
+    return arguments
+
+
+def apart(function, arguments):
+    """The arguments of a call that writes to nothing which exists: an operator in place gets a copy to write to."""
+    return (_copied(arguments[0]), *arguments[1:]) if kind(function) == IN_PLACE else arguments
+
+
+def _copied(tensor):
+    """The tensor over a copy of its whole storage."""
+    import torch
+
+    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage()).clone()
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(whole.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
 class Calls:

@@ -102,7 +102,7 @@ class Program:
             # What an optimizer overwrites is not read any more.
             return
         if not self._depth:
-            self._overwrites(function, arguments)
+            self._overwrites(function, arguments, options)
             return
         types = [type_of(each) if self._is_here(each) else None for each in leaves]
         can_run_again = _operators.can_run_again(function, arguments)
@@ -110,7 +110,7 @@ class Program:
         given = pytree.tree_leaves((arguments, options)) if can_run_again and self._speed.device is not None else ()
         if given and all(self._is_here(each) for each in given if isinstance(each, self._torch.Tensor)):
             operator.like = pytree.tree_map(lambda each: _Like.of(each) if self._is_here(each) else each, (arguments, options))
-        self._overwrites(function, arguments)
+        self._overwrites(function, arguments, options)
         for number, tensor in enumerate(leaves):
             life = self.ledger.get(tensor.untyped_storage()._cdata) if self._is_here(tensor) else None
             if life is not None:
@@ -123,11 +123,8 @@ class Program:
     def _is_here(self, each):
         return isinstance(each, self._torch.Tensor) and each.device == self._device and each.layout is self._torch.strided
 
-    def _overwrites(self, function, arguments):
-        from torch.utils import _pytree as pytree
-
-        given = [arguments[number] for number in _operators.written(function) if number < len(arguments)]
-        for value in self._values(each for each in pytree.tree_leaves(given) if self._is_here(each)):
+    def _overwrites(self, function, arguments, options):
+        for value in self._values(each for each in _operators.targets(function, arguments, options) if self._is_here(each)):
             value.is_overwritten = True
 
     def _values(self, tensors):
@@ -284,12 +281,12 @@ class Speed:
     def _measured(torch, device, operator):
         """Seconds of a call among some, one after the other."""
         arguments, options = _made(torch, operator.like, device)
-        function, arguments = _operators.again(operator.function, arguments)
+        function, arguments = operator.function, _operators.settled(operator.function, arguments)
 
         def run(count):
             start = time.perf_counter()
             for _ in range(count):
-                function(*arguments, **options)
+                function(*_operators.apart(function, arguments), **options)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             return (time.perf_counter() - start) / count

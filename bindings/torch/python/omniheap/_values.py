@@ -9,7 +9,7 @@ import functools
 import operator
 import warnings
 
-from ._operators import VIEW, base, kind, written
+from ._operators import VIEW, base, kind, targets, written
 
 # Elements that are worth computing, and of those that are filled with one number: states of optimizers are among them.
 _MOST, _FILLED = 1 << 24, 1 << 18
@@ -111,10 +111,7 @@ class Values:
 
     def _written(self, function, arguments, options):
         """What an operator writes to."""
-        if _hides_writes(function):
-            return arguments, options
-        named = lambda number: options.get(function._schema.arguments[number].name)
-        return [arguments[number] if number < len(arguments) else named(number) for number in written(function)]
+        return (arguments, options) if _hides_writes(function) else targets(function, arguments, options)
 
     def is_here(self, given):
         """Whether a tensor of the device is among what is given."""

@@ -283,7 +283,7 @@ class Plans(unittest.TestCase):
         plan = planned(transformer, 0.9, speed=omniheap.torch.Speed(times=dict.fromkeys(others, 1.0)))
         again = [each.name for each in plan.operators() if each.runs_again and "attention" in each.name]
         self.assertTrue(again, "attention runs again")
-        with mock.patch.object(_apply, "_random_state", side_effect=AssertionError):
+        with mock.patch.object(_apply, "_default_generator", side_effect=AssertionError):
             Trained(transformer, plan)
         attention = torch.ops.aten._scaled_dot_product_flash_attention.default
         self.assertTrue(_operators.draws(attention, (None, None, None, 0.1), {}))
