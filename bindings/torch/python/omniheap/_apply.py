@@ -6,7 +6,9 @@ that was dropped, they run again, below autograd, on the same arguments and with
 
 import collections
 import contextlib
+import copy
 import functools
+import inspect
 import threading
 import warnings
 import weakref
@@ -25,7 +27,7 @@ def apply(plan, model):
     model: the module that the planned step calls.
 
     Losses and gradients are the same to the bit. What the model does not run as it was planned is kept and counted: `figures()`, and `differences()`
-    in words. A warning says if the capacity of the plan may be exceeded for it. The model runs in one thread at a time.
+    in words. A warning says if the capacity of the plan may be exceeded for it. The model runs in one thread at a time. Copies of the model follow no plan.
     """
     if not isinstance(plan, StepPlan):
         raise OmniheapError(f"plan is {plan!r}; pass what omniheap.torch.plan_step returned")
@@ -35,7 +37,7 @@ def apply(plan, model):
         raise OmniheapError(f"model is {model!r}; pass the torch.nn.Module that the step calls")
     if type(model).__name__ == "OptimizedModule":
         raise OmniheapError("the model is compiled, and its compiler decides what to recompute; apply the plan to the model as it was")
-    if any(isinstance(hook, _Enter) for hook in model._forward_pre_hooks.values()):
+    if isinstance(model.__dict__.get("forward"), _Forward):
         raise OmniheapError("the model follows a plan already; call remove() on that one first")
     return Applied(plan, model)
 
@@ -44,7 +46,7 @@ class Applied:
     """A model that follows a plan."""
 
     def __init__(self, plan, model):
-        self._plan, self._hooks, self._open = plan, [], None
+        self._plan, self._open = plan, None
         # What the last pass did, if the next one may follow it.
         self.track = None
         wanted = ((each, number) for each in plan.operators() for number, choice in each.outputs.items() if choice in (RECOMPUTE, MOVE))
@@ -52,14 +54,13 @@ class Applied:
         self._moves = _Moves()
         self._figures = {"recomputed_bytes": 0, "operators_run_again": 0, "missing": 0, "unplanned": 0, "unplanned_bytes": 0, "searched": 0}
         self._missing, self._unplanned, self._has_warned = [], [], False
-        self._hooks.append(model.register_forward_pre_hook(_Enter(self), prepend=True))
-        self._hooks.append(model.register_forward_hook(self._leave, always_call=True))
+        # Hooks of a module are not called for Ctrl-C, and the pass must end then too.
+        self._forward = _Forward(self, model)
+        model.__dict__["forward"] = self._forward
 
     def remove(self):
         """Lets the model run as it did before. What its last forward pass dropped still comes back."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        self._forward.remove()
 
     def __enter__(self):
         return self
@@ -88,37 +89,38 @@ class Applied:
             lines.append(f"{len(self._unplanned)} activations with {size} bytes were kept that the plan does not keep: {names}")
         return "\n".join(lines)
 
-    def begin(self, model):
+    def run(self, model, forward, arguments, options):
+        """Runs the model's own `forward`, as the plan says."""
         import torch
 
-        if self._open is None and torch.is_grad_enabled() and not torch.compiler.is_compiling() and not _is_capturing(torch):
-            opened = _Pass(torch, self, model)
-            opened.__enter__()
-            self._open = opened
-        elif self._open is not None:
+        if self._open is not None:
             if not self._open.is_own():
                 raise OmniheapError("the model runs in another thread, and its pass follows the plan; let each thread have a copy of the model, and apply the plan to each")
-            self._open.depth += 1
+            return forward(*arguments, **options)
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or _is_capturing(torch):
+            return forward(*arguments, **options)
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            raise OmniheapError("the model runs inside of torch.func, whose tensors have no bytes of their own to drop; call remove() on its plan first")
+        passed = _Pass(torch, self, model)
+        try:
+            with passed:
+                self._open = passed
+                result = forward(*arguments, **options)
+        finally:
+            self._open = None
+        self._compare(passed)
+        return result
 
-    def _leave(self, model, arguments, result):
-        if self._open is None or not self._open.is_own():
-            return
-        if self._open.depth:
-            self._open.depth -= 1
-            return
-        open, self._open = self._open, None
-        open.__exit__(None, None, None)
-        has_failed = result is None
-        if self._wanted and not open.found and not has_failed:
+    def _compare(self, passed):
+        """Notes how a pass differed from the plan."""
+        if self._wanted and not passed.found:
             raise OmniheapError("nothing of the plan was found in this model; plan a step that calls this module itself, not one around it")
-        self._missing = [each for each in self._wanted if each not in open.found]
-        self._unplanned = open.unplanned()
-        if not has_failed:
-            self.track = open.track()
+        self._missing = [each for each in self._wanted if each not in passed.found]
+        self._unplanned = passed.unplanned()
+        self.track = passed.track()
         size = sum(size for _, size in self._unplanned)
         self._figures.update(missing=len(self._missing), unplanned=len(self._unplanned), unplanned_bytes=size)
-        if not has_failed:
-            self._warn(size)
+        self._warn(size)
 
     def _warn(self, size):
         """Says once that the capacity may be exceeded."""
@@ -139,14 +141,37 @@ class Applied:
         self._figures["operators_run_again"] += 1
 
 
-class _Enter:
-    """The hook that begins a pass; a class, so that it is recognised."""
+class _Forward:
+    """The `forward` of a model that follows a plan. In a copy of the model, or a file of it, the model's own one stands for it."""
 
-    def __init__(self, applied):
-        self._applied = applied
+    def __init__(self, applied, model):
+        self._applied, self._model, self._before = applied, weakref.ref(model), model.__dict__.get("forward")
+        with contextlib.suppress(TypeError, ValueError):
+            self.__signature__ = inspect.signature(model.forward)
 
-    def __call__(self, model, _):
-        self._applied.begin(model)
+    def __call__(self, *arguments, **options):
+        if self._applied is None:
+            return self._own()(*arguments, **options)
+        return self._applied.run(self._model(), self._own(), arguments, options)
+
+    def _own(self):
+        """The model's own `forward`."""
+        model = self._model()
+        return self._before or inspect.getattr_static(type(model), "forward").__get__(model, type(model))
+
+    def remove(self):
+        """Ends it, also where somebody has wrapped this one meanwhile."""
+        self._applied, model = None, self._model()
+        if model is not None and model.__dict__.get("forward") is self:
+            del model.__dict__["forward"]
+            if self._before is not None:
+                model.__dict__["forward"] = self._before
+
+    def __deepcopy__(self, memo):
+        return copy.deepcopy(self._own(), memo)
+
+    def __reduce__(self):
+        return self._own().__reduce__()
 
 
 def _counted(names):
@@ -174,6 +199,8 @@ class _Moves(offload_activations):
 
     def finish(self):
         self._finish()
+        # Storages of the next pass may have the identities of these.
+        self._lasting.clear()
 
 
 class _Step:
@@ -234,7 +261,7 @@ class _Pass:
     """One forward pass of the model: it follows the track of an earlier one, or looks for its operators in the plan and makes a track."""
 
     def __init__(self, torch, applied, model):
-        self._torch, self._applied, self._model, self.depth = torch, applied, model, 0
+        self._torch, self._applied, self._model = torch, applied, model
         self._thread, self._detach = threading.get_ident(), torch.ops.aten.detach.default
         # Results of the plan that autograd saved.
         self.found = set()
@@ -277,8 +304,9 @@ class _Pass:
             module.register_module_forward_pre_hook(self._enters),
             module.register_module_forward_hook(self._leaves, always_call=True),
         ]
-        # The hooks were asked for this one already.
+        # Hooks were asked for this one already.
         self._begins(self._model)
+        return self
 
     def is_own(self):
         """Whether this is the thread of the pass: hooks of modules are called by all threads."""
@@ -357,6 +385,8 @@ class _Pass:
     def __exit__(self, *error):
         for hook in self._watch:
             hook.remove()
+        if error[0] is None:
+            self._leaves()
         if self._hooks_below is _IN:
             self._hooks.__exit__(*error)
         if self._modes_below is _IN:

@@ -5,13 +5,16 @@ import copy
 import functools
 import gc
 import importlib.util
+import inspect
 import io
 import os
+import pickle
 import shutil
 import tempfile
 import threading
 import types
 import unittest
+import weakref
 from unittest import mock
 
 import omniheap.torch
@@ -409,7 +412,7 @@ class Plans(unittest.TestCase):
             self.assertEqual(applied.figures()["missing"], 0)
             with torch.no_grad():
                 model(small)
-        self.assertFalse(model._forward_pre_hooks or model._forward_hooks)
+        self.assertFalse(model._forward_pre_hooks or model._forward_hooks or "forward" in model.__dict__)
 
     def test_an_exception_in_the_forward_pass_ends_it(self):
         plan = planned(transformer, 0.6)
@@ -933,6 +936,91 @@ class Inputs(unittest.TestCase):
                 self.assertTrue(torch.equal(gradient(), wanted))
                 self.assertEqual(applied.figures()["missing"], 0)
             self.assertGreater(applied.figures()["recomputed_bytes"], 2048, "both passes compute it again")
+
+    def test_an_interrupt_ends_the_pass(self):
+        model, x = Between(), torch.ones(8, 64)
+        with _apply.Applied(model.plan(), model) as applied:
+            model(x).sum().backward()
+            for interrupt in (KeyboardInterrupt, SystemExit, ValueError):
+                with mock.patch.object(model.out, "forward", side_effect=interrupt):
+                    self.assertRaises(interrupt, model, x)
+                self.assertEqual(torch._C._len_torch_dispatch_stack(), 0)
+                self.assertIsNone(torch._C._autograd._top_saved_tensors_default_hooks(False))
+            before = applied.figures()["operators_run_again"]
+            model(x).sum().backward()
+            self.assertEqual(applied.figures()["operators_run_again"], before + 2, "the plan is followed again")
+
+    def test_a_model_that_calls_itself_is_one_pass(self):
+        class Twice(Between):
+            def forward(self, x, is_first=True):
+                return self(super().forward(x), False) if is_first else super().forward(x)
+
+        model, x = Twice(), torch.ones(8, 64)
+        with _apply.Applied(model.plan(), model) as applied:
+            model(x).sum().backward()
+            self.assertEqual((applied.figures()["missing"], applied.figures()["searched"]), (0, 1))
+
+    def test_copies_and_files_of_a_model_follow_no_plan(self):
+        model, x = Between(), torch.ones(8, 64)
+        saved = io.BytesIO()
+        with _apply.Applied(model.plan(), model) as applied:
+            average = torch.optim.swa_utils.AveragedModel(model)
+            torch.save(model, saved)
+            saved.seek(0)
+            copies = [copy.deepcopy(model), average.module, pickle.loads(pickle.dumps(model)), torch.load(saved, weights_only=False)]
+            self.assertEqual(str(inspect.signature(model.forward)), "(x)")
+            wanted = model(x)
+            wanted.sum().backward()
+            before = applied.figures()
+            for each in copies:
+                with torch.no_grad():
+                    each.out.weight.mul_(2)
+                self.assertFalse(torch.equal(each(x), wanted), "its own weights")
+                self.assertIs(each.forward.__self__, each)
+                each(x).sum().backward()
+            self.assertEqual(applied.figures(), before)
+            self.assertTrue(torch.equal(model(x), wanted))
+        self.assertTrue(torch.equal(model(x), wanted))
+
+    def test_a_model_goes_without_the_cycle_collector(self):
+        model = Between()
+        gone = weakref.ref(model)
+        applied = _apply.Applied(model.plan(), model)
+        gc.disable()
+        try:
+            model(torch.ones(8, 64)).sum().backward()
+            del model
+            self.assertIsNone(gone())
+        finally:
+            gc.enable()
+        applied.remove()
+
+    def test_what_was_put_around_a_model_or_below_it_stays(self):
+        model, x = Between(), torch.ones(8, 64)
+        own = model.forward
+        model.forward = lambda x: own(x) + 1
+        below, wanted = model.forward, model(x)
+        applied = _apply.Applied(model.plan(), model)
+        self.assertTrue(torch.equal(model(x), wanted))
+        applied.remove()
+        self.assertIs(model.forward, below)
+        applied = _apply.Applied(model.plan(), model)
+        inner = model.forward
+        model.forward = lambda x: inner(x) * 2
+        applied.remove()
+        self.assertTrue(torch.equal(model(x), wanted * 2), "somebody else's, which calls what is out of use")
+
+    def test_function_transforms_are_refused(self):
+        model = Between()
+        with _apply.Applied(model.plan(), model), self.assertRaisesRegex(OmniheapError, r"torch.func.*call remove\(\)"):
+            torch.func.grad(lambda x: model(x).sum())(torch.ones(8, 64))
+
+    def test_storages_that_last_are_forgotten_after_each_pass(self):
+        model, x = Between(), torch.ones(8, 64)
+        with _apply.Applied(model.plan(), model) as applied:
+            applied._moves._lasting.add(1)
+            model(x).sum().backward()
+            self.assertEqual(applied._moves._lasting, set(), "another storage may have this identity in the next one")
 
     def test_what_is_made_in_place_may_move(self):
         model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(inplace=True), nn.Linear(64, 64)), torch.ones(8, 64)
