@@ -10,7 +10,10 @@ use omniheap_exhaustive::{Limits, World, check};
 fn explore(name: &str, world: &impl World, depth: u32) {
     let figures = check(name, world, Limits::depth(depth));
     let seconds = figures.time.as_secs_f64();
-    println!("{name}: {:.1} million transitions a second", figures.transitions as f64 / seconds / 1e6);
+    println!(
+        "{name}: {:.1} million transitions a second",
+        figures.transitions as f64 / seconds / 1e6
+    );
 }
 
 /// Takes the steps of a path one after another. A path that a world printed is kept this way.

@@ -36,7 +36,11 @@ struct Plain<S> {
 enum Step {
     Add(u64),
     Remove(u32),
-    Allocate { size: u64, align: u64, is_tiled: bool },
+    Allocate {
+        size: u64,
+        align: u64,
+        is_tiled: bool,
+    },
     /// The live span with this number in the order of addresses.
     Free(usize),
     /// Calls that must be refused and change nothing, and every query.
@@ -138,9 +142,8 @@ impl<S: Strategy + Clone + Debug> Plain<S> {
 
     /// Whether a span shares a granule with one of the other class that was placed in the block.
     fn is_near(&self, state: &State<S>, block: u32, span: Span, class: Class) -> bool {
-        let granules = |span: Span| {
-            (span.offset / self.granularity, (span.end() - 1) / self.granularity)
-        };
+        let granules =
+            |span: Span| (span.offset / self.granularity, (span.end() - 1) / self.granularity);
         let (first, last) = granules(span);
         state.in_block(block).any(|one| {
             let (low, high) = granules(one.span);
@@ -334,8 +337,10 @@ impl<S: Strategy + Clone + Debug> Plain<S> {
                 .into_iter()
                 .map(|span| Piece { block: id, span, state: PieceState::Hole })
                 .collect();
-            known.extend(state.in_block(block).filter(|one| one.is_live).map(|one| {
-                Piece { block: id, span: one.span, state: PieceState::Live(one.key) }
+            known.extend(state.in_block(block).filter(|one| one.is_live).map(|one| Piece {
+                block: id,
+                span: one.span,
+                state: PieceState::Live(one.key),
             }));
             known.sort_by_key(|piece| piece.span.offset);
             expected.extend(known);
@@ -552,5 +557,8 @@ fn rings() {
 
 #[test]
 fn a_path_is_replayed() {
-    replay(&ring(), &[Step::Add(9), Step::Allocate { size: 3, align: 2, is_tiled: true }, Step::Free(0)]);
+    replay(
+        &ring(),
+        &[Step::Add(9), Step::Allocate { size: 3, align: 2, is_tiled: true }, Step::Free(0)],
+    );
 }
