@@ -1,7 +1,7 @@
 //! Textures in memory of a manager, where wgpu lets us place them.
 use crate::Wgpu;
 use omniheap_core::{AllocateError, Allocation, Manager};
-use omniheap_seam::{Point, TimelineId, Timelines};
+use omniheap_seam::{ErrorKind, Point, TimelineId, Timelines};
 
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
 mod format;
@@ -22,10 +22,14 @@ pub struct Texture {
 impl Texture {
     /// Makes a texture of zeros in memory of `manager`, or has wgpu place it where that cannot be.
     ///
-    /// It can be where the backend was opened [`with_own_memory`](Wgpu::with_own_memory), for what every Vulkan device
-    /// knows alike: formats that mean one native format, usages that wgpu guarantees for them. Others (depth formats whose
-    /// width the device chooses, ETC2, ASTC, planes) are wgpu's: [`allocation`](Self::allocation) is `None` then, and
+    /// It can be where the backend was opened [`with_own_memory`](Wgpu::with_own_memory), for textures that are sampled,
+    /// stored to by shaders and copied, in colour formats that every Vulkan device knows alike, and for usages that wgpu
+    /// guarantees for them. wgpu keeps all others: render targets (and so textures of several samples), depth formats, ETC2,
+    /// ASTC, planes, and compressed formats without `COPY_DST`. [`allocation`](Self::allocation) is `None` then, and
     /// [`bytes_of_wgpu`](Wgpu::bytes_of_wgpu) counts them.
+    ///
+    /// wgpu cannot clear a texture that it did not place. So [`wgpu::CommandEncoder::clear_texture`] refuses those with an
+    /// allocation, and render targets, which wgpu clears after `StoreOp::Discard`, stay with wgpu.
     ///
     /// # Errors
     ///
@@ -38,8 +42,14 @@ impl Texture {
         #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
         if let Some(image) = image::Image::create(wgpu, descriptor)? {
             let memory = image.place(manager, descriptor.label)?;
-            let raw = image.hand_over(wgpu, &memory, descriptor)?;
-            return Ok(Self { raw, memory: Some(memory), manager: manager.clone() });
+            return match image.hand_over(wgpu, &memory, descriptor) {
+                Ok(raw) => Ok(Self { raw, memory: Some(memory), manager: manager.clone() }),
+                Err(error) => {
+                    // The queue may have its first commands already.
+                    free_after_queue(wgpu, memory);
+                    Err(error.into())
+                }
+            };
         }
         let raw = wgpu.driver.scoped(|| wgpu.device().create_texture(descriptor))?;
         Ok(Self { raw, memory: None, manager: manager.clone() })
@@ -61,14 +71,24 @@ impl Texture {
 impl Drop for Texture {
     fn drop(&mut self) {
         self.raw.destroy();
-        let Some(memory) = self.memory.take() else { return };
-        let wgpu = self.manager.backend();
-        // Writes to the texture that wgpu has not sent yet go now, so that the epoch covers them.
-        let sent = wgpu.driver.scoped(|| wgpu.queue().submit([]));
-        let timeline = TimelineId::MAIN;
+        if let Some(memory) = self.memory.take() {
+            free_after_queue(self.manager.backend(), memory);
+        }
+    }
+}
+
+/// Frees memory of a texture once the queue has passed everything that names the texture.
+fn free_after_queue(wgpu: &Wgpu, memory: Allocation<Wgpu>) {
+    let timeline = TimelineId::MAIN;
+    // Writes to the texture that wgpu has not sent yet go now, so that the epoch covers them.
+    let sent = wgpu.driver.scoped(|| wgpu.queue().submit([]));
+    match sent.and_then(|_| wgpu.mark(timeline)) {
+        Ok(epoch) => memory.free_after(Point { timeline, epoch }),
         // A lost device uses nothing any more.
-        if let Ok(epoch) = sent.and_then(|_| wgpu.mark(timeline)) {
-            memory.free_after(Point { timeline, epoch });
+        Err(error) if error.kind() == ErrorKind::DeviceLost => drop(memory),
+        Err(error) => {
+            tracing::error!(%error, "memory of a texture is lost: the queue cannot be marked");
+            core::mem::forget(memory);
         }
     }
 }

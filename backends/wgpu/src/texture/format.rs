@@ -1,9 +1,11 @@
 //! Translates texture descriptors to Vulkan.
 use ash::vk;
-use wgpu::{TextureDescriptor, TextureDimension, TextureFormat, TextureUsages};
+use wgpu::{
+    TextureDescriptor, TextureDimension, TextureFormat, TextureUsages, hal::MAX_MIP_LEVELS,
+};
 
-/// Returns the one native format of a texture format; `None` where the device chooses among several, or where wgpu does more
-/// than name it.
+/// Returns the one native colour format of a texture format; `None` where the device chooses among several, or where wgpu
+/// does more than name it.
 pub(super) const fn native(format: TextureFormat) -> Option<vk::Format> {
     use TextureFormat as T;
     use vk::Format as F;
@@ -32,9 +34,6 @@ pub(super) const fn native(format: TextureFormat) -> Option<vk::Format> {
         T::Rgba8Sint => F::R8G8B8A8_SINT,
         T::Bgra8Unorm => F::B8G8R8A8_UNORM,
         T::Bgra8UnormSrgb => F::B8G8R8A8_SRGB,
-        T::Depth16Unorm => F::D16_UNORM,
-        T::Depth32Float => F::D32_SFLOAT,
-        T::Depth32FloatStencil8 => F::D32_SFLOAT_S8_UINT,
         other => return wide(other),
     })
 }
@@ -82,39 +81,30 @@ const fn compressed(format: TextureFormat) -> Option<vk::Format> {
     })
 }
 
-/// Returns every aspect of a format.
-pub(super) fn aspects(format: TextureFormat) -> vk::ImageAspectFlags {
-    use vk::ImageAspectFlags as A;
-    let mut aspects = A::empty();
-    if format.has_depth_aspect() {
-        aspects |= A::DEPTH;
-    }
-    if format.has_stencil_aspect() {
-        aspects |= A::STENCIL;
-    }
-    if aspects.is_empty() { A::COLOR } else { aspects }
-}
-
-/// Returns the native usages; `None` where one has no equal.
+/// Returns the native usages; `None` where one has no equal, or where textures of ours must not have it.
+///
+/// Render targets are wgpu's own. After `StoreOp::Discard` wgpu clears a texture before its next use, and it has no way to
+/// clear one that it did not make: it panics.
 fn usages(descriptor: &TextureDescriptor<'_>) -> Option<vk::ImageUsageFlags> {
     use TextureUsages as T;
     use vk::ImageUsageFlags as U;
-    let target = match aspects(descriptor.format) == vk::ImageAspectFlags::COLOR {
-        true => U::COLOR_ATTACHMENT,
-        false => U::DEPTH_STENCIL_ATTACHMENT,
-    };
     let pairs = [
         (T::COPY_SRC, U::TRANSFER_SRC),
         (T::COPY_DST, U::TRANSFER_DST),
         (T::TEXTURE_BINDING, U::SAMPLED),
         (T::STORAGE_BINDING, U::STORAGE),
-        (T::RENDER_ATTACHMENT, target),
     ];
     let known = pairs.iter().fold(T::empty(), |all, (usage, _)| all | *usage);
     let wanted = pairs.iter().filter(|(usage, _)| descriptor.usage.contains(*usage));
     // It is cleared before anyone sees it.
     let native = wanted.fold(U::TRANSFER_DST, |all, (_, native)| all | *native);
     known.contains(descriptor.usage).then_some(native)
+}
+
+/// Returns whether wgpu lets a texture be viewed so: other than srgb or not, formats must not differ, or a view reaches beyond
+/// the texture.
+fn may_view(texture: TextureFormat, view: TextureFormat) -> bool {
+    texture.remove_srgb_suffix() == view.remove_srgb_suffix()
 }
 
 /// Returns the native description of a texture that wgpu would accept; `None` where that is not plain to see.
@@ -124,11 +114,15 @@ pub(super) fn describe(
 ) -> Option<vk::ImageCreateInfo<'static>> {
     let format = descriptor.format;
     let guaranteed = format.guaranteed_format_features(device.features());
+    // Compressed blocks are cleared by a write, which wgpu allows where the texture's own usages do.
+    let clears = !format.is_compressed() || descriptor.usage.contains(TextureUsages::COPY_DST);
+    // wgpu asks that textures of several samples are render targets.
     let fine = device.features().contains(format.required_features())
         && !descriptor.usage.is_empty()
         && guaranteed.allowed_usages.contains(descriptor.usage)
-        && guaranteed.flags.sample_count_supported(descriptor.sample_count)
-        && descriptor.view_formats.iter().all(|view| native(*view).is_some())
+        && descriptor.sample_count == 1
+        && descriptor.view_formats.iter().all(|view| may_view(format, *view))
+        && clears
         && has_size(descriptor, &device.limits());
     let (width, height) = (descriptor.size.width, descriptor.size.height);
     let deep = descriptor.size.depth_or_array_layers;
@@ -144,7 +138,7 @@ pub(super) fn describe(
         .extent(vk::Extent3D { width, height, depth })
         .mip_levels(descriptor.mip_level_count)
         .array_layers(layers)
-        .samples(vk::SampleCountFlags::from_raw(descriptor.sample_count))
+        .samples(vk::SampleCountFlags::TYPE_1)
         .usage(usages(descriptor)?);
     fine.then_some(info)
 }
@@ -158,19 +152,16 @@ fn has_size(descriptor: &TextureDescriptor<'_>, limits: &wgpu::Limits) -> bool {
         TextureDimension::D3 => (limits.max_texture_dimension_3d, limits.max_texture_dimension_3d),
     };
     let flat = descriptor.dimension != TextureDimension::D1 || height == 1;
-    // Samples and compressed blocks are for flat pictures, and blocks are whole.
-    let special = descriptor.sample_count > 1 || descriptor.format.is_compressed();
-    let usual = !special || descriptor.dimension == TextureDimension::D2;
-    let single = descriptor.sample_count == 1 || deep == 1 && descriptor.mip_level_count == 1;
+    // Compressed blocks are for flat pictures, and whole.
+    let usual = !descriptor.format.is_compressed() || descriptor.dimension == TextureDimension::D2;
     let (x, y) = descriptor.format.block_dimensions();
-    let levels = 1..=descriptor.size.max_mips(descriptor.dimension);
+    let levels = 1..=descriptor.size.max_mips(descriptor.dimension).min(MAX_MIP_LEVELS);
     let within = |size: u32, most: u32| (1..=most).contains(&size);
     within(width, most)
         && within(height, most)
         && within(deep, layers)
         && flat
         && usual
-        && single
         && width.is_multiple_of(x)
         && height.is_multiple_of(y)
         && levels.contains(&descriptor.mip_level_count)
@@ -181,12 +172,8 @@ fn flags(descriptor: &TextureDescriptor<'_>) -> vk::ImageCreateFlags {
     use vk::ImageCreateFlags as F;
     let size = descriptor.size;
     let mut flags = F::empty();
-    let targets = descriptor.usage.contains(TextureUsages::RENDER_ATTACHMENT);
-    if descriptor.dimension == TextureDimension::D3 && targets {
-        flags |= F::TYPE_2D_ARRAY_COMPATIBLE;
-    }
     let six = size.depth_or_array_layers.is_multiple_of(6) && size.width == size.height;
-    if descriptor.dimension == TextureDimension::D2 && six && descriptor.sample_count == 1 {
+    if descriptor.dimension == TextureDimension::D2 && six {
         flags |= F::CUBE_COMPATIBLE;
     }
     if !descriptor.view_formats.is_empty() {

@@ -1,6 +1,6 @@
 //! A native image over memory of a block, and its way into wgpu.
 #![expect(unsafe_code, reason = "makes native images for wgpu's hal")]
-use super::format::{aspects, describe};
+use super::format::describe;
 use crate::{
     Wgpu,
     own::{OWN_ALIGN, check},
@@ -177,9 +177,8 @@ fn clear(
 ) {
     use vk::{AccessFlags as A, ImageLayout as L, PipelineStageFlags as S};
     let Ok(device) = wgpu.native() else { return };
-    let aspect_mask = aspects(descriptor.format);
     let range = vk::ImageSubresourceRange {
-        aspect_mask,
+        aspect_mask: vk::ImageAspectFlags::COLOR,
         level_count: vk::REMAINING_MIP_LEVELS,
         layer_count: vk::REMAINING_ARRAY_LAYERS,
         ..Default::default()
@@ -198,13 +197,9 @@ fn clear(
         let (before, after) = (S::ALL_COMMANDS, S::TRANSFER);
         // SAFETY: recording on wgpu's queue, which renders; the image is bound and of this device.
         unsafe { device.cmd_pipeline_barrier(commands, before, after, none, &[], &[], &barrier) };
-        if aspect_mask != vk::ImageAspectFlags::COLOR {
-            let zero = vk::ClearDepthStencilValue::default();
-            // SAFETY: as above; the barrier brought it to this layout, and it may be a transfer's target.
-            unsafe { device.cmd_clear_depth_stencil_image(commands, image, to, &zero, &ranges) };
-        } else if !descriptor.format.is_compressed() {
+        if !descriptor.format.is_compressed() {
             let zero = vk::ClearColorValue::default();
-            // SAFETY: as above.
+            // SAFETY: as above; the barrier brought it to this layout, and it may be a transfer's target.
             unsafe { device.cmd_clear_color_image(commands, image, to, &zero, &ranges) };
         }
     };

@@ -17,6 +17,8 @@ use adopt as own;
 mod blocks;
 mod bytes;
 mod child;
+mod descriptions;
+mod draw;
 mod loss;
 mod random;
 mod shader;
@@ -53,6 +55,8 @@ fn cases() -> Vec<(&'static str, Check)> {
         adopt::CASES,
         own::CASES,
         texture::CASES,
+        draw::CASES,
+        descriptions::CASES,
         blocks::CASES,
         bytes::CASES,
         time::CASES,

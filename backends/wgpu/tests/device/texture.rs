@@ -8,6 +8,7 @@ pub(crate) const CASES: &[(&str, Check)] = &[
     ("textures_lie_beside_buffers", textures_lie_beside_buffers),
     ("fresh_textures_are_zeros", fresh_textures_are_zeros),
     ("every_shape_of_texture_works", every_shape_of_texture_works),
+    ("compressed_textures_need_not_be_written", compressed_textures_need_not_be_written),
     ("memory_of_textures_is_used_again", memory_of_textures_is_used_again),
     ("memory_of_a_texture_waits_for_the_device", memory_of_a_texture_waits_for_the_device),
     ("a_dropped_texture_is_refused", a_dropped_texture_is_refused),
@@ -17,20 +18,50 @@ pub(crate) const CASES: &[(&str, Check)] = &[
 ];
 
 /// Returns a manager on memory of its own; on other devices one on wgpu's.
-fn open(target: &Target) -> Manager<Wgpu> {
+pub(crate) fn open(target: &Target) -> Manager<Wgpu> {
     let backend = (target.open)();
     Manager::new(backend.with_own_memory().unwrap_or_else(|_| (target.open)()))
 }
 
+/// As [`open`], on a device with the adapter's features for formats, compressed ones among them.
+pub(crate) fn open_with_formats(target: &Target) -> Manager<Wgpu> {
+    use wgpu::Features as F;
+    let info = (target.open)().device().adapter_info();
+    if info.backend != wgpu::Backend::Vulkan {
+        return open(target);
+    }
+    let backends = wgpu::Backends::VULKAN;
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = backends;
+    let instance = wgpu::Instance::new(descriptor);
+    let all = pollster::block_on(instance.enumerate_adapters(backends));
+    let adapter = all.into_iter().find(|one| one.get_info().name == info.name);
+    let adapter = adapter.expect("it was opened before");
+    let wanted = F::TEXTURE_COMPRESSION_BC
+        | F::TEXTURE_COMPRESSION_BC_SLICED_3D
+        | F::TEXTURE_COMPRESSION_ETC2
+        | F::TEXTURE_COMPRESSION_ASTC
+        | F::TEXTURE_FORMAT_16BIT_NORM
+        | F::RG11B10UFLOAT_RENDERABLE
+        | F::BGRA8UNORM_STORAGE;
+    let opened = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
+        required_features: adapter.features() & wanted,
+        required_limits: adapter.limits(),
+        ..Default::default()
+    }));
+    let (device, queue) = opened.expect("the adapter says what it has");
+    Manager::new(Wgpu::wrap(device, queue).with_own_memory().expect("wgpu runs on Vulkan"))
+}
+
 /// Returns whether textures are placed by us.
-fn places(manager: &Manager<Wgpu>) -> bool {
+pub(crate) fn places(manager: &Manager<Wgpu>) -> bool {
     manager.backend().memory_type(DEVICE).is_some()
 }
 
 const USAGE: TextureUsages =
     TextureUsages::COPY_DST.union(TextureUsages::COPY_SRC).union(TextureUsages::TEXTURE_BINDING);
 
-fn flat(format: TextureFormat, width: u32, height: u32) -> TextureDescriptor<'static> {
+pub(crate) fn flat(format: TextureFormat, width: u32, height: u32) -> TextureDescriptor<'static> {
     TextureDescriptor {
         label: Some("test"),
         size: Extent3d { width, height, depth_or_array_layers: 1 },
@@ -51,7 +82,7 @@ fn row_of(texture: &wgpu::Texture) -> (u32, u32) {
     (size.width.div_ceil(x) * bytes, size.height.div_ceil(y) * size.depth_or_array_layers)
 }
 
-fn write(manager: &Manager<Wgpu>, texture: &wgpu::Texture, seed: u8) -> Vec<u8> {
+pub(crate) fn write(manager: &Manager<Wgpu>, texture: &wgpu::Texture, seed: u8) -> Vec<u8> {
     let (row, rows) = row_of(texture);
     let bytes: Vec<u8> = (0..row * rows).map(|n| (n as u8).wrapping_mul(31) ^ seed).collect();
     let layers = texture.size().depth_or_array_layers;
@@ -66,7 +97,7 @@ fn write(manager: &Manager<Wgpu>, texture: &wgpu::Texture, seed: u8) -> Vec<u8> 
 }
 
 /// Returns the contents of a texture's first mip level.
-fn read(manager: &Manager<Wgpu>, texture: &wgpu::Texture) -> Vec<u8> {
+pub(crate) fn read(manager: &Manager<Wgpu>, texture: &wgpu::Texture) -> Vec<u8> {
     let (row, rows) = row_of(texture);
     let pitch = row.next_multiple_of(256);
     let total = u64::from(pitch) * u64::from(rows);
@@ -88,7 +119,7 @@ fn read(manager: &Manager<Wgpu>, texture: &wgpu::Texture) -> Vec<u8> {
     all.chunks(pitch as usize).flat_map(|line| line[..row as usize].to_vec()).collect()
 }
 
-fn is_real(manager: &Manager<Wgpu>) -> bool {
+pub(crate) fn is_real(manager: &Manager<Wgpu>) -> bool {
     manager.backend().device().adapter_info().backend != wgpu::Backend::Noop
 }
 
@@ -129,7 +160,7 @@ fn textures_lie_beside_buffers(target: &Target) {
 
 /// Whatever was there before.
 fn fresh_textures_are_zeros(target: &Target) {
-    let manager = open(target);
+    let manager = open_with_formats(target);
     if !is_real(&manager) {
         return;
     }
@@ -170,7 +201,8 @@ fn every_shape_of_texture_works(target: &Target) {
     ];
     for shape in shapes {
         let texture = Texture::create(&manager, &shape).expect("every device has it");
-        assert_eq!(texture.allocation().is_some(), places(&manager), "{shape:?}");
+        let is_ours = places(&manager) && !shape.usage.contains(TextureUsages::RENDER_ATTACHMENT);
+        assert_eq!(texture.allocation().is_some(), is_ours, "{shape:?}");
         assert_eq!(texture.raw().size(), shape.size);
         let view = texture.raw().create_view(&Default::default());
         if shape.sample_count == 1 && is_real(&manager) {
@@ -179,11 +211,26 @@ fn every_shape_of_texture_works(target: &Target) {
         }
         drop(view);
     }
-    let cube = TextureDescriptor { size: deep(6), ..plain };
+    let cube = TextureDescriptor { size: deep(6), ..plain.clone() };
     let texture = Texture::create(&manager, &cube).expect("small");
     let dimension = Some(wgpu::TextureViewDimension::Cube);
     let wanted = wgpu::TextureViewDescriptor { dimension, ..Default::default() };
     drop(texture.raw().create_view(&wanted));
+}
+
+/// Compressed textures are cleared by a write, so those that may not be written are wgpu's.
+fn compressed_textures_need_not_be_written(target: &Target) {
+    let manager = open_with_formats(target);
+    if !manager.backend().device().features().contains(wgpu::Features::TEXTURE_COMPRESSION_BC) {
+        return;
+    }
+    let bound = TextureUsages::TEXTURE_BINDING;
+    for usage in [bound, bound | TextureUsages::COPY_SRC, bound | TextureUsages::COPY_DST] {
+        let wanted = TextureDescriptor { usage, ..flat(TextureFormat::Bc7RgbaUnorm, 64, 64) };
+        let texture = Texture::create(&manager, &wanted).expect("wgpu takes it");
+        let is_ours = places(&manager) && usage.contains(TextureUsages::COPY_DST);
+        assert_eq!(texture.allocation().is_some(), is_ours, "{usage:?}");
+    }
 }
 
 fn memory_of_textures_is_used_again(target: &Target) {
@@ -275,6 +322,46 @@ fn textures_that_wgpu_places_are_counted(target: &Target) {
     assert!(held >= before + (512 << 20), "it is counted: {held} after {before}");
 }
 
+/// Returns descriptions whose every part is fine alone.
+fn bad_combinations() -> [TextureDescriptor<'static>; 7] {
+    let plain = flat(TextureFormat::Rgba8Unorm, 16, 16);
+    let line = Extent3d { height: 1, ..plain.size };
+    [
+        TextureDescriptor {
+            size: line,
+            dimension: TextureDimension::D1,
+            usage: TextureUsages::RENDER_ATTACHMENT,
+            ..plain.clone()
+        },
+        TextureDescriptor {
+            size: line,
+            dimension: TextureDimension::D1,
+            format: TextureFormat::Depth32Float,
+            ..plain.clone()
+        },
+        TextureDescriptor {
+            dimension: TextureDimension::D3,
+            format: TextureFormat::Depth32Float,
+            ..plain.clone()
+        },
+        // Samples without a render target.
+        TextureDescriptor {
+            sample_count: 4,
+            usage: TextureUsages::TEXTURE_BINDING,
+            ..plain.clone()
+        },
+        // Views of sixteen bytes over texels of four and of one.
+        TextureDescriptor { view_formats: &[TextureFormat::Rgba32Uint], ..plain.clone() },
+        TextureDescriptor {
+            format: TextureFormat::R8Uint,
+            view_formats: &[TextureFormat::Rgba32Uint],
+            ..plain.clone()
+        },
+        // Texels of the same size, which wgpu refuses too.
+        TextureDescriptor { view_formats: &[TextureFormat::R32Uint], ..plain.clone() },
+    ]
+}
+
 fn bad_textures_are_refused(target: &Target) {
     let manager = open(target);
     let plain = flat(TextureFormat::Rgba8Unorm, 16, 16);
@@ -306,7 +393,7 @@ fn bad_textures_are_refused(target: &Target) {
             ..plain.clone()
         },
     ];
-    for shape in bad {
+    for shape in bad.into_iter().chain(bad_combinations()) {
         let refused = Texture::create(&manager, &shape).err().map(|error| error.kind());
         assert_eq!(refused, Some(ErrorKind::Driver), "{shape:?}");
     }

@@ -3,7 +3,7 @@
 //! `cargo run -p omniheap-engines --example wgpu_engine [PICTURE.png]`
 //!
 //! The same scene as `vulkan_engine`: 360 meshes and 220 textures. Where wgpu runs on Vulkan, textures lie in the manager's
-//! memory too; elsewhere wgpu places them and they are counted. Meshes move together after two thirds of them are gone.
+//! memory too; render targets, and elsewhere all textures, are placed by wgpu and counted. Meshes move together after two thirds of them are gone.
 mod frame;
 mod setup;
 
