@@ -6,9 +6,11 @@
 //! then gives to tensors.
 #![expect(unsafe_code, reason = "fills C++ vectors")]
 use crate::device::Saved;
-use crate::direct::{self, DataPtr, throw};
+use crate::direct::{self, DataPtr};
 use crate::graph::PoolId;
+use crate::guard::BUG;
 use crate::loaded::{New, operator_new};
+use crate::raise::{Kind, throw};
 use crate::state::{self, on};
 use crate::{guard, lock};
 use core::cell::RefCell;
@@ -80,9 +82,9 @@ pub(crate) unsafe extern "C-unwind" fn restore(
     _state: *const c_void,
 ) -> Delta {
     let done = catch_unwind(|| try_restore(device));
-    done.unwrap_or_else(|_| Err("omniheap met a bug of its own".into())).unwrap_or_else(|line| {
+    done.unwrap_or_else(|_| Err(BUG.into())).unwrap_or_else(|line| {
         // SAFETY: PyTorch called, and this function lets exceptions pass.
-        unsafe { throw(line) };
+        unsafe { throw(Kind::Error, line) };
         Delta { freed: Vector([0; 3]), allocated: Vector([0; 3]) }
     })
 }

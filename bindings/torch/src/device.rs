@@ -217,9 +217,11 @@ impl<B: Streams> Device<B> {
         size: u64,
         stream: *mut c_void,
     ) -> Result<u64, AllocateError> {
-        let (address, held) = made.inspect_err(|_| {
-            self.meter.failed();
-            self.tell(Happened::OutOfMemory, 0, size, stream.addr());
+        let (address, held) = made.inspect_err(|error| {
+            if is_shortage(error.kind()) {
+                self.meter.failed();
+                self.tell(Happened::OutOfMemory, 0, size, stream.addr());
+            }
         })?;
         let resident = Resident { held, size, stream: stream.addr(), shared: Shared::No };
         self.admit(address, resident);
@@ -747,28 +749,38 @@ impl<B: Streams> Device<B> {
         data
     }
 
-    /// What an error message says of a request that failed here. It begins as PyTorch's: programs look for that.
+    /// What an error message says of a request that failed here. Where memory is short it begins as PyTorch's: programs look for that.
     pub(crate) fn explain(&self, size: u64, error: &AllocateError) -> String {
         if let Some(line) = tags::explain(error.kind()) {
             return line;
         }
+        let (name, rank) = (B::NAME, record::of_rank());
+        if !is_shortage(error.kind()) {
+            let device = self.ordinal;
+            return format!(
+                "omniheap: {name} device {device} did not allocate {size} bytes: {error}{rank}"
+            );
+        }
         if size >= EXABYTE {
-            let name = B::NAME;
             return format!("{name} out of memory. Tried to allocate more than 1EB memory.");
         }
         let (held, free) = (self.reserved(), self.free_of_driver().unwrap_or(0));
         let total = self.manager.caps().heap(self.heap).map_or(0, |heap| heap.size);
         format!(
-            "{} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
-             omniheap could not allocate {size} bytes and holds {held}; {error}{}",
-            B::NAME,
+            "{name} out of memory. Tried to allocate {}. GPU {} has a total capacity of {} of which {} is free. \
+             omniheap could not allocate {size} bytes and holds {held}; {error}{rank}",
             human(size),
             self.ordinal,
             human(total),
             human(free),
-            record::of_rank(),
         )
     }
+}
+
+/// Whether a smaller request would do: PyTorch, and programs that halve their batch, call that out of memory. A request above all that the
+/// device has is one of them.
+pub(crate) const fn is_shortage(kind: ErrorKind) -> bool {
+    kind.is_out_of_memory() || matches!(kind, ErrorKind::ExceedsLimit | ErrorKind::SizeOverflow)
 }
 
 /// Bytes in whole units, as PyTorch counts them.

@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "is called by C++ code, and calls it")]
 use crate::exports::omniheap_torch_alloc;
 use crate::loaded::Loaded;
-use crate::raise::{self, Kind};
+use crate::raise::{Kind, throw};
 use crate::state::{self, on};
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
@@ -108,20 +108,6 @@ impl DataPtr {
     }
 }
 
-/// Throws PyTorch's exception for an error that is no shortage.
-///
-/// # Safety
-///
-/// As for [`raise::Exception::throw`].
-pub(crate) unsafe fn throw(line: String) {
-    let exception = raise::build(Kind::Error, &line);
-    drop(line);
-    if let Some(exception) = exception {
-        // SAFETY: the caller's promise; built just above, thrown once.
-        unsafe { exception.throw() }
-    }
-}
-
 /// The device of this thread.
 ///
 /// # Safety
@@ -134,7 +120,10 @@ unsafe fn current_device() -> i8 {
     if code != 0 {
         // SAFETY: the caller's promise.
         unsafe {
-            throw(format!("cudaGetDevice failed with code {code}; is there a GPU and a driver?"));
+            throw(
+                Kind::Error,
+                format!("cudaGetDevice failed with code {code}; is there a GPU and a driver?"),
+            );
         };
     }
     device
@@ -208,6 +197,6 @@ unsafe extern "C-unwind" fn delete(pointer: *mut c_void) {
     });
     if code == 0 && !is_live {
         // SAFETY: PyTorch called, and this function lets exceptions pass; its own one throws the same.
-        unsafe { throw("Trying to free a pointer not allocated here".into()) };
+        unsafe { throw(Kind::Error, "Trying to free a pointer not allocated here".into()) };
     }
 }

@@ -1,9 +1,9 @@
 //! The C functions. Each catches panics, checks its arguments, and calls what the other modules have.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::device::Settings;
+use crate::device::{Settings, is_shortage};
 use crate::filter::Function;
 use crate::graph::{PoolId, Split};
-use crate::guard::{FORKED, LAST_OOM, failed, guarded, is_forked, say, text};
+use crate::guard::{BUG, FORKED, LAST_OOM, failed, guarded, is_forked, say, text};
 use crate::raise::Kind;
 use crate::state::{self, on};
 use crate::streams::Life;
@@ -48,10 +48,17 @@ type Failure = (Kind, String);
 /// The device that an allocation is for, opened now if it was not.
 fn opened(device: c_int) -> Result<&'static state::AnyDevice, Failure> {
     if is_forked() {
-        return Err((Kind::OutOfMemory, FORKED.into()));
+        return Err((Kind::Error, format!("omniheap: {FORKED}")));
     }
-    state::device(device)
-        .map_err(|error| (Kind::OutOfMemory, format!("device {device} cannot be opened: {error}")))
+    state::device(device).map_err(|error| {
+        let line = format!("omniheap: device {device} cannot be opened: {error}");
+        (kind_of(error.kind()), line)
+    })
+}
+
+/// The exception for a failure.
+fn kind_of(kind: ErrorKind) -> Kind {
+    if is_shortage(kind) { Kind::OutOfMemory } else { Kind::Error }
 }
 
 /// What an allocation ends with.
@@ -68,8 +75,7 @@ unsafe fn allocate(
     let found = opened(device)?;
     // SAFETY: the caller's promise.
     on!(found, it => unsafe { it.allocate(size, stream, life) }.map_err(|error: AllocateError| {
-        let is_asleep = error.kind() == ErrorKind::Asleep;
-        (if is_asleep { Kind::Error } else { Kind::OutOfMemory }, it.explain(size, &error))
+        (kind_of(error.kind()), it.explain(size, &error))
     }))
 }
 
@@ -90,8 +96,8 @@ unsafe fn try_allocate(
 
 /// Runs an allocation, and keeps the explanation of its failure.
 fn explained(work: impl FnOnce() -> Result<u64, Failure>) -> Result<u64, Failure> {
-    let result = catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err((Kind::OutOfMemory, "omniheap met a bug of its own".into())));
+    let result =
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err((Kind::Error, BUG.into())));
     result.inspect_err(|(_, line)| line.clone_into(&mut lock(&LAST_OOM)))
 }
 
@@ -99,8 +105,8 @@ fn address(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
 }
 
-/// Allocates for PyTorch. Throws PyTorch's out-of-memory exception, or a plain one for a tag that sleeps; returns null only where PyTorch
-/// is not loaded.
+/// Allocates for PyTorch. Throws PyTorch's out-of-memory exception where memory is short, and its plain one for every other failure; returns
+/// null only where PyTorch is not loaded.
 ///
 /// # Safety
 ///
@@ -119,58 +125,78 @@ pub unsafe extern "C-unwind" fn omniheap_torch_alloc(
     // SAFETY: the caller's promise.
     match unsafe { try_allocate(size, device, stream, Life::Process) } {
         Ok(found) => address(found),
-        Err((kind, line)) => {
-            let exception = raise::build(kind, &line);
-            say(&line);
-            drop(line);
-            match exception {
-                // SAFETY: built just above, thrown once; PyTorch called, and this function lets exceptions pass.
-                Some(exception) => unsafe { exception.throw() },
-                None => ptr::null_mut(),
-            }
-        }
+        // SAFETY: PyTorch called, and this function lets exceptions pass.
+        Err(failure) => unsafe { throw(failure) },
     }
 }
 
+/// Throws a failure; returns null only where PyTorch is not loaded.
+///
+/// # Safety
+///
+/// As for [`raise::throw`].
+unsafe fn throw((kind, line): Failure) -> *mut c_void {
+    say(&line);
+    // SAFETY: the caller's promise.
+    unsafe { raise::throw(kind, line) };
+    ptr::null_mut()
+}
+
 /// Allocates a segment of a `torch.cuda.MemPool`. Returns null when memory is short: PyTorch then empties its own caches and
-/// asks again.
+/// asks again. Throws PyTorch's plain exception for every other failure; returns null for those too where PyTorch is not loaded.
 ///
 /// # Safety
 ///
 /// As for [`omniheap_torch_alloc`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_segment(
+pub unsafe extern "C-unwind" fn omniheap_torch_segment(
     size: isize,
     device: c_int,
     stream: *mut c_void,
 ) -> *mut c_void {
     let size = u64::try_from(size).unwrap_or(u64::MAX);
     // SAFETY: the caller's promise.
-    unsafe { allocate_or_null(size, device, stream, Life::Process) }
+    let made = unsafe { try_allocate(size, device, stream, Life::Process) };
+    // SAFETY: PyTorch called, and this function lets exceptions pass.
+    unsafe { segment(made) }
+}
+
+/// The address of a segment; null where memory is short, and an exception where something else is wrong.
+///
+/// # Safety
+///
+/// As for [`throw`].
+unsafe fn segment(made: Result<u64, Failure>) -> *mut c_void {
+    match made {
+        // SAFETY: the caller's promise.
+        Err(failure) if failure.0 == Kind::Error => unsafe { throw(failure) },
+        made => or_null(made),
+    }
 }
 
 /// Allocates a segment of a `torch.cuda.MemPool` whose memory communication libraries can register: one driver handle for each.
-/// Returns null as [`omniheap_torch_segment`] does.
+/// Returns null or throws as [`omniheap_torch_segment`] does.
 ///
 /// # Safety
 ///
 /// As for [`omniheap_torch_alloc`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_torch_registrable(
+pub unsafe extern "C-unwind" fn omniheap_torch_registrable(
     size: isize,
     device: c_int,
     stream: *mut c_void,
 ) -> *mut c_void {
     let size = u64::try_from(size).unwrap_or(u64::MAX);
-    or_null(explained(|| {
+    let made = explained(|| {
         let found = opened(device)?;
         on!(found, it => {
             // SAFETY: the caller's promise.
-            unsafe { it.allocate_registrable(size, stream) }.map_err(|error| {
-                (Kind::OutOfMemory, it.explain(size, &error))
-            })
+            unsafe { it.allocate_registrable(size, stream) }
+                .map_err(|error| (kind_of(error.kind()), it.explain(size, &error)))
         })
-    }))
+    });
+    // SAFETY: PyTorch called, and this function lets exceptions pass.
+    unsafe { segment(made) }
 }
 
 /// Frees a segment of a `torch.cuda.MemPool`, and gives what is empty back to the driver: PyTorch frees segments when somebody

@@ -16,6 +16,9 @@ pub(crate) static LAST_OOM: Mutex<String> = Mutex::new(String::new());
 pub(crate) const FORKED: &str =
     "device memory cannot be used in a forked process; start it with the spawn method";
 
+/// What is said of a panic.
+pub(crate) const BUG: &str = "omniheap met a bug of its own; please report it with what was called";
+
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn forked() {
@@ -77,7 +80,7 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<(), String>) -> c_int {
             -1
         }
         Err(_) => {
-            say("omniheap met a bug of its own; please report it with what was called");
+            say(BUG);
             -1
         }
     }

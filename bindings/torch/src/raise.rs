@@ -127,14 +127,14 @@ impl Parts {
 
 /// A built exception that waits to be thrown. Plain numbers, so that nothing is left behind when it flies.
 #[derive(Clone, Copy)]
-pub(crate) struct Exception {
+struct Exception {
     object: *mut c_void,
     class: Class,
     parts: &'static Parts,
 }
 
 /// Builds PyTorch's exception; nothing where PyTorch is not loaded.
-pub(crate) fn build(kind: Kind, message: &str) -> Option<Exception> {
+fn build(kind: Kind, message: &str) -> Option<Exception> {
     let parts = Parts::get()?;
     let class = match kind {
         Kind::OutOfMemory => parts.out_of_memory,
@@ -152,13 +152,27 @@ pub(crate) fn build(kind: Kind, message: &str) -> Option<Exception> {
     Some(Exception { object, class, parts })
 }
 
+/// Throws PyTorch's exception; returns where PyTorch is not loaded.
+///
+/// # Safety
+///
+/// Called at most once, from a function that a C++ caller called, through which exceptions may pass, and in which nothing is left to drop.
+pub(crate) unsafe fn throw(kind: Kind, line: String) {
+    let exception = build(kind, &line);
+    drop(line);
+    if let Some(exception) = exception {
+        // SAFETY: the caller's promise; built just above, thrown once.
+        unsafe { exception.throw() }
+    }
+}
+
 impl Exception {
     /// Throws it to the C++ caller.
     ///
     /// # Safety
     ///
     /// Thrown once, from a function that a C++ caller called and through which exceptions may pass.
-    pub(crate) unsafe fn throw(self) -> ! {
+    unsafe fn throw(self) -> ! {
         let table = core::ptr::with_exposed_provenance::<*const c_void>(self.class.virtuals);
         // SAFETY: the table's first entry is the destructor.
         let destructor = unsafe { table.read() };

@@ -172,6 +172,40 @@ fn a_shortage_is_null_without_pytorch_and_explained() {
 }
 
 #[test]
+fn a_failure_that_is_no_shortage_is_not_called_one() {
+    let _one = begin();
+    let explained = || text(omniheap_torch_explain_oom());
+    // SAFETY: the function may be called until the process ends.
+    assert_eq!(unsafe { omniheap_torch_watch(Some(note)) }, 0);
+    TOLD.lock().expect("nobody panics with it").clear();
+    let before = stats()["out_of_memory"].clone();
+    // SAFETY: no stream.
+    assert!(unsafe { omniheap_cupy_alloc(ptr::null_mut(), 0, 0) }.is_null());
+    let why = explained();
+    assert!(
+        why.starts_with("omniheap: host device 0 did not allocate 0 bytes: zero bytes"),
+        "{why}"
+    );
+    // SAFETY: a C string.
+    assert_eq!(unsafe { omniheap_torch_enter_tag(c"sleeper".as_ptr()) }, 0);
+    let tagged = allocate(MIB, 1);
+    // SAFETY: C strings, and nothing uses the tag meanwhile.
+    let slept = unsafe { omniheap_torch_sleep(0, c"sleeper".as_ptr(), c"host".as_ptr()) };
+    assert_eq!(slept, 0);
+    assert!(allocate(MIB, 1).is_null());
+    assert!(explained().starts_with("tag \"sleeper\" is asleep"), "{}", explained());
+    assert_eq!(omniheap_torch_leave_tag(), 0);
+    assert!(ask(1, 7, 0).is_null());
+    assert!(explained().starts_with("omniheap: device 7 cannot be opened"), "{}", explained());
+    // SAFETY: as above.
+    assert_eq!(unsafe { omniheap_torch_watch(None) }, 0);
+    assert_eq!(stats()["out_of_memory"], before, "a counter of shortages");
+    let told = core::mem::take(&mut *TOLD.lock().expect("nobody panics with it"));
+    assert!(told.iter().all(|told| told.0 != Happened::OutOfMemory), "{told:?}");
+    omniheap_torch_free(tagged, MIB, 0, stream(1));
+}
+
+#[test]
 fn memory_of_a_capture_is_kept_until_its_pool_is_released() {
     let _one = begin();
     let pool = PoolId { captured: 1, named: 0 };

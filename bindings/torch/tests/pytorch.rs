@@ -192,6 +192,33 @@ fn failures_are_pytorchs_exceptions() {
     place(library, 3, 0, 0);
     assert_eq!(raw_alloc(library, 512).0, 2);
     assert_eq!(what(library), "cudaGetDevice failed with code 3; is there a GPU and a driver?");
+    place(library, 0, 99, 0);
+    assert_eq!(raw_alloc(library, 512).0, 2, "more memory would not help");
+    assert!(what(library).starts_with("omniheap: device 99 cannot be opened"), "{}", what(library));
+}
+
+#[test]
+fn a_segment_is_null_where_memory_is_short_and_an_exception_where_something_else_is_wrong() {
+    let Some((_one, library)) = begin() else { return };
+    type Segment = unsafe extern "C-unwind" fn(isize, c_int, *mut c_void) -> *mut c_void;
+    let segment = |function: Segment, size: usize, device| {
+        let mut data = ptr::dangling_mut();
+        let caught = call!(
+            library,
+            b"standin_segment",
+            fn(Segment, usize, c_int, *mut *mut c_void) -> c_int,
+            function,
+            size,
+            device,
+            &raw mut data
+        );
+        (caught, data.is_null())
+    };
+    for function in [omniheap_torch_segment, omniheap_torch_registrable] as [Segment; 2] {
+        assert_eq!(segment(function, 1 << 40, 0), (0, true));
+        assert_eq!(segment(function, MIB, 99).0, 2);
+        assert!(what(library).starts_with("omniheap: device 99 cannot be opened"));
+    }
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! One device over streams of somebody else: what a program may do with PyTorch's own allocator, it may do here.
 #![expect(unsafe_code, reason = "allocates for streams")]
 use super::scripted::Scripted;
-use super::{Device, Held, Resident, Saved, UNIT, human};
+use super::{Device, Held, Resident, Saved, UNIT, human, is_shortage};
 use crate::device::Settings;
 use crate::graph::{PoolId, Split, Stock, wait_for_all};
 use crate::meter::SizeClass;
 use crate::streams::Life;
 use core::ffi::c_void;
 use core::ptr;
-use omniheap::{Allocation, Backend as _, BackendKind, seam::Move};
+use omniheap::{Allocation, Backend as _, BackendKind, ErrorKind, seam::Move};
 use serde_json::{Value, json};
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -918,5 +918,27 @@ fn bytes_are_written_as_pytorch_writes_them() {
     ];
     for (bytes, shown) in table {
         assert_eq!(human(bytes), shown);
+    }
+}
+
+#[test]
+fn only_what_less_would_help_is_out_of_memory() {
+    let device = open(None);
+    for kind in ErrorKind::ALL {
+        let line = device.explain(4096, &kind.into());
+        let is_short = matches!(
+            kind,
+            ErrorKind::OutOfDeviceMemory
+                | ErrorKind::OutOfHostMemory
+                | ErrorKind::Fragmented
+                | ErrorKind::OverBudget
+                | ErrorKind::ExceedsLimit
+                | ErrorKind::SizeOverflow
+        );
+        let begin =
+            if is_short { "scripted out of memory. Tried" } else { "omniheap: scripted device 0" };
+        assert!(line.starts_with(begin), "{kind:?}: {line}");
+        assert!(line.contains(kind.sentence()), "{kind:?}: {line}");
+        assert_eq!(is_shortage(kind), is_short, "{kind:?}");
     }
 }

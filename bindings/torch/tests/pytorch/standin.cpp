@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 struct CUstream_st;
@@ -171,6 +172,10 @@ int standin_raw_deleter(void* data) {
 }
 int standin_workspace(int device, size_t* largest) {
     return caught([&](Pluggable& it) { it.cacheInfo((signed char)device, largest); });
+}
+// A segment of a pool that is the program's, as PyTorch's own allocator asks for one.
+int standin_segment(void* (*segment)(ssize_t, int, CUstream_st*), size_t size, int device, void** data) {
+    return caught([&](Pluggable&) { *data = segment((ssize_t)size, device, nullptr); });
 }
 int standin_untouched(int* answer) {
     return caught([&](Pluggable& it) { *answer = it.untouched(); });
