@@ -390,6 +390,9 @@ impl<B: Streams> Device<B> {
         let Resident { held, size, stream, shared } = resident;
         self.meter.freed(size);
         record::freed(address);
+        self.tell_profiler(address, -rounded(size));
+        // Told before the bytes can be somebody else's: an address that is told twice was free between.
+        self.tell(Happened::Freed, address, size, stream);
         match held {
             Held::Plain(allocation, seat) => {
                 self.tags.forget(&allocation);
@@ -405,8 +408,6 @@ impl<B: Streams> Device<B> {
             }
             Held::Kept(kept) => self.late.freed(self.graphs.free(&self.manager, kept, shared)),
         }
-        self.tell_profiler(address, -rounded(size));
-        self.tell(Happened::Freed, address, size, stream);
     }
 
     /// Frees what lives at an address; whether something does.

@@ -18,7 +18,7 @@ pub enum Happened {
     Trimmed = 3,
 }
 
-/// Something that happened on a device: `bytes` at `address` on `stream`, after which `reserved` bytes are held of the driver.
+/// Something that happened on a device: `bytes` at `address` on `stream`, while `reserved` bytes are held of the driver.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
@@ -41,7 +41,7 @@ pub type Watcher = unsafe extern "C" fn(*const Event);
 
 static WATCHER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Has a function called after everything that happens; null ends that. Calls that are under way end by themselves.
+/// Has a function called for everything that happens: of a free before anybody else can have the bytes, of all else afterwards. Null ends that. Calls that are under way end by themselves.
 ///
 /// # Safety
 ///

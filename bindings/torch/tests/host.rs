@@ -205,6 +205,37 @@ fn a_failure_that_is_no_shortage_is_not_called_one() {
     omniheap_torch_free(tagged, MIB, 0, stream(1));
 }
 
+/// An address that a watcher was told to be free, which it then asked for again, and what it got.
+static AGAIN: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn ask_again(event: *const Event) {
+    // SAFETY: the library passes a live event.
+    let Event { happened, device, address, .. } = unsafe { event.read() };
+    if (happened, device) == (Happened::Freed, 0) {
+        let again = allocate(3 * MIB, 9);
+        AGAIN.lock().expect("nobody panics with it").push((address, again.addr() as u64));
+    }
+}
+
+#[test]
+fn a_watcher_hears_of_a_free_before_the_bytes_can_be_somebody_elses() {
+    let _one = begin();
+    let held = allocate(3 * MIB, 9);
+    // SAFETY: the function may be called until the process ends.
+    assert_eq!(unsafe { omniheap_torch_watch(Some(ask_again)) }, 0);
+    omniheap_torch_free(held, 3 * MIB, 0, stream(9));
+    // SAFETY: as above.
+    assert_eq!(unsafe { omniheap_torch_watch(None) }, 0);
+    let again = core::mem::take(&mut *AGAIN.lock().expect("nobody panics with it"));
+    let [(freed, other)] = again[..] else { panic!("one free: {again:?}") };
+    assert_eq!(freed, held.addr() as u64);
+    assert_ne!(
+        other, freed,
+        "the program of another thread would have it before the watcher knows"
+    );
+    omniheap_torch_free(ptr::with_exposed_provenance_mut(other as usize), 0, 0, stream(9));
+}
+
 #[test]
 fn memory_of_a_capture_is_kept_until_its_pool_is_released() {
     let _one = begin();
