@@ -4,6 +4,7 @@
 //! test run's mutants have those that take least to build.
 mod before;
 mod closed;
+mod coins;
 mod dedicated;
 mod defragment;
 mod defragment_soak;

@@ -4,9 +4,9 @@
 //! the manager's business, and what is tested.
 use super::device::{Adversary, Temper, Wanted};
 use omniheap_core::{
-    Align, Allocation, Backend, Budget, Caps, CopyCaps, CopyRegion, DeviceInfo, ErrorKind, HeapId,
-    HeapKind, InsideBlock, Limits, Manager, ManagerConfig, Pass, Point, Request, TimelineId,
-    Timelines, Transfer, Usage, Uses, Waiting,
+    Align, Allocation, Backend, Budget, Caps, Contents, CopyCaps, CopyRegion, DeviceInfo,
+    ErrorKind, HeapId, HeapKind, InsideBlock, Limits, Manager, ManagerConfig, Pass, Point, Privacy,
+    Request, TimelineId, Timelines, Transfer, Usage, Uses, Waiting,
 };
 use omniheap_extras::Staging;
 use omniheap_host::heap;
@@ -129,10 +129,12 @@ impl Stage {
         device.wait_idle().expect("it is never lost");
         manager.trim().expect("nothing is in use");
         manager.validate()?;
-        match (device.fault(), manager.totals().live) {
-            (Some(fault), _) => Err(fault),
-            (None, 0) => Ok(()),
-            (None, live) => Err(format!("{live} allocations are left")),
+        match (device.fault(), manager.totals().live, manager.report().quarantined_bytes) {
+            (Some(fault), ..) => Err(fault),
+            (None, 0, 0) => Ok(()),
+            (None, live, lost) => {
+                Err(format!("{live} allocations are left, {lost} bytes quarantined"))
+            }
         }
     }
 }
@@ -276,26 +278,30 @@ impl<'a> Program<'a> {
         if self.random.below(4) > 0 {
             request = request.on(self.line());
         }
-        let kind = self.random.below(24);
-        request = match kind {
-            0 | 1 => request.zeroed(),
-            2 | 3 => request.secret(),
-            4 => request.dedicated(),
-            5 => request.pinned(),
-            6 | 9 | 10 => request.align(Align::of(4096)),
-            11 => request.name("named"),
-            7 => request.no_grow(),
-            8 if request.layout.size <= MIB => request.may_spill(),
-            _ => request,
-        };
+        let words: [(u64, fn(Request<'static>) -> Request<'static>); 9] = [
+            (12, Request::zeroed),
+            (12, Request::secret),
+            (24, Request::dedicated),
+            (24, Request::pinned),
+            (24, Request::moved_on_consent),
+            (8, |request| request.align(Align::of(4096))),
+            (24, |request| request.name("named")),
+            (24, Request::no_grow),
+            (24, |request| if request.layout.size <= MIB { request.may_spill() } else { request }),
+        ];
+        for (one_of, word) in words {
+            if self.random.below(one_of) == 0 {
+                request = word(request);
+            }
+        }
         let Some(one) = self.ask(&request)? else { return Ok(()) };
-        let value = if matches!(kind, 2 | 3) { SECRET } else { 0 };
+        let value = if request.privacy == Privacy::Secret { SECRET } else { 0 };
         let mut entry = Entry::new(one, value, request.layout.align);
         // What the host orders may be used on any timeline at once.
         let on = entry.writer.unwrap_or_else(|| self.line());
-        let (wanted, what) = match kind {
-            0 | 1 => (Wanted::All(0), "zeroed memory"),
-            _ => (Wanted::None(SECRET), "fresh memory"),
+        let (wanted, what) = match request.contents {
+            Contents::Zero => (Wanted::All(0), "zeroed memory"),
+            Contents::Any => (Wanted::None(SECRET), "fresh memory"),
         };
         self.prepare(on, &mut entry, Access::Read)?;
         self.expect(on, &entry, wanted, what)?;
