@@ -111,8 +111,8 @@ pub mod residency {
     #[cfg(target_os = "linux")]
     pub use omniheap_residency::FileStore;
     pub use omniheap_residency::{
-        Arena, ArenaConfig, ArenaReport, Held, HostStore, Moved, Nothing, Piece, Resident,
-        Residents, Stretch, WhenFull, available_host_memory, gather, scatter,
+        Arena, ArenaConfig, ArenaReport, Held, HostStore, Moved, Nothing, Piece, Preparation,
+        Resident, Residents, Stretch, WhenFull, available_host_memory, gather, scatter,
     };
 }
 

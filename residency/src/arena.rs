@@ -8,10 +8,11 @@ use crate::lock;
 use crate::memory::{ALIGN, Memory};
 use core::iter::successors;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::strategy::{BlockId, Grant, Strategy, Tlsf};
 use omniheap_core::{Align, Backend, Class, ErrorKind, HostPinner, Layout, Manager, Result};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::{self, Builder};
+use std::thread::{self, Builder, JoinHandle};
 
 /// Threads that pin together.
 const PINNERS: usize = 4;
@@ -127,9 +128,12 @@ impl Arena {
     }
 
     /// Has a device pin all memory that the arena holds, so that copies run at the speed of the link.
-    fn pin(&self, pinner: &HostPinner<'_>) {
+    fn pin(&self, pinner: &HostPinner<'_>, is_stopped: &AtomicBool) {
         let pieces: Vec<_> = lock(&self.inner.divided).pieces.iter().flatten().cloned().collect();
-        let pin = |some: &[Arc<Memory>]| some.iter().find_map(|piece| piece.pin(pinner).err());
+        let pin = |some: &[Arc<Memory>]| {
+            let mut wanted = some.iter().take_while(|_| !is_stopped.load(Relaxed));
+            wanted.find_map(|piece| piece.pin(pinner).err())
+        };
         let share = pieces.len().div_ceil(PINNERS).max(1);
         let failed = thread::scope(|scope| {
             let start =
@@ -146,7 +150,8 @@ impl Arena {
     /// As [`prepare`](Self::prepare), by a thread in the background; failures are logged, and met again by whoever takes.
     pub fn prepare_ahead(&self, bytes: u64) {
         let arena = self.clone();
-        ahead(bytes, move || arena.prepare(bytes));
+        // Dropping the handle lets the thread go on.
+        drop(ahead(bytes, move || arena.prepare(bytes)));
     }
 
     /// Grows until the arena has `bytes` bytes, lent ones included, and has a device pin them, piece after piece. A sleep at the same
@@ -156,9 +161,18 @@ impl Arena {
     ///
     /// As for [`prepare`](Self::prepare). What the device does not pin is logged, and copied slower.
     pub fn prepare_pinned(&self, backend: &impl Backend, bytes: u64) -> Result<()> {
-        HostPinner::lend(backend, |pinner| {
-            self.grow_pinned(pinner, |now| bytes.saturating_sub(now.held))
-        })
+        self.prepare_pinned_unless(backend, bytes, &AtomicBool::new(false))
+    }
+
+    /// As [`prepare_pinned`](Self::prepare_pinned), until it is stopped.
+    fn prepare_pinned_unless(
+        &self,
+        backend: &impl Backend,
+        bytes: u64,
+        is_stopped: &AtomicBool,
+    ) -> Result<()> {
+        let missing = |now: &ArenaReport| bytes.saturating_sub(now.held);
+        HostPinner::lend(backend, |pinner| self.grow_pinned_unless(pinner, missing, is_stopped))
     }
 
     /// Grows until nothing is missing of what is wanted, and has a device pin all that the arena holds: each piece while the next is touched,
@@ -168,16 +182,30 @@ impl Arena {
         pinner: &HostPinner<'_>,
         missing: impl Fn(&ArenaReport) -> u64,
     ) -> Result<()> {
+        self.grow_pinned_unless(pinner, missing, &AtomicBool::new(false))
+    }
+
+    /// As [`grow_pinned`](Self::grow_pinned), until it is stopped.
+    fn grow_pinned_unless(
+        &self,
+        pinner: &HostPinner<'_>,
+        missing: impl Fn(&ArenaReport) -> u64,
+        is_stopped: &AtomicBool,
+    ) -> Result<()> {
         self.check_room(round(missing(&self.report()))?)?;
         thread::scope(|scope| {
             loop {
+                if is_stopped.load(Relaxed) {
+                    return Ok(());
+                }
                 let now = self.report();
                 let more = round(missing(&now))?;
                 if more > 0 {
                     self.prepare(now.held - now.used + more.min(self.longest()))?;
                 }
-                if Builder::new().spawn_scoped(scope, || self.pin(pinner)).is_err() {
-                    self.pin(pinner);
+                let pin = || self.pin(pinner, is_stopped);
+                if Builder::new().spawn_scoped(scope, pin).is_err() {
+                    pin();
                 }
                 if more <= self.longest() {
                     return Ok(());
@@ -188,9 +216,18 @@ impl Arena {
 
     /// As [`prepare_pinned`](Self::prepare_pinned), by a thread in the background: call it while the program loads, and the first sleep
     /// is as fast as those behind it. Failures are logged, and met again by whoever takes.
-    pub fn prepare_pinned_ahead<B: Backend + 'static>(&self, manager: &Manager<B>, bytes: u64) {
+    ///
+    /// The thread keeps the device alive until it has finished or what is returned is dropped. A device that was wrapped must outlive it.
+    pub fn prepare_pinned_ahead<B: Backend + 'static>(
+        &self,
+        manager: &Manager<B>,
+        bytes: u64,
+    ) -> Preparation {
         let (arena, manager) = (self.clone(), manager.clone());
-        ahead(bytes, move || arena.prepare_pinned(manager.backend(), bytes));
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&is_stopped);
+        let prepare = move || arena.prepare_pinned_unless(manager.backend(), bytes, &stopped);
+        Preparation { is_stopped, thread: ahead(bytes, prepare) }
     }
 
     /// Takes a stretch of `bytes` bytes. Its contents are unspecified, but initialized.
@@ -299,17 +336,48 @@ impl Arena {
     }
 }
 
-/// Grows an arena by a thread in the background.
-fn ahead(bytes: u64, grow: impl FnOnce() -> Result<()> + Send + 'static) {
+/// A thread that prepares memory of an arena. Dropping this stops it, and waits for the piece that it is at.
+#[derive(Debug)]
+#[must_use = "dropping it stops the preparation; `detach` lets it go on"]
+pub struct Preparation {
+    is_stopped: Arc<AtomicBool>,
+    /// None once it is detached, and where the system started no thread.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Preparation {
+    /// Lets the thread go on until the memory is prepared.
+    pub fn detach(mut self) {
+        self.thread = None;
+    }
+
+    /// Returns whether the thread has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Preparation {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.is_stopped.store(true, Relaxed);
+            // A panic of the thread was printed, and left the arena as it was.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Grows an arena by a thread in the background. Returns nothing where the system starts none.
+fn ahead(bytes: u64, grow: impl FnOnce() -> Result<()> + Send + 'static) -> Option<JoinHandle<()>> {
     let grow = move || {
         if let Err(error) = grow() {
             tracing::warn!(%error, bytes, "host memory was not prepared");
         }
     };
     let name = String::from("omniheap-arena");
-    if let Err(error) = Builder::new().name(name).spawn(grow) {
-        tracing::warn!(%error, "no thread to prepare host memory");
-    }
+    let started = Builder::new().name(name).spawn(grow);
+    started.inspect_err(|error| tracing::warn!(%error, "no thread to prepare host memory")).ok()
 }
 
 /// Rounds to what is taken from the system.

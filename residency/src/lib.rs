@@ -15,7 +15,7 @@ mod pieces;
 mod pipe;
 mod residents;
 
-pub use arena::{Arena, ArenaConfig, ArenaReport, Stretch};
+pub use arena::{Arena, ArenaConfig, ArenaReport, Preparation, Stretch};
 pub use available::available_host_memory;
 #[cfg(target_os = "linux")]
 pub use file::FileStore;

@@ -961,6 +961,24 @@ fn what_no_thread_is_started_for_is_pinned_by_the_caller() {
 }
 
 #[test]
+fn a_preparation_that_is_dropped_leaves_the_device_alone() {
+    let (arena, device) = (arena(), Arc::new(Pinning::new(false)));
+    let manager = Manager::new(Arc::clone(&device));
+    let preparation = arena.prepare_pinned_ahead(&manager, 512 * MIB);
+    drop((manager, preparation));
+    assert_eq!(Arc::strong_count(&device), 1, "no thread has it any more");
+    let manager = Manager::new(Arc::clone(&device));
+    arena.prepare_pinned_ahead(&manager, 8 * MIB).detach();
+    drop(manager);
+    while Arc::strong_count(&device) > 1 {
+        std::thread::yield_now();
+    }
+    let held = arena.report().held;
+    assert!(held >= 8 * MIB, "the thread went on: {held}");
+    assert_eq!(device.pinned() as u64, held, "and what was prepared before is pinned too");
+}
+
+#[test]
 fn a_sleep_uses_what_was_held_and_pinned_ahead() {
     for refuses in [false, true] {
         let arena = arena();

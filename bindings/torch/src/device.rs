@@ -516,7 +516,7 @@ impl<B: Streams> Device<B> {
         if waits {
             return arena.prepare_pinned(self.manager.backend(), bytes);
         }
-        arena.prepare_pinned_ahead(&self.manager, bytes);
+        arena.prepare_pinned_ahead(&self.manager, bytes).detach();
         Ok(())
     }
 
