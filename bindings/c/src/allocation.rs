@@ -1,13 +1,12 @@
 //! Allocate and free.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{
-    ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, Owner, POOLS, holder,
-};
+use crate::handle::{ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, POOLS, holder};
 use crate::request::{OmniheapRequest, read};
 use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
+use crate::timeline::{self, open_in};
 use crate::{OmniheapPool, handle::Holder};
-use omniheap::{Allocation, AnyBackend, Point, TimelineId, seam::Epoch};
+use omniheap::{Allocation, AnyBackend, Point, seam::Epoch};
 use std::sync::Arc;
 
 /// Where an allocation is right now. Start from `omniheap_placed_default`.
@@ -47,7 +46,7 @@ pub(crate) unsafe fn publish(
     to: *mut OmniheapAllocation,
 ) -> Result<(), Failure> {
     check(to, "allocation")?;
-    let id = ALLOCATIONS.insert(Bytes { allocation, owner: Owner::new(holder) })?;
+    let id = ALLOCATIONS.insert(Bytes::new(allocation, holder))?;
     // SAFETY: the caller's promise.
     unsafe { put(to, OmniheapAllocation { id }, "allocation") }
 }
@@ -94,13 +93,18 @@ pub unsafe extern "C" fn omniheap_pool_allocate(
     })
 }
 
-/// Frees: at once for its own timeline, after they have passed for the others that use it. A second free is `Stale`.
+/// Frees: at once for its own timeline, after they have passed for the others that use it. A second free is `STALE`.
+///
+/// The handle is stale at once. Where another thread is in a call with it, the bytes are freed when that call ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_free(allocation: OmniheapAllocation) -> OmniheapStatus {
-    call(|| ALLOCATIONS.take(allocation.id).map(drop))
+    call(|| ALLOCATIONS.remove(allocation.id).map(drop))
 }
 
-/// Frees once a timeline has reached an epoch.
+/// Frees once a timeline has reached an epoch; otherwise as `omniheap_free`.
+///
+/// The epoch may be one that is still to be marked; while it is not, the bytes wait. `NO_SUCH_TIMELINE` where the timeline is not open: the
+/// allocation stays live then. A timeline that was closed has finished: call `omniheap_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_free_after(
     allocation: OmniheapAllocation,
@@ -108,9 +112,11 @@ pub extern "C" fn omniheap_free_after(
     epoch: u64,
 ) -> OmniheapStatus {
     call(|| {
-        let Bytes { allocation, owner } = ALLOCATIONS.take(allocation.id)?;
-        allocation.free_after(Point { timeline: TimelineId(timeline), epoch: Epoch(epoch) });
-        drop(owner);
+        let live = ALLOCATIONS.get(allocation.id)?;
+        let timeline = open_in(live.owner.holder(), timeline)?;
+        let freed = ALLOCATIONS.remove(allocation.id)?;
+        // Only the call that removed it gets here, so nothing is set yet.
+        let _ = freed.after.set(Point { timeline, epoch: Epoch(epoch) });
         Ok(())
     })
 }
@@ -118,7 +124,10 @@ pub extern "C" fn omniheap_free_after(
 /// Says that another timeline uses the bytes too: after a free they wait for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_use_on(allocation: OmniheapAllocation, timeline: u32) -> OmniheapStatus {
-    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation.use_on(TimelineId(timeline))?))
+    call(|| {
+        let bytes = ALLOCATIONS.get(allocation.id)?;
+        Ok(bytes.allocation().use_on(timeline::named(timeline)?)?)
+    })
 }
 
 /// Says where an allocation is, which holds until something may move it.
@@ -133,9 +142,9 @@ pub unsafe extern "C" fn omniheap_place(
 ) -> OmniheapStatus {
     call(|| {
         let bytes = ALLOCATIONS.get(allocation.id)?;
-        let binding = bytes.allocation.binding();
+        let binding = bytes.allocation().binding();
         let found = OmniheapPlace {
-            size: bytes.allocation.size(),
+            size: bytes.allocation().size(),
             offset: binding.span().offset,
             address: binding.address().unwrap_or(0),
             ..empty()
@@ -159,6 +168,6 @@ pub unsafe extern "C" fn omniheap_pin(
         let bytes = ALLOCATIONS.get(allocation.id)?;
         check(address, "address")?;
         // SAFETY: the caller's promise.
-        unsafe { put(address, bytes.allocation.pin_for_life().unwrap_or(0), "address") }
+        unsafe { put(address, bytes.allocation().pin_for_life().unwrap_or(0), "address") }
     })
 }

@@ -2,8 +2,9 @@
 #![expect(unsafe_code, reason = "reads and writes the caller's memory")]
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
+use crate::timeline::named;
 use core::ffi::c_void;
-use omniheap::{Backend as _, ErrorKind, TimelineId, transfer::CopyRegion};
+use omniheap::{Backend as _, ErrorKind, transfer::CopyRegion};
 
 /// The length of a host buffer.
 fn length(size: u64) -> Result<usize, Failure> {
@@ -26,9 +27,9 @@ pub unsafe extern "C" fn omniheap_map(
     call(|| {
         check(pointer, "pointer")?;
         let bytes = ALLOCATIONS.get(allocation.id)?;
-        let mapped = bytes.allocation.map()?;
+        let mapped = bytes.allocation().map()?;
         // The address leaves for good, so the bytes must never move.
-        let _ = bytes.allocation.pin_for_life();
+        let _ = bytes.allocation().pin_for_life();
         // SAFETY: the caller's promise.
         unsafe { put(pointer, mapped.as_ptr().as_ptr().cast(), "pointer") }
     })
@@ -41,7 +42,7 @@ pub extern "C" fn omniheap_flush(
     offset: u64,
     size: u64,
 ) -> OmniheapStatus {
-    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation.map()?.flush(offset, size)?))
+    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation().map()?.flush(offset, size)?))
 }
 
 /// Makes the device's writes to mapped bytes visible to the host.
@@ -51,7 +52,7 @@ pub extern "C" fn omniheap_invalidate(
     offset: u64,
     size: u64,
 ) -> OmniheapStatus {
-    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation.map()?.invalidate(offset, size)?))
+    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation().map()?.invalidate(offset, size)?))
 }
 
 /// Writes bytes from the host, in the order of the allocation's timeline; without one, before it returns.
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn omniheap_write(
         }
         // SAFETY: the caller's promise.
         let data = unsafe { core::slice::from_raw_parts(data.cast::<u8>(), size) };
-        Ok(bytes.allocation.write(offset, data)?)
+        Ok(bytes.allocation().write(offset, data)?)
     })
 }
 
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn omniheap_read(
         }
         // Before anything of the caller's is touched: a call that is refused changes nothing. The binding keeps the bytes awake.
         offset.checked_add(size as u64).ok_or(ErrorKind::SizeOverflow)?;
-        let binding = bytes.allocation.binding();
+        let binding = bytes.allocation().binding();
         binding.place(offset, size as u64)?;
         let manager = &bytes.owner.holder().manager;
         manager.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn omniheap_read(
         unsafe { data.cast::<u8>().write_bytes(0, size) };
         // SAFETY: as above.
         let data = unsafe { core::slice::from_raw_parts_mut(data.cast::<u8>(), size) };
-        Ok(bytes.allocation.read(offset, data)?)
+        Ok(bytes.allocation().read(offset, data)?)
     })
 }
 
@@ -122,7 +123,7 @@ pub extern "C" fn omniheap_fill(
     size: u64,
     value: u8,
 ) -> OmniheapStatus {
-    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation.fill(offset, size, value)?))
+    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation().fill(offset, size, value)?))
 }
 
 /// Makes the bytes final: waits for the writes on the allocation's timeline, and refuses later ones with `Published`.
@@ -130,7 +131,7 @@ pub extern "C" fn omniheap_fill(
 /// What another timeline writes is the caller's to wait for.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_publish(allocation: OmniheapAllocation) -> OmniheapStatus {
-    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation.publish()?))
+    call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation().publish()?))
 }
 
 /// Copies between two allocations of a manager, in a timeline's order; 0 is the main one.
@@ -147,16 +148,16 @@ pub extern "C" fn omniheap_copy(
     call(|| {
         let holder = holder(manager)?;
         let (from, to) = (ALLOCATIONS.get(from.id)?, ALLOCATIONS.get(to.id)?);
-        let (from, to) = (&from.allocation, &to.allocation);
+        let (from, to) = (from.allocation(), to.allocation());
         let one = CopyRegion { from, from_offset, to, to_offset, size };
-        Ok(holder.manager.copy(TimelineId(timeline), &[one])?)
+        Ok(holder.manager.copy(named(timeline)?, &[one])?)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handle::{Bytes, Holder, Native, Owner};
+    use crate::handle::{Bytes, Holder, Native};
     use crate::open::settings;
     use omniheap::host::{Host, heap};
     use omniheap::seam::{HeapKind, erase};
@@ -170,10 +171,10 @@ mod tests {
         // SAFETY: null stands for the usual settings.
         let settings = unsafe { settings(core::ptr::null()) }.expect("the usual ones");
         let holder = Holder::new(erase(Arc::new(host)), Native::Other, 0, settings);
-        let holder = Arc::new(holder.expect("a manager"));
+        let holder = holder.expect("a manager");
         let allocation = holder.manager.allocate(&Request::new(64)).expect("room");
         allocation.fill(0, 64, 5).expect("live");
-        let made = Bytes { allocation, owner: Owner::new(&holder) };
+        let made = Bytes::new(allocation, &holder);
         let allocation = OmniheapAllocation { id: ALLOCATIONS.insert(made).expect("room") };
         for (offset, size, status) in [
             (0, 6, OmniheapStatus::Misaligned),

@@ -1,8 +1,6 @@
 //! Defragmentation that asks the owner about every move.
 #![expect(unsafe_code, reason = "calls the caller's functions")]
-use crate::handle::{
-    ALLOCATIONS, Bytes, Holder, OmniheapAllocation, OmniheapManager, Owner, holder,
-};
+use crate::handle::{ALLOCATIONS, Holder, OmniheapAllocation, OmniheapManager, Owner, holder};
 use crate::sized::{Grows, empty, fill, fillable, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call};
 use ash::vk::Handle as _;
@@ -259,7 +257,8 @@ impl Asker {
             OMNIHEAP_MOVE_OWNER_COPIES => return Decision::OwnerCopies,
             OMNIHEAP_MOVE_IGNORE => {}
             OMNIHEAP_MOVE_DESTROY => match ALLOCATIONS.take(which.id) {
-                Ok(Bytes { allocation, owner }) => {
+                Ok(bytes) => {
+                    let (allocation, owner) = bytes.into_parts();
                     self.freed.push(owner);
                     return Decision::Destroy(allocation);
                 }
@@ -281,7 +280,7 @@ fn handles(of: &Arc<Holder>) -> HashMap<AllocationId, u64> {
     let mut found = HashMap::new();
     ALLOCATIONS.for_each(|id, bytes| {
         if Arc::ptr_eq(bytes.owner.holder(), of) {
-            found.insert(bytes.allocation.id(), id);
+            found.insert(bytes.allocation().id(), id);
         }
     });
     found

@@ -1,20 +1,21 @@
 //! What is behind each handle.
 use crate::status::{Failure, OmniheapStatus};
 use crate::table::{Kind, Table, lock};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::host::Host;
-use omniheap::residency::{Held, HostStore, Residents};
+use omniheap::residency::{Held, HostStore, Preparation, Residents};
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
 use omniheap::weights::Origin;
 use omniheap::{
-    Allocation, AnyBackend, Attending, Backend, ErrorKind, Manager, ManagerConfig, UserPool,
+    Allocation, AnyBackend, Attending, Backend, ErrorKind, Manager, ManagerConfig, Point, UserPool,
     seam::erase,
 };
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// A manager of one device. Zero is none.
 #[repr(C)]
@@ -67,6 +68,10 @@ impl Settings {
 
 /// An open device.
 pub(crate) struct Holder {
+    /// Threads that have the device pin memory. They stop before the manager ends.
+    pub(crate) preparations: Mutex<Vec<Preparation>>,
+    /// Held while an arbiter's press is answered.
+    pub(crate) answering: Arc<Mutex<()>>,
     /// Ends before the manager does.
     _attending: Option<Attending>,
     /// Pools that make room for each other, once one was added.
@@ -87,14 +92,21 @@ impl Holder {
         native: Native,
         ordinal: u32,
         settings: Settings,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Arc<Self>, Failure> {
         let (config, recorder) = settings.recorded()?;
         let manager = Manager::with_config(backend, config);
-        // The device is open, so that an arbiter has accepted this process; one that ended since is found again by the next request.
-        let _attending = omniheap::attend(&manager, ordinal).ok().flatten();
-        let (residents, handles) = (OnceLock::new(), AtomicU64::new(0));
-        let origin = Origin::with(HostStore::new());
-        Ok(Self { _attending, residents, origin, manager, native, recorder, handles })
+        let answering = Arc::default();
+        Ok(Arc::new_cyclic(|weak| Self {
+            preparations: Mutex::default(),
+            _attending: attend(weak, &answering, ordinal),
+            answering,
+            residents: OnceLock::new(),
+            origin: Origin::with(HostStore::new()),
+            manager,
+            native,
+            recorder,
+            handles: AtomicU64::new(0),
+        }))
     }
 
     /// A manager of a device of its own type, under what the environment says: the same as [`omniheap::open`].
@@ -103,22 +115,22 @@ impl Holder {
         native: impl FnOnce(Arc<Arbitrated<B>>) -> Native,
         ordinal: u32,
         settings: Settings,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Arc<Self>, Failure> {
         let backend = Arc::new(omniheap::arbitrated(backend, ordinal)?);
         Self::new(erase(Arc::clone(&backend)), native(backend), ordinal, settings)
     }
 
-    pub(crate) fn cuda(backend: Cuda, settings: Settings) -> Result<Self, Failure> {
+    pub(crate) fn cuda(backend: Cuda, settings: Settings) -> Result<Arc<Self>, Failure> {
         let ordinal = backend.ordinal();
         Self::native(backend, Native::Cuda, ordinal, settings)
     }
 
-    pub(crate) fn hip(backend: Hip, settings: Settings) -> Result<Self, Failure> {
+    pub(crate) fn hip(backend: Hip, settings: Settings) -> Result<Arc<Self>, Failure> {
         let ordinal = u32::try_from(backend.ordinal()).unwrap_or(0);
         Self::native(backend, Native::Hip, ordinal, settings)
     }
 
-    pub(crate) fn host(settings: Settings) -> Result<Self, Failure> {
+    pub(crate) fn host(settings: Settings) -> Result<Arc<Self>, Failure> {
         Self::native(Host::new(), Native::Host, 0, settings)
     }
 
@@ -126,7 +138,7 @@ impl Holder {
         backend: Vulkan,
         ordinal: u32,
         settings: Settings,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Arc<Self>, Failure> {
         Self::native(backend, Native::Vulkan, ordinal, settings)
     }
 
@@ -134,11 +146,28 @@ impl Holder {
     pub(crate) fn residents(&self) -> &Residents<AnyBackend> {
         self.residents.get_or_init(|| Residents::of(&self.manager))
     }
+}
 
-    /// Whether allocations or pools have handles.
-    pub(crate) fn is_used(&self) -> bool {
-        self.handles.load(Ordering::Acquire) > 0
-    }
+thread_local! {
+    /// Whether this thread answers an arbiter's press.
+    static ANSWERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Lets a manager return memory when an arbiter presses for it. The device is open, so that an arbiter has accepted this process; one that
+/// ended since is found again by the next request.
+fn attend(holder: &Weak<Holder>, answering: &Arc<Mutex<()>>, ordinal: u32) -> Option<Attending> {
+    let (holder, answering) = (Weak::clone(holder), Arc::clone(answering));
+    let press = move |bytes| {
+        let _answering = lock(&answering);
+        // Held meanwhile, so that a callback does not close the manager that calls it.
+        if let Some(holder) = holder.upgrade() {
+            ANSWERS.set(true);
+            // A lost device is reported by the calls that meet it.
+            let _ = holder.manager.return_memory(bytes);
+            ANSWERS.set(false);
+        }
+    };
+    omniheap::on_press(ordinal, Arc::new(press)).ok().flatten()
 }
 
 /// A reference to an open device that its handle counts.
@@ -161,10 +190,39 @@ impl Drop for Owner {
     }
 }
 
-/// Bytes with a handle. The owner goes last.
+/// Bytes with a handle, until the last call that uses them ends. The owner goes last.
 pub(crate) struct Bytes {
-    pub(crate) allocation: Allocation<AnyBackend>,
+    /// There until the end.
+    allocation: Option<Allocation<AnyBackend>>,
+    /// What they wait for once they are freed.
+    pub(crate) after: OnceLock<Point>,
     pub(crate) owner: Owner,
+}
+
+impl Bytes {
+    pub(crate) fn new(allocation: Allocation<AnyBackend>, holder: &Arc<Holder>) -> Self {
+        let (allocation, after) = (Some(allocation), OnceLock::new());
+        Self { allocation, after, owner: Owner::new(holder) }
+    }
+
+    pub(crate) fn allocation(&self) -> &Allocation<AnyBackend> {
+        self.allocation.as_ref().expect("only the end takes it, and nobody has a reference then")
+    }
+
+    /// Gives up the allocation, and what counts it with its manager.
+    pub(crate) fn into_parts(mut self) -> (Allocation<AnyBackend>, Owner) {
+        let allocation = self.allocation.take().expect("nothing took it before");
+        (allocation, Owner::new(self.owner.holder()))
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        match (self.allocation.take(), self.after.get()) {
+            (Some(allocation), Some(point)) => allocation.free_after(*point),
+            (allocation, _) => drop(allocation),
+        }
+    }
 }
 
 /// A pool with a handle: gone once it was destroyed. The owner goes last.
@@ -190,12 +248,30 @@ impl Pool {
     }
 }
 
-/// The device itself is behind one more reference, so that what lives on it does not count as a call that uses the handle.
-pub(crate) static MANAGERS: Table<Arc<Holder>> = Table::new(Kind::Manager);
+/// Calls hold what they use, so that a manager is closed only between calls.
+pub(crate) static MANAGERS: Table<Holder> = Table::new(Kind::Manager);
 pub(crate) static ALLOCATIONS: Table<Bytes> = Table::new(Kind::Allocation);
 pub(crate) static POOLS: Table<Pool> = Table::new(Kind::Pool);
 
-/// The device behind a handle.
+/// Takes a manager from its handle, between calls: after a press of the arbiter that is being answered, unless this thread answers one.
+///
+/// # Errors
+///
+/// `Busy` while something of it has a handle, or another call uses it.
+pub(crate) fn take_manager(manager: OmniheapManager) -> Result<Holder, Failure> {
+    let answering = Arc::clone(&holder(manager)?.answering);
+    let _answered = (!ANSWERS.get()).then(|| lock(&answering));
+    MANAGERS.take(manager.id).map_err(|failure| match holder(manager) {
+        Ok(open) if open.handles.load(Ordering::Acquire) > 0 => {
+            let message =
+                "allocations, pools or attached memory of this manager are live; free them first";
+            Failure::new(OmniheapStatus::Busy, message)
+        }
+        _ => failure,
+    })
+}
+
+/// The device behind a handle. It is not closed while this is held.
 pub(crate) fn holder(manager: OmniheapManager) -> Result<Arc<Holder>, Failure> {
-    Ok(Arc::clone(&*MANAGERS.get(manager.id)?))
+    MANAGERS.get(manager.id)
 }

@@ -191,7 +191,7 @@ pub unsafe extern "C" fn omniheap_placement_json(
         if !Arc::ptr_eq(&holder, bytes.owner.holder()) {
             return Err(ErrorKind::Foreign.into());
         }
-        let placed = bytes.allocation.placed();
+        let placed = bytes.allocation().placed();
         let shown = json!({
             "region": placed.region.word(),
             "heap": placed.heap.0,

@@ -1,6 +1,6 @@
 //! Devices: those that are here, opened by backend and number.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, Settings, holder};
+use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, Settings, take_manager};
 use crate::sized::{Grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text, text};
 use core::ffi::c_char;
@@ -109,12 +109,11 @@ pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<Settings,
 ///
 /// `manager` is null or may be written.
 pub(crate) unsafe fn publish(
-    open: impl FnOnce() -> Result<Holder, Failure>,
+    open: impl FnOnce() -> Result<Arc<Holder>, Failure>,
     manager: *mut OmniheapManager,
 ) -> Result<(), Failure> {
     check(manager, "manager")?;
-    let holder = open()?;
-    let id = MANAGERS.insert(Arc::new(holder))?;
+    let id = MANAGERS.insert(open()?)?;
     // SAFETY: the caller's promise.
     unsafe { put(manager, OmniheapManager { id }, "manager") }
 }
@@ -126,7 +125,7 @@ fn kind(name: &str) -> Result<BackendKind, Failure> {
     })
 }
 
-fn open(backend: BackendKind, ordinal: u32, config: Settings) -> Result<Holder, Failure> {
+fn open(backend: BackendKind, ordinal: u32, config: Settings) -> Result<Arc<Holder>, Failure> {
     let index = usize::try_from(ordinal).map_err(|_| ErrorKind::Unsupported)?;
     match backend {
         BackendKind::Cuda => Holder::cuda(Cuda::open(ordinal)?, config),
@@ -217,17 +216,17 @@ pub unsafe extern "C" fn omniheap_open_best(
     })
 }
 
-/// Closes a manager, and finishes its trace. Refused with `Busy` while allocations or pools of it have handles.
+/// Closes a manager, and finishes its trace. Once this has returned, nothing of the library uses the device, and no callback of the manager is
+/// called.
+///
+/// Refused with `BUSY`, and nothing is changed, while allocations, pools or attached memory of it have handles, and while another call of it
+/// runs: on another thread, or around the callback that closes it. Memory that `omniheap_sleep_prepare` prepares in the background stops first.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_close(manager: OmniheapManager) -> OmniheapStatus {
     call(|| {
-        if holder(manager)?.is_used() {
-            let message = "allocations or pools of this manager are live; free them first";
-            return Err(Failure::new(OmniheapStatus::Busy, message));
-        }
-        let holder = MANAGERS.take(manager.id)?;
-        let recorder = holder.recorder.clone();
-        drop(holder);
+        let closing = take_manager(manager)?;
+        let recorder = closing.recorder.clone();
+        drop(closing);
         let finished = recorder.map_or(Ok(()), |recorder| recorder.finish());
         finished.map_err(|error| Failure::new(OmniheapStatus::File, format!("the trace: {error}")))
     })

@@ -186,10 +186,11 @@ pub extern "C" fn omniheap_share_check(attached: OmniheapAttached) -> OmniheapSt
     })
 }
 
-/// Lets attached memory go, after the device has finished all work. The address is stale then.
+/// Lets attached memory go, after the device has finished all work. The address is stale then. Where another thread is in a call with it, it is
+/// let go when that call ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_share_detach(attached: OmniheapAttached) -> OmniheapStatus {
-    call(|| ATTACHED.take(attached.id).map(drop))
+    call(|| ATTACHED.remove(attached.id).map(drop))
 }
 
 /// Ends a publication of this user. Its memory is free once nobody has it attached. `NOT_PUBLISHED` where there is none.

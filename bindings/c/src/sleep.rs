@@ -3,6 +3,7 @@
 use crate::handle::{Holder, OmniheapManager, OmniheapPool, POOLS, holder};
 use crate::sized::{Grows, empty, fill, fillable, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, text};
+use crate::table::lock;
 use core::ffi::c_char;
 use omniheap::residency::{
     Arena, BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake, available_host_memory,
@@ -213,8 +214,8 @@ pub unsafe extern "C" fn omniheap_pool_sleep(
 
 /// Takes host memory for sleeps ahead of time, until the process has `bytes` of it, and has the device pin it: the first sleep is then as fast as those behind it.
 ///
-/// With `wait` zero, a thread does so in the background, failures are logged, and a sleep that comes earlier uses what is ready. Otherwise the call returns when it is
-/// done: `OUT_OF_HOST_MEMORY` where the machine has less, before any memory is touched.
+/// With `wait` zero, a thread does so in the background until the manager is closed, failures are logged, and a sleep that comes earlier uses what is ready. Otherwise
+/// the call returns when it is done: `OUT_OF_HOST_MEMORY` where the machine has less, before any memory is touched.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_sleep_prepare(
     manager: OmniheapManager,
@@ -226,7 +227,9 @@ pub extern "C" fn omniheap_sleep_prepare(
         if wait != 0 {
             return Ok(arena.prepare_pinned(holder.manager.backend(), bytes)?);
         }
-        arena.prepare_pinned_ahead(&holder.manager, bytes);
+        let mut preparations = lock(&holder.preparations);
+        preparations.retain(|one| !one.is_finished());
+        preparations.push(arena.prepare_pinned_ahead(&holder.manager, bytes));
         Ok(())
     })
 }
@@ -242,8 +245,11 @@ pub extern "C" fn omniheap_pool_wake(pool: OmniheapPool) -> OmniheapStatus {
 /// has them: kernels and copies reach it over the link, until the pool sleeps and wakes up again. A device that cannot do so refuses as without it.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_pool_wake_host_mapped(pool: OmniheapPool, most: u64) -> OmniheapStatus {
-    let how = Wake::all().host_mapped(most.min(available_host_memory().unwrap_or(u64::MAX)));
-    call(|| Ok(POOLS.get(pool.id)?.with(|pool| pool.wake(&how))??))
+    call(|| {
+        let entry = POOLS.get(pool.id)?;
+        let how = Wake::all().host_mapped(most.min(available_host_memory().unwrap_or(u64::MAX)));
+        Ok(entry.with(|pool| pool.wake(&how))??)
+    })
 }
 
 /// Says where the bytes of a pool are.

@@ -37,7 +37,7 @@ pub enum OmniheapStatus {
     Misaligned = 10,
     /// No heap of the device satisfies the request.
     NoSuchHeap = 11,
-    /// The timeline was closed, or belongs to another device.
+    /// The timeline was closed or belongs to another device, or the epoch was never marked on it.
     NoSuchTimeline = 12,
     /// The handle belongs to another manager.
     Foreign = 13,

@@ -87,7 +87,7 @@ impl<T> Table<T> {
     }
 
     /// Makes a handle; never zero.
-    pub(crate) fn insert(&self, value: T) -> Result<u64, Failure> {
+    pub(crate) fn insert(&self, value: impl Into<Arc<T>>) -> Result<u64, Failure> {
         let number = own_shard();
         let mut shard = lock(&self.shards[number]);
         let index = match shard.free.pop() {
@@ -103,7 +103,7 @@ impl<T> Table<T> {
             }
         };
         let slot = &mut shard.slots[index as usize];
-        slot.value = Some(Arc::new(value));
+        slot.value = Some(value.into());
         Ok(self.id(slot.generation, index, number))
     }
 
@@ -157,10 +157,17 @@ impl<T> Table<T> {
     /// `Busy` while another call uses it; it stays then.
     pub(crate) fn take(&self, id: u64) -> Result<T, Failure> {
         let taken = self.slot(id, |shard, index| {
-            let alone =
-                shard.slots[index].value.as_ref().is_some_and(|held| Arc::strong_count(held) == 1);
-            // Others get at it only under the lock that is held here, so alone now is alone.
-            if alone { shard.vacate(index).and_then(Arc::into_inner) } else { None }
+            let held = shard.slots[index].value.take()?;
+            match Arc::try_unwrap(held) {
+                Ok(value) => {
+                    shard.vacate(index);
+                    Some(value)
+                }
+                Err(shared) => {
+                    shard.slots[index].value = Some(shared);
+                    None
+                }
+            }
         })?;
         taken.ok_or_else(|| {
             let message =

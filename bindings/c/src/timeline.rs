@@ -1,6 +1,7 @@
 //! Streams and queues.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{Native, OmniheapManager, holder};
+use crate::OMNIHEAP_ANY;
+use crate::handle::{Holder, Native, OmniheapManager, holder};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use core::ffi::c_void;
 use omniheap::hip::hipStream_t;
@@ -9,14 +10,55 @@ use omniheap::{
     seam::{Epoch, Timelines},
 };
 
+/// The timelines of a device.
+fn timelines(of: &Holder) -> Result<&dyn Timelines, Failure> {
+    Ok(of.manager.backend().as_timelines().ok_or(ErrorKind::Unsupported)?)
+}
+
 /// Runs `with` on the timelines of a manager's device.
 fn with<R>(
     manager: OmniheapManager,
     with: impl FnOnce(&dyn Timelines) -> omniheap::seam::Result<R>,
 ) -> Result<R, Failure> {
+    Ok(with(timelines(&*holder(manager)?)?)?)
+}
+
+/// The timeline of a number. `OMNIHEAP_ANY` is none: to some backends its number means all timelines together.
+pub(crate) fn named(number: u32) -> Result<TimelineId, Failure> {
+    if number == OMNIHEAP_ANY {
+        let message = "OMNIHEAP_ANY is no timeline here; pass 0, or one that was opened";
+        return Err(Failure::new(OmniheapStatus::NoSuchTimeline, message));
+    }
+    Ok(TimelineId(number))
+}
+
+/// The timeline of a number, if it is open on a device.
+pub(crate) fn open_in(of: &Holder, number: u32) -> Result<TimelineId, Failure> {
+    let timeline = named(number)?;
+    match timelines(of)?.reached(timeline) {
+        // Nothing runs on it any more, and the call that needs the device says so.
+        Err(error) if error.kind() != ErrorKind::DeviceLost => Err(error.into()),
+        _ => Ok(timeline),
+    }
+}
+
+/// Runs `with` on the timelines of a manager's device and a point of one of them, and says so if that point was never marked.
+fn with_point(
+    manager: OmniheapManager,
+    (timeline, epoch): (u32, u64),
+    with: impl FnOnce(&dyn Timelines, Point) -> omniheap::seam::Result<()>,
+) -> Result<(), Failure> {
     let holder = holder(manager)?;
-    let timelines = holder.manager.backend().as_timelines().ok_or(ErrorKind::Unsupported)?;
-    Ok(with(timelines)?)
+    let point = Point { timeline: named(timeline)?, epoch: Epoch(epoch) };
+    with(timelines(&holder)?, point).map_err(|error| match error.kind() {
+        ErrorKind::NoSuchTimeline | ErrorKind::OutOfRange if open_in(&holder, timeline).is_ok() => {
+            let message = format!(
+                "epoch {epoch} of timeline {timeline} was never marked; pass one that omniheap_timeline_mark returned for it"
+            );
+            Failure::new(OmniheapStatus::NoSuchTimeline, message)
+        }
+        _ => error.into(),
+    })
 }
 
 /// Opens a timeline. Timeline 0 exists always.
@@ -72,7 +114,10 @@ pub extern "C" fn omniheap_timeline_close(
     manager: OmniheapManager,
     timeline: u32,
 ) -> OmniheapStatus {
-    call(|| with(manager, |timelines| timelines.close(TimelineId(timeline))))
+    call(|| {
+        let timeline = named(timeline)?;
+        with(manager, |timelines| timelines.close(timeline))
+    })
 }
 
 /// Marks a timeline: `epoch` is reached once everything submitted to it so far has finished.
@@ -88,7 +133,8 @@ pub unsafe extern "C" fn omniheap_timeline_mark(
 ) -> OmniheapStatus {
     call(|| {
         check(epoch, "epoch")?;
-        let marked = with(manager, |timelines| timelines.mark(TimelineId(timeline)))?;
+        let timeline = named(timeline)?;
+        let marked = with(manager, |timelines| timelines.mark(timeline))?;
         // SAFETY: the caller's promise.
         unsafe { put(epoch, marked.0, "epoch") }
     })
@@ -106,21 +152,21 @@ pub unsafe extern "C" fn omniheap_timeline_reached(
     epoch: *mut u64,
 ) -> OmniheapStatus {
     call(|| {
-        let reached = with(manager, |timelines| timelines.reached(TimelineId(timeline)))?;
+        let timeline = named(timeline)?;
+        let reached = with(manager, |timelines| timelines.reached(timeline))?;
         // SAFETY: the caller's promise.
         unsafe { put(epoch, reached.0, "epoch") }
     })
 }
 
-/// Blocks until a timeline has reached an epoch.
+/// Blocks until a timeline has reached an epoch. `NO_SUCH_TIMELINE` also for an epoch that was never marked.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_timeline_wait(
     manager: OmniheapManager,
     timeline: u32,
     epoch: u64,
 ) -> OmniheapStatus {
-    let point = Point { timeline: TimelineId(timeline), epoch: Epoch(epoch) };
-    call(|| with(manager, |timelines| timelines.wait(point)))
+    call(|| with_point(manager, (timeline, epoch), |timelines, point| timelines.wait(point)))
 }
 
 /// Makes the timeline `waiting` wait, on the device, until another has reached an epoch. The host does not wait.
@@ -131,6 +177,8 @@ pub extern "C" fn omniheap_timeline_order(
     timeline: u32,
     epoch: u64,
 ) -> OmniheapStatus {
-    let point = Point { timeline: TimelineId(timeline), epoch: Epoch(epoch) };
-    call(|| with(manager, |timelines| timelines.order(TimelineId(waiting), point)))
+    call(|| {
+        let waiting = open_in(&*holder(manager)?, waiting)?;
+        with_point(manager, (timeline, epoch), |timelines, point| timelines.order(waiting, point))
+    })
 }

@@ -4,6 +4,7 @@ use crate::allocation::publish;
 use crate::handle::{ALLOCATIONS, Holder, Native, OmniheapAllocation, OmniheapManager, holder};
 use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, put, text};
+use crate::timeline::named;
 use crate::{
     OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED, OMNIHEAP_MOVED_ON_CONSENT,
 };
@@ -254,14 +255,14 @@ pub unsafe extern "C" fn omniheap_vulkan_place(
 ) -> OmniheapStatus {
     call(|| {
         let bytes = ALLOCATIONS.get(allocation.id)?;
-        let binding = bytes.allocation.binding();
+        let binding = bytes.allocation().binding();
         let block = block(&binding)?;
         let memory = block.memory().ok_or_else(|| {
             let message = "this allocation is made of pages, which have no VkDeviceMemory; open with config.paged = 0";
             Failure::new(OmniheapStatus::Unsupported, message)
         })?;
         let offset = block.memory_offset() + binding.span().offset;
-        let (memory, size) = (memory.as_raw(), bytes.allocation.size());
+        let (memory, size) = (memory.as_raw(), bytes.allocation().size());
         let found = OmniheapVulkanPlace { memory, offset, size, ..empty() };
         // SAFETY: the caller's promise.
         unsafe { fill(place, &found) }
@@ -287,7 +288,7 @@ pub unsafe extern "C" fn omniheap_vulkan_with_queue(
             // SAFETY: the caller's promise.
             unsafe { submit(queue.as_raw(), family, user) };
         };
-        Ok(vulkan(&holder)?.with_queue(omniheap::TimelineId(timeline), run)?)
+        Ok(vulkan(&holder)?.with_queue(named(timeline)?, run)?)
     })
 }
 

@@ -156,10 +156,10 @@ pub unsafe extern "C" fn omniheap_weights_open(
     })
 }
 
-/// Closes weights files; what was loaded stays.
+/// Closes weights files; what was loaded stays. Where another thread is in a call with them, they are closed when that call ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_weights_close(weights: OmniheapWeights) -> OmniheapStatus {
-    call(|| WEIGHTS.take(weights.id).map(drop))
+    call(|| WEIGHTS.remove(weights.id).map(drop))
 }
 
 /// Says how many tensors the files have.
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn omniheap_weights_load(
             // SAFETY: the caller's promise.
             let name = unsafe { text(target.name, "target.name") }?;
             let destination = match held {
-                Some(bytes) => Destination::Allocation(&bytes.allocation, target.offset),
+                Some(bytes) => Destination::Allocation(bytes.allocation(), target.offset),
                 // SAFETY: as above.
                 None => Destination::Host(unsafe { host(target) }?),
             };
@@ -284,13 +284,13 @@ pub unsafe extern "C" fn omniheap_weights_remember(
             // SAFETY: as above.
             let name = unsafe { text(target.name, "target.name") }?;
             let held = ALLOCATIONS.get(target.allocation.id)?;
-            let number = number_of(&files.file, name, held.allocation.size(), target.offset)?;
+            let number = number_of(&files.file, name, held.allocation().size(), target.offset)?;
             let (_, tensors) = known.entry(target.allocation.id).or_insert((held, Vec::new()));
             tensors.push((number, target.offset));
         }
         for (held, tensors) in known.into_values() {
-            held.allocation.publish()?;
-            let (id, is_live) = (held.allocation.id(), Arc::downgrade(&held));
+            held.allocation().publish()?;
+            let (id, is_live) = (held.allocation().id(), Arc::downgrade(&held));
             let is_live = move || is_live.strong_count() > 0;
             holder.origin.remember_final(id, &files.file, &tensors, is_live);
         }

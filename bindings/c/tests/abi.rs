@@ -14,6 +14,8 @@ macro_rules! c {
     };
 }
 
+#[path = "abi/closing.rs"]
+mod closing;
 #[path = "abi/hooks.rs"]
 mod hooks;
 #[path = "abi/passes.rs"]
@@ -435,6 +437,55 @@ fn bytes_wait_for_an_epoch_that_is_to_come() {
     assert_eq!(omniheap_timeline_wait(manager, timeline, epoch + 1), Status::Ok);
     assert_eq!(waiting(), 0);
     assert_eq!((omniheap_free(other), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}
+
+#[test]
+fn a_timeline_that_is_not_open_is_refused_and_the_allocation_stays() {
+    for backend in [c"host", c"vulkan"] {
+        let mut manager = OmniheapManager { id: 0 };
+        if c!(omniheap_open(backend.as_ptr(), 0, ptr::null(), &raw mut manager)) != Status::Ok {
+            println!("SKIPPED: no {backend:?} here: {}", message());
+            continue;
+        }
+        let (mut closed, mut epoch) = (0, 0);
+        assert_eq!(c!(omniheap_timeline_open(manager, &raw mut closed)), Status::Ok);
+        assert_eq!(omniheap_timeline_close(manager, closed), Status::Ok);
+        let made = ask(manager, &omniheap_request_default(4096)).expect("small");
+        for timeline in [closed, 4711, OMNIHEAP_ANY] {
+            let refused = [
+                omniheap_free_after(made, timeline, 1),
+                omniheap_use_on(made, timeline),
+                c!(omniheap_timeline_mark(manager, timeline, &raw mut epoch)),
+                c!(omniheap_timeline_reached(manager, timeline, &raw mut epoch)),
+                omniheap_timeline_wait(manager, timeline, 1),
+                omniheap_timeline_order(manager, timeline, 0, 0),
+                omniheap_timeline_order(manager, 0, timeline, 1),
+                omniheap_copy(manager, timeline, made, 0, made, 2048, 64),
+                omniheap_timeline_close(manager, timeline),
+            ];
+            assert_eq!(refused, [Status::NoSuchTimeline; 9], "{backend:?} {timeline}");
+        }
+        assert!(message().contains("OMNIHEAP_ANY is no timeline"), "{}", message());
+        assert_eq!(omniheap_free(made), Status::Ok, "it stayed live");
+        assert_eq!(omniheap_close(manager), Status::Ok);
+    }
+}
+
+#[test]
+fn an_epoch_that_was_never_marked_is_called_so() {
+    for backend in [c"host", c"vulkan"] {
+        let mut manager = OmniheapManager { id: 0 };
+        if c!(omniheap_open(backend.as_ptr(), 0, ptr::null(), &raw mut manager)) != Status::Ok {
+            println!("SKIPPED: no {backend:?} here: {}", message());
+            continue;
+        }
+        assert_eq!(omniheap_timeline_wait(manager, 0, 1 << 40), Status::NoSuchTimeline);
+        let said = "epoch 1099511627776 of timeline 0 was never marked";
+        assert!(message().contains(said), "{backend:?}: {}", message());
+        assert_eq!(omniheap_timeline_order(manager, 0, 0, 1 << 40), Status::NoSuchTimeline);
+        assert!(message().contains(said), "{backend:?}: {}", message());
+        assert_eq!(omniheap_close(manager), Status::Ok);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! of its own, which has the variable set from its start.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "calls C functions")]
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -10,6 +10,7 @@ use omniheap::arbiter::{Order, Policy, Server, VARIABLE, order, tenants};
 use omniheap_c::*;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::thread;
 
 use OmniheapStatus as Status;
@@ -222,6 +223,76 @@ fn attaches() {
     assert_eq!(unsafe { omniheap_share_withdraw(manager, c"model".as_ptr()) }, Status::Ok);
     assert_eq!(attach(manager, c"model").err(), Some(Status::NotPublished));
     assert_eq!(omniheap_close(manager), Status::Ok);
+}
+
+/// Threads of this process that prepare memory for sleeps.
+fn preparing() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "omniheap-arena").count()
+}
+
+#[test]
+fn a_manager_that_is_closed_leaves_no_thread_that_uses_its_device() {
+    const NAME: &str = "a_manager_that_is_closed_leaves_no_thread_that_uses_its_device";
+    alone(NAME, "OMNIHEAP_TEST_PREPARES", Path::new("1"), || {
+        let manager = open(c"host").expect("it is there");
+        assert_eq!(omniheap_sleep_prepare(manager, 2 << 30, 0), Status::Ok);
+        assert_eq!(omniheap_sleep_prepare(manager, 3 << 30, 0), Status::Ok);
+        assert_eq!(omniheap_close(manager), Status::Ok, "{}", message());
+        assert_eq!(preparing(), 0, "they have ended");
+    });
+}
+
+/// Closes the manager that an arbiter's press shrinks, from its own callback.
+unsafe extern "C" fn close_when_pressed(_: u32, _: u64, _: u64, user: *mut c_void) -> u32 {
+    // SAFETY: the test passes its own.
+    let (manager, live, told) = unsafe { user.cast::<Pressed>().as_ref() }.expect("not null");
+    told.lock().expect("nobody panics with it").get_or_insert_with(|| {
+        assert_eq!(omniheap_free(*live), Status::Ok);
+        (omniheap_close(*manager), message())
+    });
+    0
+}
+
+/// A manager, all that is live in it, and what its callback was told.
+type Pressed = (OmniheapManager, OmniheapAllocation, Mutex<Option<(Status, String)>>);
+
+#[test]
+fn a_press_that_calls_back_keeps_its_manager() {
+    let path_of = |device: &str| {
+        std::env::temp_dir().join(format!("ohp-{}-{device}.sock", std::process::id()))
+    };
+    let path = path_of("0");
+    let policy = Policy::parse("capacity = \"192MiB\"", None).expect("a policy");
+    let mut server = Server::bind(&path, policy, None).expect("a socket");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| server.run(|| stop.load(Ordering::Relaxed)).expect("it serves"));
+        let _stop = Stop(&stop);
+        alone("a_press_that_calls_back_keeps_its_manager", VARIABLE, &path_of("%d"), || {
+            let manager = open(c"host").expect("it is there");
+            let live = allocate(manager, 8 * MIB).expect("it fits");
+            let pressed: Pressed = (manager, live, Mutex::new(None));
+            let user = (&raw const pressed).cast_mut().cast::<c_void>();
+            // SAFETY: the callback's own pair, which lives on.
+            let set = unsafe { omniheap_on_pressure(manager, Some(close_when_pressed), user) };
+            assert_eq!(set, Status::Ok);
+            order(&socket(), Order::Sleep { pid: std::process::id() }).expect("one's own process");
+            let told = || pressed.2.lock().expect("nobody panics with it").clone();
+            let heard = |_| {
+                thread::sleep(Duration::from_millis(2));
+                told().is_some()
+            };
+            assert!((0..60_000).any(heard), "the callback was not called");
+            let (status, said) = told().expect("it was heard");
+            assert_eq!(status, Status::Busy);
+            assert!(said.contains("another call uses the manager"), "{said}");
+            assert_eq!(omniheap_close(manager), Status::Ok, "behind the press: {}", message());
+        });
+    });
+    let _ = std::fs::remove_file(path.with_extension("sock.lock"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn open() -> Option<Arc<Holder>> {
     // SAFETY: null stands for the usual settings.
     let settings = unsafe { settings(core::ptr::null()) }.unwrap();
     match Vulkan::open(0) {
-        Ok(vulkan) => Some(Arc::new(Holder::vulkan(vulkan, 0, settings).unwrap())),
+        Ok(vulkan) => Some(Holder::vulkan(vulkan, 0, settings).unwrap()),
         Err(why) => {
             println!("SKIPPED: no Vulkan device here: {why}");
             None

@@ -4,10 +4,10 @@ use core::ffi::{c_char, c_int};
 use std::ffi::CString;
 
 /// A file with `first` (four numbers) and `second` (two bytes), which is removed in the end.
-struct File(CString);
+pub(super) struct File(CString);
 
 impl File {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let header = br#"{"first":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"second":{"dtype":"U8","shape":[2],"data_offsets":[16,18]}}"#;
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(header);
@@ -17,7 +17,7 @@ impl File {
         Self(CString::new(path.to_str().expect("UTF-8")).expect("no zero"))
     }
 
-    fn open(&self) -> OmniheapWeights {
+    pub(super) fn open(&self) -> OmniheapWeights {
         let mut weights = OmniheapWeights { id: 0 };
         let paths = [self.0.as_ptr()];
         assert_eq!(c!(omniheap_weights_open(paths.as_ptr(), 1, &raw mut weights)), Status::Ok);
@@ -31,12 +31,16 @@ impl Drop for File {
     }
 }
 
-fn target(name: &CStr, allocation: OmniheapAllocation, offset: u64) -> OmniheapWeightsTarget {
+pub(super) fn target(
+    name: &CStr,
+    allocation: OmniheapAllocation,
+    offset: u64,
+) -> OmniheapWeightsTarget {
     let (host, capacity) = (ptr::null_mut(), 0);
     OmniheapWeightsTarget { name: name.as_ptr(), allocation, offset, host, capacity }
 }
 
-fn load(
+pub(super) fn load(
     manager: OmniheapManager,
     weights: OmniheapWeights,
     targets: &[OmniheapWeightsTarget],
