@@ -27,6 +27,15 @@
 // Free the allocation instead; its handle is stale afterwards.
 #define OMNIHEAP_MOVE_DESTROY 3
 
+// The allocation is at its new place.
+#define OMNIHEAP_OUTCOME_MOVED 0
+
+// The allocation is at its old place: `OMNIHEAP_MOVE_IGNORE`, or its place was asked for during the pass, or the pass failed.
+#define OMNIHEAP_OUTCOME_STAYED 1
+
+// The allocation was freed during the pass.
+#define OMNIHEAP_OUTCOME_FREED 2
+
 // Something went wrong.
 #define OMNIHEAP_LOG_ERROR 1
 
@@ -254,7 +263,7 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_MISALIGNED = 10,
   // No heap of the device satisfies the request.
   OMNIHEAP_STATUS_NO_SUCH_HEAP = 11,
-  // The timeline was closed, or belongs to another device.
+  // The timeline was closed or belongs to another device, or the epoch was never marked on it.
   OMNIHEAP_STATUS_NO_SUCH_TIMELINE = 12,
   // The handle belongs to another manager.
   OMNIHEAP_STATUS_FOREIGN = 13,
@@ -407,8 +416,16 @@ typedef struct omniheap_move {
   uint32_t needs_consent;
 } omniheap_move;
 
-// Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`. Does not call omniheap.
+// Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`.
+//
+// To copy the bytes itself, it may call `omniheap_vulkan_with_queue`, `omniheap_timeline_mark` and `omniheap_timeline_wait`: it submits a copy
+// from the old place to the new one, and waits for a mark behind it. It calls nothing else of omniheap; a call that needs the place of
+// the allocation cancels its move.
 typedef uint32_t (*omniheap_mover)(const struct omniheap_move *one, void *user);
+
+// Told after a pass what became of a move that the mover was asked about: one of `OMNIHEAP_OUTCOME_…`. An owner that copied keeps its new
+// resource after `OMNIHEAP_OUTCOME_MOVED`, and its old one otherwise. It may call omniheap.
+typedef void (*omniheap_teller)(const struct omniheap_move *one, uint32_t outcome, void *user);
 
 // What one pass did, or all of a manager together. Start from `omniheap_moved_default`.
 typedef struct omniheap_moved {
@@ -683,10 +700,15 @@ enum omniheap_status omniheap_pool_allocate(struct omniheap_pool pool,
                                             const struct omniheap_request *request,
                                             struct omniheap_allocation *allocation);
 
-// Frees: at once for its own timeline, after they have passed for the others that use it. A second free is `Stale`.
+// Frees: at once for its own timeline, after they have passed for the others that use it. A second free is `STALE`.
+//
+// The handle is stale at once. Where another thread is in a call with it, the bytes are freed when that call ends.
 enum omniheap_status omniheap_free(struct omniheap_allocation allocation);
 
-// Frees once a timeline has reached an epoch.
+// Frees once a timeline has reached an epoch; otherwise as `omniheap_free`.
+//
+// The epoch may be one that is still to be marked; while it is not, the bytes wait. `NO_SUCH_TIMELINE` where the timeline is not open: the
+// allocation stays live then. A timeline that was closed has finished: call `omniheap_free`.
 enum omniheap_status omniheap_free_after(struct omniheap_allocation allocation,
                                          uint32_t timeline,
                                          uint64_t epoch);
@@ -773,15 +795,17 @@ enum omniheap_status omniheap_budget_init(struct omniheap_budget *budget, size_t
 
 // One guarded pass: plans moves within a budget, asks `mover` about each, copies, waits and commits.
 //
-// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are.
+// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are. `teller` is told
+// what became of each move that `mover` was asked about, in the same order, also where the pass fails.
 //
 // # Safety
 //
 // `budget` is null or a budget; `mover` is null (everything is copied that needs no consent) or is called on this thread with
-// `user`; `moved` is null, or starts with its size and may be written.
+// `user`, and so is `teller`; `moved` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
                                               const struct omniheap_budget *budget,
                                               omniheap_mover mover,
+                                              omniheap_teller teller,
                                               void *user,
                                               struct omniheap_moved *moved);
 
@@ -796,6 +820,7 @@ enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
 enum omniheap_status omniheap_recall_pass(struct omniheap_manager manager,
                                           const struct omniheap_budget *budget,
                                           omniheap_mover mover,
+                                          omniheap_teller teller,
                                           void *user,
                                           struct omniheap_moved *moved);
 
@@ -954,7 +979,11 @@ enum omniheap_status omniheap_open(const char *backend,
 enum omniheap_status omniheap_open_best(const struct omniheap_config *config,
                                         struct omniheap_manager *manager);
 
-// Closes a manager, and finishes its trace. Refused with `Busy` while allocations or pools of it have handles.
+// Closes a manager, and finishes its trace. Once this has returned, nothing of the library uses the device, and no callback of the manager is
+// called.
+//
+// Refused with `BUSY`, and nothing is changed, while allocations, pools or attached memory of it have handles, and while another call of it
+// runs: on another thread, or around the callback that closes it. Memory that `omniheap_sleep_prepare` prepares in the background stops first.
 enum omniheap_status omniheap_close(struct omniheap_manager manager);
 
 // Writes the usual values into a struct of `struct_size` bytes; `omniheap_pool_config_default` is the short way.
@@ -1128,7 +1157,8 @@ enum omniheap_status omniheap_share_check(struct omniheap_attached attached);
 #endif
 
 #if defined(__linux__)
-// Lets attached memory go, after the device has finished all work. The address is stale then.
+// Lets attached memory go, after the device has finished all work. The address is stale then. Where another thread is in a call with it, it is
+// let go when that call ends.
 enum omniheap_status omniheap_share_detach(struct omniheap_attached attached);
 #endif
 
@@ -1163,8 +1193,8 @@ enum omniheap_status omniheap_pool_sleep(struct omniheap_pool pool,
 
 // Takes host memory for sleeps ahead of time, until the process has `bytes` of it, and has the device pin it: the first sleep is then as fast as those behind it.
 //
-// With `wait` zero, a thread does so in the background, failures are logged, and a sleep that comes earlier uses what is ready. Otherwise the call returns when it is
-// done: `OUT_OF_HOST_MEMORY` where the machine has less, before any memory is touched.
+// With `wait` zero, a thread does so in the background until the manager is closed, failures are logged, and a sleep that comes earlier uses what is ready. Otherwise
+// the call returns when it is done: `OUT_OF_HOST_MEMORY` where the machine has less, before any memory is touched.
 enum omniheap_status omniheap_sleep_prepare(struct omniheap_manager manager,
                                             uint64_t bytes,
                                             uint32_t wait);
@@ -1230,7 +1260,7 @@ enum omniheap_status omniheap_timeline_reached(struct omniheap_manager manager,
                                                uint32_t timeline,
                                                uint64_t *epoch);
 
-// Blocks until a timeline has reached an epoch.
+// Blocks until a timeline has reached an epoch. `NO_SUCH_TIMELINE` also for an epoch that was never marked.
 enum omniheap_status omniheap_timeline_wait(struct omniheap_manager manager,
                                             uint32_t timeline,
                                             uint64_t epoch);
@@ -1311,7 +1341,7 @@ enum omniheap_status omniheap_weights_open(const char *const *paths,
                                            size_t count,
                                            struct omniheap_weights *weights);
 
-// Closes weights files; what was loaded stays.
+// Closes weights files; what was loaded stays. Where another thread is in a call with them, they are closed when that call ends.
 enum omniheap_status omniheap_weights_close(struct omniheap_weights weights);
 
 // Says how many tensors the files have.

@@ -6,10 +6,11 @@ use crate::status::{Failure, OmniheapStatus, call};
 use ash::vk::Handle as _;
 use core::ffi::c_void;
 use core::time::Duration;
+use omniheap::layers::Wrapped;
 use omniheap::vulkan::Block;
 use omniheap::{
     AnyBackend,
-    defrag::{BlockRange, Budget, Decision, Moved, Pass, PlannedMove},
+    defrag::{BlockRange, Budget, Decision, MoveOutcome, Moved, Pass, PlannedMove},
     report::AllocationId,
     seam::AnyBlock,
 };
@@ -24,6 +25,13 @@ pub const OMNIHEAP_MOVE_IGNORE: u32 = 1;
 pub const OMNIHEAP_MOVE_OWNER_COPIES: u32 = 2;
 /// Free the allocation instead; its handle is stale afterwards.
 pub const OMNIHEAP_MOVE_DESTROY: u32 = 3;
+
+/// The allocation is at its new place.
+pub const OMNIHEAP_OUTCOME_MOVED: u32 = 0;
+/// The allocation is at its old place: `OMNIHEAP_MOVE_IGNORE`, or its place was asked for during the pass, or the pass failed.
+pub const OMNIHEAP_OUTCOME_STAYED: u32 = 1;
+/// The allocation was freed during the pass.
+pub const OMNIHEAP_OUTCOME_FREED: u32 = 2;
 
 /// How much a pass may do. Start from `omniheap_budget_default`, which has no limit.
 #[repr(C)]
@@ -94,9 +102,18 @@ impl From<Moved> for OmniheapMoved {
     }
 }
 
-/// Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`. Does not call omniheap.
+/// Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`.
+///
+/// To copy the bytes itself, it may call `omniheap_vulkan_with_queue`, `omniheap_timeline_mark` and `omniheap_timeline_wait`: it submits a copy
+/// from the old place to the new one, and waits for a mark behind it. It calls nothing else of omniheap; a call that needs the place of
+/// the allocation cancels its move.
 pub type OmniheapMover =
     Option<unsafe extern "C" fn(one: *const OmniheapMove, user: *mut c_void) -> u32>;
+
+/// Told after a pass what became of a move that the mover was asked about: one of `OMNIHEAP_OUTCOME_…`. An owner that copied keeps its new
+/// resource after `OMNIHEAP_OUTCOME_MOVED`, and its old one otherwise. It may call omniheap.
+pub type OmniheapTeller =
+    Option<unsafe extern "C" fn(one: *const OmniheapMove, outcome: u32, user: *mut c_void)>;
 
 /// No limit; C has it as an inline function.
 #[must_use]
@@ -127,23 +144,25 @@ pub unsafe extern "C" fn omniheap_budget_init(
 
 /// One guarded pass: plans moves within a budget, asks `mover` about each, copies, waits and commits.
 ///
-/// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are.
+/// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are. `teller` is told
+/// what became of each move that `mover` was asked about, in the same order, also where the pass fails.
 ///
 /// # Safety
 ///
 /// `budget` is null or a budget; `mover` is null (everything is copied that needs no consent) or is called on this thread with
-/// `user`; `moved` is null, or starts with its size and may be written.
+/// `user`, and so is `teller`; `moved` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_defragment_pass(
     manager: OmniheapManager,
     budget: *const OmniheapBudget,
     mover: OmniheapMover,
+    teller: OmniheapTeller,
     user: *mut c_void,
     moved: *mut OmniheapMoved,
 ) -> OmniheapStatus {
     // SAFETY: the caller's promise.
     let run = |holder: &Arc<Holder>, budget: &Budget| unsafe {
-        run(holder.manager.begin_defragment(budget)?, holder, mover, user)
+        run(holder.manager.begin_defragment(budget)?, holder, (mover, teller), user)
     };
     // SAFETY: the caller's promise.
     unsafe { one_pass(manager, budget, moved, run) }
@@ -162,12 +181,13 @@ pub unsafe extern "C" fn omniheap_recall_pass(
     manager: OmniheapManager,
     budget: *const OmniheapBudget,
     mover: OmniheapMover,
+    teller: OmniheapTeller,
     user: *mut c_void,
     moved: *mut OmniheapMoved,
 ) -> OmniheapStatus {
     // SAFETY: the caller's promise.
     let run = |holder: &Arc<Holder>, budget: &Budget| unsafe {
-        run(holder.manager.begin_recall(budget)?, holder, mover, user)
+        run(holder.manager.begin_recall(budget)?, holder, (mover, teller), user)
     };
     // SAFETY: the caller's promise.
     unsafe { one_pass(manager, budget, moved, run) }
@@ -202,26 +222,38 @@ fn limits(budget: &OmniheapBudget) -> Budget {
     Budget::new().bytes(budget.bytes).moves(budget.moves).time(time)
 }
 
-/// Asks `mover`, where there is one, about every move of a pass, and commits it.
+/// Asks `mover`, where there is one, about every move of a pass, commits it, and tells `teller` what became of each.
 ///
 /// # Safety
 ///
-/// `mover` may be called on this thread with `user`.
+/// `mover` and `teller` may be called on this thread with `user`.
 unsafe fn run(
     pass: Pass<AnyBackend>,
     holder: &Arc<Holder>,
-    mover: OmniheapMover,
+    (mover, teller): (OmniheapMover, OmniheapTeller),
     user: *mut c_void,
 ) -> Result<OmniheapMoved, Failure> {
     let Some(mover) = mover else { return Ok(pass.commit()?.moved.into()) };
-    let mut asker = Asker { handles: handles(holder), failure: None, freed: vec![] };
+    let mut asker = Asker { handles: handles(holder), asked: vec![], failure: None, freed: vec![] };
     let outcome = pass.run(|planned| {
         let shown = show(planned, &asker.handles);
         // SAFETY: the caller's promise; the description outlives the call.
         let answer = unsafe { mover(&raw const shown, user) };
-        asker.decide(answer, shown.allocation)
-    })?;
-    asker.failure.map_or(Ok(outcome.moved.into()), Err)
+        asker.decide(answer, shown)
+    });
+    for (at, (one, is_freed)) in asker.asked.iter().enumerate() {
+        let became = match outcome.as_ref().map(|outcome| outcome.moves.get(at)) {
+            Ok(Some((_, MoveOutcome::Moved))) => OMNIHEAP_OUTCOME_MOVED,
+            Ok(Some((_, MoveOutcome::Freed))) => OMNIHEAP_OUTCOME_FREED,
+            _ if *is_freed => OMNIHEAP_OUTCOME_FREED,
+            _ => OMNIHEAP_OUTCOME_STAYED,
+        };
+        if let Some(teller) = teller {
+            // SAFETY: the caller's promise; the description outlives the call.
+            unsafe { teller(one, became, user) };
+        }
+    }
+    asker.failure.map_or(Ok(outcome?.moved.into()), Err)
 }
 
 /// Says what all defragmentation of a manager has done until now, whoever asked for it.
@@ -244,6 +276,8 @@ pub unsafe extern "C" fn omniheap_defragmented(
 /// Turns the callback's answers into decisions.
 struct Asker {
     handles: HashMap<AllocationId, u64>,
+    /// Every move in its order, and whether the answer freed its allocation.
+    asked: Vec<(OmniheapMove, bool)>,
     /// The last answer that could not be followed.
     failure: Option<Failure>,
     /// What counts the handles that were given up: until the pass ends.
@@ -251,27 +285,33 @@ struct Asker {
 }
 
 impl Asker {
-    fn decide(&mut self, answer: u32, which: OmniheapAllocation) -> Decision<AnyBackend> {
+    fn decide(&mut self, answer: u32, one: OmniheapMove) -> Decision<AnyBackend> {
+        let decision = self.understand(answer, one.allocation).unwrap_or_else(|failure| {
+            self.failure = Some(failure);
+            Decision::Ignore
+        });
+        self.asked.push((one, matches!(decision, Decision::Destroy(_))));
+        decision
+    }
+
+    fn understand(
+        &mut self,
+        answer: u32,
+        which: OmniheapAllocation,
+    ) -> Result<Decision<AnyBackend>, Failure> {
         match answer {
-            OMNIHEAP_MOVE_COPY => return Decision::Copy,
-            OMNIHEAP_MOVE_OWNER_COPIES => return Decision::OwnerCopies,
-            OMNIHEAP_MOVE_IGNORE => {}
-            OMNIHEAP_MOVE_DESTROY => match ALLOCATIONS.take(which.id) {
-                Ok(bytes) => {
-                    let (allocation, owner) = bytes.into_parts();
-                    self.freed.push(owner);
-                    return Decision::Destroy(allocation);
-                }
-                Err(failure) => self.failure = Some(failure),
-            },
-            other => {
-                let message = format!(
-                    "the callback answered {other}, which is no OMNIHEAP_MOVE_…; such moves were left out"
-                );
-                self.failure = Some(Failure::invalid(message));
+            OMNIHEAP_MOVE_COPY => Ok(Decision::Copy),
+            OMNIHEAP_MOVE_OWNER_COPIES => Ok(Decision::OwnerCopies),
+            OMNIHEAP_MOVE_IGNORE => Ok(Decision::Ignore),
+            OMNIHEAP_MOVE_DESTROY => {
+                let (allocation, owner) = ALLOCATIONS.take(which.id)?.into_parts();
+                self.freed.push(owner);
+                Ok(Decision::Destroy(allocation))
             }
+            other => Err(Failure::invalid(format!(
+                "the callback answered {other}, which is no OMNIHEAP_MOVE_…; such moves were left out"
+            ))),
         }
-        Decision::Ignore
     }
 }
 
@@ -291,7 +331,7 @@ fn show(
     handles: &HashMap<AllocationId, u64>,
 ) -> OmniheapMove {
     let place = |spot: BlockRange<'_, AnyBlock>| {
-        let block = spot.block.downcast_ref::<Block>();
+        let block = spot.block.downcast_ref::<Wrapped<Block>>().map(Wrapped::inner);
         let memory = block.and_then(Block::memory).map_or(0, |memory| memory.as_raw());
         (memory, block.map_or(0, Block::memory_offset) + spot.span.offset)
     };

@@ -18,6 +18,8 @@ macro_rules! c {
 mod closing;
 #[path = "abi/hooks.rs"]
 mod hooks;
+#[path = "abi/images.rs"]
+mod images;
 #[path = "abi/passes.rs"]
 mod passes;
 #[path = "abi/residents.rs"]
@@ -137,6 +139,7 @@ fn misaligned_pointers_are_refused_by_name() {
             c!(omniheap_defragment_pass(
                 manager,
                 &raw const budget,
+                None,
                 None,
                 ptr::null_mut(),
                 beside(&mut room)

@@ -111,6 +111,7 @@ fn a_pass_keeps_its_manager() {
         manager,
         &raw const budget,
         Some(close_before_a_move),
+        None,
         user,
         &raw mut moved
     ));

@@ -11,6 +11,8 @@ struct Seen {
     destroyed: Option<u64>,
     /// Where allocations were before the pass.
     offsets: HashMap<u64, u64>,
+    /// What became of each move, in the order of the questions.
+    told: Vec<(u64, u32)>,
     /// Moves that begin elsewhere, or in memory that has a number though host memory has none.
     misplaced: u64,
 }
@@ -33,6 +35,17 @@ unsafe extern "C" fn agree(one: *const OmniheapMove, user: *mut c_void) -> u32 {
         return OMNIHEAP_MOVE_DESTROY;
     }
     OMNIHEAP_MOVE_COPY
+}
+
+unsafe extern "C" fn hear(one: *const OmniheapMove, outcome: u32, user: *mut c_void) {
+    // SAFETY: the pass shows a move.
+    let one = unsafe { one.read() };
+    // SAFETY: the test passes its own counter.
+    let seen = unsafe { user.cast::<Seen>().as_mut() }.expect("not null");
+    if outcome == OMNIHEAP_OUTCOME_MOVED {
+        assert_eq!(offset(one.allocation), one.to_offset, "it is there already");
+    }
+    seen.told.push((one.allocation.id, outcome));
 }
 
 fn offset(of: OmniheapAllocation) -> u64 {
@@ -58,11 +71,17 @@ fn a_pass_asks_about_moves_and_keeps_the_bytes() {
     seen.offsets = kept.iter().map(|one| (one.id, offset(*one))).collect();
     let budget = omniheap_budget_default();
     let (user, to) = ((&raw mut seen).cast(), &raw mut moved);
-    let status = c!(omniheap_defragment_pass(manager, &raw const budget, Some(agree), user, to));
+    let status =
+        c!(omniheap_defragment_pass(manager, &raw const budget, Some(agree), Some(hear), user, to));
     assert_eq!(status, Status::Ok, "{}", message());
     assert!(seen.moves > 2 && seen.nameless == 0, "every move has a handle");
     assert_eq!(seen.misplaced, 0, "every move begins where its allocation was");
     assert_eq!(moved.moves, seen.moves - 2, "one was left where it is, one was destroyed");
+    assert_eq!(seen.told.len() as u64, seen.moves, "each is told");
+    let (left, destroyed) = (seen.left.unwrap_or(0), seen.destroyed.unwrap_or(0));
+    let first = [(left, OMNIHEAP_OUTCOME_STAYED), (destroyed, OMNIHEAP_OUTCOME_FREED)];
+    assert_eq!(seen.told[..2], first, "in the order of the questions");
+    assert!(seen.told[2..].iter().all(|(_, outcome)| *outcome == OMNIHEAP_OUTCOME_MOVED));
     let mut all = OmniheapMoved::default();
     // SAFETY: the manager is open, and the sums may be written.
     assert_eq!(unsafe { omniheap_defragmented(manager, &raw mut all) }, Status::Ok);
@@ -122,7 +141,7 @@ fn what_spilled_is_called_back() {
         let (budget, mut moved) = (omniheap_budget_default(), OmniheapMoved::default());
         let (user, moved_at) = ((&raw mut *seen).cast(), &raw mut moved);
         let status =
-            c!(omniheap_recall_pass(manager, &raw const budget, Some(agree), user, moved_at));
+            c!(omniheap_recall_pass(manager, &raw const budget, Some(agree), None, user, moved_at));
         assert_eq!(status, Status::Ok, "{}", message());
         moved
     };

@@ -54,7 +54,7 @@ fn a_size_that_nobody_set_is_refused() {
     assert_eq!((status, pool.id), (Status::InvalidArgument, 0));
     let budget = OmniheapBudget { struct_size: 1, ..omniheap_budget_default() };
     let (none, user) = (ptr::null_mut(), ptr::null_mut());
-    let status = c!(omniheap_defragment_pass(manager, &raw const budget, None, user, none));
+    let status = c!(omniheap_defragment_pass(manager, &raw const budget, None, None, user, none));
     assert_eq!(status, Status::InvalidArgument);
     assert!(message().contains("omniheap_budget_default()"), "{}", message());
     assert_eq!(omniheap_close(manager), Status::Ok);
@@ -121,7 +121,7 @@ fn what_the_library_fills_ends_where_the_caller_says() {
     fills("moved", |moved| c!(omniheap_defragmented(manager, moved)));
     let (budget, user) = (omniheap_budget_default(), ptr::null_mut());
     fills("moved", |moved| {
-        c!(omniheap_defragment_pass(manager, &raw const budget, None, user, moved))
+        c!(omniheap_defragment_pass(manager, &raw const budget, None, None, user, moved))
     });
     assert_eq!((omniheap_free(made), omniheap_close(manager)), (Status::Ok, Status::Ok));
 }

@@ -16,7 +16,7 @@ use omniheap::{
 const LIBRARY: &str = "OMNIHEAP_HIP_LIBRARY";
 
 /// The engine's device, where there is one.
-fn engine<T>(name: &str, opened: Result<T>) -> Option<T> {
+pub(super) fn engine<T>(name: &str, opened: Result<T>) -> Option<T> {
     opened
         .inspect_err(|error| {
             let required = std::env::var("OMNIHEAP_REQUIRE").unwrap_or_default();
@@ -79,7 +79,7 @@ fn streams_of_hip_are_the_engines() {
 }
 
 /// An engine's device, and its functions.
-fn described(engine: &Vulkan, entry: &ash::Entry) -> OmniheapVulkanDevice {
+pub(super) fn described(engine: &Vulkan, entry: &ash::Entry) -> OmniheapVulkanDevice {
     let address = |raw| usize::try_from(raw).expect("a pointer of this machine");
     let pointer = |raw: u64| ptr::without_provenance_mut(address(raw));
     let first = entry.static_fn().get_instance_proc_addr;
