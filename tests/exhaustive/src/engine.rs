@@ -97,6 +97,9 @@ impl<S: fmt::Debug> fmt::Debug for Broken<S> {
 /// When an invariant is broken; the message contains the path.
 #[expect(clippy::print_stdout, reason = "the figures are what a run is for")]
 pub fn check<W: World>(name: &str, world: &W, limits: Limits) -> Figures {
+    // One world at a time, however many threads a test run has.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     match explore(world, limits) {
         Ok(figures) => {
             println!("{name}: {figures}");
@@ -275,6 +278,9 @@ impl<W: World> Search<'_, W> {
                 live = Some(here); // Nothing has changed: the next step starts here.
             } else if reached != key && self.seen.insert(reached) {
                 found.push(Node { parent, step: Some(step), key: reached });
+                if let Err(why) = caught(|| self.world.end(here.state)) {
+                    return Err(self.broken(here.path, format!("at the end: {why}")));
+                }
             }
         }
         Ok(())

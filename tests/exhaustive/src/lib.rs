@@ -45,6 +45,16 @@ pub trait World: Sync {
         self.take(state, step)
     }
 
+    /// Ends a state that was reached for the first time, and checks what must hold then: that everything is given back, say.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says which invariant is broken.
+    fn end(&self, state: Self::State) -> Result<(), String> {
+        drop(state);
+        Ok(())
+    }
+
     /// Copies a state. `None` where the shipped code cannot be cloned: such a state is made again by its path.
     fn copy(&self, state: &Self::State) -> Option<Self::State> {
         let _ = state;

@@ -1,0 +1,154 @@
+//! The worlds of lane and pool: a manager's public calls over a strict device, in every order.
+mod device;
+mod paths;
+mod store;
+mod world;
+
+use device::CELL;
+use omniheap_core::PoolConfig;
+use omniheap_exhaustive::{Limits, check};
+use world::{Kind, May, MayBend, Setting};
+
+/// Defines a world, and the test that explores it to a depth.
+macro_rules! worlds {
+    ($($(#[$about:meta])* $name:ident to $depth:literal: { $($field:ident: $value:expr),* $(,)? })*) => {
+        $(
+            $(#[$about])*
+            fn $name() -> Setting {
+                Setting { name: stringify!($name), $($field: $value,)* ..BLOCKS }
+            }
+        )*
+
+        mod explored {
+            use super::{Limits, check};
+
+            $(
+                #[test]
+                fn $name() {
+                    check(stringify!($name), &super::$name(), Limits::depth($depth));
+                }
+            )*
+        }
+    };
+}
+
+/// Three blocks of four cells, one lane, two timelines.
+const BLOCKS: Setting = Setting {
+    name: "blocks",
+    heaps: &[(12 * CELL, 4 * CELL)],
+    pages: false,
+    pool: PoolConfig::new(),
+    own_pool: true,
+    slots: 3,
+    sizes: &[2],
+    homes: &[Some(0), Some(1), None],
+    kinds: &[Kind::Plain],
+    may: &[],
+    bends: MayBend::Nothing,
+};
+
+fn blocks_of_four() -> PoolConfig {
+    PoolConfig::new().block(4 * CELL).lanes(1)
+}
+
+fn pages() -> PoolConfig {
+    PoolConfig::new().paged().lanes(1)
+}
+
+const SIX_PAGES: &[(u64, u64)] = &[(12 * CELL, 12 * CELL)];
+
+worlds! {
+    /// Holes that others used last.
+    order to 5: {
+        pool: blocks_of_four(),
+        may: &[May::Use, May::Swap, May::Trim],
+    }
+    /// Holes side by side that different timelines used last.
+    neighbours to 5: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL)],
+        sizes: &[1, 3],
+        homes: &[Some(0), Some(1)],
+        may: &[May::FreeAfter, May::Retire],
+    }
+    /// A timeline that ends, and a pool with a minimum.
+    ends to 5: {
+        pool: blocks_of_four().minimum(5 * CELL),
+        heaps: &[(8 * CELL, 4 * CELL)],
+        sizes: &[2, 4],
+        homes: &[Some(1), None],
+        may: &[May::Use, May::Close, May::Destroy, May::Trim],
+    }
+    /// Secrets, blocks of their own, and bytes that are final.
+    kinds to 4: {
+        pool: blocks_of_four(),
+        sizes: &[3],
+        homes: &[Some(1), None],
+        kinds: &[Kind::Plain, Kind::Secret, Kind::Dedicated, Kind::SecretDedicated],
+        may: &[May::Use, May::Publish, May::Close, May::Trim],
+    }
+    /// Memory that goes where it is needed.
+    paged to 5: {
+        pool: pages().minimum(3 * CELL),
+        heaps: SIX_PAGES,
+        pages: true,
+        sizes: &[2, 5],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Use, May::Trim],
+    }
+    /// Passes over blocks.
+    passes to 6: {
+        pool: blocks_of_four(),
+        heaps: &[(8 * CELL, 4 * CELL)],
+        sizes: &[1, 3],
+        homes: &[Some(1)],
+        kinds: &[Kind::Plain, Kind::Consent],
+        may: &[May::Use, May::Pass],
+    }
+    /// Passes over pages.
+    paged_passes to 6: {
+        pool: pages(),
+        heaps: SIX_PAGES,
+        pages: true,
+        sizes: &[1, 2],
+        homes: &[Some(0), None],
+        may: &[May::Pass, May::Use],
+    }
+    /// Slides, shifts and packing.
+    slides to 4: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL)],
+        sizes: &[1, 2],
+        homes: &[Some(0), Some(1)],
+        kinds: &[Kind::Plain, Kind::Secret],
+        may: &[May::Defragment, May::Use],
+    }
+    /// The same over pages.
+    paged_slides to 5: {
+        pool: pages(),
+        heaps: &[(8 * CELL, 8 * CELL)],
+        pages: true,
+        sizes: &[1, 3],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Defragment],
+    }
+    /// A pool that sleeps.
+    sleeps to 4: {
+        pool: PoolConfig::new().sleepable(),
+        heaps: SIX_PAGES,
+        pages: true,
+        sizes: &[2, 3],
+        homes: &[Some(1), None],
+        kinds: &[Kind::Plain, Kind::Secret],
+        may: &[May::Sleep, May::Use, May::Close],
+    }
+    /// Bytes that come back to the heap that suits them.
+    recalls to 6: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL), (8 * CELL, 4 * CELL)],
+        own_pool: false,
+        sizes: &[2],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Recall, May::Use],
+    }
+}

@@ -1,0 +1,959 @@
+//! A manager over the strict device, with the books of a program that keeps the rules.
+use super::device::{Area, CELL, Call, Device, Lasting, PAGE, SECRET, Twist, caps};
+use super::store::Store;
+use omniheap_core::{
+    Align, Allocation, Budget, Decision, ErrorKind, HeapId, Manager, ManagerConfig, Pass, Point,
+    PoolConfig, Remapping, Request, Sleep, TimelineId, UserPool, Wake,
+};
+use omniheap_exhaustive::{Key, World};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Allocations that live at the same time.
+const SLOTS: usize = 4;
+
+/// What is asked for beside bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Plain,
+    Secret,
+    Dedicated,
+    SecretDedicated,
+    /// Moves only where its owner copies it.
+    Consent,
+    SecretPinned,
+}
+
+impl Kind {
+    const fn is_secret(self) -> bool {
+        matches!(self, Self::Secret | Self::SecretDedicated | Self::SecretPinned)
+    }
+
+    const fn is_dedicated(self) -> bool {
+        matches!(self, Self::Dedicated | Self::SecretDedicated)
+    }
+}
+
+/// One operation. Slots and timelines are named by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Op {
+    Allocate {
+        cells: u8,
+        on: Option<u8>,
+        kind: Kind,
+    },
+    Free {
+        slot: u8,
+    },
+    /// Frees and asks for the same again, for this timeline, with nothing between.
+    Swap {
+        slot: u8,
+        on: Option<u8>,
+    },
+    /// An undeclared use on a timeline, and a free after it.
+    FreeAfter {
+        slot: u8,
+        on: u8,
+    },
+    Use {
+        slot: u8,
+        on: u8,
+    },
+    Publish {
+        slot: u8,
+    },
+    Run {
+        on: u8,
+    },
+    Close {
+        on: u8,
+    },
+    Retire,
+    Trim,
+    Defragment,
+    Begin,
+    Recall,
+    Start,
+    Commit,
+    Abort,
+    Sleep,
+    Wake,
+    /// Destroys the pool and makes it again.
+    Destroy,
+}
+
+/// Why a driver refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Why {
+    Memory,
+    Driver,
+    Busy,
+    Lost,
+}
+
+impl Why {
+    const fn kind(self) -> ErrorKind {
+        match self {
+            Self::Memory => ErrorKind::OutOfDeviceMemory,
+            Self::Driver => ErrorKind::Driver,
+            Self::Busy => ErrorKind::Busy,
+            Self::Lost => ErrorKind::DeviceLost,
+        }
+    }
+}
+
+/// What goes wrong in a step, or what another thread does meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Bend {
+    Refuse {
+        call: Call,
+        nth: u8,
+        why: Why,
+        lasting: Lasting,
+    },
+    /// Before a call, a timeline runs its next work.
+    RunBefore {
+        call: u8,
+        on: u8,
+    },
+    /// Before a call, a timeline is closed.
+    CloseBefore {
+        call: u8,
+        on: u8,
+    },
+    /// Before a call, the owner of an allocation frees it.
+    FreeBefore {
+        call: u8,
+        slot: u8,
+    },
+}
+
+/// A step of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Step {
+    pub(crate) op: Op,
+    pub(crate) bend: Option<Bend>,
+}
+
+impl From<Op> for Step {
+    fn from(op: Op) -> Self {
+        Self { op, bend: None }
+    }
+}
+
+/// A family of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum May {
+    Use,
+    Swap,
+    FreeAfter,
+    Publish,
+    Close,
+    Retire,
+    Trim,
+    Defragment,
+    Pass,
+    Recall,
+    Sleep,
+    Destroy,
+}
+
+/// What may go wrong, once in a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayBend {
+    Nothing,
+    Refusals,
+    Threads,
+}
+
+/// One world.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    /// Bytes of each heap, and of its largest block.
+    pub(crate) heaps: &'static [(u64, u64)],
+    pub(crate) pages: bool,
+    pub(crate) pool: PoolConfig,
+    /// Whether requests go to a pool that the program made, or to the manager.
+    pub(crate) own_pool: bool,
+    pub(crate) slots: usize,
+    pub(crate) sizes: &'static [u8],
+    pub(crate) homes: &'static [Option<u8>],
+    pub(crate) kinds: &'static [Kind],
+    pub(crate) may: &'static [May],
+    pub(crate) bends: MayBend,
+}
+
+/// A live allocation in the program's books.
+struct Entry {
+    one: Allocation<Device>,
+    cells: u8,
+    home: Option<u8>,
+    kind: Kind,
+    value: u8,
+    published: bool,
+    /// By timeline: the end of its last use there.
+    ends: BTreeMap<u8, Point>,
+    place: Area,
+}
+
+/// The manager with the program's books.
+pub(crate) struct State {
+    entries: [Option<Entry>; SLOTS],
+    pass: Option<Pass<Device>>,
+    /// Moves whose owner copies: their positions in the pass.
+    owners: Vec<usize>,
+    started: bool,
+    pool: Option<UserPool<Device>>,
+    manager: Manager<Device>,
+    device: Device,
+    store: Arc<Store>,
+    asleep: bool,
+    bent: bool,
+    /// Whether places may be other than noted, because something moved while a pass was open.
+    stale: bool,
+    /// By cell: the last timeline of who freed it, and the end of its work then.
+    freed: BTreeMap<(u32, u32), Option<Point>>,
+}
+
+const fn line(on: u8) -> TimelineId {
+    TimelineId(on as u32)
+}
+
+fn said(error: impl core::fmt::Debug) -> String {
+    format!("{error:?}")
+}
+
+impl World for Setting {
+    type State = State;
+    type Step = Step;
+
+    fn start(&self) -> State {
+        let device = Device::new(caps(self.heaps, self.pages));
+        use omniheap_core::Timelines;
+        device.open().expect("a second timeline");
+        let mut config = ManagerConfig::default();
+        config.unit = Align::of(CELL);
+        config.pool = self.pool;
+        config.remapping = Remapping::Always;
+        let manager = Manager::with_config(device.clone(), config);
+        let pool =
+            self.own_pool.then(|| manager.create_pool(HeapId(0), self.pool).expect("it fits"));
+        State {
+            entries: [const { None }; SLOTS],
+            pass: None,
+            owners: Vec::new(),
+            started: false,
+            pool,
+            manager,
+            device,
+            store: Arc::default(),
+            asleep: false,
+            bent: false,
+            stale: false,
+            freed: BTreeMap::new(),
+        }
+    }
+
+    fn steps(&self, state: &State) -> Vec<Step> {
+        let ops = self.ops(state);
+        let mut steps: Vec<Step> = ops.iter().copied().map(Step::from).collect();
+        if !state.bent {
+            for op in ops {
+                let bends = self.bends(state, op);
+                steps.extend(bends.into_iter().map(|bend| Step { op, bend: Some(bend) }));
+            }
+        }
+        steps
+    }
+
+    fn take(&self, state: &mut State, step: &Step) -> Result<(), String> {
+        state.go(self, step)?;
+        state.check(self)
+    }
+
+    fn retake(&self, state: &mut State, step: &Step) -> Result<(), String> {
+        state.go(self, step)?;
+        let _ = state.manager.totals(); // Takes every lane's lock, as the checks do.
+        Ok(())
+    }
+
+    fn key(&self, state: &State) -> u128 {
+        state.key()
+    }
+
+    fn end(&self, state: State) -> Result<(), String> {
+        state.end(self)
+    }
+
+    fn test(&self, path: &[Step]) -> String {
+        let steps: Vec<_> = path.iter().map(|step| format!("            {step:?},\n")).collect();
+        let (name, steps) = (self.name, steps.concat());
+        format!(
+            "#[test]\nfn a_path_of_{name}() {{\n    follow(\n        &crate::{name}(),\n        &[\n{steps}        ],\n    );\n}}"
+        )
+    }
+}
+
+impl Setting {
+    fn may(&self, what: May) -> bool {
+        self.may.contains(&what)
+    }
+
+    /// Bytes that the pool may keep when nothing lives.
+    fn kept(&self) -> u64 {
+        let piece = if self.pages { CELL * PAGE } else { self.pool.block.unwrap_or(1) };
+        self.pool.minimum.next_multiple_of(piece)
+    }
+
+    /// The operations that may be taken now.
+    fn ops(&self, state: &State) -> Vec<Op> {
+        let mut ops = Vec::new();
+        let open = |on: &Option<u8>| on.is_none_or(|on| state.device.is_open(line(on)));
+        let homes = || self.homes.iter().copied().filter(open);
+        if state.entries[..self.slots].iter().any(Option::is_none) {
+            for cells in self.sizes {
+                for on in homes() {
+                    for kind in self.kinds {
+                        ops.push(Op::Allocate { cells: *cells, on, kind: *kind });
+                    }
+                }
+            }
+        }
+        for (slot, entry) in (0u8..).zip(&state.entries) {
+            if let Some(entry) = entry {
+                self.ops_of(state, slot, entry, &mut ops);
+            }
+        }
+        ops.extend(
+            state
+                .device
+                .ready()
+                .into_iter()
+                .map(|id| Op::Run { on: u8::try_from(id.0).expect("few timelines") }),
+        );
+        self.ops_of_manager(state, &mut ops);
+        ops
+    }
+
+    fn ops_of(&self, state: &State, slot: u8, entry: &Entry, ops: &mut Vec<Op>) {
+        ops.push(Op::Free { slot });
+        let lines = || (0..2).filter(|on| state.device.is_open(line(*on)));
+        if self.may(May::Swap) && entry.kind == Kind::Plain {
+            ops.extend(
+                self.homes
+                    .iter()
+                    .filter(|on| on.is_none_or(|on| state.device.is_open(line(on))))
+                    .map(|on| Op::Swap { slot, on: *on }),
+            );
+        }
+        if state.asleep {
+            return;
+        }
+        if self.may(May::Use) {
+            ops.extend(lines().map(|on| Op::Use { slot, on }));
+        }
+        if self.may(May::FreeAfter) {
+            ops.extend(
+                lines().filter(|on| Some(*on) != entry.home).map(|on| Op::FreeAfter { slot, on }),
+            );
+        }
+        if self.may(May::Publish) && !entry.published {
+            ops.push(Op::Publish { slot });
+        }
+    }
+
+    fn ops_of_manager(&self, state: &State, ops: &mut Vec<Op>) {
+        let single = [
+            (May::Retire, Op::Retire, true),
+            (May::Trim, Op::Trim, true),
+            (May::Defragment, Op::Defragment, true),
+            (May::Pass, Op::Begin, state.pass.is_none()),
+            (May::Recall, Op::Recall, state.pass.is_none()),
+            (May::Pass, Op::Start, state.pass.is_some() && !state.started),
+            (May::Pass, Op::Commit, state.pass.is_some()),
+            (May::Pass, Op::Abort, state.pass.is_some()),
+            (
+                May::Recall,
+                Op::Start,
+                state.pass.is_some() && !state.started && !self.may(May::Pass),
+            ),
+            (May::Recall, Op::Commit, state.pass.is_some() && !self.may(May::Pass)),
+            (May::Recall, Op::Abort, state.pass.is_some() && !self.may(May::Pass)),
+            (May::Sleep, Op::Sleep, !state.asleep),
+            (May::Sleep, Op::Wake, state.asleep),
+            (May::Close, Op::Close { on: 1 }, state.device.is_open(line(1))),
+            (May::Destroy, Op::Destroy, state.pass.is_none() && !state.asleep),
+        ];
+        ops.extend(
+            single.iter().filter(|(may, _, now)| *now && self.may(*may)).map(|(_, op, _)| *op),
+        );
+    }
+
+    fn bends(&self, state: &State, op: Op) -> Vec<Bend> {
+        match self.bends {
+            MayBend::Nothing => Vec::new(),
+            MayBend::Refusals => refusals(op),
+            MayBend::Threads => self.threads(state, op),
+        }
+    }
+
+    /// What another thread may do before the first calls of an operation.
+    fn threads(&self, state: &State, op: Op) -> Vec<Bend> {
+        if matches!(op, Op::Run { .. } | Op::Close { .. } | Op::Use { .. }) {
+            return Vec::new();
+        }
+        let own = match op {
+            Op::Free { slot }
+            | Op::Swap { slot, .. }
+            | Op::FreeAfter { slot, .. }
+            | Op::Publish { slot } => Some(slot),
+            _ => None,
+        };
+        // A timeline that is named in a call must not be closed during it.
+        let named = match op {
+            Op::Allocate { on, .. } | Op::Swap { on, .. } => on == Some(1),
+            Op::FreeAfter { on, .. } => on == 1,
+            Op::Free { .. } | Op::Publish { .. } => false,
+            _ => false,
+        };
+        let mut bends = Vec::new();
+        for call in 0..6 {
+            bends.extend(state.device.ready().into_iter().map(|id| Bend::RunBefore {
+                call,
+                on: u8::try_from(id.0).expect("few timelines"),
+            }));
+            if !named && state.device.is_open(line(1)) {
+                bends.push(Bend::CloseBefore { call, on: 1 });
+            }
+            let live = (0u8..)
+                .zip(&state.entries)
+                .filter(|(slot, entry)| entry.is_some() && Some(*slot) != own);
+            bends.extend(live.map(|(slot, _)| Bend::FreeBefore { call, slot }));
+        }
+        bends
+    }
+}
+
+/// Every refusal that an operation may meet.
+fn refusals(op: Op) -> Vec<Bend> {
+    use Call::{
+        Allocate, Copy, Create, Destroy, Fill, Free, Map, Mark, Open, Order, Reached, Read,
+        Reserve, Unmap, Wait, WaitIdle, Write,
+    };
+    let calls: &[Call] = match op {
+        Op::Allocate { .. } | Op::Swap { .. } => &[
+            Mark, Reached, Order, Wait, Allocate, Free, Reserve, Create, Map, Unmap, Destroy,
+            WaitIdle, Copy,
+        ],
+        Op::Free { .. } | Op::FreeAfter { .. } => &[Mark, Reached, Order, Fill, Free, WaitIdle],
+        Op::Publish { .. } => &[Mark, Wait],
+        Op::Trim | Op::Retire => &[Mark, Reached, Free, Unmap, Destroy],
+        Op::Defragment => {
+            &[Mark, Reached, WaitIdle, Wait, Copy, Read, Write, Create, Map, Unmap, Destroy, Free]
+        }
+        Op::Begin | Op::Recall => &[Mark, Reached, Open, Allocate],
+        Op::Start => &[Mark, Order, Copy],
+        Op::Commit => &[Mark, Order, Copy, Wait, Reached, Free, Unmap, Destroy],
+        Op::Abort => &[Wait, WaitIdle, Free],
+        Op::Sleep => &[Mark, Wait, Reached, Read, Fill, Unmap, Destroy, Free],
+        Op::Wake => &[Create, Map, Write, Fill, Mark, Wait, WaitIdle],
+        Op::Destroy => &[Mark, Reached, WaitIdle, Free, Unmap, Destroy],
+        Op::Use { .. } => &[Reached],
+        Op::Run { .. } | Op::Close { .. } => &[],
+    };
+    let mut bends = Vec::new();
+    for call in calls {
+        let whys: &[Why] = match call {
+            Allocate | Create | Reserve | Map => &[Why::Memory, Why::Driver],
+            WaitIdle | Wait => &[Why::Driver, Why::Busy],
+            _ => &[Why::Driver],
+        };
+        for why in whys {
+            for (nth, lasting) in [
+                (0, Lasting::Once),
+                (1, Lasting::Once),
+                (0, Lasting::ForTheStep),
+                (1, Lasting::ForTheStep),
+            ] {
+                bends.push(Bend::Refuse { call: *call, nth, why: *why, lasting });
+            }
+        }
+    }
+    bends
+}
+
+impl State {
+    fn entry(&self, slot: u8) -> &Entry {
+        self.entries[slot as usize].as_ref().expect("the step was offered for a live one")
+    }
+
+    fn entry_mut(&mut self, slot: u8) -> &mut Entry {
+        self.entries[slot as usize].as_mut().expect("the step was offered for a live one")
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().flatten()
+    }
+
+    /// Takes a step, without the checks of what must hold between steps.
+    fn go(&mut self, world: &Setting, step: &Step) -> Result<(), String> {
+        let twist = step.bend.map(|bend| self.twist(bend));
+        self.bent |= twist.is_some();
+        self.device.arm(twist);
+        let done = self.run(world, step.op);
+        let fired = self.device.disarm();
+        if let Err(error) = done
+            && !fired
+        {
+            return Err(error);
+        }
+        if self.pass.is_none() {
+            self.note_places();
+        }
+        Ok(())
+    }
+
+    fn twist(&mut self, bend: Bend) -> Twist {
+        let device = self.device.clone();
+        match bend {
+            Bend::Refuse { call, nth, why, lasting } => {
+                Twist::Refuse(call, nth, why.kind(), lasting)
+            }
+            Bend::RunBefore { call, on } => {
+                Twist::Before(call, Box::new(move || device.run_one(line(on))))
+            }
+            Bend::CloseBefore { call, on } => {
+                Twist::Before(call, Box::new(move || device.close_line(line(on))))
+            }
+            Bend::FreeBefore { call, slot } => {
+                let entry = self.let_go(slot);
+                Twist::Before(call, Box::new(move || drop(entry)))
+            }
+        }
+    }
+
+    /// Takes an entry out of the books.
+    fn let_go(&mut self, slot: u8) -> Allocation<Device> {
+        let entry =
+            self.entries[slot as usize].take().expect("the step was offered for a live one");
+        let end = entry.home.and_then(|home| self.device.tail(line(home)));
+        let Area { block, first, count } = entry.place;
+        self.freed.extend((first..first + count).map(|at| ((block, at), end)));
+        entry.one
+    }
+
+    fn note_places(&mut self) {
+        for entry in self.entries.iter_mut().flatten() {
+            let binding = entry.one.binding();
+            entry.place =
+                self.device.area(binding.block(), binding.span().offset, binding.span().size);
+        }
+        self.stale = false;
+    }
+
+    fn run(&mut self, world: &Setting, op: Op) -> Result<(), String> {
+        match op {
+            Op::Allocate { cells, on, kind } => self.allocate(world, cells, on, kind),
+            Op::Free { slot } => {
+                drop(self.let_go(slot));
+                Ok(())
+            }
+            Op::Swap { slot, on } => {
+                let cells = self.entry(slot).cells;
+                drop(self.let_go(slot));
+                self.allocate(world, cells, on, Kind::Plain)
+            }
+            Op::FreeAfter { slot, on } => {
+                self.touch(slot, on);
+                let point = self.device.tail(line(on)).expect("it is open");
+                self.let_go(slot).free_after(point);
+                Ok(())
+            }
+            Op::Use { slot, on } => {
+                self.entry(slot).one.use_on(line(on)).map_err(said)?;
+                self.touch(slot, on);
+                Ok(())
+            }
+            Op::Publish { slot } => {
+                self.entry(slot).one.publish().map_err(said)?;
+                self.entry_mut(slot).published = true;
+                Ok(())
+            }
+            Op::Run { on } => {
+                self.device.run_one(line(on));
+                Ok(())
+            }
+            Op::Close { on } => {
+                self.device.close_line(line(on));
+                Ok(())
+            }
+            Op::Retire => self.manager.retire().map(drop).map_err(said),
+            Op::Trim => self.trim(world),
+            Op::Defragment => {
+                self.stale |= self.pass.is_some();
+                self.manager.defragment().map(drop).map_err(said)
+            }
+            Op::Begin | Op::Recall | Op::Start | Op::Commit | Op::Abort => self.move_together(op),
+            Op::Sleep | Op::Wake => self.sleep(op),
+            Op::Destroy => self.destroy(world),
+        }
+    }
+
+    fn allocate(
+        &mut self,
+        world: &Setting,
+        cells: u8,
+        on: Option<u8>,
+        kind: Kind,
+    ) -> Result<(), String> {
+        let mut request = Request::new(u64::from(cells) * CELL);
+        request.timeline = on.map(line);
+        request = match kind {
+            Kind::Plain => request,
+            Kind::Secret => request.secret(),
+            Kind::Dedicated => request.dedicated(),
+            Kind::SecretDedicated => request.secret().dedicated(),
+            Kind::Consent => request.moved_on_consent(),
+            Kind::SecretPinned => request.secret().pinned(),
+        };
+        let made = match &self.pool {
+            Some(pool) => pool.allocate(&request),
+            None => self.manager.allocate(&request),
+        };
+        match made {
+            Ok(one) => self.admit(one, cells, on, kind),
+            Err(error) if error.kind() == ErrorKind::Asleep && self.asleep => Ok(()),
+            Err(error)
+                if error.kind().is_out_of_memory() || error.kind() == ErrorKind::ExceedsLimit =>
+            {
+                match self.would_fit(world, cells, kind) {
+                    Some(why) if !self.bent => Err(format!("{error:?}, though {why}")),
+                    _ => Ok(()),
+                }
+            }
+            Err(error) => Err(said(error)),
+        }
+    }
+
+    /// Takes a new allocation into the books, and has its first user write it.
+    fn admit(
+        &mut self,
+        one: Allocation<Device>,
+        cells: u8,
+        on: Option<u8>,
+        kind: Kind,
+    ) -> Result<(), String> {
+        let slot = self.entries.iter().position(Option::is_none).expect("the step was offered");
+        let binding = one.binding();
+        let place = self.device.area(binding.block(), binding.span().offset, binding.span().size);
+        drop(binding);
+        if let Some(why) = self.device.conflict(on.map(line), place) {
+            return Err(format!(
+                "the bytes {place:?} that were handed out on {on:?}: their use {why}"
+            ));
+        }
+        let value = u8::try_from(2 + 2 * slot).expect("few slots")
+            | if kind.is_secret() { SECRET } else { 0 };
+        match on {
+            Some(on) => self.device.kernel(line(on), place, None, value),
+            None => one.fill(0, u64::from(cells) * CELL, value).map_err(said)?,
+        }
+        let writer = on.unwrap_or(0);
+        let ends = self.device.tail(line(writer)).map(|end| (writer, end)).into_iter().collect();
+        for at in place.first..place.first + place.count {
+            self.freed.remove(&(place.block, at));
+        }
+        let published = false;
+        self.entries[slot] =
+            Some(Entry { one, cells, home: on, kind, value, published, ends, place });
+        Ok(())
+    }
+
+    /// Uses an allocation on a timeline, behind its other uses.
+    fn touch(&mut self, slot: u8, on: u8) {
+        let device = self.device.clone();
+        let entry = self.entry_mut(slot);
+        let binding = entry.one.binding();
+        let place = device.area(binding.block(), binding.span().offset, binding.span().size);
+        for (other, end) in &entry.ends {
+            if *other != on {
+                device.come_after(line(on), *end);
+            }
+        }
+        let new = if entry.published { entry.value } else { entry.value ^ 1 };
+        device.kernel(line(on), place, Some(entry.value), new);
+        drop(binding);
+        entry.value = new;
+        entry.ends.extend(device.tail(line(on)).map(|end| (on, end)));
+    }
+
+    fn trim(&self, world: &Setting) -> Result<(), String> {
+        let before = self.device.held().0;
+        self.manager.trim().map_err(said)?;
+        let after = self.device.held().0;
+        if !self.asleep && after < before.min(world.pool.minimum) {
+            return Err(format!("a trim left {after} bytes of {before}, below the minimum"));
+        }
+        Ok(())
+    }
+
+    fn move_together(&mut self, op: Op) -> Result<(), String> {
+        match op {
+            Op::Begin | Op::Recall => {
+                let begun = match op {
+                    Op::Begin => self.manager.begin_defragment(&Budget::new()),
+                    _ => self.manager.begin_recall(&Budget::new()),
+                };
+                let mut pass = begun.map_err(said)?;
+                let needs: Vec<_> = pass.moves().map(|one| one.needs_consent()).collect();
+                self.owners = (0..needs.len()).filter(|at| needs[*at]).collect();
+                for at in &self.owners {
+                    pass.decide(*at, Decision::OwnerCopies).map_err(said)?;
+                }
+                self.started = false;
+                self.pass = (!pass.is_empty()).then_some(pass);
+                Ok(())
+            }
+            Op::Start => {
+                self.started = true;
+                self.pass.as_mut().expect("offered").start().map_err(said)
+            }
+            Op::Abort => {
+                self.pass = None;
+                Ok(())
+            }
+            _ => {
+                self.copy_as_owner();
+                self.pass.take().expect("offered").commit().map(drop).map_err(said)
+            }
+        }
+    }
+
+    /// The owners copy what moves on their consent, and wait for it.
+    fn copy_as_owner(&self) {
+        let pass = self.pass.as_ref().expect("offered");
+        for (at, planned) in pass.moves().enumerate() {
+            let Some(entry) = self.live().find(|entry| entry.one.id() == planned.allocation())
+            else {
+                continue;
+            };
+            if !self.owners.contains(&at) {
+                continue;
+            }
+            let [from, to] = [planned.from(), planned.to()]
+                .map(|it| self.device.area(it.block, it.span.offset, it.span.size));
+            entry.ends.values().for_each(|end| self.device.come_after(line(0), *end));
+            self.device.copy_now(line(0), from, to);
+        }
+    }
+
+    fn sleep(&mut self, op: Op) -> Result<(), String> {
+        let pool = self.pool.as_ref().expect("a pool of the program's");
+        if op == Op::Wake {
+            let woken = pool.wake(&Wake::all());
+            self.asleep = pool.residence().asleep;
+            return woken.map_err(said);
+        }
+        let slept = pool.sleep(&Sleep::to(Arc::clone(&self.store) as _));
+        self.asleep = pool.residence().asleep;
+        match slept {
+            Err(error) if error.kind() == ErrorKind::Busy => Ok(()),
+            slept => slept.map(drop).map_err(said),
+        }
+    }
+
+    fn destroy(&mut self, world: &Setting) -> Result<(), String> {
+        let pool = self.pool.take().expect("a pool of the program's");
+        match self.manager.destroy_pool(pool) {
+            Ok(()) => {
+                let has_live = self.live().next().is_some();
+                self.pool = Some(self.manager.create_pool(HeapId(0), world.pool).map_err(said)?);
+                if has_live {
+                    Err("a pool was destroyed with something live".into())
+                } else {
+                    Ok(())
+                }
+            }
+            Err(refused) => {
+                self.pool = Some(refused.given);
+                if refused.error.kind() == ErrorKind::Busy {
+                    Ok(())
+                } else {
+                    Err(said(refused.error))
+                }
+            }
+        }
+    }
+
+    /// Says where a request would fit, beside what is live, if it would.
+    fn would_fit(&self, world: &Setting, cells: u8, kind: Kind) -> Option<String> {
+        if self.pass.is_some() || self.asleep || world.heaps.len() > 1 {
+            return None;
+        }
+        let (size, block) = world.heaps[0];
+        let most = size.min(world.pool.maximum);
+        let held = self.device.held().0;
+        let need =
+            if world.pages { u64::from(cells) * CELL } else { world.pool.block.unwrap_or(block) };
+        if !kind.is_dedicated() && world.pages {
+            let mut pages: Vec<_> = self
+                .live()
+                .flat_map(|entry| {
+                    let Area { block, first, count } = entry.place;
+                    (first / PAGE as u32..=(first + count - 1) / PAGE as u32)
+                        .map(move |at| (block, at))
+                })
+                .collect();
+            pages.sort_unstable();
+            pages.dedup();
+            let left = most / CELL / PAGE - pages.len() as u64;
+            return (left * PAGE >= u64::from(cells))
+                .then(|| format!("{left} pages hold nothing live"));
+        }
+        if held + need <= most && !kind.is_dedicated() {
+            return Some(format!("{held} bytes are held of {most}"));
+        }
+        None
+    }
+
+    /// Checks what must hold between steps.
+    fn check(&mut self, world: &Setting) -> Result<(), String> {
+        if let Some(fault) = self.device.fault() {
+            return Err(fault);
+        }
+        let totals = self.manager.totals();
+        let (held, _) = self.device.held();
+        if totals.reserved_bytes != held {
+            return Err(format!(
+                "the report says {} bytes are held; it is {held}",
+                totals.reserved_bytes
+            ));
+        }
+        let live: u64 = self.live().map(|entry| u64::from(entry.cells) * CELL).sum();
+        if self.pass.is_none() && totals.live_bytes - totals.deferred_bytes != live && !self.bent {
+            return Err(format!(
+                "{} bytes are live and {} wait; it is {live}",
+                totals.live_bytes, totals.deferred_bytes
+            ));
+        }
+        if self.stale || self.asleep {
+            return Ok(());
+        }
+        self.check_bytes()?;
+        if !world.pages && world.own_pool && held < world.pool.minimum && !self.bent {
+            return Err(format!("{held} bytes are held, below the minimum"));
+        }
+        Ok(())
+    }
+
+    /// Checks that live allocations lie apart and have their bytes.
+    fn check_bytes(&self) -> Result<(), String> {
+        let live: Vec<_> = self.live().collect();
+        for (at, entry) in live.iter().enumerate() {
+            if let Some(other) = live[..at].iter().find(|other| other.place.meets(&entry.place)) {
+                return Err(format!(
+                    "two allocations share bytes: {:?} and {:?}",
+                    other.place, entry.place
+                ));
+            }
+            if let Some(found) = self.device.settled(entry.place)
+                && found.iter().any(|value| *value != entry.value)
+            {
+                return Err(format!(
+                    "{:?} holds {found:x?} instead of {:x}",
+                    entry.place, entry.value
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells this state from others. Slots are alike: allocations are named by their places.
+    fn key(&self) -> u128 {
+        let mut key = Key::new().with((self.asleep, self.bent, self.stale, self.started));
+        let blocks = self.device.block_names();
+        let place = |area: &Area| (blocks.get(&area.block).copied(), area.first);
+        let mut live: Vec<_> = self.live().collect();
+        live.sort_by_key(|entry| place(&entry.place));
+        let mut names = [0; 256];
+        for (name, entry) in (1u8..).zip(&live) {
+            names[entry.value as usize] = 2 * name + (entry.value & 1) + (entry.value & SECRET);
+            let busy = |end: &Point| !self.device.has_reached(*end);
+            let ends: Vec<_> = entry.ends.iter().map(|(on, end)| (*on, busy(end))).collect();
+            key = key.with((entry.cells, entry.home, entry.kind, entry.published, ends));
+            key = key.with((place(&entry.place), names[entry.value as usize]));
+        }
+        let report = self.manager.report();
+        for block in report.pools.iter().flat_map(|pool| &pool.blocks) {
+            key = key.with((block.size, block.lane));
+            for one in &block.live {
+                key = key.with((one.span.offset, one.span.size, one.state));
+            }
+            for hole in &block.holes {
+                key = key.with((hole.offset, hole.size));
+            }
+        }
+        let (totals, peak) = (report.totals, report.peak_reserved_bytes);
+        key = key.with((totals.deferred_bytes, peak, report.quarantined_bytes));
+        for ((block, at), end) in &self.freed {
+            let known = end.map_or(0, |end| self.device.knowledge(end));
+            if known > 1 && blocks.contains_key(block) {
+                key = key.with((blocks[block], at, end.map(|end| end.timeline), known));
+            }
+        }
+        for planned in self.pass.iter().flat_map(Pass::moves) {
+            let [from, to] = [planned.from(), planned.to()]
+                .map(|it| self.device.area(it.block, it.span.offset, it.span.size));
+            key = key.with((place(&from), place(&to)));
+        }
+        self.device.describe(key, &names).get()
+    }
+
+    /// Runs everything, frees everything, and checks that nothing is left.
+    fn end(mut self, world: &Setting) -> Result<(), String> {
+        self.pass = None;
+        if self.asleep {
+            self.sleep(Op::Wake)?;
+        }
+        self.device.run_all();
+        if !self.asleep {
+            self.note_places();
+        }
+        self.manager.validate()?;
+        self.check(world)?;
+        for slot in 0..SLOTS {
+            if self.entries[slot].is_some() {
+                drop(self.let_go(u8::try_from(slot).expect("few slots")));
+            }
+        }
+        self.device.run_all();
+        self.manager.trim().map_err(said)?;
+        self.check(world)?;
+        if let Some(secret) = self.device.secret() {
+            return Err(format!("a secret outlives its owner in {secret}"));
+        }
+        let (totals, held) = (self.manager.totals(), self.device.held().0);
+        let report = self.manager.summary();
+        let kept = if self.bent { u64::MAX } else { world.kept() };
+        if totals.live > 0 && !self.bent || held > kept {
+            return Err(format!(
+                "{} allocations and {held} bytes stay when all is freed",
+                totals.live
+            ));
+        }
+        if report.quarantined_bytes > 0 && !self.bent {
+            return Err(format!("{} bytes are given up", report.quarantined_bytes));
+        }
+        let Self { pool, manager, device, .. } = self;
+        drop(pool);
+        drop(manager);
+        match (device.fault(), device.held().0) {
+            (Some(fault), _) => Err(fault),
+            (None, left) if left > report.quarantined_bytes => {
+                Err(format!("{left} bytes are left when the manager is gone"))
+            }
+            (None, _) => Ok(()),
+        }
+    }
+}
