@@ -36,7 +36,7 @@ usage: cargo xtask TASK
   conformance [ARGS…]    run the conformance suite on this machine's devices; ARGS go to `omniheap conformance`
   conformance-table [FILE.json…]
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
-                         docs/results/conformance.json and write the tables of README.md and docs/conformance.md from it
+                         docs/results/conformance.json and write the table of docs/conformance.md from it
   bite [NAME]            plant bugs in a copy of the core, all or those with NAME in theirs, and see the suite catch them
   mutants [PATH…] [--sample N [--seed S]] [--minutes M] [--most SECONDS] [--quick | --tests PACKAGE…] [--again]
                          change the sources by a list of operators, all or below PATHs, see the tests catch it, and write

@@ -1,4 +1,4 @@
-//! The conformance tables, written from results and never by hand.
+//! The conformance table, written from results and never by hand.
 use crate::root;
 use crate::step::Outcome;
 use core::fmt::Write as _;
@@ -16,11 +16,11 @@ fn store() -> PathBuf {
     root().join("docs/results/conformance.json")
 }
 
-fn documents() -> [PathBuf; 2] {
-    [root().join("README.md"), root().join("docs/conformance.md")]
+fn document() -> PathBuf {
+    root().join("docs/conformance.md")
 }
 
-/// Adds the results in `files` to what is kept, and writes the tables.
+/// Adds the results in `files` to what is kept, and writes the table.
 pub(crate) fn write(files: &[String]) -> Outcome {
     let mut runs = stored()?;
     for file in files {
@@ -32,23 +32,20 @@ pub(crate) fn write(files: &[String]) -> Outcome {
     runs.sort_by_key(|run| (text(run, "backend"), text(run, "label"), text(run, "device")));
     let lines: Vec<String> = runs.iter().map(ToString::to_string).collect();
     save(&store(), &format!("[\n{}\n]\n", lines.join(",\n")))?;
-    for path in documents() {
-        let old = read(&path)?;
-        save(&path, &replaced(&old, &table(&runs), &path)?)?;
-    }
-    Ok(())
+    let path = document();
+    let old = read(&path)?;
+    save(&path, &replaced(&old, &table(&runs), &path)?)
 }
 
-/// Fails when a table was written by hand.
+/// Fails when the table was written by hand.
 pub(crate) fn check() -> Outcome {
     let wanted = table(&stored()?);
-    for path in documents() {
-        let old = read(&path)?;
-        if replaced(&old, &wanted, &path)? != old {
-            return Err(format!("{}: run `cargo xtask conformance-table`", path.display()));
-        }
+    let path = document();
+    let old = read(&path)?;
+    if replaced(&old, &wanted, &path)? == old {
+        return Ok(());
     }
-    Ok(())
+    Err(format!("{}: run `cargo xtask conformance-table`", path.display()))
 }
 
 fn read(path: &Path) -> Result<String, String> {
