@@ -5,7 +5,7 @@ use super::stats::{Moved, Outcome};
 use crate::device::Block;
 use crate::event::AllocationId;
 use crate::lane::{Consent, Lane, MoveGuard, MoveOutcome, Presence, Reservation, Resident, SlotId};
-use crate::{Backend, BlockOffset, Move as CopyRegion, Span};
+use crate::{Backend, BlockOffset, Move as CopyRegion, Result, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use omniheap_strategy::{BlockId, Grant};
 
@@ -226,6 +226,12 @@ impl<B: Backend> MoveList<B> {
     pub(super) fn cross_heap(&self, planned: &Move) -> Option<&Arc<Lane<B>>> {
         (planned.to_lane & CROSS_HEAP != 0)
             .then(|| &self.cross_heap[(planned.to_lane & !CROSS_HEAP) as usize])
+    }
+
+    /// Waits until nothing on the device uses the target of a move.
+    pub(super) fn wait_for_target(&self, planned: &Move) -> Result<()> {
+        let lane = self.cross_heap(planned).unwrap_or_else(|| self.lane(planned));
+        lane.wait_for_held(planned.to.key)
     }
 
     /// The target lanes of moves that cross heaps.

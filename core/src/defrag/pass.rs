@@ -98,8 +98,14 @@ impl<B: Backend> Pass<B> {
         if self.under_way.is_some() { Err(ErrorKind::Busy.into()) } else { Ok(()) }
     }
 
-    /// Sets how one move of an open pass is made; `OutOfRange` if there is no such move.
+    /// Sets how one move of an open pass is made; `OutOfRange` if there is no such move. An owner that copies finds the new place
+    /// out of use.
     pub(crate) fn set_how(&mut self, which: usize, how: How) -> Result<()> {
+        let planned = self.moves.list().get(which).ok_or(ErrorKind::OutOfRange)?;
+        if how == How::OwnerCopies {
+            // No timeline is known that its copies could be ordered on.
+            self.moves.wait_for_target(planned)?;
+        }
         self.moves.get_mut(which).ok_or(ErrorKind::OutOfRange)?.how = how;
         Ok(())
     }

@@ -3,10 +3,11 @@
 use super::extra::{Consent, Ending};
 use super::snapshot::Resident;
 use super::table::{SlotId, Standing};
-use super::{Lane, State, Suballocator};
+use super::users::User;
+use super::{Lane, State, Suballocator, WaitMode};
 use crate::device::Block;
 use crate::sync::Guard;
-use crate::{Backend, Class, Layout, Span, TimelineId};
+use crate::{Backend, Class, Layout, Result, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use omniheap_strategy::{BlockId, Grant, Key, Strategy};
 
@@ -75,6 +76,21 @@ impl<B: Backend> Lane<B> {
     /// Frees a place, or what is left of one, that was held for moves.
     pub(crate) fn free_held(&self, held: Grant) {
         self.state.lock().free_held(held);
+    }
+
+    /// Waits until nothing on the device uses a span that is held for a move.
+    pub(crate) fn wait_for_held(&self, held: Key) -> Result<()> {
+        for wait in [WaitMode::Poll, WaitMode::Block] {
+            let state = self.state.lock();
+            let Suballocator::General(tlsf) = &state.suballocator else { return Ok(()) };
+            let last = tlsf.last_use(held)?;
+            if state.users.may(User::HOST, last) {
+                return Ok(());
+            }
+            drop(state);
+            self.poll_users(wait)?;
+        }
+        Ok(())
     }
 
     /// Timelines with frees that may not have passed.

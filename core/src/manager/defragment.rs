@@ -401,7 +401,8 @@ impl<B: Backend> Manager<B> {
 pub enum Decision<B: Backend> {
     /// Copy the bytes; the commit publishes the new place.
     Copy,
-    /// The owner copies the bytes itself. Its copies must have finished before it commits the pass.
+    /// The owner copies the bytes itself. Its copies must have finished before it commits the pass. Nothing on the device uses
+    /// the new place any more when [`decide`](Pass::decide) returns, which waits for earlier users where there are some.
     OwnerCopies,
     /// Leave the allocation where it is.
     Ignore,
@@ -416,7 +417,7 @@ impl<B: Backend> Pass<B> {
     /// # Errors
     ///
     /// `OutOfRange` if there is no such move, or if the allocation to destroy is not the one that moves; `Busy` once the
-    /// pass has started. An allocation to destroy is freed in every case.
+    /// pass has started; what the driver says of a wait. An allocation to destroy is freed in every case.
     pub fn decide(&mut self, which: usize, decision: Decision<B>) -> Result<()> {
         self.check_open()?;
         let how = match &decision {
