@@ -385,6 +385,13 @@ def _is_plain(tensor):
     return not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg() or tensor.device.type == "meta")
 
 
+def _may_be_statistics(tensor):
+    """Whether a tensor of a module may be running statistics: kernels of batch norm write to them, and PyTorch does not count that."""
+    import torch
+
+    return not isinstance(tensor, torch.nn.Parameter) and tensor.dim() == 1 and tensor.is_floating_point()
+
+
 def _is_parameter(tensor):
     """Whether a tensor, or what it is a view of, gets a gradient of its own, or is autocast's copy of one that does."""
     base = tensor._base if tensor._is_view() else tensor

@@ -3,7 +3,7 @@
 import collections
 import itertools
 
-from ._activations import _is_plain
+from ._activations import _is_plain, _may_be_statistics
 from ._library import OmniheapError, parse_size
 
 _UNIT = 512
@@ -24,8 +24,8 @@ class stream_layers:
 
     For inference: nothing is ever copied back to the host. Some layers stay on the device for good, as many as there is room for; each
     of the others is copied on a stream of its own while the one before it runs. The order is that of the last pass. What is not in a layer,
-    what layers share, and what a layer writes to when it runs, such as a cache, stays on the device. `remove()` ends it and leaves the weights
-    where they are.
+    what layers share, buffers of one dimension (running statistics, which kernels write to unseen), and what a layer writes to when it runs, such as
+    a cache, stays on the device. `remove()` ends it and leaves the weights where they are.
     """
 
     def __init__(self, model, resident, layers=None, device=None):
@@ -218,12 +218,12 @@ def _layers(torch, model):
 
 
 def _own(model, layers):
-    """The tensors of each layer that nothing else has, by storage. What is not plain and dense stays out."""
+    """The tensors of each layer that nothing else has, by storage. What is not plain and dense stays out, and what may be written without a count."""
     own = [[*layer.parameters(), *layer.buffers()] for layer in layers]
     everything = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers(), *own)}
     if any(tensor.device.type == "meta" for tensor in everything.values()):
         raise OmniheapError("the model has no weights yet (device 'meta'); load them first")
-    plain = {name for name, tensor in everything.items() if _is_plain(tensor) and tensor.is_contiguous() and tensor.nbytes}
+    plain = {name for name, tensor in everything.items() if _is_plain(tensor) and tensor.is_contiguous() and tensor.nbytes and not _may_be_statistics(tensor)}
     storage = lambda tensor: tensor.untyped_storage()._cdata
     users = collections.Counter(storage(everything[name]) for name in plain)
     layers_of = collections.Counter(name for tensors in own for name in {id(tensor) for tensor in tensors})

@@ -149,6 +149,28 @@ class Layers(unittest.TestCase):
         caches = len(streamed._streamed) * 4 * 64 * 4
         self.assertEqual(streamed.figures()["resident_bytes"], before + caches, "they are counted once")
 
+    def test_running_statistics_learn_as_without_streaming(self):
+        class Own(torch.nn.Module):
+            """Statistics under names of its own, written by the same kernel."""
+
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("center", torch.zeros(64))
+                self.register_buffer("spread", torch.ones(64))
+
+            def forward(self, x):
+                return torch.nn.functional.batch_norm(x, self.center, self.spread, training=True)
+
+        norms = lambda: torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), Own())
+        plain = torch.nn.Sequential(*(norms() for _ in range(6)))
+        streamed = copy.deepcopy(plain)
+        self.assertGreater(len(self.stream(streamed)._streamed), 2)
+        with torch.no_grad():
+            for batch in torch.randn(3, 8, 64):
+                self.assertTrue(torch.equal(plain(batch), streamed(batch)))
+        for name, each in plain.state_dict().items():
+            self.assertTrue(torch.equal(each, streamed.state_dict()[name]), name)
+
     def test_an_exception_in_a_layer(self):
         model, batch = self.model(), torch.randn(8, 32)
         with torch.no_grad():
