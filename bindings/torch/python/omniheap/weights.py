@@ -16,6 +16,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from . import _library
+from ._activations import _is_plain, _may_be_statistics
 from ._library import OmniheapError
 
 __all__ = ["LoadedTensors", "OmniheapError", "load_into", "load_safetensors"]
@@ -26,6 +27,10 @@ _DTYPES = {
     "C64": "complex64", "C128": "complex128", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
     "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": "float4_e2m1fn_x2",
 }
+# Kernels of batch norm write to these, and PyTorch does not count that.
+_UNCOUNTED = ("running_mean", "running_var")
+# Bytes of copies that exist at a time, where tensors of another type are loaded.
+_COPIED = 256 << 20
 # What sleeps to its files, by address: what counts the writes, and the count when it was loaded.
 _loaded = {}
 _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
@@ -346,8 +351,19 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
         # Names of many tensors take as long as their bytes, which the library reads meanwhile.
         tensors = beside.submit(named)
         file.load(torch, device, buffers, wanted, progress)
-        file.remember(torch, buffers, wanted)
-        return tensors.result()._in(file, _Buffers(torch, device, buffers, counts), wanted)
+        tensors = tensors.result()
+        file.remember(torch, *_counted(tensors, buffers, wanted))
+        return tensors._in(file, _Buffers(torch, device, buffers, counts), wanted)
+
+
+def _counted(names, buffers, wanted):
+    """Buffers without those in which something is written that PyTorch does not count, and the triples of their tensors. Names are in the order of the triples."""
+    left_out = {wanted[3 * at + 1] for at, name in enumerate(names) if name.endswith(_UNCOUNTED)}
+    if not left_out:
+        return buffers, wanted
+    numbers = {number: at for at, number in enumerate(number for number in range(len(buffers)) if number not in left_out)}
+    triples = zip(wanted[::3], wanted[1::3], wanted[2::3])
+    return [buffers[number] for number in numbers], array.array("Q", [part for tensor, number, offset in triples if number in numbers for part in (tensor, numbers[number], offset)])
 
 
 def _chosen(names, only):
@@ -368,48 +384,130 @@ def load_into(model, paths, strict=True, progress=None):
     progress: called with bytes done and in total, once per device.
 
     Where names of the model share a tensor, the last of them counts, as with `load_state_dict`. Returns the names that only the model has, and those that only the files have.
+
+    Values are those that `load_state_dict` would give. A model in which that does more than to copy is refused before anything is written: hooks or methods of its own that change
+    what is loaded, a `state_dict()` of other tensors than the model's own, DTensors and other sub-classes, extra state in the files. Use `model.load_state_dict(load_safetensors(...))` there.
     """
     torch = _torch()
+    _refuse_loaders(torch, model)
     state = model.state_dict(keep_vars=True)
+    own = {**dict(model.named_buffers(remove_duplicate=False)), **dict(model.named_parameters(remove_duplicate=False))}
     with _File(paths) as file:
         found = dict(zip(file.list(torch), range(file.count)))
         missing, unexpected = sorted(set(state) - set(found)), sorted(set(found) - set(state))
         if strict and (missing or unexpected):
             raise OmniheapError(f"names differ: only in the model {missing[:5]}, only in the files {unexpected[:5]}; pass strict=False to load the others")
         by_device = {}
-        for name, target in state.items():
-            if name not in found:
-                continue
-            form = file.form(found[name])
-            if target.shape != form.shape:
-                raise OmniheapError(f"{name!r} has shape {list(form.shape)} in the files and {list(target.shape)} in the model")
-            if target.is_meta:
-                raise OmniheapError(f"{name!r} has no memory (device meta); call model.to_empty(device=...) first")
+        for name in filter(found.__contains__, state):
+            form, target = file.form(found[name]), state[name]
+            _check_target(torch, name, target, own.get(name), form)
             # Of names for the same elements the last one counts: threads write in any order.
-            elements = (target.data_ptr(), target.dtype, target.shape, target.stride())
-            by_device.setdefault(target.device, {})[elements if form.size else name] = (found[name], form, target)
+            elements = (target.data_ptr(), target.dtype, target.shape, target.stride()) if form.size else name
+            group = by_device.setdefault(target.device, {})
+            group.pop(elements, None)
+            group[elements] = (found[name], form, target)
+        for device in by_device:
+            _place(torch, device)
         for device, group in by_device.items():
             _load_group(torch, file, device, list(group.values()), progress)
     return missing, unexpected
 
 
+_INSTEAD = "use model.load_state_dict(load_safetensors(...)) instead"
+
+
+def _refuse_loaders(torch, model):
+    """Refuses models for which `load_state_dict` does more than to copy."""
+    sharded = next((name for name, each in model.named_parameters() if hasattr(each, "_local_tensor")), None)
+    if sharded is not None:
+        raise OmniheapError(
+            f"{sharded!r} is a DTensor, of which this process has a part, and files have the whole; "
+            "use torch.distributed.checkpoint.state_dict.set_model_state_dict(model, load_safetensors(...), options=StateDictOptions(full_state_dict=True)) instead"
+        )
+    if type(model).load_state_dict is not torch.nn.Module.load_state_dict:
+        raise OmniheapError(f"{type(model).__name__} has a load_state_dict of its own, which may change what is loaded; {_INSTEAD}")
+    for name, module in model.named_modules():
+        # Those of PyTorch's own layers complete files of old versions.
+        is_own = not getattr(module._load_from_state_dict, "__module__", "").startswith("torch.nn.modules.")
+        if is_own or module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks:
+            raise OmniheapError(f"the module {name!r} ({type(module).__name__}) has a hook or a method that may change what load_state_dict loads; {_INSTEAD}")
+
+
+def _check_target(torch, name, target, own, form):
+    """Refuses what cannot be filled in place with the bytes of the files."""
+    if not isinstance(target, torch.Tensor):
+        raise OmniheapError(f"{name!r} is extra state, which a method of the module reads, and the files have a tensor of that name; {_INSTEAD}")
+    if target.shape != form.shape:
+        raise OmniheapError(f"{name!r} has shape {list(form.shape)} in the files and {list(target.shape)} in the model")
+    if target.is_meta:
+        raise OmniheapError(f"{name!r} has no memory (device meta); call model.to_empty(device=...) first")
+    if not _is_plain(target):
+        raise OmniheapError(f"{name!r} is more than bytes of one memory ({type(target).__name__}, {target.layout}); {_INSTEAD}")
+    if target is not own:
+        raise OmniheapError(f"{name!r} in the model's state_dict() is another tensor than the model's own, such as a copy that a hook makes, and the model would not change; {_INSTEAD}")
+    if any(size > 1 and not stride for size, stride in zip(target.shape, target.stride())):
+        raise OmniheapError(f"{name!r} is expanded: several of its elements are the same memory; make it contiguous")
+
+
 def _load_group(torch, file, device, group, progress):
-    """Loads tensors to targets of one device; another type or layout goes through a copy."""
-    straight = [target.dtype in form.dtypes and target.is_contiguous() for _, form, target in group]
-    buffers = [
-        target.detach() if is_straight else torch.empty(form.shape, dtype=form.dtype, device=device)
-        for (_, form, target), is_straight in zip(group, straight)
-    ]
-    wanted = [number for at, (tensor, _, _) in enumerate(group) for number in (tensor, at, 0)]
-    file.load(torch, device, buffers, array.array("Q", wanted), progress)
-    with torch.no_grad():
-        for (_, _, target), buffer, is_straight in zip(group, buffers, straight):
-            if not is_straight:
+    """Loads tensors to targets of one device. Another type or layout goes through a copy, and so do targets that share bytes, in their order."""
+    overlapping = _overlapping([target for _, _, target in group])
+    is_straight = [target.dtype in form.dtypes and target.is_contiguous() and at not in overlapping for at, (_, form, target) in enumerate(group)]
+    straight, copied = ([each for each, is_one in zip(group, is_straight) if is_one is wanted] for wanted in (True, False))
+    done, total = 0, sum(form.size for _, form, _ in group)
+
+    def load(some, buffers):
+        nonlocal done
+        before = done
+        report = None if progress is None else lambda now, _: progress(before + now, total)
+        file.load(torch, device, buffers, array.array("Q", [number for at, (tensor, _, _) in enumerate(some) for number in (tensor, at, 0)]), report)
+        done += sum(form.size for _, form, _ in some)
+
+    if straight:
+        for _, _, target in straight:
+            if not target.is_inference():
+                # The library writes behind PyTorch's back. Autograd must know what has changed that it saved, also where the load fails half-way.
+                torch.autograd.graph.increment_version(target)
+        load(straight, [target.detach() for _, _, target in straight])
+    for some in _portions(copied):
+        buffers = [torch.empty(form.shape, dtype=form.dtype, device=device) for _, form, _ in some]
+        load(some, buffers)
+        with torch.no_grad():
+            for (_, _, target), buffer in zip(some, buffers):
                 target.copy_(buffer)
+        del buffers, buffer
     # A view of something larger is not all that its memory has; the library knows.
-    whole = [(tensor, target) for (tensor, form, target), is_straight in zip(group, straight) if is_straight and form.size]
+    whole = [(tensor, target) for tensor, form, target in straight if form.size and not _may_be_statistics(target)]
     wanted = [number for at, (tensor, _) in enumerate(whole) for number in (tensor, at, 0)]
     file.remember(torch, [target for _, target in whole], array.array("Q", wanted))
+
+
+def _overlapping(targets):
+    """Numbers of the targets whose spans of memory meet."""
+    spans = []
+    for at, target in enumerate(targets):
+        if target.numel():
+            last = sum((size - 1) * stride for size, stride in zip(target.shape, target.stride()))
+            spans.append((target.data_ptr(), target.data_ptr() + (last + 1) * target.element_size(), at))
+    found, farthest = set(), (0, 0, None)
+    for span in sorted(spans):
+        if span[0] < farthest[1]:
+            found.update((span[2], farthest[2]))
+        farthest = max(span, farthest, key=lambda each: each[1])
+    return found
+
+
+def _portions(group):
+    """Tensors in groups of so many bytes that their copies are small beside the model."""
+    portion, size = [], 0
+    for each in group:
+        if portion and size + each[1].size > _COPIED:
+            yield portion
+            portion, size = [], 0
+        portion.append(each)
+        size += each[1].size
+    if portion:
+        yield portion
 
 
 def forget_changed():

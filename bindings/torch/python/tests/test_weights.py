@@ -5,11 +5,13 @@ import json
 import os
 import pathlib
 import pickle
+import random
 import tempfile
 import threading
 import unittest
 from collections import OrderedDict
 from collections.abc import Mapping
+from unittest import mock
 
 try:
     import torch
@@ -221,6 +223,147 @@ class Weights(unittest.TestCase):
         with self.assertRaisesRegex(OmniheapError, "names differ"):
             weights.load_into(model, self.path)
         self.assertEqual(weights.load_into(model, self.path, strict=False), ([], ["last"]))
+
+    def test_models_that_change_what_is_loaded_are_refused_and_stay_as_they_were(self):
+        module = lambda: torch.nn.Linear(4, 4, bias=False)
+        copies, before, after, extra, expanded, sparse, hidden, wrapped = (module() for _ in range(8))
+        copies._register_state_dict_hook(lambda module, state, prefix, _: state.update({prefix + "weight": state[prefix + "weight"].detach().clone()}))
+        before.register_load_state_dict_pre_hook(lambda module, state, *_: state.update(weight=state["weight"] * 2))
+        after.register_load_state_dict_post_hook(lambda module, _: module.weight.data.mul_(2))
+        expanded.weight = torch.nn.Parameter(torch.zeros(4, 1).expand(4, 4))
+        sparse.weight = torch.nn.Parameter(torch.zeros(4, 4).to_sparse())
+
+        class Converts(torch.nn.Linear):
+            def _load_from_state_dict(self, state, prefix, *rest):
+                super()._load_from_state_dict({name: each * 2 for name, each in state.items()}, prefix, *rest)
+
+        class Wraps(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = module()
+
+            def load_state_dict(self, state, strict=True):
+                return self.inner.load_state_dict(state, strict)
+
+        class Extra(torch.nn.Linear):
+            def get_extra_state(self):
+                return {"scale": 1.0}
+
+            def set_extra_state(self, state):
+                raise AssertionError
+
+        hidden = torch.nn.Sequential(Converts(4, 4, bias=False))
+        extra = Extra(4, 4, bias=False)
+        cases = (
+            (copies, "another tensor than the model's own"), (before, "hook or a method"), (after, "hook or a method"), (hidden, "'0' \\(Converts\\) has a hook or a method"),
+            (Wraps(), "load_state_dict of its own"), (extra, "extra state"), (expanded, "expanded"), (sparse, "torch.sparse_coo"),
+        )
+        write(self.path, {name: torch.ones(4, 4) for name in ("weight", "0.weight", "_extra_state")})
+        for model, said in cases:
+            with self.subTest(said):
+                earlier = {name: each.to_dense().clone() for name, each in model.named_parameters()}
+                with self.assertRaisesRegex(OmniheapError, f"{said}.*(load_state_dict|contiguous)"):
+                    weights.load_into(model, self.path, strict=False)
+                self.assertTrue(all(torch.equal(each.to_dense(), earlier[name]) for name, each in model.named_parameters()))
+
+    def test_parts_of_sharded_tensors_are_refused(self):
+        class Part(torch.nn.Parameter):
+            _local_tensor = None
+
+        model = torch.nn.Module()
+        model.register_parameter("weight", Part(torch.zeros(4, 4)))
+        write(self.path, {"weight": torch.ones(4, 4)})
+        with self.assertRaisesRegex(OmniheapError, "'weight' is a DTensor.*set_model_state_dict"):
+            weights.load_into(model, self.path)
+
+    def test_autograd_knows_that_weights_were_loaded(self):
+        model, x = torch.nn.Linear(4, 4, bias=False), torch.ones(1, 4, requires_grad=True)
+        write(self.path, {"weight": torch.ones(4, 4)})
+        result = model(x).sum()
+        weights.load_into(model, self.path)
+        self.assertRaisesRegex(RuntimeError, "modified by an inplace operation", result.backward)
+
+    def test_copies_to_another_type_are_made_some_at_a_time(self):
+        names = [f"{number}" for number in range(6)]
+        self.wanted = {name: torch.randn(64, 4) for name in names}
+        write(self.path, self.wanted)
+        model, loads, said, load = torch.nn.Module(), [], [], weights._File.load
+        for name in names:
+            model.register_buffer(name, torch.zeros(64, 4, dtype=torch.float32 if name == "3" else torch.float64))
+
+        def counted(self, torch, device, buffers, *rest):
+            loads.append(len(buffers))
+            return load(self, torch, device, buffers, *rest)
+
+        with mock.patch.object(weights, "_COPIED", 2500), mock.patch.object(weights._File, "load", counted):
+            weights.load_into(model, self.path, progress=lambda done, total: said.append((done, total)))
+        self.assertEqual(loads, [1, 2, 2, 1])
+        self.assertEqual((said[-1], sorted(said)), ((6 * 1024, 6 * 1024), said))
+        self.assertTrue(all(torch.equal(getattr(model, name), each.double()) for name, each in self.wanted.items()))
+
+    def test_running_statistics_are_not_taken_for_the_bytes_of_their_file(self):
+        model, remembered = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)), []
+        write(self.path, dict(model.state_dict(), large=torch.zeros(1 << 19), other=torch.zeros(3, 1 << 18)))
+        with mock.patch.object(weights._File, "remember", lambda _, torch, tensors, wanted: remembered.append((tensors, list(wanted)))):
+            weights.load_into(model, self.path, strict=False)
+            tensors = self.load()
+        (into, _), (buffers, triples) = remembered
+        self.assertEqual({each.data_ptr() for each in into}, {each.data_ptr() for each in (*model.parameters(), model[1].num_batches_tracked)})
+        # Small tensors share a buffer, and statistics are among them.
+        self.assertEqual({each.data_ptr() for each in buffers}, {tensors[name].data_ptr() for name in ("large", "other")})
+        self.assertEqual(len(triples), 3 * 2)
+        self.assertEqual({triples[1], triples[4]}, {0, 1})
+
+    def test_random_models_load_as_by_load_state_dict_or_are_refused(self):
+        loaded = 0
+        for seed in range(60):
+            model = random_model(random.Random(seed))
+            state = {name: torch.randint(0, 2, each.shape).to(each.dtype) if not each.is_floating_point() else torch.randn(each.shape).to(random_type(seed, name, each.dtype)) for name, each in model.state_dict().items()}
+            write(self.path, state)
+            def by(load):
+                # A copy would not share what parameters of the model share.
+                for each in model.state_dict().values():
+                    each.zero_()
+                return load(), {name: each.clone() for name, each in model.state_dict().items()}
+
+            with self.subTest(seed=seed):
+                wanted, values = by(lambda: model.load_state_dict(state, strict=False))
+                try:
+                    names, found = by(lambda: weights.load_into(model, self.path, strict=False))
+                except OmniheapError as error:
+                    self.assertRegex(str(error), "load_state_dict|contiguous")
+                    continue
+                self.assertEqual(names, (sorted(wanted.missing_keys), sorted(wanted.unexpected_keys)))
+                for name, each in values.items():
+                    self.assertTrue(torch.equal(each, found[name]), name)
+                loaded += 1
+        self.assertGreater(loaded, 30)
+
+
+def random_type(seed, name, dtype):
+    """The type in a file of what a model has in another one."""
+    return random.Random(f"{seed}/{name}").choice([dtype, dtype, torch.float32, torch.bfloat16])
+
+
+def random_model(some):
+    """Layers, ties, views of other parameters, other types and layouts, buffers, and hooks now and then."""
+    model = torch.nn.Sequential(*(some.choice([torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6), torch.nn.GRU(6, 6), torch.nn.Embedding(5, 6), torch.nn.LayerNorm(6)]) for _ in range(3)))
+    for number in range(some.randrange(5)):
+        base = some.choice(list(model.parameters()))
+        model.register_parameter(f"p{number}", some.choice([
+            lambda: base,
+            lambda: torch.nn.Parameter(base.data),
+            lambda: torch.nn.Parameter(base.data.t()),
+            lambda: torch.nn.Parameter(base.data[:2]),
+            lambda: torch.nn.Parameter(base.data[1:4]),
+            lambda: torch.nn.Parameter(base.data.flatten()[::2]),
+            lambda: torch.nn.Parameter(torch.zeros(3, 4, dtype=torch.bfloat16).t()),
+            lambda: torch.nn.Parameter(torch.zeros(0, 4)),
+        ])())
+    model.register_buffer("mask", torch.zeros(7, dtype=torch.bool), persistent=some.random() < 0.5)
+    if some.random() < 0.2:
+        some.choice(list(model)).register_load_state_dict_pre_hook(lambda module, state, *_: state.update({name: each * 2 for name, each in state.items()}))
+    return model
 
 
 if __name__ == "__main__":
