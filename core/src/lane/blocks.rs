@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 use super::reuse::WaitMode;
 use super::table::SlotId;
+use super::users::User;
 use super::{Ask, Lane, State, Suballocator};
 use crate::device::{Block, insist};
 use crate::{Align, Backend, Error, ErrorKind, Result, Sharing, Span};
@@ -219,6 +220,7 @@ impl<B: Backend> Drop for Lane<B> {
         let idle = insist(|| self.shared.device.backend().wait_idle());
         match idle.map_err(|error| error.kind()) {
             Ok(()) | Err(ErrorKind::DeviceLost) => self.dismantle(),
+            Err(_) if self.is_out_of_use(WaitMode::Block) => self.dismantle(),
             Err(kind) => self.abandon(kind),
         }
     }
@@ -229,6 +231,18 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn is_bare(&self) -> bool {
         let state = self.state.lock();
         state.blocks.iter().flatten().next().is_none() && state.remote.is_empty()
+    }
+
+    /// Returns whether nothing on the device uses the lane's memory, as far as the timelines tell that used it. For a device that
+    /// cannot be waited for as a whole.
+    pub(crate) fn is_out_of_use(&self, wait: WaitMode) -> bool {
+        let polled = self.poll_users(wait);
+        let state = self.state.lock();
+        let stranded = state.pager.as_ref().map_or(0, Pager::stranded_bytes);
+        polled.is_ok()
+            && state.users.is_alone(User::HOST)
+            && state.remote.is_empty()
+            && state.counts.live() + state.held_bytes + stranded == 0
     }
 
     /// Leaves all memory with the driver, for the end of a lane whose work could not be waited for: it may still run.

@@ -170,8 +170,16 @@ impl<B: Backend> Manager<B> {
 
     /// Waits until nothing on the device uses the pool's memory: what was freed in the order of a timeline may be in use still.
     fn settle(pool: &Pool<B>) -> Result<()> {
-        let has_memory = pool.lanes().iter().any(|lane| !lane.is_bare());
-        if has_memory { pool.shared.device.settle() } else { Ok(()) }
+        let mut lanes = pool.lanes();
+        lanes.retain(|lane| !lane.is_bare());
+        if lanes.is_empty() {
+            return Ok(());
+        }
+        let idle = pool.shared.device.settle();
+        idle.or_else(|error| {
+            let is_out_of_use = lanes.iter().all(|lane| lane.is_out_of_use(WaitMode::Poll));
+            if is_out_of_use { Ok(()) } else { Err(error) }
+        })
     }
 
     /// Retires what it can; `Busy` when something in the pool is live or waits for a timeline.

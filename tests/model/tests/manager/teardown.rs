@@ -12,6 +12,15 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 const DEVICE: HeapId = HeapId(0);
 
+/// What a device refuses while its work is captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refuses {
+    /// To be waited for as a whole.
+    Idle,
+    /// Every wait.
+    Waits,
+}
+
 /// Whether the device refuses to be waited for, and how much it was told to take back meanwhile.
 #[derive(Default)]
 struct Capture {
@@ -20,12 +29,13 @@ struct Capture {
 }
 
 /// A device that is as busy as one whose work is captured, for as long as the capture lasts.
-fn capturing(host: &Arc<Host>) -> (Arc<Capture>, Asked) {
+fn capturing(host: &Arc<Host>, refuses: Refuses) -> (Arc<Capture>, Asked) {
     let capture = Arc::new(Capture::default());
     let seen = Arc::clone(&capture);
     let device = asked(host, move |call| {
         let is_on = seen.is_on.load(Relaxed);
-        if is_on && call.kind == CallKind::WaitIdle {
+        let is_wait = refuses == Refuses::Waits && call.kind == CallKind::Wait;
+        if is_on && (is_wait || call.kind == CallKind::WaitIdle) {
             return Verdict::Refuse(ErrorKind::Busy.into());
         }
         let gives_up = call.kind.gives_up() && call.kind != CallKind::Close;
@@ -44,10 +54,10 @@ struct Scene {
 }
 
 /// A pool with a hole that a held timeline still writes.
-fn scene(is_paged: bool) -> (Scene, Hold) {
+fn scene(is_paged: bool, refuses: Refuses) -> (Scene, Hold) {
     let host = Host::builder().heap(heap(HeapKind::Device, 64 * MIB)).open();
     let host = Arc::new(host.expect("a host device"));
-    let (capture, device) = capturing(&host);
+    let (capture, device) = capturing(&host, refuses);
     let manager = Manager::with_config(device, ManagerConfig::default());
     let mut config = PoolConfig::new();
     config.paged = is_paged;
@@ -68,7 +78,7 @@ fn held_bytes(host: &Host) -> u64 {
 #[test]
 fn a_pool_that_cannot_be_waited_for_is_busy() {
     for is_paged in [false, true] {
-        let (Scene { host, capture, manager, pool, .. }, held) = scene(is_paged);
+        let (Scene { host, capture, manager, pool, .. }, held) = scene(is_paged, Refuses::Waits);
         let refused = manager.destroy_pool(pool).expect_err("work may use its memory");
         assert_eq!((refused.error.kind(), capture.given_up.load(Relaxed)), (ErrorKind::Busy, 0));
         let one = refused.given.allocate(&Request::new(MIB)).expect("it serves as before");
@@ -84,7 +94,7 @@ fn a_pool_that_cannot_be_waited_for_is_busy() {
 #[test]
 fn a_dropped_pool_that_cannot_be_waited_for_ends_later() {
     for is_paged in [false, true] {
-        let (Scene { host, capture, manager, pool, .. }, held) = scene(is_paged);
+        let (Scene { host, capture, manager, pool, .. }, held) = scene(is_paged, Refuses::Waits);
         drop(pool);
         manager.trim().expect("alive");
         assert_eq!(capture.given_up.load(Relaxed), 0, "work may use its memory");
@@ -98,12 +108,28 @@ fn a_dropped_pool_that_cannot_be_waited_for_ends_later() {
 #[test]
 fn a_manager_that_cannot_wait_for_the_device_leaves_it_the_memory() {
     for is_paged in [false, true] {
-        let (Scene { host, capture, manager, pool, line }, held) = scene(is_paged);
+        let (Scene { host, capture, manager, pool, line }, held) = scene(is_paged, Refuses::Waits);
         let before = held_bytes(&host);
         drop((pool, manager));
         assert_eq!((capture.given_up.load(Relaxed), held_bytes(&host)), (0, before));
         drop(held);
         host.close(line).expect("its work runs to its end, on memory that is still there");
         host.wait_idle().expect("alive");
+    }
+}
+
+/// The timelines that used the memory tell enough; the end of a manager waits for them.
+#[test]
+fn what_nothing_uses_goes_back_though_the_device_cannot_be_waited_for() {
+    for is_paged in [false, true] {
+        let (Scene { host, manager, pool, .. }, held) = scene(is_paged, Refuses::Idle);
+        let unused = manager.create_pool(DEVICE, PoolConfig::new()).expect("a pool");
+        drop(unused.allocate(&Request::new(MIB)).expect("room"));
+        manager.destroy_pool(unused).map_err(|refused| refused.error).expect("out of use");
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(held));
+            drop((pool, manager));
+        });
+        assert_eq!(held_bytes(&host), 0);
     }
 }
