@@ -61,7 +61,10 @@ impl Drop for Vulkan {
 
 impl fmt::Debug for Vulkan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vulkan").field("device", &self.table.caps.device).finish_non_exhaustive()
+        f.debug_struct("Vulkan")
+            .field("device", &self.table.caps.device)
+            .field("limits", &self.system_limits)
+            .finish_non_exhaustive()
     }
 }
 

@@ -37,16 +37,6 @@ pub enum Which {
     Uuid([u8; 16]),
 }
 
-impl Which {
-    /// Returns the number that limits of the system know the device by; 0 where it has none.
-    fn ordinal(self) -> u32 {
-        match self {
-            Self::Index(index) => u32::try_from(index).unwrap_or(u32::MAX),
-            Self::Best | Self::Uuid(_) => 0,
-        }
-    }
-}
-
 /// Options for opening a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -200,19 +190,27 @@ impl Vulkan {
     /// As for [`open`](Self::open), and `InvalidConfig` when the staging ring is too small or larger than a block.
     pub fn open_with(options: Options) -> Result<Self> {
         let instance = Arc::new(Instance::open(options.validation)?);
-        let mut physical = choose(usable(&instance)?, options.device)?;
+        let (number, mut physical) = choose(usable(&instance)?, options.device)?;
         // Nothing here submits protected work.
         physical.features = physical.features.without(Feature::ProtectedMemory);
         let device = Device::open(instance, &physical)?;
-        Self::assemble(device, &physical, options)
+        Self::assemble(device, &physical, number, options)
     }
 
-    /// Manages memory on a device that the caller owns.
+    /// Sets which limits of the system hold; by default those of the device's place in [`devices`](Self::devices).
+    #[must_use]
+    pub fn limited_by(mut self, limits: SystemLimits) -> Self {
+        self.system_limits = limits;
+        self
+    }
+
+    /// Manages memory on a device that the caller owns. Limits of the system know it by its place in the instance's list, as
+    /// [`devices`](Self::devices) has it.
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` without queues, with an unknown family, for a feature in `enabled` that the physical device lacks or
-    /// whose functions the device does not have, or as for [`open_with`](Self::open_with); `Unsupported` for a device below
+    /// `InvalidConfig` for a physical device that is none of the instance, without queues, with an unknown family, for a feature in
+    /// `enabled` that the physical device lacks or whose functions the device does not have, or as for [`open_with`](Self::open_with); `Unsupported` for a device below
     /// version 1.1.
     ///
     /// # Safety
@@ -231,8 +229,9 @@ impl Vulkan {
         let mut physical = unsafe { Physical::read(&instance, existing.physical_device) }?;
         check_enabled(&instance, &physical, &existing.device, existing.enabled)?;
         physical.features = existing.enabled.iter().copied().collect();
+        let number = number_of(&instance, physical.raw)?;
         let device = Device::wrap(instance, &physical, existing.device, existing.queues)?;
-        Self::assemble(device, &physical, options)
+        Self::assemble(device, &physical, number, options)
     }
 
     /// Manages memory on a device that the caller owns, without using any queue of it.
@@ -244,7 +243,7 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` for a null physical device, for a feature in `enabled` that matters and that the physical device lacks,
+    /// `InvalidConfig` for a physical device that is null or none of the instance, for a feature in `enabled` that matters and that the physical device lacks,
     /// or as for [`open_with`](Self::open_with); `Unsupported` for a device below version 1.1.
     ///
     /// # Safety
@@ -267,11 +266,17 @@ impl Vulkan {
         }
         let budget = Some(Feature::MemoryBudget).filter(|budget| physical.features.has(*budget));
         physical.features = enabled().chain(budget).collect();
+        let number = number_of(&instance, physical.raw)?;
         let device = Device::wrap_memory(instance, &physical, bare.device);
-        Self::assemble(device, &physical, options)
+        Self::assemble(device, &physical, number, options)
     }
 
-    fn assemble(device: Arc<Device>, physical: &Physical, options: Options) -> Result<Self> {
+    fn assemble(
+        device: Arc<Device>,
+        physical: &Physical,
+        number: u32,
+        options: Options,
+    ) -> Result<Self> {
         let mut facts = probe::facts(&device, physical, options.paging)?;
         facts.max_blocks = facts.max_blocks.min(options.max_blocks.unwrap_or(u64::MAX));
         device.most_live.store(facts.max_blocks, Ordering::Relaxed);
@@ -297,7 +302,7 @@ impl Vulkan {
             limits: facts.limits,
             alignments: physical.alignments,
             messages: device.instance.messages().cloned(),
-            system_limits: SystemLimits::new(Vendor::Any, options.device.ordinal()),
+            system_limits: SystemLimits::new(Vendor::Any, number),
             source: None,
             table,
             device,
@@ -348,14 +353,25 @@ fn usable(instance: &Instance) -> Result<Vec<Physical>> {
     Ok(read.filter_map(Result::ok).collect())
 }
 
-fn choose(mut all: Vec<Physical>, which: Which) -> Result<Physical> {
+/// Returns the number of a device in [`Vulkan::devices`], which has the same devices of every instance.
+fn number_of(instance: &Instance, raw: vk::PhysicalDevice) -> Result<u32> {
+    let place = usable(instance)?.iter().position(|physical| physical.raw == raw);
+    place.and_then(|place| u32::try_from(place).ok()).ok_or(
+        ErrorKind::InvalidConfig.because("`physical_device` is none of `instance`'s devices"),
+    )
+}
+
+/// Returns the device with its number.
+fn choose(mut all: Vec<Physical>, which: Which) -> Result<(u32, Physical)> {
     let index = match which {
         Which::Index(index) => Some(index),
         Which::Uuid(uuid) => all.iter().position(|physical| physical.info.uuid == Some(uuid)),
         Which::Best => (0..all.len()).max_by_key(|index| (worth(&all[*index]), usize::MAX - index)),
     };
     match index {
-        Some(index) if index < all.len() => Ok(all.swap_remove(index)),
+        Some(index) if index < all.len() => {
+            Ok((u32::try_from(index).unwrap_or(u32::MAX), all.swap_remove(index)))
+        }
         _ => Err(ErrorKind::Unsupported.because("no Vulkan device has this number or UUID")),
     }
 }

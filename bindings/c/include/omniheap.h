@@ -1419,7 +1419,8 @@ enum omniheap_status omniheap_wrap_hip(uint32_t ordinal,
                                        const struct omniheap_config *config,
                                        struct omniheap_manager *manager);
 
-// Manages memory of a Vulkan device that the caller owns. To `OMNIHEAP_LIMIT` and `OMNIHEAP_ARBITER` it is device 0.
+// Manages memory of a Vulkan device that the caller owns. `OMNIHEAP_LIMIT` knows it by its place in the instance's list, and
+// `OMNIHEAP_ARBITER` as device 0.
 //
 // # Safety
 //

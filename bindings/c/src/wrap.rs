@@ -147,7 +147,8 @@ pub unsafe extern "C" fn omniheap_wrap_hip(
     })
 }
 
-/// Manages memory of a Vulkan device that the caller owns. To `OMNIHEAP_LIMIT` and `OMNIHEAP_ARBITER` it is device 0.
+/// Manages memory of a Vulkan device that the caller owns. `OMNIHEAP_LIMIT` knows it by its place in the instance's list, and
+/// `OMNIHEAP_ARBITER` as device 0.
 ///
 /// # Safety
 ///

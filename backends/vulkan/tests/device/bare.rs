@@ -2,9 +2,12 @@
 #![expect(unsafe_code, reason = "lends one device to two owners")]
 use crate::rig::{Rig, first};
 use core::ffi::CStr;
-use omniheap_core::{Backend, Class, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Request};
+use omniheap_core::{
+    Backend, Class, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, Request, Usage,
+};
+use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_vulkan::{
-    Alone, Bare, Feature, Options, Vulkan,
+    Alone, Bare, Feature, Options, Vulkan, Which,
     ash::{self, vk},
 };
 use std::sync::Mutex;
@@ -15,6 +18,8 @@ crate::cases! {
     bare_devices_check_what_they_are_given if |_| true;
     the_promised_number_of_blocks_is_no_limit if |_| true;
     preferred_memory_is_tied_to_its_resource_while_blocks_are_few if |_| true;
+    limits_know_every_device_by_its_number if |_| true;
+    a_limit_holds_for_all_memory_of_the_device if |_| true;
 }
 
 fn bare<'a>(owner: &Vulkan, enabled: &'a [Feature]) -> Bare<'a> {
@@ -51,6 +56,39 @@ fn a_bare_device_has_memory_and_nothing_else(rig: &Rig) {
         // SAFETY: nothing ever used it.
         unsafe { guest.free(block) }.unwrap();
     }
+}
+
+fn limits_know_every_device_by_its_number(rig: &Rig) {
+    let owner = rig.open();
+    let Which::Index(index) = rig.options.device else { panic!("cases open devices by number") };
+    let number = |vulkan: &Vulkan| format!("{vulkan:?}").contains(&format!("ordinal: {index},"));
+    assert!(number(&owner) && number(&guest(&owner)), "{index}: {owner:?}");
+    let all = Vulkan::devices().unwrap();
+    let uuid = all[index].uuid;
+    if let Some(uuid) = uuid.filter(|_| all.iter().filter(|it| it.uuid == uuid).count() == 1) {
+        assert!(number(&rig.open_with(rig.options.device(Which::Uuid(uuid)))), "{index}");
+    }
+    let best = rig.open_with(rig.options.device(Which::Best));
+    let is_this = best.caps().device == owner.caps().device;
+    let others = all.iter().filter(|it| **it == all[index]).count();
+    assert!(number(&best) == is_this || others > 1, "{index}: {best:?}");
+}
+
+fn a_limit_holds_for_all_memory_of_the_device(rig: &Rig) {
+    let set = |name: &str| (name == "OMNIHEAP_LIMIT").then(|| "64MiB".to_owned());
+    let limits = SystemLimits::new(Vendor::Any, 0).within("/nowhere", set);
+    let vulkan = rig.open().limited_by(limits);
+    let manager = Manager::with_config(vulkan, ManagerConfig::default().plain());
+    assert_eq!(manager.report().limits.len(), 1);
+    let (caps, mut live) = (manager.caps(), Vec::new());
+    for usage in [Usage::Device, Usage::Upload, Usage::Device] {
+        let request = Request::new(16 << 20).usage(usage);
+        live.extend((0..5).filter_map(|_| manager.allocate(&request).ok()));
+        let device = caps.heap_ids().filter(|(heap, _)| caps.is_device_memory(*heap));
+        let held = device.map(|(heap, _)| manager.heap_use(heap).unwrap().reserved);
+        assert!(held.sum::<u64>() <= 64 << 20, "{usage:?}");
+    }
+    assert!(live.len() >= 4, "the limit is there to be used");
 }
 
 fn resources_are_bound_to_bare_memory(rig: &Rig) {
