@@ -27,7 +27,9 @@ pub use policy::{Policy, PolicyError};
 #[cfg(target_os = "linux")]
 pub use server::Server;
 #[cfg(target_os = "linux")]
-pub use share::{AnyAttached, Attached, ShareError, attach, publish, publish_whole, withdraw};
+pub use share::{
+    AnyAttached, Attached, DeviceRef, ShareError, attach, publish, publish_whole, withdraw,
+};
 #[cfg(target_os = "linux")]
 pub use tenancy::{Tenancy, arbitrated};
 #[cfg(target_os = "linux")]

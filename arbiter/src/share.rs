@@ -211,13 +211,50 @@ fn hand_over(
     Ok(Asked::new(tenant.path(), &ask, &descriptors)?.done()?)
 }
 
+/// A reference to a device, or an [`Arc`] of it, which lead to the same device every time.
+pub trait DeviceRef<B>: Deref<Target = Arbitrated<B>> + sealed::Sealed {}
+
+impl<B> DeviceRef<B> for &Arbitrated<B> {}
+impl<B> DeviceRef<B> for Arc<Arbitrated<B>> {}
+
+mod sealed {
+    use crate::Arbitrated;
+    use std::sync::Arc;
+
+    pub trait Sealed {}
+    impl<B> Sealed for &Arbitrated<B> {}
+    impl<B> Sealed for Arc<Arbitrated<B>> {}
+}
+
 /// Attaches memory that was published under a name, by a process of this user or of one whose names the policy lets this user attach.
 ///
 /// The bytes are not copied, and count for nobody a second time. `device` is a reference, or an `Arc` for what is to live on its own.
 ///
 /// # Errors
 /// [`ShareError`]: refused with `NotPublished` where there is none; `Foreign` for another device, or descriptors that are no memory.
-pub fn attach<B: Backend, D: Deref<Target = Arbitrated<B>>>(
+///
+/// A pointer of another type, which might point to another device each time, is not taken:
+///
+/// ```compile_fail,E0277
+/// use omniheap_arbiter::{Arbitrated, attach};
+/// use omniheap_host::Host;
+/// use omniheap_seam::HeapId;
+///
+/// struct Either(Arbitrated<Host>, Arbitrated<Host>);
+///
+/// impl core::ops::Deref for Either {
+///     type Target = Arbitrated<Host>;
+///
+///     fn deref(&self) -> &Arbitrated<Host> {
+///         if std::process::id() % 2 == 0 { &self.0 } else { &self.1 }
+///     }
+/// }
+///
+/// fn wrong(devices: Either) {
+///     let _ = attach(devices, HeapId(0), "model");
+/// }
+/// ```
+pub fn attach<B: Backend, D: DeviceRef<B>>(
     device: D,
     heap: HeapId,
     name: &str,
@@ -249,7 +286,7 @@ pub fn attach<B: Backend, D: Deref<Target = Arbitrated<B>>>(
 }
 
 /// Published memory that this process has attached. It can only be read.
-pub struct Attached<B: Backend, D: Deref<Target = Arbitrated<B>>> {
+pub struct Attached<B: Backend, D: DeviceRef<B>> {
     device: D,
     tenant: Arc<Tenant>,
     publication: u64,
@@ -257,13 +294,13 @@ pub struct Attached<B: Backend, D: Deref<Target = Arbitrated<B>>> {
     blocks: Vec<B::Block>,
 }
 
-impl<B: Backend, D: Deref<Target = Arbitrated<B>>> core::fmt::Debug for Attached<B, D> {
+impl<B: Backend, D: DeviceRef<B>> core::fmt::Debug for Attached<B, D> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Attached").field("contents", &self.contents).finish_non_exhaustive()
     }
 }
 
-impl<B: Backend, D: Deref<Target = Arbitrated<B>>> Attached<B, D> {
+impl<B: Backend, D: DeviceRef<B>> Attached<B, D> {
     /// Returns how many bytes were published.
     #[must_use]
     pub const fn length(&self) -> u64 {
@@ -327,7 +364,7 @@ impl<B: Backend, D: Deref<Target = Arbitrated<B>>> Attached<B, D> {
     }
 }
 
-impl<B: Backend, D: Deref<Target = Arbitrated<B>>> Drop for Attached<B, D> {
+impl<B: Backend, D: DeviceRef<B>> Drop for Attached<B, D> {
     fn drop(&mut self) {
         let backend = self.device.inner();
         // A lost device reads nothing any more.
@@ -366,7 +403,7 @@ pub trait AnyAttached: Send + Sync {
 impl<B, D> AnyAttached for Attached<B, D>
 where
     B: Backend,
-    D: Deref<Target = Arbitrated<B>> + Send + Sync,
+    D: DeviceRef<B> + Send + Sync,
 {
     fn length(&self) -> u64 {
         self.length()
