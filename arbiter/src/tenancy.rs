@@ -6,14 +6,14 @@ use crate::tenant::Tenant;
 use crate::{ArbiterError, Arbitrated};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_layers::{Call, CallKind, Hooks, Layer, Verdict};
-use omniheap_seam::{Backend, Error, ErrorKind, HeapKind, Result};
+use omniheap_seam::{Backend, Error, ErrorKind, Result};
 use std::sync::Arc;
 
 /// What [`Arbitrated`] does: asks, and gives back.
 #[derive(Debug)]
 pub struct Tenancy {
     tenant: Arc<Tenant>,
-    /// By heap: whether it is device memory, which alone is divided.
+    /// By heap: whether it lies in the memory of the device, which alone is divided.
     divided: Vec<bool>,
     /// Bytes that were granted for this device and not given back.
     held: AtomicU64,
@@ -28,8 +28,8 @@ impl Drop for Tenancy {
 
 /// Makes a backend take its device memory with the arbiter's permission only. Without a tenant, nobody is asked.
 pub fn arbitrated<B: Backend>(backend: B, tenant: impl Into<Option<Arc<Tenant>>>) -> Arbitrated<B> {
-    let heaps = backend.caps().heaps.iter();
-    let divided = heaps.map(|heap| heap.kind == HeapKind::Device).collect();
+    let caps = backend.caps();
+    let divided = caps.heap_ids().map(|(heap, _)| caps.is_device_memory(heap)).collect();
     let tenancy = |tenant| Tenancy { tenant, divided, held: AtomicU64::new(0) };
     let tenancy = tenant.into().map(tenancy);
     Layer::wrap(backend, tenancy)

@@ -65,6 +65,7 @@ const TESTS: &[(&str, fn())] = named![
     lives::the_socket_is_for_its_user_alone_or_for_a_group,
     lives::a_grant_is_a_grant,
     memory::what_a_manager_holds_is_what_the_arbiter_counts,
+    memory::all_memory_of_every_device_is_counted,
     memory::a_driver_that_fails_leaves_the_books_right,
     memory::pressed_memory_reaches_the_other_tenant,
     memory::a_signal_that_the_program_handles_interrupts_no_question,

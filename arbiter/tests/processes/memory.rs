@@ -5,7 +5,7 @@ use core::time::Duration;
 use omniheap_arbiter::frame::Tell;
 use omniheap_arbiter::{Arbitrated, Tenant, arbitrated, tenants};
 use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
-use omniheap_host::Host;
+use omniheap_host::{Host, real_devices};
 use omniheap_layers::{Fault, Plan};
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept, bind, send,
@@ -41,6 +41,28 @@ pub(crate) fn what_a_manager_holds_is_what_the_arbiter_counts() {
     drop((again, manager));
     assert_eq!(tenant.held(), 0, "everything was given back");
     arbiter.await_tenants(|all| all.iter().all(|it| it.held == 0));
+}
+
+pub(crate) fn all_memory_of_every_device_is_counted() {
+    let arbiter = Arbiter::start("devices.sock", "capacity = \"64MiB\"\n");
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    for caps in real_devices() {
+        let host = Host::like(caps).expect("host memory acts it out");
+        let manager = Manager::new(arbitrated(host, Arc::clone(&tenant)));
+        let caps = manager.caps();
+        let mut live = Vec::new();
+        for (heap, about) in caps.heap_ids() {
+            let size = MIB.min(about.max_block);
+            live.push(manager.allocate(&Request::new(size).heap(heap)).expect("it fits"));
+            let reserved = |heap| manager.heap_use(heap).expect("a heap").reserved;
+            let of_device = caps.heap_ids().filter(|(heap, _)| caps.is_device_memory(*heap));
+            let of_device: u64 = of_device.map(|(heap, _)| reserved(heap)).sum();
+            assert_eq!(tenant.held(), of_device, "{about:?} of {}", caps.device.name);
+        }
+        drop(live);
+        manager.return_memory(u64::MAX).expect("host memory");
+        assert_eq!(tenant.held(), 0, "all that counts goes back: {}", caps.device.name);
+    }
 }
 
 /// Every driver call fails once, or loses the device, and the arbiter counts no byte less than the driver has given, and none when
