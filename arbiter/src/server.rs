@@ -22,8 +22,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Connections at once; with the descriptors of their processes they stay below the usual limit of 1,024.
+/// Connections at once, and processes whose connection has ended; with their descriptors they stay below the usual limit of 1,024.
 const CONNECTIONS: usize = 400;
+/// Time of a connection that is no tenant's. Calls are answered at once.
+const GREETING: Duration = Duration::from_secs(30);
 /// Packets that wait for one slow reader before its connection is closed.
 const UNSENT: usize = 256;
 /// Frames of one connection that are read before the next connection has its turn.
@@ -38,6 +40,7 @@ struct Connection {
     pid: u32,
     uid: u32,
     tenant: Option<TenantId>,
+    since: Duration,
     /// Until the first frame says whether it is a tenant.
     pidfd: Option<OwnedFd>,
     unsent: VecDeque<Packet>,
@@ -82,6 +85,8 @@ pub struct Server {
     /// When it was asked last.
     counted: Duration,
     next: u64,
+    /// Whether the listener is not looked at until the next turn: it stays ready where a connection cannot be accepted.
+    is_deaf: bool,
     start: Instant,
     buffer: Vec<u8>,
 }
@@ -137,6 +142,7 @@ impl Server {
             count: None,
             counted: Duration::ZERO,
             next: 1,
+            is_deaf: false,
             start: Instant::now(),
             buffer: vec![0; MAX_FRAME + 1],
         })
@@ -163,6 +169,7 @@ impl Server {
             // Processes that are gone come last: what they sent before still counts.
             ready.connections.into_iter().for_each(|id| self.serve(id));
             ready.gone.into_iter().for_each(|tenant| self.bury(tenant));
+            self.end_idle();
             self.count_all();
             let (now, mut actions) = (self.now(), Vec::new());
             self.books.tick(now, &mut actions);
@@ -177,8 +184,9 @@ impl Server {
         self.start.elapsed()
     }
 
-    fn wait(&self) -> io::Result<Ready> {
-        let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
+    fn wait(&mut self) -> io::Result<Ready> {
+        let listeners = usize::from(!core::mem::take(&mut self.is_deaf));
+        let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN); listeners];
         for connection in self.connections.values() {
             let out =
                 if connection.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
@@ -193,7 +201,7 @@ impl Server {
             Err(error) => return Err(error.into()),
         }
         let mut is_ready = polled.iter().map(|each| !each.revents().is_empty());
-        let listener = is_ready.next().unwrap_or(false);
+        let listener = listeners > 0 && is_ready.next().unwrap_or(false);
         let readable = self.connections.keys().filter(|_| is_ready.next().unwrap_or(false));
         let connections = readable.copied().collect();
         let gone = self.tenants.keys().filter(|_| is_ready.next().unwrap_or(false));
@@ -203,11 +211,14 @@ impl Server {
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..TURN {
-            let Ok(socket) = accept_with(&self.listener, flags) else { return };
+            let socket = match accept_with(&self.listener, flags) {
+                Ok(socket) => socket,
+                Err(rustix::io::Errno::WOULDBLOCK) => return,
+                Err(_) => return self.is_deaf = true,
+            };
             // Who comes when there is no room, or cannot be identified, is hung up on.
             let Ok(peer) = Peer::of(&socket) else { continue };
-            let same = self.connections.values().filter(|other| other.uid == peer.uid);
-            if self.connections.len() >= CONNECTIONS || same.count() >= CONNECTIONS / 2 {
+            if !self.has_room(peer.uid) {
                 continue;
             }
             let connection = Connection {
@@ -215,12 +226,40 @@ impl Server {
                 pid: peer.pid,
                 uid: peer.uid,
                 tenant: None,
+                since: self.now(),
                 pidfd: peer.pidfd,
                 unsent: VecDeque::new(),
             };
             self.connections.insert(self.next, connection);
             self.next += 1;
         }
+    }
+
+    /// Returns whether one more connection of a user may be kept, after the oldest one that is no tenant's made room for it.
+    fn has_room(&mut self, uid: u32) -> bool {
+        let kept = |of: &dyn Fn(u32) -> bool| {
+            let connections = self.connections.values().filter(|it| of(it.uid)).count();
+            let apart = self.tenants.values().filter(|it| it.connection.is_none() && of(it.uid));
+            connections + apart.count()
+        };
+        if kept(&|it| it == uid) >= CONNECTIONS / 2 {
+            return false;
+        }
+        if kept(&|_| true) < CONNECTIONS {
+            return true;
+        }
+        // A tenant greets at once, so that many newer ones stand behind it by the time that it would be the oldest.
+        let oldest = self.connections.iter().find(|(_, it)| it.tenant.is_none());
+        let oldest = oldest.map(|(id, _)| *id);
+        oldest.into_iter().for_each(|id| self.hang_up(id));
+        oldest.is_some()
+    }
+
+    /// Hangs up on connections that have not become a tenant's in time.
+    fn end_idle(&mut self) {
+        let now = self.now();
+        let is_late = |it: &Connection| it.tenant.is_none() && now >= it.since + GREETING;
+        self.connections.retain(|_, it| !is_late(it));
     }
 
     /// Reads the frames of one connection; an end or a wrong frame closes it.
@@ -685,6 +724,77 @@ mod tests {
         };
         assert!(check_local(Path::new("omniheap.sock"), here).is_ok());
         assert_ne!(file_system(Path::new("/proc")).ok(), file_system(Path::new("/sys")).ok());
+    }
+
+    fn server(name: &str) -> Server {
+        let path = std::env::temp_dir().join(format!("omniheap-{name}-{}", std::process::id()));
+        let server = Server::bind(&path, Policy::equal(1), None).expect("a socket");
+        fs::remove_file(path.with_added_extension("lock")).expect("it was there");
+        server
+    }
+
+    /// Adds a connection of a user, whose other end is closed.
+    fn connected(server: &mut Server, uid: u32, tenant: Option<TenantId>) {
+        let since = server.now();
+        let (pid, pidfd, unsent) = (1, None, VecDeque::new());
+        let socket = socket::make(Mode::Polling).expect("a socket");
+        let connection = Connection { socket, pid, uid, tenant, since, pidfd, unsent };
+        server.connections.insert(server.next, connection);
+        server.next += 1;
+    }
+
+    #[test]
+    fn a_listener_that_cannot_accept_is_left_alone_for_a_turn() {
+        let mut server = server("deaf");
+        // One that stays ready and gives nobody, as without free descriptors.
+        server.listener = socket::make(Mode::Polling).expect("a socket");
+        assert!(server.wait().expect("it waits").listener);
+        server.accept();
+        assert!(!server.wait().expect("it waits").listener, "there is nobody to hear");
+        assert!(server.wait().expect("it waits").listener, "and again");
+    }
+
+    #[test]
+    fn the_oldest_that_greets_not_makes_room_and_no_user_has_more_than_half() {
+        let mut server = server("room");
+        connected(&mut server, 1, Some(TenantId(1)));
+        (1..CONNECTIONS / 2).for_each(|_| connected(&mut server, 1, None));
+        assert!(!server.has_room(1), "it has half of the room");
+        assert!(server.has_room(2));
+        (0..CONNECTIONS / 2).for_each(|_| connected(&mut server, 2, None));
+        assert_eq!(server.connections.len(), CONNECTIONS);
+        assert!(server.has_room(3), "two users keep no third one out");
+        assert_eq!((server.connections.len(), server.has_room(2)), (CONNECTIONS - 1, false));
+        assert!(server.connections.contains_key(&1), "a tenant stays");
+        assert!(!server.connections.contains_key(&2), "the oldest of the others went");
+    }
+
+    #[test]
+    fn processes_whose_connection_ended_take_room_too() {
+        let mut server = server("apart");
+        for tenant in 0..CONNECTIONS as u64 / 2 {
+            let pidfd = socket::make(Mode::Polling).expect("a descriptor");
+            let gone = Tenant { pid: 1, uid: 1, pidfd, connection: None, ceiling: 1 };
+            server.tenants.insert(TenantId(tenant), gone);
+        }
+        assert!(!server.has_room(1) && server.has_room(2));
+        for user in 2..4 {
+            (0..CONNECTIONS / 4).for_each(|_| connected(&mut server, user, Some(TenantId(9))));
+        }
+        assert!(!server.has_room(4), "all of them are tenants");
+    }
+
+    #[test]
+    fn who_is_no_tenant_in_time_is_hung_up_on() {
+        let mut server = server("idle");
+        connected(&mut server, 1, Some(TenantId(1)));
+        connected(&mut server, 1, None);
+        server.end_idle();
+        assert_eq!(server.connections.len(), 2);
+        server.start = server.start.checked_sub(GREETING).expect("this machine runs for longer");
+        connected(&mut server, 1, None);
+        server.end_idle();
+        assert_eq!(server.connections.keys().collect::<Vec<_>>(), [&1, &3]);
     }
 
     #[test]
