@@ -108,6 +108,11 @@ pub enum ArbiterError {
     /// The arbiter refused a request.
     #[error("the arbiter refused: {0}")]
     Refused(frame::Refusal),
+    /// This process was forked from the one that connected.
+    #[error(
+        "a forked child has neither its parent's memory nor its arbiter: start a new process instead"
+    )]
+    Forked,
     /// The connection ended before an answer came.
     #[error("{0}: the arbiter hung up; start `omniheap serve` again")]
     Lost(PathBuf),

@@ -48,10 +48,6 @@ impl Tenancy {
     }
 
     fn take(&self, bytes: u64) -> Result<()> {
-        if !self.tenant.is_own() {
-            let why = "a forked child has neither its parent's memory nor its arbiter: start a new process instead";
-            return Err(ErrorKind::DeviceLost.because(why));
-        }
         self.tenant.take(bytes).map_err(|error| error_of(&error))?;
         self.held.fetch_add(bytes, Relaxed);
         Ok(())
@@ -67,6 +63,9 @@ impl Tenancy {
 
 fn error_of(error: &ArbiterError) -> Error {
     match error {
+        ArbiterError::Forked => ErrorKind::DeviceLost.because(
+            "a forked child has neither its parent's memory nor its arbiter: start a new process instead",
+        ),
         ArbiterError::Refused(Refusal::Never) => ErrorKind::ExceedsLimit.into(),
         ArbiterError::Refused(Refusal::OverQuota) => ErrorKind::OutOfDeviceMemory
             .because("the arbiter's quota for this process; see `omniheap tenants`"),

@@ -111,9 +111,13 @@ impl Tenant {
     /// Asks for bytes before they are taken from the driver; waits for the answer.
     ///
     /// # Errors
-    /// [`ArbiterError::Refused`]; [`ArbiterError::Silent`] where no answer comes in time; what [`Tenant::shared`] returns where the connection
+    /// [`ArbiterError::Refused`]; [`ArbiterError::Forked`] in a forked child; [`ArbiterError::Silent`] where no answer comes in time; what [`Tenant::shared`] returns where the connection
     /// has to be made anew.
     pub fn take(&self, bytes: u64) -> Result<(), ArbiterError> {
+        // Before the lock: a thread that the child does not have may hold it.
+        if !self.is_own() {
+            return Err(ArbiterError::Forked);
+        }
         let mut state = self.link(lock(&self.shared.state))?;
         let lost = || ArbiterError::Lost(self.path.clone());
         let socket = state.socket.clone().ok_or_else(lost)?;

@@ -3,7 +3,7 @@
 use crate::support::{Arbiter, MIB, Process, listen, often, path, say};
 use core::time::Duration;
 use omniheap_arbiter::frame::Tell;
-use omniheap_arbiter::{Arbitrated, Tenant, arbitrated, tenants};
+use omniheap_arbiter::{ArbiterError, Arbitrated, Tenant, arbitrated, tenants};
 use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
 use omniheap_host::{Host, real_devices};
 use omniheap_layers::{Fault, Plan};
@@ -130,9 +130,13 @@ pub(crate) fn forks(socket: &Path, _: &str) {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = manager.allocate(&request(24)).expect_err("nobody asked for this process");
+        // Nor does the child ask or give back in the name of its parent.
+        let is_told = matches!(tenant.take(MIB), Err(ArbiterError::Forked));
+        tenant.give(24 * MIB);
         drop((live, manager, tenant));
         let says_why = refused.to_string().contains("forked");
-        std::process::exit(i32::from(refused.kind() != ErrorKind::DeviceLost || !says_why));
+        let is_right = is_told && refused.kind() == ErrorKind::DeviceLost && says_why;
+        std::process::exit(i32::from(!is_right));
     }
     let mut status = -1;
     // SAFETY: an integer, which the kernel fills.
