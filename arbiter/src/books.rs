@@ -74,6 +74,8 @@ struct Account {
     /// Bytes of the process by the driver's count, unless they may have changed since they were counted.
     counted: Option<u64>,
     doubt: Doubt,
+    /// Bytes beside those held that its next greeting may say it has: of grants that may be on their way. Not limited before its first.
+    unsent: Option<u64>,
 }
 
 /// Whether a tenant is believed.
@@ -165,26 +167,36 @@ impl Books {
         self.accounts.get(&tenant).map(|account| account.rules)
     }
 
-    /// Opens an account; `held` are bytes that the tenant has from before, which are believed.
+    /// Opens an account, which holds nothing until [`greet`](Self::greet).
     ///
     /// # Errors
     /// `Reserve` when the reserves of all tenants exceed the capacity.
-    pub fn join(&mut self, tenant: TenantId, rules: Rules, held: u64) -> Result<(), Refusal> {
+    pub fn join(&mut self, tenant: TenantId, rules: Rules) -> Result<(), Refusal> {
         let reserves = self.accounts.values().map(|account| account.rules.reserve);
         if reserves.fold(rules.reserve, u64::saturating_add) > self.capacity {
             return Err(Refusal::Reserve);
         }
-        let (counted, doubt) = (None, Doubt::None);
-        let account = Account { rules, held, owed: 0, is_exhausted: false, counted, doubt };
+        let (counted, doubt, unsent) = (None, Doubt::None, None);
+        let account =
+            Account { rules, held: 0, owed: 0, is_exhausted: false, counted, doubt, unsent };
         self.accounts.insert(tenant, account);
         Ok(())
     }
 
-    /// Takes over what a tenant says that it holds, after its connection broke.
-    pub fn correct(&mut self, tenant: TenantId, held: u64) {
-        if let Some(account) = self.accounts.get_mut(&tenant) {
-            (account.held, account.counted) = (held, None);
-        }
+    /// Takes over what a tenant says that it holds, and returns how many of the bytes are believed. After a connection that broke these are
+    /// at most the bytes of its account and of grants that may not have reached it. In its first greeting, after an arbiter before this one,
+    /// they are at most what the driver counts, where that is known (`counted`), else what a request would be granted at once: to say that
+    /// memory is held takes no more from others than to ask for it.
+    pub fn greet(&mut self, tenant: TenantId, held: u64, counted: Option<u64>) -> u64 {
+        let available = self.available(tenant);
+        let Some(account) = self.accounts.get_mut(&tenant) else { return 0 };
+        let more = account.rules.quota.saturating_sub(account.held).min(available);
+        let most = match (account.unsent, counted) {
+            (None, Some(counted)) => counted,
+            (unsent, _) => account.held.saturating_add(unsent.unwrap_or(u64::MAX).min(more)),
+        };
+        (account.held, account.counted, account.unsent) = (held.min(most), None, Some(0));
+        account.held
     }
 
     /// Returns whether somebody waits for memory that others give back.
@@ -317,8 +329,9 @@ impl Books {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
-        if granted > 0 {
-            self.correct(tenant, self.held(tenant).saturating_sub(granted));
+        if let Some(account) = self.accounts.get_mut(&tenant).filter(|_| granted > 0) {
+            account.held = account.held.saturating_sub(granted);
+            (account.counted, account.unsent) = (None, Some(granted));
         }
         self.waiting.retain(|waiting| waiting.tenant != tenant);
         self.settle(now, actions);

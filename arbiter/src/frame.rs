@@ -185,7 +185,8 @@ impl Contents {
 /// A frame to the arbiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// The first frame of a tenant: bytes that it holds already, after the arbiter was started anew.
+    /// The first frame of a tenant: bytes that it holds already, after the arbiter was started anew or a connection broke. The answer says how
+    /// many of them are believed.
     Hello {
         /// Bytes held.
         held: u64,
@@ -298,6 +299,8 @@ pub enum Tell {
         quota: u64,
         /// Bytes that others leave to it.
         reserve: u64,
+        /// Bytes that it holds by the arbiter's books: at most those that it said.
+        held: u64,
     },
     /// The bytes may be taken from the driver.
     Grant {
@@ -434,7 +437,9 @@ impl Tell {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Limits { capacity, quota, reserve } => frame(101, &[*capacity, *quota, *reserve]),
+            Self::Limits { capacity, quota, reserve, held } => {
+                frame(101, &[*capacity, *quota, *reserve, *held])
+            }
             Self::Grant { request } => frame(102, &[*request]),
             Self::Refuse { request, why, free, share } => {
                 frame(103, &[*request, *why as u64, *free, *share])
@@ -463,7 +468,9 @@ impl Tell {
     pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
         let (kind, fields) = fields(bytes)?;
         match (kind, &*fields) {
-            (101, &[capacity, quota, reserve]) => Ok(Self::Limits { capacity, quota, reserve }),
+            (101, &[capacity, quota, reserve, held]) => {
+                Ok(Self::Limits { capacity, quota, reserve, held })
+            }
             (102, &[request]) => Ok(Self::Grant { request }),
             (103, &[request, why, free, share]) => {
                 Ok(Self::Refuse { request, why: Refusal::of(why)?, free, share })
@@ -561,7 +568,7 @@ mod tests {
         }
         let tenants = vec![TenantInfo { pid: 9, share: 8, ..TenantInfo::default() }; LISTED];
         let mut tells = vec![
-            Tell::Limits { capacity: 1, quota: 2, reserve: 3 },
+            Tell::Limits { capacity: 1, quota: 2, reserve: 3, held: 4 },
             Tell::Grant { request: 4 },
             Tell::Press { press: 5, bytes: 6, within_ms: 7 },
             Tell::Tenants { more: true, tenants },

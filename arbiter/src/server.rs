@@ -371,13 +371,11 @@ impl Server {
             return Err(Refusal::Unseen);
         }
         let known = self.tenants.iter_mut().find(|(_, it)| it.pid == pid && it.uid == uid);
-        let tenant = match known {
+        let (tenant, counted) = match known {
             // One process is one tenant, whose connection is the latest.
             Some((tenant, account)) if account.connection.is_none() => {
                 account.connection = Some(id);
-                // What was on its way when the connection broke, only the tenant knows.
-                self.books.correct(*tenant, held);
-                *tenant
+                (*tenant, None)
             }
             Some(_) => return Err(Refusal::TooMany),
             None => {
@@ -388,16 +386,18 @@ impl Server {
                 let pidfd = connection.pidfd.take().ok_or(Refusal::Contradiction)?;
                 let tenant = TenantId(id);
                 let rules = self.policy.rules(uid);
-                self.books.join(tenant, rules, held)?;
+                self.books.join(tenant, rules)?;
                 let (connection, ceiling) = (Some(id), rules.quota);
                 self.tenants.insert(tenant, Tenant { pid, uid, pidfd, connection, ceiling });
-                tenant
+                let count = self.count.as_ref().filter(|_| held > 0).and_then(|count| count());
+                (tenant, count.map(|all| bytes_of(&all, pid)))
             }
         };
         connection.tenant = Some(tenant);
+        let held = self.books.greet(tenant, held, counted);
         let rules = self.books.rules(tenant).ok_or(Refusal::NoTenant)?;
         let (capacity, quota, reserve) = (self.books.capacity(), rules.quota, rules.reserve);
-        self.tell(id, &Tell::Limits { capacity, quota, reserve });
+        self.tell(id, &Tell::Limits { capacity, quota, reserve, held });
         Ok(())
     }
 
@@ -601,7 +601,8 @@ impl Server {
             account.connection = None;
         }
         let (now, mut actions) = (self.now(), Vec::new());
-        let granted = connection.unsent.iter().map(|packet| packet.granted).sum();
+        let granted = connection.unsent.iter().map(|packet| packet.granted);
+        let granted = granted.fold(0, u64::saturating_add);
         self.books.hang_up(tenant, granted, now, &mut actions);
         self.act(&actions);
     }

@@ -116,11 +116,11 @@ fn publish_in<B: Backend>(
 ) -> Result<(), ShareError> {
     let (name, tenant) = (named(name)?, tenant_of(device)?);
     tenant.take(contents.size)?;
-    let made = write(device.inner(), heap, &mut contents, source)
-        .and_then(|pieces| hand_over(tenant, name, contents, &pieces));
-    match made {
-        Ok(()) => tenant.handed_over(contents.size),
-        Err(_) => tenant.give(contents.size),
+    let made = write(device.inner(), heap, &mut contents, source).and_then(|pieces| {
+        tenant.hand_over(contents.size, || hand_over(tenant, name, contents, &pieces))
+    });
+    if made.is_err() {
+        tenant.give(contents.size);
     }
     made
 }

@@ -48,6 +48,14 @@ struct State {
     requests: HashMap<u64, (u64, Option<Result<(), Refusal>>)>,
     next: u64,
     held: u64,
+    /// Bytes that the last greeting said.
+    said: u64,
+    /// Bytes that are held and that the arbiter did not believe. They are given back without it, and before the others.
+    unbooked: u64,
+    /// Bytes given back since the greeting, while its answer is not there.
+    late: u64,
+    /// Publications of which only the arbiter may know whether they took place.
+    handing_over: u32,
     quota: Option<u64>,
     /// Why the arbiter did not accept this process.
     unwelcome: Option<Refusal>,
@@ -141,19 +149,49 @@ impl Tenant {
         answer.ok_or_else(silent)?.map_err(ArbiterError::Refused)
     }
 
-    /// Says that bytes were returned to the driver. An arbiter that is gone learns of it when it is back.
+    /// Says that bytes were returned to the driver. An arbiter that is gone learns of it when it is back. In a forked child nothing changes: the
+    /// bytes are its parent's.
     pub fn give(&self, bytes: u64) {
+        if !self.is_own() {
+            return;
+        }
         let mut state = lock(&self.shared.state);
         state.held = state.held.saturating_sub(bytes);
-        if state.socket.is_some() {
-            drop(self.send(state, &Ask::Give { bytes }));
+        if state.socket.is_some() && state.quota.is_some() {
+            drop(self.give_booked(state, bytes));
+        } else if state.socket.is_some() {
+            state.late = state.late.saturating_add(bytes);
         }
     }
 
-    /// Notes that the arbiter has taken bytes over.
-    pub(crate) fn handed_over(&self, bytes: u64) {
+    /// Tells the arbiter of bytes that were given back, as far as it believes that they were held.
+    fn give_booked<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        bytes: u64,
+    ) -> Result<MutexGuard<'a, State>, ArbiterError> {
+        let unbooked = state.unbooked.min(bytes);
+        state.unbooked -= unbooked;
+        let bytes = bytes - unbooked;
+        if bytes > 0 { self.send(state, &Ask::Give { bytes }) } else { Ok(state) }
+    }
+
+    /// Runs a call that makes the arbiter take bytes over. Nobody greets meanwhile: it is not known how many bytes are held.
+    pub(crate) fn hand_over<E>(
+        &self,
+        bytes: u64,
+        call: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        lock(&self.shared.state).handing_over += 1;
+        let made = call();
         let mut state = lock(&self.shared.state);
-        state.held = state.held.saturating_sub(bytes);
+        state.handing_over -= 1;
+        if made.is_ok() {
+            state.held = state.held.saturating_sub(bytes);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+        made
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -165,7 +203,10 @@ impl Tenant {
         &'a self,
         state: MutexGuard<'a, State>,
     ) -> Result<MutexGuard<'a, State>, ArbiterError> {
-        let former = self.shared.changed.wait_while(state, |state| state.is_ended);
+        let must_wait = |state: &mut State| {
+            state.is_ended || (state.socket.is_none() && state.handing_over > 0)
+        };
+        let former = self.shared.changed.wait_while(state, must_wait);
         let mut state = former.unwrap_or_else(PoisonError::into_inner);
         if state.socket.is_none() {
             let socket = socket::open(&self.path).map_err(|error| failed(&self.path, &error))?;
@@ -173,7 +214,8 @@ impl Tenant {
             self.listen(&socket).map_err(|error| failed(&self.path, &error))?;
             state.socket = Some(socket);
             (state.quota, state.unwelcome) = (None, None);
-            let hello = Ask::Hello { held: state.held };
+            (state.said, state.late) = (state.held, 0);
+            let hello = Ask::Hello { held: state.said };
             state = self.send(state, &hello)?;
         }
         while state.quota.is_none() && state.unwelcome.is_none() && state.socket.is_some() {
@@ -189,7 +231,11 @@ impl Tenant {
             state.hang_up();
             return Err(ArbiterError::Refused(why));
         }
-        if state.socket.is_some() { Ok(state) } else { Err(ArbiterError::Lost(self.path.clone())) }
+        if state.socket.is_none() {
+            return Err(ArbiterError::Lost(self.path.clone()));
+        }
+        let late = core::mem::take(&mut state.late);
+        self.give_booked(state, late)
     }
 
     fn send<'a>(
@@ -280,7 +326,10 @@ impl Shared {
         match *tell {
             // The arbiter was told anew what is held.
             _ if !state.is_current(socket) => {}
-            Tell::Limits { quota, .. } => state.quota = Some(quota),
+            Tell::Limits { quota, held, .. } => {
+                state.unbooked = state.said.saturating_sub(held);
+                state.quota = Some(quota);
+            }
             Tell::Refuse { request: 0, why, .. } if state.quota.is_none() => {
                 state.unwelcome = Some(why);
             }
@@ -458,8 +507,11 @@ mod tests {
         thread::spawn(move || {
             while let Ok(socket) = accept_with(&listener, SocketFlags::CLOEXEC) {
                 let mut buffer = vec![0; MAX_FRAME + 1];
-                socket::receive(&socket, &mut buffer).expect("a greeting");
-                let limits = Tell::Limits { capacity: 1 << 30, quota: 1 << 30, reserve: 0 };
+                let greeting = socket::receive(&socket, &mut buffer).expect("a greeting");
+                let Ok(Ask::Hello { held }) = Ask::decode(greeting) else { panic!("no greeting") };
+                // More than so much it does not believe.
+                let held = held.min(60);
+                let limits = Tell::Limits { capacity: 1 << 30, quota: 1 << 30, reserve: 0, held };
                 socket::post(&socket, &limits.encode()).expect("it listens");
                 let heard = heard.clone();
                 thread::spawn(move || {
@@ -486,6 +538,64 @@ mod tests {
                 let lost = taken.join().expect("no panic");
                 assert!(matches!(lost, Err(ArbiterError::Lost(_))), "{lost:?}");
                 assert!(lock(&tenant.shared.state).socket.is_some(), "the new connection lives");
+            });
+        });
+    }
+
+    /// Makes a tenant believe that bytes were granted to it, as the thread that reads does.
+    fn grant(tenant: &Tenant, bytes: u64) {
+        let mut state = lock(&tenant.shared.state);
+        state.requests.insert(0, (bytes, None));
+        state.settle(0, Ok(()));
+        state.requests.clear();
+    }
+
+    #[test]
+    fn bytes_that_the_arbiter_does_not_believe_are_given_back_without_it_first() {
+        with_tenant("unbooked", |tenant, asked| {
+            grant(tenant, 100);
+            let mut state = lock(&tenant.shared.state);
+            state.hang_up();
+            let state = tenant.link(state).expect("welcome again");
+            assert_eq!((state.held, state.unbooked), (100, 40));
+            drop(state);
+            tenant.give(30);
+            tenant.give(30);
+            let (_socket, ask) = asked.recv().expect("it says so");
+            assert_eq!((ask, tenant.held()), (Ask::Give { bytes: 20 }, 40));
+        });
+    }
+
+    #[test]
+    fn bytes_that_are_given_back_during_a_greeting_are_told_after_it() {
+        with_tenant("late", |tenant, asked| {
+            grant(tenant, 50);
+            let quota = lock(&tenant.shared.state).quota.take();
+            tenant.give(10);
+            let mut state = lock(&tenant.shared.state);
+            state.quota = quota;
+            drop(tenant.link(state).expect("it is connected"));
+            let (_socket, ask) = asked.recv().expect("it says so");
+            assert_eq!((ask, tenant.held()), (Ask::Give { bytes: 10 }, 40));
+        });
+    }
+
+    #[test]
+    fn nobody_greets_while_a_publication_may_have_taken_bytes_over() {
+        with_tenant("handing", |tenant, asked| {
+            grant(tenant, 60);
+            thread::scope(|scope| {
+                let handed = tenant.hand_over(50, || {
+                    lock(&tenant.shared.state).hang_up();
+                    scope.spawn(|| tenant.take(1));
+                    // Long enough for the other thread to greet, if it were let.
+                    thread::sleep(core::time::Duration::from_millis(50));
+                    Ok::<(), ()>(())
+                });
+                assert_eq!(handed, Ok(()));
+                let (_socket, ask) = asked.recv().expect("it asks");
+                assert!(matches!(ask, Ask::Take { bytes: 1, .. }), "{ask:?}");
+                assert_eq!(lock(&tenant.shared.state).said, 10);
             });
         });
     }

@@ -13,7 +13,7 @@ pub fn frames(mut data: &[u8]) {
     let mut books = Books::new(CAPACITY, Duration::from_millis(10), 0);
     for (tenant, weight) in (0..4).zip(1..) {
         let rules = Rules { quota: CAPACITY, reserve: 1 << 10, weight, priority: weight };
-        books.join(TenantId(tenant), rules, 0).expect("the reserves fit");
+        books.join(TenantId(tenant), rules).expect("the reserves fit");
     }
     let (mut now, mut actions) = (Duration::ZERO, Vec::new());
     while let [tenant, length, rest @ ..] = data {
@@ -44,6 +44,7 @@ fn obey(books: &mut Books, from: TenantId, ask: Ask, now: Duration, actions: &mu
         Ask::Publish { contents, .. } => drop(books.publish(from, contents.size)),
         Ask::Detach { publication } => books.unpublish(publication, now, actions),
         Ask::Attach { .. } | Ask::Withdraw { .. } => {}
-        Ask::Hello { .. } | Ask::List | Ask::ListPublications => {}
+        Ask::Hello { held } => assert!(books.greet(from, held, None) <= held),
+        Ask::List | Ask::ListPublications => {}
     }
 }

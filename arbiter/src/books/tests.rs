@@ -12,7 +12,7 @@ fn rules(weight: u32) -> Rules {
 fn books(weights: &[u32]) -> Books {
     let mut books = Books::new(600, PATIENCE, 10);
     for (tenant, weight) in (0..).zip(weights) {
-        books.join(TenantId(tenant), rules(*weight), 0).expect("no reserves");
+        books.join(TenantId(tenant), rules(*weight)).expect("no reserves");
     }
     books
 }
@@ -122,12 +122,9 @@ fn quota_and_nonsense_are_refused_at_once() {
 #[test]
 fn reserves_are_left_to_their_tenant() {
     let mut books = Books::new(600, PATIENCE, 10);
-    books.join(TenantId(0), Rules { reserve: 400, ..rules(1) }, 0).expect("it fits");
-    books.join(TenantId(1), rules(1), 0).expect("no reserve");
-    assert_eq!(
-        books.join(TenantId(2), Rules { reserve: 201, ..rules(1) }, 0),
-        Err(Refusal::Reserve)
-    );
+    books.join(TenantId(0), Rules { reserve: 400, ..rules(1) }).expect("it fits");
+    books.join(TenantId(1), rules(1)).expect("no reserve");
+    assert_eq!(books.join(TenantId(2), Rules { reserve: 201, ..rules(1) }), Err(Refusal::Reserve));
     assert!(is_granted(&take(&mut books, 1, 200)));
     assert_eq!(refusal(&take(&mut books, 1, 1)), Some(Refusal::Shortage));
     assert!(is_granted(&take(&mut books, 0, 400)), "the reserve is there");
@@ -178,7 +175,8 @@ fn a_tenant_that_ends_serves_those_who_wait() {
 fn after_a_restart_what_tenants_hold_is_believed_and_nothing_is_granted_beyond_the_device() {
     let mut books = Books::new(600, PATIENCE, 10);
     for tenant in 0..3 {
-        books.join(TenantId(tenant), rules(1), 300).expect("no reserves");
+        books.join(TenantId(tenant), rules(1)).expect("no reserves");
+        books.greet(TenantId(tenant), 300, None);
     }
     assert_eq!(books.free(), 0);
     assert_eq!(refusal(&take(&mut books, 0, 1)), Some(Refusal::Shortage));
@@ -313,7 +311,7 @@ proptest! {
             match op {
                 Op::Join(tenant, reserve, weight, priority) => {
                     if books.rules(TenantId(tenant)).is_none() {
-                        let _ = books.join(TenantId(tenant), Rules { quota: 500, reserve, weight, priority }, 0);
+                        let _ = books.join(TenantId(tenant), Rules { quota: 500, reserve, weight, priority });
                     }
                 }
                 Op::Take(tenant, bytes) => {
@@ -367,4 +365,42 @@ proptest! {
         }
         prop_assert!(open.is_empty(), "never answered: {:?}", open);
     }
+}
+
+#[test]
+fn a_greeting_takes_no_more_than_a_request_would() {
+    let mut books = Books::new(600, PATIENCE, 10);
+    books.join(TenantId(0), Rules { reserve: 400, ..rules(1) }).expect("it fits");
+    books.join(TenantId(1), rules(1)).expect("no reserve");
+    books.join(TenantId(2), Rules { quota: 50, ..rules(1) }).expect("no reserve");
+    assert_eq!(books.greet(TenantId(2), u64::MAX, None), 50, "its quota");
+    assert_eq!(books.greet(TenantId(1), u64::MAX, None), 150, "beside the reserve of another");
+    assert_eq!((books.free(), books.held(TenantId(1))), (400, 150));
+    assert!(is_granted(&take(&mut books, 0, 400)), "the reserve is there");
+    books.join(TenantId(3), rules(1)).expect("no reserve");
+    assert_eq!(books.greet(TenantId(3), 70, None), 0, "nothing is free");
+    // What the driver counts is there, whoever said that the device is full.
+    for (tenant, said, counted, believed) in [(4, u64::MAX, 70, 70), (5, 50, 70, 50), (6, 50, 0, 0)]
+    {
+        books.join(TenantId(tenant), rules(1)).expect("no reserve");
+        assert_eq!(books.greet(TenantId(tenant), said, Some(counted)), believed);
+    }
+}
+
+#[test]
+fn who_comes_back_has_what_the_books_say_and_grants_that_were_on_their_way() {
+    let mut books = books(&[1, 1]);
+    books.greet(TenantId(0), 0, None);
+    assert!(is_granted(&take(&mut books, 0, 100)));
+    assert_eq!(books.greet(TenantId(0), u64::MAX, None), 100);
+    assert_eq!(books.greet(TenantId(0), u64::MAX, Some(500)), 100, "what it asked for");
+    let (mut actions, sent) = (Vec::new(), 60);
+    books.hang_up(TenantId(0), 100 - sent, NOW, &mut actions);
+    assert_eq!((books.held(TenantId(0)), books.free()), (60, 540));
+    assert_eq!(books.greet(TenantId(0), u64::MAX, None), 100);
+    books.hang_up(TenantId(0), 100 - sent, NOW, &mut actions);
+    assert!(is_granted(&take(&mut books, 1, 540)));
+    assert_eq!(books.greet(TenantId(0), 100, None), 60, "they were granted to another");
+    assert_eq!(books.greet(TenantId(0), 10, None), 10, "what it gave back while it was away");
+    assert_eq!(books.greet(TenantId(0), 60, None), 10, "and not again");
 }

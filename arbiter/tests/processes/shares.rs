@@ -1,7 +1,7 @@
 //! Who gets how much.
-use crate::support::{Arbiter, MIB, Process, listen, say};
+use crate::support::{Arbiter, MIB, Process, Raw, listen, say};
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_arbiter::frame::{Refusal, TenantInfo};
+use omniheap_arbiter::frame::{Ask, Refusal, Tell, TenantInfo};
 use omniheap_arbiter::{ArbiterError, Order, Tenant, order, tenants};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +20,30 @@ pub(crate) fn greedy(socket: &Path, _: &str) {
     loop {
         let _ = tenant.take(MIB);
     }
+}
+
+/// Says that it holds more than there is, without any device.
+pub(crate) fn greets_with_everything(socket: &Path, _: &str) {
+    let raw = Raw::open(socket);
+    assert!(raw.ask(Ask::Hello { held: u64::MAX }));
+    match Tell::decode(&raw.hear().expect("an answer")) {
+        Ok(Tell::Limits { held, .. }) => say(&format!("{}", held / MIB)),
+        other => panic!("{other:?}"),
+    }
+    listen();
+}
+
+pub(crate) fn a_greeting_takes_the_reserve_of_nobody() {
+    let policy = "capacity = \"100MiB\"\n[default]\nquota = \"95MiB\"\nreserve = \"10MiB\"\n";
+    let arbiter = Arbiter::start("greeting.sock", policy);
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    let mut liar = Process::start("greets_with_everything", &arbiter.path, None, "");
+    assert_eq!(liar.hear(), "90", "what a request would be granted");
+    tenant.take(4 * MIB).expect("inside its reserve");
+    tenant.take(6 * MIB).expect("inside its reserve");
+    liar.kill();
+    arbiter.await_tenants(|all| all.len() == 1);
+    tenant.take(80 * MIB).expect("it is free again");
 }
 
 /// Takes 60 MiB, and says when it is asked to that it gave some back.
