@@ -62,6 +62,8 @@ pub enum Action {
 
 /// Requests of one tenant that may wait at once.
 const WAITING: usize = 64;
+/// Requests of all tenants that may wait at once. Beyond them, each tenant may wait with one.
+const WAITING_IN_ALL: usize = 1024;
 
 #[derive(Debug)]
 struct Account {
@@ -139,7 +141,11 @@ impl Books {
     /// Returns the bytes that nobody holds.
     #[must_use]
     pub fn free(&self) -> u64 {
-        let held = self.accounts.values().map(|it| it.held.saturating_add(self.hidden(it)));
+        let held = |it: &Account| {
+            step();
+            it.held.saturating_add(self.hidden(it))
+        };
+        let held = self.accounts.values().map(held);
         self.capacity.saturating_sub(held.fold(self.published, u64::saturating_add))
     }
 
@@ -237,9 +243,10 @@ impl Books {
         let waiting = self.waiting.iter().filter(|waiting| waiting.tenant == tenant);
         let (count, asked) =
             waiting.fold((0, bytes), |(n, sum), it| (n + 1, it.bytes.saturating_add(sum)));
-        let entitled = self.entitlements().get(&tenant).copied().unwrap_or(0);
+        let most = if self.waiting.len() < WAITING_IN_ALL { WAITING } else { 1 };
+        let is_debtor = self.owes_above_its_entitlement(tenant);
         let account = self.accounts.get_mut(&tenant).ok_or(Refusal::NoTenant)?;
-        if account.held <= entitled {
+        if !is_debtor {
             account.owed = 0;
         }
         if bytes == 0 {
@@ -254,7 +261,14 @@ impl Books {
         if account.held.saturating_add(asked) > account.rules.quota {
             return Err(Refusal::OverQuota);
         }
-        if count >= WAITING { Err(Refusal::TooMany) } else { Ok(()) }
+        if count >= most { Err(Refusal::TooMany) } else { Ok(()) }
+    }
+
+    fn owes_above_its_entitlement(&self, tenant: TenantId) -> bool {
+        self.accounts.get(&tenant).is_some_and(|account| {
+            let entitled = || self.entitlements().get(&tenant).copied().unwrap_or(0);
+            account.owed > 0 && account.held > entitled()
+        })
     }
 
     /// Books bytes back. `counted` is what the driver counts for the process now, where it was asked.
@@ -428,84 +442,113 @@ impl Books {
         }
     }
 
-    /// Grants what fits, refuses what is above a share, and presses for the rest.
+    /// Goes once through what waits, in order of arrival: grants what fits, and presses for the first request that does not. Requests that
+    /// nobody can serve are refused, and hold up none of those behind them.
     fn settle(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        self.grant(actions);
-        while let Some((lacking, above)) = self.lacking() {
-            if lacking == 0 || self.press_for(lacking, &above, now, actions) {
-                return;
+        let mut sums = self.sums();
+        let mut is_blocked = false;
+        for waiting in core::mem::take(&mut self.waiting) {
+            step();
+            let Waiting { tenant, request, bytes, .. } = waiting;
+            if self.grant(&waiting, is_blocked, &mut sums) {
+                actions.push(Action::Grant { tenant, request, bytes });
+            } else if is_blocked || self.is_coming(&waiting, &mut sums, now, actions) {
+                is_blocked = true;
+                self.waiting.push(waiting);
+            } else {
+                let wanted = sums.wanted.entry(tenant).or_default();
+                *wanted = wanted.saturating_sub(bytes);
+                let why = Refusal::Shortage;
+                actions.push(Action::Refuse { tenant, request, why });
             }
-            // Nobody can return enough: the youngest request gives way, so that the oldest one may still be served.
-            let Some(last) = self.waiting.pop() else { return };
-            let (tenant, request, why) = (last.tenant, last.request, Refusal::Shortage);
-            actions.push(Action::Refuse { tenant, request, why });
-            self.grant(actions);
         }
-        self.accounts.values_mut().for_each(|account| account.is_exhausted = false);
+        if self.waiting.is_empty() {
+            self.accounts.values_mut().for_each(|account| account.is_exhausted = false);
+        }
     }
 
-    /// Grants requests in order of arrival. One inside its tenant's reserve need not wait for those before it.
-    fn grant(&mut self, actions: &mut Vec<Action>) {
-        let mut at = 0;
-        let mut is_blocked = false;
-        while let Some(waiting) = self.waiting.get(at).copied() {
-            let Waiting { tenant, request, bytes, .. } = waiting;
-            let fits = bytes <= self.available(tenant);
-            let account = self.accounts.get_mut(&tenant);
-            let is_reserved =
-                account.as_ref().is_some_and(|it| it.held + bytes <= it.rules.reserve);
-            match account {
-                Some(account) if fits && (!is_blocked || is_reserved) => {
-                    account.held += bytes;
-                    // As if it were taken at once, so that a grant hides nothing.
-                    account.counted = account.counted.map(|it| it.saturating_add(bytes));
-                    self.waiting.remove(at);
-                    actions.push(Action::Grant { tenant, request, bytes });
-                }
-                _ => {
-                    is_blocked = true;
-                    at += 1;
-                }
-            }
+    /// Adds up what one walk over the waiting requests needs of every tenant.
+    fn sums(&self) -> Sums {
+        let mut pressed = BTreeMap::new();
+        for it in self.pressed.values() {
+            step();
+            let sum = pressed.entry(it.tenant).or_insert(0_u64);
+            *sum = sum.saturating_add(it.bytes);
         }
+        Sums {
+            free: self.free(),
+            unheld: self.accounts.values().map(Account::unheld).fold(0, u64::saturating_add),
+            wanted: self.wanted(),
+            expected: pressed.values().copied().fold(0, u64::saturating_add),
+            pressed,
+            entitled: None,
+        }
+    }
+
+    /// Grants a request that fits. One inside its tenant's reserve need not wait for those before it.
+    fn grant(&mut self, waiting: &Waiting, is_blocked: bool, sums: &mut Sums) -> bool {
+        let Some(account) = self.accounts.get_mut(&waiting.tenant) else { return false };
+        let held = account.held.saturating_add(waiting.bytes);
+        let must_wait = is_blocked && held > account.rules.reserve;
+        if must_wait || waiting.bytes > sums.available(account) {
+            return false;
+        }
+        sums.unheld = sums.unheld.saturating_sub(account.unheld());
+        account.held = held;
+        // As if it were taken at once, so that a grant hides nothing.
+        account.counted = account.counted.map(|it| it.saturating_add(waiting.bytes));
+        sums.unheld = sums.unheld.saturating_add(account.unheld());
+        sums.free = sums.free.saturating_sub(waiting.bytes);
+        true
+    }
+
+    /// Returns whether a request that does not fit now is worth waiting for: it is within its tenant's share, and others were pressed for what it
+    /// lacks, or are now. One above its share is served from free memory only.
+    fn is_coming(
+        &mut self,
+        waiting: &Waiting,
+        sums: &mut Sums,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let Some(account) = self.accounts.get(&waiting.tenant) else { return false };
+        let wanted = account.held.saturating_add(waiting.bytes);
+        if wanted > account.rules.reserve && !self.is_within_share(account, wanted, sums) {
+            return false;
+        }
+        let free = sums.available(account).saturating_add(sums.expected);
+        let lacking = waiting.bytes.saturating_sub(free);
+        let above = if lacking > 0 { self.above(waiting.tenant, sums) } else { Vec::new() };
+        self.press_for(lacking, &above, now, actions)
+    }
+
+    /// Returns whether a tenant's share is at least as large: whether the level at which it would be suits all.
+    fn is_within_share(&self, account: &Account, bytes: u64, sums: &Sums) -> bool {
+        let weight = u64::from(account.rules.weight);
+        let Some(level) = bytes.checked_add(weight).and_then(|it| (it - 1).checked_div(weight))
+        else {
+            return false;
+        };
+        sum_at(&self.claims(&sums.wanted), level) <= self.divided()
+    }
+
+    /// Returns how far each of the other tenants is above what it is entitled to, without what it was pressed for already.
+    fn above(&self, tenant: TenantId, sums: &mut Sums) -> Vec<(TenantId, u64)> {
+        let entitled = sums.entitled.get_or_insert_with(|| self.entitlements());
+        let others = self.accounts.iter().filter(|(it, _)| **it != tenant);
+        let above = others.filter(|(_, it)| !it.is_exhausted).filter_map(|(tenant, it)| {
+            step();
+            let keeps = entitled.get(tenant).copied().unwrap_or(0).max(it.rules.reserve);
+            let pressed = sums.pressed.get(tenant).copied().unwrap_or(0);
+            let above = it.held.saturating_sub(keeps).saturating_sub(pressed);
+            (above > 0).then_some((*tenant, above))
+        });
+        above.collect()
     }
 
     /// Returns the free bytes that a tenant may take: those that are not reserved for others.
     fn available(&self, tenant: TenantId) -> u64 {
-        let others = self.accounts.iter().filter(|(other, _)| **other != tenant);
-        let unheld = others.map(|(_, it)| it.rules.reserve.saturating_sub(it.held));
-        self.free().saturating_sub(unheld.fold(0, u64::saturating_add))
-    }
-
-    /// Returns the bytes that waiting requests lack beyond what was pressed for already, and how far each tenant is above what it is
-    /// entitled to.
-    /// Requests that would lift their tenant above its share are refused by being last; `None` when nobody waits.
-    fn lacking(&mut self) -> Option<(u64, Vec<(TenantId, u64)>)> {
-        let first = *self.waiting.first()?;
-        let shares = self.shares();
-        let share = shares.get(&first.tenant).copied().unwrap_or(0);
-        let wanted = self.held(first.tenant).saturating_add(first.bytes);
-        let reserve = self.accounts.get(&first.tenant).map_or(0, |it| it.rules.reserve);
-        if wanted > share.max(reserve) {
-            // Above its share it is served from free memory only: it gives way to those behind it.
-            self.waiting.rotate_left(1);
-            return Some((u64::MAX, Vec::new()));
-        }
-        let expected = self.pressed.values().fold(0_u64, |sum, it| sum.saturating_add(it.bytes));
-        let free = self.available(first.tenant).saturating_add(expected);
-        let above = self
-            .accounts
-            .iter()
-            .filter(|(tenant, it)| **tenant != first.tenant && !it.is_exhausted);
-        let entitled = self.entitlements();
-        let above = above.filter_map(|(tenant, it)| {
-            let keeps = entitled.get(tenant).copied().unwrap_or(0).max(it.rules.reserve);
-            let pressed = self.pressed.values().filter(|pressed| pressed.tenant == *tenant);
-            let pressed = pressed.fold(0_u64, |sum, it| sum.saturating_add(it.bytes));
-            let above = it.held.saturating_sub(keeps).saturating_sub(pressed);
-            (above > 0).then_some((*tenant, above))
-        });
-        Some((first.bytes.saturating_sub(free), above.collect()))
+        self.accounts.get(&tenant).map_or(0, |account| self.sums().available(account))
     }
 
     /// Presses tenants above their share, those of low priority and those furthest above it first. Returns false, and presses nobody,
@@ -517,7 +560,7 @@ impl Books {
         now: Duration,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let all = above.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        let all = above.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
         if all < lacking {
             return false;
         }
@@ -545,29 +588,75 @@ impl Books {
     /// Returns each tenant's share: weighted max-min over what tenants hold and wait for, and never below a reserve that is wanted.
     #[must_use]
     pub fn shares(&self) -> BTreeMap<TenantId, u64> {
-        self.divide(|tenant, account| {
-            let waits = self.waiting.iter().filter(|waiting| waiting.tenant == tenant);
-            waits.fold(account.held, |sum, it| sum.saturating_add(it.bytes))
-        })
+        self.divide(&self.wanted())
     }
 
     /// Returns what each tenant would get if all of them wanted their quota. Nobody is pressed below it.
     ///
     /// A tenant's share is not less unless it wants less, so those above this hold at least what a request within its share lacks.
     fn entitlements(&self) -> BTreeMap<TenantId, u64> {
-        self.divide(|_, account| account.rules.quota)
+        self.divide(&self.accounts.iter().map(|(tenant, it)| (*tenant, it.rules.quota)).collect())
+    }
+
+    /// Returns what each tenant holds and waits for.
+    fn wanted(&self) -> BTreeMap<TenantId, u64> {
+        let held = self.accounts.iter().map(|(tenant, it)| (*tenant, it.held));
+        let mut wanted: BTreeMap<TenantId, u64> = held.collect();
+        for waiting in &self.waiting {
+            step();
+            let sum = wanted.entry(waiting.tenant).or_default();
+            *sum = sum.saturating_add(waiting.bytes);
+        }
+        wanted
+    }
+
+    /// Returns the bytes that are divided by shares: what is published is nobody's.
+    const fn divided(&self) -> u64 {
+        self.capacity.saturating_sub(self.published)
     }
 
     /// Divides the device by weights among tenants that want so many bytes each.
-    fn divide(&self, wanted: impl Fn(TenantId, &Account) -> u64) -> BTreeMap<TenantId, u64> {
+    fn divide(&self, wanted: &BTreeMap<TenantId, u64>) -> BTreeMap<TenantId, u64> {
+        let claims = self.claims(wanted);
+        let level = level(&claims, self.divided());
+        claims.into_iter().map(|(tenant, claim)| (tenant, claim.at(level))).collect()
+    }
+
+    fn claims(&self, wanted: &BTreeMap<TenantId, u64>) -> Vec<(TenantId, Claim)> {
         let claim = |(tenant, account): (&TenantId, &Account)| {
-            let wanted = wanted(*tenant, account);
+            let wanted = wanted.get(tenant).copied().unwrap_or(0);
             let (weight, floor) = (account.rules.weight, account.rules.reserve.min(wanted));
             (*tenant, Claim { wanted, floor, weight })
         };
-        let claims: Vec<(TenantId, Claim)> = self.accounts.iter().map(claim).collect();
-        let level = level(&claims, self.capacity.saturating_sub(self.published));
-        claims.into_iter().map(|(tenant, claim)| (tenant, claim.at(level))).collect()
+        self.accounts.iter().map(claim).collect()
+    }
+}
+
+impl Account {
+    /// Returns the bytes that others leave to it.
+    const fn unheld(&self) -> u64 {
+        self.rules.reserve.saturating_sub(self.held)
+    }
+}
+
+/// What one walk over the waiting requests knows of all tenants.
+struct Sums {
+    /// Bytes that nobody holds.
+    free: u64,
+    /// Bytes of them that are left to tenants.
+    unheld: u64,
+    wanted: BTreeMap<TenantId, u64>,
+    pressed: BTreeMap<TenantId, u64>,
+    /// Bytes that were pressed for, of all tenants.
+    expected: u64,
+    /// Computed when somebody may be pressed.
+    entitled: Option<BTreeMap<TenantId, u64>>,
+}
+
+impl Sums {
+    /// Returns the free bytes that a tenant may take: those that are not reserved for others.
+    const fn available(&self, account: &Account) -> u64 {
+        self.free.saturating_sub(self.unheld.saturating_sub(account.unheld()))
     }
 }
 
@@ -582,20 +671,30 @@ struct Claim {
 impl Claim {
     /// Returns its bytes when every unit of weight gets `level` bytes.
     fn at(&self, level: u64) -> u64 {
+        step();
         level.saturating_mul(self.weight.into()).clamp(self.floor, self.wanted)
     }
 }
 
 /// Returns the highest level at which all claims fit: bytes for each unit of weight.
 fn level(claims: &[(TenantId, Claim)], capacity: u64) -> u64 {
-    let sum =
-        |level: u64| claims.iter().fold(0_u64, |sum, (_, it)| sum.saturating_add(it.at(level)));
     let (mut low, mut high) = (0, capacity);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        if sum(middle) <= capacity { low = middle } else { high = middle - 1 }
+        if sum_at(claims, middle) <= capacity { low = middle } else { high = middle - 1 }
     }
     low
+}
+
+/// Returns the bytes of all claims when every unit of weight gets `level` bytes.
+fn sum_at(claims: &[(TenantId, Claim)], level: u64) -> u64 {
+    claims.iter().map(|(_, claim)| claim.at(level)).fold(0, u64::saturating_add)
+}
+
+/// Counts a step of work for the test that bounds it.
+fn step() {
+    #[cfg(test)]
+    tests::STEPS.with(|steps| steps.set(steps.get() + 1));
 }
 
 #[cfg(test)]

@@ -514,6 +514,7 @@ impl Server {
 
     /// Tells tenants what the books decided.
     fn act(&mut self, actions: &[Action]) {
+        let mut shares = None;
         for action in actions {
             match *action {
                 Action::Grant { tenant, request, bytes } => {
@@ -521,10 +522,11 @@ impl Server {
                     self.send_tenant(tenant, Packet { granted: bytes, ..packet });
                 }
                 Action::Refuse { tenant, request, why } => {
-                    let connection = self.tenants.get(&tenant).and_then(|it| it.connection);
-                    if let Some(id) = connection {
-                        self.refuse(id, request, why);
-                    }
+                    let shares = shares.get_or_insert_with(|| self.books.shares());
+                    let (free, share) = (self.books.free(), shares.get(&tenant).copied());
+                    let share = share.unwrap_or(0);
+                    let tell = Tell::Refuse { request, why, free, share };
+                    self.send_tenant(tenant, Packet::new(&tell));
                 }
                 Action::Press { tenant, press, bytes } => {
                     let within = self.policy.patience.as_millis();

@@ -4,6 +4,11 @@ use proptest::prelude::*;
 const PATIENCE: Duration = Duration::from_millis(10);
 const NOW: Duration = Duration::ZERO;
 
+std::thread_local! {
+    /// Steps of work that this thread's books have done.
+    pub(super) static STEPS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
 fn rules(weight: u32) -> Rules {
     Rules { quota: 600, reserve: 0, weight, priority: 0 }
 }
@@ -403,4 +408,227 @@ fn who_comes_back_has_what_the_books_say_and_grants_that_were_on_their_way() {
     assert_eq!(books.greet(TenantId(0), 100, None), 60, "they were granted to another");
     assert_eq!(books.greet(TenantId(0), 10, None), 10, "what it gave back while it was away");
     assert_eq!(books.greet(TenantId(0), 60, None), 10, "and not again");
+}
+
+#[test]
+fn a_request_that_nobody_can_serve_holds_up_none_behind_it() {
+    let mut books = books(&[1, 1, 1]);
+    assert!(is_granted(&take(&mut books, 0, 600)));
+    // The share of each is 200, and the first has 400 above it.
+    let mut actions = Vec::new();
+    books.take(TenantId(1), 1, 150, NOW, &mut actions);
+    books.take(TenantId(2), 2, 100, NOW, &mut actions);
+    assert_eq!(actions, [Action::Press { tenant: TenantId(0), press: 1, bytes: 150 }]);
+    actions.clear();
+    books.give(TenantId(0), 100, None, NOW, &mut actions).expect("it is held");
+    assert_eq!(actions, [], "the first is served first");
+    books.answer(TenantId(0), 1, NOW, &mut actions);
+    let [refused, granted] = &actions[..] else { panic!("{actions:?}") };
+    assert!(matches!(refused, Action::Refuse { request: 1, why: Refusal::Shortage, .. }));
+    assert!(matches!(granted, Action::Grant { request: 2, .. }));
+}
+
+/// Runs a call on books, and returns its steps of work.
+fn steps(call: impl FnOnce()) -> u64 {
+    let before = STEPS.get();
+    call();
+    STEPS.get() - before
+}
+
+/// Books in which one tenant has all, and each of the others asks for a little as often as it may.
+fn crowded(tenants: u64) -> (Books, u64) {
+    let mut books = Books::new(80 << 30, PATIENCE, 0);
+    let rules = Rules { quota: 80 << 30, ..rules(1) };
+    for tenant in 0..=tenants {
+        books.join(TenantId(tenant), rules).expect("no reserves");
+    }
+    assert!(is_granted(&take(&mut books, 0, 80 << 30)));
+    let (mut actions, mut most) = (Vec::new(), 0);
+    for request in 0..64 {
+        for tenant in 1..=tenants {
+            let ask = || books.take(TenantId(tenant), request, 4096, NOW, &mut actions);
+            most = most.max(steps(ask));
+        }
+    }
+    (books, most)
+}
+
+#[test]
+fn the_work_of_a_frame_grows_with_tenants_and_requests_and_not_with_their_product() {
+    for tenants in [4, 8, 16, 32, 64] {
+        let (mut books, most) = crowded(tenants);
+        let waiting = books.waiting.len() as u64;
+        // A division of the device takes 37 rounds over all tenants at most.
+        assert!(most <= 4 * waiting + 64 * tenants, "{most} steps for one of {waiting}");
+        let mut actions = Vec::new();
+        let work = steps(|| books.tick(PATIENCE, &mut actions));
+        let refused = actions.iter().filter(|it| matches!(it, Action::Refuse { .. })).count();
+        assert_eq!(refused as u64, waiting, "nobody gave anything back");
+        assert!(work <= 4 * tenants * (waiting + 64), "{work} steps to refuse {waiting}");
+    }
+}
+
+#[test]
+fn requests_that_wait_are_bounded_and_each_tenant_may_wait_with_one() {
+    let (mut books, _) = crowded(40);
+    assert!((1024..1024 + 40).contains(&books.waiting.len()), "{}", books.waiting.len());
+    assert_eq!(refusal(&take(&mut books, 1, 4096)), Some(Refusal::TooMany));
+    books.join(TenantId(100), Rules { quota: 80 << 30, ..rules(1) }).expect("no reserve");
+    assert_eq!(take(&mut books, 100, 4096), [], "it waits");
+    assert_eq!(refusal(&take(&mut books, 100, 4096)), Some(Refusal::TooMany));
+}
+
+/// What was granted and not given back, by the frames of all tenants. All of them may lie.
+#[derive(Default)]
+struct Ledger {
+    held: BTreeMap<u64, u64>,
+    published: u64,
+    /// Requests without an answer, with their tenant and bytes.
+    open: BTreeMap<u64, (u64, u64)>,
+    granted: u64,
+    /// Whether tenants come when others hold what is reserved for them, and publish what they hold.
+    may_lack_reserves: bool,
+}
+
+impl Ledger {
+    fn hear(&mut self, actions: &[Action]) {
+        for action in actions {
+            if let Action::Grant { request, .. } | Action::Refuse { request, .. } = *action {
+                let (tenant, asked) = self.open.remove(&request).expect("answered once");
+                if let Action::Grant { bytes, .. } = *action {
+                    assert_eq!(bytes, asked);
+                    *self.held.entry(tenant).or_default() += bytes;
+                    self.granted += 1;
+                }
+            }
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        self.held.values().sum::<u64>() + self.published
+    }
+}
+
+const LIARS: u64 = 5;
+const RESERVE: u64 = 60;
+
+/// One frame of a tenant that says anything, or something that happens to it.
+fn lie(
+    books: &mut Books,
+    ledger: &mut Ledger,
+    random: &mut impl FnMut(u64) -> u64,
+    now: Duration,
+) -> Vec<Action> {
+    let (mut actions, number) = (Vec::new(), random(LIARS));
+    let tenant = TenantId(number);
+    let bytes = match random(8) {
+        0 => u64::MAX - random(3),
+        1 => 0,
+        _ => random(200),
+    };
+    let held = ledger.held.get(&number).copied().unwrap_or(0);
+    match random(if ledger.may_lack_reserves { 12 } else { 10 }) {
+        0..=4 => {
+            let request = STEPS.get() << 8 | number;
+            ledger.open.insert(request, (number, bytes));
+            books.take(tenant, request, bytes, now, &mut actions);
+            let inside = bytes > 0 && bytes <= RESERVE && held + bytes <= RESERVE;
+            let waits = ledger.open.values().filter(|it| it.0 == number).count() > 1;
+            let is_granted = actions
+                .iter()
+                .any(|it| matches!(it, Action::Grant { request: it, .. } if *it == request));
+            if inside && !waits && books.owed(tenant) == 0 && !is_granted {
+                let others = (0..LIARS).filter(|it| *it != number);
+                let left = others.map(|it| RESERVE.saturating_sub(books.held(TenantId(it))));
+                let taken = ledger.sum() + left.sum::<u64>();
+                assert!(taken + bytes > 600, "{bytes} inside a reserve beside {taken}");
+                assert!(ledger.may_lack_reserves, "nobody took what is reserved");
+            }
+        }
+        5 | 6 => {
+            if books.give(tenant, bytes, None, now, &mut actions).is_ok() {
+                *ledger.held.entry(number).or_default() -= bytes;
+            }
+        }
+        7 => {
+            let believed = books.greet(tenant, bytes, None);
+            assert!(believed <= bytes);
+            ledger.held.insert(number, believed);
+        }
+        8 => books.answer(tenant, random(40), now, &mut actions),
+        9 => {
+            let granted = random(50).min(held);
+            ledger.open.retain(|_, it| it.0 != number);
+            ledger.held.insert(number, held - granted);
+            books.hang_up(tenant, granted, now, &mut actions);
+        }
+        10 => {
+            ledger.open.retain(|_, it| it.0 != number);
+            ledger.held.remove(&number);
+            books.leave(tenant, now, &mut actions);
+            ledger.hear(&core::mem::take(&mut actions));
+            books
+                .join(tenant, Rules { reserve: RESERVE, ..rules(1 + number as u32) })
+                .expect("it fits");
+        }
+        _ if random(4) == 0 => {
+            if books.publish(tenant, bytes).is_ok() {
+                *ledger.held.entry(number).or_default() -= bytes;
+                ledger.published += bytes;
+            }
+        }
+        _ => {
+            let bytes = random(100).min(ledger.published);
+            ledger.published -= bytes;
+            books.unpublish(bytes, now, &mut actions);
+        }
+    }
+    actions
+}
+
+#[test]
+fn liars_in_well_formed_frames_overdraw_nothing_and_cost_little() {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut granted = 0;
+    for round in 0..200 {
+        let (mut books, mut ledger) = (Books::new(600, PATIENCE, 10), Ledger::default());
+        ledger.may_lack_reserves = round % 2 == 0;
+        for (tenant, weight) in (0..LIARS).zip(1..) {
+            books
+                .join(TenantId(tenant), Rules { reserve: RESERVE, ..rules(weight) })
+                .expect("fits");
+        }
+        let mut now = NOW;
+        for _ in 0..200 {
+            let mut actions = Vec::new();
+            let waiting = books.waiting.len() as u64;
+            let work = steps(|| {
+                actions = lie(&mut books, &mut ledger, &mut random, now);
+                now += Duration::from_millis(random(4));
+                books.tick(now, &mut actions);
+            });
+            let pressed = books.pressed.len() as u64;
+            let answered = actions.len() as u64;
+            let most = 64 * LIARS + 8 * (waiting + pressed) + 4 * LIARS * answered;
+            assert!(work <= 4 * most, "{work} steps for a frame, {waiting} requests waited");
+            ledger.hear(&actions);
+            assert!(ledger.sum() <= 600, "{} granted", ledger.sum());
+            for tenant in 0..LIARS {
+                let held = ledger.held.get(&tenant).copied().unwrap_or(0);
+                assert_eq!(held, books.held(TenantId(tenant)));
+            }
+        }
+        let mut actions = Vec::new();
+        books.tick(now + PATIENCE * 3, &mut actions);
+        ledger.hear(&actions);
+        assert!(ledger.open.is_empty(), "never answered: {:?}", ledger.open);
+        granted += ledger.granted;
+    }
+    assert!(granted > 1000, "{granted}");
 }
