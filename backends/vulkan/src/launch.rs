@@ -105,8 +105,10 @@ unsafe impl Launch for Vulkan {
         let set = program.sets.take(&infos)?;
         let record = |commands| program.record(commands, set, groups, parameters);
         let sent = timeline.run(&mut state, record);
-        // A set that was not sent is free at once.
-        program.sets.give_back(set, &timeline, *sent.as_ref().unwrap_or(&0));
+        match sent {
+            Ok(epoch) => program.sets.sent(set, &timeline, epoch),
+            Err(_) => program.sets.give_back(set),
+        }
         sent.map(drop)
     }
 }

@@ -30,8 +30,9 @@ impl Programs {
         ProgramId(id)
     }
 
-    /// Forgets a program. Dropping the last holder waits for its launches.
+    /// Forgets a program after its launches. It stays where they cannot be waited for.
     pub(crate) fn unload(&self, program: ProgramId) -> Result<()> {
+        self.get(program)?.sets.wait()?;
         let removed = lock(&self.loaded).remove(&program.0);
         removed.map(drop).ok_or(ErrorKind::Stale.into())
     }
@@ -80,12 +81,14 @@ impl Program {
 
     fn make_pipeline(&self, shared: u64) -> Result<vk::Pipeline> {
         let device = &self.device.raw;
-        let code = vk::ShaderModuleCreateInfo::default().code(self.kernel.spirv);
-        // SAFETY: the words are a valid module: the kernel's author, for ours the build script, answers for that.
-        let module = check(unsafe { device.create_shader_module(&code, None) })?;
-        let name = CString::new(self.kernel.name).map_err(|_| ErrorKind::InvalidConfig)?;
+        let name = CString::new(self.kernel.name).map_err(|_| {
+            ErrorKind::InvalidConfig.because("the kernel's `name` has a zero byte; leave it out")
+        })?;
         let words = u32::try_from(shared / 4).map_err(|_| ErrorKind::ExceedsLimit)?.max(1);
         let words = words.to_ne_bytes();
+        let code = vk::ShaderModuleCreateInfo::default().code(self.kernel.spirv);
+        // SAFETY: the words are a valid module: the kernel's author promised that to `Kernel::new`.
+        let module = check(unsafe { device.create_shader_module(&code, None) })?;
         let entry = [vk::SpecializationMapEntry { constant_id: 0, offset: 0, size: 4 }];
         let special = vk::SpecializationInfo::default().map_entries(&entry).data(&words);
         let stage = vk::PipelineShaderStageCreateInfo::default()
@@ -95,7 +98,8 @@ impl Program {
             .specialization_info(&special);
         let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(self.layout)];
         let cache = vk::PipelineCache::null();
-        // SAFETY: module and layout are this device's and alive; names and data outlive the call.
+        // SAFETY: module and layout are this device's and alive; names and data outlive the call. The layout has what the
+        // module binds: the author promised that its interface is the kernel's slots and parameters.
         let made = unsafe { device.create_compute_pipelines(cache, &info, None) };
         // SAFETY: ours, and a pipeline does not need its module once it is made.
         unsafe { device.destroy_shader_module(module, None) };
@@ -127,7 +131,10 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        self.sets.wait();
+        if self.sets.wait().is_err() {
+            // Launches may still use all of it, so it is kept.
+            return;
+        }
         // SAFETY: ours, made once, and no launch uses it any more; null is allowed.
         unsafe { self.device.raw.destroy_pipeline(self.pipeline, None) };
         // SAFETY: as above.

@@ -8,7 +8,7 @@ use crate::{
     timeline::queue::QueueTimeline,
 };
 use ash::vk;
-use omniheap_seam::{Result, Slot};
+use omniheap_seam::{ErrorKind, Result, Slot};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -39,18 +39,33 @@ pub(crate) struct Sets {
 #[derive(Debug, Default)]
 struct State {
     pools: Vec<vk::DescriptorPool>,
-    /// Sets of the newest pool that were never used.
-    fresh: Vec<vk::DescriptorSet>,
-    /// Sets that were sent, oldest first.
-    sent: VecDeque<Sent>,
+    /// Sets that no launch uses.
+    free: Vec<vk::DescriptorSet>,
+    /// Sets that were sent. One queue for each timeline, so that none waits for another's.
+    sent: Vec<Sent>,
 }
 
-/// A set that its timeline uses until the epoch.
+/// Sets that a timeline uses, each until its epoch, oldest first. There is at least one.
 #[derive(Debug)]
 struct Sent {
-    set: vk::DescriptorSet,
     timeline: Arc<QueueTimeline>,
-    epoch: u64,
+    sets: VecDeque<(vk::DescriptorSet, u64)>,
+}
+
+impl State {
+    /// Takes back a set whose launch is over.
+    fn reclaim(&mut self) -> Option<vk::DescriptorSet> {
+        let is_over = |sent: &Sent| {
+            let oldest = sent.sets.front().map(|(_, epoch)| *epoch);
+            oldest.is_some_and(|epoch| sent.timeline.reached().is_ok_and(|at| at >= epoch))
+        };
+        let at = self.sent.iter().position(is_over)?;
+        let taken = self.sent[at].sets.pop_front();
+        if self.sent[at].sets.is_empty() {
+            self.sent.swap_remove(at);
+        }
+        taken.map(|(set, _)| set)
+    }
 }
 
 impl Sets {
@@ -73,15 +88,11 @@ impl Sets {
         self.layout
     }
 
-    /// Returns a free set, with these buffers written. It stays in use until [`give_back`](Self::give_back).
+    /// Returns a free set, with these buffers written. It stays in use until it is [`sent`](Self::sent) and that launch is
+    /// over, or given back.
     pub(crate) fn take(&self, infos: &Bindings) -> Result<vk::DescriptorSet> {
         let mut state = lock(&self.state);
-        let reached =
-            |sent: &Sent| sent.timeline.reached().is_ok_and(|reached| reached >= sent.epoch);
-        let set = match state.sent.front() {
-            Some(oldest) if reached(oldest) => state.sent.pop_front().map(|sent| sent.set),
-            _ => state.fresh.pop(),
-        };
+        let set = state.reclaim().or_else(|| state.free.pop());
         let set = match set {
             Some(set) => set,
             None => self.grow(&mut state)?,
@@ -90,22 +101,37 @@ impl Sets {
         Ok(set)
     }
 
-    /// Returns a set for reuse once `timeline` reaches `epoch`.
-    pub(crate) fn give_back(
-        &self,
-        set: vk::DescriptorSet,
-        timeline: &Arc<QueueTimeline>,
-        epoch: u64,
-    ) {
-        lock(&self.state).sent.push_back(Sent { set, timeline: Arc::clone(timeline), epoch });
+    /// Takes a set back that no launch uses.
+    pub(crate) fn give_back(&self, set: vk::DescriptorSet) {
+        lock(&self.state).free.push(set);
     }
 
-    /// Waits until no set is in use.
-    pub(crate) fn wait(&self) {
-        for sent in lock(&self.state).sent.drain(..) {
-            // A lost device uses nothing any more.
-            let _ = sent.timeline.wait(sent.epoch);
+    /// Notes that a set is in use until `timeline` reaches `epoch`, which is no earlier than that of its launch before.
+    pub(crate) fn sent(&self, set: vk::DescriptorSet, timeline: &Arc<QueueTimeline>, epoch: u64) {
+        let sent = &mut lock(&self.state).sent;
+        match sent.iter_mut().find(|known| Arc::ptr_eq(&known.timeline, timeline)) {
+            Some(known) => known.sets.push_back((set, epoch)),
+            None => {
+                let sets = VecDeque::from([(set, epoch)]);
+                sent.push(Sent { timeline: Arc::clone(timeline), sets });
+            }
         }
+    }
+
+    /// Waits until no set is in use. A lost device uses none.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let last = |sent: &Sent| {
+            let epoch = sent.sets.back().map_or(0, |(_, epoch)| *epoch);
+            (Arc::clone(&sent.timeline), epoch)
+        };
+        let all: Vec<_> = lock(&self.state).sent.iter().map(last).collect();
+        for (timeline, epoch) in all {
+            match timeline.wait(epoch) {
+                Err(error) if error.kind() != ErrorKind::DeviceLost => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Makes a pool of new sets; returns one of them.
@@ -115,13 +141,17 @@ impl Sets {
         let info = vk::DescriptorPoolCreateInfo::default().max_sets(POOL).pool_sizes(&sizes);
         // SAFETY: the device is alive, and the sizes outlive the call.
         let pool = check(unsafe { self.device.raw.create_descriptor_pool(&info, None) })?;
-        state.pools.push(pool);
         let layouts = vec![self.layout; POOL as usize];
         let info =
             vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
-        // SAFETY: the pool was made just above for exactly these sets, and the state's lock lets one caller in.
-        state.fresh = check(unsafe { self.device.raw.allocate_descriptor_sets(&info) })?;
-        Ok(state.fresh.pop().expect("a pool has sets"))
+        // SAFETY: the pool was made just above for exactly these sets, and nobody else knows it.
+        let made = check(unsafe { self.device.raw.allocate_descriptor_sets(&info) });
+        state.free = made.inspect_err(|_| {
+            // SAFETY: made just above, and it has no sets.
+            unsafe { self.device.raw.destroy_descriptor_pool(pool, None) };
+        })?;
+        state.pools.push(pool);
+        Ok(state.free.pop().expect("a pool has sets"))
     }
 
     fn fill(&self, set: vk::DescriptorSet, infos: &Bindings) {
@@ -140,12 +170,46 @@ impl Sets {
 
 impl Drop for Sets {
     fn drop(&mut self) {
-        self.wait();
+        if self.wait().is_err() {
+            return;
+        }
         for pool in lock(&self.state).pools.drain(..) {
             // SAFETY: ours, and none of its sets is in use.
             unsafe { self.device.raw.destroy_descriptor_pool(pool, None) };
         }
         // SAFETY: ours, made once; the sets made of it are gone.
         unsafe { self.device.raw.destroy_descriptor_set_layout(self.layout, None) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{POOL, Sets};
+    use crate::{driver::device::lock, rig::opened};
+    use ash::vk;
+    use omniheap_seam::{Backend as _, ErrorKind, Slot, TimelineId, Timelines as _};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_launch_that_waits_keeps_its_own_set_alone() {
+        let Some(vulkan) = opened() else { return };
+        let slow = vulkan.timelines.get(vulkan.open().expect("a timeline")).expect("open");
+        let fast = vulkan.timelines.get(TimelineId::MAIN).expect("always open");
+        let heap = vulkan.caps().heap_ids().next().expect("every device has memory").0;
+        let block = vulkan.allocate(heap, 64).expect("small");
+        let buffer = block.buffer().expect("kernels bind it");
+        let sets = Sets::new(&vulkan.device, &[Slot::Write]).expect("one slot");
+        let bound = vec![vk::DescriptorBufferInfo { buffer, offset: 0, range: 64 }];
+        let take = || sets.take(&bound).expect("a set");
+        // A launch that is not over, because its epoch is never reached.
+        sets.sent(take(), &slow, u64::MAX);
+        for _ in 0..10 * POOL {
+            sets.sent(take(), &fast, 0);
+        }
+        assert_eq!(lock(&sets.state).pools.len(), 1, "every set comes back but one");
+        let refused = sets.wait().map_err(|error| error.kind());
+        assert_eq!(refused, Err(ErrorKind::NoSuchTimeline), "what cannot be waited for is told");
+        lock(&sets.state).sent.retain(|sent| !Arc::ptr_eq(&sent.timeline, &slow));
+        assert!(sets.wait().is_ok());
     }
 }

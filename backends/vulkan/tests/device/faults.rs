@@ -5,7 +5,8 @@ use core::{
     ffi::{CStr, c_char},
     sync::atomic::{AtomicI64, Ordering},
 };
-use omniheap_core::{Backend, ErrorKind, Move, Point, Result, TimelineId};
+use omniheap_core::{Argument, Backend, ErrorKind, Move, Point, Result, TimelineId};
+use omniheap_shaders::SCALE;
 use omniheap_vulkan::{
     Block, Existing, Feature, Options, Paging, Validation, Vulkan,
     ash::{self, vk},
@@ -80,6 +81,16 @@ wrapped! {
         "vkCreateCommandPool" fails with ERROR_OUT_OF_HOST_MEMORY;
     allocate_command_buffers(d: vk::Device, i: *const vk::CommandBufferAllocateInfo<'_>, o: *mut vk::CommandBuffer)
         "vkAllocateCommandBuffers" fails with ERROR_OUT_OF_HOST_MEMORY;
+    create_descriptor_set_layout(d: vk::Device, i: *const vk::DescriptorSetLayoutCreateInfo<'_>, c: Callbacks<'_>, o: *mut vk::DescriptorSetLayout)
+        "vkCreateDescriptorSetLayout" fails with ERROR_OUT_OF_HOST_MEMORY;
+    create_pipeline_layout(d: vk::Device, i: *const vk::PipelineLayoutCreateInfo<'_>, c: Callbacks<'_>, o: *mut vk::PipelineLayout)
+        "vkCreatePipelineLayout" fails with ERROR_OUT_OF_HOST_MEMORY;
+    create_shader_module(d: vk::Device, i: *const vk::ShaderModuleCreateInfo<'_>, c: Callbacks<'_>, o: *mut vk::ShaderModule)
+        "vkCreateShaderModule" fails with ERROR_OUT_OF_HOST_MEMORY;
+    create_descriptor_pool(d: vk::Device, i: *const vk::DescriptorPoolCreateInfo<'_>, c: Callbacks<'_>, o: *mut vk::DescriptorPool)
+        "vkCreateDescriptorPool" fails with ERROR_OUT_OF_HOST_MEMORY;
+    allocate_descriptor_sets(d: vk::Device, i: *const vk::DescriptorSetAllocateInfo<'_>, o: *mut vk::DescriptorSet)
+        "vkAllocateDescriptorSets" fails with ERROR_OUT_OF_HOST_MEMORY;
     begin_command_buffer(b: vk::CommandBuffer, i: *const vk::CommandBufferBeginInfo<'_>)
         "vkBeginCommandBuffer" fails with ERROR_OUT_OF_DEVICE_MEMORY;
 }
@@ -181,6 +192,18 @@ fn beside(vulkan: &Vulkan, line: TimelineId, a: &Block, b: &Block) -> Result<()>
     Ok(())
 }
 
+/// Doubles numbers by a kernel that is loaded and unloaded.
+fn kernel(vulkan: &Vulkan, a: &Block, b: &Block) -> Result<()> {
+    let Some(kernels) = vulkan.as_launch() else { return Ok(()) };
+    let program = kernels.load(&SCALE, 0)?;
+    let (size, parameters) = (64, [16, 2f32.to_bits(), 0].map(u32::to_ne_bytes).concat());
+    let arguments = [Argument { place: at(a, 0), size }, Argument { place: at(b, 0), size }];
+    // SAFETY: sixteen numbers in, sixteen out; the blocks live until `unload` has waited.
+    let launched = unsafe { kernels.launch(MAIN, program, [1; 3], &arguments, &parameters) };
+    kernels.unload(program)?;
+    launched
+}
+
 /// Runs a little of everything.
 fn scenario(vulkan: &Vulkan) -> Result<()> {
     let (a, b) = (vulkan.allocate(first(vulkan), 5000)?, vulkan.allocate(first(vulkan), 5000)?);
@@ -196,6 +219,7 @@ fn scenario(vulkan: &Vulkan) -> Result<()> {
         times.close(line)?;
     }
     outcome.and(closed)?;
+    kernel(vulkan, &a, &b)?;
     if let Some(remap) = vulkan.as_remap() {
         let heap = vulkan.caps().heap_ids().find_map(|(id, h)| Some((id, h.page?.get())));
         let (heap, page) = heap.expect("some heap has pages");
