@@ -197,7 +197,8 @@ impl Tlsf {
 
     /// Moves a live span down to `offset` in the hole before it. The key stays.
     ///
-    /// The bytes that the span leaves join the hole after it.
+    /// The bytes that the span leaves join the hole after it. Nobody may use that hole before the users of both holes have
+    /// finished.
     ///
     /// # Errors
     ///
@@ -220,13 +221,16 @@ impl Tlsf {
         if after {
             self.remove_hole(next);
         }
-        if offset > hole.offset {
-            self.slide_inside(before, index, offset, after.then_some(next));
+        let uses = [before, next].map(|at| self.unpassed(self.nodes.get(at).last_use));
+        let last_use = if after { uses[0].join(uses[1]) } else { uses[0] };
+        let behind = if offset > hole.offset {
+            self.slide_inside(before, index, offset, after.then_some(next))
         } else {
-            self.slide_over(before, index, after);
-        }
+            self.slide_over(before, index, after)
+        };
+        self.nodes.set_last_use(behind, last_use);
+        self.add_hole(behind);
         // The hole behind the span may now be mergeable with the one after it.
-        let behind = self.nodes.next(index);
         self.merge_or_note(self.nodes.next(behind));
         Ok(self.grant_of(index))
     }
@@ -270,21 +274,26 @@ impl Tlsf {
         Ok(self.grant_of(index))
     }
 
-    /// Leaves part of the hole before the span, and moves the rest after it.
-    fn slide_inside(&mut self, before: u32, index: u32, offset: u64, hole_behind: Option<u32>) {
+    /// Leaves part of the hole before the span, and moves the rest after it. Returns the hole after it, which is in no list.
+    fn slide_inside(
+        &mut self,
+        before: u32,
+        index: u32,
+        offset: u64,
+        hole_behind: Option<u32>,
+    ) -> u32 {
         let freed = self.nodes.end(before) - offset;
         self.nodes.set_size(before, offset - self.nodes.offset(before));
         self.add_hole(before);
         self.nodes.set_offset(index, offset);
-        let behind = match hole_behind {
+        match hole_behind {
             Some(next) => self.nodes.grow_down(next, freed),
             None => self.nodes.insert_after(index, freed),
-        };
-        self.add_hole(behind);
+        }
     }
 
-    /// Moves the whole hole after the span, where it joins the next hole.
-    fn slide_over(&mut self, before: u32, index: u32, hole_behind: bool) {
+    /// Moves the whole hole after the span, where it joins the next hole. Returns it; it is in no list.
+    fn slide_over(&mut self, before: u32, index: u32, hole_behind: bool) -> u32 {
         let (offset, size) = (self.nodes.offset(before), self.nodes.size(index));
         let mut free = self.nodes.size(before);
         self.nodes.swap_with_previous(before, index);
@@ -295,7 +304,7 @@ impl Tlsf {
         }
         self.nodes.set_offset(before, offset + size);
         self.nodes.set_size(before, free);
-        self.add_hole(before);
+        before
     }
 
     /// Returns the free bytes of a live span's block, `None` when something else in the block is live.
@@ -377,17 +386,22 @@ impl Tlsf {
     /// Grows a live span over the holes beside it whose last use `may` accepts.
     fn absorb_holes(&mut self, index: u32, may: impl Fn(LastUse) -> bool) {
         let usable = |node: &Node| node.is_hole() && may(node.last_use);
+        // What has finished adds no user.
+        let mut last_use = self.unpassed(self.nodes.get(index).last_use);
         let (at, node) = (self.nodes.previous(index), self.nodes.get(self.nodes.previous(index)));
         if usable(&node) {
             self.remove_hole(at);
             self.used += node.size;
             self.nodes.absorb_previous(index, at, node);
+            last_use = last_use.join(self.unpassed(node.last_use));
         }
         let (at, node) = (self.nodes.next(index), self.nodes.get(self.nodes.next(index)));
         if usable(&node) {
             self.remove_hole(at);
             self.used += node.size;
             self.nodes.absorb_next(index);
+            last_use = last_use.join(self.unpassed(node.last_use));
         }
+        self.nodes.set_last_use(index, last_use);
     }
 }
