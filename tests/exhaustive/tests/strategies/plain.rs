@@ -497,9 +497,9 @@ fn bump() -> Plain<Bump> {
         make: || Bump::new(Align::of(4)),
         rule: Rule::Bump,
         granularity: 4,
-        blocks: &[10, 5],
+        blocks: &[8, 5],
         most_blocks: 2,
-        sizes: &[1, 2, 3, 5, 10, 11],
+        sizes: &[1, 2, 3, 5, 8, 9],
         aligns: &[1, 2, 4],
         classes: BOTH,
     }
@@ -511,9 +511,9 @@ fn stack() -> Plain<Stack> {
         make: || Stack::new(Align::of(4)),
         rule: Rule::Stack,
         granularity: 4,
-        blocks: &[10, 5],
+        blocks: &[8, 5],
         most_blocks: 2,
-        sizes: &[1, 2, 3, 5, 10, 11],
+        sizes: &[1, 2, 3, 5, 8, 9],
         aligns: &[1, 2, 4],
         classes: BOTH,
     }
@@ -535,24 +535,24 @@ fn ring() -> Plain<Ring> {
 
 #[test]
 fn buddies() {
-    explore("buddy", &buddy(), 9);
+    explore("buddy", &buddy(), 20);
     explore("buddy of two blocks", &buddy_of_two_blocks(), 9);
 }
 
 #[test]
 fn slabs() {
-    explore("slab", &slab(), 9);
+    explore("slab", &slab(), 7);
 }
 
 #[test]
 fn bumps_and_stacks() {
-    explore("bump", &bump(), 9);
-    explore("stack", &stack(), 9);
+    explore("bump", &bump(), 5);
+    explore("stack", &stack(), 5);
 }
 
 #[test]
 fn rings() {
-    explore("ring", &ring(), 9);
+    explore("ring", &ring(), 6);
 }
 
 #[test]
