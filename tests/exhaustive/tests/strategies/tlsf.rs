@@ -130,6 +130,8 @@ struct State {
     now: u64,
     passed: u64,
     dead: Vec<Key>,
+    /// Keys of holes that are no more.
+    gone: Vec<Key>,
 }
 
 fn broken(is_broken: bool, why: impl FnOnce() -> String) -> Result<(), String> {
@@ -213,7 +215,7 @@ impl Expected {
 impl General {
     fn see(&self, state: &mut State) -> Vec<Live> {
         let mut live = Vec::with_capacity(state.live.len() + 2);
-        state.holes.clear();
+        let before = core::mem::take(&mut state.holes);
         for (at, _) in state.blocks.iter().enumerate().filter(|(_, size)| size.is_some()) {
             let block = u32::try_from(at).expect("few");
             state.tlsf.for_each_in(BlockId(block), |key, span, class| {
@@ -231,6 +233,8 @@ impl General {
             let holes = holes.into_iter().zip(uses.into_inner());
             state.holes.extend(holes.map(|((key, span), last)| Hole { block, span, key, last }));
         }
+        let is_gone = |key: &Key| !state.holes.iter().any(|hole| hole.key == *key);
+        state.gone.extend(before.into_iter().map(|hole| hole.key).filter(is_gone));
         live
     }
 
@@ -755,6 +759,7 @@ impl World for General {
             now: 1,
             passed: 0,
             dead: Vec::new(),
+            gone: Vec::new(),
         }
     }
 
