@@ -2,30 +2,91 @@
 use crate::step::{Outcome, status};
 use crate::{install, root, target};
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Installs the libraries that lie in `built`, then builds and runs the examples against them; says which tool is missing.
 pub(crate) fn test(built: &Path) -> Outcome {
-    let prefix = target().join("installed-c");
-    if prefix.exists() {
-        fs::remove_dir_all(&prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
+    let folder = target().join("installed-c");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
+    // A prefix of two words, and one that is moved after the installation.
+    let (first, prefix) = (folder.join("first prefix"), folder.join("moved prefix"));
     install::put(built, &prefix)?;
+    install::put(built, &first)?;
     if runs("cc") && runs("pkg-config") {
-        with_pkg_config(&prefix)?;
+        with_pkg_config(&first)?;
     } else {
         println!("    SKIPPED: no C compiler or no pkg-config here");
     }
     if runs("cmake") {
-        with_cmake(&prefix)
+        with_cmake(&first)?;
+        with_another_prefix(&first.join("build"), &prefix)?;
     } else {
         println!("    SKIPPED: no CMake here");
-        Ok(())
+    }
+    let moved = folder.join("moved again");
+    fs::rename(&prefix, &moved).map_err(|error| format!("{}: {error}", moved.display()))?;
+    if runs("cc") && runs("pkg-config") {
+        with_pkg_config(&moved)?;
+        under_a_program(&moved)?;
+    }
+    Ok(())
+}
+
+/// Points a build folder at another prefix: its library must be used, and no path of the first one that a cache kept.
+fn with_another_prefix(build: &Path, prefix: &Path) -> Outcome {
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(root().join("bindings/c/examples")).arg("-B").arg(build);
+    configure.arg(format!("-Domniheap_DIR={}", prefix.join("lib/cmake/omniheap").display()));
+    status("cmake", configure.stdout(Stdio::null()))?;
+    let made = build.join("CMakeFiles/allocate.dir/link.txt");
+    let linked =
+        fs::read_to_string(&made).map_err(|error| format!("{}: {error}", made.display()))?;
+    match linked.contains(&*prefix.display().to_string()) {
+        true => Ok(()),
+        false => Err(format!("{} was configured, and this is linked: {linked}", prefix.display())),
     }
 }
 
-/// Returns the output of pkg-config, split into words.
+/// Installs a library that is shorter over the one that a program runs with, and then the right one.
+fn under_a_program(prefix: &Path) -> Outcome {
+    const SOURCE: &str = "#include <omniheap.h>\n#include <stdio.h>\nint main(void) {\n\
+        omniheap_manager m; puts(\"ready\"); fflush(stdout); getchar();\n\
+        return omniheap_open(\"host\", 0, NULL, &m) || omniheap_close(m); }\n";
+    let (source, program) = (prefix.join("running.c"), prefix.join("running"));
+    let (short, whole) = (prefix.join("short"), prefix.join("whole"));
+    let failed = |error: std::io::Error| format!("{}: {error}", program.display());
+    fs::write(&source, SOURCE).map_err(failed)?;
+    let mut compile = Command::new("cc");
+    compile.arg(&source).args(flags(prefix, &["--cflags", "--libs"])?);
+    status("cc", compile.arg("-o").arg(&program))?;
+    for folder in [&short, &whole] {
+        fs::create_dir_all(folder).map_err(failed)?;
+        fs::copy(prefix.join("lib/libomniheap_c.a"), folder.join("libomniheap_c.a"))
+            .map_err(failed)?;
+    }
+    fs::copy(prefix.join("lib/libomniheap_c.so"), whole.join("libomniheap_c.so"))
+        .map_err(failed)?;
+    fs::write(short.join("libomniheap_c.so"), "shorter").map_err(failed)?;
+    let mut run = Command::new(&program);
+    run.env("LD_LIBRARY_PATH", prefix.join("lib")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = run.spawn().map_err(failed)?;
+    let mut ready = [0; 6];
+    let told = running.stdout.as_mut().map(|out| out.read_exact(&mut ready));
+    let installed = install::put(&short, prefix);
+    drop(running.stdin.take());
+    let ended = running.wait().map_err(failed)?;
+    install::put(&whole, prefix).and(installed)?;
+    match (told, ended.success()) {
+        (Some(Ok(())), true) => Ok(()),
+        _ => Err(format!("a program over whose library another was installed ended: {ended}")),
+    }
+}
+
+/// Returns the output of pkg-config, split into words as a shell does.
 fn flags(prefix: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
     let mut command = Command::new("pkg-config");
     command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(arguments).arg("omniheap");
@@ -33,7 +94,11 @@ fn flags(prefix: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
     if !answer.status.success() {
         return Err(format!("pkg-config: {}", String::from_utf8_lossy(&answer.stderr)));
     }
-    Ok(String::from_utf8_lossy(&answer.stdout).split_whitespace().map(str::to_owned).collect())
+    let mut split = Command::new("sh");
+    split.args(["-c", "eval \"set -- $1\"; printf '%s\\n' \"$@\"", "sh"]);
+    split.arg(String::from_utf8_lossy(&answer.stdout).trim());
+    let words = split.output().map_err(|error| format!("sh: {error}"))?;
+    Ok(String::from_utf8_lossy(&words.stdout).lines().map(str::to_owned).collect())
 }
 
 fn with_pkg_config(prefix: &Path) -> Outcome {

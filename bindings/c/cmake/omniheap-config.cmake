@@ -1,9 +1,10 @@
 # find_package(omniheap CONFIG) gives omniheap::omniheap, the shared library, and omniheap::static.
+# Nothing is searched for, and nothing cached: the files lie beside this one, also after a move, and another prefix has its own.
 get_filename_component(_omniheap_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
-find_path(_omniheap_include omniheap.h PATHS "${_omniheap_prefix}/include" NO_DEFAULT_PATH REQUIRED)
-find_library(_omniheap_shared omniheap_c PATHS "${_omniheap_prefix}/lib" NO_DEFAULT_PATH)
+set(_omniheap_include "${_omniheap_prefix}/include")
+set(_omniheap_shared "${_omniheap_prefix}/lib/libomniheap_c.so")
 set(_omniheap_archive "${_omniheap_prefix}/lib/libomniheap_c.a")
-if(_omniheap_shared AND NOT TARGET omniheap::omniheap)
+if(EXISTS "${_omniheap_shared}" AND NOT TARGET omniheap::omniheap)
   add_library(omniheap::omniheap SHARED IMPORTED)
   set_target_properties(omniheap::omniheap PROPERTIES
     IMPORTED_LOCATION "${_omniheap_shared}"
