@@ -259,10 +259,8 @@ impl Vulkan {
         // SAFETY: the caller promises that the handles belong together.
         let mut physical = unsafe { Physical::read(&instance, bare.physical_device) }?;
         let enabled = || bare.enabled.iter().copied().filter(|feature| OF_MEMORY.contains(feature));
-        if !enabled().all(|feature| physical.features.has(feature)) {
-            return Err(
-                ErrorKind::InvalidConfig.because("`enabled` names a feature that the device lacks")
-            );
+        if let Some(feature) = enabled().find(|feature| !physical.features.has(*feature)) {
+            return Err(ErrorKind::InvalidConfig.because(feature.missing()));
         }
         let budget = Some(Feature::MemoryBudget).filter(|budget| physical.features.has(*budget));
         physical.features = enabled().chain(budget).collect();
@@ -338,8 +336,7 @@ fn check_enabled(
         };
         let is_there = feature.function(physical.api).is_none_or(has_function);
         if !is_there || !physical.features.has(*feature) {
-            return Err(ErrorKind::InvalidConfig
-                .because("`enabled` names a feature that the device was not created with"));
+            return Err(ErrorKind::InvalidConfig.because(feature.missing()));
         }
     }
     Ok(())

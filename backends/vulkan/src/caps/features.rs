@@ -45,7 +45,33 @@ impl Features {
     }
 }
 
+/// Says that an engine's device is without a feature that it was said to have.
+macro_rules! missing {
+    ($name:literal) => {
+        concat!(
+            "`enabled` names ",
+            $name,
+            ", which the device lacks or was not created with; enable it there, or leave it out"
+        )
+    };
+}
+
 impl Feature {
+    /// Returns the sentence about a device that was wrapped and is without it.
+    pub(crate) const fn missing(self) -> &'static str {
+        match self {
+            Self::TimelineSemaphore => missing!("timelineSemaphore"),
+            Self::BufferDeviceAddress => missing!("bufferDeviceAddress"),
+            Self::SparseBuffers => missing!("sparseBinding with sparseResidencyBuffer"),
+            Self::MemoryBudget => missing!("VK_EXT_memory_budget"),
+            Self::MemoryPriority => missing!("VK_EXT_memory_priority"),
+            Self::ExternalMemoryFd => missing!("VK_KHR_external_memory_fd"),
+            Self::DeviceCoherentMemory => missing!("VK_AMD_device_coherent_memory"),
+            Self::DebugUtils => missing!("VK_EXT_debug_utils"),
+            Self::ProtectedMemory => missing!("protectedMemory"),
+        }
+    }
+
     /// Returns a function that the device has only with this feature, where there is one; `api` is the device's version.
     pub(crate) const fn function(self, api: u32) -> Option<&'static CStr> {
         let is_core = api >= vk::API_VERSION_1_2;
