@@ -211,7 +211,7 @@ unsafe fn wrap_vulkan(
 ///
 /// The description holds.
 unsafe fn adopt(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
-    check_handles(described)?;
+    check_described(described)?;
     check(described.queues, "device.queues")?;
     if described.queue_count == 0 {
         let message = "device.queue_count is zero; pass one queue at least, or call omniheap_wrap_vulkan_memory";
@@ -220,6 +220,9 @@ unsafe fn adopt(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
     // SAFETY: the caller promises `queue_count` queues.
     let queues =
         unsafe { core::slice::from_raw_parts(described.queues, described.queue_count as usize) };
+    if let Some(at) = queues.iter().position(|queue| queue.queue.is_null()) {
+        return Err(Failure::null(&format!("device.queues[{at}].queue")));
+    }
     let queues: Vec<_> = queues
         .iter()
         .map(|queue| (queue.family, vk::Queue::from_raw(queue.queue.addr() as u64)))
@@ -238,7 +241,7 @@ unsafe fn adopt(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
 ///
 /// The description holds.
 unsafe fn adopt_memory(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
-    check_handles(described)?;
+    check_described(described)?;
     if !described.queues.is_null() || described.queue_count != 0 {
         let message = "device.queues is not used without transfers; leave it null and device.queue_count zero, \
                        or call omniheap_wrap_vulkan";
@@ -252,16 +255,25 @@ unsafe fn adopt_memory(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failu
     Ok(unsafe { Vulkan::wrap_memory(bare, Options::default()) }?)
 }
 
-fn check_handles(described: &OmniheapVulkanDevice) -> Result<(), Failure> {
+/// Refuses null handles, and features that are none.
+fn check_described(described: &OmniheapVulkanDevice) -> Result<(), Failure> {
     let handles = [
         (described.get_instance_proc_addr, "device.get_instance_proc_addr"),
         (described.instance.cast_const(), "device.instance"),
         (described.physical_device.cast_const(), "device.physical_device"),
         (described.device.cast_const(), "device.device"),
     ];
-    match handles.iter().find(|(handle, _)| handle.is_null()) {
-        Some((_, name)) => Err(Failure::null(name)),
-        None => Ok(()),
+    if let Some((_, name)) = handles.iter().find(|(handle, _)| handle.is_null()) {
+        return Err(Failure::null(name));
+    }
+    match FEATURES.iter().fold(described.enabled, |rest, (bit, _)| rest & !bit) {
+        0 => Ok(()),
+        rest => {
+            let message = format!(
+                "device.enabled has bits that mean nothing: {rest:#x}; add up OMNIHEAP_VULKAN_… constants"
+            );
+            Err(Failure::invalid(message))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use ash::vk::{self, Handle as _};
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
-use omniheap::vulkan::Vulkan;
+use omniheap::vulkan::{Feature, Vulkan};
 use omniheap::{
     Backend as _, TimelineId,
     seam::{Result, Timelines as _},
@@ -146,6 +146,46 @@ fn a_vulkan_device_needs_no_queues() {
     assert_eq!(omniheap_free(bound), Status::Ok, "{}", message());
     assert_eq!(omniheap_close(manager), Status::Ok, "{}", message());
     engine.wait_idle().expect("the engine's device lives on");
+}
+
+#[test]
+fn a_queue_that_is_null_and_features_that_are_not_there_are_refused_by_name() {
+    let Some(engine) = engine("vulkan", Vulkan::open(0)) else { return };
+    let entry = engine.ash_entry().expect("this engine has loaded it");
+    let (queue, family) =
+        engine.with_queue(TimelineId::MAIN, |queue, family| (queue, family)).expect("a queue");
+    let address = usize::try_from(queue.as_raw()).expect("a pointer of this machine");
+    let good = OmniheapVulkanQueue { queue: ptr::without_provenance_mut(address), family };
+    let null = OmniheapVulkanQueue { queue: ptr::null_mut(), ..good };
+    let mut manager = OmniheapManager { id: 0 };
+    let mut refused = |queues: &[OmniheapVulkanQueue], enabled| {
+        let described = OmniheapVulkanDevice {
+            queues: queues.as_ptr(),
+            queue_count: u32::try_from(queues.len()).expect("a few"),
+            enabled,
+            ..described(&engine, entry)
+        };
+        let said = c!(omniheap_wrap_vulkan(&raw const described, ptr::null(), &raw mut manager));
+        assert_eq!(manager.id, 0, "nothing was opened");
+        (said, message())
+    };
+    let (status, said) = refused(&[good, null], 0);
+    assert_eq!(status, Status::NullArgument);
+    assert!(said.contains("device.queues[1].queue is a null pointer"), "{said}");
+    let (status, said) = refused(&[good], 1 << 20 | OMNIHEAP_VULKAN_TIMELINE_SEMAPHORE);
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(said.contains("0x100000"), "{said}");
+    let features = [
+        (OMNIHEAP_VULKAN_TIMELINE_SEMAPHORE, Feature::TimelineSemaphore, "timelineSemaphore"),
+        (OMNIHEAP_VULKAN_MEMORY_BUDGET, Feature::MemoryBudget, "VK_EXT_memory_budget"),
+        (OMNIHEAP_VULKAN_MEMORY_PRIORITY, Feature::MemoryPriority, "VK_EXT_memory_priority"),
+        (OMNIHEAP_VULKAN_SPARSE_BUFFERS, Feature::SparseBuffers, "sparseBinding"),
+    ];
+    for (bit, _, name) in features.into_iter().filter(|(_, feature, _)| !engine.has(*feature)) {
+        let (status, said) = refused(&[good], bit);
+        assert_eq!(status, Status::InvalidConfig, "{name}");
+        assert!(said.contains(name), "{said}");
+    }
 }
 
 #[test]
