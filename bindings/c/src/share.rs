@@ -153,7 +153,7 @@ pub unsafe extern "C" fn omniheap_share_place(
     })
 }
 
-/// Reads attached bytes from an offset on.
+/// Reads attached bytes from an offset on. `OUT_OF_RANGE` leaves `bytes` alone; where the device fails, they are unspecified.
 ///
 /// # Safety
 ///
@@ -168,7 +168,12 @@ pub unsafe extern "C" fn omniheap_share_read(
     call(|| {
         let held = ATTACHED.get(attached.id)?;
         check_many(bytes.cast::<u8>(), length, "bytes")?;
-        // SAFETY: not null nor too long, and otherwise the caller's promise.
+        let end = offset.checked_add(length as u64);
+        end.filter(|end| *end <= held.bytes.length()).ok_or(ErrorKind::OutOfRange)?;
+        // SAFETY: not null nor too long, and otherwise the caller's promise. The bytes may never have been written: they are set first, so
+        // that the slice holds values.
+        unsafe { bytes.cast::<u8>().write_bytes(0, length) };
+        // SAFETY: as above.
         let bytes = unsafe { core::slice::from_raw_parts_mut(bytes.cast::<u8>(), length) };
         Ok(held.bytes.read(offset, bytes)?)
     })

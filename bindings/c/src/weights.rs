@@ -1,6 +1,6 @@
 //! Weights files: what is in them, and loading them into memory that the caller has.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, holder};
+use crate::handle::{ALLOCATIONS, Bytes, Holder, OmniheapAllocation, OmniheapManager, holder};
 use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, check_many, put, text};
 use crate::table::{Kind, Table};
@@ -8,7 +8,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::ops::ControlFlow;
 use core::slice;
 use omniheap::AnyBackend;
-use omniheap::weights::{Destination, Error, ErrorKind, Load, LoadWeights as _, WeightsFile};
+use omniheap::weights::{
+    Destination, Error, ErrorKind, Load, LoadWeights as _, Tensor, WeightsFile,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -93,6 +95,19 @@ impl Texts {
 
     fn get(&self, number: usize) -> *const c_char {
         self.bytes[self.starts[number]..].as_ptr().cast()
+    }
+}
+
+impl Files {
+    /// The number of the tensor that is listed under a name. C strings have no zero byte: `Texts` lists a space in its place.
+    fn number(&self, name: &str) -> Result<usize, Failure> {
+        let is_listed =
+            |one: &Tensor| one.name.contains('\0') && one.name.replace('\0', " ") == name;
+        let other = || self.file.tensors().iter().position(is_listed);
+        self.file.number(name).or_else(other).ok_or_else(|| {
+            let why = format!("no file has a tensor {name:?}");
+            Failure::new(OmniheapStatus::NoSuchTensor, why)
+        })
     }
 }
 
@@ -211,8 +226,8 @@ pub unsafe extern "C" fn omniheap_weights_tensor(
 
 /// Loads tensors into allocations of the manager, or into host memory. The bytes have arrived when the call returns, for every timeline.
 ///
-/// `NO_SUCH_TENSOR` and `OUT_OF_RANGE` (a target is too small) before anything is written. After another failure, or once `progress` cancelled the load, targets hold
-/// any mixture of old and new bytes.
+/// `NO_SUCH_TENSOR`, `OUT_OF_RANGE` (a target is too small), `FOREIGN` (an allocation of another manager) and `OVERLAP` (two targets share host memory) before anything is
+/// written. After another failure, or once `progress` cancelled the load, allocations hold any mixture of old and new bytes, and host memory may also hold zeros.
 ///
 /// # Safety
 ///
@@ -231,22 +246,12 @@ pub unsafe extern "C" fn omniheap_weights_load(
         let (holder, files) = (holder(manager)?, WEIGHTS.get(weights.id)?);
         // SAFETY: the caller's promise.
         let targets = unsafe { items(targets, count, "targets") }?;
-        let held = targets.iter().map(|target| match target.allocation.id {
-            0 => Ok(None),
-            id => ALLOCATIONS.get(id).map(Some),
-        });
-        let held = held.collect::<Result<Vec<_>, _>>()?;
-        let mut destinations = Vec::with_capacity(count);
-        for (target, held) in targets.iter().zip(&held) {
-            // SAFETY: the caller's promise.
-            let name = unsafe { text(target.name, "target.name") }?;
-            let destination = match held {
-                Some(bytes) => Destination::Allocation(bytes.allocation(), target.offset),
-                // SAFETY: as above.
-                None => Destination::Host(unsafe { host(target) }?),
-            };
-            destinations.push((name, destination));
-        }
+        // SAFETY: as above.
+        let found = |target| unsafe { Found::of(target, &holder, &files) };
+        let found = targets.iter().map(found).collect::<Result<Vec<_>, _>>()?;
+        check_apart(&found)?;
+        // SAFETY: as above; the targets are apart.
+        let destinations = found.iter().map(|one| unsafe { one.destination() }).collect();
         let report = |now: omniheap::weights::Progress| {
             // SAFETY: the caller's promise.
             match progress.map_or(0, |report| unsafe { report(now.done, now.total, user) }) {
@@ -263,7 +268,7 @@ pub unsafe extern "C" fn omniheap_weights_load(
 /// reads the files again. The allocations are final from now on: writes fail with `PUBLISHED`. Targets in host memory are passed over. Name all tensors of an allocation
 /// in one call: bytes between them come back as zeros.
 ///
-/// `NO_SUCH_TENSOR` and `OUT_OF_RANGE` (a tensor does not end inside its allocation) before anything is remembered.
+/// `NO_SUCH_TENSOR`, `OUT_OF_RANGE` (a tensor does not end inside its allocation) and `FOREIGN` (an allocation of another manager) before anything is remembered.
 ///
 /// # Safety
 ///
@@ -282,9 +287,8 @@ pub unsafe extern "C" fn omniheap_weights_remember(
         let mut known: BTreeMap<u64, Remembered> = BTreeMap::new();
         for target in targets.iter().filter(|target| target.allocation.id != 0) {
             // SAFETY: as above.
-            let name = unsafe { text(target.name, "target.name") }?;
-            let held = ALLOCATIONS.get(target.allocation.id)?;
-            let number = number_of(&files.file, name, held.allocation().size(), target.offset)?;
+            let Found { number, held, .. } = unsafe { Found::of(target, &holder, &files) }?;
+            let Some(held) = held else { continue };
             let (_, tensors) = known.entry(target.allocation.id).or_insert((held, Vec::new()));
             tensors.push((number, target.offset));
         }
@@ -301,30 +305,93 @@ pub unsafe extern "C" fn omniheap_weights_remember(
 /// An allocation, and the numbers of the tensors in it with where they begin.
 type Remembered = (Arc<Bytes>, Vec<(usize, u64)>);
 
-/// The number of a tensor that lies `offset` bytes behind the start of an allocation.
-fn number_of(file: &WeightsFile, name: &str, size: u64, offset: u64) -> Result<usize, Failure> {
-    let Some(number) = file.number(name) else {
-        let why = format!("no file has a tensor {name:?}");
-        return Err(Failure::new(OmniheapStatus::NoSuchTensor, why));
-    };
-    let bytes = file.tensors()[number].size;
-    if offset.checked_add(bytes).is_none_or(|end| end > size) {
-        let why = format!("{name:?} has {bytes} bytes and begins at {offset} of {size}");
-        return Err(Failure::new(OmniheapStatus::OutOfRange, why));
-    }
-    Ok(number)
+/// A target whose tensor is known, and fits.
+struct Found<'a> {
+    target: &'a OmniheapWeightsTarget,
+    number: usize,
+    tensor: &'a Tensor,
+    /// Its allocation, of the same manager; none for host memory.
+    held: Option<Arc<Bytes>>,
 }
 
-/// The host memory of a target.
-///
-/// # Safety
-///
-/// It may be written by the caller of this function alone.
-unsafe fn host<'a>(target: &OmniheapWeightsTarget) -> Result<&'a mut [u8], Failure> {
-    if target.capacity == 0 {
-        return Ok(&mut []);
+impl<'a> Found<'a> {
+    /// # Safety
+    ///
+    /// The target's name is null or a C string.
+    unsafe fn of(
+        target: &'a OmniheapWeightsTarget,
+        holder: &Arc<Holder>,
+        files: &'a Files,
+    ) -> Result<Self, Failure> {
+        let held = match target.allocation.id {
+            0 => None,
+            id => Some(ALLOCATIONS.get(id)?),
+        };
+        // SAFETY: the caller's promise.
+        let name = unsafe { text(target.name, "target.name") }?;
+        if held.as_ref().is_some_and(|held| !Arc::ptr_eq(held.owner.holder(), holder)) {
+            return Err(omniheap::ErrorKind::Foreign.into());
+        }
+        let number = files.number(name)?;
+        let found = Self { target, number, tensor: &files.file.tensors()[number], held };
+        found.check_size()?;
+        Ok(found)
     }
-    check_many(target.host.cast::<u8>(), target.capacity, "target.host")?;
-    // SAFETY: not null nor too long, and otherwise the caller's promise.
-    Ok(unsafe { slice::from_raw_parts_mut(target.host.cast(), target.capacity) })
+
+    fn check_size(&self) -> Result<(), Failure> {
+        let (has, offset) = match &self.held {
+            Some(held) => (held.allocation().size(), self.target.offset),
+            None => (self.target.capacity as u64, 0),
+        };
+        let Tensor { name, size, .. } = self.tensor;
+        if offset.checked_add(*size).is_none_or(|end| end > has) {
+            let why = format!("{name:?} has {size} bytes and begins at {offset} of {has}");
+            return Err(Failure::new(OmniheapStatus::OutOfRange, why));
+        }
+        if self.held.is_none() && *size > 0 {
+            check_many(self.target.host.cast::<u8>(), self.target.capacity, "target.host")?;
+        }
+        Ok(())
+    }
+
+    /// Where the tensor begins and ends in host memory, where it goes there.
+    fn in_host(&self) -> Option<(usize, usize)> {
+        let start = self.target.host.addr();
+        // No more than the capacity, so it fits.
+        let size = usize::try_from(self.tensor.size).unwrap_or(usize::MAX);
+        (self.held.is_none() && size > 0).then(|| (start, start.saturating_add(size)))
+    }
+
+    /// The tensor's name, and where it goes. Host memory need not have been written: it is set first, so that the slice holds values.
+    ///
+    /// # Safety
+    ///
+    /// Host memory of the target may be written by the caller of this function alone.
+    unsafe fn destination(&self) -> (&str, Destination<'_, AnyBackend>) {
+        let destination = match (&self.held, self.in_host()) {
+            (Some(held), _) => Destination::Allocation(held.allocation(), self.target.offset),
+            (None, None) => Destination::Host(&mut []),
+            (None, Some((start, end))) => {
+                let host = self.target.host.cast::<u8>();
+                // SAFETY: `check_size` saw that the capacity has as much; otherwise the caller's promise.
+                unsafe { host.write_bytes(0, end - start) };
+                // SAFETY: as above, and written just now.
+                Destination::Host(unsafe { slice::from_raw_parts_mut(host, end - start) })
+            }
+        };
+        (&*self.tensor.name, destination)
+    }
+}
+
+/// Refuses targets that share host memory.
+fn check_apart(found: &[Found<'_>]) -> Result<(), Failure> {
+    let mut parts: Vec<_> = found.iter().filter_map(Found::in_host).collect();
+    parts.sort_unstable();
+    match parts.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        None => Ok(()),
+        Some(_) => {
+            let why = "two targets share host memory; give each tensor bytes of its own";
+            Err(Failure::new(OmniheapStatus::Overlap, why))
+        }
+    }
 }

@@ -209,7 +209,9 @@ fn attaches() {
     };
     assert_eq!(read(0, &mut found), Status::Ok);
     assert!(found == wanted, "the bytes of a process that has ended");
-    assert_eq!(read(9 * MIB - 1, &mut [0; 2]), Status::OutOfRange);
+    let mut beyond = [7; 2];
+    assert_eq!(read(9 * MIB - 1, &mut beyond), Status::OutOfRange);
+    assert_eq!((read(u64::MAX, &mut beyond), beyond), (Status::OutOfRange, [7; 2]));
     assert_eq!(omniheap_share_check(attached), Status::Ok);
     let first = ptr::with_exposed_provenance_mut::<u8>(usize::try_from(address).expect("small"));
     // SAFETY: attached host memory. Programs must not write it; this one shows that it is noticed.

@@ -9,9 +9,14 @@ pub(super) struct File(CString);
 impl File {
     pub(super) fn new(name: &str) -> Self {
         let header = br#"{"first":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"second":{"dtype":"U8","shape":[2],"data_offsets":[16,18]}}"#;
+        Self::with(name, header, &(1..=18).collect::<Vec<_>>())
+    }
+
+    /// A file with another header and other data.
+    fn with(name: &str, header: &[u8], data: &[u8]) -> Self {
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(header);
-        bytes.extend(1..=18);
+        bytes.extend_from_slice(data);
         let path = std::env::temp_dir().join(format!("omniheap-c-{}-{name}", std::process::id()));
         std::fs::write(&path, bytes).expect("a temporary file");
         Self(CString::new(path.to_str().expect("UTF-8")).expect("no zero"))
@@ -176,6 +181,76 @@ fn a_pool_sleeps_to_the_files_that_its_weights_came_from() {
     assert_eq!(read(made[1], 4096), [5; 4096]);
     assert_eq!(made.map(|one| omniheap_free(one)), [Status::Ok; 2]);
     assert_eq!((omniheap_pool_destroy(pool), omniheap_close(manager)), (Status::Ok, Status::Ok));
+}
+
+#[test]
+fn allocations_of_another_manager_are_refused_and_stay_as_they_are() {
+    let (file, manager, other) = (File::new("foreign.safetensors"), open(1), open(1));
+    let (weights, made) = (file.open(), ask(other, &omniheap_request_default(64)).expect("room"));
+    assert_eq!(write(made, &[9; 64]), Status::Ok);
+    let mut host = [7_u8; 2];
+    let none = OmniheapAllocation { id: 0 };
+    let to_host = OmniheapWeightsTarget {
+        host: host.as_mut_ptr().cast(),
+        capacity: 2,
+        ..target(c"second", none, 0)
+    };
+    let targets = [to_host, target(c"first", made, 0)];
+    assert_eq!(load(manager, weights, &targets, None, ptr::null_mut()), Status::Foreign);
+    let remembered = c!(omniheap_weights_remember(manager, weights, targets.as_ptr(), 2));
+    assert_eq!((remembered, host), (Status::Foreign, [7; 2]), "host memory was not touched");
+    assert_eq!(read(made, 64), [9; 64]);
+    assert_eq!(write(made, &[1; 64]), Status::Ok, "it is not final");
+    assert_eq!((omniheap_free(made), omniheap_weights_close(weights)), (Status::Ok, Status::Ok));
+    assert_eq!((omniheap_close(manager), omniheap_close(other)), (Status::Ok, Status::Ok));
+}
+
+#[test]
+fn targets_that_share_host_memory_are_refused() {
+    let (file, manager) = (File::new("shared.safetensors"), open(1));
+    let (weights, mut host) = (file.open(), [7_u8; 18]);
+    let start = host.as_mut_ptr();
+    let at = |name: &CStr, offset: usize, capacity| OmniheapWeightsTarget {
+        host: start.wrapping_add(offset).cast(),
+        capacity,
+        ..target(name, OmniheapAllocation { id: 0 }, 0)
+    };
+    let shared = [at(c"second", 15, 3), at(c"first", 0, 18)];
+    assert_eq!(load(manager, weights, &shared, None, ptr::null_mut()), Status::Overlap);
+    let short = [at(c"first", 0, 16), at(c"second", 16, 1)];
+    assert_eq!(load(manager, weights, &short, None, ptr::null_mut()), Status::OutOfRange);
+    assert_eq!(host, [7; 18], "nothing was touched");
+    // A capacity may reach into the next target: a tensor takes only its own bytes.
+    let apart = [at(c"second", 16, 2), at(c"first", 0, 18)];
+    assert_eq!(load(manager, weights, &apart, None, ptr::null_mut()), Status::Ok, "{}", message());
+    assert!(host.iter().copied().eq(1..=18));
+    assert_eq!(
+        (omniheap_weights_close(weights), omniheap_close(manager)),
+        (Status::Ok, Status::Ok)
+    );
+}
+
+#[test]
+fn a_tensor_whose_name_has_a_zero_byte_is_loaded_by_the_name_that_is_listed() {
+    let file = File::with(
+        "zero.safetensors",
+        br#"{"a\u0000b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#,
+        &[5, 6],
+    );
+    let (manager, weights, mut host) = (open(1), file.open(), [0_u8; 2]);
+    let mut tensor = OmniheapTensor::default();
+    assert_eq!(c!(omniheap_weights_tensor(weights, 0, &raw mut tensor)), Status::Ok);
+    let to_host = OmniheapWeightsTarget {
+        host: host.as_mut_ptr().cast(),
+        capacity: 2,
+        ..target(c!(CStr::from_ptr(tensor.name)), OmniheapAllocation { id: 0 }, 0)
+    };
+    let loaded = load(manager, weights, &[to_host], None, ptr::null_mut());
+    assert_eq!((loaded, host), (Status::Ok, [5, 6]), "{}", message());
+    assert_eq!(
+        (omniheap_weights_close(weights), omniheap_close(manager)),
+        (Status::Ok, Status::Ok)
+    );
 }
 
 #[test]
