@@ -293,7 +293,7 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_BUG = 25,
   // The bytes were published, so that nobody writes them any more: allocate new ones.
   OMNIHEAP_STATUS_PUBLISHED = 26,
-  // Copies of one batch overlap: split the batch.
+  // Copies of one batch, or targets of one load, overlap: split them.
   OMNIHEAP_STATUS_OVERLAP = 27,
   // A pool's own strategy broke its contract; pools that C makes have none.
   OMNIHEAP_STATUS_BAD_STRATEGY = 28,
@@ -347,7 +347,7 @@ typedef struct omniheap_request {
   uint32_t lifetime;
   // `OMNIHEAP_CLASS_…`.
   uint32_t class_;
-  // `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`,
+  // `OMNIHEAP_DEDICATED`, `_PINNED`, `_NO_GROW`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`,
   // `_SECRET` and `_REGISTRABLE`, added up.
   uint32_t flags;
   // Exactly this heap, or `OMNIHEAP_ANY`.
@@ -1140,7 +1140,7 @@ enum omniheap_status omniheap_share_place(struct omniheap_attached attached,
 #endif
 
 #if defined(__linux__)
-// Reads attached bytes from an offset on.
+// Reads attached bytes from an offset on. `OUT_OF_RANGE` leaves `bytes` alone; where the device fails, they are unspecified.
 //
 // # Safety
 //
@@ -1219,7 +1219,8 @@ enum omniheap_status omniheap_pool_residence(struct omniheap_pool pool, struct o
 // thread has failed sixteen more times, or ends; calls of other threads do not change it.
 const char *omniheap_error(void);
 
-// The version of the library: major, minor and patch, eight bits each from the top. The ABI changes with the first two.
+// The version of the library: major in bits 16 to 23, minor in bits 8 to 15, patch in bits 0 to 7. The ABI changes with major and minor: compare
+// `omniheap_version() >> 8`.
 uint32_t omniheap_version(void);
 
 // Opens a timeline. Timeline 0 exists always.
@@ -1362,8 +1363,8 @@ enum omniheap_status omniheap_weights_tensor(struct omniheap_weights weights,
 
 // Loads tensors into allocations of the manager, or into host memory. The bytes have arrived when the call returns, for every timeline.
 //
-// `NO_SUCH_TENSOR` and `OUT_OF_RANGE` (a target is too small) before anything is written. After another failure, or once `progress` cancelled the load, targets hold
-// any mixture of old and new bytes.
+// `NO_SUCH_TENSOR`, `OUT_OF_RANGE` (a target is too small), `FOREIGN` (an allocation of another manager) and `OVERLAP` (two targets share host memory) before anything is
+// written. After another failure, or once `progress` cancelled the load, allocations hold any mixture of old and new bytes, and host memory may also hold zeros.
 //
 // # Safety
 //
@@ -1380,7 +1381,7 @@ enum omniheap_status omniheap_weights_load(struct omniheap_manager manager,
 // reads the files again. The allocations are final from now on: writes fail with `PUBLISHED`. Targets in host memory are passed over. Name all tensors of an allocation
 // in one call: bytes between them come back as zeros.
 //
-// `NO_SUCH_TENSOR` and `OUT_OF_RANGE` (a tensor does not end inside its allocation) before anything is remembered.
+// `NO_SUCH_TENSOR`, `OUT_OF_RANGE` (a tensor does not end inside its allocation) and `FOREIGN` (an allocation of another manager) before anything is remembered.
 //
 // # Safety
 //

@@ -105,7 +105,7 @@ pub struct OmniheapRequest {
     pub lifetime: u32,
     /// `OMNIHEAP_CLASS_…`.
     pub class_: u32,
-    /// `OMNIHEAP_DEDICATED`, `_PINNED`, `_HELD_ONLY`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`,
+    /// `OMNIHEAP_DEDICATED`, `_PINNED`, `_NO_GROW`, `_MOVED_ON_CONSENT`, `_COHERENT`, `_NO_SUBSTITUTE`, `_MAY_SPILL`, `_ZEROED`,
     /// `_SECRET` and `_REGISTRABLE`, added up.
     pub flags: u32,
     /// Exactly this heap, or `OMNIHEAP_ANY`.

@@ -67,7 +67,7 @@ pub enum OmniheapStatus {
     Bug = 25,
     /// The bytes were published, so that nobody writes them any more: allocate new ones.
     Published = 26,
-    /// Copies of one batch overlap: split the batch.
+    /// Copies of one batch, or targets of one load, overlap: split them.
     Overlap = 27,
     /// A pool's own strategy broke its contract; pools that C makes have none.
     BadStrategy = 28,
@@ -216,7 +216,8 @@ pub extern "C" fn omniheap_error() -> *const c_char {
     last.ok().flatten().unwrap_or(c"".as_ptr())
 }
 
-/// The version of the library: major, minor and patch, eight bits each from the top. The ABI changes with the first two.
+/// The version of the library: major in bits 16 to 23, minor in bits 8 to 15, patch in bits 0 to 7. The ABI changes with major and minor: compare
+/// `omniheap_version() >> 8`.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_version() -> u32 {
     OMNIHEAP_VERSION

@@ -31,6 +31,16 @@ fn every_kind_of_error_has_a_status_of_its_own() {
 }
 
 #[test]
+fn the_version_is_read_as_the_header_says() {
+    let part = |text: &str| text.parse::<u32>().expect("a number");
+    let [major, minor, patch] = [16, 8, 0].map(|bit| omniheap_version() >> bit & 255);
+    assert_eq!(major, part(env!("CARGO_PKG_VERSION_MAJOR")));
+    assert_eq!(minor, part(env!("CARGO_PKG_VERSION_MINOR")));
+    assert_eq!(patch, part(env!("CARGO_PKG_VERSION_PATCH")));
+    assert_eq!(omniheap_version(), OMNIHEAP_VERSION);
+}
+
+#[test]
 fn published_bytes_are_read_and_not_written() {
     let manager = open(1);
     let made = ask(manager, &omniheap_request_default(64)).expect("small");
