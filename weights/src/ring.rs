@@ -15,13 +15,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const ALIGN_BYTES: usize = ALIGN as usize;
 
-/// Memory for one read. It comes from the manager's staging pool, which keeps it for the next load until it is trimmed.
+/// Memory for one read.
 pub(crate) struct Slot<B: Backend> {
-    allocation: Allocation<B>,
+    memory: Memory<B>,
     start: NonNull<u8>,
-    /// Bytes of the allocation before the slot.
+    /// Bytes of the memory before the slot.
     skipped: u64,
     size: u64,
+}
+
+/// Memory of a slot.
+enum Memory<B: Backend> {
+    /// Memory that the device copies from. It comes from the manager's staging pool, which keeps it for the next load until it is trimmed.
+    Staging(Allocation<B>),
+    /// The host's own, where it can map none of the device's. The bytes go by the device's writes.
+    Host(#[expect(dead_code, reason = "owns what the slot points to")] Vec<u8>),
 }
 
 /// Progress of the device's copy out of a slot.
@@ -33,7 +41,7 @@ enum Copied {
     Unknown,
 }
 
-// SAFETY: the pointer is to memory of the allocation, which the slot owns and which is pinned for life.
+// SAFETY: the pointer is to memory that the slot owns: an allocation that is pinned for life, or a vector that never grows.
 unsafe impl<B: Backend> Send for Slot<B> {}
 // SAFETY: as above; threads that share a slot write different parts of it.
 unsafe impl<B: Backend> Sync for Slot<B> {}
@@ -46,14 +54,33 @@ impl<B: Backend> Slot<B> {
         let is_best =
             |heap: &Heap| heap.kind == HeapKind::Staging && heap.host == HostAccess::Cached;
         request.heap = manager.caps().heap_ids().find(|(_, heap)| is_best(heap)).map(|(id, _)| id);
-        let allocation =
-            manager.allocate(&request).map_err(|error| ErrorKind::Allocate(Box::new(error)))?;
+        let allocation = match manager.allocate(&request) {
+            Ok(allocation) => allocation,
+            Err(error) if error.kind() == Device::NoSuchHeap => return Ok(Self::of_host(size)),
+            Err(error) => return Err(ErrorKind::Allocate(Box::new(error))),
+        };
         allocation.pin_for_life();
-        let first = allocation.map().map_err(ErrorKind::Device)?.as_ptr();
+        let mapped = allocation.map().map(|mapped| mapped.as_ptr());
+        match mapped {
+            Ok(first) => Ok(Self::within(Memory::Staging(allocation), first, size)),
+            Err(error) if error.kind() == Device::NotMappable => Ok(Self::of_host(size)),
+            Err(error) => Err(ErrorKind::Device(error)),
+        }
+    }
+
+    /// A slot of the host's own memory.
+    fn of_host(size: u64) -> Self {
+        let mut bytes = vec![0; crate::disk::size(size + ALIGN)];
+        let first = NonNull::from(&mut *bytes).cast();
+        Self::within(Memory::Host(bytes), first, size)
+    }
+
+    /// A slot at the first aligned byte of memory, which has `ALIGN` bytes more than `size` from `first` on.
+    fn within(memory: Memory<B>, first: NonNull<u8>, size: u64) -> Self {
         let skipped = first.addr().get().next_multiple_of(ALIGN_BYTES) - first.addr().get();
-        // SAFETY: less than `ALIGN` bytes are skipped, and the allocation has as many more than the slot.
+        // SAFETY: less than `ALIGN` bytes are skipped, and both callers made the memory as many larger than the slot.
         let start = unsafe { first.add(skipped) };
-        Ok(Self { allocation, start, skipped: skipped as u64, size })
+        Self { memory, start, skipped: skipped as u64, size }
     }
 
     pub(crate) const fn start(&self) -> NonNull<u8> {
@@ -68,8 +95,12 @@ impl<B: Backend> Slot<B> {
         Buffer { start: start.as_ptr(), length: end - skip }
     }
 
-    pub(crate) const fn allocation(&self) -> &Allocation<B> {
-        &self.allocation
+    /// Returns the memory that the device copies from; nothing where the host's own is in use.
+    pub(crate) const fn staging(&self) -> Option<&Allocation<B>> {
+        match &self.memory {
+            Memory::Staging(allocation) => Some(allocation),
+            Memory::Host(_) => None,
+        }
     }
 
     /// Returns where a byte of the slot lies in the allocation.
@@ -79,9 +110,10 @@ impl<B: Backend> Slot<B> {
 
     /// Makes the bytes of a read visible to the device.
     pub(crate) fn flush(&self, manager: &Manager<B>, length: u64) -> DeviceResult<()> {
-        let heap = manager.caps().heap(self.allocation.heap());
+        let Some(allocation) = self.staging() else { return Ok(()) };
+        let heap = manager.caps().heap(allocation.heap());
         if heap.is_some_and(|heap| heap.host == HostAccess::Incoherent) {
-            self.allocation.map()?.flush(self.skipped, length)?;
+            allocation.map()?.flush(self.skipped, length)?;
         }
         Ok(())
     }
@@ -231,7 +263,9 @@ impl<'a, B: Backend> Ring<'a, B> {
         let result = waited.fold(Ok(()), Result::and);
         if result.is_err_and(|error| error.kind() != Device::DeviceLost) {
             // Copies may still run: the memory waits for them.
-            self.lock().slots.iter().for_each(|(slot, _)| slot.allocation.outlast(self.on));
+            let state = self.lock();
+            let staging = state.slots.iter().filter_map(|(slot, _)| slot.staging());
+            staging.for_each(|allocation| allocation.outlast(self.on));
         }
         result
     }

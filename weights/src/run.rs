@@ -11,8 +11,8 @@ use core::ops::{ControlFlow, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap_core::{
-    Backend, BlockOffset, ErrorKind as Device, Manager, Move, Result as DeviceResult, TimelineId,
-    Transfer, bytes,
+    Allocation, Backend, BlockOffset, ErrorKind as Device, Manager, Move, Result as DeviceResult,
+    TimelineId, Transfer, bytes,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -389,7 +389,7 @@ impl<B: Backend> Shared<'_, B> {
         let manager = self.run.manager;
         let align = manager.caps().copy.align;
         slot.flush(manager, read.needs)?;
-        let binding = slot.allocation().binding();
+        let binding = slot.staging().map(Allocation::binding);
         let mut moves = Vec::with_capacity(read.pieces.len());
         for piece in &read.pieces {
             // SAFETY: the plan keeps pieces inside the read, which fits the slot.
@@ -404,11 +404,13 @@ impl<B: Backend> Shared<'_, B> {
                 Target::Device(place) => {
                     let to = BlockOffset { offset: place.offset + piece.target_offset, ..*place };
                     let at = slot.offset(piece.at);
-                    if align.divides(at) && align.divides(piece.size) {
-                        let from = binding.place(at, piece.size)?;
-                        moves.push(Move { from, to, size: piece.size });
-                    } else {
-                        self.write_padded(to, from, piece.size)?;
+                    let is_whole = align.divides(at) && align.divides(piece.size);
+                    match binding.as_ref().filter(|_| is_whole) {
+                        Some(binding) => {
+                            let from = binding.place(at, piece.size)?;
+                            moves.push(Move { from, to, size: piece.size });
+                        }
+                        None => self.write(to, from, piece.size)?,
                     }
                 }
             }
@@ -416,8 +418,9 @@ impl<B: Backend> Shared<'_, B> {
         if moves.is_empty() { Ok(()) } else { self.run.transfer()?.copy(self.run.on, &moves) }
     }
 
-    /// Writes a piece that does not start or end at a unit of the device's copies; its target has room for whole units.
-    fn write_padded(
+    /// Writes a piece that the device cannot copy from the slot: because the slot is the host's own, or because the piece does not start or
+    /// end at a unit of the device's copies. Its target has room for whole units.
+    fn write(
         &self,
         to: BlockOffset<'_, B::Block>,
         from: NonNull<u8>,

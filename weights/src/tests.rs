@@ -10,8 +10,8 @@ use crate::file::State;
 use crate::{Destination, Error, Load, LoadWeights, Loaded, WeightsFile};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::time::Duration;
-use omniheap_core::Manager;
-use omniheap_host::Host;
+use omniheap_core::{HeapKind, HostAccess, Manager};
+use omniheap_host::{Host, heap};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -322,4 +322,22 @@ fn threads_that_share_a_file_read_their_own_bytes() {
             });
         }
     });
+}
+
+#[test]
+fn a_device_whose_memory_the_host_cannot_map_is_loaded_by_writes() {
+    let sample = Sample::new();
+    // As wgpu, which maps nothing for long, and a device without any memory for uploads.
+    let hidden = |kind| {
+        let mut hidden = heap(kind, 256 << 20);
+        hidden.host = HostAccess::None;
+        hidden
+    };
+    let device = || Host::builder().heap(hidden(HeapKind::Device));
+    for host in [device().heap(hidden(HeapKind::Staging)), device()] {
+        let manager = Manager::new(host.open().unwrap());
+        for is_cold in [false, true] {
+            sample.load(&manager, &Bad { is_cold, ..Bad::default() }).unwrap();
+        }
+    }
 }
