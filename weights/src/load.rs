@@ -10,6 +10,7 @@ use crate::run::{Run, Target};
 use crate::{Tensor, WeightsFile};
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ops::{ControlFlow, Index};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -205,6 +206,8 @@ pub enum Destination<'a, B: Backend> {
     Block(BlockOffset<'a, B::Block>, u64),
     /// Host memory.
     Host(&'a mut [u8]),
+    /// Host memory that nobody may have written yet. All of the tensor's bytes are written once the load has succeeded.
+    Unwritten(&'a mut [MaybeUninit<u8>]),
 }
 
 impl<B: Backend> Destination<'_, B> {
@@ -214,6 +217,7 @@ impl<B: Backend> Destination<'_, B> {
             Self::Allocation(allocation, offset) => (ptr::from_ref(*allocation).addr(), *offset),
             Self::Block(place, _) => (ptr::from_ref(place.block).addr(), place.offset),
             Self::Host(bytes) => (bytes.as_ptr().addr(), 0),
+            Self::Unwritten(bytes) => (bytes.as_ptr().addr(), 0),
         }
     }
 }
@@ -383,6 +387,7 @@ fn view<'a, B: Backend>(manager: &Manager<B>, allocation: &'a Allocation<B>) -> 
 fn reach<'a, B: Backend>(manager: &Manager<B>, destination: Destination<'a, B>) -> View<'a, B> {
     match destination {
         Destination::Host(bytes) => View::Host(NonNull::from(bytes).cast(), PhantomData),
+        Destination::Unwritten(bytes) => View::Host(NonNull::from(bytes).cast(), PhantomData),
         Destination::Block(place, _) => View::Block(place.block),
         Destination::Allocation(allocation, _) => view(manager, allocation),
     }
@@ -400,6 +405,7 @@ fn check_destination<B: Backend>(
     let align = manager.caps().copy.align;
     let (has, offset) = match destination {
         Destination::Host(bytes) => (bytes.len() as u64, 0),
+        Destination::Unwritten(bytes) => (bytes.len() as u64, 0),
         Destination::Block(place, size) => (*size, place.offset),
         Destination::Allocation(allocation, offset) => {
             if allocation.is_published() {
@@ -409,7 +415,7 @@ fn check_destination<B: Backend>(
         }
     };
     let needs = match destination {
-        Destination::Host(_) => tensor.size,
+        Destination::Host(_) | Destination::Unwritten(_) => tensor.size,
         // The device copies whole units.
         _ => align.up(tensor.size).unwrap_or(u64::MAX),
     };

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 /// Bytes that are read while as many are copied to the device: a multiple of what stores hand out.
@@ -50,10 +51,15 @@ impl Default for Known {
     }
 }
 
+/// Open files, by number.
+type Files = HashMap<usize, Arc<File>>;
+
 /// Bytes of an allocation that sleeps and that only its files have.
 struct Away {
     known: Arc<Known>,
     size: u64,
+    /// Held open, so that whoever takes their names takes no bytes.
+    files: Files,
 }
 
 /// An allocation, and numbers of the tensors that it has from which byte on.
@@ -62,14 +68,19 @@ type Filled<'a, B> = (&'a Arc<Allocation<B>>, Vec<(usize, u64)>);
 /// Keeps no bytes of allocations that were loaded and are final: they are read again from their weights files. All others go to
 /// another store.
 ///
+/// Files stay open while something sleeps in them: they may be renamed, replaced and deleted meanwhile, and the bytes are still there.
+///
 /// A file that changed since it was loaded is seen twice. When the pool falls asleep, the bytes go to the other store; where that keeps
 /// nothing, the sleep fails with [`ErrorKind::Stale`], and the pool stays awake. When it wakes up, the wake fails
-/// with [`ErrorKind::Stale`], and the pool sleeps on: put the file back and wake it again, or free what came from it.
+/// with [`ErrorKind::Stale`], and the pool sleeps on: put the bytes and the time of the file back and wake it again, or free what came from
+/// it.
 pub struct Origin {
     rest: Arc<dyn BackingStore>,
     disk: Box<dyn Disk + Send>,
     known: Mutex<HashMap<AllocationId, Arc<Known>>>,
     away: Mutex<HashMap<AllocationId, Arc<Away>>>,
+    /// Files that something sleeps in, by path: one descriptor for all that came from a file.
+    held: Mutex<HashMap<PathBuf, Weak<File>>>,
     /// Memory to read to, kept because its first touch is slow.
     buffers: Mutex<[Vec<u8>; 2]>,
 }
@@ -88,8 +99,8 @@ impl Origin {
     }
 
     pub(crate) fn over(rest: Arc<dyn BackingStore>, disk: Box<dyn Disk + Send>) -> Arc<Self> {
-        let (known, away, buffers) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { rest, disk, known, away, buffers })
+        let (known, away, held) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { rest, disk, known, away, held, buffers: Mutex::default() })
     }
 
     /// Remembers where loaded tensors came from, and makes their allocations final ([`Allocation::publish`]): later writes are refused,
@@ -157,24 +168,38 @@ impl Origin {
     }
 
     /// Opens the files of an allocation; fails where one is not as it was when it was loaded.
-    fn open<'a>(&'a self, known: &'a Known) -> Result<Opened<'a>> {
-        let disk: &dyn Disk = &*self.disk;
-        let mut files = HashMap::new();
+    fn open(&self, known: &Known) -> Result<Files> {
+        let mut files = Files::new();
         for range in &known.ranges {
             if let Entry::Vacant(vacant) = files.entry(range.file) {
-                let opened = disk.open(&known.parts[&range.file].path, Access::Cached);
-                vacant.insert(opened.map_err(|error| unreadable(&error))?);
+                let file = self.open_file(&known.parts[&range.file]);
+                vacant.insert(file.map_err(|error| unreadable(&error))?);
             }
         }
-        let opened = Opened { disk, known, files };
-        opened.check()?;
-        Ok(opened)
+        Opened { disk: &*self.disk, known, files: &files }.check()?;
+        Ok(files)
+    }
+
+    /// Finds a file open, or opens it.
+    fn open_file(&self, part: &Part) -> io::Result<Arc<File>> {
+        let mut held = lock(&self.held);
+        let found = held.get(&part.path).and_then(Weak::upgrade);
+        let is_same =
+            |file: &Arc<File>| self.disk.state(file).is_ok_and(|state| state == part.state);
+        if let Some(file) = found.filter(is_same) {
+            return Ok(file);
+        }
+        held.retain(|_, file| file.strong_count() > 0);
+        let file = Arc::new(self.disk.open(&part.path, Access::Cached)?);
+        held.insert(part.path.clone(), Arc::downgrade(&file));
+        Ok(file)
     }
 
     /// Hands the bytes of an allocation out, piece by piece: the next one is read while one is taken.
     fn get_away(&self, away: &Away, take: &mut GetPiece<'_>) -> Result<()> {
-        let Away { known, size: whole } = away;
-        let opened = self.open(known)?;
+        let Away { known, size: whole, files } = away;
+        let opened = Opened { disk: &*self.disk, known, files };
+        opened.check()?;
         let mut buffers = lock(&self.buffers);
         let length = |from: u64| size(PIECE.min(whole.saturating_sub(from)));
         let [now, next] = &mut *buffers;
@@ -214,17 +239,16 @@ fn start<'scope, 'env>(
 struct Opened<'a> {
     disk: &'a dyn Disk,
     known: &'a Known,
-    files: HashMap<usize, File>,
+    files: &'a Files,
 }
 
 impl Opened<'_> {
     /// Fails where a file is not as it was when it was loaded.
     fn check(&self) -> Result<()> {
-        let is_same = |(number, file): (&usize, &File)| {
+        let is_same = |(number, file): (&usize, &Arc<File>)| {
             self.disk.state(file).is_ok_and(|state| state == self.known.parts[number].state)
         };
-        let why =
-            "a weights file changed since it was loaded: put it back, or free what came from it";
+        let why = "a weights file changed since it was loaded: put it back as it was, or free what came from it";
         if self.files.iter().all(is_same) { Ok(()) } else { Err(ErrorKind::Stale.because(why)) }
     }
 
@@ -300,16 +324,16 @@ impl BackingStore for Origin {
         self.forget(id); // What is kept now and what is to be kept may lie in different stores.
         let known = lock(&self.known).get(&id).cloned().filter(|_| privacy == Privacy::Open);
         let is_lost = self.rest.kind() == StoreKind::Nothing;
-        let known = match known.map(|known| self.open(&known).map(drop).map(|()| known)) {
-            Some(Ok(known)) => known,
+        let (known, files) = match known.map(|known| Ok((self.open(&known)?, known))) {
+            Some(Ok((files, known))) => (known, files),
             // The pool stays awake: what was loaded must not wake up as zeros.
             Some(Err(changed)) if is_lost => return Err(changed),
             // Neither a file nor the other store has them: they come back as zeros.
-            None if is_lost => Arc::default(),
+            None if is_lost => Default::default(),
             // No file has them, or not any more.
             _ => return self.rest.put(id, size, privacy, copy),
         };
-        lock(&self.away).insert(id, Arc::new(Away { known, size }));
+        lock(&self.away).insert(id, Arc::new(Away { known, size, files }));
         Ok(())
     }
 

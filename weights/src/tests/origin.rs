@@ -240,6 +240,30 @@ fn a_file_that_changed_while_the_pool_slept_leaves_it_asleep() {
 }
 
 #[test]
+fn a_file_that_lost_its_name_while_the_pool_slept_is_read_all_the_same() {
+    let one = Asleep::new();
+    let origin = one.origin(Bad::default());
+    let [replaced, deleted] = [0, 1].map(|at| one.sample.file.files()[at].path.clone());
+    one.sleep(&origin);
+    // Another copy of the same bytes, as a backup or a cache brings it, with the time of the first one.
+    let copy = replaced.with_extension("copy");
+    let before = one.modified();
+    std::fs::copy(&replaced, &copy).unwrap();
+    std::fs::File::options().write(true).open(&copy).unwrap().set_modified(before).unwrap();
+    std::fs::rename(&copy, &replaced).unwrap();
+    let bytes = std::fs::read(&deleted).unwrap();
+    std::fs::remove_file(&deleted).unwrap();
+    one.pool.wake(&Wake::all()).unwrap();
+    std::fs::write(&deleted, bytes).unwrap();
+    one.sample.compare(&one.loaded);
+    // Awake, nothing is held: these names have other files by now, which were never loaded.
+    let slept = one.sleep(&origin);
+    assert!(slept.copied > 40 << 20, "{slept:?}");
+    one.pool.wake(&Wake::all()).unwrap();
+    one.sample.compare(&one.loaded);
+}
+
+#[test]
 fn a_file_that_changes_while_it_is_read_leaves_the_pool_asleep() {
     let reads = Arc::default();
     let one = Asleep::new();
