@@ -48,7 +48,12 @@ pub unsafe extern "C" fn omniheap_share_quota(
         let path = path.ok_or("the device is under no arbiter; set OMNIHEAP_ARBITER")?;
         let path = PathBuf::from(path.replace("%d", &device.to_string()));
         let said = |error: ArbiterError| format!("quota: {error}");
-        lock(&TENANTS).push(Tenant::shared(&path).map_err(said)?);
+        let tenant = Tenant::shared(&path).map_err(said)?;
+        let mut kept = lock(&TENANTS);
+        if !kept.iter().any(|known| Arc::ptr_eq(known, &tenant)) {
+            kept.push(tenant);
+        }
+        drop(kept);
         let pid = std::process::id();
         let all = tenants(&path).map_err(said)?;
         let own = all.iter().find(|tenant| tenant.pid == u64::from(pid));
@@ -214,7 +219,10 @@ pub unsafe extern "C" fn omniheap_share_read(
         if bytes.is_null() {
             return Err(unnumbered("bytes is a null pointer".into()));
         }
-        // SAFETY: not null, and otherwise the caller's promise.
+        // A caller need not have written its memory, and a slice is of bytes that were.
+        // SAFETY: not null, and the caller promises room for `length` bytes.
+        unsafe { bytes.write_bytes(0, length) };
+        // SAFETY: as above, and they were written just now.
         let bytes = unsafe { slice::from_raw_parts_mut(bytes, length) };
         held.read(offset, bytes).map_err(failed("reading attached bytes")).map_err(unnumbered)
     })

@@ -339,6 +339,12 @@ fn checked<'a>(
         let buffer = usize::try_from(wanted.buffer).ok().and_then(|at| buffers.get(at));
         let buffer =
             buffer.ok_or_else(|| format!("there is no buffer number {}", wanted.buffer))?;
+        if buffer.address == 0 {
+            return Err(format!(
+                "tensor {:?}: buffer number {} has no memory (address 0); pass memory that this process has, of a tensor in parts its own part",
+                tensor.name, wanted.buffer
+            ));
+        }
         if wanted.offset.checked_add(tensor.size).is_none_or(|end| end > buffer.size) {
             return Err(format!(
                 "tensor {:?} has {} bytes, and its buffer {} from byte {} on; make it larger",
@@ -394,9 +400,9 @@ impl<'a> Order<'a> {
         let destination = |&(tensor, wanted): &(&'a Tensor, &'a Wanted)| {
             let address = self.buffers[index(wanted.buffer)].address + wanted.offset;
             let start = ptr::with_exposed_provenance_mut::<u8>(index(address));
-            // SAFETY: `checked` saw the tensor inside its buffer, which is the caller's to lend.
-            let bytes = unsafe { slice::from_raw_parts_mut(start, index(tensor.size)) };
-            (tensor.name.as_str(), Destination::Host(bytes))
+            // SAFETY: `checked` saw the tensor inside its buffer, which is at no null address and is the caller's to lend.
+            let bytes = unsafe { slice::from_raw_parts_mut(start.cast(), index(tensor.size)) };
+            (tensor.name.as_str(), Destination::Unwritten(bytes))
         };
         let to = self.wanted.iter().map(destination).collect();
         manager.load_weights_to(self.file, to, &self.settings()).map_err(|error| error.to_string())

@@ -522,6 +522,9 @@ fn loaded_weights_sleep_to_their_file_until_they_are_written() {
     assert_eq!(omniheap_torch_leave_tag(), 0);
     let buffer = Buffer { address: pointer.expose_provenance() as u64, size: size as u64 };
     let wanted = Wanted { tensor: 0, buffer: 0, offset: 0 };
+    let nowhere = Buffer { address: 0, ..buffer };
+    assert_eq!(load_to(handle, &nowhere, &wanted), -1);
+    assert!(text(omniheap_torch_error()).contains("address 0"));
     assert_eq!(load_to(handle, &buffer, &wanted), 0);
     // SAFETY: one value each.
     let remember = |buffer: Buffer| unsafe {
@@ -535,11 +538,16 @@ fn loaded_weights_sleep_to_their_file_until_they_are_written() {
     let wake = || unsafe { omniheap_torch_wake(0, c"loaded".as_ptr(), 0) };
     assert_eq!(sleep(), 0);
     assert_eq!(residence("loaded")["origin"], size);
-    std::fs::rename(&path, path.with_extension("away")).expect("a file");
+    let file = std::fs::File::options().write(true).open(&path).expect("a file");
+    let before = file.metadata().and_then(|data| data.modified()).expect("the time of a file");
+    let touch = |time| file.set_modified(time).expect("the time of a file can be set");
+    touch(before + core::time::Duration::from_secs(5));
     assert_eq!(wake(), -1, "it is in no other place");
     assert!(text(omniheap_torch_error()).contains("put it back"));
+    touch(before);
+    std::fs::rename(&path, path.with_extension("away")).expect("a file");
+    assert_eq!(wake(), 0, "the file is open while the tag sleeps");
     std::fs::rename(path.with_extension("away"), &path).expect("a file");
-    assert_eq!(wake(), 0);
     assert!(holds(pointer, size, 5));
     fill(pointer, size, 6);
     assert_eq!([buffer.address, 7].map(|at| omniheap_torch_weights_forget(at)), [1, 0]);
