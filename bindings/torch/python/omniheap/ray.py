@@ -12,6 +12,7 @@ import collections
 import contextlib
 import ctypes
 import functools
+import inspect
 import json
 import os
 import shutil
@@ -167,6 +168,20 @@ def remote(num_gpus, whole=None, **options):
 
 
 def _limited(function, whole):
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise OmniheapError(f"{function.__name__} is async, and its limit would end before it runs; make it a plain function, or an actor")
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def yields(*arguments, **named):
+            _, undo = _limit(whole)
+            try:
+                return (yield from function(*arguments, **named))
+            finally:
+                undo()
+
+        return yields
+
     @functools.wraps(function)
     def run(*arguments, **named):
         _, undo = _limit(whole)

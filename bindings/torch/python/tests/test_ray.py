@@ -5,6 +5,7 @@ OMNIHEAP_REQUIRE=ray makes that a failure.
 """
 
 import importlib.util
+import inspect
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 from omniheap import OmniheapError
 from omniheap import ray as tasks
@@ -86,6 +88,34 @@ class WithoutRay(unittest.TestCase):
         for part in (0, -0.5, True, None, "0.5"):
             with self.assertRaises(OmniheapError):
                 tasks.remote(num_gpus=part)
+
+
+class Limits(unittest.TestCase):
+    """A part of a GPU where Ray is not needed to see what a task is made into."""
+
+    def test_a_task_that_yields_has_its_limit_until_it_ends(self):
+        def task(many):
+            for _ in range(many):
+                yield os.environ.get("OMNIHEAP_LIMIT")
+            return "done"
+
+        with mock.patch.object(tasks, "share", lambda: 0.25), mock.patch.dict(os.environ):
+            os.environ.pop("OMNIHEAP_LIMIT", None)
+            limited = tasks._limited(task, 1 << 30)
+            self.assertTrue(inspect.isgeneratorfunction(limited), "Ray makes a stream of it")
+            self.assertEqual(list(limited(2)), [str(1 << 28)] * 2)
+            self.assertNotIn("OMNIHEAP_LIMIT", os.environ)
+            left = limited(2)
+            next(left)
+            left.close()
+            self.assertNotIn("OMNIHEAP_LIMIT", os.environ)
+
+    def test_async_tasks_are_refused(self):
+        async def task():
+            pass
+
+        with self.assertRaisesRegex(OmniheapError, "task is async"):
+            tasks._limited(task, 1 << 30)
 
 
 @unittest.skipUnless(COMMAND, "there is no command omniheap here")
