@@ -79,8 +79,9 @@ class Allocator:
 
     def wake_up(self, tags=None):
         """Gives tags their memory back, or all tags."""
+        wanted = {tags} if isinstance(tags, str) else tags
         for tag in _with_residence(asleep=True):
-            if tags is None or tag in tags:
+            if wanted is None or tag in wanted:
                 _tags.wake(tag)
 
     def get_current_usage(self):
