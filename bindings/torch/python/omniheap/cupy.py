@@ -54,16 +54,18 @@ def _allocate(size):
 def _announce_captures(cupy):
     """Has streams say when they are captured: what omniheap does to follow streams would spoil a capture that it does not know of."""
     stream, library = cupy.cuda.stream._BaseStream, _library.load()
+    # By stream: a program may choose another device before a capture ends.
+    began = {}
     begin, end = stream.begin_capture, stream.end_capture
 
     @functools.wraps(begin)
     def begin_capture(self, mode=None):
-        device = cupy.cuda.runtime.getDevice()
+        began[self.ptr] = device = cupy.cuda.runtime.getDevice()
         library.omniheap_cupy_begin_capture(device, self.ptr)
         try:
             return begin(self, mode)
         except BaseException:
-            library.omniheap_cupy_end_capture(device, self.ptr)
+            ends(self)
             raise
 
     @functools.wraps(end)
@@ -71,7 +73,11 @@ def _announce_captures(cupy):
         try:
             return end(self)
         finally:
-            library.omniheap_cupy_end_capture(cupy.cuda.runtime.getDevice(), self.ptr)
+            ends(self)
+
+    def ends(self):
+        device = began.pop(self.ptr, None)
+        library.omniheap_cupy_end_capture(cupy.cuda.runtime.getDevice() if device is None else device, self.ptr)
 
     stream.begin_capture, stream.end_capture = begin_capture, end_capture
 

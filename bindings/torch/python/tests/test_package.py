@@ -102,16 +102,20 @@ class Refusals(unittest.TestCase):
 
         say = lambda what: lambda device, stream: said.append((what, device, stream))
         library = types.SimpleNamespace(omniheap_cupy_begin_capture=say("hold"), omniheap_cupy_end_capture=say("release"))
-        runtime = types.SimpleNamespace(getDevice=lambda: 3)
+        devices = [3]
+        runtime = types.SimpleNamespace(getDevice=lambda: devices[0])
         cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, stream=types.SimpleNamespace(_BaseStream=Stream)))
         self.addCleanup(setattr, _library, "load", _library.load)
         _library.load = lambda: library
         omniheap.cupy._announce_captures(cupy)
         stream = Stream()
         stream.begin_capture(2)
+        # The program goes on with another device; the capture is that of the first.
+        devices[0] = 5
         self.assertEqual(stream.end_capture(), "graph")
         self.assertEqual(said, [("hold", 3, 7), ("begins", 2), ("release", 3, 7)])
         said.clear()
+        devices[0] = 3
         stream.fails = True
         self.assertRaises(RuntimeError, stream.begin_capture)
         self.assertEqual(said, [("hold", 3, 7), ("begins", None), ("release", 3, 7)])
