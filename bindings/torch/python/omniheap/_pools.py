@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import warnings
 import weakref
 
 from ._library import OmniheapError, check, load
@@ -19,9 +20,11 @@ def install(torch):
                     "PyTorch allocates through omniheap, and a pool with another allocator needs PyTorch's own; "
                     "leave the argument out, or use omniheap.torch.pool() instead of omniheap.torch.enable()"
                 )
+            if use_on_oom:
+                warnings.warn("use_on_oom has no effect while PyTorch allocates through omniheap: memory of a pool stays with the pool")
             self._place = (torch.cuda.current_device(), torch.cuda.graph_pool_handle())
             device, name = self._place
-            load().omniheap_torch_hold_pool(device, *name, int(no_split))
+            check(load().omniheap_torch_hold_pool(device, *name, int(no_split)))
             weakref.finalize(self, torch._C._cuda_releasePool, device, name).atexit = False
 
         @property

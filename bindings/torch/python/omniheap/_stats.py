@@ -73,7 +73,13 @@ def install(torch):
         set_fraction = torch._C._cuda_setMemoryFraction
 
         def set_and_keep(fraction, device):
+            limit = lambda: _library.stats(device)["limit_bytes"]
+            before = limit()
             set_fraction(fraction, device)
+            # PyTorch's function says nothing of a refusal, which leaves the limit as it was.
+            said = _library._said()
+            if limit() == before and fraction != _fractions.get(device, 1.0):
+                raise _library.OmniheapError(said)
             _fractions[device] = fraction
 
         torch._C._cuda_setMemoryFraction = set_and_keep

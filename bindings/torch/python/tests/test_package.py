@@ -483,7 +483,8 @@ class Host(OnHost):
         torch.cuda.CUDAGraph = type("CUDAGraph", (), dict(capture_begin=None, capture_end=None))
         torch._C = types.SimpleNamespace(_cuda_releasePool=lambda *what: released.append(what), _cuda_setCheckpointPoolState=None)
         _pools.install(torch)
-        pool = torch.cuda.MemPool(use_on_oom=True)
+        with self.assertWarnsRegex(UserWarning, "use_on_oom has no effect"):
+            pool = torch.cuda.MemPool(use_on_oom=True)
         self.assertIs(torch.cuda.memory.MemPool, torch.cuda.MemPool)
         self.assertEqual((pool.id, pool.use_count(), pool.allocator), ((0, 41), 1, None))
         self.assertEqual(pool.snapshot(False), ((0, 41), False))
@@ -493,6 +494,10 @@ class Host(OnHost):
             torch.cuda.MemPool(object())
         self.assertIn("omniheap.torch.pool()", str(caught.exception))
         self.assertIs(torch._C._cuda_getCheckpointState, _pools._Checkpoint)
+        # A pool that the library does not hold would be given back twice.
+        torch.cuda.current_device = lambda: 77
+        self.assertRaises(omniheap.OmniheapError, torch.cuda.MemPool)
+        self.assertEqual(len(released), 1)
 
     def test_a_checkpoint_without_the_functions_of_pytorch_is_refused(self):
         # Elsewhere, as a process that has them keeps them.
@@ -599,11 +604,17 @@ class Host(OnHost):
 
     def test_the_fraction_is_remembered(self):
         torch, given = FakeTorch(), []
-        torch._C = types.SimpleNamespace(_cuda_setMemoryFraction=lambda *what: given.append(what), _cuda_getMemoryFraction=None)
+        torch._C = types.SimpleNamespace(_cuda_setMemoryFraction=lambda *what: given.append(what) or fraction(*what), _cuda_getMemoryFraction=None)
+        fraction, limit = self.lib.omniheap_torch_memory_fraction, _library.stats()["limit_bytes"]
+        fraction.argtypes, fraction.restype = [ctypes.c_double, ctypes.c_int], None
+        self.addCleanup(_library.set_limit, limit)
         _stats.install(torch)
-        self.assertEqual(torch._C._cuda_getMemoryFraction(3), 1.0)
-        torch._C._cuda_setMemoryFraction(0.25, 3)
-        self.assertEqual((torch._C._cuda_getMemoryFraction(3), given), (0.25, [(0.25, 3)]))
+        self.assertEqual(torch._C._cuda_getMemoryFraction(0), 1.0)
+        torch._C._cuda_setMemoryFraction(0.25, 0)
+        self.assertEqual((torch._C._cuda_getMemoryFraction(0), given), (0.25, [(0.25, 0)]))
+        with self.assertRaisesRegex(omniheap.OmniheapError, "the share is not between 0 and 1"):
+            torch._C._cuda_setMemoryFraction(1.5, 0)
+        self.assertEqual(torch._C._cuda_getMemoryFraction(0), 0.25, "what was refused is not shown")
 
     def test_stats_are_whole(self):
         stats = _library.stats()
