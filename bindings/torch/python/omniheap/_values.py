@@ -177,7 +177,7 @@ class Values:
 
     def _is_known(self, function, name, reads, result):
         made = [each for each in self._leaves(result) if isinstance(each, self._torch.Tensor)]
-        if getattr(function, "namespace", None) != "aten" or _hides_writes(function):
+        if getattr(function, "namespace", None) != "aten" or _hides_writes(function) or name == "set_":
             return False
         if not all(hasattr(each, "fake_mode") and each.layout is self._torch.strided for each in made):
             return False
@@ -236,8 +236,9 @@ class Values:
             return self._torch.empty_strided(tensor.shape, tensor.stride(), dtype=value.dtype).copy_(value)
 
     def _forget(self, function, arguments, options):
-        """Values that something unknown is written to are not known any more, nor those of views of them; nor those of which a view is unknown."""
-        for each in self._leaves((arguments, options) if kind(function) == VIEW else self._written(function, arguments, options)):
+        """Values that something unknown is written to are not known any more, nor those of views of them; nor those of which a view is unknown, or whose storage another tensor takes over."""
+        shares = kind(function) == VIEW or base(function) == "set_"
+        for each in self._leaves((arguments, options) if shares else self._written(function, arguments, options)):
             known, _ = getattr(each, "known", (None, None))
             if known is not None:
                 known.untyped_storage().resize_(0)

@@ -1306,6 +1306,18 @@ class Steps(unittest.TestCase):
         for category in ("parameter", "gradient", "optimizer"):
             self.assertEqual(self.bytes_of(category, setup, steps=1), 64 * 4, category)
 
+    def test_a_storage_that_another_tensor_takes_over_has_unknown_values(self):
+        import torch
+
+        def step():
+            one, other = torch.zeros(12, dtype=torch.long, device="cuda"), torch.arange(12, device="cuda")
+            one.set_(other)
+            one.add_(3)
+            return int(other.sum())
+
+        with self.assertRaisesRegex(OmniheapError, "needs a value"):
+            omniheap.torch.record_step(step, self.path, steps=1)
+
     def test_small_tensors_of_the_host_have_values(self):
         import torch
 
