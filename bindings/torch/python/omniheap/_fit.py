@@ -37,7 +37,11 @@ def fit(step, capacity, allocator="torch", fixed=None, **options):
 
 
 class LargestBatch:
-    """The largest batch that fits, and how that is known."""
+    """The largest batch that fits, and how that is known.
+
+    batch: the answer, 0 where batch 1 does not fit. peak_reserved_bytes: what it reserves at most where nothing limits it, which may be more than the capacity: an allocator
+    returns what it does not use before it fails. by: "lines" or "traces". difference: the operator whose sizes are no lines. traced: all batches that were traced.
+    """
 
     def __init__(self, batch, peak_reserved_bytes, by, difference, traced):
         self.batch, self.peak_reserved_bytes, self.by, self.difference, self.traced = batch, peak_reserved_bytes, by, difference, traced
@@ -53,8 +57,8 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
     most: look no farther than this.
 
     Two small batches are traced, and one that they let expect to fill the device; where every size is a line in the batch the answer
-    follows from the lines. It is traced itself before it is said. Where sizes are no lines, candidates near by are traced, and
-    `.difference` names the operator.
+    follows from the lines. It is traced itself before it is said. Where sizes are no lines, candidates near by are traced, also the batch above the answer,
+    and `.difference` names the operator.
 
     With fake=False steps run on the GPU and the requests to its allocator are traced: faster, and kernels' workspaces are included. The GPU
     must have room for the answer, and for batch 4.
@@ -148,23 +152,32 @@ class _Search:
         return lines if lines is not None else int(self._on_peaks(batch, most))
 
     def _on_peaks(self, batch, most, share=1):
-        """The same from the least capacities of a batch and of the next smaller one traced: for programs that differ by batch. share: of the capacity."""
-        below = max((each for each in self._rows if each < batch), default=batch - 1)
-        low, high = (self._rows.get(each, {"least_capacity_bytes": 0})["least_capacity_bytes"] for each in (below, batch))
+        """The same from the least capacities of a batch and of the next smaller one traced that needs less: for programs that differ by batch. share: of the capacity."""
+        needs = {batch - 1: 0} if batch == min(self._rows) else {}
+        needs.update((each, row["least_capacity_bytes"]) for each, row in self._rows.items())
+        high = needs[batch]
+        below = max((each for each, size in needs.items() if each < batch and size < high), default=None)
+        if below is None:
+            return most
+        low = needs[below]
         left = (self.answer["capacity_bytes"] - self.answer["fixed_bytes"]) * share
-        return max(1, min(below + (left - low) * (batch - below) / (high - low), most)) if high > low else most
+        return max(1, min(below + (left - low) * (batch - below) / (high - low), most))
 
     def near(self, batch, most):
         """The largest batch that fits, up to `most`, searched from a batch near it."""
         low = max((each for each, row in self._rows.items() if row["fits"] and each <= most), default=0)
         high = min([most + 1, *(each for each in self.paths if low < each and not self.fits(each))])
         batch = min(max(batch, low + 1), high - 1)
-        guesses = 0
+        guesses, stride = 0, 1
         while low < batch < high:
             low, high = (batch, high) if self.fits(batch) else (low, batch)
+            stride = stride if batch == low else 1
             batch, guesses = self._next(batch, low, high, most), guesses + 1
             if batch > low and guesses >= _GUESSES:
                 batch = (low + high) // 2
+            if batch == low:
+                # Padded batches are the same step up to the next multiple: only one that does not fit shows that no larger one does.
+                batch, stride = min(low + stride, high - 1), 2 * stride
         return low
 
     def _next(self, batch, low, high, most):

@@ -295,6 +295,14 @@ class Asking(unittest.TestCase):
         found = self.search(lambda batch: 1000 if 997 <= batch <= 1001 else batch + (batch > 200), lines=False)
         self.assertEqual(found.batch, 1001)
 
+    def test_batches_that_are_padded_are_followed_to_the_last_that_fits(self):
+        for padding in (7, 8, 64):
+            found = self.search(lambda batch: -(-batch // padding) * padding * 10 + (batch > 40), lines=False)
+            self.assertEqual(found.batch, 99 // padding * padding)
+            self.assertIn(found.batch + 1, found.traced, "the next one shows that no larger one fits")
+            self.assertLess(len(found.traced), 20)
+            self.assertLess(max(found.traced), 1000)
+
     def test_a_quarter_of_what_is_expected_is_traced_first(self):
         for capacity, medium in ((1000, 250), (100, 25), (50, 16), (10, 10)):
             found = self.search(lambda batch: batch * 1000 // capacity, lines=False)
