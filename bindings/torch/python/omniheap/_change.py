@@ -6,7 +6,7 @@ import os
 import tempfile
 
 from . import _saved
-from ._fit import _ask
+from ._fit import _ask, command
 from ._library import OmniheapError, parse_size
 from ._operators import Planned
 from ._program import Program, Speed
@@ -16,12 +16,15 @@ KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
 # What PyTorch rounds sizes to.
 _ROUND = 512
 _VERSION = 2
+_FIGURES = ("capacity_bytes", "peak_bytes", "plain_peak_bytes", "cost_seconds", "least_cost_seconds")
 # Seconds that an operator which runs once more takes of the GPU beside its kernel. Python takes longer, but is ahead of the GPU.
 _AGAIN = 5e-6
 
 
 def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None, seconds=10):
     """Plans which saved activations of a step to keep, to recompute and to move, so that its placed memory fits.
+
+    Needs the command `omniheap`, which the package does not bring: `cargo install --path cli`.
 
     step, device, steps, workspaces: as for `record_step`. The step runs on fake tensors, and calls its model once.
     capacity: bytes of the device: a number, or a text such as "24GiB".
@@ -34,6 +37,7 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
     Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
     """
     capacity = parse_size("capacity", capacity, "24GiB", 1)
+    command()
     return draft_step(step, move=move, link=link, min_bytes=min_bytes, speed=speed, device=device, steps=steps, workspaces=workspaces).plan(capacity, seconds)
 
 
@@ -87,6 +91,9 @@ class StepPlan:
         """Reads a plan that was saved."""
 
         def make(saved):
+            missing = [name for name in _FIGURES if name not in saved["figures"]]
+            if missing:
+                raise ValueError(f"no figure {missing[0]}")
             return cls([Choice(**each) for each in saved["choices"]], [Planned.from_list(each) for each in saved["operators"]], saved["figures"])
 
         return _saved.read(path, (_VERSION,), make, ("is no plan", "save it once more with StepPlan.save"))
@@ -297,14 +304,8 @@ class StepDraft:
                 planned[operator].outputs[value.output] = MOVE
             elif choice == RECOMPUTE:
                 self._mark(planned, value)
-        figures = {
-            "capacity_bytes": capacity,
-            "peak_bytes": answer["peak"],
-            "plain_peak_bytes": self.plain_peak_bytes,
-            "cost_seconds": answer["cost"] / 1e9,
-            "least_cost_seconds": answer["cost_lower_bound"] / 1e9,
-        }
-        return StepPlan(choices, list(planned.values()), figures)
+        values = capacity, answer["peak"], self.plain_peak_bytes, answer["cost"] / 1e9, answer["cost_lower_bound"] / 1e9
+        return StepPlan(choices, list(planned.values()), dict(zip(_FIGURES, values)))
 
     def _mark(self, planned, value):
         """Notes what must be known to compute a value again: its operators, and results between them."""

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 
-from ._library import OmniheapError
+from ._library import OmniheapError, parse_size
 from ._record import record, record_step
 from ._workspaces import Workspaces
 
@@ -24,12 +24,15 @@ _GUESSES = 8
 def fit(step, capacity, allocator="torch", fixed=None, **options):
     """Says whether a step fits: the answer of `omniheap fit --json` as a dict (docs/fit.schema.json).
 
+    Needs the command `omniheap`, which the package does not bring: `cargo install --path cli`.
+
     step, options: as for `record_step`.
     capacity: bytes of the device: a number, or a text such as "24GiB".
     allocator: "torch", "expandable", "async", "omniheap" or "plan".
     fixed: bytes that the driver's context and libraries take; by default what was measured with the workspaces, else none.
     """
     options, room = _room(capacity, allocator, fixed, options)
+    command()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.omt")
         recording = record_step(step, path, **options)
@@ -53,6 +56,8 @@ class LargestBatch:
 def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 16, **options):
     """Finds the largest batch that fits. `.batch` is 0 when 1 does not fit.
 
+    Needs the command `omniheap`, which the package does not bring: `cargo install --path cli`.
+
     make_step: a function of a batch that returns a step as `record_step` takes it.
     most: look no farther than this.
 
@@ -70,6 +75,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
     options, room = _room(capacity, allocator, fixed, options)
     if not options.get("fake", True) and str(options.get("device", "cuda")).startswith("cuda"):
         options = {"labels": False, **options}
+    command()
     with tempfile.TemporaryDirectory() as folder:
         search = _Search(make_step, (*room, f"--most={most}"), folder, options)
         first, second = _FIRST
@@ -201,23 +207,25 @@ def _room(capacity, allocator, fixed, options):
         options = {**options, "workspaces": workspaces}
     if fixed is None:
         fixed = workspaces.fixed_bytes if workspaces is not None else 0
-    return options, (f"--capacity={_bytes('capacity', capacity)}", f"--fixed={_bytes('fixed', fixed)}", f"--allocator={allocator}")
+    capacity, fixed = parse_size("capacity", capacity, "24GiB"), parse_size("fixed", fixed, "512MiB")
+    return options, (f"--capacity={capacity}", f"--fixed={fixed}", f"--allocator={allocator}")
 
 
-def _bytes(name, value):
-    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if not is_number and not (isinstance(value, str) and value.strip()):
-        raise OmniheapError(f"{name} is {value!r}; pass bytes, or a text such as '24GiB'")
-    return str(value).replace(" ", "")
+def command():
+    """The command `omniheap`."""
+    named = os.environ.get("OMNIHEAP_COMMAND")
+    found = shutil.which(named or "omniheap")
+    if found is None:
+        missing = f"OMNIHEAP_COMMAND names {named!r}, which is no program" if named else "the command `omniheap` is not found, and the package does not bring it"
+        raise OmniheapError(f"{missing}; install it with `cargo install --path cli`, or set OMNIHEAP_COMMAND to it")
+    return found
 
 
 def _ask(*arguments):
     """What the command answers; a step that does not fit is an answer."""
-    command = os.environ.get("OMNIHEAP_COMMAND") or shutil.which("omniheap")
-    if command is None:
-        raise OmniheapError("the command `omniheap` is not found; install it with `cargo install --path cli`, or set OMNIHEAP_COMMAND to it")
-    done = subprocess.run([command, *arguments, "--json"], capture_output=True, text=True)
+    program = command()
+    done = subprocess.run([program, *arguments, "--json"], capture_output=True, text=True)
     try:
         return json.loads(done.stdout)
     except ValueError:
-        raise OmniheapError(done.stderr.strip() or f"{command}: ended with code {done.returncode}") from None
+        raise OmniheapError(done.stderr.strip() or f"{program}: ended with code {done.returncode}") from None

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import operator
 import os
 import sys
 
@@ -135,6 +136,7 @@ def to_bytes(limit, backend, device=0):
     """A limit as bytes: a number, a text such as "8GiB", or a share of the device such as 0.5."""
     if limit is None:
         return 0
+    limit = _whole(limit)
     if isinstance(limit, bool) or not isinstance(limit, (int, float, str)):
         raise OmniheapError(f"limit is {limit!r}; pass bytes, a text such as '8GiB', or a share such as 0.5")
     if isinstance(limit, str):
@@ -163,16 +165,25 @@ def _parse(text):
         raise OmniheapError(f"limit is {text!r}; write bytes such as '8GiB', '512MiB' or '1048576'") from None
 
 
+def _whole(value):
+    """A whole number of another library, such as NumPy's, as Python's; everything else as it is."""
+    try:
+        return value if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return value
+
+
 def parse_size(name, value, example, least=0):
     """The bytes of an argument: a whole number, or a text such as "8GiB"."""
+    size = _whole(value)
     if isinstance(value, str):
         try:
-            value = _parse(value)
+            size = _parse(value)
         except OmniheapError:
-            value = None
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise OmniheapError(f"{name} is no size; pass bytes, or a text such as {example!r}")
-    return value
+            size = None
+    if isinstance(size, bool) or not isinstance(size, int) or size < least:
+        raise OmniheapError(f"{name} is {value!r}, which is no size; pass bytes as a whole number from {least} on, or a text such as {example!r} (units are powers of 1024: KiB, MiB, GiB, TiB)")
+    return size
 
 
 def configure(backend, limit, paged):

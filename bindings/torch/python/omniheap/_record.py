@@ -11,6 +11,7 @@ import gc
 import importlib
 import itertools
 import os
+import pickle
 import sys
 import threading
 import traceback
@@ -116,12 +117,15 @@ def _asked(step, steps, fake, device, labels=True):
     """PyTorch, and the device with its number; what makes no sense is refused."""
     if not callable(step):
         raise OmniheapError(f"step is {step!r}; pass a function without arguments")
-    if not isinstance(steps, int) or steps < 1:
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise OmniheapError(f"steps is {steps!r}; pass a whole number from 1 on")
     if fake and not labels:
         raise OmniheapError("labels=False is about steps that run on a GPU; pass fake=False too")
     torch = _import(fake)
-    device = torch.device(device)
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise OmniheapError(f"device is {device!r}; pass a device of PyTorch, such as 'cuda:0' or 'cpu'") from None
     return torch, torch.device("cuda", 0) if device.type == "cuda" and device.index is None else device
 
 
@@ -229,14 +233,20 @@ def _explained(torch):
         raise OmniheapError(f"the shape that {error.func}{_place(torch, error)} returns depends on data, and fake tensors have none; {_REAL}") from error
     except fake_tensor.UnsupportedOperatorException as error:
         raise OmniheapError(f"{error.func}{_place(torch, error)} has no fake kernel; register one with torch.library.register_fake, or {_REAL}") from error
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        if "pickle" not in str(error):
+            raise
+        raise OmniheapError(f"the step{_place(torch, error)} saves or sends fake tensors, which have no bytes ({error}); leave that out of the step") from error
     except (AssertionError, NotImplementedError, RuntimeError, torch.jit.frontend.FrontendError) as error:
         # Without a fake kernel PyTorch goes on to the driver.
         text = f"{error.__context__ or ''}{error}"
         if "convert all Tensors to FakeTensors" in text or "Mixing fake modes" in text:
             raise OmniheapError(f"the step{_place(torch, error)} uses a tensor that exists already; make the model, the optimizer and the data inside of the step, or pass fake=False") from error
+        if "nested_tensor_from_mask" in text:
+            raise OmniheapError(f"a TransformerEncoder{_place(torch, error)} makes nested tensors of its padding mask; pass enable_nested_tensor=False to it") from error
         if "register_fake" in text or "no fake impl" in text or "Meta' backend" in text:
             raise OmniheapError(f"an operator has no fake kernel ({text.splitlines()[0]}); register one with torch.library.register_fake, or {_REAL}") from error
-        if "no NVIDIA driver" in text or "CUDA driver" in text or "No HIP GPUs" in text:
+        if "no NVIDIA driver" in text or "not compiled with CUDA" in text or "CUDA driver" in text or "No HIP GPUs" in text:
             raise OmniheapError(f"the step{_place(torch, error)} asks the driver itself (its free memory, a device's properties, a generator of random numbers), and there is none; leave that out of the step, or record on a machine that has a GPU") from error
         if "data is not allocated yet" in text or "not supported for tensor subclasses" in text:
             raise OmniheapError(f"C++ code{_place(torch, error)} reads bytes, and fake tensors have none; {_REAL}") from error
@@ -301,6 +311,7 @@ def _faked(torch, device, ledger):
         *_masks(),
         *_endless(torch),
         *_finite(torch),
+        (torch.utils.data.DataLoader, "_get_iterator", _in_this_process(torch)),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
@@ -398,6 +409,21 @@ def _finite(torch):
 
     asked = [(owner, name, asks(getattr(owner, name), answer)) for owner in (torch, torch.Tensor) for name, answer in (("isfinite", True), ("isinf", False), ("isnan", False))]
     return asked + [(owner, name, answers(getattr(owner, name))) for owner in (torch, torch.Tensor) for name in ("all", "any")]
+
+
+def _in_this_process(torch):
+    """Loads data without workers: fake tensors cannot be sent by one process to another."""
+    iterator = torch.utils.data.DataLoader._get_iterator
+
+    def without_workers(loader):
+        before = loader.num_workers, loader.timeout
+        loader.num_workers = loader.timeout = 0
+        try:
+            return iterator(loader)
+        finally:
+            loader.num_workers, loader.timeout = before
+
+    return without_workers
 
 
 class _Stream:

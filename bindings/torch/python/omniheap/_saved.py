@@ -10,7 +10,11 @@ def write(path, text):
     """Writes a file beside its place and puts it there once it is whole: what was there before is not lost half-way."""
     part = f"{os.fspath(path)}.{os.getpid()}.part"
     try:
-        with open(part, "w", encoding="utf-8") as file:
+        file = open(part, "w", encoding="utf-8")
+    except OSError as error:
+        raise OmniheapError(f"{os.fspath(path)} cannot be written ({error.strerror}); name a file in a folder that exists and may be written to") from None
+    try:
+        with file:
             file.write(text)
         os.replace(part, path)
     except BaseException:
@@ -25,7 +29,11 @@ def read(path, versions, make, wrong):
     wrong: says what the file is not; what to do follows the reason.
     """
     is_not, what_to_do = wrong
-    with open(path, encoding="utf-8") as file:
+    try:
+        file = open(path, encoding="utf-8")
+    except OSError as error:
+        raise OmniheapError(f"{os.fspath(path)} cannot be read ({error.strerror}); name a file that was saved before") from None
+    with file:
         try:
             saved = json.load(file)
             if saved["version"] not in versions:

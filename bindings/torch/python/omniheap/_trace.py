@@ -4,6 +4,8 @@ import os
 import struct
 import zlib
 
+from ._library import OmniheapError
+
 _MAGIC = b"OMNITRC\n" + struct.pack("<H6x", 1)
 _CHUNK = 64 << 10
 _ALLOCATE, _FREE, _LABEL, _TITLE, _RENAME, _STEP = 1, 3, 10, 11, 16, 21
@@ -32,7 +34,12 @@ class Writer:
         folder, name = os.path.split(self._path)
         # Hidden, so that `omniheap ranks`, which reads a whole folder, skips it.
         self._part = os.path.join(folder, f".{name}.{os.getpid()}.part")
-        self._file = open(self._part, "wb")
+        if os.path.isdir(self._path):
+            raise OmniheapError(f"{self._path} is a folder; name a file in it")
+        try:
+            self._file = open(self._part, "wb")
+        except OSError as error:
+            raise OmniheapError(f"{self._path} cannot be written ({error.strerror}); name a file in a folder that exists and may be written to") from None
         self._file.write(_MAGIC)
         self._payload, self._records = bytearray(), 0
         self._labels, self._now, self._made = {(): 0}, 0, 0

@@ -515,6 +515,13 @@ class Plans(unittest.TestCase):
                 file.write('{"version": 9}')
             with self.assertRaisesRegex(OmniheapError, "no plan of version 2"):
                 omniheap.torch.StepPlan.load(path)
+            with open(path, "w") as file:
+                file.write('{"version": 2, "figures": {}, "choices": [], "operators": []}')
+            with self.assertRaisesRegex(OmniheapError, "no plan of version 2 .no figure capacity_bytes"):
+                omniheap.torch.StepPlan.load(path)
+            for call, said in ((lambda: plan.save(os.path.join(folder, "none", "x")), "cannot be written"), (lambda: omniheap.torch.StepPlan.load(folder + "/none"), "cannot be read")):
+                self.assertRaisesRegex(OmniheapError, said, call)
+            self.assertEqual(os.listdir(folder), ["plan.json"])
 
     def test_what_fits_is_kept(self):
         plan = planned(transformer)

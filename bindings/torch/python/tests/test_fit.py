@@ -247,7 +247,7 @@ class Asking(unittest.TestCase):
                 expected = high["batch"] + (capacity - high["least_capacity_bytes"]) // grown
             return {"by": "lines" if is_known else "traces", "difference": None if is_known else "conv", "largest_batch": guess, "expected_batch": expected, "traces": rows, "capacity_bytes": capacity, "fixed_bytes": 0}
 
-        with mock.patch.object(_fit, "record", record), mock.patch.object(_fit, "_ask", ask):
+        with mock.patch.object(_fit, "record", record), mock.patch.object(_fit, "_ask", ask), mock.patch.object(_fit, "command", lambda: "omniheap"):
             return omniheap.torch.largest_batch(make_step or (lambda batch: lambda: peak(batch)), 1000, **options)
 
     def test_an_answer_on_the_lines_is_traced_itself(self):
@@ -303,6 +303,24 @@ class Asking(unittest.TestCase):
             self.assertLess(len(found.traced), 20)
             self.assertLess(max(found.traced), 1000)
 
+    def test_without_the_command_nothing_is_recorded(self):
+        step = lambda: self.fail("recorded")
+        with mock.patch.dict(os.environ, OMNIHEAP_COMMAND="/nowhere/omniheap"):
+            for ask in (lambda: omniheap.torch.fit(step, "24GiB"), lambda: omniheap.torch.largest_batch(step, "24GiB"), lambda: omniheap.torch.plan_step(step, "24GiB")):
+                with self.assertRaisesRegex(OmniheapError, "^OMNIHEAP_COMMAND names '/nowhere/omniheap', which is no program; install it with `cargo install --path cli`.*$"):
+                    ask()
+
+    def test_sizes_are_whole_numbers_of_any_library(self):
+        class Number:
+            def __index__(self):
+                return 24 << 30
+
+        for size in (24 << 30, Number(), "24GiB", " 24 g "):
+            self.assertIn(f"--capacity={24 << 30}", _fit._room(size, "torch", 0, {})[1])
+        for wrong in ("24GB", 24e9, -1, True, "", None):
+            with self.assertRaisesRegex(OmniheapError, f"capacity is {wrong!r}.*'24GiB'.*powers of 1024"):
+                _fit._room(wrong, "torch", 0, {})
+
     def test_a_quarter_of_what_is_expected_is_traced_first(self):
         for capacity, medium in ((1000, 250), (100, 25), (50, 16), (10, 10)):
             found = self.search(lambda batch: batch * 1000 // capacity, lines=False)
@@ -352,7 +370,7 @@ class Asking(unittest.TestCase):
             raise ZeroDivisionError
 
         for options in ({}, {"fake": False}, {"fake": False, "device": "cpu"}, {"fake": False, "labels": True}):
-            with mock.patch.object(_fit, "record", record), self.assertRaises(ZeroDivisionError):
+            with mock.patch.object(_fit, "record", record), mock.patch.object(_fit, "command", lambda: "omniheap"), self.assertRaises(ZeroDivisionError):
                 omniheap.torch.largest_batch(lambda batch: lambda: None, 1000, **options)
         self.assertEqual([each.get("labels", True) for each in asked], [True, False, True, True])
 
@@ -372,6 +390,7 @@ class Asking(unittest.TestCase):
             (lambda: omniheap.torch.largest_batch(step, "24GiB", most=0), "most"),
             (lambda: omniheap.torch.largest_batch(3, "24GiB"), "make_step"),
             (lambda: omniheap.torch.record_step(step, labels=False), "fake=False"),
+            (lambda: omniheap.torch.record_step(step, steps=True), "steps is True"),
             (lambda: self.search(lambda batch: 1, lines=False, most=1) and _fit._Search(lambda batch: 5, (), "/nowhere", {}).record(1), "returned 5"),
         ):
             with self.assertRaises(OmniheapError) as caught:
@@ -1325,6 +1344,51 @@ class Steps(unittest.TestCase):
 
         with self.assertRaisesRegex(OmniheapError, "needs a value"):
             omniheap.torch.record_step(step, self.path, steps=1)
+
+    def test_data_is_loaded_without_workers(self):
+        import torch
+
+        sums = []
+
+        def setup():
+            model = torch.nn.Linear(16, 4).cuda()
+            rows = torch.utils.data.TensorDataset(torch.ones(32, 16), torch.zeros(32, dtype=torch.long))
+            loaders = [torch.utils.data.DataLoader(rows, 16, num_workers=2, persistent_workers=persists, timeout=9) for persists in (False, True)]
+
+            def step():
+                for loader in loaders:
+                    for x, y in loader:
+                        sums.append(tuple(x.shape))
+                        torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+                    self.assertEqual((loader.num_workers, loader.timeout), (2, 9), "as the program made it")
+
+            return step
+
+        omniheap.torch.record_step(setup, self.path)
+        self.assertEqual(sums, [(16, 16)] * 8)
+        rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 2)), 2, num_workers=1)
+        self.assertEqual(type(iter(rows)).__name__, "_MultiProcessingDataLoaderIter", "elsewhere workers work")
+
+    def test_what_cannot_be_recorded_says_what_to_do(self):
+        import torch
+
+        def encoder():
+            layer = torch.nn.TransformerEncoderLayer(16, 2, 16, batch_first=True)
+            model = torch.nn.TransformerEncoder(layer, 1).cuda().eval()
+            with torch.no_grad():
+                model(torch.ones(2, 4, 16, device="cuda"), src_key_padding_mask=torch.zeros(2, 4, dtype=torch.bool, device="cuda"))
+
+        folder = os.path.dirname(self.path)
+        some = lambda: torch.ones(4, device="cuda")
+        for step, options, said in (
+            (lambda: torch.save(torch.nn.Linear(2, 2).cuda().state_dict(), os.path.join(folder, "saved")), {}, "test_fit.py, line .* fake tensors, which have no bytes"),
+            (encoder, {}, "enable_nested_tensor=False"),
+            (some, {"device": "gpu"}, "device is 'gpu'; pass a device of PyTorch"),
+            (some, {"path": os.path.join(folder, "none", "x.omt")}, "x.omt cannot be written .*in a folder that exists"),
+            (some, {"path": folder}, "is a folder; name a file in it"),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(OmniheapError, said):
+                omniheap.torch.record_step(step, **{"path": self.path, **options})
 
     def test_small_tensors_of_the_host_have_values(self):
         import torch
