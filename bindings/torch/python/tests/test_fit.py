@@ -297,11 +297,13 @@ class Asking(unittest.TestCase):
 
     def test_batches_that_are_padded_are_followed_to_the_last_that_fits(self):
         for padding in (7, 8, 64):
-            found = self.search(lambda batch: -(-batch // padding) * padding * 10 + (batch > 40), lines=False)
-            self.assertEqual(found.batch, 99 // padding * padding)
-            self.assertIn(found.batch + 1, found.traced, "the next one shows that no larger one fits")
-            self.assertLess(len(found.traced), 20)
-            self.assertLess(max(found.traced), 1000)
+            for largest in (98 // padding * padding, 6 * padding, 14 * padding):
+                # It fills the device, so that the slope from the step of the padding is too steep for a larger one.
+                found = self.search(lambda batch: -(-batch // padding) * padding * 1000 // largest, lines=False)
+                self.assertEqual(found.batch, largest, padding)
+                self.assertIn(found.batch + 1, found.traced, "the next one shows that no larger one fits")
+                self.assertLess(len(found.traced), 24)
+                self.assertLess(max(found.traced), 2000)
 
     def test_without_the_command_nothing_is_recorded(self):
         step = lambda: self.fail("recorded")
