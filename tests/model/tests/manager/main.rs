@@ -3,6 +3,7 @@
 //! One binary, because each builds the manager anew; `host_memory` is another, because it counts for its whole process, and the
 //! test run's mutants have those that take least to build.
 mod before;
+mod callbacks;
 mod closed;
 mod coins;
 mod dedicated;
