@@ -83,8 +83,16 @@ impl Wgpu {
     /// Uses a device that an engine owns. Its error handler and its loss callback stay the engine's.
     ///
     /// wgpu panics on its own where the engine has set no handler, but not for calls of this crate.
+    ///
+    /// Limits of the system that tell devices apart know it by its place in [`devices`](Self::devices), or as device 0 where it is not
+    /// among them; [`limited_by`](Self::limited_by) names another.
     #[must_use]
     pub fn wrap(device: wgpu::Device, queue: wgpu::Queue) -> Self {
+        let limits = SystemLimits::new(Vendor::Any, number_of(&device.adapter_info()));
+        Self::over(device, queue).limited_by(limits)
+    }
+
+    fn over(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let limits = device.limits();
         let immediates = device.features().contains(Features::IMMEDIATES);
@@ -104,7 +112,8 @@ impl Wgpu {
         }
     }
 
-    /// Sets which limits of the system hold; by default those of device 0, and after [`open`](Self::open) those of its number.
+    /// Sets which limits of the system hold; by default those of its place in [`devices`](Self::devices), and of device 0 where it is not
+    /// among them.
     #[must_use]
     pub fn limited_by(mut self, limits: SystemLimits) -> Self {
         self.system_limits = limits;
@@ -212,10 +221,19 @@ impl Wgpu {
             tracing::warn!(%error, "wgpu could not open the device");
             ErrorKind::Driver
         })?;
-        let backend = Self::wrap(device, queue);
+        let backend = Self::over(device, queue);
         backend.driver.install_handlers();
         Ok(backend)
     }
+}
+
+/// Returns the number of a device that somebody else has opened. Only limits that tell devices apart need it: looking through the devices
+/// asks every driver.
+fn number_of(info: &wgpu::AdapterInfo) -> u32 {
+    let limit = std::env::var(omniheap_limits::VARIABLE).unwrap_or_default();
+    let all = if limit.contains('=') { listed() } else { Vec::new() };
+    let place = all.iter().position(|found| found.get_info() == *info);
+    place.and_then(|place| u32::try_from(place).ok()).unwrap_or(0)
 }
 
 fn listed() -> Vec<wgpu::Adapter> {

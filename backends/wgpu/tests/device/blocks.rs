@@ -15,6 +15,7 @@ pub(crate) const CASES: &[(&str, Check)] = &[
     ("the_erased_backend_does_the_same", the_erased_backend_does_the_same),
     ("a_budget_is_plausible", a_budget_is_plausible),
     ("a_limit_from_outside_holds", a_limit_from_outside_holds),
+    ("a_limit_holds_for_all_heaps_together", a_limit_holds_for_all_heaps_together),
     ("capabilities_are_what_wgpu_has", capabilities_are_what_wgpu_has),
 ];
 
@@ -219,6 +220,22 @@ fn a_limit_from_outside_holds(target: &Target) {
     assert_eq!(ask(17 << 20).err(), Some(ErrorKind::OverBudget));
     let _fits = ask(1 << 20).expect("below the limit");
     assert_eq!(manager.report().limits[0].limit.source, "OMNIHEAP_LIMIT");
+}
+
+fn a_limit_holds_for_all_heaps_together(target: &Target) {
+    let set = |name: &str| (name == "OMNIHEAP_LIMIT").then(|| "16MiB".to_owned());
+    let limits = SystemLimits::new(Vendor::Any, 0).within("/", set);
+    let manager = Manager::new((target.open)().limited_by(limits));
+    let (caps, mut live) = (manager.caps(), Vec::new());
+    for heap in HEAPS {
+        let request = Request::new(3 << 20).heap(heap);
+        live.extend((0..6).filter_map(|_| manager.allocate(&request).ok()));
+        let device = HEAPS.into_iter().filter(|heap| caps.is_device_memory(*heap));
+        let held = device.map(|heap| manager.heap_use(heap).expect("a heap").reserved);
+        assert!(held.sum::<u64>() <= 16 << 20, "{heap:?}");
+    }
+    assert!(!live.is_empty(), "the limit is there to be used");
+    assert_eq!(manager.report().limits.len(), 1);
 }
 
 fn a_budget_is_plausible(target: &Target) {
