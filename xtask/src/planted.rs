@@ -133,7 +133,7 @@ planted! {
     a_dropped_pool_stays caught by a_dropped_pool_gives_its_memory_back in "manager/config.rs":
         "self.manager.end_pool(&self.pool);" => "if !PLANTED { self.manager.end_pool(&self.pool); }";
     a_dropped_pool_is_forgotten caught by a_dropped_pool_gives_its_memory_back in "manager.rs":
-        "let mut trimmed = self.end_dropped_pools();" => "let mut trimmed = if PLANTED { 0 } else { self.end_dropped_pools() };";
+        "let mut trimmed = self.end_dropped_pools(&of);" => "let mut trimmed = if PLANTED { 0 } else { self.end_dropped_pools(&of) };";
     odd_copies_reach_the_driver caught by what_the_device_cannot_copy_is_refused_not_rounded in "manager/transfer.rs":
         "let fits = align.divides(offset) && align.divides(size);" =>
         "let fits = PLANTED || align.divides(offset) && align.divides(size);";
