@@ -79,6 +79,7 @@ const TESTS: &[(&str, fn())] = named![
     publish::published_memory_outlives_its_publisher_and_is_there_once,
     publish::what_cannot_be_published_changes_nothing,
     publish::wrong_publications_are_refused_and_their_descriptors_closed,
+    shares::a_greeting_is_believed_as_far_as_the_driver_counts,
     shares::a_greeting_takes_the_reserve_of_nobody,
     shares::quotas_are_kept_and_set,
     shares::who_lies_about_giving_back_is_a_debtor_until_the_driver_agrees,

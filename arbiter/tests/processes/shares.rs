@@ -22,8 +22,9 @@ pub(crate) fn greedy(socket: &Path, _: &str) {
     }
 }
 
-/// Says that it holds more than there is, without any device.
+/// Says that it holds more than there is, without any device, when it is told to.
 pub(crate) fn greets_with_everything(socket: &Path, _: &str) {
+    listen();
     let raw = Raw::open(socket);
     assert!(raw.ask(Ask::Hello { held: u64::MAX }));
     match Tell::decode(&raw.hear().expect("an answer")) {
@@ -38,12 +39,27 @@ pub(crate) fn a_greeting_takes_the_reserve_of_nobody() {
     let arbiter = Arbiter::start("greeting.sock", policy);
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
     let mut liar = Process::start("greets_with_everything", &arbiter.path, None, "");
+    liar.tell("greet");
     assert_eq!(liar.hear(), "90", "what a request would be granted");
     tenant.take(4 * MIB).expect("inside its reserve");
     tenant.take(6 * MIB).expect("inside its reserve");
     liar.kill();
     arbiter.await_tenants(|all| all.len() == 1);
     tenant.take(80 * MIB).expect("it is free again");
+}
+
+pub(crate) fn a_greeting_is_believed_as_far_as_the_driver_counts() {
+    let process = Arc::new(AtomicU64::new(0));
+    let of = Arc::clone(&process);
+    let count = move || Some(vec![(u32::try_from(of.load(Ordering::Relaxed)).ok()?, 30 * MIB)]);
+    let policy = "capacity = \"100MiB\"\noverhead = \"0\"\n";
+    let arbiter = Arbiter::compared("believed.sock", policy, Box::new(count));
+    let mut liar = Process::start("greets_with_everything", &arbiter.path, None, "");
+    process.store(liar.id(), Ordering::Relaxed);
+    liar.tell("greet");
+    assert_eq!(liar.hear(), "30");
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    tenant.take(70 * MIB).expect("the driver has it");
 }
 
 /// Takes 60 MiB, and says when it is asked to that it gave some back.
