@@ -74,9 +74,9 @@ pub use omniheap_seam::{
     Address, Advice, Align, AnyBackend, AnyBlock, Argument, Backend, BlockOffset, Caps, Class,
     ConstantCaps, CopyCaps, Descriptor, DeviceInfo, DriverBudget, Epoch, Error, ErrorKind, Export,
     Exported, Heap, HeapBudget, HeapId, HeapKind, HostAccess, HostLaunch, HostPin, HostPinner,
-    InsideBlock, Kernel, KernelAccess, Launch, Layout, LimitKind, LimitValue, Map, Mapper, Move,
-    Page, Point, ProgramId, Remap, Result, SharedCaps, Slot, Span, SystemLimit, TimelineId,
-    Timelines, Transfer, Use, bytes, erase,
+    InsideBlock, Kernel, KernelAccess, KernelText, Launch, Layout, LimitKind, LimitValue, Map,
+    Mapper, Move, Page, Point, ProgramId, Remap, Result, SharedCaps, Slot, Span, SystemLimit,
+    TimelineId, Timelines, Transfer, Use, bytes, erase,
 };
 
 pub use {

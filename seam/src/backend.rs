@@ -422,9 +422,10 @@ pub unsafe trait Launch: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `ExceedsLimit` for more shared memory or threads than a group may have, `Misaligned` when `shared` or the
-    /// parameters are not whole words, `Unsupported` when the kernel has no text that this backend compiles or there is
-    /// no compiler, `InvalidConfig` when it does not compile, or the driver's error.
+    /// `ExceedsLimit` for more shared memory or threads than a group may have, or more slots than the device binds,
+    /// `Misaligned` when `shared` or the parameters are not whole words, `Unsupported` when the kernel has no text that
+    /// this backend compiles or there is no compiler, `InvalidConfig` when it does not compile or [`Kernel::check`] finds a
+    /// slip, or the driver's error.
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId>;
 
     /// Unloads a program after its launches. Its id is not used again.

@@ -1,6 +1,9 @@
 //! Kernels as data: what every backend needs to run one, in every language that one of them speaks.
+#![expect(unsafe_code, reason = "the author of a kernel answers for its text")]
+mod spirv;
+
 use crate::{BlockOffset, ErrorKind, Result};
-use core::fmt;
+use core::{fmt, ops::Deref};
 
 /// How a kernel uses one of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,12 +16,12 @@ pub enum Slot {
     Write,
 }
 
-/// A kernel in every language that a backend speaks, and what it expects of a launch.
+/// The text of a kernel in every language that a backend speaks, and what it expects of a launch.
 ///
 /// The same arguments in the same order go to every language: one per [`Slot`], then the parameters. `name` is the
 /// entry point in all of them.
 #[derive(Clone, Copy)]
-pub struct Kernel {
+pub struct KernelText {
     /// The entry point.
     pub name: &'static str,
     /// Threads of a group in each direction.
@@ -29,7 +32,8 @@ pub struct Kernel {
     pub parameters: u32,
     /// WGSL. The parameters are `var<immediate>`; words of shared memory come through the override `shared_words`.
     pub wgsl: &'static str,
-    /// SPIR-V words. The parameters are push constants; words of shared memory come through constant 0.
+    /// SPIR-V words. Slot `i` is binding `i` of set 0: a uniform buffer for [`Slot::Constant`], else a storage buffer. The
+    /// parameters are push constants; words of shared memory come through constant 0.
     pub spirv: &'static [u32],
     /// C++ with `__global__`. Every slot is a pointer, the parameters one struct by value, shared memory is dynamic.
     /// A constant slot `i` may instead be read from the symbol `omniheap_constant_<i>`.
@@ -38,7 +42,36 @@ pub struct Kernel {
     pub host: fn(&mut HostLaunch<'_>),
 }
 
+/// A kernel whose author answers for its [text](KernelText). Drivers believe what they are given, so its fields cannot be changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel(KernelText);
+
 impl Kernel {
+    /// Makes a kernel of its text.
+    ///
+    /// # Safety
+    ///
+    /// Drivers check none of this. In each language whose text is not empty:
+    ///
+    /// - The text is valid: SPIR-V passes `spirv-val` for the Vulkan version of the devices it is loaded on, and needs no
+    ///   capability that they lack.
+    /// - The entry point `name` takes exactly the slots, of these kinds and in this order, then parameters of this size, and
+    ///   has this group size. It binds nothing else.
+    #[must_use]
+    pub const unsafe fn new(text: KernelText) -> Self {
+        Self(text)
+    }
+
+    /// Looks for slips of the author: SPIR-V that is cut short, or whose entry point, group size or bindings are not as
+    /// declared. A kernel that passes may be wrong all the same.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidConfig`, with what is wrong as the detail.
+    pub fn check(&self) -> Result<()> {
+        spirv::check(self)
+    }
+
     /// Checks that a launch has as many arguments, and as many bytes of parameters, as the kernel declares.
     ///
     /// # Errors
@@ -57,9 +90,17 @@ impl Kernel {
     }
 }
 
-impl fmt::Debug for Kernel {
+impl Deref for Kernel {
+    type Target = KernelText;
+
+    fn deref(&self) -> &KernelText {
+        &self.0
+    }
+}
+
+impl fmt::Debug for KernelText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel")
+        f.debug_struct("KernelText")
             .field("name", &self.name)
             .field("group", &self.group)
             .field("slots", &self.slots)

@@ -22,6 +22,6 @@ pub use caps::{
 };
 pub use erased::{AnyBackend, AnyBlock, erase};
 pub use error::{Advice, Error, ErrorKind, Result};
-pub use launch::{Argument, HostLaunch, Kernel, ProgramId, Slot};
+pub use launch::{Argument, HostLaunch, Kernel, KernelText, ProgramId, Slot};
 pub use layout::{Align, Class, Layout, Span};
 pub use timeline::{Epoch, Point, TimelineId};

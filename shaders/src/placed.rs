@@ -30,7 +30,7 @@ impl Placed {
 
     /// Returns the common name.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.device.name
     }
 

@@ -72,6 +72,7 @@ fn a_launch_brings_what_the_wgsl_declares() {
             assert_eq!(entry.workgroup_size, kernel.group, "{}", kernel.name);
             assert_eq!(slots(&module), kernel.slots, "{}", kernel.name);
             assert_eq!(parameters(&module), kernel.parameters, "{}", kernel.name);
+            assert_eq!(kernel.check(), Ok(()), "{}", kernel.name);
         }
     }
 }

@@ -110,12 +110,8 @@ unsafe impl<D: Driver> seam::Launch for Device<D> {
     ) -> Result<()> {
         let program =
             lock(&self.programs.loaded).get(&program.0).cloned().ok_or(ErrorKind::Stale)?;
-        let Declared { slots, group, parameters: declared, .. } = program.declared;
-        if arguments.len() != slots.len() || parameters.len() as u64 != u64::from(declared) {
-            return Err(ErrorKind::InvalidConfig
-                .because("the launch's arguments or parameters are not what the kernel declares"));
-        }
-        let launch = Launch { grid: groups, group, shared: program.shared };
+        program.declared.check_launch(arguments.len(), parameters.len())?;
+        let launch = Launch { grid: groups, group: program.declared.group, shared: program.shared };
         let shape = self.check(&program.kernel, launch)?;
         let address = |argument| self.argument(argument);
         let addresses = arguments.iter().map(address).collect::<Result<Vec<u64>>>()?;

@@ -21,11 +21,13 @@ impl Vulkan {
         if !shared.is_multiple_of(4) || !kernel.parameters.is_multiple_of(4) {
             return Err(ErrorKind::Misaligned.into());
         }
+        kernel.check()?;
         let threads = kernel.group.iter().try_fold(1u32, |product, &n| product.checked_mul(n));
         let fits = threads.is_some_and(|n| n <= limits.max_compute_work_group_invocations)
             && kernel.group.iter().zip(limits.max_compute_work_group_size).all(|(a, b)| *a <= b)
             && shared <= u64::from(limits.max_compute_shared_memory_size)
-            && kernel.parameters <= limits.max_push_constants_size;
+            && kernel.parameters <= limits.max_push_constants_size
+            && has_room(limits, kernel.slots);
         if fits { Ok(()) } else { Err(ErrorKind::ExceedsLimit.into()) }
     }
 
@@ -64,6 +66,17 @@ impl Vulkan {
         let computes = flags.contains(vk::QueueFlags::COMPUTE);
         if computes { Ok(timeline) } else { Err(ErrorKind::Unsupported.into()) }
     }
+}
+
+/// Returns whether a pipeline of this device can bind the slots.
+fn has_room(limits: &vk::PhysicalDeviceLimits, slots: &[Slot]) -> bool {
+    let constants = slots.iter().filter(|slot| **slot == Slot::Constant).count();
+    let within = |count: usize, most: u32| u32::try_from(count).is_ok_and(|count| count <= most);
+    within(slots.len(), limits.max_per_stage_resources)
+        && within(constants, limits.max_per_stage_descriptor_uniform_buffers)
+        && within(constants, limits.max_descriptor_set_uniform_buffers)
+        && within(slots.len() - constants, limits.max_per_stage_descriptor_storage_buffers)
+        && within(slots.len() - constants, limits.max_descriptor_set_storage_buffers)
 }
 
 // SAFETY: the pipeline is the kernel's; each argument is bound to exactly its checked range, in the order of the slots; the

@@ -4,8 +4,8 @@ use crate::rig::{Held, Rig};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use core::time::Duration;
 use omniheap_core::{
-    Argument, Backend, BlockOffset, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Kernel, Launch,
-    Move, Point, ProgramId, Result, Slot, TimelineId, Timelines,
+    Argument, Backend, BlockOffset, ErrorKind, Heap, HeapId, HeapKind, HostAccess, Kernel,
+    KernelText, Launch, Move, Point, ProgramId, Result, Slot, TimelineId, Timelines,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,15 +17,19 @@ pub const LONGEST_HOLD: Duration = Duration::from_secs(60);
 const GATES: usize = 1024;
 
 /// Runs until the word that it reads is not zero, or until the nanoseconds of its parameter have passed.
-const HOLD: Kernel = Kernel {
-    name: "omniheap_hold",
-    group: [1; 3],
-    slots: &[Slot::Read],
-    parameters: 8,
-    wgsl: "",
-    spirv: &[],
-    cpp: include_str!("../kernels/delay.cu"),
-    host: |_| {},
+const HOLD: Kernel = {
+    let text = KernelText {
+        name: "omniheap_hold",
+        group: [1; 3],
+        slots: &[Slot::Read],
+        parameters: 8,
+        wgsl: "",
+        spirv: &[],
+        cpp: include_str!("../kernels/delay.cu"),
+        host: |_| {},
+    };
+    // SAFETY: the kernel of `delay.cu` takes a pointer and eight bytes, and any group size.
+    unsafe { Kernel::new(text) }
 };
 
 /// The words that held timelines look at. They stay with the process: freeing pinned memory may wait for the device.

@@ -1,7 +1,8 @@
 //! Kernels: run in order, checked before they run, and unable to take the process with them.
 #![expect(unsafe_code, reason = "launches kernels")]
 use omniheap_core::{
-    Allocation, Backend, ErrorKind, HostLaunch, Kernel, Manager, Request, TimelineId, Timelines,
+    Allocation, Backend, ErrorKind, HostLaunch, Kernel, KernelText, Manager, Request, TimelineId,
+    Timelines,
 };
 use omniheap_host::Host;
 use omniheap_shaders::{CONVOLUTION, MATMUL, REDUCTION, SCALE};
@@ -90,7 +91,9 @@ fn what_a_kernel_does_not_declare_is_refused() {
 fn a_constant_argument_is_no_longer_than_the_device_binds() {
     let (host, manager) = manager();
     let most = host.caps().constant.expect("a host has constants").max_bind;
-    let kernel = Kernel { host: |_| (), ..CONVOLUTION.constant };
+    let text = KernelText { host: |_| (), ..*CONVOLUTION.constant };
+    // SAFETY: the text is as it was, but in Rust, which has no interface to keep.
+    let kernel = unsafe { Kernel::new(text) };
     let program = manager.load(&kernel, 0).expect("host runs kernels");
     let other = with(&manager, &[0.0; 2]);
     for (size, answer) in [(most, Ok(())), (most + 4, Err(ErrorKind::ExceedsLimit))] {
@@ -109,10 +112,29 @@ fn a_kernel_that_panics_loses_the_device_and_nothing_else() {
     }
     let (host, manager) = manager();
     let (a, b) = (with(&manager, &[1.0]), with(&manager, &[0.0]));
-    let program = manager.load(&Kernel { host: broken, ..SCALE }, 0).expect("host runs kernels");
+    // SAFETY: the text is as it was, but in Rust, which has no interface to keep.
+    let kernel = unsafe { Kernel::new(KernelText { host: broken, ..*SCALE }) };
+    let program = manager.load(&kernel, 0).expect("host runs kernels");
     // SAFETY: the kernel touches nothing.
     unsafe { program.launch(MAIN, [1, 1, 1], &[&a, &b], &[0; 12]) }.expect("as declared");
     assert_eq!(host.wait_idle().map_err(|error| error.kind()), Err(ErrorKind::DeviceLost));
+}
+
+/// The host runs the Rust alone, and still says what other backends would choke on.
+#[test]
+fn slips_of_an_author_are_told_by_the_host() {
+    let (_, manager) = manager();
+    let detail = |text: KernelText| {
+        // SAFETY: it is not what it promises, and so it is refused.
+        let kernel = unsafe { Kernel::new(text) };
+        let error = manager.load(&kernel, 0).map(drop).expect_err("a slip");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        error.detail()
+    };
+    let unbound = detail(KernelText { slots: &SCALE.slots[..1], ..*SCALE });
+    assert!(unbound.contains("not in `slots`"), "{unbound}");
+    let unknown = detail(KernelText { name: "scales", ..*SCALE });
+    assert!(unknown.contains("entry point"), "{unknown}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "launches kernels")]
 use crate::rig::Rig;
 use omniheap_core::{
-    Allocation, Backend, ErrorKind, Kernel, Manager, Request, TimelineId, Timelines,
+    Allocation, Backend, ErrorKind, Kernel, KernelText, Manager, Request, Slot, TimelineId,
+    Timelines,
 };
 use omniheap_shaders::{CONVOLUTION, MATMUL, REDUCTION, SCALE};
 use omniheap_vulkan::Vulkan;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 crate::cases! {
     kernels_agree_with_their_rust_text if |vulkan| vulkan.as_launch().is_some();
     launches_follow_each_other if |vulkan| vulkan.as_launch().is_some();
+    slips_of_an_author_are_refused if |vulkan| vulkan.as_launch().is_some();
     what_a_kernel_does_not_declare_is_refused if |vulkan| vulkan.as_launch().is_some();
 }
 
@@ -106,4 +108,31 @@ fn what_a_kernel_does_not_declare_is_refused(rig: &Rig) {
     let load = |shared| manager.load(&REDUCTION, shared).map(drop).map_err(|error| error.kind());
     assert_eq!(load(1 << 30), Err(ErrorKind::ExceedsLimit));
     assert_eq!(load(3), Err(ErrorKind::Misaligned));
+}
+
+/// A kernel that is not as its text declares: the driver would crash, or not say so.
+fn slips_of_an_author_are_refused(rig: &Rig) {
+    const MANY: &[Slot] = &[Slot::Write; (1 << 20) + 1];
+    let manager = manager(rig);
+    let load = |text: KernelText| {
+        // SAFETY: it is not what it promises, and so it is refused before the driver sees it.
+        let kernel = unsafe { Kernel::new(text) };
+        manager.load(&kernel, 0).map(drop).map_err(|error| error.kind())
+    };
+    assert_eq!(load(*SCALE), Ok(()));
+    let invalid = Err(ErrorKind::InvalidConfig);
+    assert_eq!(load(KernelText { slots: &[], ..*SCALE }), invalid);
+    assert_eq!(load(KernelText { slots: &[Slot::Read, Slot::Constant], ..*SCALE }), invalid);
+    assert_eq!(load(KernelText { name: "scale\0", ..*SCALE }), invalid);
+    assert_eq!(load(KernelText { name: "other", ..*SCALE }), invalid);
+    assert_eq!(load(KernelText { spirv: &[1, 2, 3], ..*SCALE }), invalid);
+    assert_eq!(load(KernelText { spirv: &[], ..*SCALE }), Err(ErrorKind::Unsupported));
+    let exceeds = Err(ErrorKind::ExceedsLimit);
+    assert_eq!(load(KernelText { slots: MANY, ..*SCALE }), exceeds, "more than a device binds");
+    assert_eq!(load(KernelText { parameters: 1 << 20, ..*SCALE }), exceeds);
+    assert_eq!(
+        load(KernelText { group: [u32::MAX; 3], ..*SCALE }),
+        invalid,
+        "the text has another"
+    );
 }
