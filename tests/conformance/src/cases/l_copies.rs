@@ -2,10 +2,11 @@
 #![expect(unsafe_code, reason = "frees blocks of the seam")]
 use super::{kind, place_of, take};
 use crate::case::{Case, LARGE, Need};
-use crate::rng::is_all;
+use crate::rng::{Rng, is_all};
 use crate::world::{Stack, World, timelines};
 use omniheap_core::{
-    Allocation, Backend, BlockOffset, CopyRegion, ErrorKind, InsideBlock, Move, Request, TimelineId,
+    Allocation, Backend, BlockOffset, CopyRegion, ErrorKind, HeapId, InsideBlock, Move, Request,
+    TimelineId,
 };
 
 pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
@@ -16,6 +17,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         what_the_device_cannot_copy_is_refused_not_rounded proves [97] needs [Transfer];
         copies_that_overlap_or_reach_outside_are_refused proves [98] needs [Transfer];
         a_bad_batch_is_refused_by_the_backend_itself proves [98] needs [Transfer];
+        calls_with_any_numbers_are_answered proves [98] needs [Transfer];
         a_writers_bytes_are_its_own_again_at_once proves [100] needs [Transfer, Timelines, Hold];
         work_on_one_timeline_runs_in_order proves [100] needs [Transfer];
         an_order_between_timelines_is_kept proves [83, 100] needs [Transfer, Timelines, Hold];
@@ -162,6 +164,70 @@ fn copies_that_overlap_or_reach_outside_are_refused<B: Backend + 'static>(world:
 }
 
 /// Without a manager in front, which would have refused the batch before the backend saw it.
+/// Safe calls of the backend itself, with numbers at every edge: each is answered, and touches its own block alone.
+fn calls_with_any_numbers_are_answered<B: Backend + 'static>(world: &World<B>) {
+    let (backend, id) = (world.backend(), world.device_heap());
+    let heap = backend.caps().heap(id).expect("it was just listed");
+    let size = heap.granule.up(world.whole(2048)).expect("small");
+    let [block, beside] = [(); 2].map(|()| backend.allocate(id, size).expect("small"));
+    let transfer = backend.as_transfer().expect("needed");
+    for (block, value) in [(&block, 7), (&beside, 9)] {
+        transfer.fill(MAIN, BlockOffset { block, offset: 0 }, size, value).expect("inside");
+    }
+    let mut rng = world.rng();
+    for _ in 0..3000 {
+        any_transfer(&**backend, &block, size, &mut rng);
+        let heap_id = HeapId([id.0, 1, 99, 255][rng.index(4)]);
+        let absurd = [0, u64::MAX, u64::MAX - 1, 1 << 63][rng.index(4)];
+        assert!(backend.allocate(heap_id, absurd).is_err(), "{absurd} bytes in {heap_id:?}");
+    }
+    for (block, value) in [(block, 7), (beside, 9)] {
+        let mut bytes = vec![0; slice(0, size).len()];
+        let place = BlockOffset { block: &block, offset: 0 };
+        transfer.read(MAIN, place, &mut bytes).expect("inside");
+        assert!(is_all(&bytes, value), "bytes outside a range were touched");
+        backend.wait_idle().expect("alive");
+        // SAFETY: the block is this backend's, and nothing runs.
+        unsafe { backend.free(block) }.expect("idle");
+    }
+}
+
+/// Makes one call on a block whose bytes are all sevens, and leaves them so.
+fn any_transfer<B: Backend>(backend: &B, block: &B::Block, size: u64, rng: &mut Rng) {
+    let unit = backend.caps().copy.align.get();
+    let numbers = [
+        [0, 1, 3, unit, size / 2, size - unit, size - 1, size],
+        [
+            size + 1,
+            1 << 31,
+            1 << 32,
+            1 << 63,
+            u64::MAX - size,
+            u64::MAX - unit,
+            u64::MAX - 1,
+            u64::MAX,
+        ],
+    ];
+    let [offset, length, other] = [(); 3].map(|()| numbers[rng.index(2)][rng.index(8)]);
+    let on = TimelineId([0, 0, 0, 1, 77, u32::MAX][rng.index(6)]);
+    let transfer = backend.as_transfer().expect("needed");
+    let mut bytes = vec![7; slice(0, length.min(2 * size)).len()];
+    let short = bytes.len() as u64;
+    let at = |offset| BlockOffset { block, offset };
+    let (answer, length) = match rng.below(5) {
+        0 => (transfer.fill(on, at(offset), length, 7), length),
+        1 => (transfer.write(on, at(offset), &bytes), short),
+        2 => (transfer.read(on, at(offset), &mut bytes), short),
+        3 => {
+            let step = Move { from: at(offset), to: at(other), size: length };
+            (transfer.copy(on, &[step]), length)
+        }
+        _ => (backend.as_map().map_or(Ok(()), |map| map.flush(block, offset, length)), 0),
+    };
+    let is_inside = offset.checked_add(length).is_some_and(|end| end <= size);
+    assert!(answer.is_err() || is_inside || length == 0, "{length} at {offset} of {size}");
+}
+
 fn a_bad_batch_is_refused_by_the_backend_itself<B: Backend + 'static>(world: &World<B>) {
     let (backend, heap) = (world.backend(), world.device_heap());
     let transfer = backend.as_transfer().expect("needed");
