@@ -1,4 +1,5 @@
 //! The worlds of lane and pool: a manager's public calls over a strict device, in every order.
+mod beside;
 mod device;
 mod paths;
 mod store;
@@ -150,5 +151,111 @@ worlds! {
         sizes: &[2],
         homes: &[Some(0), Some(1)],
         may: &[May::Recall, May::Use],
+    }
+    /// Two lanes: what one lends the other.
+    beside to 4: {
+        pool: blocks_of_four().lanes(2),
+        sizes: &[2],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Beside, May::Use, May::Trim],
+    }
+    /// Two lanes of pages.
+    paged_beside to 4: {
+        pool: pages().lanes(2),
+        heaps: SIX_PAGES,
+        pages: true,
+        sizes: &[2, 5],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Beside, May::Trim],
+    }
+    /// One refused call at each place, over blocks.
+    refused to 4: {
+        pool: blocks_of_four(),
+        heaps: &[(8 * CELL, 4 * CELL)],
+        sizes: &[3],
+        homes: &[Some(1)],
+        kinds: &[Kind::Plain, Kind::Secret, Kind::Dedicated],
+        may: &[May::Use, May::FreeAfter, May::Trim, May::Destroy],
+        bends: MayBend::Refusals,
+    }
+    /// The same over pages.
+    paged_refused to 4: {
+        pool: pages(),
+        heaps: &[(8 * CELL, 8 * CELL)],
+        pages: true,
+        sizes: &[3],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Trim, May::Defragment, May::Destroy],
+        bends: MayBend::Refusals,
+    }
+    /// The same in passes.
+    passes_refused to 5: {
+        pool: blocks_of_four(),
+        heaps: &[(8 * CELL, 4 * CELL)],
+        sizes: &[1, 4],
+        homes: &[Some(1)],
+        may: &[May::Pass, May::Defragment],
+        bends: MayBend::Refusals,
+    }
+    /// The same while a pool falls asleep and wakes.
+    sleeps_refused to 4: {
+        pool: PoolConfig::new().sleepable(),
+        heaps: SIX_PAGES,
+        pages: true,
+        sizes: &[3],
+        homes: &[Some(1)],
+        kinds: &[Kind::Plain, Kind::Secret],
+        may: &[May::Sleep],
+        bends: MayBend::Refusals,
+    }
+    /// What another thread does in the middle of a call, over blocks.
+    threads to 4: {
+        pool: blocks_of_four(),
+        heaps: &[(8 * CELL, 4 * CELL)],
+        sizes: &[3],
+        homes: &[Some(1)],
+        kinds: &[Kind::Plain, Kind::Secret, Kind::SecretDedicated],
+        may: &[May::Use, May::FreeAfter, May::Publish, May::Trim],
+        bends: MayBend::Threads,
+    }
+    /// The same over pages.
+    paged_threads to 4: {
+        pool: pages(),
+        heaps: &[(8 * CELL, 8 * CELL)],
+        pages: true,
+        sizes: &[3],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Trim, May::Defragment],
+        bends: MayBend::Threads,
+    }
+    /// The same in passes.
+    passes_threads to 5: {
+        pool: blocks_of_four(),
+        heaps: &[(8 * CELL, 4 * CELL)],
+        sizes: &[1, 4],
+        homes: &[Some(1)],
+        may: &[May::Pass, May::Defragment],
+        bends: MayBend::Threads,
+    }
+    /// The same in recalls.
+    recalls_threads to 5: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL), (4 * CELL, 4 * CELL)],
+        own_pool: false,
+        sizes: &[3],
+        homes: &[Some(1)],
+        may: &[May::Recall],
+        bends: MayBend::Threads,
+    }
+    /// The same while a pool falls asleep and wakes.
+    sleeps_threads to 4: {
+        pool: PoolConfig::new().sleepable(),
+        heaps: SIX_PAGES,
+        pages: true,
+        sizes: &[3],
+        homes: &[Some(1)],
+        kinds: &[Kind::Plain, Kind::Secret],
+        may: &[May::Sleep, May::Use],
+        bends: MayBend::Threads,
     }
 }

@@ -1,7 +1,11 @@
-//! Paths that once led to a broken invariant, as they were printed.
-use crate::world::Kind::{Consent, Plain};
-use crate::world::Op::{Allocate, Begin, Commit, Free, Use};
-use crate::world::{Setting, Step};
+//! Paths that once led to a broken invariant.
+use crate::device::Call::{Mark, Unmap};
+use crate::device::Lasting::ForTheStep;
+use crate::world::Bend::Refuse;
+use crate::world::Kind::{Consent, Dedicated, Plain, Secret};
+use crate::world::Op::{Allocate, Begin, Commit, Destroy, Free, Sleep, Use, Wake};
+use crate::world::Why::Driver;
+use crate::world::{Bend, Op, Setting, Step};
 use omniheap_exhaustive::World;
 
 /// Takes the steps of a path and ends the world.
@@ -13,18 +17,60 @@ fn follow(world: &Setting, path: &[Step]) {
     world.end(state).expect("nothing is broken");
 }
 
+const fn step(op: Op) -> Step {
+    Step { op, bend: None }
+}
+
+const fn bent(op: Op, bend: Bend) -> Step {
+    Step { op, bend: Some(bend) }
+}
+
 /// The owner's copy went to bytes that an earlier owner's kernel still used.
 #[test]
 fn an_owner_copies_to_bytes_that_are_out_of_use() {
-    follow(
-        &crate::passes(),
-        &[
-            Step { op: Allocate { cells: 1, on: Some(1), kind: Plain }, bend: None },
-            Step { op: Allocate { cells: 1, on: Some(1), kind: Consent }, bend: None },
-            Step { op: Use { slot: 0, on: 1 }, bend: None },
-            Step { op: Free { slot: 0 }, bend: None },
-            Step { op: Begin, bend: None },
-            Step { op: Commit, bend: None },
-        ],
-    );
+    let path = [
+        step(Allocate { cells: 1, on: Some(1), kind: Plain }),
+        step(Allocate { cells: 1, on: Some(1), kind: Consent }),
+        step(Use { slot: 0, on: 1 }),
+        step(Free { slot: 0 }),
+        step(Begin),
+        step(Commit),
+    ];
+    follow(&crate::passes(), &path);
+}
+
+/// The request was refused, though the wait had returned half of the heap.
+#[test]
+fn a_request_gets_what_a_block_of_its_own_left() {
+    let path = [
+        step(Allocate { cells: 3, on: Some(1), kind: Plain }),
+        step(Allocate { cells: 3, on: Some(1), kind: Dedicated }),
+        step(Free { slot: 1 }),
+        step(Allocate { cells: 3, on: Some(1), kind: Plain }),
+    ];
+    follow(&crate::refused(), &path);
+}
+
+/// The addresses were freed with pages mapped, which the seam forbids.
+#[test]
+fn addresses_whose_pages_stay_mapped_are_not_freed() {
+    let path = [
+        step(Allocate { cells: 3, on: Some(0), kind: Plain }),
+        step(Free { slot: 0 }),
+        bent(Destroy, Refuse { call: Unmap, nth: 0, why: Driver, lasting: ForTheStep }),
+    ];
+    follow(&crate::paged_refused(), &path);
+}
+
+/// The secret had come back when the wake failed, and its pages went to the driver with it.
+#[test]
+fn a_wake_that_fails_leaves_no_secret_behind() {
+    for lasting in [crate::device::Lasting::Once, ForTheStep] {
+        let path = [
+            step(Allocate { cells: 3, on: Some(1), kind: Secret }),
+            step(Sleep),
+            bent(Wake, Refuse { call: Mark, nth: 0, why: Driver, lasting }),
+        ];
+        follow(&crate::sleeps_refused(), &path);
+    }
 }
