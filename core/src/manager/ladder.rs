@@ -483,14 +483,19 @@ impl<'a, B: Backend> Climb<'a, B> {
     /// that hole waits for them too, and so does this request.
     fn wait(&mut self) -> Result<Option<Served<B>>> {
         let frees = |climb: &Self| climb.pool.lanes().iter().map(|lane| lane.clock()).sum::<u64>();
+        let held = self.pool.shared.reserved();
         for _ in 0..ROUNDS {
             let before = frees(self);
             let found = self.search(WaitMode::Block)?;
-            if found.is_some() || frees(self) == before {
+            if found.is_some() {
                 return Ok(found);
             }
+            if frees(self) == before {
+                break;
+            }
         }
-        Ok(None)
+        // Blocks of their own left no hole: they went back to the driver.
+        if self.pool.shared.reserved() < held { self.retry() } else { Ok(None) }
     }
 
     fn relieve(&self) -> Relief {
