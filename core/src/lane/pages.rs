@@ -300,7 +300,7 @@ impl<B: Backend> Lane<B> {
         let Some(page) = self.shared.page() else { return };
         let state = self.state.lock();
         let (Some(pager), Some(block)) = (&state.pager, state.reservation()) else { return };
-        let spans = pager.mapped_spans();
+        let (spans, mut is_unmapped) = (pager.mapped_spans(), true);
         drop(state);
         for (span, pages) in spans {
             // A lost device unmaps nothing any more, but takes the pages back all the same.
@@ -309,7 +309,12 @@ impl<B: Backend> Lane<B> {
                 self.shared.return_pages(page, &pages);
             } else {
                 self.shared.device.quarantine(span.size, "unmapping failed");
+                is_unmapped = false;
             }
+        }
+        if !is_unmapped {
+            // Only a block without pages may be freed, so the driver keeps this one, and the device stays open for it.
+            core::mem::forget(block);
         }
     }
 }
