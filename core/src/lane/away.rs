@@ -324,7 +324,12 @@ impl<B: Backend> Lane<B> {
 
     /// Gives addresses memory of the device, or of the host while the pool has so many bytes of it at most; on failure they have
     /// none.
-    pub(crate) fn give_memory(&self, span: Span, on_host: Option<u64>) -> Result<()> {
+    pub(crate) fn give_memory(
+        &self,
+        span: Span,
+        on_host: Option<u64>,
+        on: TimelineId,
+    ) -> Result<()> {
         let Some((block, ..)) = self.sleeping() else { return Err(ErrorKind::Stale.into()) };
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         let (count, mut pages) = (span.size / page, Vec::new());
@@ -339,18 +344,34 @@ impl<B: Backend> Lane<B> {
         if let Some(pager) = &mut self.state.lock().pager {
             pager.set_pages(span, &pages);
         }
-        self.clear(&block, span).inspect_err(|_| self.withdraw_memory(span))
+        self.clear(&block, span).inspect_err(|_| self.withdraw_memory(span, on))
     }
 
-    /// Takes memory back that [`give_memory`](Self::give_memory) gave: the lane stays asleep.
-    pub(crate) fn withdraw_memory(&self, span: Span) {
+    /// Takes memory back that [`give_memory`](Self::give_memory) gave, zeroing what is secret on a timeline: the lane stays asleep.
+    pub(crate) fn withdraw_memory(&self, span: Span, on: TimelineId) {
         let Some((block, ..)) = self.sleeping() else { return };
         let pages = self.state.lock().pager.as_ref().map(|pager| pager.pages_at(span));
-        // What is still written must not be unmapped. It stays mapped, and a later wake uses it.
+        // What is still written, or cannot be zeroed, stays mapped, and a later wake uses it.
         let idle = insist(|| self.shared.device.backend().wait_idle());
-        if let (Ok(()), Some(pages)) = (idle, pages) {
+        let left = idle.and_then(|()| insist(|| self.clear_secrets(&block, span, on)));
+        if let (Ok(()), Some(pages)) = (left, pages) {
             self.take_memory(&block, span, &pages);
         }
+    }
+
+    /// Zeroes the secrets of a part of a lane that is away, also of those that were freed meanwhile.
+    fn clear_secrets(&self, block: &Block<B>, within: Span, on: TimelineId) -> Result<()> {
+        let state = self.state.lock();
+        let secrets = state.sleepers().into_iter().filter(|one| one.privacy == Privacy::Secret);
+        let mut spans: Vec<_> = secrets.map(|one| one.span).collect();
+        spans.extend(state.away.iter().flat_map(|away| &away.residue));
+        drop(state);
+        spans.into_iter().try_for_each(|span| {
+            let offset = span.offset.max(within.offset);
+            let size = span.end().min(within.end()).saturating_sub(offset);
+            let part = Span { offset, size };
+            if size == 0 { Ok(()) } else { self.shared.device.clear(block.raw(), part, on) }
+        })
     }
 
     /// Copies everything back from the store, in the order of a timeline.

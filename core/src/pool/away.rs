@@ -29,12 +29,12 @@ impl<B: Backend> Drop for Closed<B> {
 }
 
 /// Addresses that got memory; those of lanes that still sleep lose it again when this is dropped.
-struct Backed<B: Backend>(Vec<(Arc<Lane<B>>, Span)>);
+struct Backed<B: Backend>(Vec<(Arc<Lane<B>>, Span)>, TimelineId);
 
 impl<B: Backend> Backed<B> {
     /// As [`Lane::give_memory`].
     fn give(&mut self, lane: &Arc<Lane<B>>, span: Span, on_host: Option<u64>) -> Result<()> {
-        lane.give_memory(span, on_host)?;
+        lane.give_memory(span, on_host, self.1)?;
         self.0.push((Arc::clone(lane), span));
         Ok(())
     }
@@ -62,7 +62,7 @@ impl<B: Backend> Backed<B> {
 impl<B: Backend> Drop for Backed<B> {
     fn drop(&mut self) {
         for (lane, span) in &self.0 {
-            lane.withdraw_memory(*span);
+            lane.withdraw_memory(*span, self.1);
         }
     }
 }
@@ -146,7 +146,7 @@ impl<B: Backend> Pool<B> {
         if !*asleep {
             return Err(ErrorKind::AlreadyAwake.into());
         }
-        let (lanes, mut backed) = (self.lanes(), Backed(Vec::new()));
+        let (lanes, mut backed) = (self.lanes(), Backed(Vec::new(), on));
         for lane in &lanes {
             for span in lane.missing_memory() {
                 let mut given = backed.give(lane, span, None);
