@@ -11,7 +11,7 @@ use omniheap_exhaustive::Key;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a cell, the unit of the manager.
+/// Bytes of a cell in most worlds. A cell is the unit of the manager.
 pub(crate) const CELL: u64 = 16;
 /// Cells of a page.
 pub(crate) const PAGE: u64 = 2;
@@ -68,7 +68,8 @@ pub(crate) struct Area {
 
 impl Area {
     fn of(block: &Block, offset: u64, bytes: u64) -> Self {
-        Self { block: block.number, first: cells(offset), count: cells(bytes) }
+        let [first, count] = [offset, bytes].map(|it| cells(it, block.cell));
+        Self { block: block.number, first, count }
     }
 
     pub(crate) fn meets(&self, other: &Self) -> bool {
@@ -79,8 +80,8 @@ impl Area {
 }
 
 /// Returns bytes in cells.
-pub(crate) fn cells(bytes: u64) -> u32 {
-    u32::try_from(bytes / CELL).expect("worlds are small")
+fn cells(bytes: u64, cell: u64) -> u32 {
+    u32::try_from(bytes / cell).expect("worlds are small")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -142,6 +143,7 @@ struct State {
     lines: Vec<Option<Line>>,
     memories: Vec<Option<Memory>>,
     sheets: Vec<Option<Sheet>>,
+    cell: u64,
     used: Vec<u64>,
     lost: u64,
     fault: Option<String>,
@@ -163,13 +165,14 @@ pub(crate) struct Device {
 pub(crate) struct Block {
     pub(crate) number: u32,
     bytes: u64,
+    cell: u64,
 }
 
 /// Describes heaps of so many bytes, blocks of these at most, with pages or without.
-pub(crate) fn caps(heaps: &[(u64, u64)], pages: bool) -> Caps {
+pub(crate) fn caps(heaps: &[(u64, u64)], cell: u64, pages: bool) -> Caps {
     let info =
         DeviceInfo { backend: "strict", name: "strict".into(), driver: String::new(), uuid: None };
-    let align = Align::of(CELL * PAGE);
+    let align = Align::of(cell * PAGE);
     let heap = |(at, (size, most)): (usize, &(u64, u64))| {
         let heap = Heap::new(HeapKind::Device, *size).max_block(*most).align(align);
         let heap = heap.physical(u8::try_from(at).expect("few heaps"));
@@ -181,10 +184,12 @@ pub(crate) fn caps(heaps: &[(u64, u64)], pages: bool) -> Caps {
 impl Device {
     pub(crate) fn new(caps: Caps) -> Self {
         let used = vec![0; caps.heaps.len()];
+        let cell = caps.heaps[0].align.get() / PAGE;
         let state = State {
             lines: vec![Some(Line::default())],
             memories: Vec::new(),
             sheets: Vec::new(),
+            cell,
             used,
             lost: 0,
             fault: None,
@@ -199,6 +204,16 @@ impl Device {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.1.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the bytes of a cell.
+    pub(crate) fn cell(&self) -> u64 {
+        self.shared.0.heaps[0].align.get() / PAGE
+    }
+
+    /// Returns the bytes of a page.
+    pub(crate) fn page(&self) -> u64 {
+        self.cell() * PAGE
     }
 
     /// Returns the first thing that went wrong.
@@ -672,7 +687,8 @@ impl State {
 
     fn add(&mut self, memory: Memory, bytes: u64) -> Block {
         self.memories.push(Some(memory));
-        Block { number: u32::try_from(self.memories.len() - 1).expect("few blocks"), bytes }
+        let number = u32::try_from(self.memories.len() - 1).expect("few blocks");
+        Block { number, bytes, cell: self.cell }
     }
 }
 
@@ -693,7 +709,7 @@ unsafe impl Backend for Device {
         }
         let mut state = self.lock();
         state.charge(heap, about.size, size)?;
-        Ok(state.add(Memory::Own(heap, vec![FRESH; cells(size) as usize]), size))
+        Ok(state.add(Memory::Own(heap, vec![FRESH; cells(size, self.cell()) as usize]), size))
     }
 
     unsafe fn free(&self, block: Block) -> Result<()> {
@@ -743,7 +759,7 @@ unsafe impl Transfer for Device {
     fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
         self.enter(Call::Write)?;
         self.check(&to, bytes.len() as u64)?;
-        let values = bytes.chunks(CELL as usize).map(|cell| cell[0]).collect();
+        let values = bytes.chunks(to.block.cell as usize).map(|cell| cell[0]).collect();
         let area = Area::of(to.block, to.offset, bytes.len() as u64);
         self.lock().submit(on, Work::Put(area, values))
     }
@@ -762,7 +778,7 @@ unsafe impl Transfer for Device {
         state.force(Point { timeline: on, epoch });
         match state.values(area) {
             Some(values) => {
-                let cells = bytes.chunks_mut(CELL as usize);
+                let cells = bytes.chunks_mut(from.block.cell as usize);
                 cells.zip(values).for_each(|(cell, value)| cell.fill(value));
             }
             None => state.blame("the host reads what is not mapped"),
@@ -852,7 +868,7 @@ unsafe impl Remap for Device {
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
         self.enter(Call::Reserve)?;
         self.about(heap)?;
-        let pages = size / (CELL * PAGE);
+        let pages = size / self.page();
         Ok(self
             .lock()
             .add(Memory::Addresses(vec![None; usize::try_from(pages).expect("small")]), size))
@@ -861,7 +877,7 @@ unsafe impl Remap for Device {
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
         self.enter(Call::Create)?;
         let mut state = self.lock();
-        state.charge(heap, self.about(heap)?.size, count * CELL * PAGE)?;
+        state.charge(heap, self.about(heap)?.size, count * self.page())?;
         for _ in 0..count {
             pages.push(Page(state.sheets.len() as u64));
             state.sheets.push(Some(Sheet { heap, cells: vec![FRESH; PAGE as usize], mapped: 0 }));
@@ -876,6 +892,7 @@ unsafe impl Remap for Device {
         let refused = self.enter(Call::Destroy);
         let mut state = self.lock();
         let forgives = state.forgives;
+        let bytes = state.cell * PAGE;
         for page in pages {
             match state
                 .sheets
@@ -892,8 +909,8 @@ unsafe impl Remap for Device {
                 Some(sheet) if sheet.heap != heap => state.blame("a page of another heap"),
                 Some(_) => {}
             }
-            state.used[usize::from(heap.0)] -= CELL * PAGE;
-            state.lost += if refused.is_err() { CELL * PAGE } else { 0 };
+            state.used[usize::from(heap.0)] -= bytes;
+            state.lost += if refused.is_err() { bytes } else { 0 };
         }
         refused
     }
@@ -927,7 +944,7 @@ unsafe impl Remap for Device {
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
         self.enter(Call::Unmap)?;
         let state = &mut *self.lock();
-        let bytes = CELL * PAGE;
+        let bytes = block.cell * PAGE;
         state
             .check_unused(Area::of(block, first * bytes, count * bytes), "a page that is unmapped");
         let Some(Memory::Addresses(map)) = &mut state.memories[block.number as usize] else {

@@ -36,6 +36,7 @@ macro_rules! worlds {
 /// Three blocks of four cells, one lane, two timelines.
 const BLOCKS: Setting = Setting {
     name: "blocks",
+    cell: CELL,
     heaps: &[(12 * CELL, 4 * CELL)],
     pages: false,
     pool: PoolConfig::new(),
@@ -47,6 +48,9 @@ const BLOCKS: Setting = Setting {
     may: &[],
     bends: MayBend::Nothing,
 };
+
+/// Bytes of a cell where a pool's slack counts.
+const LARGE: u64 = 8 << 20;
 
 fn blocks_of_four() -> PoolConfig {
     PoolConfig::new().block(4 * CELL).lanes(1)
@@ -152,6 +156,34 @@ worlds! {
         homes: &[Some(0), Some(1)],
         may: &[May::Recall, May::Use],
     }
+    /// Cells so large that a request rather takes what another timeline may still use than let the pool grow.
+    ordered to 5: {
+        cell: LARGE,
+        pool: PoolConfig::new().block(4 * LARGE).lanes(1),
+        heaps: &[(12 * LARGE, 4 * LARGE)],
+        sizes: &[2],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Use, May::FreeAfter],
+    }
+    /// The same with one refused call.
+    ordered_refused to 4: {
+        cell: LARGE,
+        pool: PoolConfig::new().block(4 * LARGE).lanes(1),
+        heaps: &[(12 * LARGE, 4 * LARGE)],
+        sizes: &[3],
+        homes: &[Some(0), Some(1)],
+        bends: MayBend::Refusals,
+    }
+    /// The same with other threads.
+    ordered_threads to 4: {
+        cell: LARGE,
+        pool: PoolConfig::new().block(4 * LARGE).lanes(1),
+        heaps: &[(12 * LARGE, 4 * LARGE)],
+        sizes: &[3],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Use],
+        bends: MayBend::Threads,
+    }
     /// Two lanes: what one lends the other.
     beside to 4: {
         pool: blocks_of_four().lanes(2),
@@ -244,7 +276,7 @@ worlds! {
         own_pool: false,
         sizes: &[3],
         homes: &[Some(1)],
-        may: &[May::Recall],
+        may: &[May::Recall, May::Close],
         bends: MayBend::Threads,
     }
     /// The same while a pool falls asleep and wakes.

@@ -178,6 +178,8 @@ pub(crate) enum MayBend {
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
+    /// Bytes of a cell.
+    pub(crate) cell: u64,
     /// Bytes of each heap, and of its largest block.
     pub(crate) heaps: &'static [(u64, u64)],
     pub(crate) pages: bool,
@@ -228,7 +230,7 @@ pub(crate) struct State {
 fn lane_of_thread() -> u32 {
     // Both lanes of a pool exist once two threads have asked, so a thread's own says its number's last bit.
     static BOTH: LazyLock<(Manager<Device>, UserPool<Device>)> = LazyLock::new(|| {
-        let manager = Manager::new(Device::new(caps(&[(1 << 20, 1 << 10)], false)));
+        let manager = Manager::new(Device::new(caps(&[(1 << 20, 1 << 10)], CELL, false)));
         let pool = manager.create_pool(HeapId(0), PoolConfig::new().lanes(2));
         (manager, pool.expect("it fits"))
     });
@@ -249,11 +251,11 @@ impl World for Setting {
     type Step = Step;
 
     fn start(&self) -> State {
-        let device = Device::new(caps(self.heaps, self.pages));
+        let device = Device::new(caps(self.heaps, self.cell, self.pages));
         use omniheap_core::Timelines;
         device.open().expect("a second timeline");
         let mut config = ManagerConfig::default();
-        config.unit = Align::of(CELL);
+        config.unit = Align::of(self.cell);
         config.pool = self.pool;
         config.remapping = Remapping::Always;
         let manager = Manager::with_config(device.clone(), config);
@@ -323,7 +325,7 @@ impl Setting {
 
     /// Bytes that the pool may keep when nothing lives.
     fn kept(&self) -> u64 {
-        let piece = if self.pages { CELL * PAGE } else { self.pool.block.unwrap_or(1) };
+        let piece = if self.pages { self.cell * PAGE } else { self.pool.block.unwrap_or(1) };
         self.pool.minimum.next_multiple_of(piece)
     }
 
@@ -604,7 +606,10 @@ impl State {
             }
             Op::Publish { slot } => {
                 self.entry(slot).one.publish().map_err(said)?;
-                self.entry_mut(slot).published = true;
+                let entry = self.entry_mut(slot);
+                entry.published = true;
+                // From now on every timeline may read what its own has written.
+                entry.ends.remove(&entry.home.unwrap_or(0));
                 Ok(())
             }
             Op::Run { on } => {
@@ -634,7 +639,7 @@ impl State {
         on: Option<u8>,
         kind: Kind,
     ) -> Result<(), String> {
-        let mut request = Request::new(u64::from(cells) * CELL);
+        let mut request = Request::new(u64::from(cells) * world.cell);
         request.timeline = on.map(line);
         request = match kind {
             Kind::Plain => request,
@@ -659,8 +664,9 @@ impl State {
         on: Option<u8>,
     ) -> Result<(), String> {
         let pool = Arc::clone(self.pool.as_ref().expect("a pool of the program's"));
+        let bytes = u64::from(cells) * world.cell;
         let made = beside(lane_of_thread, move || {
-            let mut request = Request::new(u64::from(cells) * CELL);
+            let mut request = Request::new(bytes);
             request.timeline = on.map(line);
             pool.allocate(&request)
         });
@@ -712,7 +718,7 @@ impl State {
             | if kind.is_secret() { SECRET } else { 0 };
         match on {
             Some(on) => self.device.kernel(line(on), place, None, value),
-            None => one.fill(0, u64::from(cells) * CELL, value).map_err(said)?,
+            None => one.fill(0, u64::from(cells) * self.device.cell(), value).map_err(said)?,
         }
         let writer = on.unwrap_or(0);
         let ends = self.device.tail(line(writer)).map(|end| (writer, end)).into_iter().collect();
@@ -850,8 +856,11 @@ impl State {
         let (size, block) = world.heaps[0];
         let most = size.min(world.pool.maximum);
         let held = self.device.held().0;
-        let need =
-            if world.pages { u64::from(cells) * CELL } else { world.pool.block.unwrap_or(block) };
+        let need = if world.pages {
+            u64::from(cells) * world.cell
+        } else {
+            world.pool.block.unwrap_or(block)
+        };
         if !kind.is_dedicated() && world.pages {
             let mut pages: Vec<_> = self
                 .live()
@@ -863,7 +872,7 @@ impl State {
                 .collect();
             pages.sort_unstable();
             pages.dedup();
-            let left = most / CELL / PAGE - pages.len() as u64;
+            let left = most / world.cell / PAGE - pages.len() as u64;
             return (left * PAGE >= u64::from(cells))
                 .then(|| format!("{left} pages hold nothing live"));
         }
@@ -887,7 +896,7 @@ impl State {
                 totals.reserved_bytes
             ));
         }
-        let live: u64 = self.live().map(|entry| u64::from(entry.cells) * CELL).sum();
+        let live: u64 = self.live().map(|entry| u64::from(entry.cells) * world.cell).sum();
         if self.pass.is_none() && totals.live_bytes - totals.deferred_bytes != live && !self.bent {
             return Err(format!(
                 "{} bytes are live and {} wait; it is {live}",
