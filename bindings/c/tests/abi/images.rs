@@ -62,6 +62,12 @@ unsafe extern "C" fn submit(queue: u64, _: u32, user: *mut c_void) {
 }
 
 impl Mover<'_> {
+    fn of(engine: &Vulkan, manager: OmniheapManager, pool: vk::CommandPool) -> Mover<'_> {
+        let (pictures, twins) = (HashMap::new(), HashMap::new());
+        let (asked, looked_at, moved, stayed) = (0, None, 0, vec![]);
+        Mover { engine, manager, pool, pictures, twins, asked, looked_at, moved, stayed }
+    }
+
     fn device(&self) -> &ash::Device {
         self.engine.ash_device()
     }
@@ -173,39 +179,7 @@ impl Mover<'_> {
         assert_eq!(made, Status::Ok, "{}", message());
         assert_eq!(c!(omniheap_map(bound, &raw mut bytes)), Status::Ok);
         for picture in self.pictures.values() {
-            self.run(|device, commands| {
-                let region = vk::BufferImageCopy {
-                    image_subresource: LAYERS,
-                    image_extent: EXTENT,
-                    ..Default::default()
-                };
-                // SAFETY: the image is in this layout, and the buffer has room for its pixels.
-                unsafe {
-                    device.cmd_copy_image_to_buffer(
-                        commands,
-                        picture.image,
-                        SOURCE,
-                        buffer,
-                        &[region],
-                    )
-                };
-                let seen = [vk::MemoryBarrier::default()
-                    .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
-                    .dst_access_mask(vk::AccessFlags::HOST_READ)];
-                let (from, to) = (vk::PipelineStageFlags::TRANSFER, vk::PipelineStageFlags::HOST);
-                // SAFETY: recording.
-                unsafe {
-                    device.cmd_pipeline_barrier(
-                        commands,
-                        from,
-                        to,
-                        vk::DependencyFlags::empty(),
-                        &seen,
-                        &[],
-                        &[],
-                    )
-                };
-            });
+            self.run(|device, commands| read_back(device, commands, picture.image, buffer));
             assert_eq!(omniheap_invalidate(bound, 0, BYTES as u64), Status::Ok);
             // SAFETY: mapped, and the device has finished with it.
             let pixels = unsafe { core::slice::from_raw_parts(bytes.cast::<u8>(), BYTES) };
@@ -219,6 +193,24 @@ impl Mover<'_> {
 
 const TARGET: vk::ImageLayout = vk::ImageLayout::TRANSFER_DST_OPTIMAL;
 const SOURCE: vk::ImageLayout = vk::ImageLayout::TRANSFER_SRC_OPTIMAL;
+
+/// Records a copy of an image into a buffer that the host reads.
+fn read_back(device: &ash::Device, commands: vk::CommandBuffer, image: vk::Image, to: vk::Buffer) {
+    let region = [vk::BufferImageCopy {
+        image_subresource: LAYERS,
+        image_extent: EXTENT,
+        ..Default::default()
+    }];
+    // SAFETY: the image is in this layout, and the buffer has room for its pixels.
+    unsafe { device.cmd_copy_image_to_buffer(commands, image, SOURCE, to, &region) };
+    let seen = [vk::MemoryBarrier::default()
+        .src_access_mask(vk::AccessFlags::TRANSFER_WRITE)
+        .dst_access_mask(vk::AccessFlags::HOST_READ)];
+    let (from, to) = (vk::PipelineStageFlags::TRANSFER, vk::PipelineStageFlags::HOST);
+    let none = vk::DependencyFlags::empty();
+    // SAFETY: recording.
+    unsafe { device.cmd_pipeline_barrier(commands, from, to, none, &seen, &[], &[]) };
+}
 
 fn turn(
     device: &ash::Device,
@@ -238,18 +230,9 @@ fn turn(
         .subresource_range(RANGE)];
     // Behind everything: what lay at the place before may have been used otherwise.
     let stage = vk::PipelineStageFlags::ALL_COMMANDS;
+    let none = vk::DependencyFlags::empty();
     // SAFETY: recording.
-    unsafe {
-        device.cmd_pipeline_barrier(
-            commands,
-            stage,
-            stage,
-            vk::DependencyFlags::empty(),
-            &[],
-            &[],
-            &barrier,
-        )
-    };
+    unsafe { device.cmd_pipeline_barrier(commands, stage, stage, none, &[], &[], &barrier) };
 }
 
 unsafe extern "C" fn twin(one: *const OmniheapMove, user: *mut c_void) -> u32 {
@@ -315,10 +298,8 @@ fn pass(mover: &mut Mover<'_>) -> u64 {
     }
 }
 
-#[test]
-fn images_move_with_their_pixels() {
-    let options = Options::default().validation(Validation::IfPresent);
-    let Some(engine) = engine("vulkan", Vulkan::open_with(options)) else { return };
+/// A manager of an engine's device and of one of its queues, and that queue's family.
+fn wrapped(engine: &Vulkan) -> (OmniheapManager, u32) {
     let entry = engine.ash_entry().expect("this engine has loaded it");
     let (queue, family) =
         engine.with_queue(TimelineId::MAIN, |queue, family| (queue, family)).expect("a queue");
@@ -329,26 +310,23 @@ fn images_move_with_their_pixels() {
         queues: queues.as_ptr(),
         queue_count: 1,
         enabled: if counts { OMNIHEAP_VULKAN_TIMELINE_SEMAPHORE } else { 0 },
-        ..described(&engine, entry)
+        ..described(engine, entry)
     };
     let mut manager = OmniheapManager { id: 0 };
     let wrapped = c!(omniheap_wrap_vulkan(&raw const described, ptr::null(), &raw mut manager));
     assert_eq!(wrapped, Status::Ok, "{}", message());
+    (manager, family)
+}
+
+#[test]
+fn images_move_with_their_pixels() {
+    let options = Options::default().validation(Validation::IfPresent);
+    let Some(engine) = engine("vulkan", Vulkan::open_with(options)) else { return };
+    let (manager, family) = wrapped(&engine);
     let info = vk::CommandPoolCreateInfo::default().queue_family_index(family);
     // SAFETY: a family of the device.
     let pool = unsafe { engine.ash_device().create_command_pool(&info, None) }.expect("small");
-    let (pictures, twins, stayed) = (HashMap::new(), HashMap::new(), vec![]);
-    let mut mover = Mover {
-        engine: &engine,
-        manager,
-        pool,
-        pictures,
-        twins,
-        looked_at: None,
-        asked: 0,
-        moved: 0,
-        stayed,
-    };
+    let mut mover = Mover::of(&engine, manager, pool);
     let all: Vec<_> = (0..120).map(|color| mover.paint(color)).collect();
     for (_, one) in all.iter().enumerate().filter(|(at, _)| at % 6 != 0) {
         let picture = mover.pictures.remove(&one.id).expect("painted");
@@ -357,11 +335,7 @@ fn images_move_with_their_pixels() {
     }
     let returned = pass(&mut mover);
     assert!(mover.moved > 0 && returned > 0, "{} moves, {returned} bytes", mover.moved);
-    assert_eq!(
-        mover.stayed[..1],
-        [mover.looked_at.expect("there were moves")],
-        "its place was asked for"
-    );
+    assert_eq!(mover.stayed.first().copied(), mover.looked_at, "its place was asked for");
     mover.check();
     for (id, picture) in core::mem::take(&mut mover.pictures) {
         mover.destroy(picture.image);

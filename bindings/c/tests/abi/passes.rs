@@ -17,6 +17,17 @@ struct Seen {
     misplaced: u64,
 }
 
+impl Seen {
+    /// The first two moves were answered otherwise, the rest made; each was told, in the order of the questions.
+    fn check_outcomes(&self) {
+        assert_eq!(self.told.len() as u64, self.moves, "each is told");
+        let (left, destroyed) = (self.left.unwrap_or(0), self.destroyed.unwrap_or(0));
+        let first = [(left, OMNIHEAP_OUTCOME_STAYED), (destroyed, OMNIHEAP_OUTCOME_FREED)];
+        assert_eq!(self.told[..2], first);
+        assert!(self.told[2..].iter().all(|(_, outcome)| *outcome == OMNIHEAP_OUTCOME_MOVED));
+    }
+}
+
 unsafe extern "C" fn agree(one: *const OmniheapMove, user: *mut c_void) -> u32 {
     // SAFETY: the pass shows a live move.
     let one = unsafe { one.read() };
@@ -77,11 +88,7 @@ fn a_pass_asks_about_moves_and_keeps_the_bytes() {
     assert!(seen.moves > 2 && seen.nameless == 0, "every move has a handle");
     assert_eq!(seen.misplaced, 0, "every move begins where its allocation was");
     assert_eq!(moved.moves, seen.moves - 2, "one was left where it is, one was destroyed");
-    assert_eq!(seen.told.len() as u64, seen.moves, "each is told");
-    let (left, destroyed) = (seen.left.unwrap_or(0), seen.destroyed.unwrap_or(0));
-    let first = [(left, OMNIHEAP_OUTCOME_STAYED), (destroyed, OMNIHEAP_OUTCOME_FREED)];
-    assert_eq!(seen.told[..2], first, "in the order of the questions");
-    assert!(seen.told[2..].iter().all(|(_, outcome)| *outcome == OMNIHEAP_OUTCOME_MOVED));
+    seen.check_outcomes();
     let mut all = OmniheapMoved::default();
     // SAFETY: the manager is open, and the sums may be written.
     assert_eq!(unsafe { omniheap_defragmented(manager, &raw mut all) }, Status::Ok);
