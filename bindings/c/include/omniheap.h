@@ -425,7 +425,7 @@ typedef uint32_t (*omniheap_mover)(const struct omniheap_move *one, void *user);
 
 // Told after a pass what became of a move that the mover was asked about: one of `OMNIHEAP_OUTCOME_…`. An owner that copied keeps its new
 // resource after `OMNIHEAP_OUTCOME_MOVED`, and its old one otherwise. It may call omniheap.
-typedef void (*omniheap_teller)(const struct omniheap_move *one, uint32_t outcome, void *user);
+typedef void (*omniheap_move_done)(const struct omniheap_move *one, uint32_t outcome, void *user);
 
 // What one pass did, or all of a manager together. Start from `omniheap_moved_default`.
 typedef struct omniheap_moved {
@@ -707,7 +707,8 @@ enum omniheap_status omniheap_free(struct omniheap_allocation allocation);
 
 // Frees once a timeline has reached an epoch; otherwise as `omniheap_free`.
 //
-// The epoch may be one that is still to be marked; while it is not, the bytes wait. `NO_SUCH_TIMELINE` where the timeline is not open: the
+// On the allocation's own timeline that is in its order, and so at once. On another, the epoch may be one that is still to be marked; while
+// it is not, the bytes wait. `NO_SUCH_TIMELINE` where the timeline is not open: the
 // allocation stays live then. A timeline that was closed has finished: call `omniheap_free`.
 enum omniheap_status omniheap_free_after(struct omniheap_allocation allocation,
                                          uint32_t timeline,
@@ -795,17 +796,17 @@ enum omniheap_status omniheap_budget_init(struct omniheap_budget *budget, size_t
 
 // One guarded pass: plans moves within a budget, asks `mover` about each, copies, waits and commits.
 //
-// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are. `teller` is told
+// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are. `done` is told
 // what became of each move that `mover` was asked about, in the same order, also where the pass fails.
 //
 // # Safety
 //
 // `budget` is null or a budget; `mover` is null (everything is copied that needs no consent) or is called on this thread with
-// `user`, and so is `teller`; `moved` is null, or starts with its size and may be written.
+// `user`, and so is `done`; `moved` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
                                               const struct omniheap_budget *budget,
                                               omniheap_mover mover,
-                                              omniheap_teller teller,
+                                              omniheap_move_done done,
                                               void *user,
                                               struct omniheap_moved *moved);
 
@@ -820,7 +821,7 @@ enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
 enum omniheap_status omniheap_recall_pass(struct omniheap_manager manager,
                                           const struct omniheap_budget *budget,
                                           omniheap_mover mover,
-                                          omniheap_teller teller,
+                                          omniheap_move_done done,
                                           void *user,
                                           struct omniheap_moved *moved);
 
@@ -983,7 +984,9 @@ enum omniheap_status omniheap_open_best(const struct omniheap_config *config,
 // called.
 //
 // Refused with `BUSY`, and nothing is changed, while allocations, pools or attached memory of it have handles, and while another call of it
-// runs: on another thread, or around the callback that closes it. Memory that `omniheap_sleep_prepare` prepares in the background stops first.
+// runs: on another thread, or around the callback that closes it. Waits for what the library does by itself: the piece that
+// `omniheap_sleep_prepare` is at in the background, and the answer to an arbiter's press, so a pressure callback does not wait for a thread that
+// closes.
 enum omniheap_status omniheap_close(struct omniheap_manager manager);
 
 // Writes the usual values into a struct of `struct_size` bytes; `omniheap_pool_config_default` is the short way.

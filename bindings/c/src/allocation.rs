@@ -103,7 +103,8 @@ pub extern "C" fn omniheap_free(allocation: OmniheapAllocation) -> OmniheapStatu
 
 /// Frees once a timeline has reached an epoch; otherwise as `omniheap_free`.
 ///
-/// The epoch may be one that is still to be marked; while it is not, the bytes wait. `NO_SUCH_TIMELINE` where the timeline is not open: the
+/// On the allocation's own timeline that is in its order, and so at once. On another, the epoch may be one that is still to be marked; while
+/// it is not, the bytes wait. `NO_SUCH_TIMELINE` where the timeline is not open: the
 /// allocation stays live then. A timeline that was closed has finished: call `omniheap_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_free_after(

@@ -112,7 +112,7 @@ pub type OmniheapMover =
 
 /// Told after a pass what became of a move that the mover was asked about: one of `OMNIHEAP_OUTCOME_…`. An owner that copied keeps its new
 /// resource after `OMNIHEAP_OUTCOME_MOVED`, and its old one otherwise. It may call omniheap.
-pub type OmniheapTeller =
+pub type OmniheapMoveDone =
     Option<unsafe extern "C" fn(one: *const OmniheapMove, outcome: u32, user: *mut c_void)>;
 
 /// No limit; C has it as an inline function.
@@ -144,25 +144,25 @@ pub unsafe extern "C" fn omniheap_budget_init(
 
 /// One guarded pass: plans moves within a budget, asks `mover` about each, copies, waits and commits.
 ///
-/// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are. `teller` is told
+/// On failure every allocation is at one place with its bytes. Allocations that are pinned or mapped stay where they are. `done` is told
 /// what became of each move that `mover` was asked about, in the same order, also where the pass fails.
 ///
 /// # Safety
 ///
 /// `budget` is null or a budget; `mover` is null (everything is copied that needs no consent) or is called on this thread with
-/// `user`, and so is `teller`; `moved` is null, or starts with its size and may be written.
+/// `user`, and so is `done`; `moved` is null, or starts with its size and may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_defragment_pass(
     manager: OmniheapManager,
     budget: *const OmniheapBudget,
     mover: OmniheapMover,
-    teller: OmniheapTeller,
+    done: OmniheapMoveDone,
     user: *mut c_void,
     moved: *mut OmniheapMoved,
 ) -> OmniheapStatus {
     // SAFETY: the caller's promise.
     let run = |holder: &Arc<Holder>, budget: &Budget| unsafe {
-        run(holder.manager.begin_defragment(budget)?, holder, (mover, teller), user)
+        run(holder.manager.begin_defragment(budget)?, holder, (mover, done), user)
     };
     // SAFETY: the caller's promise.
     unsafe { one_pass(manager, budget, moved, run) }
@@ -181,13 +181,13 @@ pub unsafe extern "C" fn omniheap_recall_pass(
     manager: OmniheapManager,
     budget: *const OmniheapBudget,
     mover: OmniheapMover,
-    teller: OmniheapTeller,
+    done: OmniheapMoveDone,
     user: *mut c_void,
     moved: *mut OmniheapMoved,
 ) -> OmniheapStatus {
     // SAFETY: the caller's promise.
     let run = |holder: &Arc<Holder>, budget: &Budget| unsafe {
-        run(holder.manager.begin_recall(budget)?, holder, (mover, teller), user)
+        run(holder.manager.begin_recall(budget)?, holder, (mover, done), user)
     };
     // SAFETY: the caller's promise.
     unsafe { one_pass(manager, budget, moved, run) }
@@ -222,15 +222,15 @@ fn limits(budget: &OmniheapBudget) -> Budget {
     Budget::new().bytes(budget.bytes).moves(budget.moves).time(time)
 }
 
-/// Asks `mover`, where there is one, about every move of a pass, commits it, and tells `teller` what became of each.
+/// Asks `mover`, where there is one, about every move of a pass, commits it, and tells `done` what became of each.
 ///
 /// # Safety
 ///
-/// `mover` and `teller` may be called on this thread with `user`.
+/// `mover` and `done` may be called on this thread with `user`.
 unsafe fn run(
     pass: Pass<AnyBackend>,
     holder: &Arc<Holder>,
-    (mover, teller): (OmniheapMover, OmniheapTeller),
+    (mover, done): (OmniheapMover, OmniheapMoveDone),
     user: *mut c_void,
 ) -> Result<OmniheapMoved, Failure> {
     let Some(mover) = mover else { return Ok(pass.commit()?.moved.into()) };
@@ -248,9 +248,9 @@ unsafe fn run(
             _ if *is_freed => OMNIHEAP_OUTCOME_FREED,
             _ => OMNIHEAP_OUTCOME_STAYED,
         };
-        if let Some(teller) = teller {
+        if let Some(done) = done {
             // SAFETY: the caller's promise; the description outlives the call.
-            unsafe { teller(one, became, user) };
+            unsafe { done(one, became, user) };
         }
     }
     asker.failure.map_or(Ok(outcome?.moved.into()), Err)

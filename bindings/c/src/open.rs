@@ -220,7 +220,9 @@ pub unsafe extern "C" fn omniheap_open_best(
 /// called.
 ///
 /// Refused with `BUSY`, and nothing is changed, while allocations, pools or attached memory of it have handles, and while another call of it
-/// runs: on another thread, or around the callback that closes it. Memory that `omniheap_sleep_prepare` prepares in the background stops first.
+/// runs: on another thread, or around the callback that closes it. Waits for what the library does by itself: the piece that
+/// `omniheap_sleep_prepare` is at in the background, and the answer to an arbiter's press, so a pressure callback does not wait for a thread that
+/// closes.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_close(manager: OmniheapManager) -> OmniheapStatus {
     call(|| {
