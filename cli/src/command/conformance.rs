@@ -133,7 +133,7 @@ fn show(results: &Results, filter: &str, format: Format) -> Result<(), Failure> 
         return Err(Failure::input(why));
     }
     match format {
-        Format::Json => output::print_line(&results.to_json())?,
+        Format::Json => output::print_raw(&results.to_json())?,
         Format::Text => output::print_line(&counts(results))?,
     }
     if interrupt::is_wanted() {

@@ -1,4 +1,5 @@
 //! Why a command ended early: one line and an exit code.
+use super::output::is_hidden;
 use core::fmt;
 use omniheap::BackendKind;
 use std::path::Path;
@@ -85,7 +86,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One line, whatever a file's name or a driver's message holds.
         let line: String =
-            self.line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+            self.line.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }).collect();
         f.write_str(&line)
     }
 }

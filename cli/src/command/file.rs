@@ -1,6 +1,6 @@
 //! Files that commands read whole, and those that they write: under their own name only once they are whole.
 use super::Failure;
-use super::output::print_line;
+use super::output::print_raw;
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Output {
     /// Writes the whole text.
     pub(crate) fn write(self, text: &str) -> Result<(), Failure> {
         match self {
-            Self::Standard => print_line(text.trim_end()),
+            Self::Standard => print_raw(text.trim_end()),
             Self::File(file) => file.write(|sink| sink.write_all(text.as_bytes())).map(drop),
         }
     }

@@ -366,10 +366,10 @@ fn text(answer: &Answer) -> String {
     let estimates = answer.changes.iter().filter_map(|row| Some((&row.change, row.estimate?)));
     let estimates: String = estimates.map(|(change, how)| format!("\n{change}: {how}")).collect();
     let named =
-        |label: &str| if label.is_empty() { "no label".to_owned() } else { label.to_owned() };
+        |label: &str| if label.is_empty() { "no label".to_owned() } else { output::shown(label) };
     format!(
         "{}: {verdict}\n  {}: peak {} without a limit, {} are here, {} left\n  most is live at event {}: {}\n  reserved last grew for {}\n\n{}\n\n{}\n{estimates}",
-        answer.name,
+        output::shown(&answer.name),
         answer.allocator.title(),
         output::bytes(answer.peak_reserved_bytes),
         output::bytes(room),

@@ -18,11 +18,36 @@ pub(crate) enum Format {
 /// Prints one result as one line of JSON.
 pub(crate) fn print_json(result: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(result).map_err(|error| Failure::failed(error.to_string()))?;
-    print_line(&line)
+    print_raw(&line)
 }
 
-/// Prints a line; a reader that has seen enough is no failure.
+/// Prints lines for people. Nothing in them is an order to the terminal.
 pub(crate) fn print_line(line: &str) -> Result<(), Failure> {
+    print_raw(&escaped(line, |c| c != '\n' && is_hidden(c)))
+}
+
+/// Returns a name of a file or in it as one line that shows every character: a name may hold line breaks, orders to a terminal, and marks
+/// that turn the direction of text around.
+pub(crate) fn shown(name: &str) -> String {
+    escaped(name, is_hidden)
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_escaped(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// Returns whether a character changes how others look, or looks like nothing: controls, line breaks, marks of direction, of no width.
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+}
+
+/// Prints a line as it is, for programs; a reader that has seen enough is no failure.
+pub(crate) fn print_raw(line: &str) -> Result<(), Failure> {
     match writeln!(stdout().lock(), "{line}") {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         printed => Ok(printed?),
@@ -99,13 +124,16 @@ pub(crate) fn bytes_argument(text: &str) -> Result<u64, String> {
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut lines = vec![String::new(); rows.len() + 1];
     for (column, title) in header.iter().enumerate() {
-        let cells: Vec<&str> =
-            rows.iter().map(|row| row.get(column).map_or("", String::as_str)).collect();
-        let is_number = |cell: &&str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+        let cells: Vec<String> = rows
+            .iter()
+            .map(|row| row.get(column).map_or_else(String::new, |cell| shown(cell)))
+            .collect();
+        let is_number = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
         let numbers = column > 0 && cells.iter().all(is_number);
         let width = |cell: &str| cell.chars().count();
         let widest = cells.iter().map(|cell| width(cell)).max().unwrap_or(0).max(width(title));
-        for (line, cell) in lines.iter_mut().zip(core::iter::once(title).chain(&cells)) {
+        let cells = core::iter::once(*title).chain(cells.iter().map(String::as_str));
+        for (line, cell) in lines.iter_mut().zip(cells) {
             let pad = " ".repeat(widest - width(cell));
             let (before, after) = if numbers { (&*pad, "") } else { ("", &*pad) };
             line.extend([before, cell, after, "  "]);
@@ -138,7 +166,16 @@ pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_bytes;
+    use super::{parse_bytes, shown, table};
+
+    #[test]
+    fn a_name_is_one_line_that_shows_every_character() {
+        assert_eq!(shown("layers.0.größe \"w\""), "layers.0.größe \"w\"");
+        let told = shown("a\u{1b}[2J\nb\r\u{202e}c\u{2028}\u{200b}");
+        assert_eq!(told, "a\\u{1b}[2J\\nb\\r\\u{202e}c\\u{2028}\\u{200b}");
+        let rows = [vec!["a\nfits".into(), "1".into()], vec!["b".into(), "2".into()]];
+        assert_eq!(table(&["name", "n"], &rows), "name     n\na\\nfits  1\nb        2");
+    }
 
     #[test]
     fn bytes_have_binary_suffixes_and_decimals() {

@@ -119,6 +119,7 @@ fn check(arguments: &Arguments, table: &Table, format: Format) -> Result<(), Fai
     if format == Format::Json {
         return output::print_json(&Checked { name, buffers, peak, status: "valid" });
     }
+    let name = output::shown(&name);
     output::print_line(&format!("{name}: {buffers} buffers, peak {peak} bytes: the plan is valid"))
 }
 
@@ -155,7 +156,7 @@ fn print(planned: &Planned) -> Result<(), Failure> {
         weights.map_or(String::new(), |bytes| format!("; weights {bytes} bytes beside it"));
     output::print_line(&format!(
         "{}: {} buffers, peak {} bytes, at least {} are needed: {} ({:.3} s, first plan {:.3} s){beside}",
-        planned.name,
+        output::shown(&planned.name),
         planned.buffers,
         planned.peak,
         planned.lower_bound,

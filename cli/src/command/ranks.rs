@@ -166,7 +166,7 @@ fn text(found: &Found<'_>) -> String {
 
 fn worst_line(worst: &Worst<'_>) -> String {
     let label = worst.label.map_or_else(String::new, |label| {
-        format!("; {} of it in {}", output::bytes(label.bytes), label.label)
+        format!("; {} of it in {}", output::bytes(label.bytes), output::shown(&label.label))
     });
     format!("worst: rank {}, peak {}{label}", worst.rank, output::bytes(worst.peak_live_bytes))
 }
@@ -213,10 +213,12 @@ fn gaps(found: &Found<'_>) -> Vec<String> {
         lines.push(format!("the world size changed: {}", worlds.join(", ")));
     }
     let doubled = |it: &Doubled| {
-        format!("rank {} twice: {} counts, {} does not", it.rank, it.kept, it.left_out)
+        let (kept, left_out) = (output::shown(&it.kept), output::shown(&it.left_out));
+        format!("rank {} twice: {kept} counts, {left_out} does not", it.rank)
     };
     lines.extend(shortened(found.doubled, found.doubled.len() as u64, doubled));
-    let problem = |it: &Problem| format!("not used: {}: {}", it.file, it.why);
+    let problem =
+        |it: &Problem| format!("not used: {}: {}", output::shown(&it.file), output::shown(&it.why));
     lines.extend(shortened(found.problems, found.problems.len() as u64, problem));
     lines
 }

@@ -43,6 +43,24 @@ fn it_loads_and_draws() {
 }
 
 #[test]
+fn names_are_no_orders_to_a_terminal() {
+    let header =
+        br#"{"a\u001b[2J\nfits on \u202egpu":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header);
+    bytes.push(1);
+    let path = folder().join("orders.safetensors");
+    fs::write(&path, bytes).expect("the folder is there");
+    let path = path.to_str().expect("plain");
+    let told = text(&omniheap(&["weights", path]).stdout);
+    assert!(told.contains(r"a\u{1b}[2J\nfits on \u{202e}gpu"), "{told}");
+    assert!(!told.contains(['\u{1b}', '\u{202e}']), "{told}");
+    assert!(!told.lines().any(|line| line.starts_with("fits on \u{202e}")), "{told}");
+    let name = &json(&["weights", path])[0]["tensors"][0]["name"];
+    assert_eq!(name, "a\u{1b}[2J\nfits on \u{202e}gpu", "programs get it as it is");
+}
+
+#[test]
 fn it_refuses_bad_files() {
     let path = sample("bad.safetensors");
     let bytes = fs::read(&path).expect("it was written");
