@@ -7,10 +7,11 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Lets the first Ctrl-C set a flag instead of ending the process. The command must look at [`is_wanted`] from then on.
 ///
-/// Elsewhere than on Unix, Ctrl-C ends the process as before.
+/// Elsewhere than on Unix, Ctrl-C ends the process as before. Where whoever started the process had it ignore Ctrl-C, as shells do in the
+/// background and `nohup` does, it goes on to.
 pub(crate) fn watch() {
     #[cfg(unix)]
-    {
+    if !is_ignored() {
         extern "C" fn note(_: libc::c_int) {
             WANTED.store(true, Relaxed);
             // SAFETY: `signal` may be called in a handler, and the default action is a valid disposition.
@@ -21,6 +22,17 @@ pub(crate) fn watch() {
         // atomic and calls `signal`.
         unsafe { libc::signal(libc::SIGINT, note as libc::sighandler_t) };
     }
+}
+
+/// Returns whether the process ignores Ctrl-C.
+#[cfg(unix)]
+fn is_ignored() -> bool {
+    let mut now = core::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no new action is set, and the present one is written to a place for it.
+    let asked = unsafe { libc::sigaction(libc::SIGINT, core::ptr::null(), now.as_mut_ptr()) };
+    // SAFETY: all zeros are a valid value, and the call writes a whole one.
+    let now = unsafe { now.assume_init() };
+    asked == 0 && now.sa_sigaction == libc::SIG_IGN
 }
 
 /// Returns whether the user wants to end.

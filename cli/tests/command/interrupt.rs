@@ -209,3 +209,29 @@ fn interrupted_faults_are_told_as_a_part() {
     let all = &json(&sweep("4000000000"))[whole];
     assert!(last["scenarios"].as_u64() < all["scenarios"].as_u64(), "{last} of {all}");
 }
+
+/// Shells start work in the background so, and `nohup` does.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_ignored_ctrl_c_stays_ignored() {
+    use std::io::{BufRead as _, BufReader};
+    let short = file("ignored-short.csv", "op,id,size,stream,time_us\na,1,1,0,0\nf,1,,0,1\n");
+    // Ten thousand replays of this one take hours.
+    let long = file("ignored-long.csv", churn(200_000, 4, 1 << 20).csv);
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' INT; exec \"$@\"", "sh"]).arg(binary());
+    command.args(["replay", &short, &long, "--repeat", "10000", "--backend", "none", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the command starts");
+    let mut first = String::new();
+    let read = BufReader::new(child.stdout.take().expect("piped")).read_line(&mut first);
+    assert!(read.is_ok_and(|bytes| bytes > 0), "the first trace is through");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a mask");
+        u64::from_str_radix(line.trim(), 16).expect("a mask") >> (libc::SIGINT - 1) & 1
+    };
+    let masks = (mask("SigIgn:"), mask("SigCgt:"));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert_eq!(masks, (1, 0), "{status}");
+}
