@@ -102,19 +102,22 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let work = Arc::new(Work { name, trace, program, device: Device::open(None, 0)? });
     let live = work.program.peak_live(&[]);
     interrupt::watch();
-    let replayed = replay(&work)?;
+    let replayed = replay(&work);
     let mut rows: Vec<_> = recorded(&work.trace)
         .iter()
         .map(|figures| work.row("as recorded", live, figures))
         .collect();
-    let ended = ALLOCATORS.iter().zip(&replayed);
-    rows.extend(ended.filter_map(|((name, _), one)| Some(work.row(name, live, one.as_ref()?))));
+    let (ended, mut failed) = (replayed.iter().flatten().count(), Vec::new());
+    for ((allocator, _), one) in ALLOCATORS.iter().zip(replayed) {
+        match one {
+            Some(Ok(figures)) => rows.push(work.row(allocator, live, &figures)),
+            Some(Err(why)) => failed.push(format!("{allocator} has no figures: {why}")),
+            None => {}
+        }
+    }
     print(&work.name, live, &rows, format)?;
-    interrupt::check(
-        replayed.iter().flatten().count(),
-        ALLOCATORS.len(),
-        "allocators have replayed",
-    )
+    interrupt::check(ended, ALLOCATORS.len(), "allocators have replayed")?;
+    if failed.is_empty() { Ok(()) } else { Err(Failure::failed(failed.join("; "))) }
 }
 
 /// What the recording allocator did, if the trace says so.
@@ -125,7 +128,7 @@ fn recorded(trace: &Trace) -> Option<Figures> {
 }
 
 /// Every allocator on a core of its own, as far as there are cores; after Ctrl-C, those that have ended.
-fn replay(work: &Arc<Work>) -> Result<[Option<Figures>; ALLOCATORS.len()], Failure> {
+fn replay(work: &Arc<Work>) -> [Option<Result<Figures, Failure>>; ALLOCATORS.len()] {
     let plays = ALLOCATORS.map(|(_, play)| {
         let work = Arc::clone(work);
         thread::spawn(move || play(&work))
@@ -137,10 +140,10 @@ fn replay(work: &Arc<Work>) -> Result<[Option<Figures>; ALLOCATORS.len()], Failu
     for (one, play) in figures.iter_mut().zip(plays) {
         // The end of the process ends the others.
         if play.is_finished() {
-            *one = Some(finished(play.join())?);
+            *one = Some(finished(play.join()));
         }
     }
-    Ok(figures)
+    figures
 }
 
 fn print(name: &str, live: u64, rows: &[Row], format: Format) -> Result<(), Failure> {
@@ -156,7 +159,11 @@ fn print(name: &str, live: u64, rows: &[Row], format: Format) -> Result<(), Fail
             row.oom.to_string(),
         ]
     };
-    output::print_line(&format!("{name}, {} live at peak\n", output::bytes(live)))?;
+    output::print_line(&format!(
+        "{}, {} live at peak\n",
+        output::shown(name),
+        output::bytes(live)
+    ))?;
     let cells: Vec<_> = rows.iter().map(cells).collect();
     let header = ["allocator", "peak reserved", "ratio", "calls", "oom"];
     output::print_line(&output::table(&header, &cells))

@@ -40,7 +40,9 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap replay run.csv.gz
   omniheap replay run.csv.gz --paged no --capacity min
-  omniheap replay a.csv b.csv --backend cuda --json";
+  omniheap replay a.csv b.csv --backend cuda --json
+
+Exit codes: 0 all good, 1 requests failed that --capacity does not explain: every one, or any without it, 2 bad input, 130 Ctrl-C.";
 
 /// Backend of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -109,6 +111,9 @@ struct Outcome {
     min_capacity_bytes: Option<u64>,
     moved_bytes: u64,
     paged: bool,
+    /// Sentence about requests that failed and that nobody's `--capacity` explains.
+    #[serde(skip)]
+    refused: Option<String>,
     /// Only with `--planned`.
     #[serde(skip_serializing_if = "Option::is_none")]
     planned_peak_bytes: Option<u64>,
@@ -127,7 +132,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let device = Device::open(arguments.backend.kind(), arguments.device)
         .map_err(|error| Failure::no_device(arguments.backend.kind(), arguments.device, error))?;
     interrupt::watch();
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut refused) = (Vec::new(), Vec::new());
     let mut done = 0;
     for (name, program, trace) in &programs {
         let Some(mut outcome) = replay(name, program, &device, arguments, format)? else { break };
@@ -137,6 +142,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
             outcome.planned_peak_bytes = Some(peak);
             outcome.planned_ratio = Some(output::ratio(peak, program.peak_live(&[])));
         }
+        refused.extend(outcome.refused.take());
         match format {
             Format::Json => output::print_json(&outcome)?,
             Format::Text => outcomes.push(outcome),
@@ -145,7 +151,8 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if format == Format::Text {
         print_table(&outcomes)?;
     }
-    interrupt::check(done, programs.len(), "traces were replayed")
+    interrupt::check(done, programs.len(), "traces were replayed")?;
+    if refused.is_empty() { Ok(()) } else { Err(Failure::failed(refused.join("; "))) }
 }
 
 /// Replays one trace; `None` when the user wants to end.
@@ -187,7 +194,26 @@ fn replay(
         return Ok(None);
     }
     let played = runs.iter().min_by_key(|run| run.time).expect("it ran at least once");
-    Ok(Some(outcome(name, arguments.backend, program, played, min_capacity_bytes, paged)))
+    let mut outcome = outcome(name, arguments.backend, program, played, min_capacity_bytes, paged);
+    outcome.refused = refused(name, program, played, arguments.capacity);
+    Ok(Some(outcome))
+}
+
+/// Returns what is said of requests that failed: where none was served, or where nobody limited the device.
+fn refused(
+    name: &str,
+    program: &Program,
+    played: &Played,
+    capacity: Option<Wanted>,
+) -> Option<String> {
+    let failed = program.describe(&played.failed);
+    let advice = match capacity {
+        _ if failed.count == 0 => return None,
+        Some(_) if failed.count < failed.requests => return None,
+        Some(_) => "raise --capacity",
+        None => "replay it on a device that has more memory",
+    };
+    Some(format!("{name}: {failed}; {advice}"))
 }
 
 /// Plans a trace and replays it by the plan; returns the most that was held from the driver.
@@ -233,6 +259,7 @@ fn outcome(
         min_capacity_bytes,
         moved_bytes: played.moved,
         paged,
+        refused: None,
         planned_peak_bytes: None,
         planned_ratio: None,
     }

@@ -75,20 +75,48 @@ impl Program {
     /// `failed` is in ascending order.
     pub(crate) fn peak_live(&self, failed: &[u32]) -> u64 {
         let mut sizes = vec![0; self.numbers as usize];
-        let (mut live, mut peak) = (0_u64, 0);
+        let (mut live, mut peak) = (0_u128, 0);
         let mut failed = failed.iter().map(|step| *step as usize).peekable();
         for (at, step) in self.steps.iter().enumerate() {
             match *step {
                 Step::Allocate { number, size, .. } => {
                     let served = failed.next_if_eq(&at).is_none();
                     sizes[number as usize] = if served { size } else { 0 };
-                    live += sizes[number as usize];
+                    live += u128::from(sizes[number as usize]);
                     peak = peak.max(live);
                 }
-                Step::Free { number } => live -= sizes[number as usize],
+                Step::Free { number } => live -= u128::from(sizes[number as usize]),
             }
         }
-        peak
+        u64::try_from(peak).unwrap_or(u64::MAX)
+    }
+
+    /// Says what became of requests that failed, at these steps: how many of how many, and the largest.
+    pub(crate) fn describe(&self, failed: &[u32]) -> Failed {
+        let size = |step: &Step| match *step {
+            Step::Allocate { size, .. } => Some(size),
+            Step::Free { .. } => None,
+        };
+        let largest = failed.iter().filter_map(|at| size(&self.steps[*at as usize])).max();
+        let requests = self.steps.iter().filter_map(size).count();
+        Failed { count: failed.len(), requests, largest: largest.unwrap_or(0) }
+    }
+}
+
+/// Requests that failed in a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) count: usize,
+    /// Requests of the trace.
+    pub(crate) requests: usize,
+    /// Bytes of the largest one that failed.
+    pub(crate) largest: u64,
+}
+
+impl core::fmt::Display for Failed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { count, requests, largest } = self;
+        write!(f, "{count} of {requests} requests failed, the largest of {largest} bytes")
     }
 }
 

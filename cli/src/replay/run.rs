@@ -98,7 +98,8 @@ pub(super) fn play(
 /// Remembers an allocation that found no memory; any other error ends the replay.
 #[cold]
 fn note_failure(error: &AllocateError, at: usize, failed: &mut Vec<u32>) -> Result<()> {
-    if !error.kind().is_out_of_memory() && error.kind() != ErrorKind::ExceedsLimit {
+    let is_too_large = matches!(error.kind(), ErrorKind::ExceedsLimit | ErrorKind::SizeOverflow);
+    if !error.kind().is_out_of_memory() && !is_too_large {
         return Err(error.error());
     }
     failed.push(u32::try_from(at).map_err(|_| ErrorKind::SizeOverflow)?);

@@ -157,18 +157,46 @@ fn a_trace_without_allocations_is_replayed() {
 #[test]
 fn a_trace_whose_requests_all_fail_has_no_ratio() {
     let trace = file("large.csv", "op,id,size,stream,time_us\na,1,1048576,0,0\n");
-    let result = &json(&["replay", &trace, "--capacity", "4K", "--paged", "no"])[0];
+    let common = ["replay", &trace, "--capacity", "4K", "--paged", "no"];
+    let output = omniheap(&[&common[..], &["--json"]].concat());
+    let result: Value = serde_json::from_str(&text(&output.stdout)).expect("one object");
+    let result = &result;
     assert_eq!((number(result, "oom"), number(result, "peak_live_bytes")), (1, 0));
     assert!(result["ratio"].is_null(), "{result}");
-    let told = text(&omniheap(&["replay", &trace, "--capacity", "4K", "--paged", "no"]).stdout);
+    let output = omniheap(&common);
+    assert_eq!(output.status.code(), Some(1), "nothing was replayed");
+    let (told, why) = (text(&output.stdout), text(&output.stderr));
     assert!(!told.contains("1.0000"), "{told}");
+    let said = "large: 1 of 1 requests failed, the largest of 1048576 bytes; raise --capacity";
+    assert!(why.contains(said), "{why}");
+}
+
+#[test]
+fn requests_above_all_that_a_device_has_are_shown_and_said() {
+    for size in [1_u64 << 40, u64::MAX] {
+        let csv = format!("op,id,size,stream,time_us\na,1,4096,0,0\nf,1,,0,1\na,2,{size},0,2\n");
+        let trace = file("vast.csv", csv);
+        for paged in ["yes", "no"] {
+            let output = omniheap(&["replay", &trace, "--repeat", "1", "--paged", paged]);
+            let (told, why) = (text(&output.stdout), text(&output.stderr));
+            assert_eq!(output.status.code(), Some(1), "{size}: {told}{why}");
+            assert!(told.contains("vast"), "the rest was replayed: {told}");
+            let said = format!("vast: 1 of 2 requests failed, the largest of {size} bytes; replay");
+            assert!(why.contains(&said), "{why}");
+        }
+        let output = omniheap(&["compare", &trace]);
+        let (told, why) = (text(&output.stdout), text(&output.stderr));
+        assert!(told.contains("omniheap, paged pools"), "{size}: {told}{why}");
+        assert_eq!(output.status.code(), Some(1), "{size}: {told}{why}");
+        assert!(why.contains("planned ahead has no figures: "), "{size}: {why}");
+    }
 }
 
 #[test]
 fn a_byte_order_mark_is_no_part_of_a_trace() {
     let sample = churn(100, 1, 4096);
     let trace = file("marked.csv", format!("\u{feff}{}", sample.csv));
-    let result = &json(&["replay", &trace, "--capacity", "1.5M"])[0];
+    let result = &json(&["replay", &trace, "--capacity", "64.5M"])[0];
     assert_eq!(number(result, "events"), sample.events);
 }
 
