@@ -3,6 +3,7 @@ mod command;
 mod replay;
 
 use clap::Parser as _;
+use std::io::{Write as _, stderr};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -10,7 +11,8 @@ fn main() -> ExitCode {
     match command::run(line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("omniheap: {failure}");
+            // The code says it too where nobody reads standard error, or it is full.
+            let _ = writeln!(stderr(), "omniheap: {failure}");
             failure.code()
         }
     }

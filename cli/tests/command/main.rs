@@ -12,6 +12,7 @@ mod plan;
 mod planned;
 mod ranks;
 mod replay;
+mod streams;
 mod support;
 mod trace;
 mod weights;
