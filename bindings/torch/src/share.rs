@@ -6,6 +6,7 @@ use crate::state::{self, on};
 use core::ffi::{c_char, c_int, c_void};
 use core::slice;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap::ErrorKind;
 use omniheap::arbiter::frame::Refusal;
 use omniheap::arbiter::{
     AnyAttached, ArbiterError, Order, ShareError, Tenant, VARIABLE, attach, order, publish_whole,
@@ -218,6 +219,11 @@ pub unsafe extern "C" fn omniheap_share_read(
         let held = attached(id)?;
         if bytes.is_null() {
             return Err(unnumbered("bytes is a null pointer".into()));
+        }
+        let end = offset.checked_add(length as u64);
+        if end.is_none_or(|end| end > held.length()) {
+            let error = ErrorKind::OutOfRange.into();
+            return Err(unnumbered(failed("reading attached bytes")(error)));
         }
         // A caller need not have written its memory, and a slice is of bytes that were.
         // SAFETY: not null, and the caller promises room for `length` bytes.
