@@ -157,7 +157,7 @@ class _Forward:
     def _own(self):
         """The model's own `forward`."""
         model = self._model()
-        return self._before or inspect.getattr_static(type(model), "forward").__get__(model, type(model))
+        return self._before if self._before is not None else inspect.getattr_static(type(model), "forward").__get__(model, type(model))
 
     def remove(self):
         """Ends it, also where somebody has wrapped this one meanwhile."""
