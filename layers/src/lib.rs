@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![expect(unsafe_code, reason = "declares what a layer owes to the contract of Backend")]
 mod call;
+#[cfg(test)]
+mod documents;
 mod fault;
 mod forward;
 mod limit;
@@ -12,7 +14,7 @@ mod tests;
 pub use call::{Call, CallKind};
 pub use fault::{Fault, Faults, Quarantine};
 pub use limit::{Limit, Limits};
-pub use plan::{Corruption, Plan, errors};
+pub use plan::{Corruption, Plan, errors, is_documented, mistakes};
 pub use record::{Calls, Entry, Live, Record, Records};
 
 use core::sync::atomic::{AtomicU64, Ordering};

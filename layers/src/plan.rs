@@ -54,33 +54,38 @@ pub enum Corruption {
     NeverReached,
 }
 
-/// What a driver may answer to a call of this kind, likeliest first. Never empty.
+/// What a driver may answer to a call without a mistake in it, likeliest first. Never empty, and always with the
+/// [errors of every call](omniheap_seam::Backend#errors-of-every-call).
+///
+/// With [`mistakes`] it is what the seam's documents list for the call.
 #[must_use]
 pub const fn errors(kind: CallKind) -> &'static [ErrorKind] {
     use ErrorKind::{
-        DeviceLost, Driver, ExceedsLimit, Foreign, OutOfDeviceMemory, OutOfHostMemory,
+        Busy, DeviceLost, Driver, ExceedsLimit, Foreign, OutOfDeviceMemory, OutOfHostMemory,
     };
     match kind {
         CallKind::Allocate | CallKind::AllocateExportable | CallKind::Create => {
-            &[OutOfDeviceMemory, OutOfHostMemory, Driver, DeviceLost]
+            &[OutOfDeviceMemory, OutOfHostMemory, Driver, DeviceLost, Busy]
         }
         CallKind::Reserve | CallKind::CreateOnHost | CallKind::MapPages | CallKind::Map => {
-            &[OutOfHostMemory, Driver, DeviceLost]
+            &[OutOfHostMemory, Driver, DeviceLost, Busy]
         }
         CallKind::Write
         | CallKind::Read
         | CallKind::Fill
         | CallKind::Copy
         | CallKind::Load
-        | CallKind::Launch => &[DeviceLost, OutOfHostMemory, Driver],
+        | CallKind::Launch => &[DeviceLost, OutOfHostMemory, Driver, Busy],
         CallKind::Free
         | CallKind::Destroy
         | CallKind::DestroyOnHost
         | CallKind::UnmapPages
-        | CallKind::Unload => &[Driver, DeviceLost],
-        CallKind::Open => &[ExceedsLimit, OutOfHostMemory, DeviceLost],
-        CallKind::Import => &[Foreign, OutOfDeviceMemory, DeviceLost],
-        CallKind::Export => &[Driver, OutOfHostMemory, DeviceLost],
+        | CallKind::Unload => &[Driver, DeviceLost, Busy, OutOfHostMemory],
+        CallKind::Open => &[ExceedsLimit, OutOfHostMemory, DeviceLost, Driver, Busy],
+        CallKind::Import => {
+            &[Foreign, OutOfDeviceMemory, DeviceLost, OutOfHostMemory, Driver, Busy]
+        }
+        CallKind::Export => &[Driver, OutOfHostMemory, DeviceLost, Busy],
         CallKind::WaitIdle
         | CallKind::Flush
         | CallKind::Invalidate
@@ -89,6 +94,56 @@ pub const fn errors(kind: CallKind) -> &'static [ErrorKind] {
         | CallKind::Reached
         | CallKind::Wait
         | CallKind::Order
-        | CallKind::Budget => &[DeviceLost, Driver],
+        | CallKind::Budget => &[DeviceLost, Driver, Busy, OutOfHostMemory],
     }
+}
+
+/// What a backend may answer, beside [`errors`], to a call that asks for what is not there or names what it does not know.
+#[must_use]
+pub const fn mistakes(kind: CallKind) -> &'static [ErrorKind] {
+    use ErrorKind::{
+        ExceedsLimit, Foreign, InvalidConfig, Misaligned, NoSuchHeap, NoSuchTimeline, NotMappable,
+        OutOfRange, Overlap, Stale, Unsupported, ZeroSize,
+    };
+    match kind {
+        CallKind::Allocate | CallKind::AllocateExportable | CallKind::Reserve => {
+            &[NoSuchHeap, ZeroSize, ExceedsLimit, Unsupported]
+        }
+        CallKind::Free | CallKind::WaitIdle => &[],
+        CallKind::Map => &[NotMappable, Foreign],
+        CallKind::Flush | CallKind::Invalidate => &[Foreign, NotMappable, OutOfRange, Misaligned],
+        CallKind::Write | CallKind::Read | CallKind::Fill => {
+            &[Foreign, OutOfRange, Misaligned, NoSuchTimeline]
+        }
+        CallKind::Copy => &[Foreign, OutOfRange, Misaligned, NoSuchTimeline, Overlap, Unsupported],
+        CallKind::Open => &[],
+        CallKind::Close => &[NoSuchTimeline, Unsupported],
+        CallKind::Mark | CallKind::Reached => &[NoSuchTimeline],
+        CallKind::Wait | CallKind::Order => &[NoSuchTimeline, OutOfRange],
+        CallKind::Create | CallKind::CreateOnHost => &[NoSuchHeap, Unsupported],
+        CallKind::Destroy | CallKind::DestroyOnHost => &[],
+        CallKind::MapPages | CallKind::UnmapPages => &[OutOfRange],
+        CallKind::Budget => &[NoSuchHeap, Unsupported],
+        CallKind::Export => &[Foreign, Unsupported],
+        CallKind::Import => &[NoSuchHeap, ExceedsLimit, Unsupported],
+        CallKind::Load => &[ExceedsLimit, Misaligned, Unsupported, InvalidConfig],
+        CallKind::Unload => &[Stale],
+        CallKind::Launch => &[
+            Stale,
+            InvalidConfig,
+            ZeroSize,
+            ExceedsLimit,
+            Foreign,
+            OutOfRange,
+            Misaligned,
+            Unsupported,
+            NoSuchTimeline,
+        ],
+    }
+}
+
+/// Returns whether the seam's documents list an answer for calls of this kind.
+#[must_use]
+pub fn is_documented(kind: CallKind, answer: ErrorKind) -> bool {
+    errors(kind).contains(&answer) || mistakes(kind).contains(&answer)
 }

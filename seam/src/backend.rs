@@ -41,6 +41,15 @@ pub use remap::{Page, Remap};
 /// }
 /// ```
 ///
+/// # Errors of every call
+///
+/// A call that reaches the driver may answer `OutOfHostMemory`; `DeviceLost`; `Driver`, which is anything else that the driver
+/// said; and `Busy`, where the driver forbids the call for now, as it does while work is captured into a graph. Each method lists
+/// the kinds that it may answer beside these four, and no other kind.
+///
+/// A wait that fails with anything but `DeviceLost` says nothing about the work that it was for: that may still run, for as long
+/// as the driver refuses, and memory that it uses must stay where it is.
+///
 /// # Safety
 ///
 /// The implementer guarantees:
@@ -63,15 +72,15 @@ pub unsafe trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `ZeroSize`, `ExceedsLimit` (never fits), `OutOfDeviceMemory` or `OutOfHostMemory` (not now),
-    /// `DeviceLost`, `Driver`.
+    /// `NoSuchHeap`, `ZeroSize`, `ExceedsLimit` (never fits), `OutOfDeviceMemory` (not now), `Unsupported` (a heap that needs
+    /// what this device was not opened with).
     fn allocate(&self, heap: HeapId, size: u64) -> Result<Self::Block>;
 
     /// Returns a block to the driver. The block is gone whatever the result says.
     ///
     /// # Errors
     ///
-    /// The driver's error. The memory is then lost until the device is closed; the call is not repeated.
+    /// Those of every call. The memory is then lost until the device is closed; the call is not repeated.
     ///
     /// # Safety
     ///
@@ -83,7 +92,8 @@ pub unsafe trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `DeviceLost`.
+    /// Those of every call: `Busy` for as long as a capture forbids the wait. Only success and `DeviceLost` say that nothing
+    /// runs any more.
     fn wait_idle(&self) -> Result<()>;
 
     /// Returns the host's view of blocks, if this backend has it.
@@ -139,14 +149,14 @@ pub unsafe trait Map: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NotMappable` when the heap is not host-visible, `Foreign`; otherwise the driver's error.
+    /// `NotMappable` when the heap is not host-visible, `Foreign`.
     fn map(&self, block: &Self::Block) -> Result<NonNull<u8>>;
 
     /// Makes host writes to `offset..offset + size` visible to the device. Multiples of [`Caps::atom`].
     ///
     /// # Errors
     ///
-    /// `Foreign`, `NotMappable`, `OutOfRange`, `Misaligned`, `DeviceLost`.
+    /// `Foreign`, `NotMappable`, `OutOfRange`, `Misaligned`.
     fn flush(&self, block: &Self::Block, offset: u64, size: u64) -> Result<()>;
 
     /// Makes device writes to `offset..offset + size` visible to the host. Multiples of [`Caps::atom`].
@@ -177,7 +187,7 @@ pub unsafe trait Transfer: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Foreign`, `OutOfRange`, `Misaligned`, `NoSuchTimeline`, `OutOfHostMemory` (staging), `DeviceLost`.
+    /// `Foreign`, `OutOfRange`, `Misaligned`, `NoSuchTimeline`; `OutOfHostMemory` also where staging memory is short.
     fn write(&self, on: TimelineId, to: BlockOffset<'_, Self::Block>, bytes: &[u8]) -> Result<()>;
 
     /// Copies from a block to the host. Returns once the bytes have arrived, after everything earlier on the timeline.
@@ -212,7 +222,7 @@ pub unsafe trait Transfer: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write), and as for [`CopyCaps::check_batch`](crate::CopyCaps::check_batch).
+    /// As for [`write`](Self::write), and as [`CopyCaps::check_batch`](crate::CopyCaps::check_batch) says: `Overlap`, `Unsupported`.
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Self::Block>]) -> Result<()>;
 
     /// Pins host memory, so that [`write`](Self::write) and [`read`](Self::read) copy it at the speed of the link. It stays pinned until
@@ -264,15 +274,15 @@ pub unsafe trait Timelines: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The driver's error; `ExceedsLimit` when the device has no more queues.
+    /// `ExceedsLimit` when the device has no more queues.
     fn open(&self) -> Result<TimelineId>;
 
     /// Closes a timeline after its work has finished. Its id is not used again.
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`; `Unsupported` for [`TimelineId::MAIN`]; the driver's error, where its work cannot be waited for.
-    /// Unless the device is lost, the timeline is still open then: close it again later.
+    /// `NoSuchTimeline`; `Unsupported` for [`TimelineId::MAIN`]. Where the work could not be waited for, the timeline stays open,
+    /// unless the device is lost: close it again later.
     fn close(&self, timeline: TimelineId) -> Result<()>;
 
     /// Returns an epoch that is reached once everything submitted to `timeline` so far has finished.
@@ -283,21 +293,22 @@ pub unsafe trait Timelines: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`.
+    /// `NoSuchTimeline`.
     fn mark(&self, timeline: TimelineId) -> Result<Epoch>;
 
     /// Returns the latest epoch that `timeline` has reached. Does not wait.
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`.
+    /// `NoSuchTimeline`.
     fn reached(&self, timeline: TimelineId) -> Result<Epoch>;
 
     /// Blocks the calling thread until the point is reached.
     ///
     /// # Errors
     ///
-    /// `NoSuchTimeline`, `DeviceLost`; `Busy` for a mark of [`TimelineId::ALL`] that the device cannot follow now.
+    /// `NoSuchTimeline`, `OutOfRange` for an epoch that was never marked; `Busy` also for a mark of [`TimelineId::ALL`] that the
+    /// device cannot follow now.
     fn wait(&self, point: Point) -> Result<()>;
 
     /// Makes later work on `timeline` run only after `point`. Does not block the calling thread.
@@ -355,7 +366,7 @@ pub trait DriverBudget: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `DeviceLost`; `Unsupported` for every heap where the driver does not tell.
+    /// `NoSuchHeap`; `Unsupported` for every heap where the driver does not tell.
     fn budget(&self, heap: HeapId) -> Result<HeapBudget>;
 
     /// Reads the limits that are set for this process from outside, such as by a variable or a cgroup. Asks no driver.
@@ -389,7 +400,7 @@ pub unsafe trait Export: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a block that was not made exportable, or the driver's error.
+    /// `Foreign`; `Unsupported` for a block that was not made exportable.
     fn export(&self, block: &Self::Block) -> Result<Exported>;
 
     /// Makes a block of memory that another API or process exported. The block has a reference of its own: `exported` may be
@@ -397,8 +408,8 @@ pub unsafe trait Export: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Foreign` when the device differs, or the descriptor is no exported memory; `ExceedsLimit` when the sizes differ; or what
-    /// the driver says.
+    /// `Foreign` when the device differs, or the descriptor is no exported memory; `ExceedsLimit` when the sizes differ;
+    /// `NoSuchHeap`, `Unsupported`, `OutOfDeviceMemory`.
     fn import(&self, heap: HeapId, exported: &Exported) -> Result<Self::Block>;
 }
 
@@ -425,14 +436,14 @@ pub unsafe trait Launch: Send + Sync {
     /// `ExceedsLimit` for more shared memory or threads than a group may have, or more slots than the device binds,
     /// `Misaligned` when `shared` or the parameters are not whole words, `Unsupported` when the kernel has no text that
     /// this backend compiles or there is no compiler, `InvalidConfig` when it does not compile or [`Kernel::check`] finds a
-    /// slip, or the driver's error.
+    /// slip.
     fn load(&self, kernel: &Kernel, shared: u64) -> Result<ProgramId>;
 
     /// Unloads a program after its launches. Its id is not used again.
     ///
     /// # Errors
     ///
-    /// `Stale` when there is no such program; otherwise the driver's error.
+    /// `Stale` when there is no such program.
     fn unload(&self, program: ProgramId) -> Result<()>;
 
     /// Runs `groups` groups, in timeline order. The kernel sees what earlier work on the timeline wrote, and later work
@@ -442,7 +453,7 @@ pub unsafe trait Launch: Send + Sync {
     ///
     /// `Stale` when there is no such program, `InvalidConfig` when arguments or parameters are not as the kernel
     /// declares, `ZeroSize` for no groups, `ExceedsLimit` for too many or for an argument that is too long to bind,
-    /// `OutOfRange`, `Misaligned`, `Unsupported` (the heap's memory cannot be bound), `NoSuchTimeline`, `DeviceLost`.
+    /// `Foreign`, `OutOfRange`, `Misaligned`, `Unsupported` (the heap's memory cannot be bound), `NoSuchTimeline`.
     ///
     /// # Safety
     ///

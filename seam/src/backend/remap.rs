@@ -27,14 +27,14 @@ pub unsafe trait Remap: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`, `Unsupported` (the heap has no pages), `ExceedsLimit`, `OutOfHostMemory`, `DeviceLost`.
+    /// `NoSuchHeap`, `ZeroSize`, `Unsupported` (the heap has no pages), `ExceedsLimit`.
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Self::Block>;
 
     /// Creates `count` physical pages and appends them to `pages`: all or none.
     ///
     /// # Errors
     ///
-    /// `OutOfDeviceMemory`, `Unsupported`, `DeviceLost`, `Driver`.
+    /// `NoSuchHeap`, `Unsupported`, `OutOfDeviceMemory`.
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()>;
 
     /// Creates pages like [`create`](Self::create), and may group up to `most` of them under one driver handle.
@@ -60,7 +60,7 @@ pub unsafe trait Remap: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the driver maps no host memory at device addresses, `OutOfHostMemory`, `DeviceLost`, `Driver`.
+    /// `NoSuchHeap`; `Unsupported` where the driver maps no host memory at device addresses.
     fn create_on_host(
         &self,
         heap: HeapId,
@@ -90,7 +90,7 @@ pub unsafe trait Remap: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the driver refused one of them; the rest are returned all the same.
+    /// Those of every call, when the driver refused one of them; the rest are returned all the same.
     ///
     /// # Safety
     ///
@@ -104,7 +104,7 @@ pub unsafe trait Remap: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `OutOfRange`, `Busy` (a position is mapped already), `OutOfHostMemory`, `DeviceLost`, `Driver`.
+    /// `OutOfRange`; `Busy` also where a position is mapped already.
     ///
     /// # Safety
     ///
@@ -116,7 +116,7 @@ pub unsafe trait Remap: Send + Sync {
     ///
     /// # Errors
     ///
-    /// `OutOfRange`, `DeviceLost`, `Driver`; the positions then count as mapped still.
+    /// `OutOfRange`. After an error the positions count as mapped still.
     ///
     /// # Safety
     ///

@@ -117,8 +117,12 @@ fn plans(at: u64, kind: CallKind, calls: u64, depth: Depth) -> Vec<(Plan, usize)
         return single.collect();
     }
     let other = (at * 7 + 3) % calls;
+    // As during a capture: for as long as that lasts.
+    let is_busy = |answer: &ErrorKind| *answer == ErrorKind::Busy;
+    let busy = errors(kind).iter().position(is_busy).expect("every call may answer it");
     vec![
         (Plan::From(at), 0),
+        (Plan::From(at), busy),
         (Plan::NthThenOk { at, times: 2 }, 0),
         (Plan::Pair(at, other), 1),
         (Plan::LoseDeviceAt(at), 0),

@@ -1,10 +1,11 @@
 //! A layer that shows other caps than the device has, that can stop a call on its way to the driver, that lets a held
-//! timeline go when a call would wait for it, and that remembers which timelines run after which.
+//! timeline go when a call would wait for it, and that remembers which timelines run after which, and which answers the seam
+//! does not list.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
 use crate::rig::Held;
 use core::fmt;
-use omniheap_core::{Caps, Point, Result, TimelineId};
-use omniheap_layers::{Call, CallKind, Hooks, Verdict};
+use omniheap_core::{Caps, ErrorKind, Point, Result, TimelineId};
+use omniheap_layers::{Call, CallKind, Hooks, Verdict, is_documented};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the layer does.
@@ -13,6 +14,7 @@ pub struct Look {
     stop: Mutex<Option<(CallKind, Arc<Stop>)>>,
     held: Mutex<Option<Held>>,
     orders: Mutex<Vec<(TimelineId, Point)>>,
+    unlisted: Mutex<Vec<(CallKind, ErrorKind)>>,
 }
 
 impl fmt::Debug for Look {
@@ -28,6 +30,7 @@ impl Look {
             stop: Mutex::new(None),
             held: Mutex::new(None),
             orders: Mutex::new(Vec::new()),
+            unlisted: Mutex::new(Vec::new()),
         }
     }
 
@@ -45,6 +48,11 @@ impl Look {
     /// Which timelines were told to run after which points since the last call, in order.
     pub(crate) fn take_orders(&self) -> Vec<(TimelineId, Point)> {
         core::mem::take(&mut *lock(&self.orders))
+    }
+
+    /// Returns the first answer of the device that the seam's documents do not list for its call.
+    pub(crate) fn unlisted(&self) -> Option<(CallKind, ErrorKind)> {
+        lock(&self.unlisted).first().copied()
     }
 
     /// Stops every call of a kind before it reaches the driver, until the result is dropped.
@@ -120,6 +128,9 @@ unsafe impl Hooks for Look {
     }
 
     fn after(&self, call: &Call, result: Result<()>) {
+        let refused = result.err().map(|error| error.kind());
+        let unlisted = refused.filter(|kind| !is_documented(call.kind, *kind));
+        lock(&self.unlisted).extend(unlisted.map(|kind| (call.kind, kind)));
         if let (CallKind::Order, Some(timeline), Some(point), Ok(())) =
             (call.kind, call.timeline, call.point, result)
         {

@@ -245,6 +245,7 @@ impl<B: Backend + 'static> World<B> {
         managers.iter().try_for_each(settled)?;
         drop(managers);
         for stack in lock(&self.stacks).drain(..) {
+            listed(&stack)?;
             let live = stack.inner().live();
             if live != Live::default() {
                 return Err(format!("the driver's ledger is not empty: {live:?}"));
@@ -285,6 +286,14 @@ fn settled<B: Backend>(manager: &Manager<B>) -> Result<(), String> {
         }
     }
     manager.validate().map_err(|broken| format!("unsound after trim: {broken}"))
+}
+
+/// Checks that the device gave no answer that the seam does not list for its call.
+pub(crate) fn listed<B: Backend>(stack: &Stack<B>) -> Result<(), String> {
+    let look = stack.inner().inner().inner().hooks();
+    look.unlisted().map_or(Ok(()), |(call, kind)| {
+        Err(format!("{call:?} answered {kind:?}, which the seam does not list for it"))
+    })
 }
 
 /// What the driver counts, heap by heap.

@@ -39,6 +39,11 @@ fn any_fill(kind: CallKind, _: ErrorKind) -> bool {
     kind == CallKind::Fill
 }
 
+/// A place that could not be zeroed now is left for another one.
+fn busy_fill(kind: CallKind, error: ErrorKind) -> bool {
+    kind == CallKind::Fill && error == ErrorKind::Busy
+}
+
 /// Zeros that were short of memory are written once the ladder has found some.
 fn short_fill(kind: CallKind, error: ErrorKind) -> bool {
     kind == CallKind::Fill && error.is_out_of_memory()
@@ -66,6 +71,7 @@ scenarios! {
     no_grow, over_budget, trim, trim_and_grow, pool, pool_with_minimum, pool_to_its_maximum, slab_pool, ring_pool,
     buddy_pool, upload, download, fill, copy_batch, staging_to_device, map, map_twice, cross_timeline, used_elsewhere,
     free_after, collect, shortage_waits, closed_timeline, ordered, threads, budget_query, report, explain, teardown,
-    two_managers, sleep_and_wake, export, defragment, recall, resize, install, steps, kernel, incoherent,
+    two_managers, sleep_and_wake, export, defragment, recall, resize,
+    install absorbs busy_fill, steps, kernel, incoherent,
     zeroed absorbs short_fill, domain absorbs short_fill, secret absorbs any_fill, resize_secret absorbs any_fill,
 }

@@ -2,9 +2,9 @@
 use super::Scenario;
 use crate::rig::Rig;
 use crate::run::PATIENCE;
-use crate::world::{Mode, Stack, World, check_stamp, write_stamp};
+use crate::world::{Mode, Stack, World, check_stamp, listed, write_stamp};
 use omniheap_core::{Allocation, Backend, ErrorKind, Manager, Request, Result, Span, TimelineId};
-use omniheap_layers::{CallKind, Plan, Quarantine};
+use omniheap_layers::{CallKind, Live, Plan, Quarantine};
 use std::sync::mpsc;
 
 /// Bytes that a scenario may use of each heap.
@@ -135,9 +135,13 @@ impl<B: Backend + 'static> Scene<B> {
     fn end(self, fault: Fault) -> core::result::Result<(), String> {
         let Self { world, stack, manager, witnesses } = self;
         drop((witnesses, manager));
+        listed(&stack)?;
         let (live, kept) = (stack.inner().live(), stack.quarantine());
-        let pages_kept = matches!(fault, Fault::Unmap | Fault::Two) || live.pages <= kept.pages;
-        if live.blocks + live.reservations != kept.blocks || !pages_kept {
+        let may_keep_pages = matches!(fault, Fault::Unmap | Fault::Two);
+        let pages_kept = may_keep_pages || live.pages <= kept.pages;
+        let blocks = live.blocks + live.reservations;
+        let most = kept.blocks + stuck_addresses(fault, &live);
+        if !(kept.blocks..=most).contains(&blocks) || !pages_kept {
             return Err(format!("left at the end: {live:?}, quarantined {kept:?}"));
         }
         drop((stack, world));
@@ -148,7 +152,8 @@ impl<B: Backend + 'static> Scene<B> {
     fn ledger(&self, fault: Fault) -> core::result::Result<(), String> {
         let (live, kept, report) =
             (self.stack.inner().live(), self.stack.quarantine(), self.manager.report());
-        if live.blocks + live.reservations != report.blocks + kept.blocks {
+        let (blocks, known) = (live.blocks + live.reservations, report.blocks + kept.blocks);
+        if !(known..=known + stuck_addresses(fault, &live)).contains(&blocks) {
             return Err(format!(
                 "the driver has {live:?}, the manager {} blocks, quarantined {kept:?}",
                 report.blocks
@@ -202,6 +207,12 @@ impl<B: Backend + 'static> Scene<B> {
         let answer = told.recv_timeout(PATIENCE).map_err(|_| "a lock is held")?;
         answer.map_err(|error| format!("another thread: {error}"))
     }
+}
+
+/// Reservations that a manager may have left: addresses stay reserved where pages stay mapped, and only there.
+fn stuck_addresses(fault: Fault, live: &Live) -> u64 {
+    let may_keep_pages = matches!(fault, Fault::Unmap | Fault::Two);
+    if may_keep_pages { live.reservations.min(live.mapped) } else { 0 }
 }
 
 fn place_of<B: Backend + 'static>(one: &Allocation<Stack<B>>) -> (u64, Span) {

@@ -52,6 +52,8 @@ bugs! {
     FreeKeeps Plain [live_allocations_share_no_byte];
     /// A free says that it failed.
     FreeComplains Plain [a_slow_free_corrupts_nothing];
+    /// A free says what the seam does not list for it.
+    FreeAsleep Plain [live_allocations_share_no_byte];
     /// A block has half the bytes.
     BlockTooSmall Plain [a_block_holds_what_was_asked_for];
     /// What never fits is told as what does not fit now.

@@ -95,7 +95,11 @@ unsafe impl Backend for Buggy {
         }
         // SAFETY: the caller's promise is about the same block.
         let freed = unsafe { self.host.free(block.inner) };
-        if self.has(Bug::FreeComplains) { Err(ErrorKind::Driver.into()) } else { self.told(freed) }
+        match self.bug {
+            Bug::FreeComplains => Err(ErrorKind::Driver.into()),
+            Bug::FreeAsleep => Err(ErrorKind::Asleep.into()),
+            _ => self.told(freed),
+        }
     }
     fn wait_idle(&self) -> Result<()> {
         self.told(self.host.wait_idle())
