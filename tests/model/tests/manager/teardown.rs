@@ -133,3 +133,24 @@ fn what_nothing_uses_goes_back_though_the_device_cannot_be_waited_for() {
         assert_eq!(held_bytes(&host), 0);
     }
 }
+
+/// Addresses may be given back only where no page is mapped.
+#[test]
+fn addresses_stay_reserved_where_pages_stay_mapped() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 64 * MIB)).open();
+    let host = Arc::new(host.expect("a host device"));
+    let given_up = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&given_up);
+    let device = asked(&host, move |call| match call.kind {
+        CallKind::UnmapPages => Verdict::Refuse(ErrorKind::Driver.into()),
+        CallKind::Free if call.origin == Some(CallKind::Reserve) => {
+            count.fetch_add(1, Relaxed);
+            Verdict::Forward
+        }
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(device, ManagerConfig::default());
+    drop(manager.allocate(&Request::new(MIB)).expect("room"));
+    drop(manager);
+    assert_eq!(given_up.load(Relaxed), 0, "pages were mapped there");
+}
