@@ -469,7 +469,9 @@ class _Pass:
         leaves, is_in_place = _leaves(result), _operators.is_in_place(function)
         for number, choice in planned.outputs.items():
             tensor = leaves[number] if number < len(leaves) else None
-            if isinstance(tensor, self._torch.Tensor) and _is_plain(tensor) and (call is not None or choice == MOVE):
+            # Those that are made in inference mode have no count of writes.
+            is_counted = isinstance(tensor, self._torch.Tensor) and _is_plain(tensor) and not tensor.is_inference()
+            if is_counted and (call is not None or choice == MOVE):
                 # Autograd counts what is written in place once the operator has returned.
                 node = _Node(self._applied, planned, choice, call, number, tensor, tensor._version + is_in_place)
                 self._nodes[tensor.untyped_storage()._cdata] = node
@@ -720,15 +722,23 @@ class _List(list):
 
 
 class _Held:
-    """A tensor that stays, and may not be written to meanwhile."""
+    """A tensor that stays, and may not be written to or given another size meanwhile."""
 
-    __slots__ = ("_tensor", "_version")
+    __slots__ = ("_tensor", "_version", "_bytes")
 
     def __init__(self, torch, tensor):
-        self._tensor, self._version = tensor if tensor.is_leaf else _alias(torch, tensor), tensor._version
+        self._tensor = tensor if tensor.is_leaf else _alias(torch, tensor)
+        self._version = None if tensor.is_inference() else tensor._version
+        self._bytes = tensor.untyped_storage().nbytes() if _is_plain(tensor) else None
 
     def tensor(self):
-        _check_version(self._tensor, self._version)
+        if self._version is not None:
+            _check_version(self._tensor, self._version)
+        if self._bytes is not None and self._tensor.untyped_storage().nbytes() != self._bytes:
+            raise OmniheapError(
+                f"a tensor of shape {list(self._tensor.shape)} that the plan reads again had {self._bytes} bytes in the forward pass and has "
+                f"{self._tensor.untyped_storage().nbytes()} now, such as a sharded parameter that was given back; call remove() on the plan"
+            )
         return self._tensor
 
 

@@ -151,6 +151,27 @@ class Cases(unittest.TestCase):
             alias.mul_(0)
             self.assertRaisesRegex(RuntimeError, "modified by an inplace operation", result.sum().backward)
 
+    def test_a_parameter_that_was_given_back_meanwhile_is_an_error(self):
+        def freed(model):
+            # As sharding does, which nobody counts.
+            with torch.autograd._unsafe_preserve_version_counter(model.layers[0].weight):
+                model.layers[0].weight.untyped_storage().resize_(0)
+
+        torch.manual_seed(0)
+        model = Net(lambda model, scale, h: h.exp())
+        with omniheap.torch.apply(everything(model), model), self.assertRaisesRegex(OmniheapError, r"shape \[16, 16\].*had 1024 bytes in the forward pass and has 0 now"):
+            train(model, freed)
+
+    def test_what_is_made_in_inference_mode_is_no_obstacle(self):
+        def mix(model, scale, h):
+            with torch.inference_mode():
+                shift = h.detach().sin() * 2
+            return (h + shift) + scale
+
+        wanted, found, again = both(mix)
+        self.assertTrue(found.same(wanted))
+        self.assertGreater(again, 0)
+
     def test_an_operator_that_returns_something_else_when_it_runs_again_is_an_error(self):
         apart = _operators.apart
         torch.manual_seed(0)
