@@ -182,7 +182,7 @@ def parse_size(name, value, example, least=0):
         except OmniheapError:
             size = None
     if isinstance(size, bool) or not isinstance(size, int) or size < least:
-        raise OmniheapError(f"{name} is {value!r}, which is no size; pass bytes as a whole number from {least} on, or a text such as {example!r} (units are powers of 1024: KiB, MiB, GiB, TiB)")
+        raise OmniheapError(f"{name} is no size: {value!r}; pass bytes as a whole number from {least} on, or a text such as {example!r} (units are powers of 1024: KiB, MiB, GiB, TiB)")
     return size
 
 

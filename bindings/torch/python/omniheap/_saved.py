@@ -29,11 +29,7 @@ def read(path, versions, make, wrong):
     wrong: says what the file is not; what to do follows the reason.
     """
     is_not, what_to_do = wrong
-    try:
-        file = open(path, encoding="utf-8")
-    except OSError as error:
-        raise OmniheapError(f"{os.fspath(path)} cannot be read ({error.strerror}); name a file that was saved before") from None
-    with file:
+    with open(path, encoding="utf-8") as file:
         try:
             saved = json.load(file)
             if saved["version"] not in versions:

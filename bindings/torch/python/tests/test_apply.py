@@ -519,8 +519,8 @@ class Plans(unittest.TestCase):
                 file.write('{"version": 2, "figures": {}, "choices": [], "operators": []}')
             with self.assertRaisesRegex(OmniheapError, "no plan of version 2 .no figure capacity_bytes"):
                 omniheap.torch.StepPlan.load(path)
-            for call, said in ((lambda: plan.save(os.path.join(folder, "none", "x")), "cannot be written"), (lambda: omniheap.torch.StepPlan.load(folder + "/none"), "cannot be read")):
-                self.assertRaisesRegex(OmniheapError, said, call)
+            with self.assertRaisesRegex(OmniheapError, "cannot be written"):
+                plan.save(os.path.join(folder, "none", "x"))
             self.assertEqual(os.listdir(folder), ["plan.json"])
 
     def test_what_fits_is_kept(self):

@@ -320,7 +320,7 @@ class Asking(unittest.TestCase):
         for size in (24 << 30, Number(), "24GiB", " 24 g "):
             self.assertIn(f"--capacity={24 << 30}", _fit._room(size, "torch", 0, {})[1])
         for wrong in ("24GB", 24e9, -1, True, "", None):
-            with self.assertRaisesRegex(OmniheapError, f"capacity is {wrong!r}.*'24GiB'.*powers of 1024"):
+            with self.assertRaisesRegex(OmniheapError, f"capacity is no size: {wrong!r}.*'24GiB'.*powers of 1024"):
                 _fit._room(wrong, "torch", 0, {})
 
     def test_a_quarter_of_what_is_expected_is_traced_first(self):
