@@ -243,6 +243,10 @@ impl<B: Backend + 'static> World<B> {
     pub fn gate(self) -> Result<(), String> {
         let managers = core::mem::take(&mut *lock(&self.managers));
         managers.iter().try_for_each(settled)?;
+        let lost: u64 = managers.iter().map(|manager| manager.report().quarantined_bytes).sum();
+        if lost > 0 && !self.forgiven.load(Relaxed) {
+            return Err(format!("{lost} bytes are quarantined"));
+        }
         drop(managers);
         for stack in lock(&self.stacks).drain(..) {
             listed(&stack)?;
