@@ -192,7 +192,12 @@ impl<D: StreamDriver> Registry<D> {
             return Err(ErrorKind::Unsupported.into());
         }
         // Its work ends before it goes, so that whoever marks all timelines meanwhile waits for it too.
-        let drained = self.get(timeline)?.drain();
+        let closing = self.get(timeline)?;
+        let drained = match closing.lasting_stream() {
+            Some(_) => closing.drain(),
+            // The whole device is waited for, which would spoil a capture.
+            None => self.whole.wait_idle(),
+        };
         if let Err(error) = &drained
             && error.kind() != ErrorKind::DeviceLost
         {

@@ -68,6 +68,20 @@ fn a_timeline_whose_work_cannot_be_waited_for_stays_open() {
     assert_eq!(closed, Err(ErrorKind::NoSuchTimeline));
 }
 
+/// To close the timeline of a stream that may be gone, the device is waited for.
+#[test]
+fn closing_a_borrowed_stream_spoils_no_capture() {
+    let device = device(true);
+    let lines = device.timelines();
+    let two = lines.add(TWO, StreamOwner::Borrowed).expect("few");
+    lines.begin_capture();
+    streams(&device).begin_capture(ONE);
+    assert_eq!(lines.close(two).map_err(|error| error.kind()), Err(ErrorKind::Busy));
+    streams(&device).end_capture(ONE);
+    lines.end_capture();
+    lines.close(two).expect("nothing stands in the way");
+}
+
 #[test]
 fn a_timeline_of_a_lost_device_is_closed() {
     let device = device(true);
