@@ -32,43 +32,42 @@ mod class {
 const GL_COMPUTE: u32 = 5;
 const LOCAL_SIZE: u32 = 17;
 
+fn wrong(detail: &'static str) -> Result<()> {
+    Err(ErrorKind::InvalidConfig.because(detail))
+}
+
 pub(super) fn check(kernel: &KernelText) -> Result<()> {
-    let wrong = |detail| Err(ErrorKind::InvalidConfig.because(detail));
     let words = kernel.spirv;
     if words.is_empty() {
         return Ok(());
     }
     if words.len() < HEADER || words[0] != MAGIC || Instructions::of(words).any(|it| it.is_none()) {
-        return wrong(
-            "`spirv` is no module, or is cut short; pass all words that the compiler made",
-        );
+        return wrong("`spirv` is no module, or is cut short; pass all that the compiler made");
     }
     let module = Module { words };
     let Some(entry) = module.entry(kernel.name) else {
         return wrong("`spirv` has no compute entry point that is called like the kernel's `name`");
     };
-    let mut sizes = module.all(op::EXECUTION_MODE);
-    let is_another = |operands: &[u32]| matches!(operands, [id, LOCAL_SIZE, size @ ..] if *id == entry && size != kernel.group);
-    if sizes.any(is_another) {
+    let mut modes = module.all(op::EXECUTION_MODE);
+    let is_another = |operands: &[u32]| match operands {
+        [id, LOCAL_SIZE, size @ ..] => *id == entry && size != kernel.group,
+        _ => false,
+    };
+    if modes.any(is_another) {
         return wrong("the group size in `spirv` is not the kernel's `group`");
     }
-    for (id, is_storage) in module.bound() {
+    module.bound().try_for_each(|(id, is_storage)| {
         let binding = module.decoration(id, decoration::BINDING);
         let slot = binding.and_then(|binding| kernel.slots.get(usize::try_from(binding).ok()?));
         match slot.filter(|_| module.decoration(id, decoration::DESCRIPTOR_SET) == Some(0)) {
-            None => {
-                return wrong("`spirv` binds what is not in `slots`: slot i is binding i of set 0");
-            }
-            Some(slot) if is_storage != Some(*slot != Slot::Constant) => {
-                return wrong(
-                    "`spirv` binds a slot as something else: a uniform buffer is `Constant`, \
-                              a storage buffer `Read` or `Write`",
-                );
-            }
-            Some(_) => {}
+            None => wrong("`spirv` binds what is not in `slots`: slot i is binding i of set 0"),
+            Some(slot) if is_storage != Some(*slot != Slot::Constant) => wrong(
+                "`spirv` binds a slot as something else: `Constant` is a uniform buffer, `Read` and \
+                 `Write` are storage buffers",
+            ),
+            Some(_) => Ok(()),
         }
-    }
-    Ok(())
+    })
 }
 
 /// The instructions of a module: number and operands; `None` and the end where one is cut short.

@@ -124,8 +124,8 @@ impl Image {
         // SAFETY: nothing is destroyed through the guard.
         let hal = unsafe { wgpu.device().as_hal::<Vulkan>() }.ok_or(ErrorKind::DeviceLost)?;
         let external = TextureMemory::External;
-        // SAFETY: `describe` made the image after this description, mutable where it has view formats; wgpu owns the
-        // image from here on, and the memory outlives it as `hand_over` says.
+        // SAFETY: `describe` made the image after this description, one that wgpu would accept, mutable where it has view
+        // formats, which differ in srgb alone; wgpu owns the image from here on, and the memory outlives it as `hand_over` says.
         let texture = unsafe { hal.texture_from_raw(image.raw, &described, None, external) };
         drop(hal);
         wgpu.driver.scoped(|| {

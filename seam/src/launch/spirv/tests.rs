@@ -7,92 +7,22 @@ const BLOCK: u32 = 2;
 const UNIFORM: u32 = 2;
 const STORAGE_BUFFER: u32 = 12;
 
-/// Makes a module that writes one word of a buffer at this place; a group has 4 x 2 x 1 threads.
+/// A module that writes one word of a buffer, without the places of the buffer; a group has 4 x 2 x 1 threads.
+const WORDS: [u32; 82] = [
+    0x7230203, 0x10000, 0, 12, 0, 0x20011, 1, 0x3000e, 0, 1, 0x5000f, 5, 1, 0x6e69616d, 0, 0x60010,
+    1, 17, 4, 2, 1, 0x30047, 7, 0, 0x50048, 7, 0, 35, 0, 0x40047, 9, 34, 0, 0x40047, 9, 33, 0,
+    0x20013, 2, 0x30021, 3, 2, 0x40015, 5, 32, 0, 0x4002b, 5, 6, 0, 0x3001e, 7, 5, 0x40020, 8, 0,
+    7, 0x4003b, 8, 9, 0, 0x40020, 10, 0, 5, 0x50036, 2, 1, 0, 3, 0x200f8, 4, 0x50041, 10, 11, 9, 6,
+    0x3003e, 11, 6, 0x100fd, 0x10038,
+];
+
+/// Makes a module whose buffer is bound at this place, with this decoration and storage class.
 const fn module(set: u32, binding: u32, block: u32, class: u32) -> [u32; 82] {
-    [
-        0x0723_0203,
-        0x0001_0000,
-        0,
-        12,
-        0,
-        2 << 16 | 17,
-        1,
-        3 << 16 | 14,
-        0,
-        1,
-        5 << 16 | 15,
-        5,
-        1,
-        0x6E69_616D,
-        0,
-        6 << 16 | 16,
-        1,
-        17,
-        4,
-        2,
-        1,
-        3 << 16 | 71,
-        7,
-        block,
-        5 << 16 | 72,
-        7,
-        0,
-        35,
-        0,
-        4 << 16 | 71,
-        9,
-        34,
-        set,
-        4 << 16 | 71,
-        9,
-        33,
-        binding,
-        2 << 16 | 19,
-        2,
-        3 << 16 | 33,
-        3,
-        2,
-        4 << 16 | 21,
-        5,
-        32,
-        0,
-        4 << 16 | 43,
-        5,
-        6,
-        0,
-        3 << 16 | 30,
-        7,
-        5,
-        4 << 16 | 32,
-        8,
-        class,
-        7,
-        4 << 16 | 59,
-        8,
-        9,
-        class,
-        4 << 16 | 32,
-        10,
-        class,
-        5,
-        5 << 16 | 54,
-        2,
-        1,
-        0,
-        3,
-        2 << 16 | 248,
-        4,
-        5 << 16 | 65,
-        10,
-        11,
-        9,
-        6,
-        3 << 16 | 62,
-        11,
-        6,
-        1 << 16 | 253,
-        1 << 16 | 56,
-    ]
+    let mut words = WORDS;
+    (words[23], words[32], words[36]) = (block, set, binding);
+    // The type of the buffer, the buffer, and the type of its word.
+    (words[55], words[60], words[63]) = (class, class, class);
+    words
 }
 
 const STORAGE: [u32; 82] = module(0, 1, BUFFER_BLOCK, UNIFORM);
