@@ -15,6 +15,8 @@ const BLOCK: BlockId = BlockId(0);
 struct Pages {
     name: &'static str,
     positions: u64,
+    /// Pages that have memory at the start, with a live span of a page in each.
+    prepared: u64,
     most_live: usize,
     sizes: &'static [u64],
     /// Sees the holes in the order of the lists.
@@ -114,6 +116,14 @@ impl State {
         for (position, page) in positions(span).zip(pages) {
             self.mapped[index(position)] = Some(*page);
         }
+    }
+
+    /// Maps pages where the driver has none: no driver maps pages over pages.
+    fn map_free(&mut self, span: Span, pages: &[(u64, u64)]) -> Result<(), String> {
+        let is_free = positions(span).all(|at| self.mapped[index(at)].is_none());
+        broken(!is_free, || format!("pages are mapped over pages at {span:?}"))?;
+        self.map(span, pages);
+        Ok(())
     }
 
     fn unmap(&mut self, span: Span) {
@@ -230,7 +240,7 @@ impl Pages {
         let holes: Vec<Span> =
             spans(state).iter().filter(|one| one.2.is_none()).map(|one| one.1).collect();
         let whole = |hole: &Span| {
-            let first = hole.offset.next_multiple_of(PAGE) / PAGE;
+            let first = hole.offset.div_ceil(PAGE);
             (hole.end() / PAGE).saturating_sub(first) * PAGE
         };
         let all: u64 = holes.iter().map(whole).sum();
@@ -309,7 +319,7 @@ impl Pages {
                 Stop::At { stretch, call } if stretch == number => Some(call),
                 _ => None,
             };
-            let to = self.drive(state, one, stop, &mut shifted)?;
+            let to = Self::drive(state, one, stop, &mut shifted)?;
             let by = |to: Span| to.offset.wrapping_sub(one.places()[0].offset);
             moves.extend(to.into_iter().flat_map(|to| {
                 one.slots()
@@ -333,7 +343,6 @@ impl Pages {
 
     /// Plays the driver for one stretch; returns where the stretch is in the end if not where it was.
     fn drive(
-        &self,
         state: &mut State,
         one: &Shift<Key>,
         stop: Option<usize>,
@@ -343,42 +352,47 @@ impl Pages {
         let pages: Vec<(u64, u64)> =
             positions(old).filter_map(|at| state.mapped[index(at)]).collect();
         broken(plain(&pages) != one.pages(), || format!("{:?} are not {pages:?}", one.pages()))?;
-        let is_free =
-            |state: &State, span| positions(span).all(|at| state.mapped[index(at)].is_none());
-        let Some(aside) = one.aside() else {
-            broken(!is_free(state, new), || format!("pages are mapped over pages at {new:?}"))?;
-            if stop == Some(0) {
-                return Ok(None);
-            }
-            state.map(new, &pages);
-            shifted.made += 1;
-            if stop.is_some() {
-                shifted.leftover = Some(Leftover::Old);
-                state.stuck.extend(positions(old));
-                return Ok(Some(new));
-            }
-            state.unmap(old);
-            return Ok(Some(new));
-        };
-        broken(!is_free(state, aside.span), || {
-            format!("pages are mapped over pages at {aside:?}")
-        })?;
+        if let Some(aside) = one.aside() {
+            return Self::drive_aside(state, one, (aside, &pages), stop, shifted);
+        }
         if stop == Some(0) {
             return Ok(None);
         }
-        state.map(aside.span, &pages);
+        state.map_free(new, &pages)?;
+        shifted.made += 1;
+        if stop.is_some() {
+            shifted.leftover = Some(Leftover::Old);
+            state.stuck.extend(positions(old));
+            return Ok(Some(new));
+        }
+        state.unmap(old);
+        Ok(Some(new))
+    }
+
+    /// The same where the pages are mapped aside in between.
+    fn drive_aside(
+        state: &mut State,
+        one: &Shift<Key>,
+        (aside, pages): (Grant, &[(u64, u64)]),
+        stop: Option<usize>,
+        shifted: &mut Shifted,
+    ) -> Result<Option<Span>, String> {
+        let [old, new] = one.places();
+        if stop == Some(0) {
+            return Ok(None);
+        }
+        state.map_free(aside.span, pages)?;
         if stop == Some(1) {
             shifted.leftover = Some(Leftover::Aside(aside.key));
             state.stuck.extend(positions(aside.span));
             return Ok(None);
         }
         state.unmap(old);
-        broken(!is_free(state, new), || format!("pages are mapped over pages at {new:?}"))?;
         if stop == Some(2) {
             shifted.is_aside = true;
             return Ok(Some(aside.span));
         }
-        state.map(new, &pages);
+        state.map_free(new, pages)?;
         shifted.made += 1;
         if stop.is_some() {
             shifted.leftover = Some(Leftover::Aside(aside.key));
@@ -418,10 +432,6 @@ impl Pages {
     }
 
     fn ask(&self, state: &State) -> Result<(), String> {
-        state.tlsf.validate()?;
-        for key in &state.dead {
-            broken(state.tlsf.grant(*key).is_ok(), || format!("{key:?} lives again"))?;
-        }
         for position in 0..self.positions {
             let said = state.pager.group_at(position);
             let group = |at: u64| Some(state.mapped.get(index(at))?.as_ref()?.0);
@@ -441,6 +451,9 @@ impl Pages {
 
     /// Checks every piece and every page.
     fn check(&self, state: &State) -> Result<(), String> {
+        state.tlsf.validate()?;
+        let lives = state.dead.iter().find(|key| state.tlsf.grant(**key).is_ok());
+        broken(lives.is_some(), || format!("{lives:?} lives again"))?;
         let (mut unmapped, mut last_was_unmapped) = (0, false);
         let own = |key: Key| {
             let apart = state.apart.iter().chain(&state.taken).map(|piece| piece.key);
@@ -465,14 +478,6 @@ impl Pages {
                 broken(!is_stuck, || format!("{span:?} is lost"))?;
             }
         }
-        for one in &state.live {
-            let granted = state.tlsf.grant(one.key).map(|grant| grant.span);
-            broken(granted != Ok(one.span), || format!("{one:?} is at {granted:?}"))?;
-            let bytes = state.bytes(one.span);
-            broken(bytes.as_ref() != Some(&one.bytes), || {
-                format!("{one:?} has the bytes {bytes:?}")
-            })?;
-        }
         let said = state.pager.unmapped_bytes(&state.tlsf);
         broken(said != unmapped, || format!("{said} bytes unmapped, not {unmapped}"))?;
         let apart: u64 = state.apart.iter().chain(&state.taken).map(|piece| piece.span.size).sum();
@@ -483,6 +488,19 @@ impl Pages {
         );
         let right = (apart + other, other, apart > 0);
         broken(said != right, || format!("{said:?} in flight, not {right:?}"))?;
+        self.check_pages(state)
+    }
+
+    /// Checks the bytes of every live span, and the page table.
+    fn check_pages(&self, state: &State) -> Result<(), String> {
+        for one in &state.live {
+            let granted = state.tlsf.grant(one.key).map(|grant| grant.span);
+            broken(granted != Ok(one.span), || format!("{one:?} is at {granted:?}"))?;
+            let bytes = state.bytes(one.span);
+            broken(bytes.as_ref() != Some(&one.bytes), || {
+                format!("{one:?} has the bytes {bytes:?}")
+            })?;
+        }
         let mut table = vec![None; index(self.positions)];
         for (span, pages) in state.pager.mapped_spans() {
             positions(span).zip(pages).for_each(|(at, page)| table[index(at)] = Some(page.0));
@@ -508,7 +526,7 @@ impl World for Pages {
         let pager = Pager::new(&mut tlsf, block, size, PAGE).expect("a new block");
         let mapped = vec![None; index(self.positions)];
         let (live, taken, dead) = (Vec::new(), Vec::new(), Vec::new());
-        State {
+        let mut state = State {
             tlsf,
             pager,
             mapped,
@@ -518,7 +536,15 @@ impl World for Pages {
             apart: None,
             taken,
             dead,
+        };
+        if self.prepared > 0 {
+            self.set_apart(&mut state, self.prepared * PAGE).expect("there are addresses");
+            self.map(&mut state, false).expect("it was set apart");
         }
+        for _ in 0..self.prepared {
+            self.allocate(&mut state, PAGE, 1).expect("there is memory");
+        }
+        state
     }
 
     fn steps(&self, state: &State) -> Vec<Step> {
@@ -538,7 +564,7 @@ impl World for Pages {
             steps.extend(self.sizes.iter().map(|size| Step::SetApart(*size)));
         }
         if state.taken.is_empty() {
-            steps.extend([1, 2, self.positions].map(|pages| Step::Take(pages * PAGE)));
+            steps.extend([1, 2, 3, self.positions].map(|pages| Step::Take(pages * PAGE)));
         } else {
             steps.extend([Step::Unmap, Step::Restore]);
         }
@@ -625,10 +651,25 @@ fn pages() -> Pages {
     let mut tlsf = Tlsf::new(Align::ONE);
     let block = tlsf.add_block(1).expect("a block");
     let viewer = Pager::new(&mut tlsf, block, 1, 1).expect("a block of one page");
-    Pages { name: "pages", positions: 8, most_live: 3, sizes: &[1, 2, 3, 6], viewer }
+    let (positions, prepared) = (8, 0);
+    Pages { name: "pages", positions, prepared, most_live: 3, sizes: &[1, 2, 3, 6], viewer }
+}
+
+/// Many stretches that can move, with room behind them.
+fn stretches() -> Pages {
+    let (positions, prepared) = (10, 6);
+    Pages { name: "stretches", positions, prepared, most_live: 6, sizes: &[1, 3], ..pages() }
+}
+
+/// No address without memory is left.
+fn full() -> Pages {
+    let (positions, prepared) = (6, 6);
+    Pages { name: "full", positions, prepared, most_live: 6, sizes: &[1, 3], ..pages() }
 }
 
 #[test]
 fn pages_move() {
-    explore("pages", &pages(), 7);
+    explore("pages", &pages(), 8);
+    explore("stretches", &stretches(), 5);
+    explore("full", &full(), 6);
 }
