@@ -154,8 +154,12 @@ impl State {
         broken(freed != Ok(one.span), || format!("freed {freed:?}, not {one:?}"))
     }
 
+    /// Whether the group of a position does not begin before it. What the driver did not unmap belongs to nobody.
     fn group_starts(&self, position: u64) -> bool {
-        let group = |at: u64| self.mapped.get(index(at)).copied().flatten().map(|page| page.0);
+        let group = |at: u64| {
+            let page = self.mapped.get(index(at)).copied().flatten();
+            page.filter(|_| !self.stuck.contains(&at)).map(|page| page.0)
+        };
         position == 0 || group(position).is_none() || group(position - 1) != group(position)
     }
 }
@@ -432,6 +436,7 @@ impl Pages {
     }
 
     fn ask(&self, state: &State) -> Result<(), String> {
+        state.tlsf.validate()?;
         for position in 0..self.positions {
             let said = state.pager.group_at(position);
             let group = |at: u64| Some(state.mapped.get(index(at))?.as_ref()?.0);
@@ -451,7 +456,6 @@ impl Pages {
 
     /// Checks every piece and every page.
     fn check(&self, state: &State) -> Result<(), String> {
-        state.tlsf.validate()?;
         let lives = state.dead.iter().find(|key| state.tlsf.grant(**key).is_ok());
         broken(lives.is_some(), || format!("{lives:?} lives again"))?;
         let (mut unmapped, mut last_was_unmapped) = (0, false);
@@ -669,7 +673,7 @@ fn full() -> Pages {
 
 #[test]
 fn pages_move() {
-    explore("pages", &pages(), 8);
+    explore("pages", &pages(), 7);
     explore("stretches", &stretches(), 5);
-    explore("full", &full(), 6);
+    explore("full", &full(), 5);
 }
