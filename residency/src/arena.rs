@@ -227,7 +227,7 @@ impl Arena {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&is_stopped);
         let prepare = move || arena.prepare_pinned_unless(manager.backend(), bytes, &stopped);
-        Preparation { is_stopped, thread: ahead(bytes, prepare) }
+        Preparation { is_stopped, process: std::process::id(), thread: ahead(bytes, prepare) }
     }
 
     /// Takes a stretch of `bytes` bytes. Its contents are unspecified, but initialized.
@@ -341,6 +341,8 @@ impl Arena {
 #[must_use = "dropping it stops the preparation; `detach` lets it go on"]
 pub struct Preparation {
     is_stopped: Arc<AtomicBool>,
+    /// The process that started the thread: a forked child has a copy of this value, and no such thread to wait for.
+    process: u32,
     /// None once it is detached, and where the system started no thread.
     thread: Option<JoinHandle<()>>,
 }
@@ -360,7 +362,7 @@ impl Preparation {
 
 impl Drop for Preparation {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take().filter(|_| self.process == std::process::id()) {
             self.is_stopped.store(true, Relaxed);
             // A panic of the thread was printed, and left the arena as it was.
             let _ = thread.join();
@@ -498,6 +500,17 @@ mod tests {
         Arc::get_mut(&mut arena.inner).expect("nobody else has it").process += 1; // As in a child.
         for taken in [arena.take(64), arena.take_up_to(64)] {
             assert_eq!(taken.map(drop).map_err(|error| error.kind()), Err(ErrorKind::Unsupported));
+        }
+    }
+
+    #[test]
+    fn a_child_does_not_wait_for_a_thread_that_it_does_not_have() {
+        for (later, is_told) in [(0, true), (1, false)] {
+            let process = std::process::id() + later; // 1: as in a child.
+            let is_stopped = Arc::new(AtomicBool::new(false));
+            let thread = Some(thread::spawn(|| ()));
+            drop(Preparation { is_stopped: Arc::clone(&is_stopped), process, thread });
+            assert_eq!(is_stopped.load(Relaxed), is_told);
         }
     }
 
