@@ -41,7 +41,8 @@ pub type Watcher = unsafe extern "C" fn(*const Event);
 
 static WATCHER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Has a function called for everything that happens: of a free before anybody else can have the bytes, of all else afterwards. Null ends that. Calls that are under way end by themselves.
+/// Has a function called for everything that happens: of a free before anybody else can have the bytes, of all else afterwards. Null ends
+/// that. Calls that are under way end by themselves.
 ///
 /// # Safety
 ///
