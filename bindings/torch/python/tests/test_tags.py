@@ -110,10 +110,13 @@ class Tags(OnHost):
                 opened.remember(torch, [tensor], array.array("Q", [0, 0, 0]))
             _tags.sleep("file", to="origin")
             self.assertEqual(_tags.residence()["file"]["origin"], MIB)
-            os.rename(path, path + ".away")
+            then = os.stat(path)
+            os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns + 5_000_000_000))
             self.refuses(lambda: _tags.wake("file"), "put it back")
-            os.rename(path + ".away", path)
+            os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+            os.rename(path, path + ".away")  # It is open while the tag sleeps.
             _tags.wake("file")
+            os.rename(path + ".away", path)
             self.holds(tensor.pointer, MIB, 4)
             ctypes.memset(tensor.pointer, 9, MIB)
             tensor._version += 1
