@@ -1,7 +1,7 @@
 //! The heaps of real devices, which differ in how their memory is divided.
 use crate::caps::{Config, heap};
 use omniheap_seam::{
-    Align, Caps, DeviceInfo, Heap, HeapKind, HostAccess, KernelAccess, Mapper, Use,
+    Align, Caps, ConstantCaps, DeviceInfo, Heap, HeapKind, HostAccess, KernelAccess, Mapper, Use,
 };
 
 const GIB: u64 = 1 << 30;
@@ -68,6 +68,11 @@ fn staging(host: HostAccess, physical: u8) -> Heap {
 
 fn caps(name: &str, heaps: Vec<Heap>) -> Caps {
     let name = name.to_owned();
-    let config = Config::new().device(DeviceInfo { name, ..DeviceInfo::default() });
+    let mut config = Config::new().device(DeviceInfo { name, ..DeviceInfo::default() });
+    if heaps.iter().any(|heap| heap.kind == HeapKind::Constant) {
+        let bank = 64 << 10;
+        let align = Align::of(256);
+        config = config.constant(ConstantCaps { bank, align, max_bind: bank, push: 128 });
+    }
     heaps.into_iter().fold(config, Config::heap).into_caps()
 }

@@ -2,7 +2,7 @@
 use core::convert::Infallible;
 use omniheap_conformance::{Account, Rig};
 use omniheap_core::{Align, HeapKind, HostAccess, InsideBlock, Result};
-use omniheap_host::{Host, heap};
+use omniheap_host::{Host, heap, real_devices};
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
@@ -31,7 +31,16 @@ fn strange() -> Result<Host> {
         .open()
 }
 
+/// Acts out one of the real devices.
+fn real(name: &str) -> Result<Host> {
+    let found = real_devices().into_iter().find(|caps| caps.device.name == name);
+    Host::like(found.expect("it is among the real devices"))
+}
+
 omniheap_conformance::conformance! {
     host => || Ok::<_, Infallible>(rig(Host::new()).with_guards()),
     host_strange => || strange().map(rig),
+    host_card => || real("Vulkan, card").map(rig),
+    host_software => || real("Vulkan, software").map(rig),
+    host_wgpu => || real("wgpu, card with resizable BAR").map(rig),
 }
