@@ -537,19 +537,19 @@ fn ring() -> Plain<Ring> {
 
 #[test]
 fn buddies() {
-    explore("buddy", &buddy(), 8);
-    explore("buddy of two blocks", &buddy_of_two_blocks(), 7);
+    explore("buddy", &buddy(), 10);
+    explore("buddy of two blocks", &buddy_of_two_blocks(), 8);
 }
 
 #[test]
 fn slabs() {
-    explore("slab", &slab(), 8);
+    explore("slab", &slab(), 12);
 }
 
 #[test]
 fn bumps_and_stacks() {
-    explore("bump", &bump(), 6);
-    explore("stack", &stack(), 6);
+    explore("bump", &bump(), 7);
+    explore("stack", &stack(), 7);
 }
 
 #[test]

@@ -990,27 +990,27 @@ fn long_list() -> General {
 
 #[test]
 fn sizes_and_alignments() {
-    explore("general", &general(), 7);
+    explore("general", &general(), 8);
 }
 
 #[test]
 fn two_classes() {
-    explore("classes", &classes(), 7);
+    explore("classes", &classes(), 9);
 }
 
 #[test]
 fn two_timelines() {
-    explore("users", &users(), 7);
+    explore("users", &users(), 8);
 }
 
 #[test]
 fn every_edit() {
-    explore("edits", &edits(), 5);
+    explore("edits", &edits(), 6);
 }
 
 #[test]
 fn sizes_that_share_lists() {
-    explore("coarse", &coarse(), 5);
+    explore("coarse", &coarse(), 6);
     explore("long list", &long_list(), 3);
 }
 
