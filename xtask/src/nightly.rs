@@ -1,4 +1,4 @@
-//! Tasks that need the nightly compiler: `cargo xtask fuzz`, `sanitize` and `miri`.
+//! Tasks that need the nightly compiler: `cargo xtask fuzz`, `sanitize` and `miri`; and small worlds for an hour, which only need a night.
 use crate::binaries::{beside, said};
 use crate::step::{Outcome, status};
 use crate::{root, target};
@@ -76,6 +76,9 @@ const OPERATIONS: &str = "8000";
 
 /// Inputs are short at first and grow up to this: a reader that takes many times its input is not seen to on a few kilobytes.
 const MAX_INPUT: &str = "-max_len=1048576";
+
+/// Seconds for each small world: about an hour for all of them.
+const SECONDS_FOR_A_WORLD: &str = "100";
 
 /// Tests of memory that is kept for ever on purpose, because a device may still write it.
 const KEPT: &str = "tests/model/kept.txt";
@@ -190,6 +193,13 @@ pub(crate) fn sanitize_shortly() -> Outcome {
 /// Returns the short form's tests.
 fn shortly(kind: &str) -> &'static [&'static str] {
     if kind == THREAD { &THREAD_SHORTLY } else { &ADDRESS_SHORTLY }
+}
+
+/// Explores the small worlds deeper than the tests do, and prints how far each came.
+pub(crate) fn explore() -> Outcome {
+    let mut command = crate::cargo(&["test", "--release", "-p", "omniheap-exhaustive"]);
+    command.args(["--", "--nocapture"]).env("OMNIHEAP_EXHAUSTIVE_SECONDS", SECONDS_FOR_A_WORLD);
+    status("small worlds", command.current_dir(root()))
 }
 
 /// Runs the tests of the seam and of the strategies under Miri, which finds undefined behaviour.

@@ -140,6 +140,7 @@ fn steps(length: Length) -> Vec<Step> {
         Length::Long => vec![
             Step::new("optimised tests", || of(&optimised(), tests)),
             Step::command("a thousand kills and ten thousand hand-overs", lives()),
+            Step::new("small worlds for an hour", nightly::explore),
             Step::new("fuzzing", || nightly::fuzz(&[])),
             Step::new("sanitizers", || nightly::sanitize(&[])),
         ],

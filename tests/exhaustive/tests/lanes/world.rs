@@ -951,7 +951,10 @@ impl State {
             key = key.with((place(&entry.place), names[entry.value as usize]));
         }
         let report = self.manager.report();
-        for block in report.pools.iter().flat_map(|pool| &pool.blocks) {
+        // Which of two lanes is listed first depends on the thread.
+        let mut parts: Vec<_> = report.pools.iter().flat_map(|pool| &pool.blocks).collect();
+        parts.sort_by_key(|block| block.number);
+        for block in parts {
             key = key.with((block.size, block.lane));
             for one in &block.live {
                 key = key.with((one.span.offset, one.span.size, one.state));
