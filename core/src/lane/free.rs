@@ -150,13 +150,16 @@ impl<B: Backend> Lane<B> {
     fn forget_secret(&self, id: SlotId, uses: &[Point]) -> Result<Option<Point>> {
         let home = self.home(id);
         if !self.shared.device.is_closed(home)? {
-            let zeroed = self.zero_after(id, uses, home);
-            if let Some(zeroed) = self.shared.device.unless_closed(home, zeroed)? {
-                return Ok(zeroed);
+            match self.zero_after(id, uses, home) {
+                // It is being closed, so nothing more runs on it; or it was closed just now.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSuchTimeline && home != TimelineId::MAIN => {}
+                zeroed => return zeroed,
             }
         }
-        // Its own timeline was closed, so its work has passed.
-        self.zero_after(id, uses, TimelineId::MAIN)
+        let rest = self.mark(home)?;
+        let uses: Vec<Point> = uses.iter().copied().chain(rest).collect();
+        self.zero_after(id, &uses, TimelineId::MAIN)
     }
 
     /// Zeroes a secret on a timeline, after other points. Returns the point at which it is zeroed, if a wait is needed.

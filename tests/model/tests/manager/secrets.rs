@@ -105,3 +105,30 @@ fn a_secret_is_zeroed_where_its_timeline_is_closed_meanwhile() {
         }
     }
 }
+
+/// A timeline that is being closed takes no more work, and still has some.
+#[test]
+fn a_secret_is_zeroed_where_its_timeline_is_being_closed() {
+    for request in [Request::new(MIB).secret(), Request::new(MIB).secret().dedicated()] {
+        let host = host();
+        let line = host.open().expect("another timeline");
+        let held = host.hold(line).expect("open");
+        let closer = Arc::clone(&host);
+        let device = asked(&host, move |call| {
+            if call.kind == CallKind::Fill && call.timeline == Some(line) {
+                let closing = Arc::clone(&closer);
+                std::thread::spawn(move || closing.close(line));
+                while closer.hold(line).is_ok() {
+                    std::thread::yield_now();
+                }
+            }
+            Verdict::Forward
+        });
+        let manager = Manager::with_config(device, ManagerConfig::default().plain());
+        drop(manager.allocate(&request.on(line)).expect("there is room"));
+        drop(held);
+        host.wait_idle().expect("alive");
+        manager.retire().expect("alive");
+        assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (0, 0));
+    }
+}
