@@ -192,7 +192,7 @@ impl Tlsf {
 
     /// Gives host memory back that [`pledge`](Self::pledge) kept for `count` slides: they are made next, or not at all.
     pub fn redeem(&mut self, count: usize) {
-        self.pledged -= u32::try_from(count).expect("it was pledged");
+        self.pledged = self.pledged.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
     /// Moves a live span down to `offset` in the hole before it. The key stays.

@@ -22,6 +22,9 @@ const MOST: usize = 60;
 /// Operations of a program.
 const OPERATIONS: u64 = 600;
 
+/// What a coin adds to a request.
+type Word = fn(Request<'static>) -> Request<'static>;
+
 /// Timelines that are held until a call waits that may be for them.
 type Holds = Arc<Mutex<Vec<Hold>>>;
 
@@ -115,7 +118,7 @@ impl Program {
         if !self.coin(3) {
             request = request.on(self.line());
         }
-        let coins: [(u64, fn(Request<'static>) -> Request<'static>); 14] = [
+        let coins: [(u64, Word); 14] = [
             (4, Request::secret),
             (6, Request::dedicated),
             (8, Request::registrable),

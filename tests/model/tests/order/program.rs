@@ -19,6 +19,9 @@ const DEVICE: HeapId = HeapId(0);
 const UNIFIED: HeapId = HeapId(2);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+/// What a coin adds to a request.
+type Word = fn(Request<'static>) -> Request<'static>;
+
 /// Live allocations of a program, at most.
 const MOST: usize = 40;
 /// Bytes that go through the host, at most.
@@ -278,7 +281,7 @@ impl<'a> Program<'a> {
         if self.random.below(4) > 0 {
             request = request.on(self.line());
         }
-        let words: [(u64, fn(Request<'static>) -> Request<'static>); 9] = [
+        let words: [(u64, Word); 9] = [
             (12, Request::zeroed),
             (12, Request::secret),
             (24, Request::dedicated),
