@@ -363,19 +363,19 @@ planted! {
     slides_do_not_wait caught by one_program_finds_its_own_bytes in "defrag/exclusive.rs":
         "let idle = backend.wait_idle();" => "let idle = if PLANTED { Ok(()) } else { backend.wait_idle() };";
     slides_end_before_they_have_run caught by one_program_finds_its_own_bytes in "defrag/exclusive.rs":
-        "let idle = insist(|| self.shared.device.backend().wait_idle());" =>
-        "let idle = if PLANTED { Ok(()) } else { insist(|| self.shared.device.backend().wait_idle()) };";
+        "let idle = insist(|| device.backend().wait_idle()).or_else(|_| device.finish(on));" =>
+        "let idle = if PLANTED { Ok(()) } else { insist(|| device.backend().wait_idle()).or_else(|_| device.finish(on)) };";
     pages_shift_under_running_work caught by one_program_finds_its_own_bytes in "defrag/exclusive.rs":
         "match self.shared.device.backend().wait_idle() {" =>
         "match if PLANTED { Ok(()) } else { self.shared.device.backend().wait_idle() } {";
     maps_do_not_wait caught by one_program_finds_its_own_bytes in "manager/binding.rs":
         "if self.lane().may_be_in_use(self.slot()) {" =>
         "if !PLANTED && self.lane().may_be_in_use(self.slot()) {";
-    uploads_are_reused_in_their_timelines_order caught by one_program_finds_its_own_bytes in "lane/free.rs":
-        "            || note.host_access" => "            || (note.host_access && !PLANTED)";
-    dedicated_blocks_are_returned_at_once caught by one_program_finds_its_own_bytes in "lane/free.rs":
-        "if note.sharing == Sharing::Dedicated
-" => "if (note.sharing == Sharing::Dedicated && !PLANTED)
+    uploads_are_reused_in_their_timelines_order caught by one_program_finds_its_own_bytes in "lane/extra.rs":
+        "            || self.host_access" => "            || (self.host_access && !PLANTED)";
+    dedicated_blocks_are_returned_at_once caught by one_program_finds_its_own_bytes in "lane/extra.rs":
+        "        self.sharing == Sharing::Dedicated
+" => "        (self.sharing == Sharing::Dedicated && !PLANTED)
 ";
     secrets_are_zeroed_before_their_last_use caught by one_program_finds_its_own_bytes in "lane/free.rs":
         "let ordered = timelines.order(home, *point);" =>
