@@ -512,77 +512,104 @@ impl Ledger {
 const LIARS: u64 = 5;
 const RESERVE: u64 = 60;
 
-/// One frame of a tenant that says anything, or something that happens to it.
+/// A random program over books: frames of tenants that say anything, and what happens to them.
+struct Liars<'a> {
+    books: &'a mut Books,
+    ledger: &'a mut Ledger,
+    now: Duration,
+    actions: Vec<Action>,
+}
+
+impl Liars<'_> {
+    fn step(&mut self, number: u64, bytes: u64, random: &mut impl FnMut(u64) -> u64) {
+        match random(if self.ledger.may_lack_reserves { 12 } else { 10 }) {
+            0..=4 => self.take(number, bytes),
+            5 | 6 => {
+                let given =
+                    self.books.give(TenantId(number), bytes, None, self.now, &mut self.actions);
+                if given.is_ok() {
+                    *self.ledger.held.entry(number).or_default() -= bytes;
+                }
+            }
+            7 => {
+                let believed = self.books.greet(TenantId(number), bytes, None);
+                assert!(believed <= bytes);
+                self.ledger.held.insert(number, believed);
+            }
+            8 => self.books.answer(TenantId(number), random(40), self.now, &mut self.actions),
+            9 => self.hang_up(number, random(50)),
+            10 => self.leave(number),
+            _ if random(4) == 0 => {
+                if self.books.publish(TenantId(number), bytes).is_ok() {
+                    *self.ledger.held.entry(number).or_default() -= bytes;
+                    self.ledger.published += bytes;
+                }
+            }
+            _ => {
+                let bytes = random(100).min(self.ledger.published);
+                self.ledger.published -= bytes;
+                self.books.unpublish(bytes, self.now, &mut self.actions);
+            }
+        }
+    }
+
+    fn take(&mut self, number: u64, bytes: u64) {
+        let held = self.ledger.held.get(&number).copied().unwrap_or(0);
+        let waits = self.ledger.open.values().any(|it| it.0 == number);
+        let request = STEPS.get() << 8 | number;
+        self.ledger.open.insert(request, (number, bytes));
+        self.books.take(TenantId(number), request, bytes, self.now, &mut self.actions);
+        let is_this =
+            |it: &Action| matches!(it, Action::Grant { request: it, .. } if *it == request);
+        let is_inside = bytes > 0 && bytes <= RESERVE && held + bytes <= RESERVE;
+        let owes = self.books.owed(TenantId(number)) > 0;
+        if is_inside && !waits && !owes && !self.actions.iter().any(is_this) {
+            let others = (0..LIARS).filter(|it| *it != number);
+            let left = others.map(|it| RESERVE.saturating_sub(self.books.held(TenantId(it))));
+            let taken = self.ledger.sum() + left.sum::<u64>();
+            assert!(taken + bytes > 600, "{bytes} inside a reserve beside {taken}");
+            assert!(self.ledger.may_lack_reserves, "nobody took what is reserved");
+        }
+    }
+
+    fn hang_up(&mut self, number: u64, unsent: u64) {
+        let held = self.ledger.held.get(&number).copied().unwrap_or(0);
+        self.ledger.open.retain(|_, it| it.0 != number);
+        self.ledger.held.insert(number, held - unsent.min(held));
+        self.books.hang_up(TenantId(number), unsent.min(held), self.now, &mut self.actions);
+    }
+
+    fn leave(&mut self, number: u64) {
+        self.ledger.open.retain(|_, it| it.0 != number);
+        self.ledger.held.remove(&number);
+        self.books.leave(TenantId(number), self.now, &mut self.actions);
+        let rules = Rules { reserve: RESERVE, ..rules(1) };
+        self.books.join(TenantId(number), rules).expect("it fits");
+    }
+}
+
+/// Runs one step of the random program, and holds its work against what waited. Returns what the books decided.
 fn lie(
     books: &mut Books,
     ledger: &mut Ledger,
-    random: &mut impl FnMut(u64) -> u64,
     now: Duration,
+    random: &mut impl FnMut(u64) -> u64,
 ) -> Vec<Action> {
-    let (mut actions, number) = (Vec::new(), random(LIARS));
-    let tenant = TenantId(number);
+    let number = random(LIARS);
     let bytes = match random(8) {
         0 => u64::MAX - random(3),
         1 => 0,
         _ => random(200),
     };
-    let held = ledger.held.get(&number).copied().unwrap_or(0);
-    match random(if ledger.may_lack_reserves { 12 } else { 10 }) {
-        0..=4 => {
-            let request = STEPS.get() << 8 | number;
-            ledger.open.insert(request, (number, bytes));
-            books.take(tenant, request, bytes, now, &mut actions);
-            let inside = bytes > 0 && bytes <= RESERVE && held + bytes <= RESERVE;
-            let waits = ledger.open.values().filter(|it| it.0 == number).count() > 1;
-            let is_granted = actions
-                .iter()
-                .any(|it| matches!(it, Action::Grant { request: it, .. } if *it == request));
-            if inside && !waits && books.owed(tenant) == 0 && !is_granted {
-                let others = (0..LIARS).filter(|it| *it != number);
-                let left = others.map(|it| RESERVE.saturating_sub(books.held(TenantId(it))));
-                let taken = ledger.sum() + left.sum::<u64>();
-                assert!(taken + bytes > 600, "{bytes} inside a reserve beside {taken}");
-                assert!(ledger.may_lack_reserves, "nobody took what is reserved");
-            }
-        }
-        5 | 6 => {
-            if books.give(tenant, bytes, None, now, &mut actions).is_ok() {
-                *ledger.held.entry(number).or_default() -= bytes;
-            }
-        }
-        7 => {
-            let believed = books.greet(tenant, bytes, None);
-            assert!(believed <= bytes);
-            ledger.held.insert(number, believed);
-        }
-        8 => books.answer(tenant, random(40), now, &mut actions),
-        9 => {
-            let granted = random(50).min(held);
-            ledger.open.retain(|_, it| it.0 != number);
-            ledger.held.insert(number, held - granted);
-            books.hang_up(tenant, granted, now, &mut actions);
-        }
-        10 => {
-            ledger.open.retain(|_, it| it.0 != number);
-            ledger.held.remove(&number);
-            books.leave(tenant, now, &mut actions);
-            ledger.hear(&core::mem::take(&mut actions));
-            books
-                .join(tenant, Rules { reserve: RESERVE, ..rules(1 + number as u32) })
-                .expect("it fits");
-        }
-        _ if random(4) == 0 => {
-            if books.publish(tenant, bytes).is_ok() {
-                *ledger.held.entry(number).or_default() -= bytes;
-                ledger.published += bytes;
-            }
-        }
-        _ => {
-            let bytes = random(100).min(ledger.published);
-            ledger.published -= bytes;
-            books.unpublish(bytes, now, &mut actions);
-        }
-    }
+    let waiting = books.waiting.len() as u64;
+    let mut liars = Liars { books, ledger, now, actions: Vec::new() };
+    let work = steps(|| {
+        liars.step(number, bytes, random);
+        liars.books.tick(now, &mut liars.actions);
+    });
+    let (actions, pressed) = (liars.actions, books.pressed.len() as u64);
+    let most = 64 * LIARS + 8 * (waiting + pressed) + 4 * LIARS * actions.len() as u64;
+    assert!(work <= 4 * most, "{work} steps for a frame, {waiting} requests waited");
     actions
 }
 
@@ -606,17 +633,8 @@ fn liars_in_well_formed_frames_overdraw_nothing_and_cost_little() {
         }
         let mut now = NOW;
         for _ in 0..200 {
-            let mut actions = Vec::new();
-            let waiting = books.waiting.len() as u64;
-            let work = steps(|| {
-                actions = lie(&mut books, &mut ledger, &mut random, now);
-                now += Duration::from_millis(random(4));
-                books.tick(now, &mut actions);
-            });
-            let pressed = books.pressed.len() as u64;
-            let answered = actions.len() as u64;
-            let most = 64 * LIARS + 8 * (waiting + pressed) + 4 * LIARS * answered;
-            assert!(work <= 4 * most, "{work} steps for a frame, {waiting} requests waited");
+            now += Duration::from_millis(random(4));
+            let actions = lie(&mut books, &mut ledger, now, &mut random);
             ledger.hear(&actions);
             assert!(ledger.sum() <= 600, "{} granted", ledger.sum());
             for tenant in 0..LIARS {
