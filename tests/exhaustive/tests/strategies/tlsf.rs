@@ -1005,7 +1005,7 @@ fn two_timelines() {
 
 #[test]
 fn every_edit() {
-    explore("edits", &edits(), 6);
+    explore("edits", &edits(), 5);
 }
 
 #[test]
