@@ -979,8 +979,42 @@ impl State {
         self.device.describe(key, &names).get()
     }
 
+    /// Ends the state: one half of the states in peace, and the other with work in flight.
+    fn end(self, world: &Setting) -> Result<(), String> {
+        if self.key() & 1 == 0 { self.end_in_peace(world) } else { self.end_at_once() }
+    }
+
+    /// Drops everything, with work in flight, and checks that nothing is left.
+    fn end_at_once(mut self) -> Result<(), String> {
+        self.pass = None;
+        for slot in 0..SLOTS {
+            if self.entries[slot].is_some() {
+                drop(self.let_go(u8::try_from(slot).expect("few slots")));
+            }
+        }
+        let lost = self.manager.summary().quarantined_bytes;
+        self.leave(lost)
+    }
+
+    /// Drops the pool and the manager, which must leave nothing but what was lost.
+    fn leave(self, lost: u64) -> Result<(), String> {
+        let Self { pool, manager, device, bent, .. } = self;
+        if bent && lost > 0 {
+            device.forgive_secrets();
+        }
+        drop(pool);
+        drop(manager);
+        match (device.fault(), device.held().0) {
+            (Some(fault), _) => Err(fault),
+            (None, left) if left > lost => {
+                Err(format!("{left} bytes are left when the manager is gone"))
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
     /// Runs everything, frees everything, and checks that nothing is left.
-    fn end(mut self, world: &Setting) -> Result<(), String> {
+    fn end_in_peace(mut self, world: &Setting) -> Result<(), String> {
         self.pass = None;
         if self.asleep {
             self.sleep(Op::Wake)?;
@@ -1016,15 +1050,6 @@ impl State {
         if report.quarantined_bytes > 0 && !self.bent {
             return Err(format!("{} bytes are given up", report.quarantined_bytes));
         }
-        let Self { pool, manager, device, .. } = self;
-        drop(pool);
-        drop(manager);
-        match (device.fault(), device.held().0) {
-            (Some(fault), _) => Err(fault),
-            (None, left) if left > report.quarantined_bytes => {
-                Err(format!("{left} bytes are left when the manager is gone"))
-            }
-            (None, _) => Ok(()),
-        }
+        self.leave(report.quarantined_bytes)
     }
 }
