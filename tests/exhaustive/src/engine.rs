@@ -4,10 +4,11 @@ use crate::key::Ready;
 use core::fmt;
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::time::Duration;
 use std::collections::HashSet;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Sets the seconds for each world, and takes away its limit of depth.
 const SECONDS: &str = "OMNIHEAP_EXHAUSTIVE_SECONDS";

@@ -42,7 +42,7 @@ impl World for Counters {
     }
 
     fn copy(&self, state: &State) -> Option<State> {
-        self.copies.then(|| State(state.0))
+        self.copies.then_some(State(state.0))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Bytes come in cells, and each cell has a value. Work that is submitted must be ordered behind all work that touches the same
 //! cells, unless both only read. Memory that goes back to the driver must be out of use, unmapped, and free of secrets.
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
+#![expect(clippy::cast_possible_truncation, reason = "worlds are small")]
 use omniheap_core::{
     Align, Backend, BlockOffset, Caps, DeviceInfo, Epoch, ErrorKind, Heap, HeapId, HeapKind, Move,
     Page, Point, Remap, Result, TimelineId, Timelines, Transfer,
@@ -361,6 +362,7 @@ impl Device {
     }
 
     /// Tells states of the device apart. `values` names the values of live allocations; all others are alike, but for secrets.
+    #[expect(clippy::too_many_lines, reason = "one part after the other")]
     pub(crate) fn describe(&self, mut key: Key, values: &[u8; 256]) -> Key {
         let state = self.lock();
         let value = |value: &u8| match values[*value as usize] {
@@ -901,7 +903,7 @@ unsafe impl Remap for Device {
             {
                 None => state.blame("a page is destroyed twice"),
                 Some(sheet) if sheet.mapped > 0 => {
-                    state.blame("a page is destroyed that is mapped")
+                    state.blame("a page is destroyed that is mapped");
                 }
                 Some(sheet) if !forgives && sheet.cells.iter().any(|value| value & SECRET != 0) => {
                     state.blame("a page goes back to the driver with a secret in it");

@@ -22,12 +22,11 @@ pub(crate) enum Kind {
     SecretDedicated,
     /// Moves only where its owner copies it.
     Consent,
-    SecretPinned,
 }
 
 impl Kind {
     const fn is_secret(self) -> bool {
-        matches!(self, Self::Secret | Self::SecretDedicated | Self::SecretPinned)
+        matches!(self, Self::Secret | Self::SecretDedicated)
     }
 
     const fn is_dedicated(self) -> bool {
@@ -94,7 +93,6 @@ pub(crate) enum Why {
     Memory,
     Driver,
     Busy,
-    Lost,
 }
 
 impl Why {
@@ -103,7 +101,6 @@ impl Why {
             Self::Memory => ErrorKind::OutOfDeviceMemory,
             Self::Driver => ErrorKind::Driver,
             Self::Busy => ErrorKind::Busy,
-            Self::Lost => ErrorKind::DeviceLost,
         }
     }
 }
@@ -464,6 +461,7 @@ impl Setting {
 }
 
 /// Every refusal that an operation may meet.
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn refusals(op: Op) -> Vec<Bend> {
     use Call::{
         Allocate, Copy, Create, Destroy, Fill, Free, Map, Mark, Open, Order, Reached, Read,
@@ -580,6 +578,7 @@ impl State {
         self.stale = false;
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     fn run(&mut self, world: &Setting, op: Op) -> Result<(), String> {
         match op {
             Op::Allocate { cells, on, kind } => self.allocate(world, cells, on, kind),
@@ -647,7 +646,6 @@ impl State {
             Kind::Dedicated => request.dedicated(),
             Kind::SecretDedicated => request.secret().dedicated(),
             Kind::Consent => request.moved_on_consent(),
-            Kind::SecretPinned => request.secret().pinned(),
         };
         let made = match &self.pool {
             Some(pool) => pool.allocate(&request),
@@ -993,6 +991,9 @@ impl State {
             }
         }
         let lost = self.manager.summary().quarantined_bytes;
+        if self.bent && self.asleep {
+            self.device.forgive_secrets(); // A wake that could not zero them left them mapped.
+        }
         self.leave(lost)
     }
 
