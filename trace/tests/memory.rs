@@ -118,10 +118,29 @@ fn pickles() {
     within_four_times("short events", &file);
 }
 
+/// What fuzzers start from: they count with the same limit.
+fn corpora() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    for target in ["trace_binary", "trace_csv", "trace_pickle", "trace_rmm", "trace_vma"] {
+        for entry in std::fs::read_dir(folder.join(target)).unwrap() {
+            let path = entry.unwrap().path();
+            let mut bytes = std::fs::read(&path).unwrap();
+            if bytes.starts_with(&[0x1f, 0x8b]) {
+                continue; // What is compressed has limits of its own.
+            }
+            within_four_times(&path.display().to_string(), &bytes);
+            // Lengths that lie.
+            (0..bytes.len()).step_by(7).for_each(|at| bytes[at] = 0xff);
+            within_four_times(&path.display().to_string(), &bytes);
+        }
+    }
+}
+
 /// One test, so that nothing else allocates while it counts.
 #[test]
 fn no_reader_takes_more_than_four_times_its_input() {
     text_formats();
     binary_format();
     pickles();
+    corpora();
 }

@@ -98,10 +98,25 @@ fn headers() {
     );
 }
 
+/// What fuzzers start from: they count with the same limit.
+fn corpora() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    for entry in std::fs::read_dir(folder.join("weights_header")).unwrap() {
+        let path = entry.unwrap().path();
+        let _ = read(&path.display().to_string(), &std::fs::read(&path).unwrap());
+    }
+    for entry in std::fs::read_dir(folder.join("weights_pickle")).unwrap() {
+        let path = entry.unwrap().path();
+        let pickle = Pickle(std::fs::read(&path).unwrap());
+        let _ = read_pickle(&path.display().to_string(), &pickle);
+    }
+}
+
 /// One test, so that nothing else allocates while it counts.
 #[test]
 fn no_reader_takes_many_times_its_input() {
     pickles();
     directories();
     headers();
+    corpora();
 }
