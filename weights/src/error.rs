@@ -118,6 +118,11 @@ pub enum ErrorKind {
     /// Names must be UTF-8.
     #[error("a name is not UTF-8; write the file again with plain names")]
     NotUtf8,
+    /// A name has a zero byte, where C programs end it.
+    #[error(
+        "the name of tensor {0:?} has a zero byte; do not trust this file, or write it again with plain names"
+    )]
+    ZeroByte(String),
     /// Two tensors have one name.
     #[error("tensor {0:?} is there twice; names must be unique")]
     DuplicateName(String),

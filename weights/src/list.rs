@@ -43,7 +43,7 @@ impl List {
         if is_there { Some(likely) } else { self.find(name) }
     }
 
-    /// Adds tensors; refuses a name that is there already. The list is of no use then.
+    /// Adds tensors; refuses a name that is there already, or that C cannot say. The list is of no use then.
     pub(crate) fn extend(&mut self, tensors: Vec<Tensor>) -> Result<(), ErrorKind> {
         let Self { tensors: all, numbers, hasher } = self;
         let first = all.len();
@@ -55,6 +55,9 @@ impl List {
         let hash = |number: usize| hasher.hash_one(all[number].name.as_str());
         numbers.reserve(all.len() - first, |&number| hash(number));
         for (number, tensor) in all.iter().enumerate().skip(first) {
+            if tensor.name.contains('\0') {
+                return Err(ErrorKind::ZeroByte(tensor.name.to_string()));
+            }
             let is_same = |&other: &usize| all[other].name == tensor.name;
             match numbers.entry(hash(number), is_same, |&other| hash(other)) {
                 Entry::Occupied(_) => {

@@ -87,6 +87,17 @@ fn names_types_and_shapes_of_safetensors() {
 }
 
 #[test]
+fn names_with_a_zero_byte() {
+    refused!(file(&[entry("a\\u0000b", "U8", "[1]", 0, 1)], 1), ErrorKind::ZeroByte(name) if name == "a\0b");
+    let given = [Given::new("a\0b", Dtype::F32, &[4], 1)];
+    refused!(write::gguf(3, 32, &[], &given), ErrorKind::ZeroByte(_));
+    let pickle = write::state_dict(&given).0;
+    let torch = write::torch(&pickle, &given, CompressionMethod::Stored);
+    let error = refused!(torch, ErrorKind::ZeroByte(_));
+    assert!(error.to_string().contains(r#""a\0b""#), "{error}");
+}
+
+#[test]
 fn zero_size_tensors_are_read() {
     let bytes = file(&[entry("a", "F32", "[0,4]", 0, 0), entry("b", "U8", "[1]", 0, 1)], 1);
     assert_eq!(WeightsFile::tensors_in(&bytes).unwrap()[0].size, 0);
