@@ -233,7 +233,12 @@ fn a_watcher_hears_of_a_free_before_the_bytes_can_be_somebody_elses() {
         other, freed,
         "the program of another thread would have it before the watcher knows"
     );
-    omniheap_torch_free(ptr::with_exposed_provenance_mut(other as usize), 0, 0, stream(9));
+    omniheap_torch_free(
+        ptr::with_exposed_provenance_mut(usize::try_from(other).expect("an address")),
+        0,
+        0,
+        stream(9),
+    );
 }
 
 #[test]
