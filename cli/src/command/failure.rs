@@ -1,5 +1,4 @@
 //! Why a command ended early: one line and an exit code.
-use super::output::is_hidden;
 use core::fmt;
 use omniheap::BackendKind;
 use std::path::Path;
@@ -80,6 +79,12 @@ fn absence(backend: Option<BackendKind>, error: omniheap::Error) -> String {
         }
         _ => error.to_string(),
     }
+}
+
+/// Returns whether a character changes how others look, or looks like nothing: controls, line breaks, marks of direction, of no width.
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 impl fmt::Display for Failure {

@@ -1,5 +1,6 @@
 //! Output of commands: text for people, JSON for tools, progress only on a terminal.
 use super::Failure;
+use super::failure::is_hidden;
 use core::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -38,12 +39,6 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
         if is_escaped(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
-}
-
-/// Returns whether a character changes how others look, or looks like nothing: controls, line breaks, marks of direction, of no width.
-pub(crate) fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 /// Prints a line as it is, for programs; a reader that has seen enough is no failure.
