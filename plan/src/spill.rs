@@ -7,6 +7,7 @@ use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::solve::{solve, solve_until};
 use crate::stop::Stop;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Buffers to spill or recompute so that the rest fits.
@@ -144,6 +145,13 @@ struct Choice {
     price: u64,
 }
 
+/// A change at a section of what is alive; ends come first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sign {
+    Ends,
+    Starts,
+}
+
 /// A step on the way to a state of the search.
 #[derive(Clone, Copy)]
 enum Decision {
@@ -244,30 +252,47 @@ impl<'a> Cover<'a> {
         }
     }
 
-    /// Finds a first set: the cheapest for each byte that counts, one overfull section after the other. Leaves the loads as they were.
+    /// Finds a first set in one walk over time: where a section is overfull, the buffers alive there go that are cheapest for each byte.
+    /// None is found where even all of them are not enough.
     fn spill_greedily(&mut self) {
-        let (chosen, cost) = (self.chosen.len(), self.cost);
-        let mut spilled = Vec::new();
-        let covered = loop {
-            let Some((section, _)) = self.fullest() else { break true };
-            for choice in self.choices(section) {
-                if self.load[section] <= self.capacity {
-                    break;
+        let mut events: Vec<(u32, Sign, usize)> = Vec::new();
+        for index in (0..self.open.len()).filter(|&i| self.open[i] && !self.taken[i]) {
+            let Some(item) = self.model.item_of[index] else { continue };
+            let runs = self.model.runs(item as usize).iter();
+            events.extend(
+                runs.flat_map(|&(from, to)| [(from, Sign::Starts, index), (to, Sign::Ends, index)]),
+            );
+        }
+        events.sort_unstable();
+        let mut events = events.into_iter().peekable();
+        let mut first: BTreeSet<(u128, usize)> = BTreeSet::new();
+        let (mut goes, mut gone) = (alloc::vec![false; self.open.len()], 0);
+        let (mut chosen, mut cost) = (self.chosen.clone(), self.cost);
+        for (section, &load) in (0u32..).zip(&self.load) {
+            while let Some((_, sign, index)) = events.next_if(|event| event.0 <= section) {
+                let size = self.problem.buffers[index].size;
+                match (sign, goes[index]) {
+                    (Sign::Starts, true) => gone += size,
+                    (Sign::Ends, true) => gone -= size,
+                    (Sign::Starts, false) => drop(first.insert(self.by_price(index))),
+                    (Sign::Ends, false) => drop(first.remove(&self.by_price(index))),
                 }
-                spilled.push((choice, self.cost));
-                self.spill(choice);
             }
-            if self.load[section] > self.capacity {
-                break false;
+            while load - gone > self.capacity {
+                let Some((_, index)) = first.pop_first() else { return };
+                (goes[index], gone) = (true, gone + self.problem.buffers[index].size);
+                cost = cost.saturating_add(self.problem.buffers[index].spill_cost.unwrap_or(0));
+                chosen.push(index);
             }
-        };
-        if covered {
-            (self.best, self.best_cost) = (Some(self.chosen.clone()), self.cost);
         }
-        for &(choice, before) in spilled.iter().rev() {
-            self.take_back(choice, before);
-        }
-        debug_assert_eq!((chosen, cost), (self.chosen.len(), self.cost), "all is taken back");
+        (self.best, self.best_cost) = (Some(chosen), cost);
+    }
+
+    /// Returns what sorts a buffer by its price for each byte.
+    fn by_price(&self, index: usize) -> (u128, usize) {
+        let buffer = &self.problem.buffers[index];
+        let price = u128::from(buffer.spill_cost.unwrap_or(0)) << 64;
+        (price / u128::from(buffer.size.max(1)), index)
     }
 
     /// Returns whether there is no time for more, or enough states were seen.
