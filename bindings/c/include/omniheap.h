@@ -419,8 +419,8 @@ typedef struct omniheap_move {
 // Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`.
 //
 // To copy the bytes itself, it may call `omniheap_vulkan_with_queue`, `omniheap_timeline_mark` and `omniheap_timeline_wait`: it submits a copy
-// from the old place to the new one, and waits for a mark behind it. It calls nothing else of omniheap; a call that needs the place of
-// the allocation cancels its move.
+// from the old place to the new one, and waits for a mark behind it. Nothing on the device uses the new place when the callback is called.
+// It calls nothing else of omniheap; a call that needs the place of the allocation cancels its move.
 typedef uint32_t (*omniheap_mover)(const struct omniheap_move *one, void *user);
 
 // Told after a pass what became of a move that the mover was asked about: one of `OMNIHEAP_OUTCOME_…`. An owner that copied keeps its new

@@ -105,8 +105,8 @@ impl From<Moved> for OmniheapMoved {
 /// Asked about every move, before it is made: one of `OMNIHEAP_MOVE_…`.
 ///
 /// To copy the bytes itself, it may call `omniheap_vulkan_with_queue`, `omniheap_timeline_mark` and `omniheap_timeline_wait`: it submits a copy
-/// from the old place to the new one, and waits for a mark behind it. It calls nothing else of omniheap; a call that needs the place of
-/// the allocation cancels its move.
+/// from the old place to the new one, and waits for a mark behind it. Nothing on the device uses the new place when the callback is called.
+/// It calls nothing else of omniheap; a call that needs the place of the allocation cancels its move.
 pub type OmniheapMover =
     Option<unsafe extern "C" fn(one: *const OmniheapMove, user: *mut c_void) -> u32>;
 

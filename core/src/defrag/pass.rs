@@ -101,10 +101,9 @@ impl<B: Backend> Pass<B> {
     /// Sets how one move of an open pass is made; `OutOfRange` if there is no such move. An owner that copies finds the new place
     /// out of use.
     pub(crate) fn set_how(&mut self, which: usize, how: How) -> Result<()> {
-        let planned = self.moves.list().get(which).ok_or(ErrorKind::OutOfRange)?;
+        let planned = self.planned(which).ok_or(ErrorKind::OutOfRange)?;
         if how == How::OwnerCopies {
-            // No timeline is known that its copies could be ordered on.
-            self.moves.wait_for_target(planned)?;
+            planned.wait_for_target()?;
         }
         self.moves.get_mut(which).ok_or(ErrorKind::OutOfRange)?.how = how;
         Ok(())
@@ -461,6 +460,11 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
     #[must_use]
     pub fn from(&self) -> BlockRange<'a, B::Block> {
         self.moves.from(self.planned)
+    }
+
+    /// Waits until nothing on the device uses its new place: no timeline is known that an owner's copies could be ordered on.
+    pub(crate) fn wait_for_target(&self) -> Result<()> {
+        self.moves.wait_for_target(self.planned)
     }
 
     /// Its new place. No other allocation gets these bytes while the pass lives.

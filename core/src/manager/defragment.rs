@@ -437,15 +437,19 @@ impl<B: Backend> Pass<B> {
 
     /// Asks `owner` about every move, then copies, waits and commits.
     ///
+    /// Nothing on the device uses the new place of a move when `owner` is asked about it, so `owner` may copy before it answers
+    /// [`OwnerCopies`](Decision::OwnerCopies).
+    ///
     /// # Errors
     ///
-    /// Those of [`commit`](Self::commit).
+    /// Those of [`decide`](Self::decide) and [`commit`](Self::commit).
     pub fn run(
         mut self,
         mut owner: impl FnMut(&PlannedMove<'_, B>) -> Decision<B>,
     ) -> Result<Outcome> {
         let mut which = 0;
         while let Some(planned) = self.planned(which) {
+            planned.wait_for_target()?;
             let decision = owner(&planned);
             self.decide(which, decision)?;
             which += 1;

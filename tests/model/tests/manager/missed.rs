@@ -1,8 +1,8 @@
 //! Bugs that were planted by hand and that nothing noticed, one test for each.
 use super::before::asked;
 use omniheap_core::{
-    Backend, BlockOffset, Budget, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request,
-    TimelineId, Timelines, Transfer,
+    Backend, BlockOffset, Budget, Class, Decision, HeapId, HeapKind, Manager, ManagerConfig,
+    PoolConfig, Request, TimelineId, Timelines, Transfer,
 };
 use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
@@ -105,6 +105,41 @@ fn a_dedicated_request_waits_for_memory_that_is_in_use() {
     drop(first);
     let second = manager.allocate(&Request::new(12 * MIB).dedicated());
     assert!(second.is_ok(), "{:?}", second.err());
+}
+
+#[test]
+fn an_owner_that_is_asked_about_a_move_finds_its_new_place_out_of_use() {
+    let host = device(16 * MIB);
+    let held = Arc::new(Mutex::new(None));
+    let let_go = Arc::clone(&held);
+    let manager = plain(asked(&host, move |call| {
+        if matches!(call.kind, CallKind::Wait | CallKind::WaitIdle) {
+            drop(let_go.lock().expect("no panic").take());
+        }
+        Verdict::Forward
+    }));
+    let kernels = host.open().expect("another timeline");
+    let config = PoolConfig::new().block(MIB / 4).lanes(1);
+    let pool = manager.create_pool(HeapId(0), config).expect("valid");
+    let image = |n: u64| {
+        let request = Request::new(MIB / 32).class(Class::Tiled);
+        let request = if n.is_multiple_of(3) { request } else { request.on(kernels) };
+        (n, pool.allocate(&request).expect("fits"))
+    };
+    let (kept, freed): (Vec<_>, Vec<_>) =
+        (0..32).map(image).partition(|(n, _)| n.is_multiple_of(3));
+    *held.lock().expect("no panic") = Some(host.hold(kernels).expect("it is open"));
+    freed.iter().for_each(|(_, one)| one.fill(0, one.size(), 1).expect("queued"));
+    let written = host.mark(kernels).expect("it is open");
+    drop(freed);
+    let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    let outcome = pass.run(|planned| {
+        assert!(planned.needs_consent());
+        assert!(host.reached(kernels).expect("open") >= written, "it is still written");
+        Decision::OwnerCopies
+    });
+    assert!(outcome.expect("alive").moved.moves > 0);
+    drop(kept);
 }
 
 #[test]
