@@ -123,6 +123,8 @@ fn with_pkg_config(prefix: &Path) -> Outcome {
 fn with_cmake(prefix: &Path) -> Outcome {
     let build = prefix.join("build");
     let mut configure = Command::new("cmake");
+    // Whatever CMAKE_GENERATOR says: `with_another_prefix` reads the link command, which this one writes to a file.
+    configure.args(["-G", "Unix Makefiles"]);
     configure.arg("-S").arg(root().join("bindings/c/examples")).arg("-B").arg(&build);
     configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
     status("cmake", configure.stdout(Stdio::null()))?;
