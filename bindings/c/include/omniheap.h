@@ -1367,7 +1367,7 @@ enum omniheap_status omniheap_weights_tensor(struct omniheap_weights weights,
 // Loads tensors into allocations of the manager, or into host memory. The bytes have arrived when the call returns, for every timeline.
 //
 // `NO_SUCH_TENSOR`, `OUT_OF_RANGE` (a target is too small), `FOREIGN` (an allocation of another manager) and `OVERLAP` (two targets share host memory) before anything is
-// written. After another failure, or once `progress` cancelled the load, allocations hold any mixture of old and new bytes, and host memory may also hold zeros.
+// written. After another failure, or once `progress` cancelled the load, allocations and host memory hold any mixture of old and new bytes.
 //
 // # Safety
 //

@@ -5,6 +5,7 @@ use crate::sized::{Grows, empty, fill};
 use crate::status::{Failure, OmniheapStatus, call, check, check_many, put, text};
 use crate::table::{Kind, Table};
 use core::ffi::{c_char, c_int, c_void};
+use core::mem::MaybeUninit;
 use core::ops::ControlFlow;
 use core::slice;
 use omniheap::AnyBackend;
@@ -88,8 +89,7 @@ struct Texts {
 impl Texts {
     fn add(&mut self, text: &str) {
         self.starts.push(self.bytes.len());
-        let plain = |byte| if byte == 0 { b' ' } else { byte };
-        self.bytes.extend(text.bytes().map(plain));
+        self.bytes.extend_from_slice(text.as_bytes());
         self.bytes.push(0);
     }
 
@@ -99,12 +99,9 @@ impl Texts {
 }
 
 impl Files {
-    /// The number of the tensor that is listed under a name. C strings have no zero byte: `Texts` lists a space in its place.
+    /// The number of the tensor with a name.
     fn number(&self, name: &str) -> Result<usize, Failure> {
-        let is_listed =
-            |one: &Tensor| one.name.contains('\0') && one.name.replace('\0', " ") == name;
-        let other = || self.file.tensors().iter().position(is_listed);
-        self.file.number(name).or_else(other).ok_or_else(|| {
+        self.file.number(name).ok_or_else(|| {
             let why = format!("no file has a tensor {name:?}");
             Failure::new(OmniheapStatus::NoSuchTensor, why)
         })
@@ -227,7 +224,7 @@ pub unsafe extern "C" fn omniheap_weights_tensor(
 /// Loads tensors into allocations of the manager, or into host memory. The bytes have arrived when the call returns, for every timeline.
 ///
 /// `NO_SUCH_TENSOR`, `OUT_OF_RANGE` (a target is too small), `FOREIGN` (an allocation of another manager) and `OVERLAP` (two targets share host memory) before anything is
-/// written. After another failure, or once `progress` cancelled the load, allocations hold any mixture of old and new bytes, and host memory may also hold zeros.
+/// written. After another failure, or once `progress` cancelled the load, allocations and host memory hold any mixture of old and new bytes.
 ///
 /// # Safety
 ///
@@ -362,7 +359,7 @@ impl<'a> Found<'a> {
         (self.held.is_none() && size > 0).then(|| (start, start.saturating_add(size)))
     }
 
-    /// The tensor's name, and where it goes. Host memory need not have been written: it is set first, so that the slice holds values.
+    /// The tensor's name, and where it goes. Nothing is written yet: the load may still refuse its destinations.
     ///
     /// # Safety
     ///
@@ -370,13 +367,11 @@ impl<'a> Found<'a> {
     unsafe fn destination(&self) -> (&str, Destination<'_, AnyBackend>) {
         let destination = match (&self.held, self.in_host()) {
             (Some(held), _) => Destination::Allocation(held.allocation(), self.target.offset),
-            (None, None) => Destination::Host(&mut []),
+            (None, None) => Destination::Unwritten(&mut []),
             (None, Some((start, end))) => {
-                let host = self.target.host.cast::<u8>();
-                // SAFETY: `check_size` saw that the capacity has as much; otherwise the caller's promise.
-                unsafe { host.write_bytes(0, end - start) };
-                // SAFETY: as above, and written just now.
-                Destination::Host(unsafe { slice::from_raw_parts_mut(host, end - start) })
+                let host = self.target.host.cast::<MaybeUninit<u8>>();
+                // SAFETY: `check_size` saw that it is not null and has as much; otherwise the caller's promise. Any byte will do.
+                Destination::Unwritten(unsafe { slice::from_raw_parts_mut(host, end - start) })
             }
         };
         (&*self.tensor.name, destination)

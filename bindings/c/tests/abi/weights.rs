@@ -231,26 +231,33 @@ fn targets_that_share_host_memory_are_refused() {
 }
 
 #[test]
-fn a_tensor_whose_name_has_a_zero_byte_is_loaded_by_the_name_that_is_listed() {
+fn a_file_with_a_name_that_c_cannot_say_is_refused() {
     let file = File::with(
         "zero.safetensors",
         br#"{"a\u0000b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}"#,
         &[5, 6],
     );
-    let (manager, weights, mut host) = (open(1), file.open(), [0_u8; 2]);
-    let mut tensor = OmniheapTensor::default();
-    assert_eq!(c!(omniheap_weights_tensor(weights, 0, &raw mut tensor)), Status::Ok);
+    let (mut weights, paths) = (OmniheapWeights { id: 0 }, [file.0.as_ptr()]);
+    let opened = c!(omniheap_weights_open(paths.as_ptr(), 1, &raw mut weights));
+    assert_eq!((opened, weights.id), (Status::BadFile, 0), "{}", message());
+}
+
+#[test]
+fn a_load_that_the_device_refuses_leaves_host_memory_alone() {
+    let (file, manager) = (File::new("published.safetensors"), open(1));
+    let (weights, made) = (file.open(), ask(manager, &omniheap_request_default(64)).expect("room"));
+    assert_eq!((write(made, &[9; 64]), omniheap_publish(made)), (Status::Ok, Status::Ok));
+    let mut host = [7_u8; 2];
     let to_host = OmniheapWeightsTarget {
         host: host.as_mut_ptr().cast(),
         capacity: 2,
-        ..target(c!(CStr::from_ptr(tensor.name)), OmniheapAllocation { id: 0 }, 0)
+        ..target(c"second", OmniheapAllocation { id: 0 }, 0)
     };
-    let loaded = load(manager, weights, &[to_host], None, ptr::null_mut());
-    assert_eq!((loaded, host), (Status::Ok, [5, 6]), "{}", message());
-    assert_eq!(
-        (omniheap_weights_close(weights), omniheap_close(manager)),
-        (Status::Ok, Status::Ok)
-    );
+    let targets = [to_host, target(c"first", made, 0)];
+    let loaded = load(manager, weights, &targets, None, ptr::null_mut());
+    assert_eq!((loaded, host), (Status::Published, [7; 2]), "{}", message());
+    assert_eq!((omniheap_free(made), omniheap_weights_close(weights)), (Status::Ok, Status::Ok));
+    assert_eq!(omniheap_close(manager), Status::Ok);
 }
 
 #[test]
