@@ -7,8 +7,8 @@ that was dropped, they run again, below autograd, on the same arguments and with
 import collections
 import contextlib
 import copy
+import copyreg
 import functools
-import inspect
 import threading
 import warnings
 import weakref
@@ -37,7 +37,8 @@ def apply(plan, model):
         raise OmniheapError(f"model is {model!r}; pass the torch.nn.Module that the step calls")
     if type(model).__name__ == "OptimizedModule":
         raise OmniheapError("the model is compiled, and its compiler decides what to recompute; apply the plan to the model as it was")
-    if isinstance(model.__dict__.get("forward"), _Forward):
+    classes = (vars(each).get("forward") for each in type(model).__mro__)
+    if any(isinstance(each, _Forward) and each.is_of(model) for each in classes):
         raise OmniheapError("the model follows a plan already; call remove() on that one first")
     return Applied(plan, model)
 
@@ -56,7 +57,6 @@ class Applied:
         self._missing, self._unplanned, self._has_warned = [], [], False
         # Hooks of a module are not called for Ctrl-C, and the pass must end then too.
         self._forward = _Forward(self, model)
-        model.__dict__["forward"] = self._forward
 
     def remove(self):
         """Lets the model run as it did before. What its last forward pass dropped still comes back."""
@@ -142,36 +142,95 @@ class Applied:
 
 
 class _Forward:
-    """The `forward` of a model that follows a plan. In a copy of the model, or a file of it, the model's own one stands for it."""
+    """The `forward` of the class that a model has while it follows a plan. Shallow copies have this class too: every other module runs as if there were none."""
 
     def __init__(self, applied, model):
-        self._applied, self._model, self._before = applied, weakref.ref(model), model.__dict__.get("forward")
-        with contextlib.suppress(TypeError, ValueError):
-            self.__signature__ = inspect.signature(model.forward)
+        self._applied, self._model, self._own = applied, weakref.ref(model, self._forget), type(model)
+        self._class = self._made(model)
+        # Not by the model's own method, which may look at names.
+        object.__setattr__(model, "__class__", self._class)
 
-    def __call__(self, *arguments, **options):
-        if self._applied is None:
-            return self._own()(*arguments, **options)
-        return self._applied.run(self._model(), self._own(), arguments, options)
+    def _made(self, model):
+        """A class for this model alone. What is pickled is of the model's own one, which is not told that it has a sub-class."""
 
-    def _own(self):
-        """The model's own `forward`."""
-        model = self._model()
-        return self._before if self._before is not None else inspect.getattr_static(type(model), "forward").__get__(model, type(model))
+        # Without `__slots__`: CPython would not let the model have a class that is made of it.
+        class Following:
+            def __init_subclass__(cls):
+                pass
+
+            def __reduce_ex__(instance, protocol):
+                return self._in_file(super().__reduce_ex__(protocol))
+
+            def __prepare_scriptable__(instance):
+                if self.is_of(instance):
+                    raise OmniheapError("the model follows a plan, and torch.jit.script runs none of it; call remove() on the plan first, or script a copy of the model")
+                return instance
+
+        own = self._own
+        return type(own)(own.__name__, (Following, own), {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__, "forward": self})
+
+    def _in_file(self, reduced):
+        """What a pickle is made of, with the model's own class."""
+        if isinstance(reduced, str):
+            return reduced
+        function, arguments, *rest = reduced
+        function, *arguments = (self._own if each is self._class else each for each in (function, *arguments))
+        # Picklers let that one make objects of their own class only.
+        return self._own.__new__ if function is copyreg.__newobj__ else function, tuple(arguments), *rest
+
+    def is_of(self, model):
+        return self._applied is not None and self._model() is model
+
+    def __get__(self, model, owner):
+        import torch
+
+        if model is None:
+            return super(self._class, owner).forward
+        # As without this descriptor, which is asked first because others may be set.
+        own = model.__dict__["forward"] if "forward" in model.__dict__ else super(self._class, model).forward
+        # A compiler decides what to recompute, and cannot look into the other one.
+        return own if torch.compiler.is_compiling() or not self.is_of(model) else _Followed(self, model, own)
+
+    def __set__(self, model, forward):
+        model.__dict__["forward"] = forward
+
+    def __delete__(self, model):
+        if "forward" not in model.__dict__:
+            raise AttributeError("forward")
+        del model.__dict__["forward"]
+
+    def run(self, model, own, arguments, options):
+        return own(*arguments, **options) if self._applied is None else self._applied.run(model, own, arguments, options)
+
+    def _forget(self, _):
+        self._applied = None
 
     def remove(self):
-        """Ends it, also where somebody has wrapped this one meanwhile."""
+        """Ends it, also where somebody has made a class of this one or wrapped a `forward` meanwhile."""
         self._applied, model = None, self._model()
-        if model is not None and model.__dict__.get("forward") is self:
-            del model.__dict__["forward"]
-            if self._before is not None:
-                model.__dict__["forward"] = self._before
+        if type(model) is self._class:
+            object.__setattr__(model, "__class__", self._own)
+
+
+class _Followed:
+    """A model's `forward` that goes by the plan, bound as a method is."""
+
+    __slots__ = ("_forward", "_model", "__wrapped__")
+
+    def __init__(self, forward, model, own):
+        self._forward, self._model, self.__wrapped__ = forward, model, own
+
+    def __call__(self, *arguments, **options):
+        return self._forward.run(self._model, self.__wrapped__, arguments, options)
+
+    def __getattr__(self, name):
+        return getattr(self.__wrapped__, name)
 
     def __deepcopy__(self, memo):
-        return copy.deepcopy(self._own(), memo)
+        return copy.deepcopy(self.__wrapped__, memo)
 
     def __reduce__(self):
-        return self._own().__reduce__()
+        return self.__wrapped__.__reduce__()
 
 
 def _counted(names):

@@ -112,6 +112,17 @@ if _HAS_TORCH:
                 y.mul_(3)
             return self.last(self.after(self.out(y) + beside))
 
+    class Scaled(Between):
+        """A model whose result tells which instance ran."""
+
+        scale = 1.0
+
+        def forward(self, x):
+            return super().forward(x) * self.scale
+
+    def doubled(x):
+        return x * 2
+
     class Spanning(Between):
         """A part of them is in a context that is opened between modules."""
 
@@ -988,6 +999,63 @@ class Inputs(unittest.TestCase):
             self.assertEqual(applied.figures(), before)
             self.assertTrue(torch.equal(model(x), wanted))
         self.assertTrue(torch.equal(model(x), wanted))
+
+    def test_shallow_copies_run_themselves(self):
+        x = torch.ones(8, 64)
+        for shallow in (copy.copy, nn.Module._replicate_for_data_parallel):
+            with self.subTest(shallow.__name__):
+                model = Scaled()
+                wanted = model(x)
+                applied = _apply.Applied(model.plan(), model)
+                other = shallow(model)
+                other.scale = 3.0
+                self.assertTrue(torch.equal(other(x), wanted * 3), "with the plan")
+                self.assertEqual(applied.figures()["searched"], 0, "the copy follows no plan")
+                model(x).sum().backward()
+                self.assertEqual((applied.figures()["missing"], applied.figures()["searched"]), (0, 1))
+                applied.remove()
+                self.assertIs(type(model), Scaled)
+                self.assertTrue(torch.equal(other(x), wanted * 3), "without the plan")
+                self.assertIs(type(pickle.loads(pickle.dumps(other))), Scaled)
+                with _apply.Applied(other.plan(), other):
+                    self.assertEqual(repr(other), repr(model))
+                del model, applied
+                self.assertTrue(torch.equal(other(x), wanted * 3), "without the model")
+
+    def test_a_forward_that_somebody_else_put_there_is_copied_and_filed(self):
+        model, x = Product(), torch.ones(8, 64)
+        model.forward = doubled
+        plan = Between().plan()
+        with _apply.Applied(plan, model):
+            for each in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+                self.assertIs(each.forward, doubled)
+            self.assertTrue(torch.equal(pickle.loads(pickle.dumps(model))(x), x * 2))
+        self.assertIs(model.forward, doubled)
+
+    def test_scripts_are_refused_in_one_sentence(self):
+        model, x = Product(), torch.ones(8, 64)
+        with _apply.Applied(Between().plan(), model):
+            other = copy.copy(model)
+            with self.assertRaisesRegex(OmniheapError, r"torch.jit.script.*call remove\(\)"):
+                torch.jit.script(model)
+            self.assertTrue(torch.equal(torch.jit.script(other)(x), x * 2))
+
+    def test_compilers_and_exports_see_the_model_itself(self):
+        model, x = Between(), torch.ones(8, 64)
+        wanted = model(x)
+        with _apply.Applied(model.plan(), model) as applied:
+            self.assertTrue(torch.equal(torch.compile(model, backend="eager")(x), wanted))
+            self.assertTrue(torch.equal(torch.export.export(model, (x,)).module()(x), wanted))
+            self.assertEqual(applied.figures()["searched"], 0)
+
+    def test_classes_that_look_at_their_sub_classes_see_none(self):
+        class Registered(Between):
+            def __init_subclass__(cls, name):
+                self.fail("a name is asked for, and there is none")
+
+        model = Registered()
+        with _apply.Applied(model.plan(), model):
+            model(torch.ones(8, 64)).sum().backward()
 
     def test_a_model_goes_without_the_cycle_collector(self):
         model = Between()
