@@ -284,13 +284,13 @@ pub extern "C" fn omniheap_torch_reset() {
     });
 }
 
-/// Sets the most that may be held of a device, as a share of it.
+/// Sets the most that may be held of a device, as a share of it. PyTorch's hook for this takes no code; a function with one serves it too.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_torch_memory_fraction(share: c_double, device: c_int) {
+pub extern "C" fn omniheap_torch_memory_fraction(share: c_double, device: c_int) -> c_int {
     guarded(|| {
         let found = state::device(device).map_err(failed("memory fraction"))?;
         on!(found, it => it.set_share(share)).map_err(failed("memory fraction"))
-    });
+    })
 }
 
 /// Sets the most bytes that may be held of a device; 0 is no limit.

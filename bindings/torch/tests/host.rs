@@ -313,7 +313,7 @@ fn the_limit_changes_and_other_settings_are_refused() {
     let _one = begin();
     assert_eq!(omniheap_torch_set_limit(0, 8 << 20), 0);
     assert!(allocate(9 * MIB, 0).is_null());
-    omniheap_torch_memory_fraction(2.0, 0);
+    assert_eq!(omniheap_torch_memory_fraction(2.0, 0), -1);
     assert!(text(omniheap_torch_error()).contains("memory fraction"));
     assert_eq!((omniheap_torch_set_limit(0, 0), &stats()["limit_bytes"]), (0, &Value::Null));
     assert_eq!((omniheap_torch_set_limit(0, 1), &stats()["limit_bytes"]), (0, &1.into()));
@@ -353,7 +353,7 @@ fn devices_do_not_mix() {
 #[test]
 fn a_fraction_of_the_device_is_a_limit() {
     let _one = begin();
-    omniheap_torch_memory_fraction(0.0, 0);
+    assert_eq!(omniheap_torch_memory_fraction(0.0, 0), 0);
     omniheap_torch_reset();
     assert!(allocate(MIB, 0).is_null());
     assert_eq!(stats()["limit_bytes"], 0);

@@ -76,6 +76,7 @@ def _declare(lib):
         ("reset_peaks", number, [number]),
         ("trace", number, [text]),
         ("set_limit", number, [number, ctypes.c_uint64]),
+        ("memory_fraction", number, [ctypes.c_double, number]),
         ("reset", None, []),
         ("alloc", pointer, [ctypes.c_ssize_t, number, pointer]),
         ("segment", pointer, [ctypes.c_ssize_t, number, pointer]),

@@ -16,7 +16,7 @@ _POOLED = (
 _COUNTERS = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free", "num_oom_rejections", "max_split_size")
 # What came and went before `reset_accumulated_memory_stats`, by device.
 _earlier = {}
-# What `set_per_process_memory_fraction` was given, by device.
+# What `set_per_process_memory_fraction` was given, and the limit in bytes that came of it, by device.
 _fractions = {}
 
 
@@ -67,23 +67,27 @@ def reset_accumulated(device):
     _earlier[device] = _library.stats(device)
 
 
+def _set_fraction(fraction, device):
+    _library.check(_library.require_enabled().omniheap_torch_memory_fraction(fraction, device))
+    _fractions[device] = fraction, _library.stats(device)["limit_bytes"]
+
+
+def _fraction(device):
+    """The share of a device that may be held: what was given, or that of a limit that was set in another way."""
+    limit = _library.stats(device)["limit_bytes"]
+    given, then = _fractions.get(device, (1.0, None))
+    if limit == then:
+        return given
+    whole = limit and _library.require_enabled().omniheap_torch_device_bytes(_library._enabled.encode(), device)
+    return min(1.0, limit / whole) if whole else 1.0
+
+
 def install(torch):
     """Makes PyTorch's figures those of omniheap."""
     if hasattr(torch._C, "_cuda_getMemoryFraction"):
-        set_fraction = torch._C._cuda_setMemoryFraction
-
-        def set_and_keep(fraction, device):
-            limit = lambda: _library.stats(device)["limit_bytes"]
-            before = limit()
-            set_fraction(fraction, device)
-            # PyTorch's function says nothing of a refusal, which leaves the limit as it was.
-            said = _library._said()
-            if limit() == before and fraction != _fractions.get(device, 1.0):
-                raise _library.OmniheapError(said)
-            _fractions[device] = fraction
-
-        torch._C._cuda_setMemoryFraction = set_and_keep
-        torch._C._cuda_getMemoryFraction = lambda device: _fractions.get(device, 1.0)
+        # PyTorch's function asks ours, and says nothing of a refusal.
+        torch._C._cuda_setMemoryFraction = _set_fraction
+        torch._C._cuda_getMemoryFraction = _fraction
     torch._C._cuda_memoryStats = nested
     torch._C._cuda_resetPeakMemoryStats = reset_peaks
     torch._C._cuda_resetAccumulatedMemoryStats = reset_accumulated

@@ -11,6 +11,7 @@ import tempfile
 import traceback
 import types
 import unittest
+from unittest import mock
 
 import omniheap.cupy
 import omniheap.torch
@@ -603,18 +604,25 @@ class Host(OnHost):
         self.assertIn("without omniheap.torch.enable()", str(caught.exception))
 
     def test_the_fraction_is_remembered(self):
-        torch, given = FakeTorch(), []
-        torch._C = types.SimpleNamespace(_cuda_setMemoryFraction=lambda *what: given.append(what) or fraction(*what), _cuda_getMemoryFraction=None)
-        fraction, limit = self.lib.omniheap_torch_memory_fraction, _library.stats()["limit_bytes"]
-        fraction.argtypes, fraction.restype = [ctypes.c_double, ctypes.c_int], None
-        self.addCleanup(_library.set_limit, limit)
+        torch, limit = FakeTorch(), lambda: _library.stats()["limit_bytes"]
+        # PyTorch's function says nothing of a refusal.
+        torch._C = types.SimpleNamespace(_cuda_setMemoryFraction=lambda *what: self.lib.omniheap_torch_memory_fraction(*what) and None, _cuda_getMemoryFraction=None)
+        self.addCleanup(_library.set_limit, limit())
         _stats.install(torch)
         self.assertEqual(torch._C._cuda_getMemoryFraction(0), 1.0)
+        torch._C._cuda_setMemoryFraction(0.5, 0)
+        half = limit()
         torch._C._cuda_setMemoryFraction(0.25, 0)
-        self.assertEqual((torch._C._cuda_getMemoryFraction(0), given), (0.25, [(0.25, 0)]))
+        self.assertEqual(torch._C._cuda_getMemoryFraction(0), 0.25)
         with self.assertRaisesRegex(omniheap.OmniheapError, "the share is not between 0 and 1"):
             torch._C._cuda_setMemoryFraction(1.5, 0)
         self.assertEqual(torch._C._cuda_getMemoryFraction(0), 0.25, "what was refused is not shown")
+        _library.set_limit(half)
+        torch._C._cuda_setMemoryFraction(0.5, 0)
+        self.assertEqual((torch._C._cuda_getMemoryFraction(0), limit()), (0.5, half), "a fraction that leaves the limit as it is")
+        _library.set_limit(half // 2)
+        with mock.patch.object(self.lib, "omniheap_torch_device_bytes", lambda backend, device: limit() * 5):
+            self.assertEqual(torch._C._cuda_getMemoryFraction(0), 0.2, "a limit that was set meanwhile")
 
     def test_stats_are_whole(self):
         stats = _library.stats()
