@@ -8,6 +8,7 @@ use crate::raise::Kind;
 use crate::state::{self, on};
 use crate::streams::Life;
 use crate::{lock, raise};
+use core::cell::Cell;
 use core::ffi::{c_char, c_double, c_int, c_void};
 use core::panic::AssertUnwindSafe;
 use core::ptr;
@@ -98,7 +99,22 @@ unsafe fn try_allocate(
 fn explained(work: impl FnOnce() -> Result<u64, Failure>) -> Result<u64, Failure> {
     let result =
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err((Kind::Error, BUG.into())));
-    result.inspect_err(|(_, line)| line.clone_into(&mut lock(&LAST_OOM)))
+    result.inspect_err(|(kind, line)| {
+        line.clone_into(&mut lock(&LAST_OOM));
+        // A thread that is ending asks nothing any more.
+        let _ = IS_SHORTAGE.try_with(|last| last.set(*kind == Kind::OutOfMemory));
+    })
+}
+
+thread_local! {
+    /// Tells if memory was short for the thread's last allocation that failed.
+    static IS_SHORTAGE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns 1 if memory was short for the last allocation that failed on this thread; 0 if something else was wrong, or none has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_is_shortage() -> c_int {
+    IS_SHORTAGE.try_with(Cell::get).unwrap_or(false).into()
 }
 
 fn address(address: u64) -> *mut c_void {
@@ -215,7 +231,7 @@ pub extern "C" fn omniheap_torch_segment_free(
     });
 }
 
-/// Allocates; null, and a text for `omniheap_torch_explain_oom`, when memory is short.
+/// Allocates; null, and a text for `omniheap_torch_explain_oom`, on failure.
 ///
 /// # Safety
 ///
@@ -381,7 +397,8 @@ pub extern "C" fn omniheap_torch_pool_users(device: c_int, captured: u64, named:
     users
 }
 
-/// Allocates for CuPy in the order of a stream; null when memory is short.
+/// Allocates for CuPy in the order of a stream; null on failure: `omniheap_torch_error` says why, and
+/// `omniheap_torch_is_shortage` whether memory is short.
 ///
 /// # Safety
 ///

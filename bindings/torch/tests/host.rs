@@ -192,6 +192,8 @@ fn a_failure_that_is_no_shortage_is_not_called_one() {
     // SAFETY: C strings, and nothing uses the tag meanwhile.
     let slept = unsafe { omniheap_torch_sleep(0, c"sleeper".as_ptr(), c"host".as_ptr()) };
     assert_eq!(slept, 0);
+    assert!(cupy(MIB).is_null());
+    assert_eq!(omniheap_torch_is_shortage(), 0, "a tag that is asleep");
     assert!(allocate(MIB, 1).is_null());
     assert!(explained().starts_with("tag \"sleeper\" is asleep"), "{}", explained());
     assert_eq!(omniheap_torch_leave_tag(), 0);
@@ -306,6 +308,7 @@ fn cupy_and_pytorch_share_one_manager() {
     omniheap_cupy_free(stream(9), theirs, 0);
     omniheap_torch_free(ours, MIB, 0, stream(9));
     assert!(cupy(usize::MAX).is_null());
+    assert_eq!(omniheap_torch_is_shortage(), 1);
 }
 
 #[test]

@@ -59,6 +59,7 @@ def _declare(lib):
         ("device_bytes", ctypes.c_uint64, [text, number]),
         ("error", text, []),
         ("explain_oom", text, []),
+        ("is_shortage", number, []),
         ("stats", text, [number]),
         ("segments", text, [number]),
         ("watch", number, [pointer]),

@@ -47,7 +47,8 @@ def _allocate(size):
     # CuPy's own pool hands out whole units, and programs may fill them.
     memory = allocator.malloc(-(-size // _UNIT) * _UNIT)
     if size and not memory.ptr:
-        raise MemoryError(explain_oom())
+        is_shortage = _library.load().omniheap_torch_is_shortage()
+        raise (MemoryError if is_shortage else OmniheapError)(_library._said())
     return memory
 
 

@@ -603,6 +603,16 @@ class Host(OnHost):
             omniheap.torch.pool(registrable=True)
         self.assertIn("without omniheap.torch.enable()", str(caught.exception))
 
+    def test_what_cupy_sees_of_a_failure(self):
+        alloc = self.lib.omniheap_cupy_alloc
+        alloc.argtypes, alloc.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], ctypes.c_void_p
+        for device, error, words in ((0, MemoryError, "out of memory"), (63, omniheap.OmniheapError, "device 63 cannot be opened")):
+            allocator = types.SimpleNamespace(malloc=lambda size: types.SimpleNamespace(ptr=alloc(None, size, device)))
+            current = lambda: types.SimpleNamespace(ptr=7)
+            stand_in(self, {"cupy": types.SimpleNamespace(cuda=types.SimpleNamespace(get_current_stream=current))})
+            with mock.patch.object(omniheap.cupy, "_allocators", {7: allocator}), self.assertRaisesRegex(error, words):
+                omniheap.cupy._allocate(1 << 40)
+
     def test_the_fraction_is_remembered(self):
         torch, limit = FakeTorch(), lambda: _library.stats()["limit_bytes"]
         # PyTorch's function says nothing of a refusal.
