@@ -312,6 +312,8 @@ def _faked(torch, device, ledger):
         *_endless(torch),
         *_finite(torch),
         (torch.utils.data.DataLoader, "_get_iterator", _in_this_process(torch)),
+        # Workers that persist have one iterator for all passes, which begins anew in them alone.
+        (torch.utils.data.DataLoader, "__iter__", lambda self: self._get_iterator()),
     ]
     for owner in (named("torch.optim.optimizer"), named("torch.utils._foreach_utils")):
         patches.append((owner, "_foreach_supported_types", [*owner._foreach_supported_types, FakeTensor]))
@@ -412,14 +414,38 @@ def _finite(torch):
 
 
 def _in_this_process(torch):
-    """Loads data without workers: fake tensors cannot be sent by one process to another."""
-    iterator = torch.utils.data.DataLoader._get_iterator
+    """Loads data without workers: fake tensors cannot be sent by one process to another. Where there would be some, a dataset is told that it is with the only one."""
+    original, loaders, workers = torch.utils.data.DataLoader._get_iterator, torch.utils.data.dataloader, torch.utils.data._utils.worker
+
+    @contextlib.contextmanager
+    def worker(info):
+        before, workers._worker_info = workers._worker_info, info
+        try:
+            yield
+        finally:
+            workers._worker_info = before
+
+    def the_only_worker(dataset):
+        return worker(workers.WorkerInfo(id=0, num_workers=1, seed=torch.initial_seed(), dataset=dataset))
+
+    class InThisProcess(loaders._SingleProcessDataLoaderIter):
+        def __init__(self, loader):
+            super().__init__(loader)
+            # In workers, batches are put into memory that processes share.
+            self._dataset_fetcher.collate_fn = worker(None)(self._collate_fn)
+
+        def _next_data(self):
+            with the_only_worker(self._dataset):
+                return super()._next_data()
 
     def without_workers(loader):
+        if loader.num_workers == 0:
+            return original(loader)
         before = loader.num_workers, loader.timeout
         loader.num_workers = loader.timeout = 0
         try:
-            return iterator(loader)
+            with the_only_worker(loader.dataset):
+                return InThisProcess(loader)
         finally:
             loader.num_workers, loader.timeout = before
 

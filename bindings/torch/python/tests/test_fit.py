@@ -1371,6 +1371,31 @@ class Steps(unittest.TestCase):
         rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(4, 2)), 2, num_workers=1)
         self.assertEqual(type(iter(rows)).__name__, "_MultiProcessingDataLoaderIter", "elsewhere workers work")
 
+    def test_rows_in_a_row_come_in_every_epoch_to_the_only_worker(self):
+        import torch
+
+        seen = []
+
+        class Rows(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                worker = torch.utils.data.get_worker_info()
+                for _ in range(worker.id, 4, worker.num_workers):
+                    yield torch.ones(16)
+
+        def step():
+            model = torch.nn.Linear(16, 4).cuda()
+            loaders = [torch.utils.data.DataLoader(Rows(), 2, num_workers=2, persistent_workers=persists) for persists in (False, True)]
+            for loader in loaders:
+                for epoch in range(2):
+                    for x in loader:
+                        self.assertIsNone(torch.utils.data.get_worker_info(), "as the program sees it")
+                        seen.append((loader.persistent_workers, epoch))
+                        model(x.cuda()).sum().backward()
+                self.assertIsNone(loader._iterator, "nothing of the recording stays")
+
+        omniheap.torch.record_step(step, self.path, steps=1)
+        self.assertEqual(seen, [(persists, epoch) for persists in (False, True) for epoch in (0, 0, 1, 1)])
+
     def test_what_cannot_be_recorded_says_what_to_do(self):
         import torch
 
