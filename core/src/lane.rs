@@ -33,7 +33,7 @@ pub(crate) use remote::Reservation;
 pub use report::{BlockReport, SpanReport, SpanState, Totals};
 pub(crate) use reuse::WaitMode;
 pub(crate) use shared::Shared;
-pub(crate) use slides::BegunSlides;
+pub(crate) use slides::{BegunSlides, Copies};
 pub(crate) use snapshot::{Inside, Resident, Scan, SlotsByBlock, Snapshot};
 pub(crate) use table::{Cause, REMOTE, SlotId};
 

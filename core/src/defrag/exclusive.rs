@@ -11,8 +11,8 @@
 #![forbid(unsafe_code)]
 use super::copier::{self, OverlapCopier};
 use crate::device::{Block, insist};
-use crate::lane::{Ask, BegunSlides, Lane, SlotId};
-use crate::{Backend, InsideBlock, Result, TimelineId, Transfer};
+use crate::lane::{Ask, BegunSlides, Copies, Lane, SlotId};
+use crate::{Backend, ErrorKind, InsideBlock, Result, TimelineId, Transfer};
 use core::cell::Cell;
 use omniheap_strategy::moves::{MoveDown, Piece, Planned, Window, cheapest, last, widest};
 use omniheap_strategy::pages::Shifted;
@@ -117,12 +117,12 @@ impl<B: Backend> Lane<B> {
         let idle = backend.wait_idle();
         cost.learn_waiting(asked.elapsed());
         let began = Instant::now();
-        let (made, done) = match idle {
+        let (made, done, copies) = match idle {
             Ok(()) => {
                 self.pass_slides(&begun);
                 self.slide(transfer, &begun)
             }
-            Err(error) => (0, Err(error)),
+            Err(error) => (0, Err(error), Copies::Ended),
         };
         let slides = &begun.window.slides[..made];
         let bytes = slides.iter().map(|slide| slide.from.size).sum();
@@ -131,20 +131,21 @@ impl<B: Backend> Lane<B> {
             let took = began.elapsed();
             cost.learn(slid.moves, slid.bytes, took, took);
         }
-        self.end_slides(&begun, made);
+        self.end_slides(&begun, made, copies);
         done.map(|()| (made > 0).then_some(slid))
     }
 
-    /// Copies everything to its new place; returns how many slides were made, from the first on, even after an error.
+    /// Copies everything to its new place; returns how many slides were made, from the first on, even after an error, and what is
+    /// known of the copies.
     fn slide(
         &self,
         transfer: &dyn Transfer<Block = B::Block>,
         begun: &BegunSlides<B>,
-    ) -> (usize, Result<()>) {
+    ) -> (usize, Result<()>, Copies) {
         let inside = self.shared.device.backend().caps().copy.inside_block;
         let bounce = self.bounce(&begun.window, inside);
         if inside == InsideBlock::Forbidden && bounce.is_none() {
-            return (0, Ok(()));
+            return (0, Ok(()), Copies::Ended);
         }
         // The device is idle before and after, so any timeline will do; this one is never closed.
         let on = TimelineId::MAIN;
@@ -155,12 +156,17 @@ impl<B: Backend> Lane<B> {
         // Submitted copies will finish, even if the driver refuses the first wait, or every wait for more than they are.
         let device = &self.shared.device;
         let idle = insist(|| device.backend().wait_idle()).or_else(|_| device.finish(on));
+        // A lost device runs nothing.
+        let copies = match idle {
+            Err(error) if error.kind() != ErrorKind::DeviceLost => Copies::MayRun(on),
+            _ => Copies::Ended,
+        };
         if idle.is_err()
             && let Some(bounce) = bounce
         {
-            self.shared.device.give_up(bounce);
+            device.give_up(bounce);
         }
-        (made, there.and(idle))
+        (made, there.and(idle), copies)
     }
 
     /// A bounce block, where copies inside a block are forbidden or would be many small ones.

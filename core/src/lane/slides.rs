@@ -1,15 +1,15 @@
 //! Exclusive moves of a lane: slides of allocations inside a block, and shifts of pages inside a reservation.
 #![forbid(unsafe_code)]
-use super::extra::Consent;
+use super::extra::{Consent, Ending};
 use super::snapshot::{Found, SlotsByKey};
 use super::table::SlotId;
 use super::{Lane, State, Suballocator};
 use crate::device::{Block, insist};
-use crate::{Align, Backend, ErrorKind, Result, Span};
+use crate::{Align, Backend, ErrorKind, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::moves::{Piece, Planned, Window, room_for};
 use omniheap_strategy::pages::{Leftover, Shift, Shifted, Stretch};
-use omniheap_strategy::{BlockId, Grant, Key, Tlsf};
+use omniheap_strategy::{BlockId, Grant, Key, LastUse, Tlsf};
 
 /// Slides of one block.
 type Chosen = Window<SlotId>;
@@ -24,6 +24,15 @@ pub(crate) struct BegunSlides<B: Backend> {
     holes: Vec<(Key, Span)>,
     /// The lane's clock at the start: spans freed before it are unused once the device is idle.
     time: u64,
+}
+
+/// What is known of the copies that slides have submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// None of them runs any more.
+    Ended,
+    /// They may still run on a timeline: nothing could wait for it.
+    MayRun(TimelineId),
 }
 
 impl<B: Backend> Lane<B> {
@@ -54,10 +63,17 @@ impl<B: Backend> Lane<B> {
         Ok(Some(BegunSlides { block, window, holes, time: state.users.clock() }))
     }
 
-    /// Publishes the new places of the first slides, and the old ones of the rest.
-    pub(crate) fn end_slides(&self, begun: &BegunSlides<B>, made: usize) {
+    /// Publishes the new places of the first slides, and the old ones of the rest. What copies may still write is in use by their
+    /// timeline.
+    pub(crate) fn end_slides(&self, begun: &BegunSlides<B>, made: usize, copies: Copies) {
+        if let Copies::MayRun(on) = copies {
+            self.order_behind(begun, on);
+        }
         let mut state = self.state.lock();
         let state = &mut *state;
+        if let Copies::MayRun(on) = copies {
+            self.count_copies(state, begun, on);
+        }
         state.held_bytes -= total(&begun.holes);
         if let Suballocator::General(tlsf) = &mut state.suballocator {
             tlsf.free_all(&begun.holes);
@@ -72,6 +88,47 @@ impl<B: Backend> Lane<B> {
             }
         }
         state.end_moves(self, begun.window.slides.iter().map(|slide| slide.what), made);
+    }
+
+    /// Counts the copies of slides as the last use of the holes in their window, and as a use of everything that slides.
+    /// `state` is the locked state of this lane.
+    fn count_copies(&self, state: &mut State<B>, begun: &BegunSlides<B>, on: TimelineId) {
+        // Where the lane knows no more timelines, nobody gets the holes again.
+        let user = state.users.enter(Some(on));
+        let last = user.map_or(LastUse::SEVERAL, |user| state.users.free(user));
+        if let Suballocator::General(tlsf) = &mut state.suballocator {
+            // Slides take it along to the bytes that they leave.
+            begun.holes.iter().for_each(|(key, _)| tlsf.set_last_use(*key, last));
+        }
+        for slide in &begun.window.slides {
+            let slot = slide.what;
+            if state.slots.set_extra(slot).is_ok() {
+                state.extras.add_use(slot.index, on);
+            }
+            if !state.slots.is_in_pass(slot) {
+                // It was freed meanwhile, when nobody knew of the copies.
+                state.extras.of(slot.index).ending = Some(Ending::Never);
+                let why = "copies of slides could not be followed";
+                self.shared.device.quarantine(slide.from.size, why);
+            }
+        }
+    }
+
+    /// Has the timelines that use what slides run after the copies, as far as that can be told them.
+    fn order_behind(&self, begun: &BegunSlides<B>, on: TimelineId) {
+        let Some(timelines) = self.timelines() else { return };
+        let (mut users, guard) = (Vec::new(), self.lock_moves());
+        begun.window.slides.iter().for_each(|slide| guard.timelines_of(slide.what, &mut users));
+        drop(guard);
+        users.retain(|user| ![on, TimelineId::ALL].contains(user));
+        let ordered = timelines.mark(on).and_then(|epoch| {
+            let point = Point { timeline: on, epoch };
+            users.iter().try_for_each(|user| {
+                let ordered = timelines.order(*user, point);
+                self.shared.device.unless_closed(*user, ordered).map(drop)
+            })
+        });
+        tracing::error!(?ordered, "copies of slides could not be followed");
     }
 
     /// Notes that everything that was freed up to the start of slides has passed: the device was idle.

@@ -3,8 +3,8 @@ use super::before::{Asked, asked};
 use super::{KIB, MIB};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Allocation, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig, PoolConfig,
-    Request, TimelineId, UserPool,
+    Allocation, Backend, ErrorKind, HeapId, HeapKind, InsideBlock, Manager, ManagerConfig,
+    PoolConfig, Request, TimelineId, UserPool,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -104,6 +104,85 @@ fn copies_are_waited_for_where_the_device_cannot_be() {
     assert!(seen == stamp(1, one.size()), "its bytes were still on the way");
     drop((rest, one));
     core::mem::forget(manager); // Nothing more can be waited for.
+}
+
+/// Copies of slides that nothing could follow: neither the device nor their timeline can be waited for from the first one on.
+struct Unfollowed {
+    manager: Manager<Asked>,
+    one: Allocation<Asked>,
+    is_captured: Arc<AtomicBool>,
+    held: Arc<Mutex<Option<omniheap_host::Hold>>>,
+    host: Arc<Host>,
+}
+
+impl Unfollowed {
+    /// A request failed whose slides moved `one` down by 4 MiB, while the main timeline is held.
+    fn new() -> Self {
+        let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).open();
+        let host = Arc::new(host.expect("a host device"));
+        let held = Arc::new(Mutex::new(None));
+        let [is_captured, was_captured] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (holder, hold, captured) =
+            (Arc::clone(&host), Arc::clone(&held), Arc::clone(&is_captured));
+        let device = asked(&host, move |call| {
+            let mut hold = hold.lock().expect("nothing panics");
+            match call.kind {
+                CallKind::Copy if !was_captured.swap(true, Relaxed) => {
+                    *hold = Some(holder.hold(TimelineId::MAIN).expect("open"));
+                    captured.store(true, Relaxed);
+                }
+                CallKind::WaitIdle | CallKind::Wait | CallKind::Mark if captured.load(Relaxed) => {
+                    return Verdict::Refuse(ErrorKind::Busy.into());
+                }
+                // What is to be reused waits for the copies, or is ordered behind them.
+                CallKind::WaitIdle | CallKind::Wait | CallKind::Order
+                    if call.point.is_none_or(|point| point.timeline == TimelineId::MAIN) =>
+                {
+                    *hold = None;
+                }
+                _ => {}
+            }
+            Verdict::Forward
+        });
+        let manager = Manager::with_config(device, ManagerConfig::default().plain());
+        drop(manager.allocate(&Request::new(16 * MIB)).expect("one block"));
+        let below = manager.allocate(&Request::new(4 * MIB)).expect("fits");
+        let one = manager.allocate(&Request::new(6 * MIB)).expect("fits");
+        one.write(0, &stamp(1, one.size())).expect("in range");
+        drop(below);
+        assert!(manager.allocate(&Request::new(10 * MIB)).is_err(), "its slides were not followed");
+        assert!(held.lock().expect("nothing panics").is_some(), "the copies still run");
+        Self { manager, one, is_captured, held, host }
+    }
+}
+
+#[test]
+fn what_copies_still_write_is_given_to_nobody() {
+    let Unfollowed { manager, one, is_captured, held, host } = Unfollowed::new();
+    is_captured.store(false, Relaxed);
+    let timeline = host.as_timelines().expect("timelines").open().expect("few");
+    let rest = manager.allocate(&Request::new(10 * MIB).on(timeline)).expect("ten MiB are free");
+    rest.write(0, &stamp(2, rest.size())).expect("in range");
+    *held.lock().expect("nothing panics") = None;
+    host.wait_idle().expect("nothing is held");
+    for (id, place) in [(1, &one), (2, &rest)] {
+        let mut seen = stamp(0, place.size());
+        place.read(0, &mut seen).expect("in range");
+        assert!(seen == stamp(id, place.size()), "{id} lost bytes to copies of slides");
+    }
+}
+
+#[test]
+fn what_is_freed_while_copies_still_write_it_is_given_to_nobody() {
+    let Unfollowed { manager, one, is_captured, held, host } = Unfollowed::new();
+    let size = one.size();
+    drop(one);
+    assert_eq!(manager.report().quarantined_bytes, size, "nothing tells when the copies end");
+    is_captured.store(false, Relaxed);
+    *held.lock().expect("nothing panics") = None;
+    host.wait_idle().expect("nothing is held");
+    assert!(manager.allocate(&Request::new(16 * MIB)).is_err(), "six MiB are lost");
+    drop(manager.allocate(&Request::new(10 * MIB)).expect("the copies have left the rest"));
 }
 
 /// From one copy on, the driver makes none any more: what was moved in part goes back through the host.
