@@ -334,7 +334,7 @@ impl Server {
         }
         let all = count();
         for (tenant, it) in &self.tenants {
-            self.books.count(*tenant, all.as_ref().map(|all| bytes_of(all, it.pid)));
+            self.books.count(*tenant, all.as_ref().map(|all| bytes_of(all, it.pid).unwrap_or(0)));
         }
         self.counted = now;
     }
@@ -342,7 +342,7 @@ impl Server {
     /// Returns what the driver counts for a tenant that gave memory back, where somebody waits to be granted it.
     fn recount(&self, tenant: TenantId) -> Option<u64> {
         let count = self.count.as_ref().filter(|_| self.books.is_awaited())?;
-        Some(bytes_of(&count()?, self.tenants.get(&tenant)?.pid))
+        Some(bytes_of(&count()?, self.tenants.get(&tenant)?.pid).unwrap_or(0))
     }
 
     /// Ends the former connection of a process that has closed it and greets again, though its last frames are not read yet: the greeting says
@@ -390,7 +390,7 @@ impl Server {
                 let (connection, ceiling) = (Some(id), rules.quota);
                 self.tenants.insert(tenant, Tenant { pid, uid, pidfd, connection, ceiling });
                 let count = self.count.as_ref().filter(|_| held > 0).and_then(|count| count());
-                (tenant, count.map(|all| bytes_of(&all, pid)))
+                (tenant, count.and_then(|all| bytes_of(&all, pid)))
             }
         };
         connection.tenant = Some(tenant);
@@ -629,9 +629,10 @@ struct Ready {
     gone: Vec<TenantId>,
 }
 
-/// Returns the bytes of a process; one that the driver does not know has none.
-fn bytes_of(all: &[(u32, u64)], pid: u32) -> u64 {
-    all.iter().find(|(known, _)| *known == pid).map_or(0, |(_, bytes)| *bytes)
+/// Returns the bytes of a process; `None` for one that the driver does not list. That is a process that has given all back, or one that some
+/// drivers never list. Counted as zero, neither has more than it says; but no greeting may be measured against that zero.
+fn bytes_of(all: &[(u32, u64)], pid: u32) -> Option<u64> {
+    all.iter().find(|(known, _)| *known == pid).map(|(_, bytes)| *bytes)
 }
 
 /// Returns whether a user may give orders about others: root and the arbiter's own may.

@@ -80,6 +80,7 @@ const TESTS: &[(&str, fn())] = named![
     publish::what_cannot_be_published_changes_nothing,
     publish::wrong_publications_are_refused_and_their_descriptors_closed,
     shares::a_greeting_is_believed_as_far_as_the_driver_counts,
+    shares::a_greeting_of_a_process_that_the_driver_does_not_list_is_a_request,
     shares::a_greeting_takes_the_reserve_of_nobody,
     shares::quotas_are_kept_and_set,
     shares::who_lies_about_giving_back_is_a_debtor_until_the_driver_agrees,

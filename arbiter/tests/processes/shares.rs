@@ -62,6 +62,19 @@ pub(crate) fn a_greeting_is_believed_as_far_as_the_driver_counts() {
     tenant.take(70 * MIB).expect("the driver has it");
 }
 
+pub(crate) fn a_greeting_of_a_process_that_the_driver_does_not_list_is_a_request() {
+    // It lists another process alone.
+    let count = || Some(vec![(1, 30 * MIB)]);
+    let policy = "capacity = \"100MiB\"\noverhead = \"0\"\n";
+    let arbiter = Arbiter::compared("unlisted.sock", policy, Box::new(count));
+    let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+    tenant.take(20 * MIB).expect("it is free");
+    let mut unlisted = Process::start("greets_with_everything", &arbiter.path, None, "");
+    unlisted.tell("greet");
+    assert_eq!(unlisted.hear(), "80", "what a request would be granted");
+    assert!(tenant.take(MIB).is_err(), "what it may have is granted to nobody else");
+}
+
 /// Takes 60 MiB, and says when it is asked to that it gave some back.
 pub(crate) fn lies(socket: &Path, _: &str) {
     let tenant = Tenant::shared(socket).expect("a tenant");
