@@ -286,10 +286,11 @@ fn validate_pieces(strategy: &dyn Strategy) -> Result<(), &'static str> {
 #[cfg(test)]
 mod steps {
     //! Tests that count the steps of single calls, for ten and for a million live spans.
+    use super::moves::{Piece, cheapest};
     use super::{Buddy, Key, LastUse, Slab, Strategy, Tlsf};
     use alloc::vec::Vec;
     use core::cell::Cell;
-    use omniheap_seam::{Align, Class, Layout};
+    use omniheap_seam::{Align, Class, Layout, Span};
 
     std::thread_local! {
         static STEPS: Cell<u64> = const { Cell::new(0) };
@@ -422,6 +423,36 @@ mod steps {
                     refused.is_err() && all <= few + most * count + 10,
                     "{count} holes: {all} steps"
                 );
+            }
+        }
+    }
+
+    /// Returns so many movable pieces of 64 KiB, each behind a hole that is no multiple of their alignment, and the free bytes.
+    fn scattered(count: u64, align: Align) -> (Vec<Piece<()>>, u64) {
+        let (mut pieces, mut at, mut free) = (Vec::new(), 0, 0);
+        for number in 0..count {
+            let hole = (1 << 16) + 16 * (number * 7919 % 4096);
+            let movable = align.up(at + hole).expect("a small block");
+            pieces.push(Piece::Hole(Span { offset: at, size: movable - 16 - at }));
+            pieces.push(Piece::Movable(Span { offset: movable - 16, size: 16 }, Align::of(16), ()));
+            pieces.push(Piece::Movable(Span { offset: movable, size: 1 << 16 }, align, ()));
+            free += movable - 16 - at;
+            at = movable + (1 << 16);
+        }
+        pieces.push(Piece::Hole(Span { offset: at, size: 16 }));
+        (pieces, free)
+    }
+
+    #[test]
+    fn the_cheapest_window_takes_the_same_steps_for_each_piece_of_a_large_block() {
+        let counts: &[u64] = if cfg!(miri) { &[600] } else { &[600, 4000, 32_000] };
+        for (&count, align) in counts.iter().flat_map(|count| [(count, 256), (count, 1 << 16)]) {
+            let (pieces, free) = scattered(count, Align::of(align));
+            for size in [1 << 20, free / 2, free * 3 / 4, free] {
+                let (window, steps) = steps(|| cheapest(&pieces, size));
+                let is_found = window.expect("host memory").is_some();
+                std::println!("{count} holes, align {align}, {size} bytes: {is_found}, {steps}");
+                assert!(steps <= 300 * count, "{count} holes: {steps} steps");
             }
         }
     }

@@ -156,6 +156,60 @@ fn the_cheapest_window_is_the_one_that_a_search_of_all_windows_finds() {
     assert!(found > ROUNDS / 12, "{found} blocks had something to slide");
 }
 
+/// Holes with something movable between them, most of which wastes bytes to its alignment.
+fn large_block(random: &mut Random, holes: u32) -> Vec<Piece<u32>> {
+    let (mut pieces, mut at) = (Vec::new(), 0);
+    for what in 0..holes {
+        let hole = Span { offset: at, size: 16 * (1 + random.below(256)) };
+        let align = Align::of(16 << random.below(7));
+        let movable = Span { offset: align.up(hole.end()).expect("small"), size: 64 };
+        pieces.push(Piece::Hole(Span { offset: at, size: movable.offset - at }));
+        pieces.push(Piece::Movable(movable, align, what));
+        at = movable.end();
+    }
+    pieces.push(Piece::Hole(Span { offset: at, size: 16 }));
+    pieces
+}
+
+/// The fewest bytes that a window moves which begins at the start of some pieces; `None` where none makes the hole.
+fn least_from(pieces: &[Piece<u32>], size: u64) -> Option<u64> {
+    let Some(Piece::Hole(first)) = pieces.first() else { return None };
+    let (mut next, mut moved) = (first.offset, 0);
+    for piece in pieces {
+        match piece {
+            Piece::Hole(hole) if hole.end() - next >= size => return Some(moved),
+            Piece::Hole(_) => {}
+            Piece::Movable(span, align, _) => {
+                let to = align.up(next)?.min(span.offset);
+                moved += if to < span.offset { span.size } else { 0 };
+                next = to + span.size;
+            }
+            Piece::Fixed => return None,
+        }
+    }
+    None
+}
+
+#[test]
+fn in_a_large_block_a_window_is_found_wherever_there_is_one_and_costs_hardly_more() {
+    let (mut random, mut more) = (Random(9), 0);
+    let holes = if cfg!(miri) { 300 } else { 1500 };
+    for _ in 0..3 {
+        let pieces = large_block(&mut random, holes);
+        let (_, most) = slid_by(&pieces).expect("it begins and ends with a hole");
+        for size in [most / 8, most / 2, most - most / 16, most, most + 1] {
+            let starts = (0..pieces.len()).filter_map(|at| least_from(&pieces[at..], size));
+            let (least, window) = (starts.min(), cheapest(&pieces, size).expect("host memory"));
+            let bytes = window.as_ref().map(|window| window.bytes);
+            assert_eq!(bytes.is_some(), least.is_some(), "{size} of {most}");
+            let (bytes, least) = (bytes.unwrap_or(0), least.unwrap_or(0));
+            assert!(bytes >= least && bytes <= least + least / 16, "{size}: {bytes}, {least}");
+            more += bytes - least;
+        }
+    }
+    assert!(cfg!(miri) || more > 0, "all of them are exact, so that nothing was thinned out");
+}
+
 #[test]
 fn what_moves_where_holes_touch_gains_all_the_same() {
     let (mut random, mut found) = (Random(7), [0; 2]);

@@ -3,7 +3,8 @@ use super::{MoveDown, Piece, Planned, Window, longest_hole, room_for};
 use alloc::vec::Vec;
 use omniheap_seam::{Align, ErrorKind, Span};
 
-/// The window that makes a hole of `size` bytes by moving the fewest bytes, or `None` where none does.
+/// The window that makes a hole of `size` bytes by moving the fewest bytes, or `None` where none does. In a large block whose
+/// pieces waste bytes to their alignments, nearly the fewest: see the cost.
 ///
 /// # Algorithm
 ///
@@ -13,8 +14,10 @@ use omniheap_seam::{Align, ErrorKind, Span};
 ///
 /// # Cost
 ///
-/// *O*(n) for n pieces where every alignment divides the sizes of the holes. Each piece with a larger alignment
-/// looks at all the starts with different distances: *O*(n²) at worst.
+/// *O*(n) for n pieces. Each piece whose alignment does not divide the sizes of the holes looks at all the starts with different
+/// distances. Once they are more than 256, only starts whose distances differ by a 128th of `size` stay, and of those between
+/// the farther one: the window may then start earlier than it has to, about a 128th of the hole too early. The farthest start
+/// always stays, so that a window is found wherever there is one.
 ///
 /// # Errors
 ///
@@ -27,7 +30,7 @@ pub fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
         match piece {
             Piece::Fixed => starts.clear(),
             Piece::Movable(span, align, _) => {
-                starts.pass(*span, *align);
+                starts.pass(*span, *align, size);
                 moved += span.size;
             }
             Piece::Hole(hole) => {
@@ -44,6 +47,10 @@ pub fn cheapest<T: Copy>(pieces: &[Piece<T>], size: u64) -> Planned<T> {
     let Some((_, first, last)) = best else { return Ok(None) };
     slide(&pieces[first..=last]).map(Some)
 }
+
+/// Starts that every piece may look at. With more of them, they are thinned out to this many parts of the wanted size.
+const MANY: usize = 256;
+const PARTS: u64 = 128;
 
 /// A hole at which a window may start.
 #[derive(Clone, Copy)]
@@ -87,14 +94,19 @@ impl Starts {
     }
 
     /// Rounds every distance to one that keeps the alignment of a span. Of starts with equal distances, the latest stays;
-    /// those that do not move the span are done with.
-    fn pass(&mut self, span: Span, align: Align) {
+    /// those that do not move the span are done with. `size` is the distance that is wanted.
+    fn pass(&mut self, span: Span, align: Align, size: u64) {
         self.grain |= span.offset & (align.get() - 1);
         if self.grain & (align.get() - 1) == 0 {
             return;
         }
         self.list.drain(..core::mem::take(&mut self.used));
+        if self.list.len() > MANY {
+            self.thin_out(size.div_ceil(PARTS));
+        }
         for start in &mut self.list {
+            #[cfg(test)]
+            crate::steps::count();
             let to = align.up(span.offset - (self.free - start.without));
             start.without = self.free - to.map_or(0, |to| span.offset.saturating_sub(to));
         }
@@ -105,6 +117,16 @@ impl Starts {
                 *kept = *later;
             }
             is_equal
+        });
+    }
+
+    /// Keeps the first start, and each whose distance is shorter than the one kept before it by so many bytes. No distance reaches the
+    /// wanted size, so few are left.
+    fn thin_out(&mut self, apart: u64) {
+        self.list.dedup_by(|later, kept| {
+            #[cfg(test)]
+            crate::steps::count();
+            later.without - kept.without < apart
         });
     }
 }
