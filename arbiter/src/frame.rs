@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 /// Version of the protocol. Another version is refused before anything else of a frame is read.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of the longest frame.
 pub const MAX_FRAME: usize = 64 << 10;
 /// Tenants in one frame of a list; with more, several frames follow each other.
@@ -617,6 +617,9 @@ mod tests {
         let mut other = whole;
         other[4] = 9;
         assert_eq!(Ask::decode(&other), Err(FrameError::Version(9)));
+        other[4] = 1;
+        let older = Ask::decode(&other).expect_err("its limits had three fields").to_string();
+        assert_eq!(older, "protocol version 1, not 2; use the same omniheap on both sides");
     }
 
     proptest! {

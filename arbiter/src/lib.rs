@@ -116,6 +116,9 @@ pub enum ArbiterError {
     /// The connection ended before an answer came.
     #[error("{0}: the arbiter hung up; start `omniheap serve` again")]
     Lost(PathBuf),
+    /// The arbiter speaks another version of the protocol.
+    #[error("{0}: {1}")]
+    Version(PathBuf, frame::FrameError),
     /// The arbiter did not answer in time. It has not carried out the call, and will not do so later.
     #[error(
         "{0}: the arbiter did not answer for {seconds} s, and nothing was changed; if it was stopped, let it go on, else start `omniheap serve` again",

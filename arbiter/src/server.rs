@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::books::{Action, Books, TenantId};
-use crate::frame::{Ask, Contents, LISTED, MAX_FRAME, Name, Refusal, Tell, TenantInfo};
+use crate::frame::{Ask, Contents, FrameError, LISTED, MAX_FRAME, Name, Refusal, Tell, TenantInfo};
 use crate::peer::Peer;
 use crate::policy::Policy;
 use crate::publications::{Attachment, Publications};
@@ -275,11 +275,21 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => return self.hang_up(id),
             };
-            let Ok(ask) = ask else { return self.hang_up(id) };
-            if let Err(why) = self.obey(id, ask, descriptors) {
-                self.refuse(id, 0, why);
+            match ask.map(|ask| self.obey(id, ask, descriptors)) {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => self.refuse(id, 0, why),
+                Err(error) => return self.part(id, error),
             }
         }
+    }
+
+    /// Hangs up after a wrong frame. All that a peer of another version reads of an answer is its version, which is what it has to know.
+    fn part(&mut self, id: u64, error: FrameError) {
+        if matches!(error, FrameError::Version(_)) {
+            self.refuse(id, 0, Refusal::Contradiction);
+            self.flush(id);
+        }
+        self.hang_up(id);
     }
 
     fn obey(&mut self, id: u64, ask: Ask, descriptors: Vec<OwnedFd>) -> Result<(), Refusal> {

@@ -71,6 +71,8 @@ fn error_of(error: &ArbiterError) -> Error {
             .because("the arbiter's quota for this process; see `omniheap tenants`"),
         ArbiterError::Refused(_) => ErrorKind::OutOfDeviceMemory
             .because("other tenants hold the memory; see `omniheap tenants`"),
+        ArbiterError::Version(..) => ErrorKind::OutOfDeviceMemory
+            .because("the arbiter is of another version; use the same omniheap on both sides"),
         _ => ErrorKind::OutOfDeviceMemory
             .because("the arbiter does not answer; start `omniheap serve` again"),
     }

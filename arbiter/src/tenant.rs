@@ -1,7 +1,7 @@
 //! A process's side of the connection.
 #![forbid(unsafe_code)]
 
-use crate::frame::{Ask, MAX_FRAME, PublicationInfo, Refusal, Tell, TenantInfo};
+use crate::frame::{Ask, FrameError, MAX_FRAME, PublicationInfo, Refusal, Tell, TenantInfo};
 use crate::socket;
 use crate::{ArbiterError, OnPress, Order, PATIENCE, failed};
 use core::panic::AssertUnwindSafe;
@@ -59,6 +59,8 @@ struct State {
     quota: Option<u64>,
     /// Why the arbiter did not accept this process.
     unwelcome: Option<Refusal>,
+    /// Why its answer could not be read.
+    unread: Option<FrameError>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -213,7 +215,7 @@ impl Tenant {
             let socket = Arc::new(socket);
             self.listen(&socket).map_err(|error| failed(&self.path, &error))?;
             state.socket = Some(socket);
-            (state.quota, state.unwelcome) = (None, None);
+            (state.quota, state.unwelcome, state.unread) = (None, None, None);
             (state.said, state.late) = (state.held, 0);
             let hello = Ask::Hello { held: state.said };
             state = self.send(state, &hello)?;
@@ -232,7 +234,7 @@ impl Tenant {
             return Err(ArbiterError::Refused(why));
         }
         if state.socket.is_none() {
-            return Err(ArbiterError::Lost(self.path.clone()));
+            return Err(lost(&self.path, state.unread));
         }
         let late = core::mem::take(&mut state.late);
         self.give_booked(state, late)
@@ -310,7 +312,13 @@ impl Shared {
             match tell {
                 Ok(Tell::Press { press, bytes, .. }) => drop(presses.send((press, bytes))),
                 Ok(tell) => self.heard(socket, &tell),
-                Err(_) => break,
+                Err(error) => {
+                    let mut state = lock(&self.state);
+                    if state.is_current(socket) {
+                        state.unread = Some(error);
+                    }
+                    break;
+                }
             }
         }
         let mut state = lock(&self.state);
@@ -453,10 +461,10 @@ impl<'a> Asked<'a> {
     /// counts, because the arbiter acts only on calls that it could answer.
     pub(crate) fn hear(&self) -> Result<(Tell, Vec<OwnedFd>), ArbiterError> {
         match self.receive() {
-            Ok(heard) => heard.ok_or_else(|| ArbiterError::Lost(self.path.to_owned())),
+            Ok(heard) => heard.map_err(|error| lost(self.path, Some(error))),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let _ = shutdown(&self.socket, Shutdown::Both);
-                let heard = self.receive().ok().flatten();
+                let heard = self.receive().ok().and_then(Result::ok);
                 heard.ok_or_else(|| ArbiterError::Silent(self.path.to_owned()))
             }
             Err(error) => Err(failed(self.path, &error)),
@@ -479,11 +487,19 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Receives one answer. `None` if the connection ended or the packet is malformed.
-    fn receive(&self) -> io::Result<Option<(Tell, Vec<OwnedFd>)>> {
+    /// Receives one answer. The empty packet at the end of a connection is malformed, too.
+    fn receive(&self) -> io::Result<Result<(Tell, Vec<OwnedFd>), FrameError>> {
         let (mut buffer, mut descriptors) = (vec![0; MAX_FRAME + 1], Vec::new());
         let packet = socket::receive_with(&self.socket, &mut buffer, &mut descriptors)?;
-        Ok(Tell::decode(packet).ok().map(|tell| (tell, descriptors)))
+        Ok(Tell::decode(packet).map(|tell| (tell, descriptors)))
+    }
+}
+
+/// Says why there is no answer: the connection ended, or the arbiter speaks another version.
+fn lost(path: &Path, unread: Option<FrameError>) -> ArbiterError {
+    match unread {
+        Some(error @ FrameError::Version(_)) => ArbiterError::Version(path.to_owned(), error),
+        Some(FrameError::Malformed) | None => ArbiterError::Lost(path.to_owned()),
     }
 }
 
@@ -523,6 +539,30 @@ mod tests {
             }
         });
         test(&Tenant::connect(&path).expect("welcome"), &asked);
+        let _ = std::fs::remove_file(&path);
+    }
+
+    #[test]
+    fn an_arbiter_of_another_version_is_called_that() {
+        let path = std::env::temp_dir().join(format!("omniheap-older-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = socket::make(Mode::Waiting).expect("a socket");
+        bind(&listener, &SocketAddrUnix::new(&path).expect("short")).expect("a path");
+        listen(&listener, 8).expect("a socket");
+        thread::spawn(move || {
+            while let Ok(socket) = accept_with(&listener, SocketFlags::CLOEXEC) {
+                let mut buffer = vec![0; MAX_FRAME + 1];
+                socket::receive(&socket, &mut buffer).expect("a question");
+                let mut answer = Tell::Done.encode();
+                answer[4] = 1;
+                socket::post(&socket, &answer).expect("it listens");
+            }
+        });
+        let said = [Tenant::connect(&path).map(drop), tenants(&path).map(drop)];
+        for said in said.map(|said| said.expect_err("another version").to_string()) {
+            let why = "protocol version 1, not 2; use the same omniheap on both sides";
+            assert_eq!(said, format!("{}: {why}", path.display()));
+        }
         let _ = std::fs::remove_file(&path);
     }
 

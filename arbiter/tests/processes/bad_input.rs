@@ -1,6 +1,6 @@
 //! What is no tenant, or wants to be none.
 use crate::support::{Arbiter, MIB, Process, Raw, say};
-use omniheap_arbiter::frame::{Ask, Refusal, Tell};
+use omniheap_arbiter::frame::{Ask, Refusal, Tell, VERSION};
 use omniheap_arbiter::{Tenant, tenants};
 use std::io::IoSlice;
 use std::path::Path;
@@ -13,10 +13,16 @@ fn serves(arbiter: &Arbiter) {
 pub(crate) fn wrong_packets_end_their_connection_and_nothing_else() {
     let arbiter = Arbiter::start("wrong.sock", "capacity = \"100MiB\"\n");
     let mut version = Ask::Hello { held: 0 }.encode();
-    version[4] = 2;
+    version[4] = 1;
     let half = Ask::Take { request: 1, bytes: 1 }.encode()[..12].to_vec();
     let (long, other) = (vec![0; 65 << 10], Tell::Done.encode());
-    for packet in [version, half, long, other, b"GET / HTTP/1.1".to_vec()] {
+    let raw = Raw::open(&arbiter.path);
+    assert!(raw.send(&version));
+    let answer = raw.hear().expect("an older program learns the version");
+    assert_eq!(answer[4..6], VERSION.to_le_bytes());
+    assert_eq!(raw.hear(), None, "and no more");
+    serves(&arbiter);
+    for packet in [half, long, other, b"GET / HTTP/1.1".to_vec()] {
         let raw = Raw::open(&arbiter.path);
         assert!(raw.send(&packet));
         assert_eq!(raw.hear(), None, "{packet:?}");
