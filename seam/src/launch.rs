@@ -53,7 +53,7 @@ impl Kernel {
     ///
     /// Drivers check none of this. In each language whose text is not empty:
     ///
-    /// - The text is valid: SPIR-V passes `spirv-val` for the Vulkan version of the devices it is loaded on, and needs no
+    /// - The text is valid: SPIR-V passes `spirv-val` for the devices that it is loaded on, and needs no
     ///   capability that they lack.
     /// - The entry point `name` takes exactly the slots, of these kinds and in this order, then parameters of this size, and
     ///   has this group size. It binds nothing else.
