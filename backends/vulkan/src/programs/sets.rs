@@ -57,7 +57,7 @@ impl State {
     fn reclaim(&mut self) -> Option<vk::DescriptorSet> {
         let is_over = |sent: &Sent| {
             let oldest = sent.sets.front().map(|(_, epoch)| *epoch);
-            oldest.is_some_and(|epoch| sent.timeline.reached().is_ok_and(|at| at >= epoch))
+            oldest.is_some_and(|epoch| sent.timeline.has_passed(epoch))
         };
         let at = self.sent.iter().position(is_over)?;
         let taken = self.sent[at].sets.pop_front();
@@ -92,7 +92,8 @@ impl Sets {
     /// over, or given back.
     pub(crate) fn take(&self, infos: &Bindings) -> Result<vk::DescriptorSet> {
         let mut state = lock(&self.state);
-        let set = state.reclaim().or_else(|| state.free.pop());
+        // The driver is asked only where no set is free.
+        let set = state.free.pop().or_else(|| state.reclaim());
         let set = match set {
             Some(set) => set,
             None => self.grow(&mut state)?,

@@ -8,7 +8,7 @@ use ash::vk;
 use omniheap_seam::Result;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, TryLockError},
 };
 
 /// Implementation of a timeline's epochs.
@@ -123,6 +123,17 @@ pub(crate) struct Fences {
 }
 
 impl Fences {
+    /// Takes back the fences that signalled; returns the latest epoch reached.
+    fn reached(&mut self) -> Result<u64> {
+        while let Some((_, fence)) = self.pending.front() {
+            if !fence.signalled()? {
+                break;
+            }
+            self.pop()?;
+        }
+        Ok(self.reached)
+    }
+
     fn pop(&mut self) -> Result<()> {
         if let Some((epoch, fence)) = self.pending.pop_front() {
             self.reached = epoch;
@@ -145,17 +156,22 @@ impl Clock {
     pub(crate) fn reached(&self) -> Result<u64> {
         match self {
             Self::Semaphore(semaphore) => semaphore.value(),
-            Self::Fences(fences) => {
-                let mut fences = lock(fences);
-                while let Some((_, fence)) = fences.pending.front() {
-                    if !fence.signalled()? {
-                        break;
-                    }
-                    fences.pop()?;
-                }
-                Ok(fences.reached)
-            }
+            Self::Fences(fences) => lock(fences).reached(),
         }
+    }
+
+    /// Returns whether an epoch is seen to have passed. A thread that waits holds the fences for its whole wait: it is not waited for, and
+    /// nothing is seen meanwhile.
+    pub(crate) fn has_passed(&self, epoch: u64) -> bool {
+        let reached = match self {
+            Self::Semaphore(semaphore) => semaphore.value(),
+            Self::Fences(fences) => match fences.try_lock() {
+                Ok(mut fences) => fences.reached(),
+                Err(TryLockError::Poisoned(fences)) => fences.into_inner().reached(),
+                Err(TryLockError::WouldBlock) => return false,
+            },
+        };
+        reached.is_ok_and(|at| at >= epoch)
     }
 
     /// Waits for an epoch that was submitted.
@@ -218,5 +234,24 @@ impl Clock {
             .push_next(&mut times);
         // SAFETY: the caller's promise; epochs of one timeline grow, so the signalled value does.
         unsafe { device.submit(queue, &info, vk::Fence::null()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Clock, Clocks};
+    use crate::{driver::device::lock, rig::opened};
+
+    #[test]
+    fn who_asks_for_an_epoch_does_not_wait_for_a_thread_that_waits() {
+        let Some(vulkan) = opened() else { return };
+        let clock = Clock::new(&vulkan.device, Clocks::Fences).expect("fences need nothing");
+        let Clock::Fences(fences) = &clock else { panic!("fences were asked for") };
+        // As a thread does that waits.
+        let waits = lock(fences);
+        assert!(!clock.has_passed(0), "nothing is seen meanwhile");
+        drop(waits);
+        assert!(clock.has_passed(0));
+        assert!(!clock.has_passed(1), "it was never submitted");
     }
 }

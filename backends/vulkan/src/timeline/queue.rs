@@ -147,6 +147,11 @@ impl QueueTimeline {
         self.clock.reached()
     }
 
+    /// Returns whether an epoch is seen to have passed. Does not wait for a thread that waits.
+    pub(crate) fn has_passed(&self, epoch: u64) -> bool {
+        self.clock.has_passed(epoch)
+    }
+
     /// Waits for an epoch. One that was never marked belongs to no timeline of this device.
     pub(crate) fn wait(&self, epoch: u64) -> Result<()> {
         if epoch > self.last.load(Ordering::Acquire) {
