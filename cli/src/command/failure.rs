@@ -81,10 +81,12 @@ fn absence(backend: Option<BackendKind>, error: omniheap::Error) -> String {
     }
 }
 
-/// Returns whether a character changes how others look, or looks like nothing: controls, line breaks, marks of direction, of no width.
+/// Returns whether a character changes how others look, or looks like nothing: controls, line breaks, marks of direction, of no width, and
+/// those that software reads and people do not (annotations, tags).
 pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 impl fmt::Display for Failure {

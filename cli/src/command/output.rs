@@ -168,6 +168,11 @@ mod tests {
         assert_eq!(shown("layers.0.größe \"w\""), "layers.0.größe \"w\"");
         let told = shown("a\u{1b}[2J\nb\r\u{202e}c\u{2028}\u{200b}");
         assert_eq!(told, "a\\u{1b}[2J\\nb\\r\\u{202e}c\\u{2028}\\u{200b}");
+        for hidden in
+            ['\u{ad}', '\u{180e}', '\u{fff9}', '\u{fffb}', '\u{e0000}', '\u{e0061}', '\u{e0fff}']
+        {
+            assert_eq!(shown(&hidden.to_string()), hidden.escape_default().to_string());
+        }
         let rows = [vec!["a\nfits".into(), "1".into()], vec!["b".into(), "2".into()]];
         assert_eq!(table(&["name", "n"], &rows), "name     n\na\\nfits  1\nb        2");
     }
