@@ -56,23 +56,26 @@ impl<B: Backend> Slot<B> {
         request.heap = manager.caps().heap_ids().find(|(_, heap)| is_best(heap)).map(|(id, _)| id);
         let allocation = match manager.allocate(&request) {
             Ok(allocation) => allocation,
-            Err(error) if error.kind() == Device::NoSuchHeap => return Ok(Self::of_host(size)),
+            Err(error) if error.kind() == Device::NoSuchHeap => return Self::of_host(size),
             Err(error) => return Err(ErrorKind::Allocate(Box::new(error))),
         };
         allocation.pin_for_life();
         let mapped = allocation.map().map(|mapped| mapped.as_ptr());
         match mapped {
             Ok(first) => Ok(Self::within(Memory::Staging(allocation), first, size)),
-            Err(error) if error.kind() == Device::NotMappable => Ok(Self::of_host(size)),
+            Err(error) if error.kind() == Device::NotMappable => Self::of_host(size),
             Err(error) => Err(ErrorKind::Device(error)),
         }
     }
 
     /// A slot of the host's own memory.
-    fn of_host(size: u64) -> Self {
-        let mut bytes = vec![0; crate::disk::size(size + ALIGN)];
+    fn of_host(size: u64) -> Result<Self, ErrorKind> {
+        let (mut bytes, length) = (Vec::new(), crate::disk::size(size + ALIGN));
+        let short = |_| ErrorKind::Device(Device::OutOfHostMemory.into());
+        bytes.try_reserve_exact(length).map_err(short)?;
+        bytes.resize(length, 0);
         let first = NonNull::from(&mut *bytes).cast();
-        Self::within(Memory::Host(bytes), first, size)
+        Ok(Self::within(Memory::Host(bytes), first, size))
     }
 
     /// A slot at the first aligned byte of memory, which has `ALIGN` bytes more than `size` from `first` on.
@@ -268,5 +271,21 @@ impl<'a, B: Backend> Ring<'a, B> {
             staging.for_each(|allocation| allocation.outlast(self.on));
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Slot;
+    use crate::error::ErrorKind;
+    use omniheap_core::ErrorKind as Device;
+    use omniheap_host::Host;
+
+    #[test]
+    fn a_slot_that_the_host_has_no_memory_for_is_an_error() {
+        let slot = Slot::<Host>::of_host(u64::MAX / 2);
+        assert!(
+            matches!(slot.err(), Some(ErrorKind::Device(error)) if error.kind() == Device::OutOfHostMemory)
+        );
     }
 }

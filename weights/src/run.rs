@@ -9,6 +9,7 @@ use crate::ring::{Ring, Slot};
 use core::marker::PhantomData;
 use core::ops::{ControlFlow, Range};
 use core::ptr::NonNull;
+use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use omniheap_core::{
     Allocation, Backend, BlockOffset, ErrorKind as Device, Manager, Move, Result as DeviceResult,
@@ -410,7 +411,8 @@ impl<B: Backend> Shared<'_, B> {
                             let from = binding.place(at, piece.size)?;
                             moves.push(Move { from, to, size: piece.size });
                         }
-                        None => self.write(to, from, piece.size)?,
+                        // SAFETY: the read has filled the slot, and only this thread uses it.
+                        None => unsafe { self.write(to, from, piece.size) }?,
                     }
                 }
             }
@@ -420,17 +422,31 @@ impl<B: Backend> Shared<'_, B> {
 
     /// Writes a piece that the device cannot copy from the slot: because the slot is the host's own, or because the piece does not start or
     /// end at a unit of the device's copies. Its target has room for whole units.
-    fn write(
+    ///
+    /// # Safety
+    ///
+    /// From `from` on, `length` bytes were written, and nothing writes them during the call.
+    unsafe fn write(
         &self,
         to: BlockOffset<'_, B::Block>,
         from: NonNull<u8>,
         length: u64,
     ) -> DeviceResult<()> {
-        let padded = self.run.manager.caps().copy.align.up(length).ok_or(Device::SizeOverflow)?;
-        let mut whole = vec![0; size(padded)];
-        // SAFETY: the slot has `length` bytes from `from` on, and only this thread uses it.
-        unsafe { bytes::read(from, &mut whole[..size(length)]) };
-        self.run.transfer()?.write(self.run.on, to, &whole)
+        let align = self.run.manager.caps().copy.align;
+        let (transfer, whole) = (self.run.transfer()?, align.down(length));
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { slice::from_raw_parts(from.as_ptr(), size(length)) };
+        let (units, rest) = bytes.split_at(size(whole));
+        if !units.is_empty() {
+            transfer.write(self.run.on, to, units)?;
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        // Less than a unit, which is small.
+        let mut last = vec![0; size(align.get())];
+        last[..rest.len()].copy_from_slice(rest);
+        transfer.write(self.run.on, BlockOffset { offset: to.offset + whole, ..to }, &last)
     }
 }
 
