@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::disk::{Access, Disk, System, size};
+use crate::error::{ErrorKind as Kind, Fault};
 use crate::file::Part;
 use crate::{Loaded, WeightsFile};
 use core::fmt;
@@ -73,7 +74,8 @@ type Filled<'a, B> = (&'a Arc<Allocation<B>>, Vec<(usize, u64)>);
 /// A file that changed since it was loaded is seen twice. When the pool falls asleep, the bytes go to the other store; where that keeps
 /// nothing, the sleep fails with [`ErrorKind::Stale`], and the pool stays awake. When it wakes up, the wake fails
 /// with [`ErrorKind::Stale`], and the pool sleeps on: put the bytes and the time of the file back and wake it again, or free what came from
-/// it.
+/// it. Where the system does not open or read a file, both say so in the same way with [`ErrorKind::Driver`], or
+/// [`ErrorKind::OutOfHostMemory`] for too many open files.
 pub struct Origin {
     rest: Arc<dyn BackingStore>,
     disk: Box<dyn Disk + Send>,
@@ -245,11 +247,15 @@ struct Opened<'a> {
 impl Opened<'_> {
     /// Fails where a file is not as it was when it was loaded.
     fn check(&self) -> Result<()> {
-        let is_same = |(number, file): (&usize, &Arc<File>)| {
-            self.disk.state(file).is_ok_and(|state| state == self.known.parts[number].state)
-        };
         let why = "a weights file changed since it was loaded: put it back as it was, or free what came from it";
-        if self.files.iter().all(is_same) { Ok(()) } else { Err(ErrorKind::Stale.because(why)) }
+        for (number, file) in self.files {
+            match self.disk.state(file) {
+                Ok(state) if state == self.known.parts[number].state => {}
+                Err(Fault { kind: Kind::Io(error), .. }) => return Err(unreadable(&error)),
+                _ => return Err(ErrorKind::Stale.because(why)),
+            }
+        }
+        Ok(())
     }
 
     /// Fills a buffer with the bytes of the allocation from `from` on, by several threads.
@@ -297,10 +303,29 @@ impl Opened<'_> {
     }
 }
 
+/// Codes of the system for too many open files: of this process, of all.
+#[cfg(unix)]
+const TOO_MANY: &[i32] = &[libc::EMFILE, libc::ENFILE];
+/// `ERROR_TOO_MANY_OPEN_FILES`.
+#[cfg(not(unix))]
+const TOO_MANY: &[i32] = &[4];
+
+/// Returns the meaning of a weights file that the system does not open or read.
 fn unreadable(error: &io::Error) -> DeviceError {
     tracing::warn!(%error, "a weights file cannot be read again");
-    ErrorKind::Stale
-        .because("a weights file cannot be read again: put it back, or free what came from it")
+    let native = i64::from(error.raw_os_error().unwrap_or(0));
+    let is_too_many = error.raw_os_error().is_some_and(|code| TOO_MANY.contains(&code));
+    let error = match error.kind() {
+        _ if is_too_many => ErrorKind::OutOfHostMemory
+            .because("too many files are open to read a weights file again: raise the limit of open files, or close some"),
+        io::ErrorKind::OutOfMemory => ErrorKind::OutOfHostMemory
+            .because("the system has no memory to read a weights file again"),
+        io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => ErrorKind::Stale
+            .because("a weights file is gone or cut short: put it back, or free what came from it"),
+        _ => ErrorKind::Driver
+            .because("the system cannot read a weights file again: see to its permissions and the disk, or free what came from it"),
+    };
+    error.with_native(native)
 }
 
 impl BackingStore for Origin {
@@ -368,4 +393,23 @@ impl BackingStore for Origin {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds one of these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::{ErrorKind, io, unreadable};
+
+    #[test]
+    fn only_a_file_that_is_gone_is_to_be_put_back() {
+        let told = |code| unreadable(&io::Error::from_raw_os_error(code));
+        let kinds =
+            [libc::ENOENT, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EACCES, libc::EIO]
+                .map(|code| (told(code).kind(), told(code).native() == i64::from(code)));
+        let memory = (ErrorKind::OutOfHostMemory, true);
+        let driver = (ErrorKind::Driver, true);
+        assert_eq!(kinds, [(ErrorKind::Stale, true), memory, memory, memory, driver, driver]);
+        assert!(told(libc::EMFILE).detail().contains("open files"), "{}", told(libc::EMFILE));
+        let short = unreadable(&io::ErrorKind::UnexpectedEof.into());
+        assert_eq!(short.kind(), ErrorKind::Stale, "{short}");
+    }
 }

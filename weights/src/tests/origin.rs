@@ -304,7 +304,7 @@ fn every_call_that_fails_loses_nothing() {
         one.sleep(&origin);
         let woken = one.pool.wake(&Wake::all());
         if let Err(error) = woken {
-            assert_eq!(error.kind(), ErrorKind::Stale, "{EIO} {error}");
+            assert_eq!(error.kind(), ErrorKind::Driver, "{EIO} {error}");
             assert!(one.pool.residence().asleep, "call {fails}");
             one.pool.wake(&Wake::all()).unwrap();
         }
