@@ -77,7 +77,8 @@ mod here {
     /// Lets a manager answer the presses of the arbiter that `OMNIHEAP_ARBITER` names for a device: it returns empty memory, and asks its
     /// pressure callbacks for more. `None` where the variable is not set.
     ///
-    /// The manager lives at least as long as the guard.
+    /// The manager lives at least as long as the guard, and as a press that is under way when the guard is dropped: the drop does not wait
+    /// for it.
     ///
     /// # Errors
     ///
