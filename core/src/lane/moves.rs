@@ -81,16 +81,20 @@ impl<B: Backend> Lane<B> {
     /// Waits until nothing on the device uses a span that is held for a move.
     pub(crate) fn wait_for_held(&self, held: Key) -> Result<()> {
         for wait in [WaitMode::Poll, WaitMode::Block] {
-            let state = self.state.lock();
-            let Suballocator::General(tlsf) = &state.suballocator else { return Ok(()) };
-            let last = tlsf.last_use(held)?;
-            if state.users.may(User::HOST, last) {
+            if self.may_write_held(held)? {
                 return Ok(());
             }
-            drop(state);
             self.poll_users(wait)?;
         }
-        Ok(())
+        // Some timelines cannot be waited for now, or only another thread may mark them.
+        if self.may_write_held(held)? { Ok(()) } else { self.shared.device.backend().wait_idle() }
+    }
+
+    /// Whether the host may write a span that is held for a move: nothing on the device uses it.
+    fn may_write_held(&self, held: Key) -> Result<bool> {
+        let state = self.state.lock();
+        let Suballocator::General(tlsf) = &state.suballocator else { return Ok(true) };
+        Ok(state.users.may(User::HOST, tlsf.last_use(held)?))
     }
 
     /// Timelines with frees that may not have passed.

@@ -1,12 +1,12 @@
 //! Bugs that were planted by hand and that nothing noticed, one test for each.
 use super::before::asked;
 use omniheap_core::{
-    Backend, BlockOffset, Budget, Class, Decision, HeapId, HeapKind, Manager, ManagerConfig,
-    PoolConfig, Request, TimelineId, Timelines, Transfer,
+    Backend, BlockOffset, Budget, Class, Decision, ErrorKind, HeapId, HeapKind, Manager,
+    ManagerConfig, PoolConfig, Request, TimelineId, Timelines, Transfer,
 };
 use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
-use omniheap_layers::{CallKind, Verdict};
+use omniheap_layers::{Call, CallKind, Verdict};
 use std::sync::{Arc, Mutex};
 
 const MAIN: TimelineId = TimelineId::MAIN;
@@ -109,6 +109,16 @@ fn a_dedicated_request_waits_for_memory_that_is_in_use() {
 
 #[test]
 fn an_owner_that_is_asked_about_a_move_finds_its_new_place_out_of_use() {
+    asks_about_places_out_of_use(|_| Verdict::Forward);
+    // As a timeline that only another thread may mark.
+    asks_about_places_out_of_use(|call| match call.kind {
+        CallKind::Mark => Verdict::Refuse(ErrorKind::NoSuchTimeline.into()),
+        _ => Verdict::Forward,
+    });
+}
+
+/// Frees images that a held timeline writes, and moves others to their places; waits let the timeline go.
+fn asks_about_places_out_of_use(answer: impl Fn(&Call) -> Verdict + Send + Sync + 'static) {
     let host = device(16 * MIB);
     let held = Arc::new(Mutex::new(None));
     let let_go = Arc::clone(&held);
@@ -116,7 +126,7 @@ fn an_owner_that_is_asked_about_a_move_finds_its_new_place_out_of_use() {
         if matches!(call.kind, CallKind::Wait | CallKind::WaitIdle) {
             drop(let_go.lock().expect("no panic").take());
         }
-        Verdict::Forward
+        answer(call)
     }));
     let kernels = host.open().expect("another timeline");
     let config = PoolConfig::new().block(MIB / 4).lanes(1);
