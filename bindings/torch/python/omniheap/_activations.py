@@ -389,7 +389,11 @@ def _may_be_statistics(tensor):
     """Whether a tensor of a module may be running statistics: kernels of batch norm write to them, and PyTorch does not count that."""
     import torch
 
-    return not isinstance(tensor, torch.nn.Parameter) and tensor.dim() == 1 and tensor.is_floating_point()
+    return not isinstance(tensor, torch.nn.Parameter) and _have_form_of_statistics(tensor.dim(), tensor.dtype)
+
+
+def _have_form_of_statistics(dimensions, dtype):
+    return dimensions == 1 and dtype.is_floating_point
 
 
 def _is_parameter(tensor):

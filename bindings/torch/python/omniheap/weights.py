@@ -16,7 +16,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from . import _library
-from ._activations import _is_plain, _may_be_statistics
+from ._activations import _have_form_of_statistics, _is_plain, _may_be_statistics
 from ._library import OmniheapError
 
 __all__ = ["LoadedTensors", "OmniheapError", "load_into", "load_safetensors"]
@@ -27,8 +27,6 @@ _DTYPES = {
     "C64": "complex64", "C128": "complex128", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
     "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": "float4_e2m1fn_x2",
 }
-# Kernels of batch norm write to these, and PyTorch does not count that.
-_UNCOUNTED = ("running_mean", "running_var")
 # Bytes of copies that exist at a time, where tensors of another type are loaded.
 _COPIED = 256 << 20
 # What sleeps to its files, by address: what counts the writes, and the count when it was loaded.
@@ -39,7 +37,7 @@ _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctype
 class _Form:
     """Type and shape of tensors. Types that PyTorch lacks are bytes, block by block; what it packs is counted by bytes too."""
 
-    __slots__ = ("dtype", "dtypes", "shape", "size", "strides")
+    __slots__ = ("dtype", "dtypes", "may_be_statistics", "shape", "size", "strides")
 
     def __init__(self, torch, dtypes, entry):
         dtype, self.shape, elements, block, self.size = entry
@@ -53,6 +51,7 @@ class _Form:
             self.shape = [*self.shape[:-1], last // elements * block]
         # PyTorch takes tuples faster than lists.
         self.shape, self.strides = tuple(self.shape), _strides(self.shape)
+        self.may_be_statistics = bool(self.size) and _have_form_of_statistics(len(self.shape), self.dtype)
 
 
 class _File:
@@ -352,13 +351,13 @@ def load_safetensors(paths, device="cuda", only=None, progress=None):
         tensors = beside.submit(named)
         file.load(torch, device, buffers, wanted, progress)
         tensors = tensors.result()
-        file.remember(torch, *_counted(tensors, buffers, wanted))
+        file.remember(torch, *_counted(file, buffers, wanted))
         return tensors._in(file, _Buffers(torch, device, buffers, counts), wanted)
 
 
-def _counted(names, buffers, wanted):
-    """Buffers without those in which something is written that PyTorch does not count, and the triples of their tensors. Names are in the order of the triples."""
-    left_out = {wanted[3 * at + 1] for at, name in enumerate(names) if name.endswith(_UNCOUNTED)}
+def _counted(file, buffers, wanted):
+    """Buffers without those in which something may be written that PyTorch does not count, and the triples of their tensors. Names say nothing of that: programs choose them."""
+    left_out = {number for tensor, number in zip(wanted[::3], wanted[1::3]) if file.form(tensor).may_be_statistics}
     if not left_out:
         return buffers, wanted
     numbers = {number: at for at, number in enumerate(number for number in range(len(buffers)) if number not in left_out)}

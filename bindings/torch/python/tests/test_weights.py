@@ -303,16 +303,18 @@ class Weights(unittest.TestCase):
 
     def test_running_statistics_are_not_taken_for_the_bytes_of_their_file(self):
         model, remembered = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)), []
-        write(self.path, dict(model.state_dict(), large=torch.zeros(1 << 19), other=torch.zeros(3, 1 << 18)))
+        # Programs name their statistics as they like.
+        large = {"large": torch.zeros(2, 1 << 18), "other": torch.zeros(3, 1 << 18), "whole": torch.zeros(1 << 19, dtype=torch.int64), "moving": torch.zeros(1 << 19)}
+        write(self.path, {**model.state_dict(), **large})
         with mock.patch.object(weights._File, "remember", lambda _, torch, tensors, wanted: remembered.append((tensors, list(wanted)))):
             weights.load_into(model, self.path, strict=False)
             tensors = self.load()
         (into, _), (buffers, triples) = remembered
         self.assertEqual({each.data_ptr() for each in into}, {each.data_ptr() for each in (*model.parameters(), model[1].num_batches_tracked)})
         # Small tensors share a buffer, and statistics are among them.
-        self.assertEqual({each.data_ptr() for each in buffers}, {tensors[name].data_ptr() for name in ("large", "other")})
-        self.assertEqual(len(triples), 3 * 2)
-        self.assertEqual({triples[1], triples[4]}, {0, 1})
+        self.assertEqual({each.data_ptr() for each in buffers}, {tensors[name].data_ptr() for name in ("large", "other", "whole")})
+        self.assertEqual(len(triples), 3 * 3)
+        self.assertEqual(set(triples[1::3]), {0, 1, 2})
 
     def test_random_models_load_as_by_load_state_dict_or_are_refused(self):
         loaded = 0
