@@ -164,7 +164,8 @@ class _Forward:
             def __prepare_scriptable__(instance):
                 if self.is_of(instance):
                     raise OmniheapError("the model follows a plan, and torch.jit.script runs none of it; call remove() on the plan first, or script a copy of the model")
-                return instance
+                before = getattr(super(), "__prepare_scriptable__", None)
+                return instance if before is None else before()
 
         own = self._own
         return type(own)(own.__name__, (Following, own), {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__, "forward": self})
@@ -230,7 +231,8 @@ class _Followed:
         return copy.deepcopy(self.__wrapped__, memo)
 
     def __reduce__(self):
-        return self.__wrapped__.__reduce__()
+        # Where somebody keeps it, a file has what it calls, and needs nothing of this package.
+        return functools.partial, (self.__wrapped__,)
 
 
 def _counted(names):

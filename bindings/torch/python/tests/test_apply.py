@@ -1029,13 +1029,17 @@ class Inputs(unittest.TestCase):
         with _apply.Applied(plan, model):
             for each in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
                 self.assertIs(each.forward, doubled)
+            model.kept = model.forward
+            for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+                self.assertTrue(torch.equal(each.kept(x), x * 2), "as those keep it who put their own around it")
+            del model.kept
             self.assertTrue(torch.equal(pickle.loads(pickle.dumps(model))(x), x * 2))
         self.assertIs(model.forward, doubled)
 
     def test_scripts_are_refused_in_one_sentence(self):
         model, x = Product(), torch.ones(8, 64)
         with _apply.Applied(Between().plan(), model):
-            other = copy.copy(model)
+            other = model._replicate_for_data_parallel()
             with self.assertRaisesRegex(OmniheapError, r"torch.jit.script.*call remove\(\)"):
                 torch.jit.script(model)
             self.assertTrue(torch.equal(torch.jit.script(other)(x), x * 2))
