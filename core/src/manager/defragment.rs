@@ -417,7 +417,8 @@ impl<B: Backend> Pass<B> {
     /// # Errors
     ///
     /// `OutOfRange` if there is no such move, or if the allocation to destroy is not the one that moves; `Busy` once the
-    /// pass has started; what the driver says of a wait. An allocation to destroy is freed in every case.
+    /// pass has started, and where nothing tells now that the new place is out of use, which an owner would copy to; what the driver
+    /// says of a wait. The move stays as it was. An allocation to destroy is freed in every case.
     pub fn decide(&mut self, which: usize, decision: Decision<B>) -> Result<()> {
         self.check_open()?;
         let how = match &decision {

@@ -864,8 +864,8 @@ impl State {
                 .live()
                 .flat_map(|entry| {
                     let Area { block, first, count } = entry.place;
-                    (first / PAGE as u32..=(first + count - 1) / PAGE as u32)
-                        .map(move |at| (block, at))
+                    let page = u32::try_from(PAGE).expect("few cells");
+                    (first / page..=(first + count - 1) / page).map(move |at| (block, at))
                 })
                 .collect();
             pages.sort_unstable();

@@ -363,3 +363,35 @@ fn a_pass_that_copies_nothing_waits_for_nobody() {
     assert_eq!(pass.run(|_| Decision::Ignore).expect("alive").moved.moves, 0);
     assert_eq!(waits.load(Relaxed), before);
 }
+
+/// The place of what a timeline freed is a target, and nothing tells when the timeline has passed: an owner must not write there.
+#[test]
+fn an_owner_gets_no_place_of_which_nothing_tells_that_it_is_out_of_use() {
+    let (host, refuses) = (device(64 * MIB), Arc::new(AtomicBool::new(false)));
+    let seen = Arc::clone(&refuses);
+    let asked = asked(&host, move |call| match call.kind {
+        CallKind::Wait | CallKind::WaitIdle if seen.load(Relaxed) => {
+            Verdict::Refuse(ErrorKind::Busy.into())
+        }
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(asked, plain());
+    let config = PoolConfig::new().block(MIB).lanes(1);
+    let pool = manager.create_pool(HEAP, config).expect("valid");
+    let line = host.as_timelines().expect("timelines").open().expect("few");
+    let ask = |request: Request<'static>| pool.allocate(&request).expect("fits");
+    let first = ask(Request::new(MIB / 8).on(line));
+    let rest: Vec<_> = (0..8).map(|_| ask(Request::new(MIB / 8))).collect();
+    let held = host.hold(line).expect("open");
+    first.fill(0, MIB / 8, 7).expect("submitted");
+    drop(first);
+    let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    assert_eq!(pass.moves().len(), 1, "the last one moves to where the first one was");
+    refuses.store(true, Relaxed);
+    let decided = pass.decide(0, Decision::OwnerCopies).map_err(|error| error.kind());
+    assert_eq!(decided, Err(ErrorKind::Busy), "its fill is still to come");
+    refuses.store(false, Relaxed);
+    drop(held);
+    pass.decide(0, Decision::OwnerCopies).expect("it has passed");
+    drop((pass, rest));
+}
