@@ -421,6 +421,13 @@ impl Pager {
         gaps
     }
 
+    /// The parts of a span that have memory; it need not be of whole pages.
+    pub fn mapped_in(&self, span: Span) -> Vec<Span> {
+        let pages = self.around(core::iter::once(span));
+        let gaps: Vec<_> = pages.into_iter().flat_map(|pages| self.gaps(pages)).collect();
+        without(&[span], &gaps)
+    }
+
     /// Finds the whole pages that live spans touch, of those that had memory. The others become unmapped ranges where they have none;
     /// what cannot counts among what is found.
     pub fn keep_around(

@@ -13,7 +13,7 @@ use super::{Lane, State};
 use crate::device::{Block, insist};
 use crate::event::{AllocationId, Event, StoreKind};
 use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
-use crate::{Backend, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
+use crate::{Backend, Class, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::pages::Pager;
 
@@ -22,7 +22,7 @@ pub(super) struct Away {
     store: Arc<dyn BackingStore>,
     /// Addresses that had memory when the lane fell asleep: whole pages.
     spans: Vec<Span>,
-    /// Where secrets were that were freed since the lane began to wake up: their bytes may have come back.
+    /// Where secrets were that were freed while the lane sleeps or wakes up: their bytes may have come back, or never have left.
     residue: Vec<Span>,
     /// Whether nothing on the device uses the lane's memory any more, which goes: what is freed is free at once.
     is_gone: bool,
@@ -64,6 +64,28 @@ impl<B: Backend> State<B> {
         }
         let id = AllocationId { manager: *manager, lane: *lane, slot: index, generation };
         Some(FreeOutcome::Stored(Stored { store: Arc::clone(store), id }))
+    }
+
+    /// Takes out where a part of a freed secret lies that has memory.
+    fn take_residue(&mut self) -> Option<Span> {
+        let (pager, away) = (self.pager.as_ref()?, self.away.as_mut()?);
+        while let Some(span) = away.residue.pop() {
+            let mapped = pager.mapped_in(span);
+            if let Some((first, rest)) = mapped.split_first() {
+                away.residue.extend(rest);
+                return Some(*first);
+            }
+        }
+        None
+    }
+
+    /// Takes free bytes that nobody may read out of use until the block ends.
+    fn keep_from_all(&mut self, span: Span) {
+        let Some((pager, tlsf, _)) = self.pages_mut() else { return };
+        match tlsf.carve(pager.block(), span, Class::Linear) {
+            Ok(kept) => self.held_bytes += kept.span.size,
+            Err(error) => tracing::error!(?error, "bytes of a secret could not be kept"),
+        }
     }
 
     /// Every allocation whose bytes are in this lane.
@@ -172,14 +194,15 @@ impl<B: Backend> Lane<B> {
     /// Serves requests again: every allocation has its memory.
     pub(crate) fn open(&self, on: TimelineId) {
         let mut state = self.state.lock();
-        while let (Some(span), Some(block)) =
-            (state.away.as_mut().and_then(|away| away.residue.pop()), state.reservation())
-        {
+        while let (Some(span), Some(block)) = (state.take_residue(), state.reservation()) {
             drop(state);
-            if let Err(error) = insist(|| self.shared.device.clear(block.raw(), span, on)) {
-                tracing::error!(?error, bytes = span.size, "a secret could not be zeroed");
-            }
+            let cleared = insist(|| self.shared.device.clear(block.raw(), span, on));
             state = self.state.lock();
+            if let Err(error) = cleared {
+                tracing::error!(?error, bytes = span.size, "a secret could not be zeroed");
+                self.shared.device.quarantine(span.size, "a secret could not be zeroed");
+                state.keep_from_all(span);
+            }
         }
         state.slots.set_away(false);
         let told = state.away.take().filter(|away| away.is_gone);
@@ -318,7 +341,8 @@ impl<B: Backend> Lane<B> {
             spans = pager.keep_around(tlsf, &away.spans, sleepers.iter().map(|one| one.span));
             gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();
         }
-        state.away = Some(Away { spans, residue: Vec::new(), ..away });
+        // Where an earlier wake failed, pages may have stayed, with the bytes of what was freed since.
+        state.away = Some(Away { spans, ..away });
         gaps
     }
 

@@ -1,7 +1,7 @@
 //! Limits to the byte: what sleeps, what is promised to a domain, what a shortage and a plan say.
 use super::before::asked;
 use super::{HEAP, MIB, managed, one_lane, plain};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, AllocationId, Backend, Budget, CopyRegion, ErrorKind, Event, HeapId, HeapKind, Limits,
     Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Relief, Request, Sleep, Slept,
@@ -526,4 +526,58 @@ fn a_pool_without_bytes_sleeps_with_none() {
     let awake = pool.residence();
     assert_eq!((awake.evicted, awake.stored), (0, 0));
     drop(one);
+}
+
+/// Pages stay mapped, with a secret in them, where a failed wake could not wait. The secret is freed before the next wake, which
+/// zeroes it, or keeps its bytes from everybody.
+#[test]
+fn a_secret_that_a_failed_wake_left_is_read_by_nobody() {
+    const SECRET: u8 = 0x5E;
+    for is_zeroed in [true, false] {
+        let host = device(64 * MIB);
+        let [is_captured, has_written, refuses_fills] =
+            [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        let (captured, refuses) = (Arc::clone(&is_captured), Arc::clone(&refuses_fills));
+        let asked = asked(&host, move |call| {
+            match call.kind {
+                CallKind::Fill if refuses.load(Relaxed) => {
+                    return Verdict::Refuse(ErrorKind::Driver.into());
+                }
+                _ if !captured.load(Relaxed) => {}
+                CallKind::Write => has_written.store(true, Relaxed),
+                CallKind::Mark | CallKind::Wait | CallKind::WaitIdle
+                    if has_written.load(Relaxed) =>
+                {
+                    return Verdict::Refuse(ErrorKind::Busy.into());
+                }
+                _ => {}
+            }
+            Verdict::Forward
+        });
+        let manager = Manager::with_config(asked, plain());
+        let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages");
+        let other = pool.allocate(&Request::new(MIB)).expect("fits");
+        let secret = pool.allocate(&Request::new(MIB).secret()).expect("fits");
+        let bytes = |value: u8| vec![value; usize::try_from(MIB).expect("small")];
+        other.write(0, &bytes(1)).expect("in range");
+        secret.write(0, &bytes(SECRET)).expect("in range");
+        pool.sleep(&to_store()).expect("idle");
+        is_captured.store(true, Relaxed);
+        assert!(pool.wake(&Wake::all()).is_err(), "it cannot wait");
+        assert!(pool.residence().device > 0, "what may still be written stays mapped");
+        is_captured.store(false, Relaxed);
+        drop(secret);
+        refuses_fills.store(!is_zeroed, Relaxed);
+        pool.wake(&Wake::all()).expect("it can wait now");
+        refuses_fills.store(false, Relaxed);
+        let lost = if is_zeroed { 0 } else { MIB };
+        assert_eq!(manager.report().quarantined_bytes, lost);
+        manager.validate().expect("sound");
+        let next = pool.allocate(&Request::new(MIB)).expect("fits");
+        let mut seen = bytes(0);
+        next.read(0, &mut seen).expect("in range");
+        assert!(!seen.contains(&SECRET), "its next owner reads the secret");
+        other.read(0, &mut seen).expect("in range");
+        assert!(seen == bytes(1), "a neighbour lost its bytes");
+    }
 }
