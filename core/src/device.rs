@@ -286,7 +286,7 @@ impl<B: Backend> Device<B> {
         let (before, after) = (promised.saturating_sub(held), promised.saturating_sub(sum));
         all.claim(bytes, before, after, self.heap(heap)?.size)?;
         // Nobody sees the sum before it is known to stay: it is locked.
-        let claimed = self.opened.system_limits.claim(heap, bytes);
+        let claimed = self.opened.system_limits.claim(heap, bytes, before, after);
         claimed.inspect_err(|_| all.release(bytes, after, before))?;
         account.reserved.store(sum, Relaxed);
         Ok(())
@@ -304,9 +304,10 @@ impl<B: Backend> Device<B> {
         if let (Ok(account), Ok(mut all)) = (self.account(heap), self.opened.heap(heap)) {
             let held = account.reserved.load(Relaxed);
             let promised = account.promised.load(Relaxed);
-            let before = promised.saturating_sub(held);
-            all.release(bytes, before, promised.saturating_sub(held - bytes));
-            self.opened.system_limits.release(heap, bytes);
+            let (before, after) =
+                (promised.saturating_sub(held), promised.saturating_sub(held - bytes));
+            all.release(bytes, before, after);
+            self.opened.system_limits.release(heap, bytes, before, after);
             account.reserved.store(held - bytes, Relaxed);
         }
     }
@@ -316,8 +317,16 @@ impl<B: Backend> Device<B> {
         let account = self.account(heap)?;
         let mut all = self.opened.heap(heap)?;
         let held = account.reserved.load(Relaxed);
-        let before = account.promised.load(Relaxed).saturating_sub(held);
-        all.promise(before, bytes.saturating_sub(held), self.heap(heap)?.size)?;
+        let (before, after) =
+            (account.promised.load(Relaxed).saturating_sub(held), bytes.saturating_sub(held));
+        let size = self.heap(heap)?.size;
+        all.promise(before, after, size)?;
+        // Only more is refused, and to take that back is to ask for less.
+        let promised = self.opened.system_limits.promise(heap, before, after);
+        promised.inspect_err(|_| {
+            let undone = all.promise(after, before, size);
+            debug_assert!(undone.is_ok(), "less is never too much");
+        })?;
         account.promised.store(bytes, Relaxed);
         Ok(())
     }

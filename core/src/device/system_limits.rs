@@ -15,13 +15,21 @@ pub struct HeapLimit {
     pub limit: SystemLimit,
 }
 
+/// All counted heaps, over all domains.
+#[derive(Debug, Default)]
+struct Booked {
+    /// Bytes that are held.
+    held: u64,
+    /// Bytes that were promised to domains and that those do not hold yet.
+    promised: u64,
+}
+
 /// The latest readings, and what they count. All domains of a device share them: they are limits of the process.
 #[derive(Debug)]
 pub(super) struct SystemLimits {
     /// By heap: whether its bytes count. Nobody outside counts pinned host memory.
     counted: Vec<bool>,
-    /// Bytes that all domains hold in all counted heaps.
-    held: AtomicU64,
+    booked: Mutex<Booked>,
     /// The least limits; `u64::MAX` where there are none.
     hard: AtomicU64,
     soft: AtomicU64,
@@ -34,7 +42,7 @@ impl SystemLimits {
         let caps = backend.caps();
         let limits = Self {
             counted: caps.heap_ids().map(|(heap, _)| caps.is_device_memory(heap)).collect(),
-            held: AtomicU64::new(0),
+            booked: Mutex::new(Booked::default()),
             hard: AtomicU64::new(u64::MAX),
             soft: AtomicU64::new(u64::MAX),
             told: Mutex::new(Vec::new()),
@@ -71,27 +79,55 @@ impl SystemLimits {
         self.counted.get(usize::from(heap.0)).copied().unwrap_or(false)
     }
 
-    /// Books bytes of a heap if all counted heaps together stay within the limit.
-    pub(super) fn claim(&self, heap: HeapId, bytes: u64) -> Result<(), ErrorKind> {
+    /// Books bytes of one domain, whose own unheld promise in the heap goes from `before` to `after`, if all counted heaps together
+    /// stay within the limit beside what other promises keep.
+    pub(super) fn claim(
+        &self,
+        heap: HeapId,
+        bytes: u64,
+        before: u64,
+        after: u64,
+    ) -> Result<(), ErrorKind> {
         if !self.counts(heap) {
             return Ok(());
         }
-        let most = self.hard.load(Relaxed);
-        let within = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
-        let claimed = self.held.fetch_update(Relaxed, Relaxed, within);
-        claimed.map(drop).map_err(|_| ErrorKind::OverBudget)
+        let mut booked = self.booked.lock();
+        let others = booked.promised - before;
+        let held = booked.held.checked_add(bytes).ok_or(ErrorKind::OverBudget)?;
+        if held.saturating_add(others) > self.hard.load(Relaxed) {
+            return Err(ErrorKind::OverBudget);
+        }
+        *booked = Booked { held, promised: others + after };
+        Ok(())
     }
 
-    /// Books bytes of a heap back.
-    pub(super) fn release(&self, heap: HeapId, bytes: u64) {
+    /// Books bytes of one domain back.
+    pub(super) fn release(&self, heap: HeapId, bytes: u64, before: u64, after: u64) {
         if self.counts(heap) {
-            self.held.fetch_sub(bytes, Relaxed);
+            let mut booked = self.booked.lock();
+            booked.held -= bytes;
+            booked.promised = booked.promised - before + after;
         }
+    }
+
+    /// Changes one domain's unheld promise in a heap.
+    pub(super) fn promise(&self, heap: HeapId, before: u64, after: u64) -> Result<(), ErrorKind> {
+        if !self.counts(heap) {
+            return Ok(());
+        }
+        let mut booked = self.booked.lock();
+        let promised = (booked.promised - before).saturating_add(after);
+        // To ask for less is never too much.
+        if after > before && promised.saturating_add(booked.held) > self.hard.load(Relaxed) {
+            return Err(ErrorKind::ExceedsLimit);
+        }
+        booked.promised = promised;
+        Ok(())
     }
 
     /// Returns the bytes that all domains hold in all counted heaps.
     pub(super) fn held(&self) -> u64 {
-        self.held.load(Relaxed)
+        self.booked.lock().held
     }
 
     /// Returns the bytes of all counted heaps that the process may hold; `u64::MAX` for a heap that is not counted.

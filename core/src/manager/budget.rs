@@ -98,7 +98,8 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Errors
     ///
-    /// `NoSuchHeap`; `ExceedsLimit` when the heap has not that much beside what others hold and were promised.
+    /// `NoSuchHeap`; `ExceedsLimit` when the heap, or the limit of the process, has not that much beside what others hold and were
+    /// promised.
     pub fn set_reserve(&self, heap: HeapId, bytes: u64) -> Result<()> {
         self.inner.device.promise(heap, bytes)
     }

@@ -1,9 +1,10 @@
 //! Limits from outside, honoured by a manager.
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    Caps, ErrorKind, HeapId, LimitKind, LimitValue, Limits, Manager, ManagerConfig, Relief, Request,
+    AllocateError, Caps, ErrorKind, HeapId, HeapKind, LimitKind, LimitValue, Limits, Manager,
+    ManagerConfig, Relief, Request,
 };
-use omniheap_host::{Host, real_devices};
+use omniheap_host::{Host, heap, real_devices};
 use omniheap_limits::{SystemLimits, Vendor};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -223,4 +224,29 @@ fn empty_memory_of_one_heap_makes_room_in_another_and_goes_back_when_others_ask(
         let after = held(&manager, |caps, heap| !caps.is_device_memory(heap));
         assert_eq!(after, of_host, "host memory is nothing that others lack");
     });
+}
+
+#[test]
+fn a_reserve_holds_under_a_limit_of_the_process() {
+    let host = || Host::builder().heap(heap(HeapKind::Device, 64 * MIB)).open().expect("a host");
+    let kind = |error: AllocateError| error.kind();
+    let own = manager(host(), Path::new("/nowhere"), Some("16MiB"));
+    let other = own.domain(ManagerConfig::default().plain()).expect("it clears memory");
+    let refused = own.set_reserve(HEAP, 17 * MIB).map_err(|error| error.kind());
+    assert_eq!(refused, Err(ErrorKind::ExceedsLimit), "more than the process may hold");
+    own.set_reserve(HEAP, 12 * MIB).expect("within the limit");
+    assert_eq!(
+        other.set_reserve(HEAP, 5 * MIB).map_err(|error| error.kind()),
+        Err(ErrorKind::ExceedsLimit)
+    );
+    assert_eq!(other.allocate(&request(16)).map(drop).map_err(kind), Err(ErrorKind::OverBudget));
+    assert_eq!(other.allocate(&request(5)).map(drop).map_err(kind), Err(ErrorKind::OverBudget));
+    let beside = other.allocate(&request(4)).expect("beside the reserve");
+    let inside = own.allocate(&request(12)).expect("in its reserve");
+    drop(inside);
+    own.trim().expect("alive");
+    assert_eq!(other.allocate(&request(1)).map(drop).map_err(kind), Err(ErrorKind::OverBudget));
+    drop(own);
+    let rest = other.allocate(&request(12)).expect("nothing is promised any more");
+    drop((beside, rest));
 }
