@@ -76,6 +76,8 @@ unsafe impl<D: Driver> seam::Launch for Device<D> {
         if !shared.is_multiple_of(4) || !declared.parameters.is_multiple_of(4) {
             return Err(ErrorKind::Misaligned.into());
         }
+        // Authors hear the same of their kernel from every backend.
+        declared.check()?;
         let module = D::compile(self.driver(), declared.cpp).map_err(|error| {
             tracing::warn!(kernel = declared.name, %error, "a kernel did not compile");
             error.error()

@@ -49,6 +49,8 @@ impl Wgpu {
         if !shared.is_multiple_of(4) || !kernel.parameters.is_multiple_of(4) {
             return Err(ErrorKind::Misaligned.into());
         }
+        // Authors hear the same of their kernel from every backend.
+        kernel.check()?;
         let limits = self.device().limits();
         let threads = kernel.group.iter().try_fold(1u32, |product, &n| product.checked_mul(n));
         let fits = threads.is_some_and(|n| n <= limits.max_compute_invocations_per_workgroup)

@@ -45,6 +45,14 @@ fn read(device: &Device, from: &Block, offset: u64, length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn slips_of_an_author_are_refused_though_the_driver_never_sees_them() {
+    // SAFETY: its SPIR-V is none, and so it is refused.
+    let slip = unsafe { Kernel::new(KernelText { spirv: &[1, 2, 3], ..*KERNEL }) };
+    assert_eq!(kind(open().load(&slip, 0)), Some(ErrorKind::InvalidConfig));
+    open().load(&KERNEL, 0).expect("as declared");
+}
+
+#[test]
 fn small_moves_go_in_one_launch_and_large_ones_by_the_driver() {
     let device = open();
     let (from, to) = (block(&device, 16 << 20), block(&device, 16 << 20));

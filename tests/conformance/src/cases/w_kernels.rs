@@ -4,8 +4,8 @@ use super::{fill_up, kind, place_of, take};
 use crate::case::{Case, Need};
 use crate::world::{Stack, World, in_heap, timelines};
 use omniheap_core::{
-    Allocation, Backend, Clear, ErrorKind, Heap, HeapKind, Kernel, Lifetime, Manager, Pattern,
-    Point, Reason, Region, Request, SharedArray, SharedLayout, TimelineId, Usage, Writer,
+    Allocation, Backend, Clear, ErrorKind, Heap, HeapKind, Kernel, KernelText, Lifetime, Manager,
+    Pattern, Point, Reason, Region, Request, SharedArray, SharedLayout, TimelineId, Usage, Writer,
 };
 use omniheap_extras::{Constant, ConstantHome, allocate_constants, plan_constants};
 use omniheap_shaders::{CONVOLUTION, REDUCTION, RESIDUE, SCALE};
@@ -190,6 +190,9 @@ fn kernels_that_ask_for_what_is_not_there_are_refused<B: Backend + 'static>(worl
     let load = |shared| manager.load(&REDUCTION, shared).map(drop);
     assert_eq!(kind(load((most + 4).next_multiple_of(4))), ErrorKind::ExceedsLimit);
     assert_eq!(kind(load(1026)), ErrorKind::Misaligned);
+    // SAFETY: its SPIR-V is none, and so it is refused, also where other text would run.
+    let slip = unsafe { Kernel::new(KernelText { spirv: &[1, 2, 3], ..*SCALE }) };
+    assert_eq!(kind(manager.load(&slip, 0).map(drop)), ErrorKind::InvalidConfig);
     load(1024).expect("nothing is left of the refusals");
     let (a, b) = (take(&manager, &Request::new(1024)), take(&manager, &Request::new(1024)));
     let scale = manager.load(&SCALE, 0).expect("needed");
