@@ -1,5 +1,5 @@
 //! Limits to the byte: what sleeps, what is promised to a domain, what a shortage and a plan say.
-use super::before::asked;
+use super::before::{Asked, asked};
 use super::{HEAP, MIB, managed, one_lane, plain};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
@@ -135,7 +135,7 @@ fn a_sleep_tells_every_byte_that_it_copied_returned_and_kept() {
 }
 
 /// A device on which the first wait lets a held timeline go.
-fn lets_go(host: &Arc<Host>, held: &Arc<Mutex<Option<Hold>>>) -> super::Asked {
+fn lets_go(host: &Arc<Host>, held: &Arc<Mutex<Option<Hold>>>) -> Asked {
     let held = Arc::clone(held);
     asked(host, move |call: &Call| {
         if matches!(call.kind, CallKind::Wait | CallKind::WaitIdle) {
@@ -168,7 +168,7 @@ fn a_pool_sleeps_after_every_timeline_that_was_told_to_use_its_bytes() {
 
 #[test]
 fn only_pools_of_pages_without_guards_can_sleep() {
-    let refused = |manager: &Manager<super::Asked>| {
+    let refused = |manager: &Manager<Asked>| {
         let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable());
         pool.map(drop).map_err(|error| error.kind())
     };
@@ -528,33 +528,33 @@ fn a_pool_without_bytes_sleeps_with_none() {
     drop(one);
 }
 
+/// A device on which nothing can be waited for during a capture, from its first write on, and which may refuse fills.
+fn capturing(is_captured: &Arc<AtomicBool>, refuses_fills: &Arc<AtomicBool>) -> Asked {
+    let (captured, refuses) = (Arc::clone(is_captured), Arc::clone(refuses_fills));
+    let has_written = AtomicBool::new(false);
+    asked(&device(64 * MIB), move |call| match call.kind {
+        CallKind::Fill if refuses.load(Relaxed) => Verdict::Refuse(ErrorKind::Driver.into()),
+        CallKind::Write => {
+            has_written.store(captured.load(Relaxed), Relaxed);
+            Verdict::Forward
+        }
+        CallKind::Mark | CallKind::Wait | CallKind::WaitIdle
+            if captured.load(Relaxed) && has_written.load(Relaxed) =>
+        {
+            Verdict::Refuse(ErrorKind::Busy.into())
+        }
+        _ => Verdict::Forward,
+    })
+}
+
 /// Pages stay mapped, with a secret in them, where a failed wake could not wait. The secret is freed before the next wake, which
 /// zeroes it, or keeps its bytes from everybody.
 #[test]
 fn a_secret_that_a_failed_wake_left_is_read_by_nobody() {
     const SECRET: u8 = 0x5E;
     for is_zeroed in [true, false] {
-        let host = device(64 * MIB);
-        let [is_captured, has_written, refuses_fills] =
-            [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
-        let (captured, refuses) = (Arc::clone(&is_captured), Arc::clone(&refuses_fills));
-        let asked = asked(&host, move |call| {
-            match call.kind {
-                CallKind::Fill if refuses.load(Relaxed) => {
-                    return Verdict::Refuse(ErrorKind::Driver.into());
-                }
-                _ if !captured.load(Relaxed) => {}
-                CallKind::Write => has_written.store(true, Relaxed),
-                CallKind::Mark | CallKind::Wait | CallKind::WaitIdle
-                    if has_written.load(Relaxed) =>
-                {
-                    return Verdict::Refuse(ErrorKind::Busy.into());
-                }
-                _ => {}
-            }
-            Verdict::Forward
-        });
-        let manager = Manager::with_config(asked, plain());
+        let [is_captured, refuses_fills] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let manager = Manager::with_config(capturing(&is_captured, &refuses_fills), plain());
         let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages");
         let other = pool.allocate(&Request::new(MIB)).expect("fits");
         let secret = pool.allocate(&Request::new(MIB).secret()).expect("fits");
