@@ -7,9 +7,9 @@ use super::users::User;
 use super::{Lane, State, Suballocator, WaitMode};
 use crate::device::Block;
 use crate::sync::Guard;
-use crate::{Backend, Class, Layout, Result, Span, TimelineId};
+use crate::{Backend, Class, ErrorKind, Layout, Result, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use omniheap_strategy::{BlockId, Grant, Key, Strategy};
+use omniheap_strategy::{BlockId, Grant, Key, LastUse, Strategy};
 
 /// A locked lane, for moves.
 pub(crate) struct MoveGuard<'a, B: Backend> {
@@ -81,20 +81,26 @@ impl<B: Backend> Lane<B> {
     /// Waits until nothing on the device uses a span that is held for a move.
     pub(crate) fn wait_for_held(&self, held: Key) -> Result<()> {
         for wait in [WaitMode::Poll, WaitMode::Block] {
-            if self.may_write_held(held)? {
-                return Ok(());
+            let Some(last) = self.last_use_of_held(held)? else { return Ok(()) };
+            match self.poll_use(last, wait) {
+                // Nothing was found out: the device decides below.
+                Err(error) if error.kind() == ErrorKind::Busy => {}
+                polled => polled?,
             }
-            self.poll_users(wait)?;
         }
         // Some timelines cannot be waited for now, or only another thread may mark them.
-        if self.may_write_held(held)? { Ok(()) } else { self.shared.device.backend().wait_idle() }
+        match self.last_use_of_held(held)? {
+            None => Ok(()),
+            Some(_) => self.shared.device.backend().wait_idle(),
+        }
     }
 
-    /// Whether the host may write a span that is held for a move: nothing on the device uses it.
-    fn may_write_held(&self, held: Key) -> Result<bool> {
+    /// Returns the last use of a span that is held for a move, or `None` if nothing on the device uses it.
+    fn last_use_of_held(&self, held: Key) -> Result<Option<LastUse>> {
         let state = self.state.lock();
-        let Suballocator::General(tlsf) = &state.suballocator else { return Ok(true) };
-        Ok(state.users.may(User::HOST, tlsf.last_use(held)?))
+        let Suballocator::General(tlsf) = &state.suballocator else { return Ok(None) };
+        let last = tlsf.last_use(held)?;
+        Ok((!state.users.may(User::HOST, last)).then_some(last))
     }
 
     /// Timelines with frees that may not have passed.

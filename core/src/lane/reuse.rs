@@ -52,14 +52,13 @@ impl<B: Backend> Lane<B> {
 
     /// Finds out how much of what was freed so far is out of use on the device. No lock is held over a driver call.
     pub(crate) fn poll_users(&self, wait: WaitMode) -> Result<()> {
-        let pending: Vec<_> = self.state.lock().users.pending(LastUse::SEVERAL).collect();
-        pending.into_iter().try_for_each(|one| self.poll_user(one, wait))
+        self.poll_use(LastUse::SEVERAL, wait)
     }
 
-    /// Polls whether the last users of some bytes have passed.
-    pub(crate) fn poll_use(&self, last: LastUse) -> Result<()> {
+    /// Finds out whether the last users of some bytes have passed.
+    pub(crate) fn poll_use(&self, last: LastUse, wait: WaitMode) -> Result<()> {
         let pending: Vec<_> = self.state.lock().users.pending(last).collect();
-        pending.into_iter().try_for_each(|one| self.poll_user(one, WaitMode::Poll))
+        pending.into_iter().try_for_each(|one| self.poll_user(one, wait))
     }
 
     /// Finds out how much of what a timeline freed is out of use.

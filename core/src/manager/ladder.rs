@@ -366,7 +366,7 @@ impl<'a, B: Backend> Climb<'a, B> {
         let (lane, ask) = (self.lane, self.ask);
         let mut miss = lane.find_hole(ask);
         if let Err(FastPathMiss::InUse(last)) = miss {
-            lane.poll_use(last)?;
+            lane.poll_use(last, WaitMode::Poll)?;
             miss = lane.find_hole(ask);
         }
         match miss {

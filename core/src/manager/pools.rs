@@ -106,7 +106,7 @@ impl<B: Backend> Manager<B> {
                 take()
             }
             Err(FastPathMiss::InUse(last)) => {
-                lane.poll_use(last)?;
+                lane.poll_use(last, WaitMode::Poll)?;
                 take()
             }
             taken => taken,
