@@ -67,7 +67,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Takes out where a part of a freed secret lies that has memory.
-    fn take_residue(&mut self) -> Option<Span> {
+    pub(super) fn take_residue(&mut self) -> Option<Span> {
         let (pager, away) = (self.pager.as_ref()?, self.away.as_mut()?);
         while let Some(span) = away.residue.pop() {
             let mapped = pager.mapped_in(span);
@@ -335,14 +335,15 @@ impl<B: Backend> Lane<B> {
         let (sleepers, Some(away)) = (state.sleepers(), state.away.take()) else {
             return Vec::new();
         };
-        let (mut spans, mut gaps) = (Vec::new(), Vec::new());
+        let (mut spans, mut gaps, mut residue) = (Vec::new(), Vec::new(), Vec::new());
         if let Some((pager, tlsf, _)) = state.pages_mut() {
             tlsf.merge_touching(); // Nothing runs on a lane without memory, so who used which hole does not matter.
             spans = pager.keep_around(tlsf, &away.spans, sleepers.iter().map(|one| one.span));
             gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();
+            // Where an earlier wake failed, pages may have stayed, with the bytes of what was freed since.
+            residue = away.residue.iter().flat_map(|span| pager.mapped_in(*span)).collect();
         }
-        // Where an earlier wake failed, pages may have stayed, with the bytes of what was freed since.
-        state.away = Some(Away { spans, ..away });
+        state.away = Some(Away { spans, residue, ..away });
         gaps
     }
 

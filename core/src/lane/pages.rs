@@ -298,11 +298,25 @@ impl<B: Backend> Lane<B> {
     /// Unmaps and destroys everything, for the end of the lane. The device is idle.
     pub(in crate::lane) fn dismantle(&mut self) {
         let Some(page) = self.shared.page() else { return };
-        let state = self.state.lock();
-        let (Some(pager), Some(block)) = (&state.pager, state.reservation()) else { return };
+        let mut state = self.state.lock();
+        let Some(block) = state.reservation() else { return };
+        let mut secrets = Vec::new();
+        while let Some(secret) = state.take_residue() {
+            secrets.push(secret);
+        }
+        let Some(pager) = &state.pager else { return };
         let (spans, mut is_unmapped) = (pager.mapped_spans(), true);
         drop(state);
+        secrets.retain(|secret| {
+            let clear = || self.shared.device.clear(block.raw(), *secret, TimelineId::MAIN);
+            insist(clear).is_err_and(|error| error.kind() != ErrorKind::DeviceLost)
+        });
         for (span, pages) in spans {
+            if secrets.iter().any(|secret| secret.overlaps(span)) {
+                self.shared.device.quarantine(span.size, "a secret could not be zeroed");
+                is_unmapped = false;
+                continue;
+            }
             // A lost device unmaps nothing any more, but takes the pages back all the same.
             let refused = insist(|| self.unmap(&block, span)).err();
             if refused.is_none_or(|error| error.kind() == ErrorKind::DeviceLost) {

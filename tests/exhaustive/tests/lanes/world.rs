@@ -991,9 +991,6 @@ impl State {
             }
         }
         let lost = self.manager.summary().quarantined_bytes;
-        if self.bent && self.asleep {
-            self.device.forgive_secrets(); // A wake that could not zero them left them mapped.
-        }
         self.leave(lost)
     }
 
