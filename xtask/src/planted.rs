@@ -418,11 +418,9 @@ planted! {
         "match (previous.is_hole(), next.is_hole()) {" =>
         "match (previous.is_hole() && !PLANTED, next.is_hole() && !PLANTED) {";
     the_previous_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "tlsf.rs":
-        "if previous.is_edge() ||" => "if PLANTED || previous.is_edge() ||";
+        "let is_apart = previous.is_hole() ||" => "let is_apart = PLANTED || previous.is_hole() ||";
     the_next_neighbour_is_forgotten caught by unlike_neighbours_stay_a_granule_apart in "tlsf.rs":
-        "!next.is_edge()
-            &&" => "!PLANTED && !next.is_edge()
-            &&";
+        "&& !next.is_edge()" => "&& !PLANTED && !next.is_edge()";
     strategies_are_believed caught by grants_that_leave_their_block_are_refused in "checked.rs":
         "if end.is_none_or(|end| end > block.size) {" => "if end.is_none_or(|end| end > block.size) && !PLANTED {";
     shifts_forget_those_below caught by the_last_pages_are_had_wherever_they_lie in "pages/shift.rs":
