@@ -11,7 +11,7 @@ const ORDER: [&str; 9] =
 
 /// Checks every file of the core.
 pub(crate) fn check() -> Outcome {
-    let core = root().join("core/src");
+    let core = root().join("core/manager/src");
     let read = |path: &std::path::Path| {
         fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
     };

@@ -1,4 +1,4 @@
-//! The interfaces of other allocators over omniheap: `compat/`, a workspace of its own.
+//! The interfaces of other allocators over omniheap: `tests/compat/`, a workspace of its own.
 use crate::step::{Outcome, status};
 use crate::{cargo, root, target};
 use std::fs;
@@ -10,7 +10,7 @@ type Programs = [(&'static str, &'static str, &'static [&'static str]); 2];
 
 /// A small wgpu program. Every step asks for the same packages: others would unify features otherwise, and build the dependencies again.
 const WGPU: Programs = [
-    ("scene", "compat", &["-p", "gpu-allocator", "-p", "limit-layer", "-p", "scene"]),
+    ("scene", "tests/compat", &["-p", "gpu-allocator", "-p", "limit-layer", "-p", "scene"]),
     ("anchor", "", &["--workspace", "--all-features", "--bin", "anchor", "--config", AS_USERS_DO]),
 ];
 
@@ -60,14 +60,14 @@ fn test_built(built: Built) -> Outcome {
     let (_, folder, packages) = WGPU[0];
     let mut tests = in_workspace(folder, &["test", "--quiet"]);
     tests.args(built.argument());
-    status("tests of compat/gpu-allocator", tests.args(packages))
+    status("tests of bindings/gpu-allocator", tests.args(packages))
 }
 
 /// Lints, compiles wgpu 29 with the patch, tests, and compares a larger scene.
 pub(crate) fn run() -> Outcome {
-    status("format", &mut in_workspace("compat", &["fmt", "--all", "--check"]))?;
+    status("format", &mut in_workspace("tests/compat", &["fmt", "--all", "--check"]))?;
     let lint = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    status("lint", &mut in_workspace("compat", &lint))?;
+    status("lint", &mut in_workspace("tests/compat", &lint))?;
     test_built(Built::Optimised)?;
     compare(&WGPU, Built::Optimised, &["frames", "2000", "mib", "1024"])?;
     swapped_offsets_show(Built::Optimised)?;
@@ -86,13 +86,13 @@ fn engine() -> Outcome {
         fs::read(&path)
             .map_err(|error| format!("{name} drew no picture ({error}); is there a Vulkan device?"))
     };
-    let ours = draw("patched-engine", "compat/engine", &["--bin", "patched-engine"])?;
+    let ours = draw("patched-engine", "tests/compat/engine", &["--bin", "patched-engine"])?;
     let engine = ["--package", "omniheap-engines", "--example", "wgpu_engine"];
     if ours != draw("wgpu_engine", "", &engine)? {
         return Err("the pictures of wgpu_engine with and without the patch differ".into());
     }
     println!("    wgpu_engine: the same picture with and without the patch");
-    let mut conformance = in_workspace("compat/engine", &["test", "--quiet"]);
+    let mut conformance = in_workspace("tests/compat/engine", &["test", "--quiet"]);
     status("conformance of wgpu with the patch", conformance.args(["--test", "conformance"]))
 }
 
@@ -222,7 +222,7 @@ fn under_layer(
 fn write_manifest(built: Built) -> Result<PathBuf, String> {
     let library = target().join(built.folder()).join("liblimit_layer.so");
     let folder = target().join("limit-layer");
-    let manifest = root().join("compat/limit/limit_layer.json.in");
+    let manifest = root().join("tests/compat/limit/limit_layer.json.in");
     let text = fs::read_to_string(&manifest)
         .map_err(|error| format!("{}: {error}", manifest.display()))?
         .replace("@LIBRARY@", &library.display().to_string());

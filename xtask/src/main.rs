@@ -54,7 +54,7 @@ usage: cargo xtask TASK
                          cargo-semver-checks
   bench [ARGS…]          measure against other allocators; ARGS go to benches/peers
   bench placement [ARGS…]  every lookup kernel with its table in every place; ARGS go to `omniheap calibrate --regret`
-  compat                 test compat/ (other allocators' interfaces over omniheap), and measure wgpu with and without it
+  compat                 test tests/compat/ (other allocators' interfaces over omniheap), and measure wgpu with and without it
   bevy                   build a Bevy program with omniheap under wgpu and without (several minutes), and compare both
   header                 write bindings/c/include/omniheap.h
   install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files

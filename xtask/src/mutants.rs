@@ -24,18 +24,23 @@ use std::time::Instant;
 use suite::{Binary, Runs, Tests, Verdict, cores};
 
 /// What is mutated where nothing is named.
-const FOLDERS: [&str; 5] =
-    ["seam/src", "strategy/src", "core/src", "backends/host/src", "trace/src"];
+const FOLDERS: [&str; 5] = [
+    "core/seam/src",
+    "core/strategy/src",
+    "core/manager/src",
+    "backends/host/src",
+    "tools/trace/src",
+];
 
 /// Packages whose tests are run, by the folder that is mutated.
 const PACKAGES: [(&str, &[&str]); 10] = [
-    ("trace/", &["omniheap-trace"]),
-    ("plan/", &["omniheap-plan", "omniheap-model"]),
-    ("seam/", &["omniheap-seam", "omniheap-core", "omniheap-host", "omniheap-model"]),
-    ("strategy/", &["omniheap-strategy", "omniheap-model", "omniheap-host"]),
-    ("placement/", &["omniheap-placement", "omniheap-host", "omniheap-model"]),
+    ("tools/trace/", &["omniheap-trace"]),
+    ("lab/plan/", &["omniheap-plan", "omniheap-model"]),
+    ("core/seam/", &["omniheap-seam", "omniheap-core", "omniheap-host", "omniheap-model"]),
+    ("core/strategy/", &["omniheap-strategy", "omniheap-model", "omniheap-host"]),
+    ("core/placement/", &["omniheap-placement", "omniheap-host", "omniheap-model"]),
     (
-        "core/",
+        "core/manager/",
         &[
             "omniheap-core",
             "omniheap-host",
@@ -160,8 +165,10 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 
 /// A sample with another seed each time, for the test run: it shows what survives, and luck decides nothing else.
 pub(crate) fn sample() -> Outcome {
-    let mut options =
-        parse(&["seam/src", "strategy/src", "core/src", "--sample", "14"].map(String::from))?;
+    let mut options = parse(
+        &["core/seam/src", "core/strategy/src", "core/manager/src", "--sample", "14"]
+            .map(String::from),
+    )?;
     options.takes = Some(SAMPLE_TAKES);
     let (mutants, tests) = prepare(&options.paths, &SAMPLE_TESTS, SAMPLE_MOST)?;
     try_all(choose(&mutants, &options), &tests, options.takes, |_, _| ());

@@ -102,7 +102,7 @@ pub(crate) fn fuzz(arguments: &[String]) -> Outcome {
 }
 
 fn fuzz_for(seconds: u64, only: Option<&str>) -> Outcome {
-    let folder = root().join("fuzz");
+    let folder = root().join("tests/fuzz");
     let built = target().join("fuzz");
     let mut build = cargo(&["build", "--quiet", "--release", "--target", TRIPLE, "--target-dir"]);
     build.arg(&built).current_dir(&folder).env("RUSTFLAGS", COVERAGE);
@@ -110,7 +110,7 @@ fn fuzz_for(seconds: u64, only: Option<&str>) -> Outcome {
     let mut names = targets()?;
     names.retain(|name| only.is_none_or(|only| only == name));
     if names.is_empty() {
-        return Err("no target has this name: fuzz/fuzz_targets lists them".into());
+        return Err("no target has this name: tests/fuzz/fuzz_targets lists them".into());
     }
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let failed = beside(count, names, |name| {
@@ -149,7 +149,7 @@ fn executed(text: &str) -> Option<&str> {
 
 /// Returns every target, by name.
 fn targets() -> Result<Vec<String>, String> {
-    let folder = root().join("fuzz/fuzz_targets");
+    let folder = root().join("tests/fuzz/fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|error| format!("fuzz_targets: {error}"))?;
     let mut names: Vec<_> = entries
         .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_string_lossy().into_owned()))

@@ -31,15 +31,15 @@ pub(crate) struct Bed {
 
 /// Every bug: those that the suite catches, and those that show when a process ends in the middle.
 pub(crate) const BEDS: [Bed; 11] = [
-    Bed { folder: "seam/src", binary: "conformance", bugs: IN_SEAM },
-    Bed { folder: "strategy/src", binary: "conformance", bugs: IN_STRATEGY },
-    Bed { folder: "strategy/src", binary: "manager", bugs: STRATEGY_ONCE_MISSED },
-    Bed { folder: "core/src", binary: "conformance", bugs: IN_CORE },
-    Bed { folder: "core/src", binary: "host", bugs: AT_EXIT },
-    Bed { folder: "core/src", binary: "order", bugs: OUT_OF_ORDER },
-    Bed { folder: "core/src", binary: "manager", bugs: ONCE_MISSED },
-    Bed { folder: "extras/src", binary: "conformance", bugs: IN_EXTRAS },
-    Bed { folder: "extras/src", binary: "order", bugs: STAGING_OUT_OF_ORDER },
+    Bed { folder: "core/seam/src", binary: "conformance", bugs: IN_SEAM },
+    Bed { folder: "core/strategy/src", binary: "conformance", bugs: IN_STRATEGY },
+    Bed { folder: "core/strategy/src", binary: "manager", bugs: STRATEGY_ONCE_MISSED },
+    Bed { folder: "core/manager/src", binary: "conformance", bugs: IN_CORE },
+    Bed { folder: "core/manager/src", binary: "host", bugs: AT_EXIT },
+    Bed { folder: "core/manager/src", binary: "order", bugs: OUT_OF_ORDER },
+    Bed { folder: "core/manager/src", binary: "manager", bugs: ONCE_MISSED },
+    Bed { folder: "core/extras/src", binary: "conformance", bugs: IN_EXTRAS },
+    Bed { folder: "core/extras/src", binary: "order", bugs: STAGING_OUT_OF_ORDER },
     Bed { folder: "backends/host/src", binary: "host", bugs: IN_HOST },
     Bed { folder: "backends/stream/src", binary: "stream", bugs: IN_STREAM },
 ];

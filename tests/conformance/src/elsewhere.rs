@@ -21,11 +21,11 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
         61,
         &[
             (
-                "strategy/src/lib.rs",
+                "core/strategy/src/lib.rs",
                 "the_general_strategy_looks_as_far_in_a_million_spans_as_in_ten",
             ),
-            ("strategy/src/lib.rs", "buddies_look_a_few_times_at_each_power_of_two"),
-            ("strategy/src/lib.rs", "slabs_look_at_one_word_a_level"),
+            ("core/strategy/src/lib.rs", "buddies_look_a_few_times_at_each_power_of_two"),
+            ("core/strategy/src/lib.rs", "slabs_look_at_one_word_a_level"),
         ],
     ),
     (
@@ -73,18 +73,18 @@ pub const ELSEWHERE: &[(u16, &[(&str, &str)])] = &[
         148,
         &[
             (
-                "trace/tests/trace/recorder.rs",
+                "tools/trace/tests/trace/recorder.rs",
                 "the_figures_of_a_recording_are_those_of_the_manager",
             ),
-            ("cli/tests/command/trace.rs", "the_demo_is_recorded_and_replayed"),
+            ("tools/cli/tests/command/trace.rs", "the_demo_is_recorded_and_replayed"),
         ],
     ),
     (
         149,
         &[
-            ("trace/tests/trace/csv.rs", "every_malformed_line_is_refused_with_its_number"),
-            ("trace/tests/trace/csv.rs", "an_endless_line_and_a_bomb_stop_early"),
-            ("trace/tests/trace/binary.rs", "contradictions_are_refused_with_their_byte"),
+            ("tools/trace/tests/trace/csv.rs", "every_malformed_line_is_refused_with_its_number"),
+            ("tools/trace/tests/trace/csv.rs", "an_endless_line_and_a_bomb_stop_early"),
+            ("tools/trace/tests/trace/binary.rs", "contradictions_are_refused_with_their_byte"),
         ],
     ),
     (150, &[("tests/model/tests/sessions/session.rs", "any_session_keeps_every_promise")]),

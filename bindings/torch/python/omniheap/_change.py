@@ -24,7 +24,7 @@ _AGAIN = 5e-6
 def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None, seconds=10):
     """Plans which saved activations of a step to keep, to recompute and to move, so that its placed memory fits.
 
-    Needs the command `omniheap`, which the package does not bring: `cargo install --path cli`.
+    Needs the command `omniheap`, which the package does not bring: `cargo install --path tools/cli`.
 
     step, device, steps, workspaces: as for `record_step`. The step runs on fake tensors, and calls its model once.
     capacity: bytes of the device: a number, or a text such as "24GiB".

@@ -24,7 +24,7 @@ _GUESSES = 8
 def fit(step, capacity, allocator="torch", fixed=None, **options):
     """Says whether a step fits: the answer of `omniheap fit --json` as a dict (docs/fit.schema.json).
 
-    Needs the command `omniheap`, which the package does not bring: `cargo install --path cli`.
+    Needs the command `omniheap`, which the package does not bring: `cargo install --path tools/cli`.
 
     step, options: as for `record_step`.
     capacity: bytes of the device: a number, or a text such as "24GiB".
@@ -56,7 +56,7 @@ class LargestBatch:
 def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 16, **options):
     """Finds the largest batch that fits. `.batch` is 0 when 1 does not fit.
 
-    Needs the command `omniheap`, which the package does not bring: `cargo install --path cli`.
+    Needs the command `omniheap`, which the package does not bring: `cargo install --path tools/cli`.
 
     make_step: a function of a batch that returns a step as `record_step` takes it.
     most: look no farther than this.
@@ -217,7 +217,7 @@ def command():
     found = shutil.which(named or "omniheap")
     if found is None:
         missing = f"OMNIHEAP_COMMAND names {named!r}, which is no program" if named else "the command `omniheap` is not found, and the package does not bring it"
-        raise OmniheapError(f"{missing}; install it with `cargo install --path cli`, or set OMNIHEAP_COMMAND to it")
+        raise OmniheapError(f"{missing}; install it with `cargo install --path tools/cli`, or set OMNIHEAP_COMMAND to it")
     return found
 
 

@@ -22,7 +22,7 @@ from omniheap._workspaces import Workspaces
 from on_host import stand_in
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
-_SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../trace/tests/data/step.omt")
+_SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../tools/trace/tests/data/step.omt")
 
 
 class Written:
@@ -309,7 +309,7 @@ class Asking(unittest.TestCase):
         step = lambda: self.fail("recorded")
         with mock.patch.dict(os.environ, OMNIHEAP_COMMAND="/nowhere/omniheap"):
             for ask in (lambda: omniheap.torch.fit(step, "24GiB"), lambda: omniheap.torch.largest_batch(step, "24GiB"), lambda: omniheap.torch.plan_step(step, "24GiB")):
-                with self.assertRaisesRegex(OmniheapError, "^OMNIHEAP_COMMAND names '/nowhere/omniheap', which is no program; install it with `cargo install --path cli`.*$"):
+                with self.assertRaisesRegex(OmniheapError, "^OMNIHEAP_COMMAND names '/nowhere/omniheap', which is no program; install it with `cargo install --path tools/cli`.*$"):
                     ask()
 
     def test_sizes_are_whole_numbers_of_any_library(self):

@@ -3,7 +3,7 @@ use omniheap_model::{configuration, session};
 use std::fs;
 use std::path::Path;
 
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus");
 
 fn replay(name: &str, target: fn(&[u8])) {
     let folder = Path::new(CORPUS).join(name);
