@@ -98,6 +98,10 @@ fn engine() -> Outcome {
 
 /// Builds Bevy with the patch and without, and compares a scene.
 pub(crate) fn bevy() -> Outcome {
+    // Both programs use the same versions of everything else.
+    let folder = root().join("examples/bevy");
+    let copied = fs::copy(folder.join("Cargo.lock"), folder.join("without/Cargo.lock"));
+    copied.map_err(|error| format!("Cargo.lock of examples/bevy: {error}"))?;
     compare(&BEVY, Built::Optimised, &["frames", "2000", "mib", "512"])
 }
 
