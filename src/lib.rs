@@ -186,10 +186,6 @@ mod documents {
     #[doc = include_str!("../docs/embedding.md")]
     mod embedding {}
 
-    #[cfg(feature = "trace")]
-    #[doc = include_str!("../docs/fit.md")]
-    mod fit {}
-
     #[doc = include_str!("../docs/guards.md")]
     mod guards {}
 

@@ -33,8 +33,9 @@ const FOLDERS: [&str; 5] = [
 ];
 
 /// Packages whose tests are run, by the folder that is mutated.
-const PACKAGES: [(&str, &[&str]); 10] = [
+const PACKAGES: [(&str, &[&str]); 11] = [
     ("tools/trace/", &["omniheap-trace"]),
+    ("lab/fit/", &["omniheap-fit"]),
     ("lab/plan/", &["omniheap-plan", "omniheap-model"]),
     ("core/seam/", &["omniheap-seam", "omniheap-core", "omniheap-host", "omniheap-model"]),
     ("core/strategy/", &["omniheap-strategy", "omniheap-model", "omniheap-host"]),

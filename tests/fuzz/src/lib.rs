@@ -1,5 +1,6 @@
 //! Bodies of the fuzz targets. Each area has a file here; each function is a target.
 pub mod arbiter;
+pub mod fit;
 pub mod manager;
 mod meter;
 pub mod plan;

@@ -3,10 +3,10 @@
 //! `tools/trace/tests/trace/corpus.rs` runs the same functions on the corpus and on mutations of it, with a stable compiler.
 
 use omniheap_trace::export::{chrome, prometheus, snapshot};
-use omniheap_trace::{Error, Limits, Trace, binary, model, onnx, pytorch, report, rmm, vma};
+use omniheap_trace::{Error, Limits, Trace, binary, model, pytorch, report, rmm, vma};
 
 /// Small enough for thousands of runs a second.
-const LIMITS: Limits = Limits {
+pub const LIMITS: Limits = Limits {
     events: 20_000,
     live: 20_000,
     bytes: 1 << 20,
@@ -40,23 +40,6 @@ pub fn rmm(data: &[u8]) {
 /// VMA's dumps.
 pub fn vma(data: &[u8]) {
     accept(vma::read(data, &LIMITS));
-}
-
-/// ONNX models; dimensions that have names are small.
-pub fn onnx(data: &[u8]) {
-    let dims = [("batch".to_owned(), 4)].into();
-    let none = std::collections::BTreeMap::new();
-    for dims in [&dims, &none] {
-        match onnx::Tensors::read(data, dims) {
-            Err(error) => assert!(!error.to_string().is_empty()),
-            Ok(found) => {
-                for tensor in &found.tensors {
-                    assert!(tensor.bytes > 0 && tensor.live.start < tensor.live.end);
-                }
-                accept(found.trace(&LIMITS));
-            }
-        }
-    }
 }
 
 /// Reports in JSON.

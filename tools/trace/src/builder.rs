@@ -21,8 +21,22 @@ pub(crate) enum Locate {
 }
 
 /// Collects events; each method refuses what would break an invariant of [`Trace`].
+///
+/// # Examples
+///
+/// ```
+/// use omniheap_trace::{Alignment, Builder, LabelId, Limits, Source, StreamId};
+/// let mut builder = Builder::new(Source::Memory, &Limits::default());
+/// let label = builder.label(LabelId::NONE, "weights")?;
+/// let id = builder.allocate(7, 4096, StreamId(0), Alignment::UNKNOWN)?;
+/// builder.set_label(id, label)?;
+/// builder.at(3)?;
+/// builder.free_completed(7, None, StreamId(0))?;
+/// assert_eq!(builder.finish().summary().peak_live_bytes, 4096);
+/// # Ok::<(), omniheap_trace::ErrorKind>(())
+/// ```
 #[derive(Debug)]
-pub(crate) struct Builder {
+pub struct Builder {
     limits: Limits,
     trace: Trace,
     ids: IdMap,
@@ -33,7 +47,8 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new(source: Source, limits: &Limits) -> Self {
+    /// Begins a trace of this source, within these limits.
+    pub fn new(source: Source, limits: &Limits) -> Self {
         let limits = Limits { events: limits.events.min(Limits::MAX_EVENTS), ..*limits };
         let trace = Trace { meta: Meta { source, ..Meta::default() }, ..Trace::default() };
         Self {
@@ -47,9 +62,21 @@ impl Builder {
         }
     }
 
+    /// Begins a trace with the labels and the metadata of another, without its events.
+    pub fn like(other: &Trace, limits: &Limits) -> Self {
+        let mut builder = Self::new(other.meta.source, limits);
+        builder.trace.labels = other.labels.clone();
+        builder.trace.meta = Meta { last_step: None, ..other.meta.clone() };
+        builder
+    }
+
     /// Sets the time of the events that follow.
+    ///
+    /// # Errors
+    ///
+    /// Time that goes back.
     #[inline]
-    pub(crate) fn at(&mut self, time_us: u64) -> Result<(), ErrorKind> {
+    pub fn at(&mut self, time_us: u64) -> Result<(), ErrorKind> {
         if time_us < self.now_us {
             return Err(ErrorKind::TimeGoesBack { before: self.now_us, now: time_us });
         }
@@ -58,8 +85,12 @@ impl Builder {
     }
 
     /// Adds an allocation that the format calls `raw`.
+    ///
+    /// # Errors
+    ///
+    /// No bytes, a live allocation of that name, or more than the limits permit.
     #[inline]
-    pub(crate) fn allocate(
+    pub fn allocate(
         &mut self,
         raw: u64,
         size: u64,
@@ -103,8 +134,12 @@ impl Builder {
     }
 
     /// Notes that the bytes of `raw` may be reused.
+    ///
+    /// # Errors
+    ///
+    /// An allocation that is unknown, freed or of another size.
     #[inline]
-    pub(crate) fn free_completed(
+    pub fn free_completed(
         &mut self,
         raw: u64,
         size: Option<u64>,
@@ -228,7 +263,11 @@ impl Builder {
     }
 
     /// Notes that a step of the program begins.
-    pub(crate) fn begin_step(&mut self) {
+    ///
+    /// # Panics
+    ///
+    /// Never: events number below 2^30.
+    pub fn begin_step(&mut self) {
         let number = self.trace.events.len();
         let number = u32::try_from(number).expect("`new` keeps the limit below 2^30");
         self.trace.meta.last_step = Some(number);
@@ -245,7 +284,11 @@ impl Builder {
     }
 
     /// Adds a label below `parent`.
-    pub(crate) fn label(&mut self, parent: LabelId, text: &str) -> Result<LabelId, ErrorKind> {
+    ///
+    /// # Errors
+    ///
+    /// A parent that is unknown, or a text that is too long.
+    pub fn label(&mut self, parent: LabelId, text: &str) -> Result<LabelId, ErrorKind> {
         self.check_label(parent)?;
         if text.len() > self.limits.string {
             return Err(ErrorKind::OverLimit {
@@ -263,7 +306,11 @@ impl Builder {
     }
 
     /// Sets the label of allocation `id`.
-    pub(crate) fn set_label(&mut self, id: AllocationId, label: LabelId) -> Result<(), ErrorKind> {
+    ///
+    /// # Errors
+    ///
+    /// A label that is unknown.
+    pub fn set_label(&mut self, id: AllocationId, label: LabelId) -> Result<(), ErrorKind> {
         self.check_label(label)?;
         if label != LabelId::NONE {
             self.trace.allocation_labels.resize(id.0 as usize + 1, LabelId::NONE);
@@ -288,7 +335,7 @@ impl Builder {
     }
 
     /// Returns the finished trace.
-    pub(crate) fn finish(mut self) -> Trace {
+    pub fn finish(mut self) -> Trace {
         self.trace.events.shrink_to_fit();
         self.trace
     }

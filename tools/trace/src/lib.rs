@@ -8,7 +8,6 @@ pub mod csv;
 mod error;
 mod event;
 pub mod export;
-pub mod fit;
 mod ids;
 mod index;
 mod input;
@@ -16,7 +15,6 @@ mod label;
 mod limits;
 pub mod model;
 mod new_file;
-pub mod onnx;
 mod open;
 pub mod pytorch;
 pub mod ranks;
@@ -28,6 +26,7 @@ mod summary;
 mod trace;
 pub mod vma;
 
+pub use builder::Builder;
 pub use error::{Error, ErrorKind, Field, Position};
 pub use event::{
     Alignment, AllocationId, Backing, BlockId, Event, HeapId, Op, Region, Residence, Rung, StreamId,

@@ -6,7 +6,7 @@ use super::output::{self, Format};
 use super::replay::open_trace;
 use core::cell::Cell;
 use omniheap::trace::Trace;
-use omniheap::trace::fit::{BatchError, Lines, Peak, largest};
+use omniheap_fit::{BatchError, Lines, Peak, largest};
 use serde::Serialize;
 use std::panic::resume_unwind;
 use std::path::PathBuf;

@@ -11,9 +11,8 @@ use super::output::{self, Format};
 use super::replay::{name_of, open_trace};
 use allocator::holds;
 pub(super) use allocator::{Allocator, Origin};
-use clap::ValueEnum;
 use omniheap::trace::Trace;
-use omniheap::trace::fit::{Change, Moment, Peak, Sharding};
+use omniheap_fit::{Change, Moment, Peak};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -31,74 +30,9 @@ pub(super) struct Arguments {
     dims: Dims,
     #[command(flatten)]
     room: Room,
-    #[command(flatten)]
-    world: World,
     /// Draw live and reserved bytes, categories and the table
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-}
-
-/// The ranks of the table's last lines, which are estimates.
-#[derive(clap::Args, Debug)]
-struct World {
-    /// Ranks that the program runs on, in the table's last lines; what they estimate is recorded exactly by
-    /// `omniheap.torch.record_step(step, world=N)`
-    #[arg(long = "world", visible_alias = "ranks", value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
-    ranks: u64,
-    /// What ranks divide; without it, the table has a line for each
-    #[arg(long, value_enum)]
-    fsdp: Option<Fsdp>,
-    /// Blocks that are gathered before they run, with `full` and `grad_op`
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
-    prefetch: u64,
-    /// Ranks that divide layers; no trace of a whole program tells what that takes, and the line says how to record it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
-    tp: Option<u64>,
-    /// Blocks of a trace are its numbered modules; others are not known from it, and the answer says how to record them
-    #[arg(long, value_name = "NAMES")]
-    wrap: Option<String>,
-}
-
-/// What ranks divide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum Fsdp {
-    /// Parameters, gradients and state; blocks are gathered for each pass (ZeRO-3)
-    Full,
-    /// The same, and blocks stay gathered until their backward pass (ZeRO-2)
-    GradOp,
-    /// State of the optimizer, beside replicas (ZeRO-1)
-    Zero1,
-    /// Nothing: replicas
-    Ddp,
-}
-
-impl From<Fsdp> for Sharding {
-    fn from(fsdp: Fsdp) -> Self {
-        match fsdp {
-            Fsdp::Full => Self::Full,
-            Fsdp::GradOp => Self::GradOp,
-            Fsdp::Zero1 => Self::Zero1,
-            Fsdp::Ddp => Self::Ddp,
-        }
-    }
-}
-
-impl World {
-    /// Returns the changes of the table's last lines; refuses what only the program can say.
-    fn changes(&self) -> Result<Vec<Change>, Failure> {
-        if let Some(names) = &self.wrap {
-            return Err(Failure::input(format!(
-                "which modules are gathered is the program's choice; record a rank of it by omniheap.torch.record_step(step, world=64), \
-                 with omniheap.torch.shard(model, \"full\", wrap={names:?}) in the step"
-            )));
-        }
-        let wanted = self.fsdp.map(Sharding::from);
-        let ways = Sharding::ALL.into_iter().filter(|way| wanted.is_none_or(|how| how == *way));
-        let (ranks, ahead) = (self.ranks, self.prefetch);
-        let shards = ways.map(|how| Change::Shard { how, ranks, ahead });
-        Ok(shards.chain(self.tp.map(Change::TensorParallel)).collect())
-    }
 }
 
 /// The memory that there is, and who divides it.
@@ -133,7 +67,6 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap fit step.omt --capacity 24G
   omniheap fit step.omt --capacity 24G --allocator expandable --report step.html
-  omniheap fit step.omt --capacity 24G --world 64 --fsdp full --prefetch 2
   omniheap fit snapshot.pickle --capacity 80G --fixed 523M --json
   omniheap fit model.gguf --context 8192 --capacity 24G
   omniheap fit model.onnx --dim batch=8 --capacity 24G
@@ -180,13 +113,10 @@ pub(super) struct Row {
     holds: bool,
     /// Why the trace does not tell.
     pub(super) not_known: Option<String>,
-    /// How it was estimated; null where it follows from the trace.
-    estimate: Option<&'static str>,
 }
 
 /// Answers for every trace; all are read before the first answer.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
-    let ranks = arguments.world.changes()?;
     let traces = open(arguments)?;
     let page = arguments.report.as_deref().map(|path| {
         if traces.len() > 1 {
@@ -201,7 +131,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let mut answers = Vec::new();
     for (name, trace) in &traces {
         let go_on = || interrupt::check(answers.len(), traces.len(), "traces were answered");
-        let answer = answer(name, trace, arguments.room, &ranks, &go_on)?;
+        let answer = answer(name, trace, arguments.room, &go_on)?;
         match format {
             Format::Json => output::print_json(&answer)?,
             Format::Text => output::print_line(&text(&answer))?,
@@ -252,13 +182,11 @@ fn answer(
     name: &str,
     trace: &Trace,
     room: Room,
-    ranks: &[Change],
     go_on: &dyn Fn() -> Result<(), Failure>,
 ) -> Result<Answer, Failure> {
     go_on()?;
     let peak = room.allocator.peak(name, trace)?;
     let moment = Moment::busiest(trace);
-    let changes = Change::table().into_iter().chain(ranks.iter().copied());
     let row = |change: Change| go_on().and_then(|()| row(name, trace, room, &peak, change));
     Ok(Answer {
         name: name.to_owned(),
@@ -274,7 +202,7 @@ fn answer(
         unused_bytes: peak.reserved_bytes.saturating_sub(moment.live_bytes),
         peak: moment,
         grown_for: Moment::at(trace, peak.event).label,
-        changes: changes.map(row).collect::<Result<_, _>>()?,
+        changes: Change::table().into_iter().map(row).collect::<Result<_, _>>()?,
     })
 }
 
@@ -286,10 +214,6 @@ fn row(
     change: Change,
 ) -> Result<Row, Failure> {
     let shown = change.to_string();
-    let estimate = match change {
-        Change::Shard { how, .. } => Some(how.estimate()),
-        _ => None,
-    };
     let changed = match change.apply(trace) {
         Ok(changed) => changed,
         Err(why) => {
@@ -301,7 +225,6 @@ fn row(
                 fits: None,
                 holds: false,
                 not_known: Some(why.to_string()),
-                estimate: None,
             });
         }
     };
@@ -315,7 +238,6 @@ fn row(
         fits: Some(room.allocator.fits(&changed, &peak, room.left())?),
         holds: holds(&peak, room.left()),
         not_known: None,
-        estimate,
     })
 }
 
@@ -363,12 +285,10 @@ fn text(answer: &Answer) -> String {
     rows.push(vec!["reserved, not live".into(), output::bytes(unused), share(unused)]);
     let room = answer.capacity_bytes.saturating_sub(answer.fixed_bytes);
     let changes: Vec<_> = answer.changes.iter().map(cells).collect();
-    let estimates = answer.changes.iter().filter_map(|row| Some((&row.change, row.estimate?)));
-    let estimates: String = estimates.map(|(change, how)| format!("\n{change}: {how}")).collect();
     let named =
         |label: &str| if label.is_empty() { "no label".to_owned() } else { output::shown(label) };
     format!(
-        "{}: {verdict}\n  {}: peak {} without a limit, {} are here, {} left\n  most is live at event {}: {}\n  reserved last grew for {}\n\n{}\n\n{}\n{estimates}",
+        "{}: {verdict}\n  {}: peak {} without a limit, {} are here, {} left\n  most is live at event {}: {}\n  reserved last grew for {}\n\n{}\n\n{}\n",
         output::shown(&answer.name),
         answer.allocator.title(),
         output::bytes(answer.peak_reserved_bytes),

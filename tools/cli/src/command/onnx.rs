@@ -4,8 +4,8 @@ use super::file::read_bytes;
 use omniheap::Align;
 use omniheap::plan::csv::Table;
 use omniheap::plan::{Buffer, Problem, Region};
-use omniheap::trace::onnx::Tensors;
 use omniheap::trace::{Limits, Trace};
+use omniheap_fit::onnx::Tensors;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 

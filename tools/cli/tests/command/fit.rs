@@ -58,55 +58,6 @@ fn every_allocator_has_its_peak() {
 }
 
 #[test]
-fn ranks_of_the_table_are_those_of_a_world() {
-    let path = file("fit-world.csv", PLAIN);
-    for option in ["--world", "--ranks"] {
-        let answer = &json(&["fit", &path, "--capacity", "1G", option, "64"])[0];
-        let rows = answer["changes"].as_array().expect("a list");
-        let is_named = |row: &Value| row["change"].as_str().is_some_and(|c| c.contains("over 64"));
-        assert!(rows.iter().any(is_named), "{rows:?}");
-    }
-}
-
-#[test]
-fn one_way_to_divide_is_chosen_and_says_how_it_is_estimated() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/data/step.omt");
-    let rows = |options: &[&str]| {
-        let answer = json(&[&["fit", path, "--capacity", "2T", "--world", "64"], options].concat());
-        let rows = answer[0]["changes"].as_array().expect("a list").clone();
-        let is_of_ranks = |row: &Value| row["change"].as_str().is_some_and(|c| c.contains("over"));
-        rows.into_iter().filter(is_of_ranks).collect::<Vec<_>>()
-    };
-    assert_eq!(rows(&[]).len(), 4);
-    for (word, said) in [
-        ("full", "FSDP over 64 ranks"),
-        ("grad_op", "ZeRO-2"),
-        ("zero1", "DDP with ZeRO-1 over 64 ranks"),
-        ("ddp", "DDP over 64 ranks"),
-    ] {
-        let found = rows(&["--fsdp", word]);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0]["change"].as_str().expect("a text").contains(said), "{found:?}");
-        let is_known = found[0]["not_known"].is_null();
-        assert_eq!(found[0]["estimate"].is_string(), is_known, "{found:?}");
-    }
-    // The sample has a block and no gradients.
-    let full = &rows(&["--fsdp", "full"])[0];
-    assert!(full["estimate"].as_str().expect("a text").starts_with("estimate: parameters"));
-    let found = rows(&["--fsdp", "full", "--tp", "8"]);
-    let said = found[1]["not_known"].as_str().expect("a text");
-    assert!(said.contains("record_step(step, world=N)"), "{said}");
-    let told = text(&omniheap(&["fit", path, "--capacity", "2T", "--fsdp", "full"]).stdout);
-    assert!(told.contains("FSDP over 8 ranks: estimate: parameters"), "{told}");
-    for wrong in [["--fsdp", "zero9"], ["--world", "1"], ["--tp", "0"]] {
-        let run = omniheap(&[&["fit", path, "--capacity", "2T"], &wrong[..]].concat());
-        assert_eq!(run.status.code(), Some(2), "{wrong:?}");
-    }
-    let wrapped = ["fit", path, "--capacity", "2T", "--wrap", "layers.*"];
-    refuses(&wrapped, 2, "omniheap.torch.shard(model, \"full\", wrap=\"layers.*\")");
-}
-
-#[test]
 fn the_exit_code_says_whether_it_fits() {
     let path = file("fit-code.csv", PLAIN);
     assert_eq!(answers(&["fit", &path, "--capacity", "50M"], 0)["left_bytes"], 0);

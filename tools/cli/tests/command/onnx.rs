@@ -3,7 +3,7 @@ use crate::support::{file, folder, json, omniheap, refuses, text};
 use std::fs;
 
 fn model(name: &str) -> Option<String> {
-    let path = format!("{}/../trace/tests/data/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../lab/fit/tests/data/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
     fs::exists(&path).is_ok_and(|is_there| is_there).then_some(path)
 }
 

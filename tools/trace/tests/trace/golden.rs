@@ -3,12 +3,12 @@
 //! `data/golden/NAME.txt` holds each text. Where one is not as it was, the new one is written to the folder of temporary files, and the
 //! message says where: whoever changes a format compares the two, and puts the new one in place.
 
+use crate::kept::{is_kept, told};
 use crate::report::{column, numbers};
 use crate::sample::allocate;
 use core::fmt::Write as _;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::export::{chrome, prometheus, snapshot};
-use omniheap_trace::onnx::Tensors;
 use omniheap_trace::ranks::{self, Digest, Job};
 use omniheap_trace::report::{self, Columns, Comparison, ReportData};
 use omniheap_trace::{
@@ -16,37 +16,8 @@ use omniheap_trace::{
 };
 use std::path::Path;
 
-/// Compares a text with the one that is kept.
-pub(crate) fn is_kept(name: &str, text: &str) {
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden").join(name);
-    if std::fs::read_to_string(&kept).is_ok_and(|kept| kept == text) {
-        return;
-    }
-    let now = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&now, text).unwrap();
-    panic!("{} is not as it was: compare it with {}", kept.display(), now.display());
-}
-
 fn open(bytes: &[u8]) -> Trace {
     Trace::read(bytes, &Limits::default()).unwrap()
-}
-
-/// Everything that a trace says.
-fn told(trace: &Trace) -> String {
-    let mut text = format!("{:?}\n{:?}\n", trace.meta(), trace.summary());
-    for label in (1..=trace.labels().len() as u32).map(LabelId) {
-        let (parent, words) = (trace.labels().parent(label).0, trace.labels().text(label));
-        writeln!(text, "label {} below {parent}: {words:?}", label.0).unwrap();
-    }
-    for event in trace.events() {
-        writeln!(text, "{} {:?}", event.time_us, event.op).unwrap();
-        if let omniheap_trace::Op::Allocate { id, .. } = event.op
-            && trace.label_of(id) != LabelId::NONE
-        {
-            writeln!(text, "    is label {}", trace.label_of(id).0).unwrap();
-        }
-    }
-    text
 }
 
 #[test]
@@ -65,15 +36,6 @@ fn files_of_other_programs() {
     ] {
         let trace = Trace::open(folder.join(name)).unwrap();
         is_kept(&format!("{}.txt", name.replace('/', "-")), &told(&trace));
-    }
-    let batch = ("batch".to_owned(), 8);
-    for (name, sizes) in [("perceptron", vec![batch]), ("branches", vec![]), ("loop", vec![])] {
-        let file = std::fs::read(folder.join(name).with_extension("onnx")).unwrap();
-        let found = Tensors::read(&file, &sizes.into_iter().collect());
-        let traced = found
-            .as_ref()
-            .map_or(String::new(), |found| told(&found.trace(&Limits::default()).unwrap()));
-        is_kept(&format!("{name}.onnx.txt"), &format!("{found:#?}\n{traced}"));
     }
 }
 

@@ -1,7 +1,6 @@
 //! Programs whose last step is replayed again and again, and orders of their blocks.
 
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::fit::Lines;
 use omniheap_trace::model::{BlockOrder, PyTorch, Ranges, completes};
 use omniheap_trace::report::bind_by_model;
 use omniheap_trace::{Alignment, Event, LabelId, Limits, Op, StreamId, Trace, binary};
@@ -93,16 +92,6 @@ fn streams_and_sizes_free_their_own() {
     }
     let size = [Take(0, 30, 0), Step, Take(1, 32, 0), Free(0, 0)];
     assert_eq!(least(&trace(&size)), 62, "32 MiB do not replace 30");
-}
-
-#[test]
-fn a_step_at_another_batch_begins_at_the_same_request() {
-    let at = |batch| trace(&[Take(0, batch, 0), Ask(0), Free(0, 0), Step, Take(1, 2 * batch, 0)]);
-    let traces = [1, 2, 4].map(|batch| (batch, at(batch)));
-    assert_eq!(traces[0].1.meta().last_step, Some(3));
-    let larger = Lines::new(&traces).unwrap().at(10).unwrap();
-    assert_eq!((larger.events().len(), larger.meta().last_step), (3, Some(2)));
-    assert_eq!(least(&larger), 20);
 }
 
 #[test]

@@ -2,9 +2,9 @@
 use crate::command::Failure;
 use crate::replay::{Device, Paging, Program, planned};
 use clap::ValueEnum;
-use omniheap::trace::fit::Peak;
 use omniheap::trace::model::{BlockOrder, PyTorch, Ranges, completes};
 use omniheap::trace::{Op, Trace};
+use omniheap_fit::Peak;
 use serde::Serialize;
 use std::panic::resume_unwind;
 

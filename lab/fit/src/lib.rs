@@ -1,32 +1,20 @@
-//! Will it fit? Peaks of a trace by allocator, what they consist of, and what changes of the program would gain.
-//!
-//! Labels carry what is known of an allocation. `omniheap.torch.record_step` (Python) writes them so, and other recorders may:
-//!
-//! ```text
-//! category / module path / operator[marks] type[shape]
-//! parameter/transformer/h/0/attn/weight float32[768x2304]
-//! activation/transformer/h/0/aten.add.Tensor[output] float32
-//! temporary/transformer/h/0/mlp/aten.mm.default[backward] float32
-//! ```
-//!
-//! Categories are those of [`Category`]; marks are `[output]` (of a numbered block), `[backward]`, `[optimizer]` (made
-//! by the optimizer's step) and `[layout]` (a copy that changes the memory layout); the shape is there where it does not depend on the batch.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
 mod batch;
 mod change;
 mod lives;
 mod names;
+pub mod onnx;
 mod passes;
-mod shard;
 
 pub use batch::{BatchError, Difference, Lines, largest};
-pub use change::{Change, NotKnown, Optimizer, Sharding};
+pub use change::{Change, NotKnown, Optimizer};
 pub use names::Category;
 
-use crate::event::{AllocationId, Op};
-use crate::model::{self, Model, Observe};
-use crate::trace::Trace;
 use names::Names;
+use omniheap_trace::model::{self, Model, Observe};
+use omniheap_trace::{AllocationId, Op, Trace};
 use serde::Serialize;
 
 /// The most that an allocator holds from the driver for a trace.
@@ -45,7 +33,8 @@ impl Peak {
     ///
     /// # Examples
     /// ```
-    /// use omniheap_trace::{Limits, Trace, fit::Peak, model::Ranges};
+    /// use omniheap_fit::Peak;
+    /// use omniheap_trace::{Limits, Trace, model::Ranges};
     /// let text = b"op,id,size,stream,time_us\na,0,100,0,0\na,1,5000000,0,1\n";
     /// let trace = Trace::read(&text[..], &Limits::default())?;
     /// let peak = Peak::of(&trace, Ranges::expandable(u64::MAX));

@@ -1,10 +1,8 @@
 //! Traces of one step at several batch sizes, as a line in the batch for each allocation.
 
 use super::lives;
-use crate::event::{Event, Op};
-use crate::label::{LabelId, Labels};
-use crate::trace::Trace;
 use core::fmt;
+use omniheap_trace::{Event, LabelId, Labels, Op, Trace};
 use std::collections::HashMap;
 
 /// Why traces do not make lines.

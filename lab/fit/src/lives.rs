@@ -1,8 +1,6 @@
 //! The allocations of a trace as lives, which can be resized, split, added and made a trace again.
 
-use crate::event::{Alignment, AllocationId, Event, Op, StreamId};
-use crate::label::LabelId;
-use crate::trace::Trace;
+use omniheap_trace::{Alignment, Builder, LabelId, Limits, Op, StreamId, Trace};
 
 /// A point between the events of a trace: the event, and an order around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,29 +76,27 @@ pub(super) fn to_trace(lives: &[Life], from: &Trace) -> Option<Trace> {
     }
     // Births before deaths at one point: what is there at the same time is counted.
     points.sort_unstable_by_key(|&(point, is_birth, number)| (point, !is_birth, number));
-    let mut ids = vec![AllocationId(0); lives.len()];
-    let mut trace =
-        Trace { labels: from.labels.clone(), meta: from.meta.clone(), ..Trace::default() };
-    let first = |step| points.partition_point(|(point, ..)| point.event < step);
-    trace.meta.last_step = from.meta.last_step.map(|step| narrow(first(step)));
-    let mut live = 0_u64;
+    let limits = Limits { events: Limits::MAX_EVENTS, live: u64::MAX, ..Limits::default() };
+    let mut builder = Builder::like(from, &limits);
+    let mut step = from.meta().last_step;
     for (point, is_birth, number) in points {
+        if step.is_some_and(|step| point.event >= step) {
+            builder.begin_step();
+            step = None;
+        }
         let Life { size, stream, align, label, .. } = lives[number as usize];
-        let id = &mut ids[number as usize];
-        let op = if is_birth {
-            live = live.checked_add(size)?;
-            *id = AllocationId(trace.allocations);
-            trace.allocations += 1;
-            trace.allocation_labels.push(label);
-            Op::Allocate { id: *id, size, stream, align }
+        builder.at(from.events()[point.event as usize].time_us).ok()?;
+        if is_birth {
+            let id = builder.allocate(u64::from(number), size, stream, align).ok()?;
+            builder.set_label(id, label).ok()?;
         } else {
-            live -= size;
-            Op::FreeCompleted { id: *id, size, stream }
-        };
-        let time_us = from.events[point.event as usize].time_us;
-        trace.events.push(Event { time_us, op });
+            builder.free_completed(u64::from(number), None, stream).ok()?;
+        }
     }
-    Some(trace)
+    if step.is_some() {
+        builder.begin_step();
+    }
+    Some(builder.finish())
 }
 
 fn narrow(rank: usize) -> u32 {

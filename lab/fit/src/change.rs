@@ -3,8 +3,8 @@
 use super::lives::{self, Life, Point};
 use super::names::{Category, Name, Names};
 use super::passes::{self, Pass};
-use crate::trace::Trace;
 use core::fmt;
+use omniheap_trace::Trace;
 use std::collections::HashSet;
 
 /// A change of the program that made a trace.
@@ -32,17 +32,6 @@ pub enum Change {
     OffloadOptimizer,
     /// What each block keeps for its backward pass waits in host memory.
     OffloadActivations,
-    /// The program runs on this many ranks, and they divide what it keeps.
-    Shard {
-        /// What is divided.
-        how: Sharding,
-        /// Ranks.
-        ranks: u64,
-        /// Blocks that are gathered before they run, where parameters are divided.
-        ahead: u64,
-    },
-    /// Layers are divided among this many ranks. A trace never tells what that takes.
-    TensorParallel(u64),
 }
 
 /// An optimizer, for the state that it keeps.
@@ -60,7 +49,7 @@ pub enum Optimizer {
 }
 
 impl Change {
-    /// Returns the changes of one rank that a table shows; [`Sharding::ALL`] has those of several.
+    /// Returns the changes that a table shows.
     pub fn table() -> Vec<Self> {
         vec![
             Self::Bfloat16,
@@ -96,10 +85,8 @@ impl Change {
             Self::CheckpointBlocks => step.leave_out_saved(Saved::RunAgain)?,
             Self::OffloadOptimizer => step.drop_optimizer()?,
             Self::OffloadActivations => step.leave_out_saved(Saved::BringBack)?,
-            Self::Shard { how, ranks, ahead } => step.shard(how, ranks.max(1), ahead)?,
-            Self::TensorParallel(_) => return Err(NotKnown::recorded(TENSOR_PARALLEL)),
         }
-        lives::to_trace(&step.lives, trace).ok_or(NotKnown::new("live bytes would exceed 64 bits"))
+        lives::to_trace(&step.lives, trace).ok_or(NotKnown("live bytes would exceed 64 bits"))
     }
 }
 
@@ -124,84 +111,14 @@ impl fmt::Display for Change {
             Self::CheckpointBlocks => f.write_str("checkpoint each block"),
             Self::OffloadOptimizer => f.write_str("offload the optimizer"),
             Self::OffloadActivations => f.write_str("offload saved activations"),
-            Self::Shard { how, ranks, .. } => write!(f, "{how} over {ranks} ranks"),
-            Self::TensorParallel(ranks) => write!(f, "tensor parallel over {ranks} ranks"),
         }
-    }
-}
-
-const TENSOR_PARALLEL: &str = "how layers are divided is the program's choice";
-
-/// What ranks divide among themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Sharding {
-    /// Parameters, gradients and state; blocks are gathered for each pass (FSDP, ZeRO-3).
-    Full,
-    /// The same, and blocks stay gathered from their forward pass to their backward pass (ZeRO-2).
-    GradOp,
-    /// State of the optimizer alone, beside replicas (ZeRO-1).
-    Zero1,
-    /// Nothing: replicas, whose gradients are summed up in buckets (DDP).
-    Ddp,
-}
-
-impl Sharding {
-    /// Every way, the one that divides most first.
-    pub const ALL: [Self; 4] = [Self::Full, Self::GradOp, Self::Zero1, Self::Ddp];
-
-    /// Says how the estimate is made.
-    pub const fn estimate(self) -> &'static str {
-        match self {
-            Self::Full => {
-                "estimate: parameters, gradients and state divided evenly; numbered blocks gathered for each pass and some ahead, the rest once; a buffer for each reduction"
-            }
-            Self::GradOp => {
-                "estimate: parameters, gradients and state divided evenly; numbered blocks gathered from their forward to their backward pass; a buffer for each reduction"
-            }
-            Self::Zero1 => {
-                "estimate: state and temporaries of the optimizer divided evenly; buckets for a copy of all gradients"
-            }
-            Self::Ddp => {
-                "estimate: everything on each rank; buckets for a copy of all gradients (none with gradient_as_bucket_view)"
-            }
-        }
-    }
-}
-
-impl fmt::Display for Sharding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full => "FSDP",
-            Self::GradOp => "FSDP grad_op (ZeRO-2)",
-            Self::Zero1 => "DDP with ZeRO-1",
-            Self::Ddp => "DDP",
-        })
     }
 }
 
 /// A change whose effect cannot be computed from a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not known from this trace: {why}; {then}")]
-pub struct NotKnown {
-    why: &'static str,
-    then: &'static str,
-}
-
-impl NotKnown {
-    /// Labels are missing.
-    pub(super) const fn new(why: &'static str) -> Self {
-        Self { why, then: "record the step with omniheap.torch.record_step" }
-    }
-
-    /// A recording of the change itself would tell.
-    const fn recorded(why: &'static str) -> Self {
-        Self {
-            why,
-            then: "call omniheap.torch.shard in the step, and record it with omniheap.torch.record_step(step, world=N)",
-        }
-    }
-}
+#[error("not known from this trace: {0}; record the step with omniheap.torch.record_step")]
+pub struct NotKnown(&'static str);
 
 /// What happens to activations that blocks keep for their backward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,35 +130,31 @@ enum Saved {
 }
 
 /// A step under change.
-pub(super) struct Step<'n> {
-    pub(super) lives: Vec<Life>,
-    pub(super) names: &'n Names,
+struct Step<'n> {
+    lives: Vec<Life>,
+    names: &'n Names,
 }
 
 impl Step<'_> {
-    pub(super) fn name(&self, life: &Life) -> &Name {
+    fn name(&self, life: &Life) -> &Name {
         self.names.of(life.label)
     }
 
     /// Returns the numbers of the lives of a category, of which there must be some.
-    pub(super) fn of(
-        &self,
-        category: Category,
-        missing: &'static str,
-    ) -> Result<Vec<usize>, NotKnown> {
+    fn of(&self, category: Category, missing: &'static str) -> Result<Vec<usize>, NotKnown> {
         let is = |number: &usize| self.name(&self.lives[*number]).category == category;
         let found: Vec<_> = (0..self.lives.len()).filter(is).collect();
-        if found.is_empty() { Err(NotKnown::new(missing)) } else { Ok(found) }
+        if found.is_empty() { Err(NotKnown(missing)) } else { Ok(found) }
     }
 
-    pub(super) fn parameters(&self) -> Result<Vec<usize>, NotKnown> {
+    fn parameters(&self) -> Result<Vec<usize>, NotKnown> {
         self.of(Category::Parameter, "no allocation is labelled as a parameter")
     }
 
     fn halve_floats(&mut self) -> Result<(), NotKnown> {
         let is_typed = |life: &Life| self.name(life).element.is_some();
         if !self.lives.iter().any(is_typed) {
-            return Err(NotKnown::new("no label names an element type"));
+            return Err(NotKnown("no label names an element type"));
         }
         let names = self.names;
         for life in &mut self.lives {
@@ -266,7 +179,7 @@ impl Step<'_> {
                 found.push((number, element.bits));
             }
         }
-        if shaped { Ok(found) } else { Err(NotKnown::new("no parameter has a shape in its label")) }
+        if shaped { Ok(found) } else { Err(NotKnown("no parameter has a shape in its label")) }
     }
 
     fn quantize(&mut self, bits: u64, group: Option<u64>) -> Result<(), NotKnown> {
@@ -299,7 +212,7 @@ impl Step<'_> {
                 Some(shape) if served.insert(name.parent) => state_bytes(optimizer, shape),
                 Some(_) => 0,
                 None => {
-                    return Err(NotKnown::new("state of the optimizer has no shape in its label"));
+                    return Err(NotKnown("state of the optimizer has no shape in its label"));
                 }
             };
             self.lives[number].size = size;
@@ -311,7 +224,7 @@ impl Step<'_> {
     }
 
     /// Changes what the optimizer's step makes for itself.
-    pub(super) fn scale_updates(&mut self, scale: impl Fn(u64) -> u64) {
+    fn scale_updates(&mut self, scale: impl Fn(u64) -> u64) {
         let names = self.names;
         let made = self.lives.iter_mut().filter(|life| {
             let name = names.of(life.label);
@@ -335,7 +248,7 @@ impl Step<'_> {
     fn drop_layout_copies(&mut self) -> Result<(), NotKnown> {
         let is_labelled = |life: &Life| self.name(life).category != Category::Unlabelled;
         if !self.lives.iter().any(is_labelled) {
-            return Err(NotKnown::new("labels do not name operators and categories"));
+            return Err(NotKnown("labels do not name operators and categories"));
         }
         let names = self.names;
         let copies = self.lives.iter_mut().filter(|life| names.of(life.label).is_layout_copy);
@@ -343,10 +256,10 @@ impl Step<'_> {
         Ok(())
     }
 
-    pub(super) fn passes(&self) -> Result<Vec<Pass>, NotKnown> {
+    fn passes(&self) -> Result<Vec<Pass>, NotKnown> {
         let passes = passes::of(&self.lives, self.names);
         if passes.is_empty() {
-            Err(NotKnown::new("no label names a numbered block"))
+            Err(NotKnown("no label names a numbered block"))
         } else {
             Ok(passes)
         }
@@ -357,7 +270,7 @@ impl Step<'_> {
         let passes = self.passes()?;
         let is_output = |life: &Life| self.name(life).is_output;
         if !self.lives.iter().any(is_output) {
-            return Err(NotKnown::new("no label marks the output of a block"));
+            return Err(NotKnown("no label marks the output of a block"));
         }
         for pass in &passes {
             if let Some(backward) = pass.backward_events.clone() {

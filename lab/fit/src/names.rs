@@ -1,6 +1,6 @@
 //! What the labels of a training or inference step say: category, block, operator, element type and shape.
 
-use crate::label::{LabelId, Labels};
+use omniheap_trace::{LabelId, Labels};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -166,7 +166,7 @@ fn typed(last: &str) -> (Option<Element>, Option<Vec<u64>>) {
 #[cfg(test)]
 mod tests {
     use super::{Category, Names};
-    use crate::label::{LabelId, Labels};
+    use omniheap_trace::{LabelId, Labels};
 
     fn labels(paths: &[&str]) -> (Labels, Vec<LabelId>) {
         let mut labels = Labels::default();

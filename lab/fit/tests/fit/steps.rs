@@ -1,11 +1,9 @@
 //! Fit: peaks, categories, changes and lines in the batch, on a step small enough to check by hand.
 
-use crate::golden::is_kept;
+use crate::kept::is_kept;
+use omniheap_fit::{BatchError, Category, Change, Lines, Moment, Optimizer, Peak, largest};
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::fit::{
-    BatchError, Category, Change, Lines, Moment, Optimizer, Peak, Sharding, largest,
-};
-use omniheap_trace::model::{PyTorch, Ranges};
+use omniheap_trace::model::{PyTorch, Ranges, completes};
 use omniheap_trace::{Alignment, LabelId, Limits, Op, StreamId, Trace};
 
 const MIB: u64 = 1 << 20;
@@ -71,7 +69,7 @@ fn steps(batch: u64, count: u64) -> Trace {
 /// The file that Python's writer is tested to write.
 #[test]
 fn a_recording_of_pythons_is_read() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/step.omt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/trace/tests/data/step.omt");
     let trace = Trace::open(path).unwrap();
     let ids = (0..trace.allocations()).map(omniheap_trace::AllocationId);
     let labels: Vec<_> = ids.map(|id| trace.labels().path(trace.label_of(id))).collect();
@@ -174,7 +172,6 @@ fn an_optimizer_elsewhere_makes_nothing_here() {
     for change in [Change::OffloadOptimizer, Change::Optimizer(Optimizer::Sgd)] {
         assert!(labels(change).iter().all(|path| !path.contains("optimizer")), "{change}");
     }
-    assert_eq!(last(shard(Sharding::Full)), 5 * MIB);
 }
 
 #[test]
@@ -201,43 +198,6 @@ fn checkpointed_blocks_run_forward_again() {
     assert_eq!(changed.allocations(), step(1).allocations() + 2);
 }
 
-#[test]
-fn shards_are_gathered_one_block_ahead() {
-    let sharded = |ahead| Change::Shard { how: Sharding::Full, ranks: 2, ahead };
-    // Nothing ahead: one block less. Two ahead are all that there are.
-    assert_eq!(live(sharded(0)).0, 30 * MIB);
-    assert_eq!(live(sharded(2)).0, live(sharded(1)).0);
-    // Shards 1.5, the embedding 1, blocks 1 and 0 gathered 2, activations 20, passing 4, gradients 1, their buffer 1,
-    // their shard 0.5.
-    assert_eq!(live(shard(Sharding::Full)).0, 31 * MIB);
-    // Half of weights, gradients and state.
-    assert_eq!(live(shard(Sharding::Full)).1, 9 * MIB / 2);
-}
-
-#[test]
-fn replicas_have_buckets_and_divide_state_alone() {
-    let (peak, end) = live(Change::OneLayout);
-    // Weights of 3 MiB: a bucket for the gradient of each.
-    assert_eq!(live(shard(Sharding::Ddp)), (peak + 3 * MIB, end + 3 * MIB));
-    // The state is 4 MiB.
-    assert_eq!(live(shard(Sharding::Zero1)), (peak + 3 * MIB, end + 3 * MIB - 2 * MIB));
-    let alone = |ranks| live(Change::Shard { how: Sharding::Full, ranks, ahead: 0 });
-    assert_eq!(alone(0), alone(1), "nobody is alone too");
-    assert_ne!(alone(1), alone(2));
-    let four = Change::Shard { how: Sharding::Zero1, ranks: 4, ahead: 1 };
-    assert_eq!(live(four).1, end + 3 * MIB - 3 * MIB);
-}
-
-#[test]
-fn blocks_that_stay_gathered_need_more_than_those_that_do_not() {
-    // At the end everything is as divided as it is with FSDP.
-    assert_eq!(live(shard(Sharding::GradOp)).1, live(shard(Sharding::Full)).1);
-    let (kept, gone) = (live(shard(Sharding::GradOp)).0, live(shard(Sharding::Full)).0);
-    assert_eq!((kept, gone), (31 * MIB, 31 * MIB), "two blocks: both are gathered at the peak");
-    let lean = |how| live(Change::Shard { how, ranks: 2, ahead: 0 }).0;
-    assert_eq!(lean(Sharding::GradOp), lean(Sharding::Full) + MIB);
-}
-
 /// Every allocation and free of a trace, a line each.
 fn lines(trace: &Trace) -> String {
     let mut text = String::new();
@@ -256,31 +216,18 @@ fn lines(trace: &Trace) -> String {
 
 #[test]
 fn changed_steps_are_these() {
-    let shards = Sharding::ALL.map(|how| Change::Shard { how, ranks: 3, ahead: 1 });
     let mut text = String::new();
-    for change in Change::table().into_iter().chain(shards) {
+    for change in Change::table() {
         text += &format!("# {change}\n{}", lines(&change.apply(&steps(1, 2)).unwrap()));
     }
     is_kept("changes.txt", &text);
 }
 
 #[test]
-fn tensor_parallel_layers_are_for_a_recording() {
-    let error = Change::TensorParallel(8).apply(&step(1)).unwrap_err().to_string();
-    assert!(error.contains("record_step(step, world=N)"), "{error}");
-}
-
-/// Two ranks, one block ahead.
-fn shard(how: Sharding) -> Change {
-    Change::Shard { how, ranks: 2, ahead: 1 }
-}
-
-#[test]
 fn a_change_that_labels_do_not_tell_is_not_known() {
     let text = b"op,id,size,stream,time_us\na,0,100,0,0\n";
     let trace = Trace::read(&text[..], &Limits::default()).unwrap();
-    let shards = Sharding::ALL.map(shard);
-    for change in Change::table().into_iter().chain(shards).chain([Change::TensorParallel(2)]) {
+    for change in Change::table() {
         let error = change.apply(&trace).unwrap_err().to_string();
         assert!(error.starts_with("not known from this trace: "), "{change}: {error}");
     }
@@ -408,9 +355,12 @@ fn sizes_beyond_64_bits_are_refused() {
     script.allocate(1, high.1, "parameter/h/0/weight float32[2x2]");
     script.allocate(2, 100, "activation/h/0/mm float32");
     let trace = script.trace();
-    let error = shard(Sharding::Full).apply(&trace).unwrap_err();
-    assert!(error.to_string().contains("exceed 64 bits"), "{error}");
     assert_eq!(Peak::of(&trace, Ranges::expandable(u64::MAX)).refused, 2);
+    let mut script = Script::new("");
+    script.allocate(0, 8, "parameter/h/0/weight float32[2x1]");
+    script.allocate(1, 16, "optimizer/h/0/weight/exp_avg float32[4294967296x4294967296]");
+    let error = Change::Optimizer(Optimizer::AdamW).apply(&script.trace()).unwrap_err();
+    assert!(error.to_string().contains("exceed 64 bits"), "{error}");
 }
 
 #[test]
@@ -442,4 +392,25 @@ fn traces_of_different_programs_are_refused() {
     let traces = [(1, step(1)), (2, step(2)), (3, cut.trace())];
     let Err(BatchError::Differs(found)) = Lines::new(&traces) else { panic!("order differs") };
     assert!(found.what.contains("one allocates where the other frees"), "{found}");
+}
+
+#[test]
+fn a_step_at_another_batch_begins_at_the_same_request() {
+    let at = |batch| {
+        let mut writer = Writer::new(Vec::new());
+        let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
+        let take = |id, mib| Record::Allocate { id, size: mib * MIB, stream, align, label };
+        let ask = Record::FreeRequested { id: 0, stream };
+        let free = Record::FreeCompleted { id: 0, stream };
+        for record in [take(0, batch), ask, free, Record::Step, take(1, 2 * batch)] {
+            writer.record(1, &record);
+        }
+        Trace::read(&writer.finish().unwrap()[..], &Limits::default()).unwrap()
+    };
+    let traces = [1, 2, 4].map(|batch| (batch, at(batch)));
+    assert_eq!(traces[0].1.meta().last_step, Some(3));
+    let larger = Lines::new(&traces).unwrap().at(10).unwrap();
+    assert_eq!((larger.events().len(), larger.meta().last_step), (3, Some(2)));
+    let fits = |mib: &u64| completes(&larger, PyTorch::with_capacity(mib * MIB));
+    assert_eq!((1..).find(fits), Some(20));
 }

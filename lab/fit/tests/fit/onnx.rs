@@ -1,6 +1,7 @@
 //! ONNX models: lives that can be checked by hand, and files that make no sense.
 
-use omniheap_trace::onnx::{Error, Kind, Tensors};
+use crate::kept::{is_kept, told};
+use omniheap_fit::onnx::{Error, Kind, Tensors};
 use omniheap_trace::{Limits, Source};
 use std::collections::BTreeMap;
 use std::fs;
@@ -211,4 +212,17 @@ fn a_hundred_thousand_nodes_are_read() {
     let found = model(&parts).unwrap();
     assert_eq!(found.tensors.len(), count + 1);
     assert_eq!(found.trace(&Limits::default()).unwrap().summary().peak_live_bytes, 32);
+}
+
+#[test]
+fn models_are_read_as_they_were() {
+    for (name, dimensions) in
+        [("perceptron", &[("batch", 8)][..]), ("branches", &[]), ("loop", &[])]
+    {
+        let found = read(name, dimensions);
+        let traced = found
+            .as_ref()
+            .map_or(String::new(), |found| told(&found.trace(&Limits::default()).unwrap()));
+        is_kept(&format!("{name}.onnx.txt"), &format!("{found:#?}\n{traced}"));
+    }
 }

@@ -10,14 +10,9 @@ mod parse;
 mod size;
 mod wire;
 
-use crate::error::Error as TraceError;
-use crate::event::{Alignment, StreamId};
-use crate::label::LabelId;
-use crate::limits::Limits;
-use crate::trace::{Source, Trace};
-use crate::{builder::Builder, error::ErrorKind, error::Position};
 use core::ops::Range;
 pub use error::Error;
+use omniheap_trace::{Alignment, Builder, ErrorKind, LabelId, Limits, Source, StreamId, Trace};
 use std::collections::BTreeMap;
 
 /// What a tensor is to its graph.
@@ -65,7 +60,7 @@ pub struct Weight {
 ///
 /// # Examples
 /// ```
-/// use omniheap_trace::onnx::{Error, Tensors};
+/// use omniheap_fit::onnx::{Error, Tensors};
 /// let error = Tensors::read(b"no model", &Default::default()).unwrap_err();
 /// assert!(matches!(error, Error::Malformed { .. }));
 /// ```
@@ -96,11 +91,7 @@ impl Tensors {
     ///
     /// # Errors
     /// More allocations or bytes than a trace can hold.
-    pub fn trace(&self, limits: &Limits) -> Result<Trace, TraceError> {
-        self.build(limits).map_err(|kind| TraceError::new(Position::Input, kind))
-    }
-
-    fn build(&self, limits: &Limits) -> Result<Trace, ErrorKind> {
+    pub fn trace(&self, limits: &Limits) -> Result<Trace, ErrorKind> {
         let mut script = Script { builder: Builder::new(Source::Onnx, limits), next: 0 };
         for weight in &self.weights {
             let label = script.label("parameter", &weight.name, &weight.typed)?;
