@@ -2,7 +2,7 @@
 //!
 //! `tools/trace/tests/trace/corpus.rs` runs the same functions on the corpus and on mutations of it, with a stable compiler.
 
-use omniheap_trace::export::{chrome, prometheus, snapshot};
+use omniheap_trace::export::{chrome, snapshot};
 use omniheap_trace::{Error, Limits, Trace, binary, model, pytorch, report, rmm, vma};
 
 /// Small enough for thousands of runs a second.
@@ -46,8 +46,6 @@ pub fn vma(data: &[u8]) {
 pub fn report(data: &[u8]) {
     if let Ok(report) = report::read_json(data) {
         report::write_html(&report, std::io::sink()).expect("a sink takes everything");
-        prometheus::write(&prometheus::from_report(&report), std::io::sink())
-            .expect("a sink takes everything");
     }
 }
 
@@ -65,8 +63,6 @@ pub fn use_everywhere(trace: &Trace) {
     assert!(outcome.oom > 0 || outcome.peak_live_bytes == summary.peak_live_bytes);
     let data = report::from_trace(trace, "fuzz");
     report::write_html(&data, std::io::sink()).expect("a sink takes everything");
-    prometheus::write(&prometheus::from_report(&data), std::io::sink())
-        .expect("a sink takes everything");
     chrome::write(trace, chrome::Detail::Allocations, std::io::sink())
         .expect("a sink takes everything");
     omniheap_trace::csv::write(trace, std::io::sink()).expect("a sink takes everything");

@@ -3,5 +3,4 @@
 pub mod chrome;
 mod history;
 mod pickle;
-pub mod prometheus;
 pub mod snapshot;

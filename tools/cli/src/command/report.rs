@@ -6,7 +6,7 @@ use super::output::{self, Format};
 use super::replay::{name_of, open_trace};
 use crate::replay::{Device, Paging, Program};
 use clap::ValueEnum;
-use omniheap::trace::export::{chrome, prometheus, snapshot};
+use omniheap::trace::export::{chrome, snapshot};
 use omniheap::trace::report::{self, Comparison, Curve, Origin, ReportData};
 use omniheap::trace::{Limits, Op, Trace};
 use serde::Serialize;
@@ -37,7 +37,6 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap report run.csv.gz -o run.html
   omniheap report run.trace --shape perfetto -o run.json
-  omniheap report run.csv.gz --shape prometheus -o - | grep peak
   omniheap report after.json --before before.json -o defragmented.html";
 
 /// Kind of output.
@@ -51,8 +50,6 @@ enum Shape {
     Perfetto,
     /// A snapshot that PyTorch's memory viewer opens
     Snapshot,
-    /// Prometheus's text format
-    Prometheus,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,7 +69,6 @@ enum Input {
 enum Content {
     Html(ReportData),
     Json(ReportData),
-    Prometheus(ReportData),
     Perfetto(Box<Trace>),
     Snapshot(Box<Trace>),
 }
@@ -82,7 +78,6 @@ impl Content {
         match self {
             Self::Html(data) => report::write_html(data, sink),
             Self::Json(data) => report::write_json(data, sink),
-            Self::Prometheus(data) => prometheus::write(&prometheus::from_report(data), sink),
             Self::Perfetto(trace) => chrome::write(trace, chrome::Detail::Allocations, sink),
             Self::Snapshot(trace) => snapshot::write(trace, sink),
         }
@@ -139,11 +134,6 @@ fn content(arguments: &Arguments, name: &str, input: Input) -> Result<Content, F
             let why = "is a report of one moment; events over time need a trace";
             return Err(Failure::input(format!("{}: {why}", arguments.input.display())));
         }
-        // What a scrape reads is what happened: no model's figures.
-        (Shape::Prometheus, Input::Trace(trace)) => {
-            Content::Prometheus(with_before(report::from_trace(&trace, name))?)
-        }
-        (Shape::Prometheus, Input::Report(data)) => Content::Prometheus(with_before(*data)?),
         (shape, input) => {
             let data = match input {
                 Input::Report(data) => *data,

@@ -40,9 +40,6 @@ fn a_recording_goes_to_every_tool() {
     let (ours, theirs) = (&json(&["compare", &trace])[0], &json(&["compare", &snapshot])[0]);
     assert_eq!(ours["peak_live_bytes"], theirs["peak_live_bytes"]);
 
-    write("prometheus", "tools.prom");
-    assert!(read("tools.prom").contains("omniheap_peak_live_bytes "));
-
     let report = write("json", "tools.json");
     json(&["report", &report, "--before", &report, "-o", "tools.html"]);
     assert!(read("tools.html").contains("between the two reports"));
@@ -69,13 +66,6 @@ fn a_report_tells_the_recording_from_models_and_replays() {
         assert_eq!(shown["ratio"], row["ratio"], "{origin}");
         assert!(shown["curve"]["count"].as_u64() > Some(1), "{origin}");
     }
-    // What a scrape reads is what happened, also from a report that holds a model.
-    for input in [trace, folder().join("plain.json").to_str().expect("a plain name").to_owned()] {
-        json(&["report", &input, "--shape", "prometheus", "-o", "plain.prom"]);
-        let metrics = read("plain.prom");
-        assert!(metrics.contains("omniheap_peak_live_bytes "), "{metrics}");
-        assert!(!metrics.contains("reserved"), "{metrics}");
-    }
     json(&["report", &recorded(), "--shape", "json", "-o", "own.json"]);
     let report: Value = serde_json::from_str(&read("own.json")).expect("JSON");
     assert_eq!(report["placed_by_model"], Value::Null);
@@ -85,7 +75,7 @@ fn a_report_tells_the_recording_from_models_and_replays() {
 #[test]
 fn a_dash_is_standard_output() {
     let trace = file("dash.csv", churn(400, 1, 4096).csv);
-    for (shape, start) in [("html", "<!doctype html>"), ("prometheus", "# HELP"), ("json", "{")] {
+    for (shape, start) in [("html", "<!doctype html>"), ("json", "{")] {
         let output = omniheap(&["report", &trace, "--shape", shape, "-o", "-"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let written = text(&output.stdout);
@@ -173,14 +163,14 @@ fn a_full_disk_leaves_what_was_there() {
 fn a_link_stays_one_and_a_file_keeps_its_mode() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let trace = file("linked.csv", churn(400, 1, 4096).csv);
-    let (target, link) = (file("linked.prom", "old"), folder().join("link.prom"));
+    let (target, link) = (file("linked.json", "old"), folder().join("link.json"));
     let _ = fs::remove_file(&link);
     symlink(&target, &link).expect("a link");
     fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).expect("our own file");
-    json(&["report", &trace, "--shape", "prometheus", "-o", "link.prom"]);
+    json(&["report", &trace, "--shape", "json", "-o", "link.json"]);
     assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
-    assert!(read("linked.prom").starts_with("# HELP"));
+    assert!(read("linked.json").starts_with("{"));
     let mode = fs::metadata(&target).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o640, "who may read it stays");
-    json(&["report", &trace, "--shape", "prometheus", "-o", "/dev/null"]);
+    json(&["report", &trace, "--shape", "json", "-o", "/dev/null"]);
 }

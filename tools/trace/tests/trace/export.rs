@@ -2,7 +2,7 @@
 
 use crate::sample;
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::export::{chrome, prometheus, snapshot};
+use omniheap_trace::export::{chrome, snapshot};
 use omniheap_trace::{
     Alignment, Backing, HeapId, LabelId, Limits, Op, Source, StreamId, Trace, report,
 };
@@ -93,17 +93,6 @@ fn deep_labels_do_not_multiply_what_is_written() {
     assert_eq!((name(0), name(2)), ("l0", "l0/l1/l2"));
     assert!(name(299).starts_with('…') && name(299).ends_with("/l298/l299"), "{}", name(299));
     assert_eq!(name(299).len(), "…".len() + 256);
-}
-
-#[test]
-fn prometheus_gets_sums_that_stop_at_the_largest_number() {
-    let mut data = report::from_trace(&open(&sample::every_record()), "sample");
-    let spans = &mut data.moments.last_mut().unwrap().blocks[0].spans;
-    spans.push(spans[0]);
-    spans.iter_mut().for_each(|span| span.size = 1 << 63);
-    let metrics = prometheus::from_report(&data);
-    let live = metrics.iter().find(|metric| metric.name == "omniheap_live_bytes").unwrap();
-    assert_eq!(live.value, u64::MAX as f64);
 }
 
 #[test]
@@ -225,43 +214,4 @@ fn a_trace_without_places_still_makes_a_snapshot() {
     let mut file = Vec::new();
     snapshot::write(&trace, &mut file).unwrap();
     assert_eq!(open(&file).summary().peak_held_bytes, trace.summary().peak_held_bytes);
-}
-
-#[test]
-fn prometheus_gets_escaped_text() {
-    let mut data = report::from_trace(&open(&sample::every_record()), "sample");
-    data.heaps[0].name = "a \"b\"\\\n".into();
-    let mut text = Vec::new();
-    prometheus::write(&prometheus::from_report(&data), &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    assert!(
-        text.contains("# TYPE omniheap_allocations_total counter\nomniheap_allocations_total 2\n"),
-        "{text}"
-    );
-    assert!(text.contains("omniheap_live_bytes{heap=\"a \\\"b\\\"\\\\\\n\"} 4096\n"), "{text}");
-    assert_eq!(
-        text.matches("# HELP omniheap_reserved_bytes").count(),
-        1,
-        "help comes once for all heaps"
-    );
-    assert!(text.contains("omniheap_reserved_bytes{heap=\"heap 1\"} 0\n"), "{text}");
-}
-
-#[test]
-fn prometheus_gets_only_what_was_recorded() {
-    let trace = open(&sample::churn(500));
-    let modelled = report::from_trace_by_model(&trace, "modelled", &Limits::default()).unwrap();
-    let names = |data: &report::ReportData| {
-        let metrics = prometheus::from_report(data);
-        metrics.into_iter().map(|metric| metric.name).collect::<Vec<_>>()
-    };
-    let recorded = names(&report::from_trace(&trace, "recorded"));
-    assert!(recorded.contains(&"omniheap_peak_live_bytes".to_owned()));
-    assert!(!recorded.iter().any(|name| name.contains("reserved") || name.contains("driver")));
-    assert_eq!(names(&modelled), recorded, "a model's figures are not ours");
-
-    let paged = report::from_trace(&open(&sample::paged()), "paged");
-    let metrics = prometheus::from_report(&paged);
-    let reserved = metrics.iter().find(|metric| metric.name == "omniheap_reserved_bytes").unwrap();
-    assert_eq!(reserved.value, (4 << 20) as f64, "pages, not addresses");
 }

@@ -8,7 +8,7 @@ use crate::report::{column, numbers};
 use crate::sample::allocate;
 use core::fmt::Write as _;
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::export::{chrome, prometheus, snapshot};
+use omniheap_trace::export::{chrome, snapshot};
 use omniheap_trace::ranks::{self, Digest, Job};
 use omniheap_trace::report::{self, Columns, Comparison, ReportData};
 use omniheap_trace::{
@@ -189,10 +189,6 @@ fn exports() {
         chrome::write(&trace, detail, &mut text).unwrap();
         is_kept(name, &String::from_utf8(text).unwrap());
     }
-    let mut text = Vec::new();
-    let metrics = prometheus::from_report(&report::from_trace(&trace, "a report"));
-    prometheus::write(&metrics, &mut text).unwrap();
-    is_kept("prometheus.txt", &String::from_utf8(text).unwrap());
 }
 
 /// A recording whose only label is its first, and which was cut off.

@@ -1,7 +1,7 @@
 //! Whatever a reader accepts can be summed up, replayed, drawn and exported, without a panic.
 
 use omniheap_trace::binary::{self, Record, Writer};
-use omniheap_trace::export::{chrome, prometheus, snapshot};
+use omniheap_trace::export::{chrome, snapshot};
 use omniheap_trace::{
     Alignment, Backing, HeapId, LabelId, Limits, Region, Rung, StreamId, Trace, csv, model, report,
 };
@@ -15,7 +15,6 @@ fn use_everywhere(trace: &Trace) {
     let _ = model::replay(trace, model::PyTorch::with_capacity(64 << 20), &mut ());
     let data = report::from_trace(trace, "hostile");
     report::write_html(&data, std::io::sink()).unwrap();
-    prometheus::write(&prometheus::from_report(&data), std::io::sink()).unwrap();
     chrome::write(trace, chrome::Detail::Allocations, std::io::sink()).unwrap();
     csv::write(trace, std::io::sink()).unwrap();
     let _ = report::bind_by_model(trace, &Limits::default());
