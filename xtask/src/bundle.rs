@@ -19,7 +19,8 @@ const ICD: &str = r#"{
 "#;
 
 const RUN: &str = r#"#!/usr/bin/env bash
-# Without arguments: every test binary, one line each, output under logs/. With arguments: the command `omniheap`.
+# Without arguments: every test binary, one line each, output under logs/. With arguments: the command `omniheap`, which has
+# `omniheap-lab` beside it.
 set -uo pipefail
 cd "$(dirname "$0")"
 export LD_LIBRARY_PATH="$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -54,7 +55,8 @@ pub(crate) fn run(packages: &[String]) -> Result<(), String> {
         let part = folder.join(part);
         fs::create_dir_all(&part).map_err(|error| text(&part, &error))?;
     }
-    let mut build = cargo(&["build", "--release", "-p", "omniheap-cli", "--all-features"]);
+    let commands = ["-p", "omniheap-cli", "-p", "omniheap-lab", "--all-features"];
+    let mut build = cargo(&[&["build", "--release"][..], &commands].concat());
     for (name, path) in executables(&mut build)? {
         copy(&path, &folder.join(name))?;
     }

@@ -58,7 +58,7 @@ usage: cargo xtask TASK
   bevy                   build a Bevy program with omniheap under wgpu and without (several minutes), and compare both
   header                 write bindings/c/include/omniheap.h
   install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files
-  gpu-bundle [PACKAGE…]  put the command and the test binaries into .gpu, to run where there is no Rust";
+  gpu-bundle [PACKAGE…]  put the commands and the test binaries into .gpu, to run where there is no Rust";
 
 /// Everything that one build of the workspace gives. Every step that uses something of it asks for the same packages: others would unify
 /// features otherwise, and build the dependencies again.
@@ -120,16 +120,15 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// The command `omniheap` with every backend, optimised.
-fn command(arguments: &[&str]) -> Command {
-    let mut command =
-        cargo(&["run", "--release", "--quiet", "-p", "omniheap-cli", "--all-features"]);
+/// The command of a package with every backend, optimised.
+fn command(package: &str, arguments: &[&str]) -> Command {
+    let mut command = cargo(&["run", "--release", "--quiet", "-p", package, "--all-features"]);
     command.arg("--").args(arguments);
     command
 }
 
 fn conformance(arguments: &[String]) -> Result<(), String> {
-    let mut command = command(&["conformance"]);
+    let mut command = command("omniheap-cli", &["conformance"]);
     if arguments.is_empty() {
         command.args(["--backend", "all"]);
     }
@@ -150,7 +149,7 @@ fn bench(arguments: &[String]) -> Result<(), String> {
     if let Some((first, rest)) = arguments.split_first()
         && first == "placement"
     {
-        let mut command = command(&["calibrate", "--regret"]);
+        let mut command = command("omniheap-lab", &["calibrate", "--regret"]);
         return step::status("bench placement", command.args(rest));
     }
     let peers = root().join("benches/peers/Cargo.toml");

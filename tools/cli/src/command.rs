@@ -1,7 +1,4 @@
 //! The command line: one file for each command.
-mod batch;
-mod calibrate;
-mod choice;
 mod compare;
 #[cfg(feature = "conformance")]
 mod conformance;
@@ -10,13 +7,7 @@ mod devices;
 #[cfg(feature = "conformance")]
 mod endurance;
 mod explain;
-mod failure;
-mod file;
-mod fit;
-mod interrupt;
-mod onnx;
-mod output;
-mod plan;
+mod lab;
 mod ranks;
 mod replay;
 mod report;
@@ -27,7 +18,8 @@ mod tenants;
 mod weights;
 
 use clap::{Parser, Subcommand};
-pub(crate) use failure::Failure;
+pub(crate) use omniheap_cli::Failure;
+use omniheap_cli::{choice, file, interrupt, output};
 use output::Format;
 
 /// One memory manager for every GPU.
@@ -61,14 +53,18 @@ enum Command {
     Demo(demo::Arguments),
     Devices(devices::Arguments),
     Explain(explain::Arguments),
-    Calibrate(calibrate::Arguments),
     Replay(replay::Arguments),
     Compare(compare::Arguments),
     Report(report::Arguments),
-    Plan(plan::Arguments),
     Ranks(ranks::Arguments),
-    Fit(fit::Arguments),
-    Batch(batch::Arguments),
+    /// Place every buffer of a graph before anything runs: `omniheap-lab plan`
+    Plan(lab::Arguments),
+    /// Say whether a recorded step fits on a device, and what would help: `omniheap-lab fit`
+    Fit(lab::Arguments),
+    /// Find the largest batch that fits: `omniheap-lab batch`
+    Batch(lab::Arguments),
+    /// Measure on this device what the placement rules assume: `omniheap-lab calibrate`
+    Calibrate(lab::Arguments),
     #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
     /// The conformance suite, which is not built in: build with `--features conformance`
@@ -90,12 +86,11 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Demo(arguments) => demo::run(&arguments, format),
         Command::Devices(arguments) => devices::run(&arguments, format),
         Command::Explain(arguments) => explain::run(&arguments, format),
-        Command::Calibrate(arguments) => calibrate::run(&arguments, format),
         Command::Compare(arguments) => compare::run(&arguments, format),
-        Command::Plan(arguments) => plan::run(&arguments, format),
+        Command::Plan(_) | Command::Fit(_) | Command::Batch(_) | Command::Calibrate(_) => {
+            lab::run()
+        }
         Command::Ranks(arguments) => ranks::run(&arguments, format),
-        Command::Fit(arguments) => fit::run(&arguments, format),
-        Command::Batch(arguments) => batch::run(&arguments, format),
         #[cfg(feature = "conformance")]
         Command::Conformance(arguments) => conformance::run(&arguments, format),
         #[cfg(not(feature = "conformance"))]

@@ -6,8 +6,8 @@ mod planned;
 mod program;
 mod run;
 
-pub(crate) use device::{Capacity, Device, Paging};
-pub(crate) use minimum::minimum;
-pub(crate) use planned::{Kept, planned};
-pub(crate) use program::Program;
-pub(crate) use run::Played;
+pub use device::{Capacity, Device, Paging};
+pub use minimum::minimum;
+pub use planned::{Kept, planned};
+pub use program::Program;
+pub use run::Played;

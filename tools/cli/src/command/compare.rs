@@ -1,8 +1,9 @@
 //! `omniheap compare`: other allocators and ours on the same events, in one table.
 use super::Failure;
+use super::file::{name_of, open_trace};
 use super::interrupt;
 use super::output::{self, Format};
-use super::replay::{keep_plan, name_of, open_trace};
+use super::replay::keep_plan;
 use crate::replay::{Capacity, Device, Paging, Program};
 use core::time::Duration;
 use omniheap::trace::{Trace, model};
@@ -170,6 +171,6 @@ fn print(name: &str, live: u64, rows: &[Row], format: Format) -> Result<(), Fail
 }
 
 /// Returns the result of a thread, or panics with its panic.
-pub(super) fn finished<T>(outcome: thread::Result<T>) -> T {
+fn finished<T>(outcome: thread::Result<T>) -> T {
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,5 +1,6 @@
 //! `omniheap replay`: what a recorded workload would have needed.
 use super::Failure;
+use super::file::{name_of, open_trace};
 use super::interrupt;
 use super::output::{self, Format};
 use crate::replay::{Capacity, Device, Kept, Paging, Played, Program, minimum, planned};
@@ -7,7 +8,7 @@ use clap::{Args, ValueEnum};
 use omniheap::BackendKind;
 use omniheap::trace::Trace;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Replay traces: peak live, peak reserved, their ratio, time per event, out-of-memory count
 #[derive(Args, Debug)]
@@ -263,18 +264,6 @@ fn outcome(
         planned_peak_bytes: None,
         planned_ratio: None,
     }
-}
-
-/// Reads a trace, or says in one line why not.
-pub(super) fn open_trace(path: &Path) -> Result<Trace, Failure> {
-    Trace::open(path).map_err(|error| Failure::input(format!("{}: {error}", path.display())))
-}
-
-/// Returns a trace's name: its file's, without what only says how it is stored.
-pub(super) fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    name.strip_suffix(".csv").unwrap_or(name).to_owned()
 }
 
 fn print_table(outcomes: &[Outcome]) -> Result<(), Failure> {

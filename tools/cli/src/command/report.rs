@@ -1,19 +1,16 @@
 //! `omniheap report`: a trace, or a manager's own report, as a picture or for other tools.
 use super::Failure;
-use super::compare::finished;
-use super::file::NewFile;
+use super::file::{NewFile, name_of, open_trace};
 use super::output::{self, Format};
-use super::replay::{name_of, open_trace};
-use crate::replay::{Device, Paging, Program};
 use clap::ValueEnum;
 use omniheap::trace::export::{chrome, snapshot};
-use omniheap::trace::report::{self, Comparison, Curve, Origin, ReportData};
-use omniheap::trace::{Limits, Op, Trace};
+use omniheap::trace::report::{self, ReportData};
+use omniheap::trace::{Limits, Trace};
+use omniheap_cli::page::{is_placed, page_of};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
 
 /// The picture of a trace, snapshot or report: one HTML page with a memory map and a timeline
 #[derive(clap::Args, Debug)]
@@ -142,40 +139,6 @@ fn content(arguments: &Arguments, name: &str, input: Input) -> Result<Content, F
             let data = with_before(data)?;
             if shape == Shape::Json { Content::Json(data) } else { Content::Html(data) }
         }
-    })
-}
-
-/// Returns whether the trace says where allocations lie.
-fn is_placed(trace: &Trace) -> bool {
-    trace.events().iter().any(|event| matches!(event.op, Op::Bind { .. }))
-}
-
-/// Returns the recording, and what PyTorch's policy and omniheap reserve for the same events.
-pub(super) fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Error> {
-    let mut data = if is_placed(trace) {
-        report::from_trace(trace, name)
-    } else {
-        report::from_trace_by_model(trace, name, &Limits::default())?
-    };
-    let others = thread::scope(|scope| {
-        let model = scope.spawn(|| Comparison::pytorch(trace));
-        let replay = omniheap(trace);
-        [Some(finished(model.join())), replay]
-    });
-    data.comparison.extend(others.into_iter().flatten());
-    Ok(data)
-}
-
-/// Returns a replay through omniheap's own manager, on a device that keeps accounts only. `None` when it cannot serve the trace.
-fn omniheap(trace: &Trace) -> Option<Comparison> {
-    let (device, program) = (Device::open(None, 0).ok()?, Program::new(trace));
-    let (played, curve) = device.reserved_curve(&program, Paging::Wanted, 0).ok()?;
-    played.failed.is_empty().then(|| Comparison {
-        name: "omniheap, paged pools".into(),
-        origin: Origin::Replay,
-        peak_reserved_bytes: played.peak_reserved,
-        ratio: output::ratio(played.peak_reserved, program.peak_live(&[])),
-        curve: Some(Curve::new(&curve)),
     })
 }
 

@@ -21,7 +21,7 @@ const WIDE: u64 = 256 << 30;
 
 /// Use of paged pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Paging {
+pub enum Paging {
     /// Paged where the device can remap.
     Wanted,
     /// Blocks only.
@@ -30,7 +30,7 @@ pub(crate) enum Paging {
 
 /// Memory capacity of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Capacity {
+pub enum Capacity {
     /// The device's own capacity.
     Whole,
     /// This many bytes.
@@ -39,7 +39,7 @@ pub(crate) enum Capacity {
 
 /// Device of a replay.
 #[derive(Debug)]
-pub(crate) enum Device {
+pub enum Device {
     /// This machine's memory.
     Host,
     /// Accounts only.
@@ -49,7 +49,7 @@ pub(crate) enum Device {
 }
 
 /// An opened device, printable.
-pub(crate) struct AnyDevice(AnyBackend);
+pub struct AnyDevice(AnyBackend);
 
 impl AnyDevice {
     /// Returns a clock that asks the driver about the heap that plain requests go to.
@@ -67,7 +67,7 @@ impl core::fmt::Debug for AnyDevice {
 
 impl Device {
     /// Opens device `ordinal` of a backend, or a null device.
-    pub(crate) fn open(backend: Option<BackendKind>, ordinal: u32) -> Result<Self> {
+    pub fn open(backend: Option<BackendKind>, ordinal: u32) -> Result<Self> {
         match backend {
             None => Ok(Self::Null(Box::new(host_caps(WIDE)))),
             Some(BackendKind::Host) if ordinal == 0 => Ok(Self::Host),
@@ -76,7 +76,7 @@ impl Device {
     }
 
     /// Returns the same limits without bytes, with a capacity; only the heap that plain requests go to remains.
-    pub(crate) fn null(&self, capacity: u64) -> Result<Null> {
+    pub fn null(&self, capacity: u64) -> Result<Null> {
         let mut caps = match self {
             Self::Host => host_caps(WIDE),
             Self::Null(caps) => (**caps).clone(),
@@ -90,12 +90,12 @@ impl Device {
     }
 
     /// Returns the same device without bytes, with every size that it has.
-    pub(crate) fn emptied(&self) -> Result<Self> {
+    pub fn emptied(&self) -> Result<Self> {
         Ok(Self::Null(Box::new(self.null(WIDE)?.caps().clone())))
     }
 
     /// Returns whether a replay builds its pools from pages.
-    pub(crate) fn is_paged(&self, paging: Paging) -> Result<bool> {
+    pub fn is_paged(&self, paging: Paging) -> Result<bool> {
         let pages = |caps: &Caps| {
             let first = first_heap(caps)?;
             // Managers build pools from pages in device memory only.
@@ -111,12 +111,7 @@ impl Device {
     }
 
     /// Replays on a fresh manager.
-    pub(crate) fn play(
-        &self,
-        program: &Program,
-        capacity: Capacity,
-        paging: Paging,
-    ) -> Result<Played> {
+    pub fn play(&self, program: &Program, capacity: Capacity, paging: Paging) -> Result<Played> {
         let config = config(paging, capacity);
         match (self, capacity) {
             (Self::Host, _) => {
@@ -144,7 +139,7 @@ impl Device {
 
     /// Replays on a fresh manager of a null device, and returns the bytes reserved over time: each change as the number of
     /// steps before it and the bytes from then on. The device has at least `room` bytes.
-    pub(crate) fn reserved_curve(
+    pub fn reserved_curve(
         &self,
         program: &Program,
         paging: Paging,
@@ -163,7 +158,7 @@ impl Device {
     }
 
     /// Replays by the schedule of the program's trace on a fresh manager.
-    pub(crate) fn keep(&self, program: &Program, schedule: &Schedule) -> Result<Kept> {
+    pub fn keep(&self, program: &Program, schedule: &Schedule) -> Result<Kept> {
         let config = config(Paging::Off, Capacity::Whole);
         match self {
             Self::Host => keep(erase(Host::like(host_caps(WIDE))?), config, program, schedule),
@@ -173,7 +168,7 @@ impl Device {
     }
 
     /// Replays on a null device of `capacity` bytes until something fails; says how much was reserved if nothing did.
-    pub(crate) fn completes(
+    pub fn completes(
         &self,
         program: &Program,
         capacity: u64,

@@ -13,7 +13,7 @@ const FARTHEST: u64 = 64;
 /// # Errors
 ///
 /// `ExceedsLimit` when no capacity helps, because the device's largest block or its number of blocks is in the way.
-pub(crate) fn minimum(
+pub fn minimum(
     device: &Device,
     program: &Program,
     paging: Paging,

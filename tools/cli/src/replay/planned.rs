@@ -17,15 +17,15 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Results of a replay by plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub struct Kept {
     /// The most that was held from the driver.
-    pub(crate) peak_reserved: u64,
+    pub peak_reserved: u64,
     /// Requests that did not get their planned place.
-    pub(crate) deviations: u64,
+    pub deviations: u64,
 }
 
 /// Plans a trace, with every span aligned as the manager aligns them; `None` when it allocates nothing.
-pub(crate) fn planned(trace: &Trace) -> Result<Option<Schedule>, NoSchedule> {
+pub fn planned(trace: &Trace) -> Result<Option<Schedule>, NoSchedule> {
     if trace.allocations() == 0 {
         return Ok(None);
     }
@@ -34,7 +34,7 @@ pub(crate) fn planned(trace: &Trace) -> Result<Option<Schedule>, NoSchedule> {
 }
 
 /// Replays a program by the schedule of its trace.
-pub(crate) fn keep(
+pub(super) fn keep(
     backend: AnyBackend,
     config: ManagerConfig,
     program: &Program,

@@ -4,7 +4,7 @@ use omniheap::{Align, seam::Layout};
 
 /// One step of a replay. 16 bytes, because millions of them pass through the cache of the measured allocator.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub enum Step {
     /// Allocate and keep it under a number that nothing live has.
     Allocate { align_log2: u8, stream: u16, number: u32, size: u64 },
     /// Free what is kept under a number.
@@ -16,28 +16,28 @@ const _: () = assert!(size_of::<Step>() == 16);
 impl Step {
     /// Returns the layout that an allocation asks for.
     #[inline]
-    pub(crate) const fn layout(size: u64, align_log2: u8) -> Layout {
+    pub const fn layout(size: u64, align_log2: u8) -> Layout {
         Layout::new(size).align(Align::of(1 << align_log2))
     }
 }
 
 /// A trace, made ready.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     /// In order.
-    pub(crate) steps: Vec<Step>,
+    pub steps: Vec<Step>,
     /// Numbers in use at most: `0..numbers`.
-    pub(crate) numbers: u32,
+    pub numbers: u32,
     /// Streams: one more than the largest index.
-    pub(crate) streams: u16,
+    pub streams: u16,
     /// Allocations, requested frees and completed frees of the trace.
-    pub(crate) events: u64,
+    pub events: u64,
 }
 
 impl Program {
     /// Keeps a trace's allocations and completed frees. A requested free changes nothing: until the free is complete,
     /// a stream may use the bytes.
-    pub(crate) fn new(trace: &Trace) -> Self {
+    pub fn new(trace: &Trace) -> Self {
         let mut program = Self { steps: Vec::new(), numbers: 0, streams: 1, events: 0 };
         let mut number_of = vec![u32::MAX; trace.allocations() as usize];
         let mut spare = Vec::new();
@@ -73,7 +73,7 @@ impl Program {
     /// Returns the largest sum of bytes allocated and not yet freed, without the allocations at these steps.
     ///
     /// `failed` is in ascending order.
-    pub(crate) fn peak_live(&self, failed: &[u32]) -> u64 {
+    pub fn peak_live(&self, failed: &[u32]) -> u64 {
         let mut sizes = vec![0; self.numbers as usize];
         let (mut live, mut peak) = (0_u128, 0);
         let mut failed = failed.iter().map(|step| *step as usize).peekable();
@@ -92,7 +92,7 @@ impl Program {
     }
 
     /// Says what became of requests that failed, at these steps: how many of how many, and the largest.
-    pub(crate) fn describe(&self, failed: &[u32]) -> Failed {
+    pub fn describe(&self, failed: &[u32]) -> Failed {
         let size = |step: &Step| match *step {
             Step::Allocate { size, .. } => Some(size),
             Step::Free { .. } => None,
@@ -105,12 +105,12 @@ impl Program {
 
 /// Requests that failed in a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
-    pub(crate) count: usize,
+pub struct Failed {
+    pub count: usize,
     /// Requests of the trace.
-    pub(crate) requests: usize,
+    pub requests: usize,
     /// Bytes of the largest one that failed.
-    pub(crate) largest: u64,
+    pub largest: u64,
 }
 
 impl core::fmt::Display for Failed {

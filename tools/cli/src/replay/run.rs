@@ -13,21 +13,21 @@ use std::time::Instant;
 
 /// Results of one replay.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub struct Played {
     /// From the first step to the last, driver calls included.
-    pub(crate) time: Duration,
+    pub time: Duration,
     /// Of that, inside driver calls that took or returned memory.
-    pub(crate) driver_time: Duration,
+    pub driver_time: Duration,
     /// The most that the driver said was used beyond what was before, where it tells.
-    pub(crate) driver_peak: Option<u64>,
+    pub driver_peak: Option<u64>,
     /// Steps whose allocation failed for want of memory, ascending.
-    pub(crate) failed: Vec<u32>,
+    pub failed: Vec<u32>,
     /// The most that was held from the driver.
-    pub(crate) peak_reserved: u64,
+    pub peak_reserved: u64,
     /// Driver calls that took or returned memory, until the last step.
-    pub(crate) driver_calls: u64,
+    pub driver_calls: u64,
     /// Bytes that defragmentation moved.
-    pub(crate) moved: u64,
+    pub moved: u64,
 }
 
 /// A device whose calls are counted and timed.
@@ -35,7 +35,7 @@ pub(super) type Watched = Record<Layer<AnyBackend, Clock>>;
 
 /// When to stop early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(super) enum Until {
     /// Never: a failed allocation and its free are skipped.
     End,
     /// At the first allocation that fails.

@@ -25,7 +25,6 @@ fn files_that_are_no_traces_are_refused() {
         refuses(&["report", &path, "-o", "never.html"], 2, name);
     }
     refuses(&["replay", "there-is-no-such-file.csv"], 2, "file.csv: cannot read");
-    refuses(&["plan", "there-is-no-such-file.csv"], 2, "file.csv: cannot read");
     refuses(&["replay", "."], 2, "cannot read");
 }
 
@@ -103,10 +102,6 @@ fn nothing_is_written_over_what_is_read() {
     refuses(&["report", &path, "-o", &path], 2, "written over");
     let other_name = folder().join(".").join("precious.csv");
     refuses(&["report", "precious.csv", "-o", other_name.to_str().expect("plain")], 2, "over");
-    let graph = file("graph-kept.csv", "id,lower,upper,size\n0,0,3,10\n");
-    refuses(&["plan", &graph, "--svg", &graph], 2, "written over");
-    refuses(&["plan", &graph, "--out", &graph], 2, "written over");
-    refuses(&["plan", &graph, "--out", "twice.x", "--svg", "twice.x"], 2, "written over");
     refuses(&["demo", "--backend", "host", "--out", "one.x", "--record", "one.x"], 2, "over");
     assert_eq!(fs::read_to_string(path).expect("still there"), trace);
 }
@@ -114,39 +109,26 @@ fn nothing_is_written_over_what_is_read() {
 #[test]
 fn options_that_would_be_ignored_are_refused() {
     let requests = file("one-request.json", r#"[{"size": 1}]"#);
-    for wrong in [
-        &["explain", &requests, "--pattern", "tiled"][..],
-        &["explain", &requests, "--align", "1"],
-        &["calibrate", "--device", "0"],
-    ] {
+    for wrong in
+        [&["explain", &requests, "--pattern", "tiled"][..], &["explain", &requests, "--align", "1"]]
+    {
         assert_eq!(omniheap(wrong).status.code(), Some(2), "{wrong:?}");
     }
-    refuses(
-        &["calibrate", "--regret", "--backend", "host", "--filter", "no-such"],
-        2,
-        "automaton, ",
-    );
-    refuses(&["calibrate", "--regret", "--backend", "host", "--profile", "p.no"], 2, "p.no");
     refuses(&["explain", "/dev/zero"], 2, "at most 1048576");
 }
 
 #[test]
 fn a_file_that_cannot_be_written_is_told_before_the_work() {
     let trace = file("for-nowhere.csv", churn(100, 1, 4096).csv);
-    let graph = file("for-nowhere-graph.csv", "id,lower,upper,size\n0,0,3,10\n");
     let nowhere = "no-such-folder/file";
     refuses(&["report", &trace, "-o", nowhere], 1, "cannot write");
-    refuses(&["plan", &graph, "--json", "--out", nowhere], 1, "cannot write");
-    refuses(&["plan", &graph, "--json", "--svg", nowhere], 1, "cannot write");
     refuses(&["demo", "--backend", "host", "--out", nowhere], 1, "cannot write");
     refuses(&["demo", "--backend", "host", "--record", nowhere], 1, "cannot write");
-    refuses(&["calibrate", "--backend", "host", "--out", "/dev/null/profile"], 1, "cannot write");
 }
 
 #[test]
 fn a_dash_is_no_file() {
     refuses(&["demo", "--backend", "host", "--record", "-"], 2, "standard output");
-    refuses(&["calibrate", "--backend", "host", "--out", "-"], 2, "standard output");
     assert!(!folder().join("-").exists());
 }
 

@@ -1,123 +1,10 @@
 //! Ctrl-C in long work: what is done is shown, it is said to be partial, and no file is left behind.
+use crate::signals::{empty, interrupted, is_empty, shown};
 #[cfg(feature = "conformance")]
 use crate::support::json;
-use crate::support::{binary, churn, file, folder, text};
-use core::time::Duration;
+use crate::support::{binary, churn, file};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-
-/// Waits until a process handles Ctrl-C itself: from then on it is in the long part of its work. Returns whether it was seen
-/// there: it may have ended before anybody looked.
-fn wait_for_handler(child: &mut Child) -> bool {
-    let status = format!("/proc/{}/status", child.id());
-    // Minutes: a command that never watches for Ctrl-C would be waited for in vain.
-    for _ in 0..200_000 {
-        if child.try_wait().expect("it is a child").is_some() {
-            return false;
-        }
-        let told = fs::read_to_string(&status).unwrap_or_default();
-        let caught = told.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        // Signals are counted from one.
-        if caught.is_some_and(|mask| mask >> (libc::SIGINT - 1) & 1 == 1) {
-            return true;
-        }
-        sleep(Duration::from_millis(1));
-    }
-    let _ = child.kill();
-    panic!("it does not watch for Ctrl-C");
-}
-
-/// How often a command is run until a signal comes in time.
-const ATTEMPTS: u32 = 10;
-
-/// Runs the command, and interrupts it in its work. On a busy machine that may be over when the signal comes: then once more.
-fn interrupted(arguments: &[&str]) -> (String, String) {
-    let paths = arguments.iter().map(Path::new);
-    let written: Vec<_> = paths.filter(|path| path.is_absolute() && !path.exists()).collect();
-    for _ in 0..ATTEMPTS {
-        let Output { status, stdout, stderr } = signalled(arguments);
-        let (out, err) = (text(&stdout), text(&stderr));
-        if status.success() && !err.contains("interrupted") {
-            written.iter().for_each(|path| drop(fs::remove_file(path)));
-            continue;
-        }
-        assert_eq!(status.code(), Some(130), "{arguments:?}: {out}{err}");
-        assert!(err.contains("interrupted: ") && err.contains("partial"), "{arguments:?}: {err}");
-        return (out, err);
-    }
-    panic!("{arguments:?}: does not stop, or its work is too short to be interrupted");
-}
-
-/// Runs the command, and sends it one signal.
-fn signalled(arguments: &[&str]) -> Output {
-    let mut command = Command::new(binary());
-    command.env("XDG_RUNTIME_DIR", folder()).env("OMNIHEAP_PROFILES", "off").args(arguments);
-    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped()).current_dir(folder());
-    let mut child = piped.spawn().expect("the command starts");
-    if wait_for_handler(&mut child) {
-        // Nobody has waited for it, so its number is its own, also if it has ended meanwhile.
-        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-        assert!(sent.expect("kill is there").success());
-    }
-    child.wait_with_output().expect("it ends")
-}
-
-/// A folder of its own, which is empty.
-fn empty(name: &str) -> PathBuf {
-    let path = folder().join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).expect("the folder for tests can be written");
-    path
-}
-
-fn shown(path: &Path) -> &str {
-    path.to_str().expect("the folder has a plain name")
-}
-
-fn is_empty(folder: &Path) -> bool {
-    fs::read_dir(folder).expect("it is there").next().is_none()
-}
-
-#[test]
-fn an_interrupted_plan_tells_its_best_and_writes_nothing() {
-    let out = empty("interrupted-plan");
-    // Thousands of buffers that nothing proves in a day.
-    let trace = file("hard.csv", churn(6000, 1, 1 << 20).csv);
-    let [plan, table] = ["plan.json", "table.csv"].map(|name| out.join(name));
-    let (told, why) = interrupted(&[
-        "plan",
-        &trace,
-        "--align",
-        "1",
-        "--time-limit",
-        "86400",
-        "--plan",
-        shown(&plan),
-        "--out",
-        shown(&table),
-        "--json",
-    ]);
-    let told: serde_json::Value = serde_json::from_str(&told).expect("one object");
-    assert!(told["status"] == "feasible" || told["status"] == "undecided", "{told}");
-    assert!(why.contains("no file is written"), "{why}");
-    assert!(is_empty(&out), "neither a result nor a part of one");
-}
-
-#[test]
-fn an_interrupted_fit_keeps_the_answers_that_it_gave() {
-    let long = file("long-fit.csv", churn(60_000, 4, 1 << 20).csv);
-    let (_, why) = interrupted(&["fit", &long, &long, &long, "--capacity", "1T", "--json"]);
-    assert!(why.contains("of 3 traces were answered"), "{why}");
-    let out = empty("interrupted-fit");
-    let page = out.join("page.html");
-    let arguments = ["fit", &long, "--capacity", "1T", "--allocator", "omniheap", "--report"];
-    let (told, why) = interrupted(&[&arguments[..], &[shown(&page)]].concat());
-    assert!(told.is_empty() && why.contains("0 of 1 traces were answered"), "{told}{why}");
-    assert!(is_empty(&out), "neither a page nor a part of one");
-}
+use std::process::{Command, Stdio};
 
 #[test]
 fn an_interrupted_comparison_shows_who_has_ended() {
@@ -125,29 +12,6 @@ fn an_interrupted_comparison_shows_who_has_ended() {
     let (told, why) = interrupted(&["compare", &long, "--json"]);
     assert!(told.lines().count() < 4, "{told}");
     assert!(why.contains("of 4 allocators have replayed"), "{why}");
-}
-
-#[test]
-fn an_interrupted_batch_says_what_is_known() {
-    let traces = [2, 4, 8, 4096].map(|batch: u64| {
-        let mut csv = String::from("op,id,size,stream,time_us\n");
-        for id in 0..60_000_u64 {
-            csv += &format!("a,{id},{},0,{id}\n", batch * 512 * (1 + id % 7));
-            if let Some(old) = id.checked_sub(64) {
-                csv += &format!("r,{old},,0,{id}\nf,{old},,0,{id}\n");
-            }
-        }
-        format!("--trace={batch}:{}", file(&format!("long-batch-{batch}.csv"), csv))
-    });
-    let [a, b, c, large] = &traces;
-    // One alone is replayed, and nothing is searched on lines.
-    for asked in [&[a, b, c][..], &[large]] {
-        let asked: Vec<_> = asked.iter().map(|trace| trace.as_str()).collect();
-        let asked = [&["batch", "--capacity", "1T", "--json"], &asked[..]].concat();
-        let (told, why) = interrupted(&asked);
-        assert_eq!(told, "", "there is no answer");
-        assert!(why.contains("batch"), "{why}");
-    }
 }
 
 #[test]

@@ -1,17 +1,22 @@
 //! The command `omniheap` from the outside: what it prints, what it exits with, what it leaves behind.
 mod arbiter;
 mod bad_input;
+#[cfg(target_os = "linux")]
+mod closed;
 #[cfg(feature = "conformance")]
 mod conformance;
-mod fit;
+mod demo;
 #[cfg(target_os = "linux")]
 mod interrupt;
-mod onnx;
+#[cfg(unix)]
+mod lab;
 mod others;
-mod plan;
 mod planned;
 mod ranks;
 mod replay;
+#[cfg(target_os = "linux")]
+mod signals;
+#[cfg(target_os = "linux")]
 mod streams;
 mod support;
 mod trace;

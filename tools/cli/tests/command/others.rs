@@ -1,6 +1,8 @@
 //! The other commands, on host memory.
-use crate::support::{DEMO, churn, file, folder, json, omniheap, omniheap_with, refuses, text};
-use omniheap::placement::{Keyword as _, Probe, TableSize};
+use crate::demo::DEMO;
+use crate::support::{churn, file, folder, json, omniheap, omniheap_with, text};
+use omniheap::placement::{Profile, write_profile};
+use omniheap::{Backend as _, BackendKind, open};
 use std::fs;
 
 fn exists(name: &str) -> bool {
@@ -83,25 +85,14 @@ fn explain_takes_the_whole_vocabulary() {
 }
 
 #[test]
-fn calibrate_measures_and_its_profile_is_used() {
+fn explain_uses_a_profile_of_this_device_and_says_of_others_why_not() {
     let profiles = folder().join("profiles");
+    let path = profiles.join("host-host-memory.profile");
     let profiles = profiles.to_str().expect("a plain name");
-    let lines = omniheap_with(profiles, &["calibrate", "--backend", "host", "--json"]);
-    assert!(lines.status.success(), "{}", text(&lines.stderr));
-    let lines: Vec<serde_json::Value> = text(&lines.stdout)
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("one object a line"))
-        .collect();
-    for (probe, _) in Probe::WORDS {
-        let of: Vec<_> = lines.iter().filter(|line| line["probe"] == *probe).collect();
-        let sizes: Vec<_> = of.iter().filter_map(|line| line["table_bytes"].as_u64()).collect();
-        assert_eq!(sizes, TableSize::ALL.map(TableSize::most), "{probe}: 256 bytes to 1 MiB");
-        let is_timed = |run: &serde_json::Value| run["device_us"].is_f64();
-        let runs = of.iter().flat_map(|line| line["runs"].as_array().expect("a list"));
-        assert!(runs.into_iter().all(is_timed), "{probe}: the times themselves");
-    }
-    assert!(lines.iter().any(|line| line["staged_gigabytes_per_second"].is_number()));
-    // From now on it is used, unless somebody says otherwise.
+    fs::create_dir_all(profiles).expect("the folder for tests can be written");
+    let device = open(BackendKind::Host, 0).expect("always there");
+    let profile = Profile::assumed(device.caps());
+    write_profile(&path, &profile, device.caps()).expect("where the documentation says");
     let explain = ["explain", "--backend", "host", "--size", "4K", "--json"];
     let rules = |arguments: &[&str]| {
         let output = omniheap_with(profiles, arguments);
@@ -111,24 +102,11 @@ fn calibrate_measures_and_its_profile_is_used() {
     assert!(rules(&explain).starts_with("measured here"), "{}", rules(&explain));
     assert!(rules(&[&explain[..], &["--no-profile"]].concat()).starts_with("built in"));
     // That of another driver is refused, and it is said.
-    let path = folder().join("profiles/host-host-memory.profile");
     let own = fs::read_to_string(&path).expect("where the documentation says");
     let foreign = own.replace("driver ", "driver old ");
     fs::write(&path, foreign).expect("written");
     let told = rules(&explain);
     assert!(told.contains("built in, not") && told.contains("driver \"old"), "{told}");
-    refuses(&["calibrate", "--backend", "host"], 2, "give --out");
-}
-
-#[test]
-fn regret_judges_what_calibration_never_saw() {
-    let regret = json(&["calibrate", "--regret", "--backend", "host", "--filter", "palette"]);
-    assert_eq!(regret.len(), 6, "six sizes");
-    for line in regret {
-        assert_eq!(line["agree"], true, "every place gives the same numbers: {line}");
-        assert!(line["regret"].as_f64().is_some_and(|regret| regret >= 1.0), "{line}");
-        assert!(line["measured_regret"].is_null(), "no profile: {line}");
-    }
 }
 
 #[test]
@@ -172,7 +150,7 @@ fn report_writes_a_page() {
 
 #[test]
 fn help_has_examples_for_every_command() {
-    let mut commands = vec!["demo", "devices", "explain", "replay", "compare", "report", "plan"];
+    let mut commands = vec!["demo", "devices", "explain", "replay", "compare", "report"];
     commands.extend(cfg!(feature = "conformance").then_some("conformance"));
     for command in commands {
         let output = omniheap(&[command, "--help"]);

@@ -1,11 +1,11 @@
-//! Running the command, and traces to run it on.
+//! Running the command, and traces to run it on; `omniheap-lab` is tested with the same.
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// Runs the command with the built-in placement rules, whatever was measured here.
@@ -13,10 +13,17 @@ pub(crate) fn omniheap(arguments: &[&str]) -> Output {
     omniheap_with("off", arguments)
 }
 
-/// The command itself. A bundle names its own.
+/// The command itself. A bundle names its own, and has `omniheap-lab` beside it.
 pub(crate) fn binary() -> OsString {
-    let built = || env!("CARGO_BIN_EXE_omniheap").into();
-    std::env::var_os("OMNIHEAP_COMMAND").unwrap_or_else(built)
+    let bundled = std::env::var_os("OMNIHEAP_COMMAND");
+    match (option_env!("CARGO_BIN_EXE_omniheap"), option_env!("CARGO_BIN_EXE_omniheap-lab")) {
+        (Some(built), _) => bundled.unwrap_or_else(|| built.into()),
+        (None, Some(built)) => {
+            let beside = |path| PathBuf::from(path).with_file_name("omniheap-lab").into();
+            bundled.map_or_else(|| built.into(), beside)
+        }
+        (None, None) => panic!("the tests are those of a command"),
+    }
 }
 
 /// Runs the command with the profiles of a folder.
@@ -28,12 +35,13 @@ pub(crate) fn omniheap_with(profiles: &str, arguments: &[&str]) -> Output {
     command.args(arguments).current_dir(folder).output().expect("the command starts")
 }
 
-/// Where tests write. A bundle names its command, and has no build folder beside it.
+/// Where the tests of one command write. A bundle names its command, and has no build folder beside it.
 pub(crate) fn folder() -> PathBuf {
-    let folder = match std::env::var_os("OMNIHEAP_COMMAND") {
-        Some(_) => std::env::temp_dir().join("omniheap-command-tests"),
+    let folders = match std::env::var_os("OMNIHEAP_COMMAND") {
+        Some(_) => std::env::temp_dir(),
         None => PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
     };
+    let folder = folders.join(concat!("omniheap-tests-", env!("CARGO_CRATE_NAME")));
     fs::create_dir_all(&folder).expect("the folder for tests can be made");
     folder
 }
@@ -45,17 +53,6 @@ pub(crate) fn json(arguments: &[&str]) -> Vec<Value> {
     assert!(output.status.success(), "{arguments:?}: {err}");
     assert_eq!(err, "", "nothing but results with --json");
     out.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
-}
-
-/// The demo on host memory: what it says. Its page is `demo.html`, its recording `demo.trace`. It runs once for all tests.
-pub(crate) static DEMO: LazyLock<Value> = LazyLock::new(|| {
-    json(&["demo", "--backend", "host", "--out", "demo.html", "--record", "demo.trace"]).remove(0)
-});
-
-/// The demo's recording.
-pub(crate) fn recorded() -> String {
-    LazyLock::force(&DEMO);
-    folder().join("demo.trace").to_str().expect("the folder has a plain name").to_owned()
 }
 
 /// Asserts that the command refuses: this code, one line on standard error, nothing on standard output.

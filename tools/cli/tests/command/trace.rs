@@ -1,5 +1,6 @@
 //! Recording, and what is made of recordings.
-use crate::support::{binary, churn, file, folder, json, omniheap, recorded, refuses, text};
+use crate::demo::recorded;
+use crate::support::{binary, churn, file, folder, json, omniheap, refuses, text};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

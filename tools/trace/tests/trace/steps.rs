@@ -12,11 +12,9 @@ enum Act {
     Step,
     /// An allocation of so many MiB on a stream.
     Take(u64, u64, u16),
-    /// The request for a free that comes later.
-    Ask(u64),
     Free(u64, u16),
 }
-use Act::{Ask, Free, Step, Take};
+use Act::{Free, Step, Take};
 
 fn trace(acts: &[Act]) -> Trace {
     let mut writer = Writer::new(Vec::new());
@@ -30,7 +28,6 @@ fn trace(acts: &[Act]) -> Trace {
                 align: Alignment::UNKNOWN,
                 label: LabelId::NONE,
             },
-            Ask(id) => Record::FreeRequested { id, stream: StreamId(0) },
             Free(id, stream) => Record::FreeCompleted { id, stream: StreamId(stream) },
         };
         writer.record(1, &record);
