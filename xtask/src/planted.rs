@@ -76,14 +76,13 @@ planted! {
     any_alignment_will_do caught by too_much_alignment_is_refused_and_changes_nothing in "manager/ladder.rs":
         "if request.layout.align > heap.align {" => "if request.layout.align > heap.align && !PLANTED {";
     names_are_lost caught by names_and_sizes_stay_until_the_free in "lane/owned.rs":
-        "state.extras.set_label(slot.index, request);" =>
-        "if !PLANTED { state.extras.set_label(slot.index, request); }";
+        "|extra| extra.set_label(request));" => "|extra| if !PLANTED { extra.set_label(request) });";
     dedicated_is_shared caught by a_dedicated_allocation_is_alone_at_offset_zero in "manager/ladder.rs":
         "if request.sharing == Sharing::Dedicated {" =>
         "if request.sharing == Sharing::Dedicated && !PLANTED {";
-    dedicated_stays caught by a_dedicated_allocation_is_alone_at_offset_zero in "lane.rs":
-        "Sharing::Dedicated => self.remove_block(grant.block).map(FreeOutcome::Block)," =>
-        "Sharing::Dedicated => if PLANTED { None } else { self.remove_block(grant.block).map(FreeOutcome::Block) },";
+    dedicated_stays caught by a_dedicated_allocation_is_alone_at_offset_zero in "lane/state.rs":
+        "Sharing::Dedicated => self.bytes.remove_block(grant.block).map(FreeOutcome::Block)," =>
+        "Sharing::Dedicated => if PLANTED { None } else { self.bytes.remove_block(grant.block).map(FreeOutcome::Block) },";
     zeros_are_forgotten caught by zeroed_memory_reads_zero_to_its_last_byte in "manager/ladder.rs":
         "if request.contents == Contents::Zero {" => "if request.contents == Contents::Zero && !PLANTED {";
     zeros_come_on_another_timeline caught by zeros_arrive_in_the_order_of_the_timeline in "manager/transfer.rs":
@@ -159,7 +158,7 @@ planted! {
         "if allocation.lane().manager != self.number() && !PLANTED {";
     strangers_are_known caught by an_id_of_another_manager_is_foreign in "manager/allocation.rs":
         "if id.manager != self.number() {" => "if id.manager != self.number() && !PLANTED {";
-    generations_do_not_count caught by a_reused_slot_does_not_revive_an_old_id in "lane/table.rs":
+    generations_do_not_count caught by a_reused_slot_does_not_revive_an_old_id in "lane/occupancy.rs":
         ".get(id.index as usize)
             .filter(|slot| slot.generation == id.generation &&" =>
         ".get(id.index as usize)
@@ -200,10 +199,10 @@ planted! {
     peaks_restart_at_nothing caught by peaks_start_again_where_they_are_reset in "device.rs":
         "account.peak.store(account.reserved.load(Relaxed), Relaxed);" =>
         "account.peak.store(if PLANTED { 0 } else { account.reserved.load(Relaxed) }, Relaxed);";
-    peaks_never_move caught by counters_equal_a_model_after_every_step in "lane.rs":
+    peaks_never_move caught by counters_equal_a_model_after_every_step in "lane/occupancy.rs":
         "self.peak_live_bytes.max(self.live_bytes);" =>
         "self.peak_live_bytes.max(if PLANTED { 0 } else { self.live_bytes });";
-    frees_are_not_counted caught by counters_equal_a_model_after_every_step in "lane.rs":
+    frees_are_not_counted caught by counters_equal_a_model_after_every_step in "lane/occupancy.rs":
         "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
     any_number_of_blocks caught by the_driver_never_sees_more_blocks_than_it_tolerates in "device/opened.rs":
         "(count < limit).then_some(count + 1)" => "(PLANTED || count < limit).then_some(count + 1)";
@@ -227,21 +226,20 @@ planted! {
         "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
     minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool.rs":
         "while self.shared.reserved() < minimum {" => "while self.shared.reserved() < minimum && !PLANTED {";
-    trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "lane.rs":
-        "self.users.may(User::HOST, last))" => "PLANTED || self.users.may(User::HOST, last))";
+    trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "lane/blocks.rs":
+        "self.order.may(User::HOST, last))" => "PLANTED || self.order.may(User::HOST, last))";
     large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool.rs":
         "let align = align.max(self.shared.unit);" =>
         "let align = if PLANTED { self.shared.unit } else { align.max(self.shared.unit) };";
 
     // Timelines.
     other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "lane/properties.rs":
-        "state.extras.add_use(id.index, timeline);" =>
-        "if !PLANTED { state.extras.add_use(id.index, timeline); }";
-    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "lane.rs":
-        "let may = self.users.may(user, last);" => "let may = PLANTED || self.users.may(user, last);";
+        "|extra| extra.add_use(timeline))" => "|extra| if !PLANTED { extra.add_use(timeline) })";
+    lent_holes_are_in_use caught by another_timeline_waits_for_queued_work in "lane/bytes.rs":
+        "let is_usable = may(last);" => "let is_usable = PLANTED || may(last);";
     points_are_forgotten caught by a_free_after_a_point_waits_for_it in "manager/allocation.rs":
         "Some(point).filter(|point| self" => "Some(point).filter(|point| !PLANTED && self";
-    one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "lane/reuse.rs":
+    one_point_is_enough caught by only_the_full_join_makes_reuse_legal in "lane/order/deferred.rs":
         "moved |= !waiting.points.is_empty();" =>
         "let mut waiting = waiting; if PLANTED { waiting.points.clear(); } moved |= !waiting.points.is_empty();";
 
@@ -251,15 +249,15 @@ planted! {
     everyone_pays_for_clearing caught by a_domain_alone_pays_for_no_clearing in "device.rs":
         "self.opened.domains() > 1" => "(PLANTED || self.opened.domains() > 1)";
     secrets_stay caught by a_secret_is_zeroed_before_its_bytes_are_used_again in "lane/free.rs":
-        "if privacy == Privacy::Secret {\n            match" =>
-        "if privacy == Privacy::Secret && !PLANTED {\n            match";
+        "if plan.secret.is_some() {\n            match" =>
+        "if plan.secret.is_some() && !PLANTED {\n            match";
     uncleared_memory_is_used_again caught by memory_that_could_not_be_cleared_is_handed_to_nobody in "lane/free.rs":
         "        Ending::Never" => "        if PLANTED { Ending::NOW } else { Ending::Never }";
 
     // Defragmentation.
-    bound_bytes_move caught by what_is_bound_does_not_move in "lane/table.rs":
+    bound_bytes_move caught by what_is_bound_does_not_move in "lane/occupancy.rs":
         "State::Live if self.pins == 0 &&" => "State::Live if (PLANTED || self.pins == 0) &&";
-    a_place_asked_for_is_left caught by a_place_asked_for_during_a_pass_holds in "lane/table.rs":
+    a_place_asked_for_is_left caught by a_place_asked_for_during_a_pass_holds in "lane/occupancy.rs":
         "if slot.state == State::Copying {" => "if slot.state == State::Copying && !PLANTED {";
     moves_are_not_paid_for caught by a_pass_stays_within_its_budget in "defrag/budget.rs":
         "if bytes > self.bytes || self.moves == 0 ||" => "if !PLANTED && (bytes > self.bytes || self.moves == 0) ||";
@@ -268,7 +266,7 @@ planted! {
         "|planned: &Move| planned.how != How::Ignore || PLANTED;";
     moved_bytes_are_miscounted caught by a_pass_takes_no_memory_and_counts_truly in "defrag/moves.rs":
         "outcome.moved.bytes += planned.bytes();" => "outcome.moved.bytes += planned.bytes() + u64::from(PLANTED);";
-    a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "lane/table.rs":
+    a_free_during_a_pass_is_lost caught by what_is_freed_during_a_pass_is_freed_once in "lane/occupancy.rs":
         "let is_freed = slot.state == State::MovingFreed;" =>
         "let is_freed = slot.state == State::MovingFreed && !PLANTED;";
     dropped_passes_are_not_undone caught by a_pass_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
@@ -283,8 +281,8 @@ planted! {
     old_places_are_told caught by what_spilled_is_called_back_when_there_is_room in "lane/properties.rs":
         "map_or(self.shared.heap, RemoteSpan::heap)" =>
         "filter(|_| !PLANTED).map_or(self.shared.heap, RemoteSpan::heap)";
-    guests_are_counted_twice caught by what_spilled_is_called_back_when_there_is_room in "lane/remote.rs":
-        "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
+    guests_are_counted_twice caught by what_spilled_is_called_back_when_there_is_room in "lane/occupancy.rs":
+        "self.count_free(size, granted);" => "self.count_free(if PLANTED { 0 } else { size }, granted);";
     guests_never_leave caught by what_spilled_is_called_back_when_there_is_room in "lane/remote.rs":
         "Ok(self.remote.remove(&id.index).map(FreeOutcome::Remote))" =>
         "Ok(self.remote.remove(&id.index).and_then(|guest| if PLANTED { core::mem::forget(guest); None } else { Some(FreeOutcome::Remote(guest)) }))";
@@ -293,23 +291,23 @@ planted! {
     refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "lane/remote.rs":
         "self.state.lock().facts_of(slot).filter(|_| copied)" =>
         "self.state.lock().facts_of(slot).filter(|_| PLANTED || copied)";
-    held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "lane/moves.rs":
-        "        self.held_bytes -= held.span.size;
+    held_room_is_lost caught by a_recall_dropped_at_any_step_changes_nothing in "lane/bytes.rs":
+        "        self.count_let_go(held.span.size);
         let freed" =>
         "        if PLANTED { return; }
-        self.held_bytes -= held.span.size;
+        self.count_let_go(held.span.size);
         let freed";
     aborted_recalls_keep_memory caught by a_recall_dropped_at_any_step_changes_nothing in "defrag/pass.rs":
         "if moves.taken_bytes() > 0 {" => "if moves.taken_bytes() > 0 && !PLANTED {";
     views_are_lost caught by a_view_of_the_host_outlasts_a_recall in "lane/properties.rs":
-        "state.extras.of(id.index).residence = Residence::Home;" => "if !PLANTED { state.extras.of(id.index).residence = Residence::Home; }";
+        "|extra| extra.residence = Residence::Home)?" => "|extra| if !PLANTED { extra.residence = Residence::Home })?";
     room_in_use_is_written caught by a_recall_waits_for_work_on_the_room_that_it_takes in "defrag/pass.rs":
         "for lane in self.moves.cross_heap_lanes() {" =>
         "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
     // Guards: what the manager does for a sanitizer.
     guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "lane/sanitize.rs":
-        "(note.name.clone(), note.sanitized)" => "(note.name.clone().filter(|_| !PLANTED), note.sanitized)";
+        "(extra.name.clone(), extra.sanitized)" => "(extra.name.clone().filter(|_| !PLANTED), extra.sanitized)";
     guards_are_looked_at_before_other_timelines caught by guards_are_looked_at_after_every_use in "lane/free.rs":
         "if ending != Ending::NOW
             ||" =>
@@ -322,16 +320,16 @@ planted! {
         "CopyRegion { from, to, size: planned.bytes() }" =>
         "CopyRegion { from, to, size: if PLANTED { planned.size } else { planned.bytes() } }";
     guards_in_a_pass_are_forgotten caught by what_is_freed_while_it_moves_is_looked_at in "lane/moves.rs":
-        "None if self.is_sanitized(slot) =>" => "None if self.is_sanitized(slot) && !PLANTED =>";
+        "None if self.occupancy.is_sanitized(slot) =>" => "None if self.occupancy.is_sanitized(slot) && !PLANTED =>";
     guards_are_told_again caught by what_lives_is_looked_at_on_request_and_named_once in "lane/sanitize.rs":
-        "note.sanitized = 0; // An allocation is reported once." => "note.sanitized *= u64::from(PLANTED);";
+        "core::mem::take(&mut extra.sanitized)" => "if PLANTED { extra.sanitized } else { core::mem::take(&mut extra.sanitized) }";
     guards_of_secrets_are_zeroed caught by a_byte_before_the_end_is_nobodys_business in "lane/free.rs":
         "        self.look_at_secret(id, home)?;
-        self.wipe(id, home)?;
-        let" =>
+        self.zero(block, *span, home)?;
+        if" =>
         "        if !PLANTED { self.look_at_secret(id, home)?; }
-        self.wipe(id, home)?;
-        let";
+        self.zero(block, *span, home)?;
+        if";
     guards_are_resized_away caught by guards_stand_behind_every_kind_of_allocation in "manager/transfer.rs":
         "new.restore_sanitized()?;" => "if !PLANTED { new.restore_sanitized()?; }";
 }
@@ -345,7 +343,7 @@ planted! {
     borrowers_run_at_once caught by one_program_finds_its_own_bytes in "lane/reuse.rs":
         "let ordered = timelines.order(timeline, Point { timeline: other.timeline, epoch });" =>
         "let ordered = if PLANTED { Ok(()) } else { timelines.order(timeline, Point { timeline: other.timeline, epoch }) };";
-    later_frees_come_before_too caught by one_program_finds_its_own_bytes in "lane/users.rs":
+    later_frees_come_before_too caught by one_program_finds_its_own_bytes in "lane/order.rs":
         "            known[next] = self.clock;" => "            known[next] = if PLANTED { u64::MAX } else { self.clock };";
     moves_forget_other_users caught by one_program_finds_its_own_bytes in "lane/moves.rs":
         "extra.used_on.iter().copied().for_each(&mut add);" =>
@@ -354,8 +352,8 @@ planted! {
         "add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN));" =>
         "if !PLANTED { add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN)); }";
     moves_forget_who_used_the_hole caught by one_program_finds_its_own_bytes in "lane/moves.rs":
-        "self.state.users.busy().chain(self.state.users.unannounced()).for_each(add);" =>
-        "if !PLANTED { self.state.users.busy().chain(self.state.users.unannounced()).for_each(add); }";
+        "self.state.order.may_use().for_each(add);" =>
+        "if !PLANTED { self.state.order.may_use().for_each(add); }";
     passes_commit_before_they_have_copied caught by one_program_finds_its_own_bytes in "defrag/pass.rs":
         "        self.wait()?;
         if let Some" => "        if !PLANTED { self.wait()?; }
@@ -385,14 +383,14 @@ planted! {
     transfers_of_the_host_are_not_waited_for caught by one_program_finds_its_own_bytes in "manager/transfer.rs":
         "let waited = self.lane().shared.device.drain(TimelineId::MAIN);" =>
         "let waited = if PLANTED { Ok(()) } else { self.lane().shared.device.drain(TimelineId::MAIN) };";
-    undeclared_uses_are_forgotten caught by one_program_finds_its_own_bytes in "lane/users.rs":
+    undeclared_uses_are_forgotten caught by one_program_finds_its_own_bytes in "lane/order.rs":
         "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared)" =>
         "self.all.and_then(User::index).filter(|_| self.uses == Uses::Undeclared && !PLANTED)";
-    recalled_allocations_end_in_their_old_order caught by one_program_finds_its_own_bytes in "lane/remote.rs":
-        "self.extras.of(id.index).residence = Residence::Remote;" => "if !PLANTED { self.extras.of(id.index).residence = Residence::Remote; }";
+    recalled_allocations_end_in_their_old_order caught by one_program_finds_its_own_bytes in "lane/occupancy.rs":
+        "|extra| extra.residence = Residence::Remote)?" => "|extra| if !PLANTED { extra.residence = Residence::Remote })?";
     holes_in_use_lose_their_pages caught by one_program_finds_its_own_bytes in "lane/pages.rs":
-        "let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));" =>
-        "let pieces = pager.take_pages(tlsf, bytes, keep, |last| PLANTED || users.may(User::HOST, last));";
+        "let pieces = pager.take_pages(tlsf, bytes, keep, |last| order.may(User::HOST, last));" =>
+        "let pieces = pager.take_pages(tlsf, bytes, keep, |last| PLANTED || order.may(User::HOST, last));";
 }
 
 planted! {
@@ -401,7 +399,7 @@ planted! {
     other_lanes_are_not_searched caught by a_hole_in_the_lane_of_another_thread_is_found in "manager/ladder.rs":
         "for other in lanes.iter().filter(|other| !Arc::ptr_eq(other, lane)) {" =>
         "for other in lanes.iter().filter(|other| !PLANTED && !Arc::ptr_eq(other, lane)) {";
-    alignments_are_not_noted caught by what_slides_before_it_has_an_owner_keeps_its_alignment in "lane/table.rs":
+    alignments_are_not_noted caught by what_slides_before_it_has_an_owner_keeps_its_alignment in "lane/occupancy.rs":
         "align.get().trailing_zeros() as u8" => "if PLANTED { 8 } else { align.get().trailing_zeros() as u8 }";
     too_large_is_the_end caught by what_is_too_large_for_one_heap_goes_to_the_next in "manager/ladder.rs":
         "const fn falls_back(kind: ErrorKind) -> bool {

@@ -4,31 +4,16 @@
 //! way to the store, there, or on their way back. The strategy keeps its spans, so holes may be without memory meanwhile.
 //! Owners free what they like at any time; a pass skips what is gone.
 #![forbid(unsafe_code)]
-use super::extra::{Residence, SlotExtra, Stored};
-use super::remote::FreeOutcome;
+use super::extra::{Residence, SlotId, Stored};
+use super::occupancy::{REMOTE, Slot};
+use super::order::User;
 use super::reuse::WaitMode;
-use super::table::{REMOTE, Slot, SlotId};
-use super::users::User;
-use super::{Lane, State};
+use super::state::{Away, FreeOutcome, Lane, State};
 use crate::device::{Block, insist};
 use crate::event::{AllocationId, Event, StoreKind};
 use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
 use crate::{Backend, Class, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
-use omniheap_strategy::pages::Pager;
-
-/// What a lane without memory remembers.
-pub(super) struct Away {
-    store: Arc<dyn BackingStore>,
-    /// Addresses that had memory when the lane fell asleep: whole pages.
-    spans: Vec<Span>,
-    /// Where secrets were that were freed while the lane sleeps or wakes up: their bytes may have come back, or never have left.
-    residue: Vec<Span>,
-    /// Whether nothing on the device uses the lane's memory any more, which goes: what is freed is free at once.
-    is_gone: bool,
-    /// The lane, by the numbers of its manager and its own.
-    lane: (u32, u32),
-}
 
 /// Bytes that sleep and wake.
 #[derive(Clone, Copy)]
@@ -40,15 +25,9 @@ struct Sleeper {
 }
 
 impl<B: Backend> State<B> {
-    /// Refuses requests of a lane that has no memory.
-    #[inline]
-    pub(super) fn check_awake(&self) -> Result<(), ErrorKind> {
-        if self.away.is_some() { Err(ErrorKind::Asleep) } else { Ok(()) }
-    }
-
     /// Whether an allocation has no memory, or none that the device uses.
     pub(super) fn is_gone(&self, id: SlotId) -> bool {
-        self.away.as_ref().is_some_and(|away| away.is_gone) && self.slots.is_away(id)
+        self.away.as_ref().is_some_and(|away| away.is_gone) && self.occupancy.is_away(id)
     }
 
     /// The bytes in the store of an allocation that was just freed, and of which this is known.
@@ -68,7 +47,7 @@ impl<B: Backend> State<B> {
 
     /// Takes out where a part of a freed secret lies that has memory.
     pub(super) fn take_residue(&mut self) -> Option<Span> {
-        let (pager, away) = (self.pager.as_ref()?, self.away.as_mut()?);
+        let ((pager, _), away) = (self.bytes.pages()?, self.away.as_mut()?);
         while let Some(span) = away.residue.pop() {
             let mapped = pager.mapped_in(span);
             if let Some((first, rest)) = mapped.split_first() {
@@ -81,31 +60,21 @@ impl<B: Backend> State<B> {
 
     /// Takes free bytes that nobody may read out of use until the block ends.
     fn keep_from_all(&mut self, span: Span) {
-        let Some((pager, tlsf, _)) = self.pages_mut() else { return };
+        let Some((pager, tlsf)) = self.bytes.pages_mut() else { return };
         match tlsf.carve(pager.block(), span, Class::Linear) {
-            Ok(kept) => self.held_bytes += kept.span.size,
+            Ok(kept) => self.bytes.count_held(kept.span.size),
             Err(error) => tracing::error!(?error, "bytes of a secret could not be kept"),
         }
     }
 
     /// Every allocation whose bytes are in this lane.
     fn here(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
-        self.slots.iter().filter(|(_, slot)| slot.key != REMOTE)
-    }
-
-    /// What is known of an allocation beyond its bytes.
-    fn extra(&self, id: SlotId, slot: &Slot) -> Option<&SlotExtra> {
-        self.extras.get(id.index).filter(|_| slot.has_extra())
-    }
-
-    /// Whether an allocation's bytes must not outlive it.
-    pub(super) fn privacy(&self, id: SlotId, slot: &Slot) -> Privacy {
-        self.extra(id, slot).map_or(Privacy::Open, |extra| extra.privacy)
+        self.occupancy.iter().filter(|(_, slot)| slot.key != REMOTE)
     }
 
     /// Why an allocation keeps the lane awake, if it does, whatever becomes of its pins.
     fn keeps_awake(&self, id: SlotId, slot: &Slot, sleep: &Sleep) -> Option<AwakeReason> {
-        let extra = self.extra(id, slot);
+        let extra = self.occupancy.extra_of(id, slot);
         let serves_another = extra.is_some_and(|extra| extra.residence == Residence::ForRemote);
         let reasons = [
             (slot.is_moving(), AwakeReason::Moving),
@@ -114,7 +83,7 @@ impl<B: Backend> State<B> {
                 AwakeReason::Dedicated,
             ),
             (serves_another, AwakeReason::Pinned),
-            (!sleep.store.accepts(self.privacy(id, slot)), AwakeReason::Secret),
+            (!sleep.store.accepts(self.occupancy.privacy(id)), AwakeReason::Secret),
         ];
         reasons.into_iter().find_map(|(applies, why)| applies.then_some(why))
     }
@@ -122,8 +91,8 @@ impl<B: Backend> State<B> {
     /// What sleeps or wakes, in the order of addresses.
     fn sleepers(&self) -> Vec<Sleeper> {
         let sleeper = |(id, slot): (SlotId, &Slot)| {
-            let span = self.suballocator.as_strategy().grant(slot.key).ok()?.span;
-            Some(Sleeper { slot: id, span, privacy: self.privacy(id, slot) })
+            let span = self.bytes.grant(slot.key).ok()?.span;
+            Some(Sleeper { slot: id, span, privacy: self.occupancy.privacy(id) })
         };
         let mut all: Vec<_> = self.here().filter_map(sleeper).collect();
         all.sort_unstable_by_key(|one| one.span.offset);
@@ -132,11 +101,11 @@ impl<B: Backend> State<B> {
 
     /// The timelines that may use the lane's bytes, some of them more than once.
     fn all_timelines(&self) -> Vec<TimelineId> {
-        let mut all: Vec<_> = self.users.busy().chain(self.users.unannounced()).collect();
+        let mut all: Vec<_> = self.order.may_use().collect();
         for (id, slot) in self.here() {
             // Transfers of allocations without a timeline run on the main one.
-            all.push(self.users.timeline(slot.user).unwrap_or(TimelineId::MAIN));
-            let extra = self.extra(id, slot);
+            all.push(self.order.timeline(slot.user).unwrap_or(TimelineId::MAIN));
+            let extra = self.occupancy.extra_of(id, slot);
             all.extend(extra.into_iter().flat_map(|extra| &extra.used_on));
         }
         all
@@ -146,20 +115,19 @@ impl<B: Backend> State<B> {
 impl<B: Backend> Lane<B> {
     /// Serves no request any more, and counts every allocation as away: nobody accesses its bytes but who has it pinned.
     pub(crate) fn close(&self, sleep: &Sleep) -> Result<(), SleepError> {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_flushed();
         let refused = self.named(&state, |id, slot| state.keeps_awake(id, slot, sleep));
         if !refused.is_empty() {
             return Err(SleepError::refused_by(refused));
         }
-        let is_stranded = state.pager.as_ref().is_some_and(|pager| pager.stranded_bytes() > 0);
-        if state.held_bytes > 0 || is_stranded {
+        if state.bytes.held_bytes() > 0 || state.bytes.stranded_bytes() > 0 {
             let why = "defragmentation moves allocations, or memory was given up; try again";
             return Err(ErrorKind::Busy.because(why).into());
         }
         let (store, lane) = (Arc::clone(&sleep.store), (self.manager, self.number));
         state.away =
             Some(Away { store, spans: Vec::new(), residue: Vec::new(), is_gone: false, lane });
-        state.slots.set_away(true);
+        state.occupancy.set_away(true);
         Ok(())
     }
 
@@ -173,7 +141,7 @@ impl<B: Backend> Lane<B> {
         let state = self.state.lock();
         self.named(&state, |id, slot| {
             // A secret is pinned once for life, so that no move leaves a copy of it behind.
-            let own = u32::from(state.privacy(id, slot) == Privacy::Secret);
+            let own = u32::from(state.occupancy.privacy(id) == Privacy::Secret);
             (slot.pins() > own).then_some(AwakeReason::Pinned)
         })
     }
@@ -185,7 +153,7 @@ impl<B: Backend> Lane<B> {
         why: impl Fn(SlotId, &Slot) -> Option<AwakeReason>,
     ) -> Vec<KeptAwake> {
         let each = state.here().filter_map(|(id, slot)| {
-            let name = state.extra(id, slot).and_then(|extra| extra.name.clone());
+            let name = state.occupancy.extra_of(id, slot).and_then(|extra| extra.name.clone());
             Some(KeptAwake { id: self.id_of(id), name, size: slot.size, why: why(id, slot)? })
         });
         each.collect()
@@ -193,27 +161,27 @@ impl<B: Backend> Lane<B> {
 
     /// Serves requests again: every allocation has its memory.
     pub(crate) fn open(&self, on: TimelineId) {
-        let mut state = self.state.lock();
-        while let (Some(span), Some(block)) = (state.take_residue(), state.reservation()) {
+        let mut state = self.state.lock_flushed();
+        while let (Some(span), Some(block)) = (state.take_residue(), state.bytes.reservation()) {
             drop(state);
             let cleared = insist(|| self.shared.device.clear(block.raw(), span, on));
-            state = self.state.lock();
+            state = self.state.lock_flushed();
             if let Err(error) = cleared {
                 tracing::error!(?error, bytes = span.size, "a secret could not be zeroed");
                 self.shared.device.quarantine(span.size, "a secret could not be zeroed");
                 state.keep_from_all(span);
             }
         }
-        state.slots.set_away(false);
+        state.occupancy.set_away(false);
         let told = state.away.take().filter(|away| away.is_gone);
-        if let Some(block) = told.and_then(|_| state.reservation()) {
+        if let Some(block) = told.and_then(|_| state.bytes.reservation()) {
             self.shared.device.tell(&Event::Wake { block: block.number() });
         }
     }
 
     /// Whether another thread maps or unmaps pages of the lane now.
     pub(crate) fn is_in_transit(&self) -> bool {
-        self.state.lock().pager.as_ref().is_some_and(Pager::is_in_transit)
+        self.state.lock().bytes.pages().is_some_and(|(pager, _)| pager.is_in_transit())
     }
 
     /// Names what was freed and may still be in use, after the timelines were waited for.
@@ -224,13 +192,14 @@ impl<B: Backend> Lane<B> {
 
     /// Whether an allocation's bytes are not in memory.
     pub(crate) fn is_away(&self, id: SlotId) -> bool {
-        self.state.lock().slots.is_away(id)
+        self.state.lock().occupancy.is_away(id)
     }
 
     /// Requested and rounded bytes of allocations that are away. `None` while the lane is awake.
     pub(crate) fn away_bytes(&self) -> Option<(u64, u64)> {
         let state = self.state.lock();
-        state.away.as_ref().map(|_| (state.counts.live_bytes, state.counts.granted_bytes))
+        let counts = state.occupancy.counts();
+        state.away.as_ref().map(|_| (counts.live_bytes, counts.granted_bytes))
     }
 
     /// The lane's reservation, its store, and what sleeps; `None` where the lane was never used.
@@ -238,7 +207,7 @@ impl<B: Backend> Lane<B> {
     fn sleeping(&self) -> Option<(Arc<Block<B>>, Arc<dyn BackingStore>, Vec<Sleeper>)> {
         let state = self.state.lock();
         let store = Arc::clone(&state.away.as_ref()?.store);
-        Some((state.reservation()?, store, state.sleepers()))
+        Some((state.bytes.reservation()?, store, state.sleepers()))
     }
 
     /// Copies everything live to the store; nothing on the device uses it. Returns the number of bytes.
@@ -276,9 +245,10 @@ impl<B: Backend> Lane<B> {
         let state = &mut *self.state.lock();
         // Freed, and work may use it, or zeroes it because it is secret.
         let is_ending = |(id, slot): (SlotId, &Slot)| {
-            slot.is_deferred() || state.extra(id, slot).is_some_and(|extra| extra.ending.is_some())
+            let extra = state.occupancy.extra_of(id, slot);
+            slot.is_deferred() || extra.is_some_and(|extra| extra.ending.is_some())
         };
-        if state.here().any(is_ending) || !state.users.is_alone(User::HOST) {
+        if state.here().any(is_ending) || !state.order.is_alone(User::HOST) {
             return Err(ErrorKind::Busy.into());
         }
         if let Some(away) = &mut state.away {
@@ -292,7 +262,7 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn evict(&self, on: TimelineId) -> (u64, u64) {
         let (mut returned, mut kept) = (0, 0);
         let Some((block, _, sleepers)) = self.sleeping() else { return (0, 0) };
-        let mapped = self.state.lock().pager.as_ref().map_or(Vec::new(), Pager::mapped_spans);
+        let mapped = self.state.lock().bytes.mapped_spans();
         let leave = || {
             let mut secrets = sleepers.iter().filter(|one| one.privacy == Privacy::Secret);
             secrets.try_for_each(|one| self.shared.device.clear(block.raw(), one.span, on))?;
@@ -323,7 +293,7 @@ impl<B: Backend> Lane<B> {
             tracing::error!(?error, bytes = span.size, "pages stay held: they were not unmapped");
             return None;
         }
-        if let Some(pager) = &mut self.state.lock().pager {
+        if let Some((pager, _)) = self.state.lock().bytes.pages_mut() {
             pager.clear_pages(span);
         }
         Some(self.shared.return_pages(page, pages))
@@ -331,12 +301,12 @@ impl<B: Backend> Lane<B> {
 
     /// Finds the addresses that need memory before the lane can be opened. Pages in which nothing lives any more stay without.
     pub(crate) fn missing_memory(&self) -> Vec<Span> {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_flushed();
         let (sleepers, Some(away)) = (state.sleepers(), state.away.take()) else {
             return Vec::new();
         };
         let (mut spans, mut gaps, mut residue) = (Vec::new(), Vec::new(), Vec::new());
-        if let Some((pager, tlsf, _)) = state.pages_mut() {
+        if let Some((pager, tlsf)) = state.bytes.pages_mut() {
             tlsf.merge_touching(); // Nothing runs on a lane without memory, so who used which hole does not matter.
             spans = pager.keep_around(tlsf, &away.spans, sleepers.iter().map(|one| one.span));
             gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();
@@ -366,7 +336,7 @@ impl<B: Backend> Lane<B> {
             self.shared.return_pages(page, &pages);
             return Err(error);
         }
-        if let Some(pager) = &mut self.state.lock().pager {
+        if let Some((pager, _)) = self.state.lock().bytes.pages_mut() {
             pager.set_pages(span, &pages);
         }
         self.clear(&block, span).inspect_err(|_| self.withdraw_memory(span, on))
@@ -375,7 +345,7 @@ impl<B: Backend> Lane<B> {
     /// Takes memory back that [`give_memory`](Self::give_memory) gave, zeroing what is secret on a timeline: the lane stays asleep.
     pub(crate) fn withdraw_memory(&self, span: Span, on: TimelineId) {
         let Some((block, ..)) = self.sleeping() else { return };
-        let pages = self.state.lock().pager.as_ref().map(|pager| pager.pages_at(span));
+        let pages = self.state.lock().bytes.pages().map(|(pager, _)| pager.pages_at(span));
         // What is still written, or cannot be zeroed, stays mapped, and a later wake uses it.
         let idle = insist(|| self.shared.device.backend().wait_idle());
         let left = idle.and_then(|()| insist(|| self.clear_secrets(&block, span, on)));

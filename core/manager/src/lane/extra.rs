@@ -1,6 +1,5 @@
-//! Extra data of the few allocations that need it: names, further timelines, and what their request asked for.
+//! What is known of an allocation beyond its bytes, for the few that need it: names, further timelines, how it ends.
 #![forbid(unsafe_code)]
-use super::reuse::Origin;
 use crate::event::AllocationId;
 use crate::sleep::BackingStore;
 use crate::{HeapId, Point, Privacy, Request, Sharing, Tag, TimelineId};
@@ -8,6 +7,13 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 /// The longest name that is kept; longer ones are cut at a character.
 const LONGEST_NAME: usize = 256;
+
+/// Which slot, and which of the allocations that have had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SlotId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
 
 /// What is known of one allocation beyond its bytes.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +46,24 @@ pub(super) struct SlotExtra {
 }
 
 impl SlotExtra {
+    pub(super) fn set_name(&mut self, name: &str) {
+        self.name = Some(name[..name.floor_char_boundary(LONGEST_NAME)].into());
+    }
+
+    /// Keeps what a request calls the allocation.
+    pub(super) fn set_label(&mut self, request: &Request<'_>) {
+        self.tag = request.tag;
+        if let Some(name) = request.name {
+            self.set_name(name);
+        }
+    }
+
+    pub(super) fn add_use(&mut self, timeline: TimelineId) {
+        if !self.used_on.contains(&timeline) {
+            self.used_on.push(timeline);
+        }
+    }
+
     /// Whether it says nothing that a free must look at.
     pub(super) fn is_label(&self) -> bool {
         self.used_on.is_empty()
@@ -105,56 +129,13 @@ impl Ending {
     pub(super) const NOW: Self = Self::After(Vec::new(), Origin::Marked);
 }
 
-/// Extra data by slot index. Most lanes have none, and pay nothing.
-#[derive(Debug)]
-pub(super) struct SlotExtras(Vec<Option<Box<SlotExtra>>>);
-
-impl SlotExtras {
-    pub(crate) const fn new() -> Self {
-        Self(Vec::new())
-    }
-
-    pub(crate) fn get(&self, slot: u32) -> Option<&SlotExtra> {
-        self.0.get(slot as usize)?.as_deref()
-    }
-
-    /// Returns the extra data of a slot; creates it where there is none.
-    pub(crate) fn of(&mut self, slot: u32) -> &mut SlotExtra {
-        let index = slot as usize;
-        if index >= self.0.len() {
-            self.0.resize_with(index + 1, || None);
-        }
-        self.0[index].get_or_insert_default()
-    }
-
-    pub(crate) fn set_name(&mut self, slot: u32, name: &str) {
-        self.of(slot).name = Some(name[..name.floor_char_boundary(LONGEST_NAME)].into());
-    }
-
-    /// Keeps what a request calls the allocation.
-    pub(super) fn set_label(&mut self, slot: u32, request: &Request<'_>) {
-        self.of(slot).tag = request.tag;
-        if let Some(name) = request.name {
-            self.set_name(slot, name);
-        }
-    }
-
-    pub(crate) fn add_use(&mut self, slot: u32, timeline: TimelineId) {
-        let used_on = &mut self.of(slot).used_on;
-        if !used_on.contains(&timeline) {
-            used_on.push(timeline);
-        }
-    }
-
-    pub(super) fn take_ending(&mut self, slot: u32) -> Option<Ending> {
-        self.0.get_mut(slot as usize)?.as_mut()?.ending.take()
-    }
-
-    pub(crate) fn forget(&mut self, slot: u32) {
-        if let Some(note) = self.0.get_mut(slot as usize) {
-            *note = None;
-        }
-    }
+/// Where the points come from that something waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The manager marked them: everything that uses the bytes was submitted before.
+    Marked,
+    /// A caller named one: it may be still to come.
+    Named,
 }
 
 /// Bytes of a freed allocation in a backing store.

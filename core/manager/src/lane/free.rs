@@ -1,49 +1,92 @@
 //! Giving bytes back: at once, or when timelines have passed; secrets are zeroed first.
 #![forbid(unsafe_code)]
-use super::extra::{Ending, SlotExtra};
-use super::reuse::Origin;
-use super::table::SlotId;
-use super::{Lane, State, Uses};
+use super::config::Uses;
+use super::extra::{Ending, Origin, SlotExtra, SlotId};
+use super::state::{Lane, State};
+use crate::device::Block;
 use crate::sync::Guard;
-use crate::{Backend, Error, ErrorKind, Point, Privacy, Result, TimelineId, Timelines};
-use alloc::vec::Vec;
+use crate::{Backend, Error, ErrorKind, Point, Privacy, Result, Span, TimelineId, Timelines};
+use alloc::{sync::Arc, vec::Vec};
+
+/// What a free needs to know of an allocation before its bytes are anybody's again.
+struct FreePlan<B: Backend> {
+    /// The timeline that orders its uses, if it has one.
+    home: Option<TimelineId>,
+    /// Whether the order of that timeline does not protect the bytes once they are free.
+    outruns_home: bool,
+    /// The timelines whose work must pass before the bytes can be reused.
+    uses: Vec<TimelineId>,
+    /// Where a secret lies, padding included: nothing may outlive it there.
+    secret: Option<(Arc<Block<B>>, Span)>,
+}
+
+impl<B: Backend> State<B> {
+    /// Begins to free an allocation; `None` where its bytes are gone. A secret stays in memory from now on, because it is about
+    /// to be zeroed.
+    fn begin_free(&mut self, id: SlotId, uses: Uses) -> Option<FreePlan<B>> {
+        if self.is_gone(id) {
+            return None;
+        }
+        let (home, extra) = (self.home_of(id), self.occupancy.extra(id));
+        let outruns_home = extra.is_some_and(SlotExtra::outruns_home);
+        let named = extra.map_or(Vec::new(), |extra| extra.used_on.clone());
+        let mut plan = FreePlan { home, outruns_home, uses: named, secret: None };
+        if let Some(home) = home.filter(|home| outruns_home && !plan.uses.contains(home)) {
+            plan.uses.push(home);
+        }
+        if uses == Uses::Undeclared && !plan.uses.is_empty() {
+            plan.uses = Vec::from([TimelineId::ALL]);
+        }
+        if self.occupancy.privacy(id) == Privacy::Secret {
+            // Both end with the allocation.
+            let _ = self.occupancy.pin(id);
+            let _ = self.occupancy.change(id, |extra| extra.ending = Some(Ending::Never));
+            let (block, span) = self.place(id).expect("an owned allocation has a span");
+            plan.secret = Some((Arc::clone(block), span));
+        }
+        Some(plan)
+    }
+}
 
 impl<B: Backend> Lane<B> {
     /// Frees an allocation of which nothing more is known than what it is called and that an observer was told of it;
     /// `false` where that is not so. `state` is the locked state of this lane.
     pub(super) fn free_observed(&self, state: &mut State<B>, id: SlotId) -> bool {
-        let is_simple = match state.slots.flags(id) {
-            Some((true, _)) => state.extras.get(id.index).is_some_and(SlotExtra::is_label),
-            Some((false, is_observed)) => is_observed,
-            None => false,
-        };
+        let is_simple = state.occupancy.forget_label(id);
         if is_simple {
             self.tell_free(state, id);
-            state.extras.forget(id.index);
-            state.slots.clear_flags(id);
         }
         is_simple && state.free_plain(id)
     }
 
-    /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has.
+    /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has. `state` is the locked state
+    /// of this lane.
     #[cold]
-    pub(super) fn free_with_extra(&self, id: SlotId, after: Option<Point>) {
-        let ending = self.ending_of(id, after);
+    pub(super) fn free_with_extra(
+        &self,
+        mut state: Guard<'_, State<B>>,
+        id: SlotId,
+        after: Option<Point>,
+    ) {
+        let plan = state.begin_free(id, self.shared.config.uses);
+        drop(state);
+        let ending = plan.map_or(Ending::NOW, |plan| self.ending_of(id, &plan, after));
         let in_flight = self.shared.device.in_flight.begin();
         let (mut state, ending) = self.look_first(id, ending);
-        let at_once = ending == Ending::NOW && !state.is_looked_at(id);
-        if state.slots.is_in_pass(id) {
+        let at_once = ending == Ending::NOW && !state.occupancy.is_looked_at(id);
+        if state.occupancy.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.
             self.tell_free_requested(&state, id);
-            let ended = state.slots.end_ownership(id);
+            let ended = state.occupancy.end_ownership(id);
             debug_assert_eq!(ended, Ok(None), "seen just above");
             // Replaces the ending that kept a secret until it was zeroed.
-            let _ = state.change_extra(id, |extra| extra.ending = (!at_once).then_some(ending));
+            let ending = (!at_once).then_some(ending);
+            let _ = state.occupancy.change(id, |extra| extra.ending = ending);
         } else if at_once {
             self.tell_free(&state, id);
             let returned = state.free(id);
             drop(state);
-            if self.shared.give_back_freed(returned.ok().flatten()) > 0 {
+            if self.give_back_freed(returned.ok().flatten()) > 0 {
                 in_flight.publish();
             }
         } else {
@@ -54,12 +97,13 @@ impl<B: Backend> Lane<B> {
 
     /// The lane's state, locked; the sanitizer has seen an allocation that ends now.
     fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, State<B>>, Ending) {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_flushed();
+        let known = &mut state.occupancy;
         if ending != Ending::NOW
-            || !state.is_sanitized(id)
-            || state.is_looked_at(id)
-            || state.slots.is_in_pass(id)
-            || state.slots.pin(id).is_err()
+            || !known.is_sanitized(id)
+            || known.is_looked_at(id)
+            || known.is_in_pass(id)
+            || known.pin(id).is_err()
         {
             return (state, ending);
         }
@@ -69,16 +113,15 @@ impl<B: Backend> Lane<B> {
             Ok(()) => ending,
             Err(error) => self.condemn(id, error, "its sanitizer could not look at it"),
         };
-        (self.state.lock(), ending)
+        (self.state.lock_flushed(), ending)
     }
 
     /// Returns when the bytes of an allocation that is freed now can be reused.
-    fn ending_of(&self, id: SlotId, after: Option<Point>) -> Ending {
-        let Some(privacy) = self.begin_end(id) else { return Ending::NOW };
+    fn ending_of(&self, id: SlotId, plan: &FreePlan<B>, after: Option<Point>) -> Ending {
         let origin = if after.is_some() { Origin::Named } else { Origin::Marked };
         let mut points: Vec<Point> = after.into_iter().collect();
-        for timeline in self.timelines_of(id) {
-            match self.mark(timeline) {
+        for timeline in &plan.uses {
+            match self.mark(*timeline) {
                 Ok(point) => points.extend(point),
                 Err(error) if self.shared.device.settle().is_err() => {
                     return self.condemn(id, error, "its work could not be followed");
@@ -86,8 +129,8 @@ impl<B: Backend> Lane<B> {
                 Err(error) => tracing::debug!(?error, "waited for work that could not be marked"),
             }
         }
-        if privacy == Privacy::Secret {
-            match self.forget_secret(id, &points) {
+        if plan.secret.is_some() {
+            match self.forget_secret(id, plan, &points) {
                 Ok(zeroed) => points = zeroed.into_iter().collect(),
                 // Nobody reads a lost device. One call may be wrong about that, so it is asked once more.
                 Err(error) if error.kind() == ErrorKind::DeviceLost && self.is_lost() => {
@@ -107,20 +150,6 @@ impl<B: Backend> Lane<B> {
         idle.is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
     }
 
-    /// Returns the timelines whose work must pass before the bytes can be reused.
-    fn timelines_of(&self, id: SlotId) -> Vec<TimelineId> {
-        let state = self.state.lock();
-        let Some(note) = state.extras.get(id.index) else { return Vec::new() };
-        let mut timelines = note.used_on.clone();
-        if note.outruns_home() {
-            timelines.extend(state.home_of(id).filter(|home| !note.used_on.contains(home)));
-        }
-        match self.shared.config.uses {
-            Uses::Undeclared if !timelines.is_empty() => Vec::from([TimelineId::ALL]),
-            _ => timelines,
-        }
-    }
-
     /// The point after everything that a timeline has to do now; none where it was closed.
     fn mark(&self, timeline: TimelineId) -> Result<Option<Point>> {
         let Some(timelines) = self.shared.device.backend().as_timelines() else { return Ok(None) };
@@ -133,24 +162,29 @@ impl<B: Backend> Lane<B> {
     /// The allocation does not move meanwhile: it is pinned, or its owner is on the way out.
     pub(crate) fn wipe(&self, id: SlotId, on: TimelineId) -> Result<()> {
         let state = self.state.lock();
-        let ((block, _), span) = (state.locate(id)?, state.granted(id)?);
+        let (block, span) = state.place(id)?;
+        let block = Arc::clone(block);
         drop(state);
-        let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
-        transfer.fill(on, block.at(span.offset), span.size, 0)
+        self.zero(&block, span, on)
     }
 
-    /// Returns the timeline that orders the uses of an allocation; the main one for allocations that the host orders.
-    fn home(&self, id: SlotId) -> TimelineId {
-        self.state.lock().home_of(id).unwrap_or(TimelineId::MAIN)
+    fn zero(&self, block: &Block<B>, span: Span, on: TimelineId) -> Result<()> {
+        let transfer = self.shared.device.backend().as_transfer().ok_or(ErrorKind::Unsupported)?;
+        transfer.fill(on, block.at(span.offset), span.size, 0)
     }
 
     /// Zeroes a secret after all its uses. Returns the point at which it is zeroed, if a wait is needed.
     ///
     /// On failure the caller never uses the bytes again.
-    fn forget_secret(&self, id: SlotId, uses: &[Point]) -> Result<Option<Point>> {
-        let home = self.home(id);
+    fn forget_secret(
+        &self,
+        id: SlotId,
+        plan: &FreePlan<B>,
+        uses: &[Point],
+    ) -> Result<Option<Point>> {
+        let home = plan.home.unwrap_or(TimelineId::MAIN);
         if !self.shared.device.is_closed(home)? {
-            match self.zero_after(id, uses, home) {
+            match self.zero_after(id, plan, uses, home) {
                 // It is being closed, so nothing more runs on it; or it was closed just now.
                 Err(error)
                     if error.kind() == ErrorKind::NoSuchTimeline && home != TimelineId::MAIN => {}
@@ -159,15 +193,22 @@ impl<B: Backend> Lane<B> {
         }
         let rest = self.mark(home)?;
         let uses: Vec<Point> = uses.iter().copied().chain(rest).collect();
-        self.zero_after(id, &uses, TimelineId::MAIN)
+        self.zero_after(id, plan, &uses, TimelineId::MAIN)
     }
 
     /// Zeroes a secret on a timeline, after other points. Returns the point at which it is zeroed, if a wait is needed.
-    fn zero_after(&self, id: SlotId, uses: &[Point], home: TimelineId) -> Result<Option<Point>> {
+    fn zero_after(
+        &self,
+        id: SlotId,
+        plan: &FreePlan<B>,
+        uses: &[Point],
+        home: TimelineId,
+    ) -> Result<Option<Point>> {
+        let Some((block, span)) = &plan.secret else { return Ok(None) };
         let Some(timelines) = self.shared.device.backend().as_timelines() else {
             self.shared.device.backend().wait_idle()?;
             self.look_at_secret(id, home)?;
-            self.wipe(id, home)?;
+            self.zero(block, *span, home)?;
             return self.shared.device.backend().wait_idle().map(|()| None);
         };
         if self.shared.config.uses == Uses::Undeclared {
@@ -178,13 +219,10 @@ impl<B: Backend> Lane<B> {
             self.shared.device.unless_closed(point.timeline, ordered)?;
         }
         self.look_at_secret(id, home)?;
-        self.wipe(id, home)?;
-        let state = self.state.lock();
-        let outruns = state.extras.get(id.index).is_some_and(SlotExtra::outruns_home);
-        if state.home_of(id) == Some(home) && !outruns {
+        self.zero(block, *span, home)?;
+        if plan.home == Some(home) && !plan.outruns_home {
             return Ok(None); // The next user of the bytes runs after the zeros on the same timeline.
         }
-        drop(state);
         Ok(Some(Point { timeline: home, epoch: timelines.mark(home)? }))
     }
 
@@ -200,26 +238,9 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Returns whether the bytes of an allocation that ends must not outlive it; `None` where they are gone. A secret stays in
-    /// memory from now on, because it is about to be zeroed.
-    fn begin_end(&self, id: SlotId) -> Option<Privacy> {
-        let mut state = self.state.lock();
-        let note = state.extras.get(id.index);
-        let privacy = note.map_or(Privacy::Open, |note| note.privacy);
-        if state.is_gone(id) {
-            return None;
-        }
-        if privacy == Privacy::Secret {
-            // Both end with the allocation.
-            let _ = state.slots.pin(id);
-            state.extras.of(id.index).ending = Some(Ending::Never);
-        }
-        Some(privacy)
-    }
-
     /// Reports bytes that could not be freed safely; they are never reused.
     pub(super) fn condemn(&self, id: SlotId, error: Error, why: &'static str) -> Ending {
-        let bytes = self.state.lock().granted(id).map_or(0, |span| span.size);
+        let bytes = self.state.lock().place(id).map_or(0, |(_, span)| span.size);
         tracing::error!(?error, why, "an allocation could not be freed");
         self.shared.device.quarantine(bytes, why);
         Ending::Never

@@ -1,10 +1,11 @@
 //! All that defragmentation may do to a lane: look, hold both ends of a move, publish it or take it back.
 #![forbid(unsafe_code)]
-use super::extra::{Consent, Ending};
+use super::extra::{Consent, Ending, SlotId};
+use super::occupancy::Standing;
+use super::order::User;
+use super::reuse::WaitMode;
 use super::snapshot::Resident;
-use super::table::{SlotId, Standing};
-use super::users::User;
-use super::{Lane, State, Suballocator, WaitMode};
+use super::state::{Lane, State};
 use crate::device::Block;
 use crate::sync::Guard;
 use crate::{Backend, Class, ErrorKind, Layout, Result, Span, TimelineId};
@@ -60,7 +61,7 @@ pub(crate) struct Started {
 impl<B: Backend> Lane<B> {
     /// Locks the lane to end moves.
     pub(crate) fn lock_moves(&self) -> MoveGuard<'_, B> {
-        MoveGuard { lane: self, state: self.state.lock() }
+        MoveGuard { lane: self, state: self.state.lock_flushed() }
     }
 
     /// Locks the lane to plan moves; `None` while it is asleep.
@@ -69,13 +70,13 @@ impl<B: Backend> Lane<B> {
     }
 
     pub(super) fn lock_state_to_plan(&self) -> Option<Guard<'_, State<B>>> {
-        let state = self.state.lock();
+        let state = self.state.lock_flushed();
         state.away.is_none().then_some(state)
     }
 
     /// Frees a place, or what is left of one, that was held for moves.
     pub(crate) fn free_held(&self, held: Grant) {
-        self.state.lock().free_held(held);
+        self.state.lock_flushed().bytes.release_held(held);
     }
 
     /// Waits until nothing on the device uses a span that is held for a move.
@@ -98,27 +99,27 @@ impl<B: Backend> Lane<B> {
     /// Returns the last use of a span that is held for a move, or `None` if nothing on the device uses it.
     fn last_use_of_held(&self, held: Key) -> Result<Option<LastUse>> {
         let state = self.state.lock();
-        let Suballocator::General(tlsf) = &state.suballocator else { return Ok(None) };
+        let Some(tlsf) = state.bytes.general() else { return Ok(None) };
         let last = tlsf.last_use(held)?;
-        Ok((!state.users.may(User::HOST, last)).then_some(last))
+        Ok((!state.order.may(User::HOST, last)).then_some(last))
     }
 
     /// Timelines with frees that may not have passed.
     pub(crate) fn busy_timelines(&self) -> Vec<TimelineId> {
-        self.state.lock().users.busy().collect()
+        self.state.lock().order.busy().collect()
     }
 }
 
 impl<B: Backend> MoveGuard<'_, B> {
     /// Compares an allocation with an earlier look at it.
     pub(crate) fn look_at(&self, resident: &Resident) -> Presence {
-        let (Ok(slot), Suballocator::General(tlsf)) =
-            (self.state.slots.get(resident.slot), &self.state.suballocator)
+        let (Ok(slot), Some(tlsf)) =
+            (self.state.occupancy.get(resident.slot), self.state.bytes.general())
         else {
             return Presence::Gone;
         };
-        match tlsf.grant(slot.key) {
-            Ok(grant) if grant.block == resident.block && grant.span == resident.span => {
+        match tlsf.granted(slot.key) {
+            Ok((grant, _)) if grant.block == resident.block && grant.span == resident.span => {
                 match slot.standing() {
                     Standing::Free => Presence::Free,
                     // It already moves, because of another page that it touches.
@@ -132,12 +133,12 @@ impl<B: Backend> MoveGuard<'_, B> {
 
     /// Takes a hole as a target.
     pub(crate) fn reserve(&mut self, layout: Layout, class: Class) -> Option<Grant> {
-        self.state.suballocator.general()?.allocate(layout, class).ok()
+        self.state.bytes.general_mut()?.allocate(layout, class).ok()
     }
 
     /// Takes part of a hole that was seen before as a target.
     pub(crate) fn reserve_in(&mut self, hole: Key, span: Span) -> Option<Grant> {
-        self.state.suballocator.general()?.carve_in(hole, span).ok()
+        self.state.bytes.general_mut()?.carve_in(hole, span).ok()
     }
 
     /// Takes the start of a span that is held for moves, and leaves the rest held.
@@ -152,41 +153,40 @@ impl<B: Backend> MoveGuard<'_, B> {
         let mut place = whole;
         if start > whole.span.offset {
             let gap = Span { size: start - whole.span.offset, ..whole.span };
-            place = self.state.suballocator.general()?.split(whole.key, gap.size).ok()?;
+            place = self.state.bytes.general_mut()?.split(whole.key, gap.size).ok()?;
             *held = Some(place);
-            self.state.free_held(Grant { span: gap, ..whole });
+            self.state.bytes.release_held(Grant { span: gap, ..whole });
         }
-        let tlsf = self.state.suballocator.general()?;
+        let tlsf = self.state.bytes.general_mut()?;
         *held = if end < whole.span.end() { Some(tlsf.split(place.key, size).ok()?) } else { None };
         place.span.size = size;
-        self.state.held_bytes -= size;
+        self.state.bytes.count_let_go(size);
         Some(place)
     }
 
     /// Grows a target over the holes beside it, so that no search finds them.
     pub(crate) fn keep_out(&mut self, target: Key) -> Option<Key> {
-        Some(self.state.suballocator.general()?.widen(target).ok()?.key)
+        Some(self.state.bytes.general_mut()?.widen(target).ok()?.key)
     }
 
     /// Frees a target that nothing moves to.
     pub(crate) fn unreserve(&mut self, target: Key) {
-        let freed = self.state.suballocator.free(target);
+        let freed = self.state.bytes.release_unused(target);
         debug_assert!(freed.is_ok(), "reserved until now");
     }
 
     /// The native block of a span.
     pub(crate) fn block(&self, id: BlockId) -> Arc<Block<B>> {
-        let held = self.state.blocks[id.0 as usize].as_ref();
-        Arc::clone(&held.expect("a span's block is held").block)
+        Arc::clone(self.state.bytes.block(id))
     }
 
     /// Marks an allocation as being copied; `held` are the bytes of its target that this lane holds.
     pub(crate) fn start(&mut self, resident: &Resident, held: u64) -> Started {
-        self.state.held_bytes += held;
-        let marked = self.state.slots.set_copying(resident.slot);
+        self.state.bytes.count_held(held);
+        let marked = self.state.occupancy.set_copying(resident.slot);
         debug_assert!(marked.is_some(), "looked at under the same lock");
         let (size, has_extra) = marked.unwrap_or((0, false));
-        let extra = if has_extra { self.state.extras.get(resident.slot.index) } else { None };
+        let extra = if has_extra { self.state.occupancy.extra(resident.slot) } else { None };
         let needed = resident.class == Class::Tiled
             || extra.is_some_and(|extra| extra.consent == Consent::Needed);
         let consent = if needed { Consent::Needed } else { Consent::Given };
@@ -195,7 +195,7 @@ impl<B: Backend> MoveGuard<'_, B> {
 
     /// Returns whether an allocation is still being copied: its place was not asked for, and it was not freed.
     pub(crate) fn is_copying(&self, slot: SlotId) -> bool {
-        self.state.slots.is_copying(slot)
+        self.state.occupancy.is_copying(slot)
     }
 
     /// Adds the timelines that may still use the bytes of an allocation or of its target.
@@ -207,10 +207,10 @@ impl<B: Backend> MoveGuard<'_, B> {
         };
         // Transfers of allocations without a timeline run on the main one.
         add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN));
-        if let Some(extra) = self.state.extras.get(slot.index) {
+        if let Some(extra) = self.state.occupancy.extra(slot) {
             extra.used_on.iter().copied().for_each(&mut add);
         }
-        self.state.users.busy().chain(self.state.users.unannounced()).for_each(add);
+        self.state.order.may_use().for_each(add);
     }
 
     /// Ends a move: at the new place if the bytes were copied and the old place was not asked for, else at the old one.
@@ -222,26 +222,26 @@ impl<B: Backend> MoveGuard<'_, B> {
         by_owner: bool,
     ) -> MoveOutcome {
         let state = &mut *self.state;
-        let old = state.slots.moving_key(slot).expect("a pass keeps the slots that it moves");
-        let arrives = copied && state.slots.is_copying(slot);
+        let old = state.occupancy.moving_key(slot).expect("a pass keeps the slots that it moves");
+        let arrives = copied && state.occupancy.is_copying(slot);
         if arrives {
             if by_owner {
                 state.give_up_sanitized(self.lane, slot);
             }
-            state.slots.set_key(slot, to.key);
+            state.occupancy.set_key(slot, to.key);
             self.lane.tell_move(state, slot);
         }
         let left = if arrives { old } else { to.key };
-        state.held_bytes -= to.span.size;
-        let freed = state.suballocator.free(left);
+        state.bytes.count_let_go(to.span.size);
+        let freed = state.bytes.release_unused(left);
         debug_assert!(freed.is_ok(), "both ends of a move are held");
         MoveOutcome::of(state.let_go(self.lane, slot), arrives)
     }
 
     /// Ends a move whose target stays held forever, because the device may still write there.
     pub(crate) fn abandon(&mut self, slot: SlotId) {
-        if !self.state.slots.is_in_pass(slot) {
-            self.state.extras.of(slot.index).ending = Some(Ending::Never);
+        if !self.state.occupancy.is_in_pass(slot) {
+            let _ = self.state.occupancy.change(slot, |extra| extra.ending = Some(Ending::Never));
         }
         self.state.let_go(self.lane, slot);
     }
@@ -251,11 +251,11 @@ impl<B: Backend> State<B> {
     /// Releases an allocation from a pass, and frees it if its owner did so meanwhile; whether it did.
     /// This is the locked state of `lane`.
     pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> bool {
-        let is_freed = self.slots.end_move(slot);
+        let is_freed = self.occupancy.end_move(slot);
         if is_freed {
-            match self.extras.take_ending(slot.index) {
+            match self.occupancy.take_ending(slot) {
                 // The sanitizer looks at it first, without the lock.
-                None if self.is_sanitized(slot) => self.defer(slot, Ending::NOW),
+                None if self.occupancy.is_sanitized(slot) => self.defer(slot, Ending::NOW),
                 None => {
                     // An allocation that moves has no dedicated block to return.
                     lane.tell_free(self, slot);
@@ -269,11 +269,8 @@ impl<B: Backend> State<B> {
 
     /// Frees an allocation once its points have passed, or never.
     pub(super) fn defer(&mut self, slot: SlotId, ending: Ending) {
-        let Ok(bytes) = self.slots.get(slot).map(|slot| slot.size) else { return };
-        if self.slots.defer(slot).is_ok()
-            && let Ending::After(points, origin) = ending
-        {
-            self.deferred.push(slot, bytes, points, origin);
+        if let (Ok(bytes), Ending::After(points, origin)) = (self.occupancy.defer(slot), ending) {
+            self.order.defer(slot, bytes, points, origin);
         }
     }
 
@@ -291,12 +288,5 @@ impl<B: Backend> State<B> {
             self.let_go(lane, slot);
         }
         lane.moved.raise();
-    }
-
-    /// Frees reserved bytes.
-    fn free_held(&mut self, held: Grant) {
-        self.held_bytes -= held.span.size;
-        let freed = self.suballocator.free(held.key);
-        debug_assert!(freed.is_ok(), "reserved until now");
     }
 }

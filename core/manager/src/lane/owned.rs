@@ -3,9 +3,11 @@
     unsafe_code,
     reason = "the owners of a lane's slots share one strong reference to it, counted under its lock"
 )]
+use super::bytes::Ask;
+use super::extra::SlotId;
+use super::occupancy::Cause;
 use super::reuse::WaitMode;
-use super::table::{Cause, SlotId};
-use super::{Ask, FastPathMiss, Lane, State};
+use super::state::{FastPathMiss, Lane, State};
 use crate::sync::Guard;
 use crate::{Backend, Placement, Point, Request, Span};
 use alloc::{sync::Arc, vec::Vec};
@@ -32,7 +34,7 @@ impl<B: Backend> Lane<B> {
     /// The fast path: a hole of the lane that is free.
     #[inline]
     pub(crate) fn allocate(self: &Arc<Self>, ask: Ask) -> Result<LaneSlot<B>, FastPathMiss> {
-        let mut state = self.state.lock_fast();
+        let mut state = self.state.lock();
         state.allocate(ask).map(|slot| self.own(&mut state, slot))
     }
 
@@ -45,10 +47,10 @@ impl<B: Backend> Lane<B> {
     ) -> Option<(LaneSlot<B>, R)> {
         // Before the lock, so that it ends after it when `look` panics: it takes the lock to end.
         let owned;
-        let mut state = self.state.lock_fast();
+        let mut state = self.state.lock();
         let id = state.allocate(ask).ok()?;
         owned = self.own(&mut state, id);
-        let slot = state.slots.get(id).expect("just admitted");
+        let slot = state.occupancy.get(id).expect("just admitted");
         let (block, span) = state.spot(id, slot).expect("just granted");
         let seen = look(block.raw(), Span { size: ask.size, ..span });
         drop(state);
@@ -63,12 +65,12 @@ impl<B: Backend> Lane<B> {
         miss: FastPathMiss,
     ) -> Option<LaneSlot<B>> {
         let FastPathMiss::InUse(last) = miss else { return None };
-        let users = self.state.lock_fast().users.whom_to_ask(last);
+        let users = self.state.lock().order.whom_to_ask(last);
         let mut passed = Vec::with_capacity(users.len());
         for user in &users {
             passed.push(self.time_passed(*user, WaitMode::Poll).ok()?);
         }
-        let mut state = self.state.lock_fast();
+        let mut state = self.state.lock();
         let passed = users.iter().zip(passed);
         state.pass(passed.filter_map(|(user, time)| Some((user, time?))));
         let slot = state.allocate(ask).ok()?;
@@ -81,10 +83,10 @@ impl<B: Backend> Lane<B> {
         ask: Ask,
         request: &Request<'_>,
     ) -> Option<LaneSlot<B>> {
-        let mut state = self.state.lock_fast();
+        let mut state = self.state.lock();
         let slot = state.allocate(ask).ok()?;
-        if request.is_labelled() && state.slots.set_extra(slot).is_ok() {
-            state.extras.set_label(slot.index, request);
+        if request.is_labelled() {
+            let _ = state.occupancy.change(slot, |extra| extra.set_label(request));
         }
         self.tell_allocate(&mut state, slot, request, None);
         Some(self.own(&mut state, slot))
@@ -99,7 +101,7 @@ impl<B: Backend> Lane<B> {
         cause: Cause,
     ) -> LaneSlot<B> {
         let mut state = self.state.lock();
-        state.slots.set_cause(slot, cause);
+        state.occupancy.set_cause(slot, cause);
         self.tell_allocate(&mut state, slot, request, placement);
         self.own(&mut state, slot)
     }
@@ -135,7 +137,7 @@ impl<B: Backend> LaneSlot<B> {
 
     #[inline]
     fn release(&self) {
-        let mut state = self.lane().state.lock_fast();
+        let mut state = self.lane().state.lock();
         if state.free_plain(self.slot) {
             self.leave(state);
         } else {
@@ -148,8 +150,7 @@ impl<B: Backend> LaneSlot<B> {
     fn release_slowly<'a>(&'a self, mut state: Guard<'a, State<B>>, after: Option<Point>) {
         let lane = self.lane();
         if after.is_some() || !lane.free_observed(&mut state, self.slot) {
-            drop(state);
-            lane.free_with_extra(self.slot, after);
+            lane.free_with_extra(state, self.slot, after);
             state = lane.state.lock();
         }
         self.leave(state);

@@ -2,14 +2,16 @@
 #![expect(unsafe_code, reason = "maps and unmaps pages of reserved blocks")]
 mod gather;
 
+use super::bytes::Ask;
+use super::extra::SlotId;
+use super::order::{Order, User};
+use super::reuse::WaitMode;
+use super::state::{Lane, State};
 use crate::device::{Block, InFlightGuard, insist};
-use crate::lane::users::{User, Users};
-use crate::lane::{Ask, Lane, SlotId, State, Suballocator, WaitMode};
 use crate::sync::Guard;
-use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Result, Sharing, Span, TimelineId};
+use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
-use omniheap_strategy::pages::Pager;
-use omniheap_strategy::{Grant, LastUse, Tlsf};
+use omniheap_strategy::{Grant, LastUse};
 use std::time::Instant;
 
 /// Addresses reserved for each byte of the heap: holes in addresses cost nothing, running out of them does. A few small
@@ -26,7 +28,7 @@ impl<B: Backend> Lane<B> {
     /// `others` are the pool's other lanes: their free pages are used before new ones are created.
     pub(crate) fn grow_paged(&self, ask: Ask, others: &[Arc<Self>]) -> Result<SlotId> {
         let user = self.state.lock().enter(ask.timeline)?;
-        let may = |users: &Users, last| users.may(user, last);
+        let may = |order: &Order, last| order.may(user, last);
         self.grow_for(ask.layout, others, may, |state, piece| state.take_mapped(piece, ask, user))
     }
 
@@ -40,11 +42,9 @@ impl<B: Backend> Lane<B> {
             &[],
             |_, _| true,
             |state, piece| {
-                state.suballocator.free(piece.key)?;
+                state.bytes.release_unused(piece.key)?;
                 state.check_awake()?;
-                let fresh = state.suballocator.as_strategy_mut().allocate(layout, Class::Linear)?;
-                state.held_bytes += fresh.span.size;
-                Ok(fresh)
+                state.bytes.hold(layout, Class::Linear)
             },
         )
     }
@@ -55,7 +55,7 @@ impl<B: Backend> Lane<B> {
         &self,
         layout: Layout,
         others: &[Arc<Self>],
-        may: impl Fn(&Users, LastUse) -> bool,
+        may: impl Fn(&Order, LastUse) -> bool,
         take: impl Fn(&mut State<B>, Grant) -> Result<T, ErrorKind>,
     ) -> Result<T> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
@@ -77,16 +77,17 @@ impl<B: Backend> Lane<B> {
         block: &Block<B>,
         size: u64,
         others: &[Arc<Self>],
-        may: &impl Fn(&Users, LastUse) -> bool,
+        may: &impl Fn(&Order, LastUse) -> bool,
         take: &impl Fn(&mut State<B>, Grant) -> Result<T, ErrorKind>,
     ) -> Result<T> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
         // Another thread may take a hole beside it while the driver is called. The second time the pages are enough by themselves.
         for with_holes in [true, false] {
-            let mut state = self.state.lock();
+            let mut state = self.state.lock_flushed();
             state.check_awake()?;
-            let (pager, tlsf, users) = state.pages_mut().ok_or(ErrorKind::Unsupported)?;
-            let piece = pager.set_apart(tlsf, size, |last| with_holes && may(users, last))?;
+            let State { bytes, order, .. } = &mut *state;
+            let (pager, tlsf) = bytes.pages_mut().ok_or(ErrorKind::Unsupported)?;
+            let piece = pager.set_apart(tlsf, size, |last| with_holes && may(order, last))?;
             pager.reserve_table(piece.span).inspect_err(|_| pager.abandon(tlsf, piece))?;
             drop(state);
             let wait = match self.should_wait(piece.span.size, others) {
@@ -112,8 +113,8 @@ impl<B: Backend> Lane<B> {
         let rates = self.shared.device.cost(self.shared.heap).rates();
         let spare = self.shared.spare.lock().len() as u64;
         let missing = ask.layout.size.div_ceil(page).checked_sub(spare).filter(|more| *more > 0)?;
-        let state = self.state.lock();
-        let (pager, tlsf) = state.pages()?;
+        let state = self.state.lock_flushed();
+        let (pager, tlsf) = state.bytes.pages()?;
         let holes = pager.choose_pages(tlsf, missing * page, None, |_| true).len() as u64;
         let nanos = rates.of_remapping(holes, missing)?;
         (tlsf.free_bytes() >= ask.layout.size).then_some(nanos)
@@ -121,18 +122,15 @@ impl<B: Backend> Lane<B> {
 
     /// The lane's reserved block; the first call makes it.
     fn reservation(&self, page: u64, request: u64) -> Result<Arc<Block<B>>> {
-        if let Some(block) = self.state.lock().reservation() {
+        if let Some(block) = self.state.lock().bytes.reservation() {
             return Ok(block);
         }
         let block = Arc::new(self.reserve_addresses(page, request)?);
-        let mut state = self.state.lock();
-        if let Some(block) = state.reservation() {
+        let mut state = self.state.lock_flushed();
+        if let Some(block) = state.bytes.reservation() {
             return Ok(block); // Another thread was first; ours is returned when this function ends.
         }
-        let id = state.add_block(Arc::clone(&block), Sharing::Shared)?;
-        let state = &mut *state;
-        let tlsf = state.suballocator.general().ok_or(ErrorKind::Unsupported)?;
-        state.pager = Some(Pager::new(tlsf, id, block.size(), page)?);
+        state.bytes.reserve(Arc::clone(&block), page)?;
         Ok(block)
     }
 
@@ -175,8 +173,8 @@ impl<B: Backend> Lane<B> {
         match pages {
             Ok(pages) => {
                 let cleared = self.clear(block, piece.span);
-                let mut state = self.state.lock();
-                let pager = state.pager.as_mut().ok_or(ErrorKind::Unsupported)?;
+                let mut state = self.state.lock_flushed();
+                let (pager, _) = state.bytes.pages_mut().ok_or(ErrorKind::Unsupported)?;
                 match cleared {
                     Ok(()) => pager.hand_over(piece, &pages),
                     Err(_) => pager.strand(piece, &pages),
@@ -186,7 +184,7 @@ impl<B: Backend> Lane<B> {
                 })
             }
             Err(error) => {
-                if let Some((pager, tlsf, _)) = self.state.lock().pages_mut() {
+                if let Some((pager, tlsf)) = self.state.lock_flushed().bytes.pages_mut() {
                     pager.abandon(tlsf, piece);
                 }
                 Err(error)
@@ -239,7 +237,7 @@ impl<B: Backend> Lane<B> {
                 Ok(()) => unmapped.push(piece),
                 Err(error) => {
                     failed.get_or_insert(error);
-                    if let Some((pager, tlsf, _)) = self.state.lock().pages_mut() {
+                    if let Some((pager, tlsf)) = self.state.lock_flushed().bytes.pages_mut() {
                         pager.restore(tlsf, piece)?;
                     }
                 }
@@ -247,7 +245,7 @@ impl<B: Backend> Lane<B> {
         }
         let bytes = unmapped.iter().map(|piece| piece.span.size).sum();
         let mut pages = Vec::new();
-        if let Some((pager, tlsf, _)) = self.state.lock().pages_mut() {
+        if let Some((pager, tlsf)) = self.state.lock_flushed().bytes.pages_mut() {
             unmapped.into_iter().for_each(|piece| pages.extend(pager.note_unmapped(tlsf, piece)));
         }
         self.shared.spare.lock().extend(pages);
@@ -262,11 +260,12 @@ impl<B: Backend> Lane<B> {
         keep: Option<Span>,
     ) -> Option<(InFlightGuard<'_>, Carved<B>)> {
         let in_flight = self.shared.device.in_flight.begin();
-        let mut state = self.state.lock();
+        let mut state = self.state.lock_flushed();
         state.check_awake().ok()?;
-        let block = state.reservation()?;
-        let (pager, tlsf, users) = state.pages_mut()?;
-        let pieces = pager.take_pages(tlsf, bytes, keep, |last| users.may(User::HOST, last));
+        let block = state.bytes.reservation()?;
+        let State { bytes: own, order, .. } = &mut *state;
+        let (pager, tlsf) = own.pages_mut()?;
+        let pieces = pager.take_pages(tlsf, bytes, keep, |last| order.may(User::HOST, last));
         (!pieces.is_empty()).then_some((in_flight, (block, pieces)))
     }
 
@@ -298,14 +297,13 @@ impl<B: Backend> Lane<B> {
     /// Unmaps and destroys everything, for the end of the lane. The device is idle.
     pub(in crate::lane) fn dismantle(&mut self) {
         let Some(page) = self.shared.page() else { return };
-        let mut state = self.state.lock();
-        let Some(block) = state.reservation() else { return };
+        let mut state = self.state.lock_flushed();
+        let Some(block) = state.bytes.reservation() else { return };
         let mut secrets = Vec::new();
         while let Some(secret) = state.take_residue() {
             secrets.push(secret);
         }
-        let Some(pager) = &state.pager else { return };
-        let (spans, mut is_unmapped) = (pager.mapped_spans(), true);
+        let (spans, mut is_unmapped) = (state.bytes.mapped_spans(), true);
         drop(state);
         secrets.retain(|secret| {
             let clear = || self.shared.device.clear(block.raw(), *secret, TimelineId::MAIN);
@@ -334,36 +332,15 @@ impl<B: Backend> Lane<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// The page table and the strategy of a lane of pages that was ever used.
-    pub(in crate::lane) fn pages(&self) -> Option<(&Pager, &Tlsf)> {
-        match (&self.pager, &self.suballocator) {
-            (Some(pager), Suballocator::General(tlsf)) => Some((pager, tlsf)),
-            _ => None,
-        }
-    }
-
-    /// As [`pages`](Self::pages), to change them, with the timelines that use the bytes.
-    pub(in crate::lane) fn pages_mut(&mut self) -> Option<(&mut Pager, &mut Tlsf, &Users)> {
-        Some((self.pager.as_mut()?, self.suballocator.general()?, &self.users))
-    }
-
-    /// The reserved block of a lane of pages that was ever used.
-    pub(in crate::lane) fn reservation(&self) -> Option<Arc<Block<B>>> {
-        let at = self.pager.as_ref()?.block().0 as usize;
-        self.blocks[at].as_ref().map(|held| Arc::clone(&held.block))
-    }
-
     /// Takes a request from a span that has just got memory, and the holes beside it; the rest of the span is free.
     fn take_mapped(&mut self, piece: Grant, ask: Ask, user: User) -> Result<SlotId, ErrorKind> {
-        let reserved = self.check_awake().and_then(|()| self.slots.reserve());
-        let tlsf = self.suballocator.general().ok_or(ErrorKind::Unsupported)?;
-        if reserved.is_err() || self.users.is_alone(user) {
-            tlsf.free_used(piece.key, LastUse::NONE)?;
+        let reserved = self.check_awake().and_then(|()| self.occupancy.reserve());
+        if reserved.is_err() || self.order.is_alone(user) {
+            self.bytes.release(piece.key, LastUse::NONE)?;
             return reserved.and_then(|()| self.allocate_usable(ask));
         }
         // As a hole it would join others that the timeline may not have.
-        let may = |last| self.users.may(user, last);
-        let grant = tlsf.take_around(piece.key, ask.layout, ask.class, may)?;
-        Ok(self.admit(grant, ask.size, ask.layout.align, user))
+        let grant = self.bytes.take_around(piece.key, ask, |last| self.order.may(user, last))?;
+        Ok(self.admit(grant, ask.bytes(), user))
     }
 }

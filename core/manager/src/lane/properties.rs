@@ -1,11 +1,10 @@
 //! What a lane knows of one allocation, and what its owner may change.
 #![forbid(unsafe_code)]
-use super::extra::{Consent, Residence, SlotExtra};
-use super::remote::RemoteSpan;
+use super::extra::{Consent, Residence, SlotId};
+use super::occupancy::Cause;
+use super::order::User;
 use super::shared::Shared;
-use super::table::{Cause, SlotId};
-use super::users::User;
-use super::{Lane, State, Suballocator};
+use super::state::{Lane, RemoteSpan};
 use crate::device::Block;
 use crate::event::Event;
 use crate::{
@@ -16,19 +15,6 @@ use alloc::{boxed::Box, sync::Arc};
 
 /// A request, its name, and the heap where its allocation should be.
 pub(crate) type LikeRequest = (Request<'static>, Option<Box<str>>, Option<HeapId>);
-
-impl<B: Backend> State<B> {
-    /// Changes what is known of an allocation beyond its bytes.
-    pub(super) fn change_extra(
-        &mut self,
-        id: SlotId,
-        change: impl FnOnce(&mut SlotExtra),
-    ) -> Result<(), ErrorKind> {
-        self.slots.set_extra(id)?;
-        change(self.extras.of(id.index));
-        Ok(())
-    }
-}
 
 impl<B: Backend> Lane<B> {
     /// Remembers what a request says beyond its bytes.
@@ -46,25 +32,26 @@ impl<B: Backend> Lane<B> {
         let mut state = self.state.lock();
         if is_pinned {
             // The pin is never taken back: it ends with the allocation.
-            let _ = state.slots.pin(id);
+            let _ = state.occupancy.pin(id);
         }
-        if is_plain || state.slots.set_extra(id).is_err() {
+        if is_plain {
             return;
         }
-        state.extras.set_label(id.index, request);
-        let extra = state.extras.of(id.index);
-        (extra.sharing, extra.privacy) = (request.sharing, request.privacy);
-        if asked {
-            extra.consent = Consent::Needed;
-        }
+        let _ = state.occupancy.change(id, |extra| {
+            extra.set_label(request);
+            (extra.sharing, extra.privacy) = (request.sharing, request.privacy);
+            if asked {
+                extra.consent = Consent::Needed;
+            }
+        });
     }
 
     /// The request of a live allocation, as far as it outlives the request, for another size.
     pub(crate) fn request_like(&self, id: SlotId, size: u64) -> Result<LikeRequest, ErrorKind> {
         let state = self.state.lock();
         // The caller owns the allocation and has no binding of it, so a pin lasts for life.
-        let slot = state.slots.get(id)?;
-        let extra = state.extras.get(id.index).cloned().unwrap_or_default();
+        let slot = state.occupancy.get(id)?;
+        let extra = state.occupancy.extra(id).cloned().unwrap_or_default();
         let mut request = Request::new(size);
         request.mobility = match extra.consent {
             _ if slot.is_pinned() => Mobility::Pinned,
@@ -73,10 +60,10 @@ impl<B: Backend> Lane<B> {
         };
         (request.sharing, request.privacy, request.tag) = (extra.sharing, extra.privacy, extra.tag);
         request.timeline = state.home_of(id);
-        if let Suballocator::General(tlsf) = &state.suballocator {
+        if let Some(tlsf) = state.bytes.general() {
             request.class = tlsf.granted(slot.key).map_or(request.class, |(_, class)| class);
         }
-        let align = state.slots.align(id);
+        let align = state.occupancy.align(id);
         if align > self.shared.unit {
             request.layout.align = align;
         }
@@ -89,7 +76,7 @@ impl<B: Backend> Lane<B> {
 
     /// Bytes that a live allocation was asked for with.
     pub(crate) fn size_of(&self, id: SlotId) -> Result<u64, ErrorKind> {
-        self.state.lock().slots.get(id).map(|slot| slot.size)
+        self.state.lock().occupancy.get(id).map(|slot| slot.size)
     }
 
     /// Returns the timeline that orders the uses of an allocation, if it has one.
@@ -99,10 +86,7 @@ impl<B: Backend> Lane<B> {
 
     /// Makes a later free wait for a timeline.
     pub(crate) fn add_use(&self, id: SlotId, timeline: TimelineId) -> Result<(), ErrorKind> {
-        let mut state = self.state.lock();
-        state.slots.set_extra(id)?;
-        state.extras.add_use(id.index, timeline);
-        Ok(())
+        self.state.lock().occupancy.change(id, |extra| extra.add_use(timeline))
     }
 
     /// Records that another timeline uses an allocation, and tells the observer.
@@ -115,26 +99,25 @@ impl<B: Backend> Lane<B> {
     /// Calls an allocation `name`.
     pub(crate) fn set_name(&self, id: SlotId, name: &str) {
         let mut state = self.state.lock();
-        if state.slots.set_extra(id).is_ok() {
-            state.extras.set_name(id.index, name);
+        if state.occupancy.change(id, |extra| extra.set_name(name)).is_ok() {
             self.shared.device.tell(&Event::Name { id: self.id_of(id), name });
         }
         let remote = state.remote.get(&id.index);
-        let Some((lane, slot)) = remote.map(|span| (Arc::clone(span.lane()), span.slot())) else {
+        let Some((lane, slot)) = remote.map(|span| (Arc::clone(&span.lane), span.slot)) else {
             return;
         };
         drop(state);
-        lane.state.lock().extras.set_name(slot.index, name);
+        let _ = lane.state.lock().occupancy.change(slot, |extra| extra.set_name(name));
     }
 
     /// Makes an allocation's bytes final.
     pub(crate) fn publish(&self, id: SlotId) -> Result<(), ErrorKind> {
-        self.state.lock().change_extra(id, |extra| extra.published = true)
+        self.state.lock().occupancy.change(id, |extra| extra.published = true)
     }
 
     /// Whether an allocation's bytes are final.
     pub(crate) fn is_published(&self, id: SlotId) -> bool {
-        self.state.lock().extras.get(id.index).is_some_and(|extra| extra.published)
+        self.state.lock().occupancy.extra(id).is_some_and(|extra| extra.published)
     }
 
     /// The heap that an allocation's bytes lie in.
@@ -146,7 +129,7 @@ impl<B: Backend> Lane<B> {
     /// elsewhere.
     pub(crate) fn cause_of(&self, id: SlotId) -> (HeapId, Option<Cause>) {
         let state = self.state.lock();
-        let cause = state.slots.cause(id);
+        let cause = state.occupancy.cause(id);
         match state.remote.get(&id.index) {
             Some(remote) => (remote.heap(), cause.map(|cause| Cause { elsewhere: false, ..cause })),
             None => (self.shared.heap, cause),
@@ -155,30 +138,30 @@ impl<B: Backend> Lane<B> {
 
     /// Notes why an allocation is where it is.
     pub(crate) fn set_cause(&self, id: SlotId, cause: Cause) {
-        self.state.lock().slots.set_cause(id, cause);
+        self.state.lock().occupancy.set_cause(id, cause);
     }
 
     /// The pool that an allocation's bytes lie in.
     pub(crate) fn shared_of(&self, id: SlotId) -> Arc<Shared<B>> {
         let state = self.state.lock();
         let remote = state.remote.get(&id.index);
-        Arc::clone(remote.map_or(&self.shared, |span| &span.lane().shared))
+        Arc::clone(remote.map_or(&self.shared, |span| &span.lane.shared))
     }
 
     /// Remembers in which other heap an allocation should be.
     pub(crate) fn set_wish(&self, id: SlotId, heap: HeapId) {
         let wish = Residence::Wishes(heap);
-        let _ = self.state.lock().change_extra(id, |extra| extra.residence = wish);
+        let _ = self.state.lock().occupancy.change(id, |extra| extra.residence = wish);
     }
 
     /// Has an allocation stay where the host sees it: it no longer wishes for a heap that the host does not.
     pub(crate) fn keep_in_view(&self, id: SlotId) -> Result<()> {
         let mut state = self.state.lock();
-        let residence = state.extras.get(id.index).map(|extra| extra.residence);
+        let residence = state.occupancy.extra(id).map(|extra| extra.residence);
         if let Some(Residence::Wishes(heap)) = residence
             && !self.shared.device.heap(heap)?.host.is_visible()
         {
-            state.extras.of(id.index).residence = Residence::Home;
+            state.occupancy.change(id, |extra| extra.residence = Residence::Home)?;
         }
         Ok(())
     }
@@ -191,55 +174,50 @@ impl<B: Backend> Lane<B> {
     ) -> Result<(), ErrorKind> {
         let mut state = self.state.lock();
         // Not a request, so it may come while a sleep begins.
-        let user = state.users.enter(timeline)?;
-        state.users.admit(user); // Until now it is the host's, whose allocations are not counted.
-        state.slots.set_user(id, user);
-        state.change_extra(id, |extra| extra.host_access = true)
+        let user = state.order.enter(timeline)?;
+        state.order.admit(user); // Until now it is the host's, whose allocations are not counted.
+        state.occupancy.set_user(id, user);
+        state.occupancy.change(id, |extra| extra.host_access = true)
     }
 
     /// Whether the host was said to access an allocation's bytes directly.
     pub(crate) fn has_host_access(&self, id: SlotId) -> bool {
-        self.state.lock().has_host_access(id)
+        self.state.lock().occupancy.has_host_access(id)
     }
 
     /// Counts work of the manager itself on an allocation as a use of its bytes before it had them.
     pub(crate) fn touch(&self, id: SlotId) {
-        let state = &mut *self.state.lock();
-        let Ok((key, user)) = state.slots.get(id).map(|slot| (slot.key, slot.user)) else { return };
-        let last = state.users.free(user);
-        match &mut state.suballocator {
-            Suballocator::General(tlsf) => tlsf.set_last_use(key, last),
-            Suballocator::Other(other) => {
-                let block = other.grant(key).ok().map(|grant| grant.block.0 as usize);
-                if let Some(held) = block.and_then(|block| state.blocks[block].as_mut()) {
-                    held.last_use = held.last_use.join(last);
-                }
-            }
-        }
+        let state = &mut *self.state.lock_flushed();
+        let Ok((key, user)) = state.occupancy.get(id).map(|slot| (slot.key, slot.user)) else {
+            return;
+        };
+        let last = state.order.free(user);
+        state.bytes.add_use(key, last);
     }
 
     /// Whether the device may still use the bytes of an allocation on behalf of earlier owners.
     pub(crate) fn may_be_in_use(&self, id: SlotId) -> bool {
         let state = self.state.lock();
         // Bytes that are in another lane were copied there, after everything that used their place.
-        !state.has_host_access(id) && !state.users.may(User::HOST, state.last_use(id))
+        !state.occupancy.has_host_access(id) && !state.order.may(User::HOST, state.last_use(id))
     }
 
     /// Pins an allocation once its place can be shown, and returns the place and whether its bytes are away. What is pinned
     /// and not away stays so.
     pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span, bool) {
         // What is free does not matter to what is live.
-        let mut state = self.state.lock_fast();
+        let mut state = self.state.lock();
         let slot = loop {
-            let slot = state.slots.pin(id).expect("an owned allocation is live and has few pins");
+            let slot =
+                state.occupancy.pin(id).expect("an owned allocation is live and has few pins");
             if slot.is_shown() {
                 break slot;
             }
-            state.slots.unpin(id);
+            state.occupancy.unpin(id);
             let moves = self.moved.count();
             drop(state);
             self.moved.wait_beyond(moves);
-            state = self.state.lock_fast();
+            state = self.state.lock();
         };
         let (block, span) = state.spot(id, &slot).expect("an owned allocation has a span");
         (Arc::clone(block), Span { size: slot.size, ..span }, slot.is_away())
@@ -248,6 +226,6 @@ impl<B: Backend> Lane<B> {
     /// Ends one pin.
     #[inline]
     pub(crate) fn unpin(&self, id: SlotId) {
-        self.state.lock_fast().slots.unpin(id);
+        self.state.lock().occupancy.unpin(id);
     }
 }

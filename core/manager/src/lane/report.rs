@@ -1,8 +1,8 @@
 //! What a lane tells people and tools.
 #![forbid(unsafe_code)]
-use super::Lane;
-use super::extra::{Residence, SlotExtra};
-use super::table::{Slot, SlotId};
+use super::extra::{Residence, SlotExtra, SlotId};
+use super::occupancy::Slot;
+use super::state::Lane;
 use crate::event::BlockNumber;
 use crate::{Backend, Span, Tag};
 use alloc::{collections::BTreeMap, string::String, vec::Vec};
@@ -123,8 +123,8 @@ pub enum SpanState {
 impl<B: Backend> Lane<B> {
     /// Sums over the lane; what it holds from the driver is the pool's to say.
     pub(crate) fn totals(&self) -> Totals {
-        let state = self.state.lock();
-        let (mut usage, counts) = (state.usage(), state.counts);
+        let state = self.state.lock_flushed();
+        let (mut usage, counts) = (state.bytes.usage(), state.occupancy.counts());
         if state.away.is_some() {
             (usage.free, usage.largest_hole, usage.holes) = (0, 0, 0); // They have no memory.
         }
@@ -138,7 +138,7 @@ impl<B: Backend> Lane<B> {
             free_bytes: usage.free,
             largest_hole: usage.largest_hole,
             holes: usage.holes,
-            deferred_bytes: state.deferred.bytes(),
+            deferred_bytes: state.order.deferred_bytes(),
             allocated: counts.allocated,
             freed: counts.freed,
         }
@@ -146,91 +146,66 @@ impl<B: Backend> Lane<B> {
 
     /// The lane's blocks, piece by piece.
     pub(crate) fn block_reports(&self) -> Vec<BlockReport> {
-        let state = self.state.lock();
-        let mut blocks: Vec<Option<BlockReport>> = state
-            .blocks
-            .iter()
-            .map(|held| {
-                let block = &held.as_ref()?.block;
-                let (number, size, lane) = (block.number(), block.size(), self.number);
-                Some(BlockReport { number, lane, size, live: Vec::new(), holes: Vec::new() })
-            })
-            .collect();
-        let owners: BTreeMap<_, _> = state
-            .slots
-            .iter()
-            .map(|(id, slot)| {
-                ((slot.key.index(), slot.key.stamp()), (slot, state.extras.get(id.index)))
-            })
-            .collect();
-        state.suballocator.as_strategy().for_each(&mut |piece| {
-            let Some(block) = blocks.get_mut(piece.block.0 as usize).and_then(Option::as_mut)
-            else {
-                return;
-            };
+        let state = self.state.lock_flushed();
+        let blocks = state.bytes.blocks().map(|(id, block)| {
+            let (number, size, lane) = (block.number(), block.size(), self.number);
+            (id, BlockReport { number, lane, size, live: Vec::new(), holes: Vec::new() })
+        });
+        let mut blocks: BTreeMap<_, _> = blocks.collect();
+        let slots = state.occupancy.iter();
+        let owners: BTreeMap<_, _> =
+            slots.map(|(id, slot)| (slot.key, (slot, state.occupancy.extra(id)))).collect();
+        state.bytes.for_each(&mut |piece| {
+            let Some(block) = blocks.get_mut(&piece.block) else { return };
             match piece.state {
                 PieceState::Hole => block.holes.push(piece.span),
                 // A live span without a slot is addresses without memory, which the pager holds.
                 PieceState::Live(key) => {
-                    if let Some((slot, note)) = owners.get(&(key.index(), key.stamp())) {
-                        block.live.push(span_report(piece.span, slot, *note));
+                    if let Some((slot, extra)) = owners.get(&key) {
+                        block.live.push(span_report(piece.span, slot, *extra));
                     }
                 }
                 PieceState::Padding => {}
             }
         });
-        blocks.into_iter().flatten().collect()
+        blocks.into_values().collect()
     }
 
     /// Checks the lane's counters and its strategy against a full walk.
     pub(crate) fn validate(&self) -> Result<(), &'static str> {
-        let state = self.state.lock();
-        state.suballocator.as_strategy().validate()?;
+        let state = self.state.lock_flushed();
         let (mut live, mut bytes, mut granted) = (0, 0, 0);
         let here = |id: &SlotId| !state.remote.contains_key(&id.index);
-        for (_, slot) in state.slots.iter().filter(|(id, _)| here(id)) {
-            let grant = state
-                .suballocator
-                .as_strategy()
-                .grant(slot.key)
-                .map_err(|_| "a slot's span is not live")?;
+        for (_, slot) in state.occupancy.iter().filter(|(id, _)| here(id)) {
+            let grant = state.bytes.grant(slot.key).map_err(|_| "a slot's span is not live")?;
             if grant.span.size < slot.size {
                 return Err("a span is smaller than what was asked for");
             }
             (live, bytes, granted) = (live + 1, bytes + slot.size, granted + grant.span.size);
         }
-        let counts = state.counts;
+        let counts = state.occupancy.counts();
         if (live, bytes, granted) != (counts.live(), counts.live_bytes, counts.granted_bytes) {
             return Err("the lane's counters differ from a walk of its slots");
         }
-        let usage = state.usage();
-        let without_memory = state
-            .pages()
-            .map_or(0, |(pager, tlsf)| pager.unmapped_bytes(tlsf) + pager.in_flight_bytes());
-        let expected = granted + without_memory + state.held_bytes;
-        if usage.used == expected {
-            Ok(())
-        } else {
-            Err("the strategy and the slots differ on bytes used")
-        }
+        state.bytes.validate(granted)
     }
 
     /// Names what is still live when a manager goes away. The memory stays until its owners drop it.
     pub(crate) fn warn_of_leaks(&self) {
-        let state = self.state.lock();
-        for (id, slot) in state.slots.iter() {
-            let note = state.extras.get(id.index);
-            if note.is_some_and(|note| note.residence == Residence::ForRemote) {
+        let known = &self.state.lock().occupancy;
+        for (id, slot) in known.iter() {
+            let extra = known.extra(id);
+            if extra.is_some_and(|extra| extra.residence == Residence::ForRemote) {
                 continue; // It is named by the lane of its owner.
             }
-            let name = note.and_then(|note| note.name.as_deref()).unwrap_or("unnamed");
+            let name = extra.and_then(|extra| extra.name.as_deref()).unwrap_or("unnamed");
             tracing::warn!(name, bytes = slot.size, "an allocation outlives its manager");
         }
     }
 }
 
-fn span_report(span: Span, slot: &Slot, note: Option<&SlotExtra>) -> SpanReport {
-    let name = note.and_then(|note| note.name.as_deref()).map(String::from);
+fn span_report(span: Span, slot: &Slot, extra: Option<&SlotExtra>) -> SpanReport {
+    let name = extra.and_then(|extra| extra.name.as_deref()).map(String::from);
     let state = if slot.is_deferred() {
         SpanState::Deferred
     } else if slot.is_pinned() {
@@ -238,5 +213,5 @@ fn span_report(span: Span, slot: &Slot, note: Option<&SlotExtra>) -> SpanReport 
     } else {
         SpanState::Movable
     };
-    SpanReport { span, name, tag: note.and_then(|note| note.tag), state }
+    SpanReport { span, name, tag: extra.and_then(|extra| extra.tag), state }
 }

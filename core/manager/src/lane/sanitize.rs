@@ -1,9 +1,7 @@
 //! When a sanitizer sees an allocation of a lane.
 #![forbid(unsafe_code)]
-use super::extra::Residence;
-use super::remote::RemoteSpan;
-use super::table::SlotId;
-use super::{Lane, State};
+use super::extra::{Residence, SlotId};
+use super::state::{Lane, RemoteSpan, State};
 use crate::sanitizer::{Sanitized, Seen, Watch};
 use crate::{Backend, ErrorKind, Result, Sharing, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
@@ -11,10 +9,10 @@ use alloc::{sync::Arc, vec::Vec};
 impl<B: Backend> State<B> {
     /// An allocation, live or freed, as the sanitizer sees it. This is the locked state of `lane`.
     fn seen(&self, lane: &Lane<B>, id: SlotId) -> Option<Seen<B>> {
-        let (found, slot) = self.slots.at(id.index)?;
+        let (found, slot) = self.occupancy.at(id.index)?;
         let (block, span) = self.spot(id, slot).ok().filter(|_| found == id)?;
-        let note = self.extras.get(id.index);
-        let (name, note) = note.map_or((None, 0), |note| (note.name.clone(), note.sanitized));
+        let extra = self.occupancy.extra(id);
+        let (name, note) = extra.map_or((None, 0), |extra| (extra.name.clone(), extra.sanitized));
         let heap = self.remote.get(&id.index).map_or(lane.shared.heap, RemoteSpan::heap);
         let about = Sanitized { id: lane.id_of(id), name, size: slot.size, span, heap, note };
         Some(Seen { block: Arc::clone(block), about })
@@ -23,33 +21,23 @@ impl<B: Backend> State<B> {
     /// As [`seen`](Self::seen), for an allocation that the sanitizer looks at; and whether the lane's order protects it: not
     /// what has a block of its own or lies in another lane.
     fn sanitized(&self, lane: &Lane<B>, id: SlotId) -> Option<(Seen<B>, Sharing)> {
-        let note = self.extras.get(id.index).filter(|note| note.sanitized > 0)?;
-        let sharing =
-            if note.residence == Residence::Remote { Sharing::Dedicated } else { note.sharing };
+        let extra = self.occupancy.extra(id).filter(|extra| extra.sanitized > 0)?;
+        let is_remote = extra.residence == Residence::Remote;
+        let sharing = if is_remote { Sharing::Dedicated } else { extra.sharing };
         Some((self.seen(lane, id)?, sharing))
     }
 
     /// As [`sanitized`](Self::sanitized); the sanitizer looks at it once more, and then no more.
     fn take_sanitized(&mut self, lane: &Lane<B>, id: SlotId) -> Option<(Seen<B>, Sharing)> {
         let taken = self.sanitized(lane, id)?;
-        self.extras.of(id.index).sanitized = 0;
+        self.occupancy.change(id, |extra| extra.sanitized = 0).ok()?;
         Some(taken)
-    }
-
-    /// Whether the sanitizer is looking at an allocation now.
-    pub(super) fn is_looked_at(&self, id: SlotId) -> bool {
-        self.extras.get(id.index).is_some_and(|note| note.looked_at)
-    }
-
-    /// Whether the sanitizer looks at an allocation when it ends.
-    pub(super) fn is_sanitized(&self, id: SlotId) -> bool {
-        self.extras.get(id.index).is_some_and(|note| note.sanitized > 0)
     }
 
     /// Stops checking an allocation whose bytes its owner moved. This is the locked state of `lane`.
     pub(super) fn give_up_sanitized(&mut self, lane: &Lane<B>, id: SlotId) {
-        if let (true, Some(watch)) = (self.is_sanitized(id), &lane.shared.watch) {
-            self.extras.of(id.index).sanitized = 0;
+        if let (true, Some(watch)) = (self.occupancy.is_sanitized(id), &lane.shared.watch) {
+            let _ = self.occupancy.change(id, |extra| extra.sanitized = 0);
             watch.sanitizer.skip();
         }
     }
@@ -68,7 +56,7 @@ impl<B: Backend> Lane<B> {
 
     /// Keeps what the sanitizer noted of an allocation.
     pub(crate) fn set_sanitized(&self, id: SlotId, note: u64) -> Result<(), ErrorKind> {
-        self.state.lock().change_extra(id, |extra| extra.sanitized = note)
+        self.state.lock().occupancy.change(id, |extra| extra.sanitized = note)
     }
 
     /// Has the sanitizer look at an allocation whose bytes are about to be the lane's again, in the lane's order; call it
@@ -80,7 +68,7 @@ impl<B: Backend> Lane<B> {
     pub(super) fn look_at_end(&self, id: SlotId) -> Result<()> {
         let Some(watch) = &self.shared.watch else { return Ok(()) };
         let mut state = self.state.lock();
-        let home = state.home_of(id).filter(|_| !state.has_host_access(id));
+        let home = state.home_of(id).filter(|_| !state.occupancy.has_host_access(id));
         let taken = state.take_sanitized(self, id);
         drop(state);
         let Some((seen, sharing)) = taken else { return Ok(()) };
@@ -99,9 +87,9 @@ impl<B: Backend> Lane<B> {
     /// Has the sanitizer look at everything live, after what uses it now.
     pub(crate) fn look_at_live(&self, watch: &Watch<B>) -> Result<()> {
         let ids: Vec<SlotId> = {
-            let state = self.state.lock();
-            let is_wanted = |id: &SlotId| state.is_sanitized(*id) && state.slots.get(*id).is_ok();
-            state.slots.iter().map(|(id, _)| id).filter(is_wanted).collect()
+            let known = &self.state.lock().occupancy;
+            let is_wanted = |id: &SlotId| known.is_sanitized(*id) && known.get(*id).is_ok();
+            known.iter().map(|(id, _)| id).filter(is_wanted).collect()
         };
         ids.into_iter().try_for_each(|id| self.look_at_one(watch, id))
     }
@@ -110,32 +98,32 @@ impl<B: Backend> Lane<B> {
     fn look_at_one(&self, watch: &Watch<B>, id: SlotId) -> Result<()> {
         let (seen, home, others) = {
             let mut state = self.state.lock();
-            if state.slots.is_in_pass(id) || state.is_looked_at(id) || state.slots.pin(id).is_err()
-            {
+            let known = &mut state.occupancy;
+            if known.is_in_pass(id) || known.is_looked_at(id) || known.pin(id).is_err() {
                 return Ok(());
             }
             let Some((seen, _)) = state.sanitized(self, id) else {
-                state.slots.unpin(id);
+                state.occupancy.unpin(id);
                 return Ok(());
             };
-            let home = state.home_of(id);
-            let note = state.extras.of(id.index);
-            note.looked_at = true;
-            (seen, home, note.used_on.clone())
+            let others = state.occupancy.change(id, |extra| {
+                extra.looked_at = true;
+                extra.used_on.clone()
+            })?;
+            (seen, state.home_of(id), others)
         };
         let waited = others.into_iter().try_for_each(|timeline| self.shared.device.drain(timeline));
         let looked = waited.and_then(|()| watch.sanitizer.look(&watch.bytes(&seen), home));
         let mut state = self.state.lock();
-        state.slots.unpin(id);
-        let note = state.extras.of(id.index);
-        note.looked_at = false;
+        state.occupancy.unpin(id);
+        let _ = state.occupancy.change(id, |extra| extra.looked_at = false);
         let Some(report) = looked? else { return Ok(()) };
-        if note.sanitized == 0 {
-            return Ok(()); // It ended meanwhile, and the sanitizer has looked at it then.
-        }
-        note.sanitized = 0; // An allocation is reported once.
+        // It ended meanwhile where nothing is noted, and the sanitizer has looked at it then. An allocation is reported once.
+        let noted = state.occupancy.change(id, |extra| core::mem::take(&mut extra.sanitized));
         drop(state);
-        report();
+        if noted.is_ok_and(|noted| noted > 0) {
+            report();
+        }
         Ok(())
     }
 }

@@ -1,8 +1,7 @@
 //! What the lanes of one pool have in common.
 #![forbid(unsafe_code)]
-use super::blocks::Growth;
 use super::config::PoolConfig;
-use super::remote::FreeOutcome;
+use super::growth::Growth;
 use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::event::Event;
 use crate::sanitizer::Watch;
@@ -212,19 +211,6 @@ impl<B: Backend> Shared<B> {
         self.release(bytes);
         drop(blocks);
         bytes
-    }
-
-    /// Gives back what freed allocations left; call it without a lock. Returns the bytes that others can take.
-    pub(super) fn give_back_freed(&self, left: impl IntoIterator<Item = FreeOutcome<B>>) -> u64 {
-        let (mut blocks, mut bytes) = (Vec::new(), 0);
-        for one in left {
-            match one {
-                FreeOutcome::Block(block) => blocks.push(block),
-                FreeOutcome::Remote(remote) => bytes += remote.span.size,
-                FreeOutcome::Stored(stored) => stored.forget(),
-            }
-        }
-        bytes + self.give_back(blocks)
     }
 
     /// The size of a page, where the pool is made of pages.

@@ -1,9 +1,9 @@
 //! Exclusive moves of a lane: slides of allocations inside a block, and shifts of pages inside a reservation.
 #![forbid(unsafe_code)]
-use super::extra::{Consent, Ending};
-use super::snapshot::{Found, SlotsByKey};
-use super::table::SlotId;
-use super::{Lane, State, Suballocator};
+use super::extra::{Consent, Ending, SlotId};
+use super::occupancy::Found;
+use super::snapshot::SlotsByKey;
+use super::state::{Lane, State};
 use crate::device::{Block, insist};
 use crate::{Align, Backend, ErrorKind, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
@@ -42,25 +42,23 @@ impl<B: Backend> Lane<B> {
         choose: &Choose<'_>,
     ) -> Result<Option<BegunSlides<B>>, ErrorKind> {
         let Some(mut state) = self.lock_state_to_plan() else { return Ok(None) };
-        if let Some(tlsf) = state.suballocator.general() {
+        if let Some(tlsf) = state.bytes.general_mut() {
             tlsf.merge_touching(); // The device will be idle, so who used which hole does not matter.
         }
         let Some((id, window)) = state.cheapest_window(self.granularity(), choose)? else {
             return Ok(None);
         };
-        let block = state.blocks[id.0 as usize].as_ref().map(|held| Arc::clone(&held.block));
-        let (Some(block), Some(tlsf)) = (block, state.suballocator.general()) else {
-            return Ok(None);
-        };
+        let block = Arc::clone(state.bytes.block(id));
+        let Some(tlsf) = state.bytes.general_mut() else { return Ok(None) };
         let mut holes = keys_of(tlsf, id, &window)?;
         if holes.len() < window.holes.len() || tlsf.carve_all(&mut holes).is_err() {
             return Ok(None);
         }
         // Once the bytes are copied, there is no way back.
         tlsf.pledge(window.slides.len()).inspect_err(|_| tlsf.free_all(&holes))?;
-        state.held_bytes += total(&holes);
-        window.slides.iter().for_each(|slide| state.slots.set_moving(slide.what));
-        Ok(Some(BegunSlides { block, window, holes, time: state.users.clock() }))
+        state.bytes.count_held(total(&holes));
+        window.slides.iter().for_each(|slide| state.occupancy.set_moving(slide.what));
+        Ok(Some(BegunSlides { block, window, holes, time: state.order.clock() }))
     }
 
     /// Publishes the new places of the first slides, and the old ones of the rest. What copies may still write is in use by their
@@ -69,20 +67,17 @@ impl<B: Backend> Lane<B> {
         if let Copies::MayRun(on) = copies {
             self.order_behind(begun, on);
         }
-        let mut state = self.state.lock();
-        let state = &mut *state;
+        let state = &mut *self.state.lock_flushed();
         if let Copies::MayRun(on) = copies {
             self.count_copies(state, begun, on);
         }
-        state.held_bytes -= total(&begun.holes);
-        if let Suballocator::General(tlsf) = &mut state.suballocator {
+        state.bytes.count_let_go(total(&begun.holes));
+        if let Some(tlsf) = state.bytes.general_mut() {
             tlsf.free_all(&begun.holes);
             tlsf.redeem(begun.window.slides.len());
             for slide in &begun.window.slides[..made] {
-                let key = state
-                    .slots
-                    .moving_key(slide.what)
-                    .expect("moving slots stay until the slide ends");
+                let key = state.occupancy.moving_key(slide.what);
+                let key = key.expect("moving slots stay until the slide ends");
                 let slid = tlsf.slide_to(key, slide.to);
                 debug_assert!(slid.is_ok(), "the hole before a slide is free");
             }
@@ -94,20 +89,23 @@ impl<B: Backend> Lane<B> {
     /// `state` is the locked state of this lane.
     fn count_copies(&self, state: &mut State<B>, begun: &BegunSlides<B>, on: TimelineId) {
         // Where the lane knows no more timelines, nobody gets the holes again.
-        let user = state.users.enter(Some(on));
-        let last = user.map_or(LastUse::SEVERAL, |user| state.users.free(user));
-        if let Suballocator::General(tlsf) = &mut state.suballocator {
+        let user = state.order.enter(Some(on));
+        let last = user.map_or(LastUse::SEVERAL, |user| state.order.free(user));
+        if let Some(tlsf) = state.bytes.general_mut() {
             // Slides take it along to the bytes that they leave.
             begun.holes.iter().for_each(|(key, _)| tlsf.set_last_use(*key, last));
         }
         for slide in &begun.window.slides {
             let slot = slide.what;
-            if state.slots.set_extra(slot).is_ok() {
-                state.extras.add_use(slot.index, on);
-            }
-            if !state.slots.is_in_pass(slot) {
-                // It was freed meanwhile, when nobody knew of the copies.
-                state.extras.of(slot.index).ending = Some(Ending::Never);
+            let is_freed = !state.occupancy.is_in_pass(slot);
+            let _ = state.occupancy.change(slot, |extra| {
+                extra.add_use(on);
+                if is_freed {
+                    // It was freed meanwhile, when nobody knew of the copies.
+                    extra.ending = Some(Ending::Never);
+                }
+            });
+            if is_freed {
                 let why = "copies of slides could not be followed";
                 self.shared.device.quarantine(slide.from.size, why);
             }
@@ -133,7 +131,7 @@ impl<B: Backend> Lane<B> {
 
     /// Notes that everything that was freed up to the start of slides has passed: the device was idle.
     pub(crate) fn pass_slides(&self, begun: &BegunSlides<B>) {
-        self.state.lock().pass_all(begun.time);
+        self.state.lock_flushed().pass_all(begun.time);
     }
 
     fn granularity(&self) -> Align {
@@ -148,11 +146,10 @@ impl<B: Backend> State<B> {
         granularity: Align,
         choose: &Choose<'_>,
     ) -> Result<Option<(BlockId, Chosen)>, ErrorKind> {
-        let Suballocator::General(tlsf) = &self.suballocator else { return Ok(None) };
-        let slots = SlotsByKey::new(self)?;
-        let ids = (0u32..).map(BlockId).zip(&self.blocks);
+        let Some(tlsf) = self.bytes.general() else { return Ok(None) };
+        let slots = SlotsByKey::new(&self.occupancy)?;
         let mut best: Option<(BlockId, Chosen)> = None;
-        for id in ids.filter_map(|(id, held)| held.as_ref().map(|_| id)) {
+        for (id, _) in self.bytes.blocks() {
             let mut pieces = self.pieces(tlsf, id, &slots, granularity)?;
             let window = choose(&mut pieces)?;
             let is_better =
@@ -175,7 +172,7 @@ impl<B: Backend> State<B> {
         let mut pieces = room_for(count)?;
         tlsf.for_each_in(id, |key, span, holds| {
             let Some(class) = holds else { return pieces.push(Piece::Hole(span)) };
-            pieces.push(match self.mobile(slots, key, class) {
+            pieces.push(match slots.find(&self.occupancy, key, class) {
                 Found::Mobile(mobile) if mobile.consent == Consent::Given => {
                     // Starting at a granule keeps clear of a neighbour of another class below. The distance to
                     // the neighbour above only grows.
@@ -229,11 +226,11 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn begin_shift(&self) -> Option<BegunShifts<B>> {
         let mut state = self.lock_state_to_plan()?;
         let stretches = state.stretches(self.granularity());
-        let block = state.reservation()?;
-        let (pager, tlsf, _) = state.pages_mut()?;
+        let block = state.bytes.reservation()?;
+        let (pager, tlsf) = state.bytes.pages_mut()?;
         let begun = BegunShifts { block, shifts: pager.begin_shifts(tlsf, stretches) };
-        begun.slots().for_each(|slot| state.slots.set_moving(slot));
-        state.held_bytes += begun.held_bytes();
+        begun.slots().for_each(|slot| state.occupancy.set_moving(slot));
+        state.bytes.count_held(begun.held_bytes());
         (!begun.shifts.is_empty()).then_some(begun)
     }
 
@@ -271,11 +268,11 @@ impl<B: Backend> Lane<B> {
 
     /// Publishes the new places of the stretches that moved, and the old ones of the rest.
     pub(crate) fn end_shift(&self, begun: &BegunShifts<B>, shifted: Shifted) {
-        let mut state = self.state.lock();
-        if let Some((pager, tlsf, _)) = state.pages_mut() {
+        let mut state = self.state.lock_flushed();
+        if let Some((pager, tlsf)) = state.bytes.pages_mut() {
             pager.end_shifts(tlsf, &begun.shifts, shifted);
         }
-        state.held_bytes -= begun.held_bytes();
+        state.bytes.count_let_go(begun.held_bytes());
         state.end_moves(self, begun.slots(), begun.moves(shifted));
     }
 }
@@ -284,9 +281,8 @@ impl<B: Backend> State<B> {
     /// The stretches that can move down over the unmapped range before them, lowest first.
     fn stretches(&self, granularity: Align) -> Vec<Stretch<SlotId>> {
         let mut found: Vec<Stretch<_>> = Vec::new();
-        let (Some((pager, tlsf)), Ok(slots)) = (self.pages(), SlotsByKey::new(self)) else {
-            return found;
-        };
+        let slots = SlotsByKey::new(&self.occupancy);
+        let (Some((pager, tlsf)), Ok(slots)) = (self.bytes.pages(), slots) else { return found };
         // The first pages have nothing below them to join.
         let (mut open, mut is_first) = (None, true);
         tlsf.for_each_in(pager.block(), |key, span, holds| {
@@ -297,7 +293,7 @@ impl<B: Backend> State<B> {
             }
             is_first = false;
             let Some(stretch) = open.as_mut() else { return };
-            match holds.map(|class| self.mobile(&slots, key, class)) {
+            match holds.map(|class| slots.find(&self.occupancy, key, class)) {
                 None => stretch.add_hole(key, span),
                 Some(Found::Mobile(mobile))
                     if mobile.consent == Consent::Given

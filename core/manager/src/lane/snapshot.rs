@@ -3,9 +3,10 @@
 //! An extent is what the driver takes back as a whole: a block, a page of a paged pool, or a group of pages that share one handle.
 //! The snapshot is built in slices under the lane's lock. Whatever is done with it later is checked against the lane as it is then.
 #![forbid(unsafe_code)]
-use super::extra::{Consent, Residence};
-use super::table::{REMOTE, Slot, SlotId, Standing};
-use super::{Lane, State, Suballocator};
+use super::bytes::Bytes;
+use super::extra::{Consent, Residence, SlotId};
+use super::occupancy::{Found, Mobile, Occupancy, REMOTE, Slot, Standing};
+use super::state::{Lane, State};
 use crate::{Align, Backend, Class, ErrorKind, HeapId, Sharing, Span};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
@@ -118,10 +119,9 @@ impl Snapshot {
 
     /// Adds the extent of a block.
     #[cold]
-    fn add_block<B: Backend>(&mut self, state: &State<B>, block: BlockId) -> usize {
+    fn add_block<B: Backend>(&mut self, bytes: &Bytes<B>, block: BlockId) -> usize {
         let number = u64::from(block.0);
-        let held = state.blocks[block.0 as usize].as_ref().expect("a span's block is held");
-        let (size, stays) = (held.block.size(), held.sharing == Sharing::Dedicated);
+        let (size, stays) = (bytes.block(block).size(), bytes.sharing(block) == Sharing::Dedicated);
         let extent = Extent { stays, ..Extent::new(number, size) };
         self.add(number..number + 1, extent).expect("blocks have numbers of 31 bits")
     }
@@ -183,11 +183,11 @@ impl<B: Backend> Lane<B> {
         slots: &mut SlotsByBlock,
         asks: Consent,
     ) -> bool {
-        let state = self.state.lock();
-        let Suballocator::General(tlsf) = &state.suballocator else { return true };
-        let seen = match &state.pager {
-            Some(pager) => state.slots.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| {
-                self.note_in_pages(&state, tlsf, pager, (id, slot), snapshot, asks);
+        let state = self.state.lock_flushed();
+        let (known, Some(tlsf)) = (&state.occupancy, state.bytes.general()) else { return true };
+        let seen = match state.bytes.pages() {
+            Some((pager, _)) => known.visit(scan.next_slot, SLOTS_TOGETHER, |id, slot| {
+                self.note_in_pages(known, tlsf, pager, (id, slot), snapshot, asks);
             }),
             None => self.note_in_blocks(&state, tlsf, scan.next_slot, snapshot, slots, asks),
         };
@@ -218,10 +218,10 @@ impl<B: Backend> Lane<B> {
         false
     }
 
-    /// Records a slot of a lane of pages. `state` is the locked state of this lane.
+    /// Records a slot of a lane of pages. `known` are the allocations of this lane, under its lock.
     fn note_in_pages(
         &self,
-        state: &State<B>,
+        known: &Occupancy,
         tlsf: &Tlsf,
         pager: &Pager,
         (id, slot): (SlotId, &Slot),
@@ -232,7 +232,7 @@ impl<B: Backend> Lane<B> {
         if grant.block != pager.block() {
             return; // A block of its own has no pages.
         }
-        let resident = match state.mobile_in(id, slot, class) {
+        let resident = match known.mobile(id, slot, class) {
             Found::Mobile(mobile) if mobile.consent.is_within(asks) => {
                 Some(self.resident(mobile, grant.block, grant.span, class))
             }
@@ -252,16 +252,16 @@ impl<B: Backend> Lane<B> {
         asks: Consent,
     ) -> bool {
         slots.seen.reserve(SLOTS_TOGETHER);
-        state.slots.visit(from, SLOTS_TOGETHER, |id, slot| {
+        state.occupancy.visit(from, SLOTS_TOGETHER, |id, slot| {
             let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
             let known = snapshot.by_number.get(grant.block.0 as usize).filter(|at| **at != NONE);
             let at = match known {
                 Some(at) => *at as usize,
-                None => snapshot.add_block(state, grant.block),
+                None => snapshot.add_block(&state.bytes, grant.block),
             };
             let extent = &mut snapshot.extents[at];
             let moves = if slot.has_extra() || class == Class::Tiled {
-                matches!(state.mobile_in(id, slot, class), Found::Mobile(mobile) if mobile.consent.is_within(asks))
+                matches!(state.occupancy.mobile(id, slot, class), Found::Mobile(mobile) if mobile.consent.is_within(asks))
             } else {
                 slot.standing() == Standing::Free
             };
@@ -277,14 +277,16 @@ impl<B: Backend> Lane<B> {
         let mut found = Vec::new();
         for from in (0..).step_by(SLOTS_TOGETHER) {
             let state = self.state.lock();
-            let Suballocator::General(tlsf) = &state.suballocator else { return found };
-            let seen = state.slots.visit(from, SLOTS_TOGETHER, |id, slot| {
-                let extra = if slot.has_extra() { state.extras.get(id.index) } else { None };
+            let (known, Some(tlsf)) = (&state.occupancy, state.bytes.general()) else {
+                return found;
+            };
+            let seen = known.visit(from, SLOTS_TOGETHER, |id, slot| {
+                let extra = known.extra_of(id, slot);
                 let Some(Residence::Wishes(wished)) = extra.map(|extra| extra.residence) else {
                     return;
                 };
                 let Ok((grant, class)) = tlsf.granted(slot.key) else { return };
-                if let Found::Mobile(mobile) = state.mobile_in(id, slot, class) {
+                if let Found::Mobile(mobile) = known.mobile(id, slot, class) {
                     found.push((self.resident(mobile, grant.block, grant.span, class), wished));
                 }
             });
@@ -309,15 +311,15 @@ impl<B: Backend> Lane<B> {
     ) -> Inside {
         let slots = slots.of(block);
         let mut inside = Inside { residents: Vec::with_capacity(slots.len()), ..Inside::default() };
-        let state = self.state.lock();
-        let Suballocator::General(tlsf) = &state.suballocator else { return inside };
+        let state = self.state.lock_flushed();
+        let Some(tlsf) = state.bytes.general() else { return inside };
         for index in slots {
-            let Some((id, slot)) = state.slots.at(*index) else { continue };
+            let Some((id, slot)) = state.occupancy.at(*index) else { continue };
             let Ok((grant, class)) = tlsf.granted(slot.key) else { continue };
             if grant.block != block {
                 continue; // Another allocation has the slot now, or this one has moved.
             }
-            match state.mobile_in(id, slot, class) {
+            match state.occupancy.mobile(id, slot, class) {
                 Found::Mobile(mobile) if mobile.consent.is_within(asks) => {
                     inside.residents.push(self.resident(mobile, block, grant.span, class));
                 }
@@ -404,9 +406,9 @@ pub(super) struct SlotsByKey(Vec<(u32, u32)>);
 
 impl SlotsByKey {
     /// The slots of a lane, or `OutOfHostMemory`.
-    pub(super) fn new<B: Backend>(state: &State<B>) -> Result<Self, ErrorKind> {
+    pub(super) fn new(known: &Occupancy) -> Result<Self, ErrorKind> {
         let mut by_key = Vec::new();
-        for (id, slot) in state.slots.iter().filter(|(_, slot)| slot.key != REMOTE) {
+        for (id, slot) in known.iter().filter(|(_, slot)| slot.key != REMOTE) {
             let at = slot.key.index() as usize;
             if at >= by_key.len() {
                 let missing = at + 1 - by_key.len();
@@ -424,53 +426,14 @@ impl SlotsByKey {
         let (index, generation) = *self.0.get(key.index() as usize)?;
         (index != NONE).then_some(SlotId { index, generation })
     }
-}
 
-/// An allocation that may move.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mobile {
-    pub(crate) slot: SlotId,
-    pub(crate) align: Align,
-    /// Whether its owner must consent.
-    pub(crate) consent: Consent,
-}
-
-/// The result of looking up a key.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
-    /// An allocation that may move.
-    Mobile(Mobile),
-    /// An allocation that may not move now.
-    Held,
-    /// An unmapped range, a span that a pass holds, or an allocation newer than the list of slots.
-    Nothing,
-}
-
-impl<B: Backend> State<B> {
-    /// Looks up a key.
+    /// Looks at the allocation of a key.
     #[inline]
-    pub(super) fn mobile(&self, slots: &SlotsByKey, key: Key, class: Class) -> Found {
-        let Some(id) = slots.get(key) else { return Found::Nothing };
-        match self.slots.get(id) {
-            Ok(slot) if slot.key == key => self.mobile_in(id, slot, class),
+    pub(super) fn find(&self, known: &Occupancy, key: Key, class: Class) -> Found {
+        let Some(id) = self.get(key) else { return Found::Nothing };
+        match known.get(id) {
+            Ok(slot) if slot.key == key => known.mobile(id, slot, class),
             _ => Found::Nothing,
         }
-    }
-
-    /// Looks at the allocation in a slot.
-    #[inline]
-    pub(super) fn mobile_in(&self, id: SlotId, slot: &Slot, class: Class) -> Found {
-        match slot.standing() {
-            Standing::Free => {}
-            Standing::OnItsWay => return Found::Nothing,
-            Standing::Held => return Found::Held,
-        }
-        let note = if slot.has_extra() { self.extras.get(id.index) } else { None };
-        let consent = match (class, note.map(|note| note.consent)) {
-            // The bytes of a tiled image may depend on their address; only the owner can copy them.
-            (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
-            _ => Consent::Given,
-        };
-        Found::Mobile(Mobile { slot: id, align: self.slots.align(id), consent })
     }
 }

@@ -1,7 +1,8 @@
 //! Finds the pages for a hole: spare and free ones of this lane, then of other lanes, then new ones of the driver.
 #![forbid(unsafe_code)]
-use crate::lane::users::User;
-use crate::lane::{Lane, WaitMode};
+use crate::lane::order::User;
+use crate::lane::reuse::WaitMode;
+use crate::lane::state::Lane;
 use crate::{Backend, Page, Result, Span};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
@@ -47,17 +48,17 @@ impl<B: Backend> Lane<B> {
     /// Returns the number of pages that could be unmapped now, at most `most`.
     fn free_pages(&self, most: u64, page: u64, keep: Option<Span>) -> Result<u64> {
         self.poll_users(WaitMode::Poll)?;
-        let state = self.state.lock();
-        let Some((pager, tlsf)) = state.pages() else { return Ok(0) };
+        let state = self.state.lock_flushed();
+        let Some((pager, tlsf)) = state.bytes.pages() else { return Ok(0) };
         let chosen =
-            pager.choose_pages(tlsf, most * page, keep, |last| state.users.may(User::HOST, last));
+            pager.choose_pages(tlsf, most * page, keep, |last| state.order.may(User::HOST, last));
         Ok(chosen.iter().map(|(_, span)| span.size / page).sum())
     }
 
     /// Returns the bytes in holes, and those that were freed and wait.
     fn free_or_deferred(&self) -> u64 {
-        let state = self.state.lock();
-        state.suballocator.free_and_total().0 + state.deferred.bytes()
+        let state = self.state.lock_flushed();
+        state.bytes.free_and_total().0 + state.order.deferred_bytes()
     }
 }
 
@@ -155,7 +156,7 @@ impl<'a, B: Backend> Gathering<'a, B> {
         let created = shared.take_pages(count, self.page, &mut self.found);
         shared.refused.store(created.is_err(), Relaxed);
         created?;
-        self.lane.state.lock().ration.spend(1);
+        self.lane.state.lock().bytes.spend(1);
         Ok(())
     }
 }

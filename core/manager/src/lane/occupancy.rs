@@ -1,21 +1,16 @@
-//! The live allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at.
-use super::users::User;
+//! The allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at, what is known of it, and their sums.
+#![forbid(unsafe_code)]
+use super::extra::{Consent, Ending, Residence, SlotExtra, SlotId};
+use super::order::User;
 use crate::event::Rung;
-use crate::{Align, ErrorKind, Reason, Region};
-use alloc::vec::Vec;
-use omniheap_strategy::Key;
+use crate::{Align, Class, ErrorKind, Privacy, Reason, Region};
+use alloc::{boxed::Box, vec::Vec};
+use omniheap_strategy::{Grant, Key};
 
 /// The key of a slot whose bytes another lane has; no strategy grants it.
 pub(crate) const REMOTE: Key = Key::new(u32::MAX, u32::MAX);
 
 const NONE: u32 = u32::MAX;
-
-/// Which slot, and which of the allocations that have had it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SlotId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
 
 /// One live allocation: 32 bytes. An unused slot keeps the next unused one in `pins`.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +112,26 @@ impl Slot {
     }
 }
 
+/// An allocation that may move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mobile {
+    pub(super) slot: SlotId,
+    pub(super) align: Align,
+    /// Whether its owner must consent.
+    pub(super) consent: Consent,
+}
+
+/// The result of looking at an allocation.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    /// An allocation that may move.
+    Mobile(Mobile),
+    /// An allocation that may not move now.
+    Held,
+    /// An unmapped range, a span that a pass holds, or an allocation newer than the list of slots.
+    Nothing,
+}
+
 /// What stands in the way of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -144,18 +159,68 @@ enum State {
     MovingFreed,
 }
 
+/// Counters of a lane; sums of bytes are of what callers asked for unless they say otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) live_bytes: u64,
+    pub(super) granted_bytes: u64,
+    pub(super) peak_live_bytes: u64,
+    /// The most that owners had at a time, without what was freed and waited for a timeline.
+    pub(super) peak_owned_bytes: u64,
+    /// The lower of the two peaks. What is owned is never more than what lives: up to here neither peak rises.
+    lower_peak: u64,
+    pub(super) allocated: u64,
+    pub(super) freed: u64,
+}
+
+impl Counts {
+    /// Notes new peaks; `deferred` bytes were freed and wait for a timeline.
+    fn raise_peaks(&mut self, deferred: u64) {
+        let owned = self.live_bytes.saturating_sub(deferred);
+        self.peak_live_bytes = self.peak_live_bytes.max(self.live_bytes);
+        self.peak_owned_bytes = self.peak_owned_bytes.max(owned);
+        self.lower_peak = self.peak_live_bytes.min(self.peak_owned_bytes);
+    }
+
+    /// Allocations that are live or wait for a timeline.
+    pub(super) const fn live(&self) -> u64 {
+        self.allocated - self.freed
+    }
+
+    /// Requests served so far.
+    pub(super) const fn operations(&self) -> u64 {
+        self.allocated + self.freed
+    }
+}
+
 /// Every slot of a lane.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct Occupancy {
     slots: Vec<Slot>,
     /// The alignment of each, as a power of two: a slot has no byte to spare.
     aligns: Vec<u8>,
     unused: u32,
+    /// What more is known of each. Most lanes have none, and pay nothing.
+    extras: Vec<Option<Box<SlotExtra>>>,
+    counts: Counts,
 }
 
-impl Slots {
-    pub(super) const fn new() -> Self {
-        Self { slots: Vec::new(), aligns: Vec::new(), unused: NONE }
+impl Occupancy {
+    pub(super) fn new() -> Self {
+        let (slots, aligns, extras) = (Vec::new(), Vec::new(), Vec::new());
+        Self { slots, aligns, unused: NONE, extras, counts: Counts::default() }
+    }
+
+    #[inline]
+    pub(super) const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Counts peaks from now on.
+    pub(super) fn reset_peaks(&mut self) {
+        let counts = &mut self.counts;
+        counts.peak_live_bytes = counts.live_bytes;
+        counts.lower_peak = counts.live_bytes.min(counts.peak_owned_bytes);
     }
 
     /// Makes sure that the next insertion needs no memory.
@@ -178,10 +243,29 @@ impl Slots {
         self.slots.try_reserve_exact(more).map_err(|_| ErrorKind::OutOfHostMemory)
     }
 
-    /// Adds an allocation; the caller reserved room.
+    /// Makes a granted span a live allocation of `size` bytes; room was [reserved](Self::reserve). `deferred` says how
+    /// many bytes were freed and wait for a timeline.
+    #[inline]
+    pub(super) fn admit(
+        &mut self,
+        grant: Grant,
+        (size, align): (u64, Align),
+        user: User,
+        deferred: impl FnOnce() -> u64,
+    ) -> SlotId {
+        let counts = &mut self.counts;
+        counts.allocated += 1;
+        counts.live_bytes += size;
+        counts.granted_bytes += grant.span.size;
+        if counts.live_bytes > counts.lower_peak {
+            counts.raise_peaks(deferred());
+        }
+        self.insert(grant.key, size, align, user)
+    }
+
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the power of an alignment is below 64")]
-    pub(super) fn insert(&mut self, key: Key, size: u64, align: Align, user: User) -> SlotId {
+    fn insert(&mut self, key: Key, size: u64, align: Align, user: User) -> SlotId {
         let (index, align) = (self.unused, align.get().trailing_zeros() as u8);
         if let Some(slot) = self.slots.get_mut(index as usize) {
             self.unused = slot.pins;
@@ -264,9 +348,55 @@ impl Slots {
         Some(Cause { reason, region, rung, elsewhere: slot.flags & IS_ELSEWHERE != 0 })
     }
 
-    /// Notes that the lane keeps more about an allocation.
-    pub(super) fn set_extra(&mut self, id: SlotId) -> Result<(), ErrorKind> {
-        self.current_mut(id).map(|slot| slot.flags |= HAS_EXTRA)
+    /// Returns what is known of an allocation beyond its bytes.
+    pub(super) fn extra(&self, id: SlotId) -> Option<&SlotExtra> {
+        self.extras.get(id.index as usize)?.as_deref()
+    }
+
+    /// As [`extra`](Self::extra), for a slot that was looked up.
+    #[inline]
+    pub(super) fn extra_of(&self, id: SlotId, slot: &Slot) -> Option<&SlotExtra> {
+        if slot.has_extra() { self.extra(id) } else { None }
+    }
+
+    /// Changes what is known of an allocation beyond its bytes.
+    pub(super) fn change<R>(
+        &mut self,
+        id: SlotId,
+        change: impl FnOnce(&mut SlotExtra) -> R,
+    ) -> Result<R, ErrorKind> {
+        self.current_mut(id)?.flags |= HAS_EXTRA;
+        let index = id.index as usize;
+        if index >= self.extras.len() {
+            self.extras.resize_with(index + 1, || None);
+        }
+        Ok(change(self.extras[index].get_or_insert_default()))
+    }
+
+    /// Returns whether an allocation's bytes must not outlive it.
+    pub(super) fn privacy(&self, id: SlotId) -> Privacy {
+        self.extra(id).map_or(Privacy::Open, |extra| extra.privacy)
+    }
+
+    /// Returns whether the host accesses an allocation's bytes directly.
+    pub(super) fn has_host_access(&self, id: SlotId) -> bool {
+        self.extra(id).is_some_and(|extra| extra.host_access)
+    }
+
+    /// Returns whether the sanitizer is looking at an allocation now.
+    pub(super) fn is_looked_at(&self, id: SlotId) -> bool {
+        self.extra(id).is_some_and(|extra| extra.looked_at)
+    }
+
+    /// Returns whether the sanitizer looks at an allocation when it ends.
+    pub(super) fn is_sanitized(&self, id: SlotId) -> bool {
+        self.extra(id).is_some_and(|extra| extra.sanitized > 0)
+    }
+
+    fn forget_extra(&mut self, id: SlotId) {
+        if let Some(extra) = self.extras.get_mut(id.index as usize) {
+            *extra = None;
+        }
     }
 
     /// Remembers that an observer was told of an allocation, and is to hear the rest.
@@ -279,14 +409,20 @@ impl Slots {
         self.current(id).is_ok_and(|slot| slot.flags & IS_OBSERVED != 0)
     }
 
-    /// Whether more is known of a live allocation, and whether an observer was told of it; `None` where it does not live or
-    /// moves or is away.
-    pub(super) fn flags(&self, id: SlotId) -> Option<(bool, bool)> {
-        let slot = self.current(id).ok().filter(|slot| slot.state == State::Live)?;
-        if slot.is_away() {
-            return None; // Its free also concerns the backing store.
+    /// Forgets what a live allocation is called, and that an observer was told of it; `false` where a free must look at more.
+    /// That of one that moves or is away does: it also concerns the pass or the backing store.
+    pub(super) fn forget_label(&mut self, id: SlotId) -> bool {
+        let slot = self.current(id).ok().filter(|slot| slot.state == State::Live);
+        let is_label =
+            slot.filter(|slot| !slot.is_away()).is_some_and(|slot| match self.extra_of(id, slot) {
+                Some(extra) => extra.is_label(),
+                None => slot.flags & IS_OBSERVED != 0,
+            });
+        if is_label {
+            self.forget_extra(id);
+            let _ = self.current_mut(id).map(|slot| slot.flags = 0);
         }
-        Some((slot.has_extra(), slot.flags & IS_OBSERVED != 0))
+        is_label
     }
 
     /// Marks every allocation that has its bytes here as away, or as back.
@@ -302,30 +438,25 @@ impl Slots {
         self.current(id).is_ok_and(Slot::is_away)
     }
 
-    /// Clears the flags of an allocation: only its bytes are known.
-    pub(super) fn clear_flags(&mut self, id: SlotId) {
-        let _ = self.current_mut(id).map(|slot| slot.flags = 0);
-    }
-
-    /// Ends the owner's claim on a live allocation. Returns the key to free, or `None` where the pass that moves it frees it.
+    /// Ends the owner's claim on an allocation. Returns the key to free, or `None` where the pass that moves it frees it.
     #[inline]
     pub(super) fn end_ownership(&mut self, id: SlotId) -> Result<Option<Key>, ErrorKind> {
         let slot = self.current_mut(id)?;
         match slot.state {
-            State::Live => Ok(Some(slot.key)),
+            State::Live | State::Deferred => Ok(Some(slot.key)),
             State::Moving | State::Copying | State::Staying => {
                 slot.state = State::MovingFreed;
                 Ok(None)
             }
-            State::Deferred | State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
+            State::MovingFreed | State::Unused => Err(ErrorKind::Stale),
         }
     }
 
-    /// Ends the owner's claim; the bytes stay until [`remove`](Self::remove).
-    pub(super) fn defer(&mut self, id: SlotId) -> Result<(), ErrorKind> {
-        self.get(id)?;
+    /// Ends the owner's claim; the bytes stay until [`end`](Self::end). Returns how many were asked for.
+    pub(super) fn defer(&mut self, id: SlotId) -> Result<u64, ErrorKind> {
+        let size = self.get(id)?.size;
         self.current_mut(id)?.state = State::Deferred;
-        Ok(())
+        Ok(size)
     }
 
     /// Ends a live allocation that has no note and does not move; its key, size and user, or `None` where that is not so.
@@ -348,9 +479,36 @@ impl Slots {
         Some(taken)
     }
 
-    /// Ends an allocation, live or deferred, and says what it was.
+    /// Counts an allocation as freed that [`take_plain`](Self::take_plain) has ended.
     #[inline]
-    pub(super) fn remove(&mut self, id: SlotId) -> Result<Slot, ErrorKind> {
+    pub(super) const fn count_free(&mut self, size: u64, granted: u64) {
+        self.counts.freed += 1;
+        self.counts.live_bytes -= size;
+        self.counts.granted_bytes -= granted;
+    }
+
+    /// Ends an allocation of `granted` bytes, live or deferred, and says what it was and whether its bytes must not outlive it.
+    pub(super) fn end(&mut self, id: SlotId, granted: u64) -> Result<(Slot, Privacy), ErrorKind> {
+        let slot = self.remove(id)?;
+        let privacy = self.privacy(id);
+        if slot.has_extra() {
+            self.forget_extra(id);
+        }
+        self.count_free(slot.size, granted);
+        Ok((slot, privacy))
+    }
+
+    /// Takes back an allocation of `granted` bytes that was not used, as if it had never been. Returns its user.
+    pub(super) fn withdraw(&mut self, id: SlotId, granted: u64) -> Result<User, ErrorKind> {
+        let slot = self.remove(id)?;
+        self.counts.allocated -= 1;
+        self.counts.live_bytes -= slot.size;
+        self.counts.granted_bytes -= granted;
+        Ok(slot.user)
+    }
+
+    #[inline]
+    fn remove(&mut self, id: SlotId) -> Result<Slot, ErrorKind> {
         let unused = self.unused;
         let slot = self.current_mut(id)?;
         let removed = *slot;
@@ -417,7 +575,7 @@ impl Slots {
 }
 
 /// Allocations that move.
-impl Slots {
+impl Occupancy {
     /// Marks a live allocation as moving: its place is not shown until [`end_move`](Self::end_move).
     pub(super) fn set_moving(&mut self, id: SlotId) {
         if let Ok(slot) = self.current_mut(id)
@@ -463,6 +621,38 @@ impl Slots {
         }
     }
 
+    /// Puts an allocation that moves into another lane, which counts its bytes from now on; `granted` bytes here are free.
+    pub(super) fn move_out(&mut self, id: SlotId, granted: u64) -> Result<(), ErrorKind> {
+        let size = self.get(id)?.size;
+        self.count_free(size, granted);
+        self.change(id, |extra| extra.residence = Residence::Remote)?;
+        self.set_key(id, REMOTE);
+        Ok(())
+    }
+
+    /// Ends an allocation whose bytes are in another lane. Returns its user.
+    pub(super) fn end_remote(&mut self, id: SlotId) -> Result<User, ErrorKind> {
+        let slot = self.remove(id)?;
+        self.forget_extra(id);
+        Ok(slot.user)
+    }
+
+    /// Looks at the allocation in a slot: whether it may move.
+    #[inline]
+    pub(super) fn mobile(&self, id: SlotId, slot: &Slot, class: Class) -> Found {
+        match slot.standing() {
+            Standing::Free => {}
+            Standing::OnItsWay => return Found::Nothing,
+            Standing::Held => return Found::Held,
+        }
+        let consent = match (class, self.extra_of(id, slot).map(|extra| extra.consent)) {
+            // The bytes of a tiled image may depend on their address; only the owner can copy them.
+            (Class::Tiled, _) | (_, Some(Consent::Needed)) => Consent::Needed,
+            _ => Consent::Given,
+        };
+        Found::Mobile(Mobile { slot: id, align: self.align(id), consent })
+    }
+
     /// Ends a move. Returns whether the owner freed it meanwhile.
     #[inline]
     pub(super) fn end_move(&mut self, id: SlotId) -> bool {
@@ -470,5 +660,10 @@ impl Slots {
         let is_freed = slot.state == State::MovingFreed;
         slot.state = State::Live;
         is_freed
+    }
+
+    /// Takes out how an allocation ends that was freed while it moved.
+    pub(super) fn take_ending(&mut self, id: SlotId) -> Option<Ending> {
+        self.extras.get_mut(id.index as usize)?.as_mut()?.ending.take()
     }
 }

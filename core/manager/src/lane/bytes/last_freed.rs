@@ -1,11 +1,9 @@
 //! The span that a lane freed last. The next request of the same size gets it back as it is.
 //!
 //! A program that allocates what it has just freed then pays neither for a new hole nor for splitting one. Results do not
-//! change: the span is reused only where a search would find the same, and every lock but the fast path's makes it a hole first.
+//! change: the span is reused only where a search would find the same, and whoever looks at holes makes it one first.
 #![forbid(unsafe_code)]
-use super::users::User;
-use super::{Ask, State, Suballocator};
-use crate::sync::{Guard, Mutex};
+use super::{Ask, Bytes, Suballocator, User};
 use crate::{Backend, Class, ErrorKind};
 use omniheap_strategy::{Grant, Key, LastUse};
 
@@ -33,32 +31,10 @@ pub(super) struct LastFreed {
     last_use: LastUse,
 }
 
-/// The lock of a lane's state.
-pub(super) struct StateLock<B: Backend>(Mutex<State<B>>);
-
-impl<B: Backend> StateLock<B> {
-    pub(super) fn new(state: State<B>) -> Self {
-        Self(Mutex::new(state))
-    }
-
-    /// Takes the lock; everything that is free is a hole.
-    pub(crate) fn lock(&self) -> Guard<'_, State<B>> {
-        let mut state = self.0.lock();
-        state.flush_last_freed();
-        state
-    }
-
-    /// Takes the lock to allocate or to free, and to look at nothing else: the span that was freed last may not be a hole yet.
-    #[inline]
-    pub(super) fn lock_fast(&self) -> Guard<'_, State<B>> {
-        self.0.lock()
-    }
-}
-
-impl<B: Backend> State<B> {
+impl<B: Backend> Bytes<B> {
     /// Makes the span that was freed last a hole.
     #[inline]
-    pub(super) fn flush_last_freed(&mut self) {
+    pub(in crate::lane) fn flush(&mut self) {
         if let Some(last_freed) = self.last_freed {
             self.last_freed = None;
             self.forget(last_freed);
@@ -75,9 +51,14 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Takes the span that was freed last if it is what is asked for; otherwise it becomes a hole.
+    /// Takes the span that was freed last if it is what is asked for; otherwise it becomes a hole. `granted` bytes are in use.
     #[inline]
-    pub(super) fn take_last_freed(&mut self, ask: Ask, user: User) -> Option<Grant> {
+    pub(in crate::lane) fn take_last_freed(
+        &mut self,
+        ask: Ask,
+        user: User,
+        granted: u64,
+    ) -> Option<Grant> {
         let last = self.last_freed.as_mut()?;
         let fits = last.now != Now::Live
             && last.grant.span.size == ask.layout.size
@@ -85,7 +66,7 @@ impl<B: Backend> State<B> {
             && last.user == user
             && ask.layout.align.divides(last.grant.span.offset)
             // Near the high-water mark blocks are kept whole, which only a search can see to.
-            && !self.thrift.is_near(self.counts.granted_bytes);
+            && !self.thrift.is_near(granted);
         if let (true, Suballocator::General(tlsf)) = (fits, &mut self.suballocator)
             // A search for as many bytes would find this span, were it a hole.
             && (last.now != Now::Free || tlsf.would_come_back(last.grant.key))
@@ -96,34 +77,42 @@ impl<B: Backend> State<B> {
             last.now = Now::Live;
             return Some(last.grant);
         }
-        self.flush_last_freed();
+        self.flush();
         None
     }
 
-    /// Frees a span and returns its size; the general-purpose strategy hears of it when the next one is freed, or asked for.
+    /// Releases a span that a user used last as said, and returns its size; the general-purpose strategy hears of it when the
+    /// next one is freed, or asked for.
     #[inline]
-    pub(super) fn keep_last_freed(&mut self, key: Key, user: User) -> Result<u64, ErrorKind> {
+    pub(in crate::lane) fn release_last(
+        &mut self,
+        key: Key,
+        user: User,
+        last_use: LastUse,
+    ) -> Result<u64, ErrorKind> {
         if let Some(last_freed) = &mut self.last_freed
             && last_freed.now == Now::Live
             && last_freed.grant.key == key
             && last_freed.user == user
         {
-            let last_use = self.users.free(user);
             last_freed.now = if last_freed.last_use == last_use { Now::Known } else { Now::Proven };
             last_freed.last_use = last_use;
             return Ok(last_freed.grant.span.size);
         }
-        self.keep_other(key, user).map(|grant| grant.span.size)
+        self.release_other(key, user, last_use).map(|grant| grant.span.size)
     }
 
-    fn keep_other(&mut self, key: Key, user: User) -> Result<Grant, ErrorKind> {
+    fn release_other(
+        &mut self,
+        key: Key,
+        user: User,
+        last_use: LastUse,
+    ) -> Result<Grant, ErrorKind> {
         let Suballocator::General(tlsf) = &mut self.suballocator else {
-            let last = self.users.free(user);
-            return self.release(key, last);
+            return self.release(key, last_use);
         };
         let (grant, class) = tlsf.granted(key)?;
-        self.flush_last_freed();
-        let last_use = self.users.free(user);
+        self.flush();
         self.last_freed = Some(LastFreed { grant, class, now: Now::Free, user, last_use });
         Ok(grant)
     }

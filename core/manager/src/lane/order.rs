@@ -1,7 +1,13 @@
-//! The timelines that use a lane's bytes: who may have a hole at once, because its last users come before it or have passed.
+//! The order of a lane's bytes: who may have a hole at once, because its last users come before it or have passed; and what was
+//! freed and waits for that.
 #![forbid(unsafe_code)]
-use super::Uses;
-use crate::{Epoch, ErrorKind, TimelineId};
+mod deferred;
+
+use self::deferred::Deferred;
+pub(super) use self::deferred::DeferredFree;
+use super::config::Uses;
+use super::extra::{Origin, SlotId};
+use crate::{Epoch, ErrorKind, Point, TimelineId};
 use alloc::{collections::BTreeMap, vec, vec::Vec};
 use omniheap_strategy::LastUse;
 
@@ -70,9 +76,9 @@ pub(super) struct RunAfter {
     known: Vec<u64>,
 }
 
-/// The timelines of one lane.
+/// The timelines of one lane, and what waits for them.
 #[derive(Debug)]
-pub(crate) struct Users {
+pub(super) struct Order {
     /// Frees so far: the lane's own time.
     clock: u64,
     /// Everything freed up to this time has passed.
@@ -91,6 +97,8 @@ pub(crate) struct Users {
     asked: u64,
     /// Users at which those whose timeline was closed are looked for again.
     crowd: usize,
+    /// Allocations that were freed and wait.
+    deferred: Deferred,
 }
 
 /// Below this number of users, closed timelines are not searched for.
@@ -98,8 +106,8 @@ const FEW: usize = 64;
 /// Users that are found at once.
 const RECENT: usize = 32;
 
-impl Users {
-    pub(crate) const fn new(uses: Uses) -> Self {
+impl Order {
+    pub(super) const fn new(uses: Uses) -> Self {
         Self {
             clock: 0,
             passed: 0,
@@ -112,12 +120,13 @@ impl Users {
             busy: 0,
             asked: 0,
             crowd: FEW,
+            deferred: Deferred::new(),
         }
     }
 
     /// The user of a request, where its timeline is known here.
     #[inline]
-    pub(crate) fn find(&mut self, timeline: Option<TimelineId>) -> Option<User> {
+    pub(super) fn find(&mut self, timeline: Option<TimelineId>) -> Option<User> {
         let Some(timeline) = timeline else { return Some(User::HOST) };
         match self.recent[timeline.0 as usize % RECENT] {
             Some((known, user)) if known == timeline => Some(user),
@@ -136,7 +145,7 @@ impl Users {
     /// # Errors
     ///
     /// `ExceedsLimit` when too many timelines have memory here.
-    pub(crate) fn enter(&mut self, timeline: Option<TimelineId>) -> Result<User, ErrorKind> {
+    pub(super) fn enter(&mut self, timeline: Option<TimelineId>) -> Result<User, ErrorKind> {
         if let Some(user) = self.find(timeline) {
             return Ok(user);
         }
@@ -231,7 +240,7 @@ impl Users {
     }
 
     /// The timeline of a user; none for the host.
-    pub(crate) fn timeline(&self, user: User) -> Option<TimelineId> {
+    pub(super) fn timeline(&self, user: User) -> Option<TimelineId> {
         self.record(user).map(|record| record.timeline)
     }
 
@@ -245,7 +254,7 @@ impl Users {
 
     /// Counts an allocation of a user as gone.
     #[inline]
-    pub(crate) fn leave(&mut self, user: User) {
+    pub(super) fn leave(&mut self, user: User) {
         if let Some(record) = self.record_mut(user) {
             record.live -= 1;
         }
@@ -253,7 +262,7 @@ impl Users {
 
     /// The last use of bytes that a user frees now.
     #[inline]
-    pub(crate) fn free(&mut self, user: User) -> LastUse {
+    pub(super) fn free(&mut self, user: User) -> LastUse {
         let time = self.clock + 1;
         let Some(record) = user.index().and_then(|at| self.records.get_mut(at)) else {
             return LastUse::NONE;
@@ -265,12 +274,12 @@ impl Users {
     }
 
     /// The lane's time.
-    pub(crate) const fn clock(&self) -> u64 {
+    pub(super) const fn clock(&self) -> u64 {
         self.clock
     }
 
     /// The time up to which everything has passed.
-    pub(crate) const fn passed(&self) -> u64 {
+    pub(super) const fn passed(&self) -> u64 {
         self.passed
     }
 
@@ -282,7 +291,7 @@ impl Users {
 
     /// Whether a user may have bytes that were used last as said.
     #[inline]
-    pub(crate) fn may(&self, user: User, last: LastUse) -> bool {
+    pub(super) fn may(&self, user: User, last: LastUse) -> bool {
         let time = last.time();
         if time <= self.passed || last.user() == Some(user.0) {
             return true;
@@ -364,13 +373,14 @@ impl Users {
     }
 
     /// Timelines whose frees have not passed.
-    pub(crate) fn busy(&self) -> impl Iterator<Item = TimelineId> + '_ {
+    pub(super) fn busy(&self) -> impl Iterator<Item = TimelineId> + '_ {
         self.pending(LastUse::SEVERAL).map(|one| one.timeline)
     }
 
-    /// Timelines that may use a live allocation beside those that were declared.
-    pub(super) fn unannounced(&self) -> Option<TimelineId> {
-        (self.uses == Uses::Undeclared).then_some(TimelineId::ALL)
+    /// Timelines that may use any of the bytes: those with frees that have not passed, and all where uses are not declared.
+    pub(super) fn may_use(&self) -> impl Iterator<Item = TimelineId> + '_ {
+        let unannounced = (self.uses == Uses::Undeclared).then_some(TimelineId::ALL);
+        self.busy().chain(unannounced)
     }
 
     /// Notes that a timeline passes a time of the lane at an epoch.
@@ -381,7 +391,7 @@ impl Users {
     }
 
     /// Notes that everything that timelines freed up to a time has passed.
-    pub(crate) fn pass<'a>(&mut self, each: impl Iterator<Item = (&'a Pending, u64)>) {
+    pub(super) fn pass<'a>(&mut self, each: impl Iterator<Item = (&'a Pending, u64)>) {
         for (one, time) in each {
             if one.timeline == TimelineId::ALL {
                 self.pass_each(time);
@@ -430,12 +440,50 @@ impl Users {
     }
 }
 
+/// What was freed and waits.
+impl Order {
+    /// Lets a freed allocation wait for all of some points.
+    pub(super) fn defer(&mut self, id: SlotId, bytes: u64, points: Vec<Point>, origin: Origin) {
+        self.deferred.push(DeferredFree { id, bytes, points, origin });
+    }
+
+    /// Lets something that was taken out wait again.
+    pub(super) fn put_back(&mut self, waiting: DeferredFree) {
+        self.deferred.push(waiting);
+    }
+
+    /// Bytes that wait.
+    #[inline]
+    pub(super) const fn deferred_bytes(&self) -> u64 {
+        self.deferred.bytes()
+    }
+
+    /// The latest point of each timeline that something waits for now; `None` where nothing waits.
+    pub(super) fn awaited(&self) -> Option<Vec<Point>> {
+        (!self.deferred.is_empty()).then(|| self.deferred.latest())
+    }
+
+    /// Takes out everything whose points are reached, of what `may` be; `reached` lists how far timelines have come.
+    pub(super) fn take_ready(
+        &mut self,
+        reached: &[(TimelineId, Epoch)],
+        may: impl Fn(SlotId) -> bool,
+    ) -> Vec<SlotId> {
+        self.deferred.take_ready(reached, may)
+    }
+
+    /// Takes out everything whose points were all marked, of what `may` be, with the points that are left.
+    pub(super) fn take_marked(&mut self, may: impl Fn(SlotId) -> bool) -> Vec<DeferredFree> {
+        self.deferred.take_marked(may)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn users<const N: usize>() -> (Users, [User; N]) {
-        let mut users = Users::new(Uses::Declared);
+    fn users<const N: usize>() -> (Order, [User; N]) {
+        let mut users = Order::new(Uses::Declared);
         let all = core::array::from_fn(|at| {
             let timeline = TimelineId(u32::try_from(at).unwrap() + 1);
             users.enter(Some(timeline)).unwrap()
@@ -444,7 +492,7 @@ mod tests {
     }
 
     /// Lets everything pass that a user freed until now.
-    fn pass(users: &mut Users, user: User) {
+    fn pass(users: &mut Order, user: User) {
         let at = user.index().unwrap();
         let one = users.pending_at(at);
         users.pass([(&one, one.time)].into_iter());
@@ -506,7 +554,7 @@ mod tests {
         let last = users.free(one);
         users.free(two);
         users.free(three);
-        let asked = |users: &mut Users| users.whom_to_ask(last).len();
+        let asked = |users: &mut Order| users.whom_to_ask(last).len();
         assert_eq!(asked(&mut users), 3, "three frees, three busy timelines");
         assert_eq!(asked(&mut users), 1, "only the one who used it");
         users.free(one);
@@ -535,7 +583,7 @@ mod tests {
 
     #[test]
     fn timelines_that_come_and_go_leave_no_more_than_a_few_behind() {
-        let mut users = Users::new(Uses::Declared);
+        let mut users = Order::new(Uses::Declared);
         for number in 1..10_000 {
             let idle = users.idle_crowd();
             users.forget_closed(&idle);
@@ -547,7 +595,7 @@ mod tests {
 
     #[test]
     fn what_anybody_may_use_waits_for_all_work() {
-        let mut users = Users::new(Uses::Undeclared);
+        let mut users = Order::new(Uses::Undeclared);
         let [one, two] = [1, 2].map(|number| users.enter(Some(TimelineId(number))).unwrap());
         assert_eq!(users.find(Some(TimelineId::ALL)), None, "no request is its");
         assert_eq!(users.pending(LastUse::SEVERAL).count(), 0);

@@ -1,0 +1,497 @@
+//! The bytes of a lane: its blocks, the strategy that divides them, and which of their addresses have memory.
+#![forbid(unsafe_code)]
+mod last_freed;
+
+use self::last_freed::LastFreed;
+use super::growth::{Growth, Ration, Thrift};
+use super::order::User;
+use crate::device::Block;
+use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Sharing, Span, TimelineId};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::cell::Cell;
+use omniheap_strategy::pages::Pager;
+use omniheap_strategy::{BlockId, Grant, Key, LastUse, Piece, Strategy, Tlsf, Usage};
+
+/// A rounded layout, the requested bytes, and the timeline that orders their uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) layout: Layout,
+    pub(crate) class: Class,
+    pub(crate) size: u64,
+    pub(crate) timeline: Option<TimelineId>,
+}
+
+impl Ask {
+    /// What an allocation keeps of its request: bytes and alignment.
+    #[inline]
+    pub(super) const fn bytes(&self) -> (u64, Align) {
+        (self.size, self.layout.align)
+    }
+}
+
+/// The general-purpose strategy, called directly, or any other.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one a lane, and the fast path must not chase a pointer"
+)]
+#[derive(Debug)]
+pub(crate) enum Suballocator {
+    General(Tlsf),
+    Other(Box<dyn Strategy>),
+}
+
+impl Suballocator {
+    fn as_strategy(&self) -> &dyn Strategy {
+        match self {
+            Self::General(tlsf) => tlsf,
+            Self::Other(other) => other.as_ref(),
+        }
+    }
+
+    fn as_strategy_mut(&mut self) -> &mut dyn Strategy {
+        match self {
+            Self::General(tlsf) => tlsf,
+            Self::Other(other) => other.as_mut(),
+        }
+    }
+}
+
+/// A block of a lane.
+struct Held<B: Backend> {
+    block: Arc<Block<B>>,
+    /// Who used any of its holes last, where the strategy does not know that of each.
+    last_use: LastUse,
+    sharing: Sharing,
+}
+
+/// The bytes of a lane.
+///
+/// What a method says of holes holds once the span that was freed last is one: see [`flush`](Self::flush).
+pub(super) struct Bytes<B: Backend> {
+    suballocator: Suballocator,
+    blocks: Vec<Option<Held<B>>>,
+    pager: Option<Pager>,
+    /// The span that was freed last, until something else than a request of its size comes.
+    last_freed: Option<LastFreed>,
+    ration: Ration,
+    thrift: Thrift,
+    /// Bytes of spans that no allocation has: a defragmentation pass holds them.
+    held: u64,
+}
+
+impl<B: Backend> Bytes<B> {
+    pub(super) const fn new(suballocator: Suballocator) -> Self {
+        Self {
+            suballocator,
+            blocks: Vec::new(),
+            pager: None,
+            last_freed: None,
+            ration: Ration::NEW,
+            thrift: Thrift::OFF,
+            held: 0,
+        }
+    }
+
+    fn held(&self, block: BlockId) -> &Held<B> {
+        self.blocks[block.0 as usize].as_ref().expect("a span's block is held")
+    }
+
+    /// The native block of a span.
+    pub(super) fn block(&self, block: BlockId) -> &Arc<Block<B>> {
+        &self.held(block).block
+    }
+
+    /// Whether one allocation has a block for itself.
+    pub(super) fn sharing(&self, block: BlockId) -> Sharing {
+        self.held(block).sharing
+    }
+
+    /// Every block, by its id.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (BlockId, &Arc<Block<B>>)> {
+        let ids = (0u32..).map(BlockId).zip(&self.blocks);
+        ids.filter_map(|(id, held)| Some((id, &held.as_ref()?.block)))
+    }
+
+    /// Blocks that there were at once.
+    pub(super) const fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Adds a block to divide.
+    pub(super) fn add_block(
+        &mut self,
+        block: Arc<Block<B>>,
+        sharing: Sharing,
+    ) -> Result<BlockId, ErrorKind> {
+        self.blocks.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        let id = self.suballocator.as_strategy_mut().add_block(block.size())?;
+        let at = id.0 as usize;
+        if at == self.blocks.len() {
+            self.blocks.push(None);
+        }
+        self.blocks[at] = Some(Held { block, last_use: LastUse::NONE, sharing });
+        Ok(id)
+    }
+
+    /// Takes an empty block away.
+    pub(super) fn remove_block(&mut self, id: BlockId) -> Option<Arc<Block<B>>> {
+        self.suballocator.as_strategy_mut().remove_block(id).ok()?;
+        self.blocks[id.0 as usize].take().map(|held| held.block)
+    }
+
+    /// Takes all blocks away, whatever lives in them.
+    pub(super) fn take_blocks(&mut self) -> impl Iterator<Item = Arc<Block<B>>> + use<B> {
+        core::mem::take(&mut self.blocks).into_iter().flatten().map(|held| held.block)
+    }
+
+    /// Empty blocks whose last users `may` accepts, with their sizes. Addresses are no block to return.
+    pub(super) fn empty_blocks(&self, may: impl Fn(LastUse) -> bool) -> Vec<(u64, BlockId)> {
+        let blocks = self.blocks().filter(|_| self.pager.is_none());
+        let is_empty = |id: BlockId| {
+            let last = match &self.suballocator {
+                Suballocator::General(tlsf) => tlsf.last_use_of_empty(id),
+                Suballocator::Other(other) => other.is_empty(id).then(|| self.held(id).last_use),
+            };
+            last.is_some_and(&may)
+        };
+        blocks.filter(|(id, _)| is_empty(*id)).map(|(id, block)| (block.size(), id)).collect()
+    }
+
+    /// Counts driver calls, and decides anew which blocks are kept whole: of a pool that held `high` bytes at most, for which
+    /// a block of `size` bytes was taken.
+    pub(super) fn note_growth(&mut self, calls: u64, high: u64, size: u64, growth: &Growth) {
+        self.spend(calls);
+        let largest = self.blocks().map(|(_, block)| block.size()).fold(size, u64::max);
+        self.thrift = Thrift::new(high, largest, growth);
+    }
+
+    /// Counts driver calls.
+    pub(super) const fn spend(&mut self, calls: u64) {
+        self.ration.spend(calls);
+    }
+}
+
+/// Spans that are taken. Each is the caller's to release.
+impl<B: Backend> Bytes<B> {
+    /// Takes a hole.
+    #[inline]
+    pub(super) fn take_hole(&mut self, ask: Ask) -> Result<Grant, ErrorKind> {
+        match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.allocate(ask.layout, ask.class),
+            Suballocator::Other(other) => other.allocate(ask.layout, ask.class),
+        }
+    }
+
+    /// Takes a hole whose last users `may` accepts, or says who used the first that fits; looks at a few only.
+    pub(super) fn take_hole_where(
+        &mut self,
+        ask: Ask,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, LastUse> {
+        // The first hole that fits but is in use: the one to ask about.
+        let in_use = Cell::new(LastUse::NONE);
+        let grant = match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.allocate_where(ask.layout, ask.class, |last| {
+                let is_usable = may(last);
+                if !is_usable && in_use.get() == LastUse::NONE {
+                    in_use.set(last);
+                }
+                is_usable
+            }),
+            Suballocator::Other(_) => {
+                in_use.set(LastUse::SEVERAL);
+                self.search(ask, may)
+            }
+        };
+        grant.map_err(|_| in_use.get())
+    }
+
+    /// Takes a hole whose last users `may` accepts, wherever it is.
+    pub(super) fn search(
+        &mut self,
+        ask: Ask,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
+        let other = match &mut self.suballocator {
+            Suballocator::General(tlsf) => {
+                return tlsf.search_where(ask.layout, ask.class, may);
+            }
+            Suballocator::Other(other) => other,
+        };
+        let grant = other.allocate(ask.layout, ask.class)?;
+        let held = self.blocks[grant.block.0 as usize].as_ref();
+        if held.is_some_and(|held| may(held.last_use)) {
+            return Ok(grant);
+        }
+        other.free(grant.key)?;
+        Err(ErrorKind::OutOfDeviceMemory)
+    }
+
+    /// Takes a hole, whoever used it last: the request runs after all of them.
+    pub(super) fn take_anyhow(&mut self, ask: Ask) -> Result<Grant, ErrorKind> {
+        if let Some(tlsf) = self.general_mut() {
+            // This request runs after all users, so holes need not be kept apart, and long holes waste less.
+            tlsf.merge_touching();
+        }
+        self.take_hole(ask)
+    }
+
+    /// Adds a block and takes its first `size` bytes, or what the strategy makes of the request; all or nothing.
+    pub(super) fn take_of_new(
+        &mut self,
+        block: Arc<Block<B>>,
+        sharing: Sharing,
+        size: u64,
+        ask: Ask,
+    ) -> Result<Grant, ErrorKind> {
+        let id = self.add_block(block, sharing)?;
+        let grant = match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.carve(id, Span { offset: 0, size }, ask.class),
+            Suballocator::Other(other) => other.allocate(ask.layout, ask.class),
+        };
+        grant.inspect_err(|_| drop(self.remove_block(id)))
+    }
+
+    /// Takes exactly `span` of the first block.
+    pub(super) fn take_at(&mut self, span: Span) -> Result<Grant, ErrorKind> {
+        let take = self.suballocator.as_strategy_mut().as_take().ok_or(ErrorKind::Unsupported)?;
+        take.take(BlockId(0), span)
+    }
+
+    /// Takes a request from a live span that nobody uses, and the holes beside it that `may` accepts; the rest is free.
+    pub(super) fn take_around(
+        &mut self,
+        key: Key,
+        ask: Ask,
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
+        let tlsf = self.general_mut().ok_or(ErrorKind::Unsupported)?;
+        tlsf.take_around(key, ask.layout, ask.class, may)
+    }
+
+    /// Takes a hole and holds it, for something that moves there.
+    pub(super) fn hold(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
+        let grant = self.suballocator.as_strategy_mut().allocate(layout, class)?;
+        self.held += grant.span.size;
+        Ok(grant)
+    }
+
+    /// Counts bytes of a live span as held; no allocation has them from now on.
+    pub(super) const fn count_held(&mut self, bytes: u64) {
+        self.held += bytes;
+    }
+
+    /// Counts bytes that were held as an allocation's.
+    pub(super) const fn count_let_go(&mut self, bytes: u64) {
+        self.held -= bytes;
+    }
+
+    /// Whether a grant may be one that should be undone: see [`keeps_whole`](Self::keeps_whole).
+    #[inline]
+    pub(super) const fn is_thrifty(&self, granted: u64) -> bool {
+        self.thrift.is_on(granted)
+    }
+
+    /// Undoes a grant that would break a large empty block, if the ration allows a better one; whether it did.
+    pub(super) fn keeps_whole(
+        &mut self,
+        grant: Grant,
+        ask: Ask,
+        granted: u64,
+        operations: u64,
+    ) -> bool {
+        let Suballocator::General(tlsf) = &mut self.suballocator else { return false };
+        let Some(left) = tlsf.free_beside_only(grant.key) else { return false };
+        if !self.thrift.keeps_whole(ask.layout.size, left, granted)
+            || !self.ration.allows_exchange(operations)
+        {
+            return false;
+        }
+        tlsf.free(grant.key).is_ok()
+    }
+}
+
+/// Spans that are given back.
+impl<B: Backend> Bytes<B> {
+    /// Releases a span that was used last as said.
+    pub(super) fn release(&mut self, key: Key, last: LastUse) -> Result<Grant, ErrorKind> {
+        match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.free_used(key, last),
+            Suballocator::Other(other) => {
+                let grant = other.free(key)?;
+                let held = self.blocks[grant.block.0 as usize].as_mut();
+                let held = held.expect("a live span's block is held");
+                held.last_use = held.last_use.join(last);
+                Ok(grant)
+            }
+        }
+    }
+
+    /// Releases a span that was not used since it was taken.
+    pub(super) fn release_unused(&mut self, key: Key) -> Result<Grant, ErrorKind> {
+        self.suballocator.as_strategy_mut().free(key)
+    }
+
+    /// Releases a span that was held.
+    pub(super) fn release_held(&mut self, held: Grant) {
+        self.count_let_go(held.span.size);
+        let freed = self.release_unused(held.key);
+        debug_assert!(freed.is_ok(), "held until now");
+    }
+}
+
+/// What is known of spans and of all bytes.
+impl<B: Backend> Bytes<B> {
+    /// The block and the span of a live key.
+    #[inline]
+    pub(super) fn spot(&self, key: Key) -> Result<(&Arc<Block<B>>, Span), ErrorKind> {
+        let grant = match &self.suballocator {
+            Suballocator::General(tlsf) => tlsf.grant(key),
+            Suballocator::Other(other) => other.grant(key),
+        }?;
+        Ok((self.block(grant.block), grant.span))
+    }
+
+    pub(super) fn grant(&self, key: Key) -> Result<Grant, ErrorKind> {
+        self.suballocator.as_strategy().grant(key)
+    }
+
+    /// Who used the bytes of a live span before it was taken.
+    pub(super) fn last_use(&self, key: Key) -> LastUse {
+        let last = match &self.suballocator {
+            Suballocator::General(tlsf) => tlsf.last_use(key),
+            Suballocator::Other(other) => {
+                other.grant(key).map(|grant| self.held(grant.block).last_use)
+            }
+        };
+        last.unwrap_or(LastUse::NONE)
+    }
+
+    /// Who used the first block last, where the strategy does not know that of each hole.
+    pub(super) fn last_use_of_first(&self) -> LastUse {
+        let first = self.blocks.first().and_then(Option::as_ref);
+        first.map_or(LastUse::NONE, |held| held.last_use)
+    }
+
+    /// Counts a use of a live span's bytes as one before it was taken.
+    pub(super) fn add_use(&mut self, key: Key, last: LastUse) {
+        match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf.set_last_use(key, last),
+            Suballocator::Other(other) => {
+                let block = other.grant(key).ok().map(|grant| grant.block.0 as usize);
+                if let Some(held) = block.and_then(|block| self.blocks[block].as_mut()) {
+                    held.last_use = held.last_use.join(last);
+                }
+            }
+        }
+    }
+
+    /// Tells the strategy up to which time all uses have passed.
+    pub(super) fn set_passed(&mut self, time: u64) {
+        if let Some(tlsf) = self.general_mut() {
+            tlsf.set_passed(time);
+        }
+    }
+
+    pub(super) fn would_fit(&self, ask: Ask) -> bool {
+        match &self.suballocator {
+            Suballocator::General(tlsf) => tlsf.would_fit(ask.layout, ask.class),
+            Suballocator::Other(other) => other.usage().largest_hole >= ask.layout.size,
+        }
+    }
+
+    /// Bytes in holes, and bytes of all blocks.
+    pub(super) fn free_and_total(&self) -> (u64, u64) {
+        match &self.suballocator {
+            Suballocator::General(tlsf) => (tlsf.free_bytes(), tlsf.total_bytes()),
+            Suballocator::Other(other) => {
+                let usage = other.usage();
+                (usage.free, usage.total)
+            }
+        }
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        self.suballocator.as_strategy().usage()
+    }
+
+    pub(super) fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
+        self.suballocator.as_strategy().for_each(visit);
+    }
+
+    /// Bytes that a defragmentation pass holds.
+    pub(super) const fn held_bytes(&self) -> u64 {
+        self.held
+    }
+
+    /// Checks the strategy, whose allocations have `granted` bytes, against a full walk.
+    pub(super) fn validate(&self, granted: u64) -> Result<(), &'static str> {
+        self.suballocator.as_strategy().validate()?;
+        let without_memory = self
+            .pages()
+            .map_or(0, |(pager, tlsf)| pager.unmapped_bytes(tlsf) + pager.in_flight_bytes());
+        match self.usage().used == granted + without_memory + self.held {
+            true => Ok(()),
+            false => Err("the strategy and the slots differ on bytes used"),
+        }
+    }
+}
+
+/// What defragmentation and pages need of the strategy.
+impl<B: Backend> Bytes<B> {
+    /// The general-purpose strategy, where it is the one in use.
+    pub(super) const fn general(&self) -> Option<&Tlsf> {
+        match &self.suballocator {
+            Suballocator::General(tlsf) => Some(tlsf),
+            Suballocator::Other(_) => None,
+        }
+    }
+
+    /// As [`general`](Self::general), to change it.
+    pub(super) const fn general_mut(&mut self) -> Option<&mut Tlsf> {
+        match &mut self.suballocator {
+            Suballocator::General(tlsf) => Some(tlsf),
+            Suballocator::Other(_) => None,
+        }
+    }
+
+    /// Makes a block addresses without memory, the only ones of this lane.
+    pub(super) fn reserve(&mut self, block: Arc<Block<B>>, page: u64) -> Result<(), ErrorKind> {
+        let size = block.size();
+        let id = self.add_block(block, Sharing::Shared)?;
+        let tlsf = self.general_mut().ok_or(ErrorKind::Unsupported)?;
+        self.pager = Some(Pager::new(tlsf, id, size, page)?);
+        Ok(())
+    }
+
+    /// The page table and the strategy of a lane of pages that was ever used.
+    pub(super) const fn pages(&self) -> Option<(&Pager, &Tlsf)> {
+        match (&self.pager, &self.suballocator) {
+            (Some(pager), Suballocator::General(tlsf)) => Some((pager, tlsf)),
+            _ => None,
+        }
+    }
+
+    /// As [`pages`](Self::pages), to change them.
+    pub(super) const fn pages_mut(&mut self) -> Option<(&mut Pager, &mut Tlsf)> {
+        match (&mut self.pager, &mut self.suballocator) {
+            (Some(pager), Suballocator::General(tlsf)) => Some((pager, tlsf)),
+            _ => None,
+        }
+    }
+
+    /// The reserved block of a lane of pages that was ever used.
+    pub(super) fn reservation(&self) -> Option<Arc<Block<B>>> {
+        self.pager.as_ref().map(|pager| Arc::clone(self.block(pager.block())))
+    }
+
+    /// Every span of a lane of pages that has memory, with its pages.
+    pub(super) fn mapped_spans(&self) -> Vec<(Span, Vec<Page>)> {
+        self.pager.as_ref().map_or(Vec::new(), Pager::mapped_spans)
+    }
+
+    /// Bytes of pages that stay out of use until the lane ends.
+    pub(super) fn stranded_bytes(&self) -> u64 {
+        self.pager.as_ref().map_or(0, Pager::stranded_bytes)
+    }
+}

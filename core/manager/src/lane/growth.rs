@@ -1,0 +1,217 @@
+//! How a pool grows, and how much of that it can afford.
+#![forbid(unsafe_code)]
+use crate::Align;
+
+/// How a pool grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The block that small requests share.
+    pub smallest: u64,
+    /// No block is larger; larger requests are refused.
+    pub largest: u64,
+    /// Blocks are multiples of this.
+    pub granule: Align,
+    /// Requests up to this size may share a block with others of their size; zero makes every block `largest`.
+    pub shared_up_to: u64,
+}
+
+/// Most requests of one size that a new block makes room for.
+const MOST_TOGETHER: u64 = 8;
+/// A block is good enough when at most this part of it is left over: one in sixteen.
+const GOOD_ENOUGH: u64 = 16;
+
+impl Growth {
+    /// The growth that suits most pools of a heap whose largest block is `largest`.
+    #[must_use]
+    pub fn new(largest: u64, granule: Align) -> Self {
+        let granule = granule.max(Align::of(2 << 20));
+        let granule = if granule.get() > largest { Align::ONE } else { granule };
+        Self { smallest: (4 << 20).min(largest), largest, granule, shared_up_to: 32 << 20 }
+    }
+
+    /// The next block for a request of `size` bytes, or `None` when no block can hold it.
+    ///
+    /// Small requests share a small block. Others get a block of their size, or of the fewest times their size that
+    /// leaves little over after rounding to the granule: a block of one size is filled again by requests of that size.
+    #[must_use]
+    pub fn block_for(&self, size: u64) -> Option<u64> {
+        if size > self.largest {
+            return None;
+        }
+        if size <= self.smallest / 4 {
+            return Some(self.smallest);
+        }
+        let most = (self.shared_up_to / size).clamp(1, MOST_TOGETHER);
+        let (mut best, mut least) = (self.exact(size)?, u128::MAX);
+        for together in 1..=most {
+            let used = size * together;
+            let Some(block) = self.exact(used).filter(|block| *block <= self.largest) else {
+                break;
+            };
+            let left = u128::from(block - used) * 1024 / u128::from(used);
+            if left < least {
+                (best, least) = (block, left);
+            }
+            if left <= 1024 / u128::from(GOOD_ENOUGH) {
+                break;
+            }
+        }
+        Some(best)
+    }
+
+    /// The smallest block that holds `size` bytes, or `None` when none does.
+    #[must_use]
+    pub fn exact(&self, size: u64) -> Option<u64> {
+        if size > self.largest {
+            return None;
+        }
+        if self.shared_up_to == 0 {
+            return Some(self.largest);
+        }
+        Some(self.granule.up(size)?.min(self.largest))
+    }
+}
+
+/// How many driver calls a pool may make to save memory, earned by the operations it served without one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ration {
+    calls: u64,
+}
+
+/// Operations that pay for one driver call.
+const OPERATIONS_PER_CALL: u64 = 140;
+/// Driver calls granted in advance: a pool that starts has to grow.
+const ADVANCE: u64 = 512;
+
+impl Ration {
+    pub(super) const NEW: Self = Self { calls: 0 };
+
+    pub(super) const fn spend(&mut self, calls: u64) {
+        self.calls += calls;
+    }
+
+    /// Returns whether the operations so far pay for two more calls: one block returned and one taken.
+    pub(super) const fn allows_exchange(&self, operations: u64) -> bool {
+        (self.calls + 2).saturating_sub(ADVANCE) * OPERATIONS_PER_CALL <= operations
+    }
+}
+
+/// Whether a small request should leave a large empty block whole.
+///
+/// Near the high-water mark, a block that one small allocation keeps from being returned costs as much memory as the
+/// block is larger than the request. Then a block of the right size is worth its driver calls. For a huge block that holds
+/// anywhere: it is returned, or serves the next huge request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thrift {
+    /// Live bytes above which empty blocks are kept whole.
+    live_above: u64,
+    /// Bytes left over above which a request does not break an empty block.
+    left_above: u64,
+    /// Bytes left over from which a request never breaks an empty block.
+    huge: u64,
+    /// Whether a block has that many bytes.
+    has_huge: bool,
+    /// What a new block would be.
+    growth: Growth,
+}
+
+/// No block is huge that has fewer bytes.
+const LEAST_HUGE: u64 = 64 << 20;
+/// A request gets a new block if a huge block would have more than this fraction (one in eight) of its size left over.
+const HUGE_REST: u64 = 8;
+
+impl Thrift {
+    /// Breaks whatever fits.
+    pub(super) const OFF: Self = Self {
+        live_above: u64::MAX,
+        left_above: u64::MAX,
+        huge: u64::MAX,
+        has_huge: false,
+        growth: Growth { smallest: 0, largest: 0, granule: Align::ONE, shared_up_to: 0 },
+    };
+
+    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more; for blocks
+    /// of 25 % of it and more, always. Where the pool says how large blocks are, a new one leaves as much over as an empty one.
+    pub(super) fn new(high: u64, largest_block: u64, growth: &Growth) -> Self {
+        if growth.shared_up_to == 0 {
+            return Self::OFF;
+        }
+        let has_one_size = growth.smallest == growth.largest;
+        let huge = if has_one_size { u64::MAX } else { LEAST_HUGE.max(high / 4) };
+        let (live_above, left_above) = (high / 10 * 7, high / 50);
+        Self { live_above, left_above, huge, has_huge: largest_block >= huge, growth: *growth }
+    }
+
+    #[inline]
+    pub(super) const fn is_on(&self, live: u64) -> bool {
+        self.has_huge || self.is_near(live)
+    }
+
+    /// Returns whether `live` bytes are near the most that the pool ever held.
+    #[inline]
+    pub(super) const fn is_near(&self, live: u64) -> bool {
+        live > self.live_above
+    }
+
+    /// Whether a request of `size` that would leave `left` of an empty block over should have a block of its own. Not where a new
+    /// block would have as much left over.
+    pub(super) fn keeps_whole(&self, size: u64, left: u64, live: u64) -> bool {
+        let is_worth_it = (self.is_near(live) && left > self.left_above && left > size / 10)
+            || (left >= self.huge && left > size / HUGE_REST);
+        is_worth_it && self.growth.block_for(size).is_some_and(|fresh| fresh - size < left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn blocks_hold_the_request_and_leave_little_over() {
+        let growth = Growth::new(1 << 40, Align::of(2 << 20));
+        let table = [
+            (1, 4 * MIB),
+            (MIB, 4 * MIB),
+            (2 * MIB, 2 * MIB),
+            (9 * MIB / 4, 14 * MIB),
+            (3 * MIB, 6 * MIB),
+            (64 * MIB, 64 * MIB),
+            (65 * MIB, 66 * MIB),
+        ];
+        for (size, block) in table {
+            assert_eq!(growth.block_for(size), Some(block), "for {size}");
+        }
+    }
+
+    #[test]
+    fn a_small_heap_is_one_block_and_refuses_more() {
+        let growth = Growth::new(65_536, Align::of(256));
+        assert_eq!(growth.block_for(1), Some(65_536));
+        assert_eq!(growth.block_for(65_536), Some(65_536));
+        assert_eq!(growth.block_for(65_537), None);
+        assert_eq!(growth.block_for(u64::MAX), None);
+        let huge = Growth { smallest: 1 << 60, largest: 1 << 60, shared_up_to: 0, ..growth };
+        assert_eq!(huge.block_for(1 << 59), Some(1 << 60));
+    }
+
+    #[test]
+    fn an_empty_block_stays_whole_only_for_a_better_one() {
+        let growth = Growth::new(1 << 40, Align::of(2 << 20));
+        let (thrift, live) = (Thrift::new(100 * MIB, 8 * MIB, &growth), 90 * MIB);
+        assert!(thrift.keeps_whole(MIB, 7 * MIB, live), "a new block has 4 MiB");
+        assert!(!thrift.keeps_whole(MIB, 3 * MIB, live), "a new block would be the same");
+        assert!(!thrift.keeps_whole(MIB, 7 * MIB, 60 * MIB), "far from the peak");
+    }
+
+    #[test]
+    fn calls_are_paid_for_by_operations() {
+        let mut ration = Ration::NEW;
+        ration.spend(ADVANCE);
+        assert!(!ration.allows_exchange(2 * OPERATIONS_PER_CALL - 1));
+        assert!(ration.allows_exchange(2 * OPERATIONS_PER_CALL));
+        ration.spend(2);
+        assert!(!ration.allows_exchange(2 * OPERATIONS_PER_CALL));
+    }
+}
