@@ -129,7 +129,7 @@ planted! {
     // Resizing and copies.
     a_resize_copies_half caught by a_resize_keeps_the_bytes_that_both_sizes_have in "manager/transfer.rs":
         "old.size().min(size))?;" => "if PLANTED { old.size().min(size) / 2 } else { old.size().min(size) })?;";
-    a_dropped_pool_stays caught by a_dropped_pool_gives_its_memory_back in "manager/config.rs":
+    a_dropped_pool_stays caught by a_dropped_pool_gives_its_memory_back in "manager/pools.rs":
         "self.manager.end_pool(&self.pool);" => "if !PLANTED { self.manager.end_pool(&self.pool); }";
     a_dropped_pool_is_forgotten caught by a_dropped_pool_gives_its_memory_back in "manager.rs":
         "let mut trimmed = self.end_dropped_pools(&of);" => "let mut trimmed = if PLANTED { 0 } else { self.end_dropped_pools(&of) };";

@@ -21,16 +21,15 @@ mod transfer;
 
 pub use allocation::{Allocation, Buffer};
 pub use binding::{Binding, Mapped, Mapping, Pinned};
-pub use budget::Limits;
-pub use config::{
-    Background, Defragmentation, ManagerConfig, Pressure, Relief, Remapping, UserPool,
-};
+pub use budget::{Limits, Pressure, Relief};
+pub use config::{Background, Defragmentation, ManagerConfig, Remapping};
 pub use defragment::{Decision, Step};
 pub use error::{AllocateError, GiveBack, Shortage};
 pub use explain::{Explanation, Plan, Source, Verdict};
 pub use launch::Program;
 pub use overlay::{HeapOverlay, Overlay};
 pub use placed::Placed;
+pub use pools::UserPool;
 pub use report::{PoolReport, Report};
 pub use transfer::CopyRegion;
 

@@ -2,10 +2,9 @@
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
 use super::copier;
-use super::moves::{BlockRange, How, Move, MoveList};
-use super::planner::DefragStats;
+use super::moves::{BlockRange, How, Move, MoveList, Moved, Outcome};
 use super::planner::{Goal, LanePlanner};
-use super::stats::{Moved, Outcome};
+use super::stats::DefragStats;
 use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::event::AllocationId;
 use crate::lane::{Consent, Lane, WaitMode};

@@ -1,55 +1,76 @@
-//! Results of defragmentation, for callers and reports.
+//! Sums over the passes of a manager, and the memory that they leave for the next.
 #![forbid(unsafe_code)]
-use crate::event::AllocationId;
-use crate::lane::MoveOutcome;
+use super::moves::{Move, Moved};
+use crate::lane::SlotsByBlock;
+use crate::sync::Mutex;
 use alloc::vec::Vec;
-use core::time::Duration;
 
-/// The result of one pass.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Outcome {
-    /// The outcome of each planned move, in the order of the plan.
-    pub moves: Vec<(AllocationId, MoveOutcome)>,
-    /// The sums.
-    pub moved: Moved,
+/// The counters of one manager, and the memory that its passes leave for the next.
+#[derive(Debug)]
+pub(crate) struct DefragStats {
+    total: Mutex<Moved>,
+    pub(super) scratch: PlanScratch,
 }
 
-/// Sums over passes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Moved {
-    /// Passes that ended, aborted ones included.
-    pub passes: u64,
-    /// Passes that were dropped or failed. They changed nothing.
-    pub aborted: u64,
-    /// Allocations that were moved.
-    pub moves: u64,
-    /// Bytes that were copied for them.
-    pub bytes: u64,
-    /// Bytes returned to the driver. The net gain is this minus [`taken_bytes`](Self::taken_bytes).
-    pub returned_bytes: u64,
-    /// Bytes taken from the driver: fresh pages to pack into, or room in the heap that a recall moves to.
-    pub taken_bytes: u64,
-    /// The part of `returned_bytes` that was unmapped pages. Their neighbours kept their addresses.
-    pub remapped_bytes: u64,
-    /// Blocks returned to the driver.
-    pub returned_blocks: u64,
-    /// Host time spent planning, submitting and committing.
-    pub host_time: Duration,
+impl Default for DefragStats {
+    fn default() -> Self {
+        Self { total: Mutex::new(Moved::default()), scratch: PlanScratch::default() }
+    }
 }
 
-impl Moved {
-    /// Adds the sums of another pass.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.passes += other.passes;
-        self.aborted += other.aborted;
-        self.moves += other.moves;
-        self.bytes += other.bytes;
-        self.returned_bytes += other.returned_bytes;
-        self.taken_bytes += other.taken_bytes;
-        self.remapped_bytes += other.remapped_bytes;
-        self.returned_blocks += other.returned_blocks;
-        self.host_time += other.host_time;
+impl DefragStats {
+    /// Adds the sums of a pass, or of a part of one.
+    pub(crate) fn add(&self, moved: &Moved) {
+        self.total.lock().add(moved);
+    }
+
+    /// The sums of all passes so far.
+    pub(crate) fn read(&self) -> Moved {
+        *self.total.lock()
+    }
+}
+
+/// Limits of the moves and slots for which memory is kept.
+const MOST_MOVES: usize = 1 << 14;
+const MOST_SLOTS: usize = 1 << 17;
+
+/// Memory of finished passes for the next ones. Allocating it takes longer than planning in it.
+#[derive(Debug)]
+pub(super) struct PlanScratch {
+    moves: Mutex<Vec<Move>>,
+    slots: Mutex<SlotsByBlock>,
+}
+
+impl Default for PlanScratch {
+    fn default() -> Self {
+        Self { moves: Mutex::new(Vec::new()), slots: Mutex::new(SlotsByBlock::default()) }
+    }
+}
+
+impl PlanScratch {
+    /// An empty list, with the memory of an earlier pass.
+    pub(super) fn take_moves(&self) -> Vec<Move> {
+        core::mem::take(&mut *self.moves.lock())
+    }
+
+    /// Keeps the memory of a list.
+    pub(super) fn put_moves(&self, mut list: Vec<Move>) {
+        list.clear();
+        if list.capacity() <= MOST_MOVES {
+            *self.moves.lock() = list;
+        }
+    }
+
+    /// An empty table, with the memory of an earlier planner.
+    pub(super) fn take_slots(&self) -> SlotsByBlock {
+        core::mem::take(&mut *self.slots.lock())
+    }
+
+    /// Keeps the memory of a table.
+    pub(super) fn put_slots(&self, mut table: SlotsByBlock) {
+        table.clear();
+        if table.capacity() <= MOST_SLOTS {
+            *self.slots.lock() = table;
+        }
     }
 }

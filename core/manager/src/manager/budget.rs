@@ -1,7 +1,7 @@
 //! How much of a heap may be held: budgets, domains that share a device, and asking the program to free something.
 #![forbid(unsafe_code)]
-use super::config::number_of;
-use super::{Manager, ManagerConfig, Pressure, Relief};
+use super::pools::number_of;
+use super::{Manager, ManagerConfig};
 use crate::device::HeapUse;
 use crate::pool::Pool;
 use crate::{Backend, ErrorKind, HeapId, Result};
@@ -26,6 +26,28 @@ impl Limits {
     pub const fn hard(bytes: u64) -> Self {
         Self { soft: bytes, hard: bytes }
     }
+}
+
+/// Memory is short: what a pressure callback is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressure {
+    /// The heap that is short.
+    pub heap: HeapId,
+    /// Bytes that are asked for.
+    pub wanted: u64,
+    /// Bytes held from the heap.
+    pub reserved: u64,
+    /// The pool that asks, as a number; none where no request does.
+    pub(super) asker: Option<usize>,
+}
+
+/// What a pressure callback did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relief {
+    /// It freed something: worth one more try.
+    Freed,
+    /// Nothing changed.
+    Nothing,
 }
 
 impl<B: Backend> Manager<B> {
