@@ -41,6 +41,7 @@ use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Backend, Caps, HeapId, Request, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
+use allocate::FastPath;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use defragment::Work;
@@ -83,10 +84,8 @@ struct Inner<B: Backend> {
     /// The sanitizer, if there is one.
     watch: Option<Arc<Watch<B>>>,
     config: ManagerConfig,
-    /// The first heap for requests without hints.
-    plain: Option<HeapId>,
-    /// The heap that the fast path may use; none when an observer or a sanitizer forces every request onto the slow path.
-    unseen: Option<HeapId>,
+    /// What a held hole may serve before anything else is decided.
+    fast_path: FastPath,
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,
     user_pools: Mutex<Vec<Arc<Pool<B>>>>,
@@ -140,15 +139,18 @@ impl<B: Backend> Manager<B> {
         let first = plain.unwrap_or(HeapId(0));
         let sanitizer = config.sanitizer.as_ref().map(|sanitize| sanitize.start());
         let watch = sanitizer.map(|each| Arc::new(Watch::new(each, Arc::clone(&device), first)));
-        let is_seen = config.observer.is_some() || watch.is_some();
+        let fast_path = match plain {
+            Some(heap) if watch.is_none() && config.observer.is_none() => FastPath::Silent(heap),
+            Some(heap) if watch.is_none() => FastPath::Observed(heap),
+            _ => FastPath::Off,
+        };
         Self {
             inner: Arc::new(Inner {
                 device,
                 watch,
                 names: Arc::new(Names::new(NEXT.fetch_add(1, Relaxed))),
-                unseen: plain.filter(|_| !is_seen),
+                fast_path,
                 config,
-                plain,
                 pools,
                 user_pools: Mutex::new(Vec::new()),
                 callbacks: Mutex::new(Vec::new()),

@@ -4,6 +4,17 @@ use crate::pool::Pool;
 use crate::{Backend, HeapId, HeapKind, Request};
 use alloc::vec::Vec;
 
+/// What a held hole may serve before anything else is decided: requests without hints.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FastPath {
+    /// Those that name no heap go to this one, and nobody is told; requests with a name or a tag note it.
+    Silent(HeapId),
+    /// As `Silent`, and an observer is told of each.
+    Observed(HeapId),
+    /// Nothing: the policy refuses such requests, or a sanitizer looks at every allocation.
+    Off,
+}
+
 impl<B: Backend> Manager<B> {
     /// Allocates.
     ///
@@ -17,15 +28,34 @@ impl<B: Backend> Manager<B> {
     /// A failed call changes nothing.
     #[inline]
     pub fn allocate(&self, request: &Request<'_>) -> Result<Allocation<B>, AllocateError> {
-        if request.is_plain()
-            && request.layout.align <= self.inner.config.unit
-            && let Some(heap) = self.heap_at_once(request, self.inner.unseen)
-            && let Some(pool) = self.inner.pools[usize::from(heap.0)].get()
-            && let Some(allocation) = Self::allocate_held(pool, request)
-        {
-            return Ok(allocation);
+        match self.allocate_at_once(request) {
+            Some(allocation) => Ok(allocation),
+            None => self.allocate_slowly(request),
         }
-        self.allocate_slowly(request)
+    }
+
+    /// A held hole, where the fast path serves such requests.
+    #[inline]
+    fn allocate_at_once(&self, request: &Request<'_>) -> Option<Allocation<B>> {
+        let (FastPath::Silent(first) | FastPath::Observed(first)) = self.inner.fast_path else {
+            return None;
+        };
+        if !request.is_usual() || request.layout.align > self.inner.config.unit {
+            return None;
+        }
+        let heap = match request.heap {
+            None => first,
+            Some(named) => {
+                // Memory that the host accesses may be out of its timeline's order: the ladder decides that.
+                let about = self.caps().heap(named).filter(|_| request.timeline.is_none())?;
+                (request.layout.align <= about.align).then_some(named)?
+            }
+        };
+        let pool = self.inner.pools[usize::from(heap.0)].get()?;
+        match self.inner.fast_path {
+            FastPath::Silent(_) if !request.is_labelled() => Self::allocate_held(pool, request),
+            _ => Self::allocate_told(pool, request),
+        }
     }
 
     /// A hole that the lane of this thread holds, for a request without hints.
@@ -44,22 +74,12 @@ impl<B: Backend> Manager<B> {
     #[inline]
     pub(super) fn is_fast_in(&self, pool: &Pool<B>, request: &Request<'_>) -> bool {
         let Some(about) = self.caps().heap(pool.shared.heap) else { return false };
-        // As in `heap_at_once`.
+        // As in `allocate_at_once`.
         let is_ordered = request.timeline.is_none() || about.kind != HeapKind::Staging;
         let is_aligned = request.layout.align <= about.align;
         let may_sleep = pool.shared.config.sleepable;
-        request.is_plain() && is_aligned && is_ordered && self.inner.unseen.is_some() && !may_sleep
-    }
-
-    /// Returns the heap whose holes may serve a request without hints: the one that it names, else `first`. None where there is no
-    /// fast path.
-    #[inline]
-    fn heap_at_once(&self, request: &Request<'_>, first: Option<HeapId>) -> Option<HeapId> {
-        let first = first?;
-        let Some(named) = request.heap else { return Some(first) };
-        // Memory that the host accesses may be out of its timeline's order: the ladder decides that.
-        let about = self.caps().heap(named).filter(|_| request.timeline.is_none())?;
-        (request.layout.align <= about.align).then_some(named)
+        let is_silent = matches!(self.inner.fast_path, FastPath::Silent(_));
+        request.is_plain() && is_aligned && is_ordered && is_silent && !may_sleep
     }
 
     /// Allocates everything or nothing.
@@ -74,19 +94,10 @@ impl<B: Backend> Manager<B> {
         requests.iter().map(|request| self.allocate(request)).collect()
     }
 
-    /// The fast path of a request that has a name or a tag, and of a manager that is observed.
-    pub(super) fn allocate_told(&self, request: &Request<'_>) -> Option<Allocation<B>> {
-        let is_labelled = request.is_labelled();
-        if !request.is_usual()
-            || request.layout.align > self.inner.config.unit
-            || self.inner.watch.is_some()
-            || (!is_labelled && self.inner.device.observer().is_none())
-        {
-            return None;
-        }
-        let heap = self.heap_at_once(request, self.inner.plain)?;
-        let pool = self.inner.pools[usize::from(heap.0)].get()?;
-        let owned = pool.known_lane()?.allocate_observed(pool.ask(request).ok()?, request)?;
-        Some(Allocation::new(owned, request.layout.size))
+    /// As [`allocate_held`](Self::allocate_held), for a request that has a name or a tag, or that an observer is told of.
+    fn allocate_told(pool: &Pool<B>, request: &Request<'_>) -> Option<Allocation<B>> {
+        let ask = pool.ask(request).ok()?;
+        let owned = pool.known_lane()?.allocate_observed(ask, request)?;
+        Some(Allocation::new(owned, ask.size))
     }
 }

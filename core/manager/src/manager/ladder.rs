@@ -70,9 +70,6 @@ impl<B: Backend> Manager<B> {
         &self,
         request: &Request<'_>,
     ) -> Result<Allocation<B>, AllocateError> {
-        if let Some(allocation) = self.allocate_told(request) {
-            return Ok(allocation);
-        }
         check(request)?;
         let placement = match request.heap {
             Some(_) => None,
@@ -220,7 +217,7 @@ impl<B: Backend> Manager<B> {
             return climb.up(&Climb::DEDICATED);
         }
         match request.grow {
-            Grow::Allowed => climb.up(&Climb::SHARED),
+            Grow::Allowed => climb.up(&Climb::SHARED.map(|(_, step)| step)),
             Grow::Never => climb.up(&Climb::HELD),
         }
     }
@@ -290,45 +287,41 @@ pub(super) struct Climb<'a, B: Backend> {
     pub(super) own: Option<(u64, Make<'a, B>)>,
 }
 
-/// What a rung does: it serves the request, or the next one is tried. A span comes with the rung that it counts as, where that is not the table's.
+/// A step of the ladder: it serves the request, or the next one is tried. A span comes with the rung that it counts as.
 type Step<'a, B> = fn(&mut Climb<'a, B>) -> Result<Option<Served<B>>>;
 
-/// A rung with what it does. `None` counts as what the step says: one step may serve in several ways.
-type Ladder<'a, B, const RUNGS: usize> = [(Option<Rung>, Step<'a, B>); RUNGS];
-
 impl<'a, B: Backend> Climb<'a, B> {
-    /// The ladder of a request that shares blocks.
-    const SHARED: Ladder<'a, B, 11> = [
-        (None, Self::stop_borrowing),
-        (None, Self::find_held),
-        (None, Self::take_in_order),
-        (None, Self::grow),
-        (None, Self::find_again),
-        (Some(Rung::Trim), Self::trim_others),
-        (Some(Rung::Wait), Self::wait),
-        (Some(Rung::Wait), Self::trim_others),
-        (Some(Rung::Pressure), Self::ask_program),
-        (Some(Rung::Defragment), Self::defragment),
-        (Some(Rung::Trim), Self::trim_own_pages),
+    /// The ladder of a request that shares blocks, in the words of docs/out-of-memory.md.
+    const SHARED: [(&'static str, Step<'a, B>); 11] = [
+        ("the driver, for a thread that has lived on memory of others", Self::stop_borrowing),
+        (
+            "held holes: of the thread, then of others, with memory whose work has finished",
+            Self::find_held,
+        ),
+        ("memory that other timelines still use, in their order", Self::take_in_order),
+        ("the driver", Self::grow),
+        ("a hole that another thread has made meanwhile", Self::find_again),
+        ("empty blocks of other pools, given back", Self::trim_others),
+        ("a wait for work that still uses free memory", Self::wait),
+        ("what is empty after that, given back", Self::trim_what_passed),
+        ("your pressure callback", Self::ask_program),
+        ("defragmentation", Self::defragment),
+        ("the pool's own free pages, given back for pages of another size", Self::trim_own_pages),
     ];
 
     /// The ladder of a request for which the driver must not be asked.
-    const HELD: Ladder<'a, B, 2> = [(None, Self::find_held), (None, Self::find_usable)];
+    const HELD: [Step<'a, B>; 2] = [Self::find_held, Self::find_usable];
 
     /// The ladder of a request that gets a block of its own.
-    pub(super) const DEDICATED: Ladder<'a, B, 4> = [
-        (None, Self::take_block),
-        (Some(Rung::Trim), Self::trim_for_block),
-        (Some(Rung::Wait), Self::wait_for_block),
-        (Some(Rung::Pressure), Self::ask_program_for_block),
-    ];
+    pub(super) const DEDICATED: [Step<'a, B>; 4] =
+        [Self::take_block, Self::trim_for_block, Self::wait_for_block, Self::ask_program_for_block];
 
     /// Climbs until a rung serves. Where none does, the driver's refusal is the answer.
-    pub(super) fn up(&mut self, rungs: &[(Option<Rung>, Step<'a, B>)]) -> Result<Served<B>> {
+    pub(super) fn up(&mut self, steps: &[Step<'a, B>]) -> Result<Served<B>> {
         let mut refused = None;
-        for (rung, step) in rungs {
+        for step in steps {
             match self.try_step(*step, refused.is_none()) {
-                Ok(Some((how, taken))) => return Ok((rung.or(how), taken)),
+                Ok(Some(served)) => return Ok(served),
                 Err(error) if error.kind().is_out_of_memory() && refused.is_none() => {
                     let size = self.ask.size;
                     let span = tracing::debug_span!(target: "omniheap", "omniheap.ladder", size);
@@ -475,8 +468,13 @@ impl<'a, B: Backend> Climb<'a, B> {
     fn trim_others(&mut self) -> Result<Option<Served<B>>> {
         match self.manager.trim_beside(self.pool)? {
             0 => Ok(None),
-            _ => self.retry(),
+            _ => Ok(by(Rung::Trim, self.retry()?)),
         }
+    }
+
+    /// As [`trim_others`](Self::trim_others), of what was waited for.
+    fn trim_what_passed(&mut self) -> Result<Option<Served<B>>> {
+        Ok(by(Rung::Wait, self.trim_others()?))
     }
 
     /// Waits for what may still be in use. Bytes that another thread frees meanwhile may join a hole that was waited for; then
@@ -488,14 +486,15 @@ impl<'a, B: Backend> Climb<'a, B> {
             let before = frees(self);
             let found = self.search(WaitMode::Block)?;
             if found.is_some() {
-                return Ok(found);
+                return Ok(by(Rung::Wait, found));
             }
             if frees(self) == before {
                 break;
             }
         }
         // Blocks of their own left no hole: they went back to the driver.
-        if self.pool.shared.reserved() < held { self.retry() } else { Ok(None) }
+        let found = if self.pool.shared.reserved() < held { self.retry()? } else { None };
+        Ok(by(Rung::Wait, found))
     }
 
     fn relieve(&self) -> Relief {
@@ -507,16 +506,17 @@ impl<'a, B: Backend> Climb<'a, B> {
         if self.relieve() == Relief::Nothing {
             return Ok(None);
         }
-        if let Some(found) = self.search(WaitMode::Poll)? {
-            return Ok(Some(found));
+        let mut found = self.search(WaitMode::Poll)?;
+        if found.is_none() {
+            self.manager.trim_beside(self.pool)?;
+            found = self.retry()?;
         }
-        self.manager.trim_beside(self.pool)?;
-        self.retry()
+        Ok(by(Rung::Pressure, found))
     }
 
     fn defragment(&mut self) -> Result<Option<Served<B>>> {
         let moved = self.manager.defragment_for(self)?;
-        Ok(moved.map(|taken| (None, taken)))
+        Ok(moved.map(|taken| (Some(Rung::Defragment), taken)))
     }
 
     /// Gives back page groups that are too long for the request, for shorter ones.
@@ -524,7 +524,7 @@ impl<'a, B: Backend> Climb<'a, B> {
         if self.pool.shared.page().is_none() || self.manager.trim_for(self.pool)? == 0 {
             return Ok(None);
         }
-        self.retry()
+        Ok(by(Rung::Trim, self.retry()?))
     }
 
     /// Asks the driver for a block for this request alone.
@@ -536,11 +536,11 @@ impl<'a, B: Backend> Climb<'a, B> {
     }
 
     fn trim_for_block(&mut self) -> Result<Option<Served<B>>> {
-        self.give_back_for_block(WaitMode::Poll)
+        Ok(by(Rung::Trim, self.give_back_for_block(WaitMode::Poll)?))
     }
 
     fn wait_for_block(&mut self) -> Result<Option<Served<B>>> {
-        self.give_back_for_block(WaitMode::Block)
+        Ok(by(Rung::Wait, self.give_back_for_block(WaitMode::Block)?))
     }
 
     /// Gives back everything that is out of use, for a block.
@@ -561,8 +561,13 @@ impl<'a, B: Backend> Climb<'a, B> {
             return Ok(None);
         }
         self.manager.trim_for(self.pool)?;
-        served(self.take_block())
+        Ok(by(Rung::Pressure, served(self.take_block())?))
     }
+}
+
+/// Counts what a try gave as served by a rung, however it was found.
+fn by<B: Backend>(rung: Rung, found: Option<Served<B>>) -> Option<Served<B>> {
+    found.map(|(_, taken)| (Some(rung), taken))
 }
 
 /// What a try gave, or nothing where memory is still short.
@@ -631,5 +636,24 @@ impl<B: Backend> Manager<B> {
         }
         let (_, cause) = self.cause(pool, None, rung);
         Ok(Allocation::new(lane.claim(slot, &request, None, cause), request.layout.size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Climb;
+    use alloc::vec::Vec;
+    use omniheap_host::Host;
+
+    #[test]
+    fn the_page_on_memory_that_runs_out_lists_the_ladder() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/out-of-memory.md");
+        let page = std::fs::read_to_string(page).expect("the page is in the repository");
+        let numbered = page.lines().filter_map(|line| line.split_once(". "));
+        let listed = numbered.filter(|(number, _)| number.parse::<u32>().is_ok());
+        let mut ladder = Climb::<Host>::SHARED.map(|(words, _)| words).to_vec();
+        ladder.push("the next heap that the policy permits");
+        ladder.push("host memory, if the request may spill");
+        assert_eq!(listed.map(|(_, words)| words).collect::<Vec<_>>(), ladder);
     }
 }
