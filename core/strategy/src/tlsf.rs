@@ -590,10 +590,9 @@ impl Tlsf {
         may: &impl Fn(LastUse) -> bool,
     ) -> Option<(u32, u64)> {
         let node = self.nodes.get(hole);
-        if !may(node.last_use) {
-            return None;
-        }
-        Some((hole, self.start_in(node, layout, class)?))
+        // Callers hear only of holes that fit: they may wait for the first that is in use.
+        let start = self.start_in(node, layout, class)?;
+        may(node.last_use).then_some((hole, start))
     }
 
     /// Continues [`find`](Self::find) when the first hole did not fit.

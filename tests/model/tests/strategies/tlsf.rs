@@ -1,11 +1,12 @@
 //! What the general-purpose strategy can do beyond the trait: carve, split and join, against a map of live spans.
+use core::cell::RefCell;
 use omniheap_core::strategy::{BlockId, Grant, Key, LastUse, PieceState, Strategy, Tlsf};
 use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
 use omniheap_model::seed;
 use proptest::collection::vec;
 use proptest::prelude::{any, prop_assert_eq};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of the only block.
 const SIZE: u64 = 256;
@@ -375,4 +376,29 @@ fn a_hole_is_carved_within_its_bounds_or_not_at_all() {
             assert_eq!(tlsf.grant(live.key), Ok(live));
         }
     }
+}
+
+/// A caller may wait for the first use that it is asked about and refuses, so that must be one of a hole that would do.
+#[test]
+fn nobody_is_asked_about_a_hole_that_does_not_fit() {
+    let mut tlsf = Tlsf::new(Align::ONE);
+    tlsf.add_block(4096).expect("a block");
+    // Holes of one bin: the one that was freed last is looked at first, and is a little too small.
+    let sizes = [1000, 8, 1010, 8, 990];
+    let keys = sizes.map(|size| tlsf.allocate(Layout::new(size), Class::Linear).expect("room").key);
+    let rest = 4096 - sizes.iter().sum::<u64>();
+    tlsf.allocate(Layout::new(rest), Class::Linear).expect("room");
+    for (user, at) in [(1, 2), (2, 0), (3, 4)] {
+        tlsf.free_used(keys[at], LastUse::new(user, u64::from(user))).expect("it is live");
+    }
+    let asked = RefCell::new(BTreeSet::new());
+    let refuse = |last: LastUse| {
+        asked.borrow_mut().insert(last.user());
+        false
+    };
+    assert!(tlsf.allocate_where(Layout::new(1005), Class::Linear, refuse).is_err());
+    assert_eq!(asked.take(), BTreeSet::from([Some(1)]), "the other holes are too small");
+    assert!(tlsf.search_where(Layout::new(995), Class::Linear, refuse).is_err());
+    let fit = BTreeSet::from([Some(1), Some(2)]);
+    assert_eq!(asked.take(), fit, "the third hole is too small");
 }
