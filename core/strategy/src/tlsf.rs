@@ -70,8 +70,27 @@ pub struct Tlsf {
     pledged: u32,
     /// Uses up to this time have finished.
     passed: u64,
-    /// Holes that touch the hole before them: when one of the two uses finishes, and the node of the hole. Some are outdated.
-    touching: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// Holes that touch the hole before them. Some notes are outdated.
+    touching: BinaryHeap<Reverse<Touching>>,
+}
+
+/// A note of a hole that touches the hole before it. The least note is the first to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Touching {
+    /// When the first of the two uses finishes: the holes may merge from then on.
+    time: u64,
+    /// Bytes of both. Of two neighbours, a hole merges with the shorter one: what still has to wait stays short.
+    size: u64,
+    /// Where the hole starts. Nothing is decided by the numbers of nodes, which follow from what was there long ago.
+    offset: u64,
+    index: u32,
+    stamp: u32,
+}
+
+impl Touching {
+    const fn key(self) -> Key {
+        Key { index: self.index, stamp: self.stamp }
+    }
 }
 
 impl Tlsf {
@@ -164,22 +183,22 @@ impl Tlsf {
     /// Declares every use up to a time finished.
     pub fn set_passed(&mut self, time: u64) {
         self.passed = self.passed.max(time);
-        while let Some(Reverse((time, index, stamp))) = self.touching.pop() {
-            if time > self.passed {
-                self.touching.push(Reverse((time, index, stamp)));
+        while let Some(Reverse(note)) = self.touching.pop() {
+            if note.time > self.passed {
+                self.touching.push(Reverse(note));
                 return;
             }
-            if self.is_touching(Key { index, stamp }) {
-                self.merge_or_note(index);
+            if self.is_touching(note.key()) {
+                self.merge_or_note(note.index);
             }
         }
     }
 
     /// Merges all holes that touch. Nobody may use the result before all users of its parts have finished.
     pub fn merge_touching(&mut self) {
-        while let Some(Reverse((_, index, stamp))) = self.touching.pop() {
-            if self.is_touching(Key { index, stamp }) {
-                self.merge_with_previous(index);
+        while let Some(Reverse(note)) = self.touching.pop() {
+            if self.is_touching(note.key()) {
+                self.merge_with_previous(note.index);
             }
         }
     }
@@ -205,12 +224,13 @@ impl Tlsf {
         if !before.is_hole() || !after.is_hole() {
             return hole;
         }
-        let time = before.last_use.time().min(after.last_use.time());
         if self.may_merge(before.last_use, after.last_use) || !self.reserve_touching() {
             return self.merge_with_previous(hole);
         }
+        let time = before.last_use.time().min(after.last_use.time());
+        let (size, offset) = (before.size + after.size, after.offset);
         let Key { index, stamp } = self.nodes.key(hole);
-        self.touching.push(Reverse((time, index, stamp)));
+        self.touching.push(Reverse(Touching { time, size, offset, index, stamp }));
         hole
     }
 
@@ -218,11 +238,9 @@ impl Tlsf {
     fn reserve_touching(&mut self) -> bool {
         if self.touching.len() as u64 > 2 * self.holes + 64 {
             let mut notes = core::mem::take(&mut self.touching).into_vec();
-            notes.sort_unstable_by_key(|Reverse((time, index, _))| (*index, *time));
-            notes.retain(|Reverse((_, index, stamp))| {
-                self.is_touching(Key { index: *index, stamp: *stamp })
-            });
-            notes.dedup_by_key(|Reverse((_, index, _))| *index);
+            notes.sort_unstable_by_key(|Reverse(note)| (note.index, *note));
+            notes.retain(|Reverse(note)| self.is_touching(note.key()));
+            notes.dedup_by_key(|Reverse(note)| note.index);
             self.touching = BinaryHeap::from(notes);
         }
         self.touching.try_reserve(1).is_ok()

@@ -402,3 +402,58 @@ fn nobody_is_asked_about_a_hole_that_does_not_fit() {
     let fit = BTreeSet::from([Some(1), Some(2)]);
     assert_eq!(asked.take(), fit, "the third hole is too small");
 }
+
+/// A strategy whose unused nodes come in another order than those of a new one.
+fn shuffled() -> Tlsf {
+    let mut tlsf = Tlsf::new(Align::ONE);
+    let block = tlsf.add_block(64).expect("a block");
+    let mut take = || tlsf.allocate(Layout::new(1), Class::Linear).expect("room").key;
+    let keys: [Key; 40] = core::array::from_fn(|_| take());
+    (0..40).for_each(|at| assert!(tlsf.free(keys[at * 7 % 40]).is_ok()));
+    tlsf.remove_block(block).expect("nothing is live");
+    tlsf
+}
+
+/// Makes one of a few calls; returns the span that it was about.
+fn call(tlsf: &mut Tlsf, live: &mut Vec<Key>, numbers: [u64; 3], time: u64) -> Option<Span> {
+    let [what, size, pick] = numbers;
+    let user = u16::try_from(1 + pick % 4).expect("small");
+    let grant = match what {
+        0..=3 => {
+            let may = |last: LastUse| [LastUse::NONE.user(), Some(user)].contains(&last.user());
+            let grant = tlsf.search_where(Layout::new(1 + size), Class::Linear, may).ok()?;
+            live.push(grant.key);
+            grant
+        }
+        4..=6 if !live.is_empty() => {
+            let at = usize::try_from(pick).expect("small") % live.len();
+            tlsf.free_used(live.swap_remove(at), LastUse::new(user, time)).expect("it is live")
+        }
+        _ => {
+            tlsf.set_passed(time.saturating_sub(size));
+            return None;
+        }
+    };
+    Some(grant.span)
+}
+
+#[test]
+fn places_do_not_depend_on_the_numbers_of_nodes() {
+    for seed in 0..if cfg!(miri) { 4 } else { 200 } {
+        let mut random: u64 = seed;
+        let mut below = |end: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % end
+        };
+        let mut worlds = [Tlsf::new(Align::ONE), shuffled()].map(|tlsf| (tlsf, Vec::new()));
+        for (tlsf, _) in &mut worlds {
+            tlsf.add_block(1 << 14).expect("a block");
+        }
+        for time in 1..600 {
+            let numbers = [below(8), below(400), below(1 << 20)];
+            let [one, other] =
+                worlds.each_mut().map(|(tlsf, live)| call(tlsf, live, numbers, time));
+            assert_eq!(one, other, "seed {seed}, step {time}");
+        }
+    }
+}
