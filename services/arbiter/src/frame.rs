@@ -10,14 +10,124 @@ pub const LISTED: usize = 500;
 
 const MAGIC: [u8; 4] = *b"OMHA";
 const HEADER: usize = 8;
-const TENANT_FIELDS: usize = 10;
-/// Words of a name, and of contents.
+/// Words of a name.
 const NAME_FIELDS: usize = 8;
-const CONTENTS_FIELDS: usize = 9;
-const PUBLICATION_FIELDS: usize = NAME_FIELDS + 4;
 
 /// Descriptors of one publication.
 pub const PIECES: u64 = 64;
+
+/// Part of a frame: whole numbers of eight bytes, one behind the other.
+trait Wire: Sized {
+    fn put(&self, fields: &mut Vec<u64>);
+    /// Takes the part from the front of the fields.
+    fn take(fields: &mut &[u64]) -> Result<Self, FrameError>;
+}
+
+impl Wire for u64 {
+    fn put(&self, fields: &mut Vec<u64>) {
+        fields.push(*self);
+    }
+
+    fn take(fields: &mut &[u64]) -> Result<Self, FrameError> {
+        fields.split_off_first().copied().ok_or(FrameError::Malformed)
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, fields: &mut Vec<u64>) {
+        fields.push((*self).into());
+    }
+
+    fn take(fields: &mut &[u64]) -> Result<Self, FrameError> {
+        let field = u64::take(fields)?;
+        if field <= 1 { Ok(field == 1) } else { Err(FrameError::Malformed) }
+    }
+}
+
+impl<const N: usize> Wire for [u64; N] {
+    fn put(&self, fields: &mut Vec<u64>) {
+        fields.extend(self);
+    }
+
+    fn take(fields: &mut &[u64]) -> Result<Self, FrameError> {
+        let (first, rest) = fields.split_first_chunk().ok_or(FrameError::Malformed)?;
+        *fields = rest;
+        Ok(*first)
+    }
+}
+
+/// A list reaches to the end of its frame.
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, fields: &mut Vec<u64>) {
+        self.iter().for_each(|one| one.put(fields));
+    }
+
+    fn take(fields: &mut &[u64]) -> Result<Self, FrameError> {
+        let mut all = Self::new();
+        while !fields.is_empty() {
+            all.push(T::take(fields)?);
+        }
+        if all.len() <= LISTED { Ok(all) } else { Err(FrameError::Malformed) }
+    }
+}
+
+/// Writes and reads a struct's fields in order.
+macro_rules! wire {
+    ($name:ident { $($field:ident),* } $(if $check:path)?) => {
+        impl Wire for $name {
+            fn put(&self, fields: &mut Vec<u64>) {
+                $(self.$field.put(fields);)*
+            }
+
+            fn take(fields: &mut &[u64]) -> Result<Self, FrameError> {
+                let read = Self { $($field: Wire::take(fields)?),* };
+                $(if !$check(&read) {
+                    return Err(FrameError::Malformed);
+                })?
+                Ok(read)
+            }
+        }
+    };
+}
+
+/// Declares the frames of one direction, each behind its kind, and how they are written and read.
+macro_rules! frames {
+    ($(#[$about:meta])* pub enum $name:ident {
+        $($(#[$said:meta])* $kind:literal => $frame:ident $({ $($(#[$told:meta])* $field:ident: $type:ty,)* })?,)*
+    }) => {
+        $(#[$about])*
+        pub enum $name { $($(#[$said])* $frame $({ $($(#[$told])* $field: $type,)* })?,)* }
+
+        impl $name {
+            /// Returns the frame as bytes.
+            #[must_use]
+            pub fn encode(&self) -> Vec<u8> {
+                let mut fields = Vec::new();
+                let kind = match self {
+                    $(Self::$frame $({ $($field),* })? => {
+                        $($($field.put(&mut fields);)*)?
+                        $kind
+                    })*
+                };
+                frame(kind, &fields)
+            }
+
+            /// Reads a frame.
+            ///
+            /// # Errors
+            /// [`FrameError`]; nothing is read of a frame that is not whole and exact.
+            pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+                let (kind, fields) = fields(bytes)?;
+                let rest = &mut &*fields;
+                let read = match kind {
+                    $($kind => Self::$frame $({ $($field: Wire::take(rest)?),* })?,)*
+                    _ => return Err(FrameError::Malformed),
+                };
+                if rest.is_empty() { Ok(read) } else { Err(FrameError::Malformed) }
+            }
+        }
+    };
+}
 
 /// Why a frame was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -90,8 +200,15 @@ impl Refusal {
         Self::NotPublished,
         Self::Unseen,
     ];
+}
 
-    fn of(code: u64) -> Result<Self, FrameError> {
+impl Wire for Refusal {
+    fn put(&self, fields: &mut Vec<u64>) {
+        fields.push(*self as u64);
+    }
+
+    fn take(fields: &mut &[u64]) -> Result<Self, FrameError> {
+        let code = u64::take(fields)?;
         Self::ALL.into_iter().find(|each| *each as u64 == code).ok_or(FrameError::Malformed)
     }
 }
@@ -123,14 +240,16 @@ impl Name {
         let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         str::from_utf8(&self.0[..length]).unwrap_or_default()
     }
+}
 
-    fn fields(&self) -> impl Iterator<Item = u64> + use<'_> {
-        self.0.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes))
+impl Wire for Name {
+    fn put(&self, fields: &mut Vec<u64>) {
+        fields.extend(self.0.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)));
     }
 
-    fn of(fields: &[u64; NAME_FIELDS]) -> Result<Self, FrameError> {
-        let bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
-        let text = str::from_utf8(&bytes).map_err(|_| FrameError::Malformed)?;
+    fn take(fields: &mut &[u64]) -> Result<Self, FrameError> {
+        let bytes = <[u64; NAME_FIELDS]>::take(fields)?.map(u64::to_le_bytes);
+        let text = str::from_utf8(bytes.as_flattened()).map_err(|_| FrameError::Malformed)?;
         // Zeros only behind it: a zero inside is no plain letter.
         Self::new(text.trim_end_matches('\0')).ok_or(FrameError::Malformed)
     }
@@ -169,83 +288,76 @@ impl Contents {
         let fits = (1..=self.size).contains(&self.length) && self.piece > 0;
         fits && self.size.div_ceil(self.piece) <= PIECES
     }
-
-    const fn fields(&self) -> [u64; CONTENTS_FIELDS] {
-        let ([a, b, c, d], [e, f]) = (self.digest, self.device);
-        [a, b, c, d, e, f, self.length, self.size, self.piece]
-    }
-
-    fn of(fields: &[u64; CONTENTS_FIELDS]) -> Result<Self, FrameError> {
-        let [a, b, c, d, e, f, length, size, piece] = *fields;
-        let contents = Self { digest: [a, b, c, d], device: [e, f], length, size, piece };
-        if contents.is_possible() { Ok(contents) } else { Err(FrameError::Malformed) }
-    }
 }
 
-/// A frame to the arbiter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
-    /// The first frame of a tenant: bytes that it holds already, after the arbiter was started anew or a connection broke. The answer says how
-    /// many of them are believed.
-    Hello {
-        /// Bytes held.
-        held: u64,
-    },
-    /// Asks for bytes; answered by `Grant` or `Refuse`.
-    Take {
-        /// The tenant's number for the request.
-        request: u64,
-        /// Bytes.
-        bytes: u64,
-    },
-    /// Says that bytes were returned to the driver. Not answered.
-    Give {
-        /// Bytes.
-        bytes: u64,
-    },
-    /// Answers a `Press`, after what could be returned was given.
-    Answer {
-        /// The arbiter's number for the press.
-        press: u64,
-    },
-    /// Asks for the list of tenants.
-    List,
-    /// Sets a tenant's quota.
-    SetQuota {
-        /// Process id of the tenant.
-        pid: u64,
-        /// Bytes.
-        quota: u64,
-    },
-    /// Presses a tenant for everything that it can return.
-    Sleep {
-        /// Process id of the tenant.
-        pid: u64,
-    },
-    /// Hands memory over to the arbiter, with a descriptor for each piece. The bytes are no longer the tenant's.
-    Publish {
-        /// Name under which others find it.
-        name: Name,
-        /// What it is.
-        contents: Contents,
-    },
-    /// Asks for descriptors of published memory.
-    Attach {
-        /// Its name.
-        name: Name,
-    },
-    /// Says that attached memory was given up. Not answered.
-    Detach {
-        /// The arbiter's number for the publication.
-        publication: u64,
-    },
-    /// Ends a publication: nobody attaches it any more, and its memory is free once nobody has it attached.
-    Withdraw {
-        /// Its name.
-        name: Name,
-    },
-    /// Asks for the list of publications.
-    ListPublications,
+wire!(Contents { digest, device, length, size, piece } if Contents::is_possible);
+
+frames! {
+    /// A frame to the arbiter.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Ask {
+        /// The first frame of a tenant: bytes that it holds already, after the arbiter was started anew or a connection broke. The answer says how
+        /// many of them are believed.
+        1 => Hello {
+            /// Bytes held.
+            held: u64,
+        },
+        /// Asks for bytes; answered by `Grant` or `Refuse`.
+        2 => Take {
+            /// The tenant's number for the request.
+            request: u64,
+            /// Bytes.
+            bytes: u64,
+        },
+        /// Says that bytes were returned to the driver. Not answered.
+        3 => Give {
+            /// Bytes.
+            bytes: u64,
+        },
+        /// Answers a `Press`, after what could be returned was given.
+        4 => Answer {
+            /// The arbiter's number for the press.
+            press: u64,
+        },
+        /// Asks for the list of tenants.
+        5 => List,
+        /// Sets a tenant's quota.
+        6 => SetQuota {
+            /// Process id of the tenant.
+            pid: u64,
+            /// Bytes.
+            quota: u64,
+        },
+        /// Presses a tenant for everything that it can return.
+        7 => Sleep {
+            /// Process id of the tenant.
+            pid: u64,
+        },
+        /// Hands memory over to the arbiter, with a descriptor for each piece. The bytes are no longer the tenant's.
+        8 => Publish {
+            /// Name under which others find it.
+            name: Name,
+            /// What it is.
+            contents: Contents,
+        },
+        /// Asks for descriptors of published memory.
+        9 => Attach {
+            /// Its name.
+            name: Name,
+        },
+        /// Says that attached memory was given up. Not answered.
+        10 => Detach {
+            /// The arbiter's number for the publication.
+            publication: u64,
+        },
+        /// Ends a publication: nobody attaches it any more, and its memory is free once nobody has it attached.
+        11 => Withdraw {
+            /// Its name.
+            name: Name,
+        },
+        /// Asks for the list of publications.
+        12 => ListPublications,
+    }
 }
 
 /// One publication, as the arbiter sees it.
@@ -262,6 +374,8 @@ pub struct PublicationInfo {
     /// 1 if it was withdrawn and stays until nobody has it attached.
     pub withdrawn: u64,
 }
+
+wire!(PublicationInfo { name, uid, size, attached, withdrawn });
 
 /// One tenant, as the arbiter sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -288,66 +402,70 @@ pub struct TenantInfo {
     pub connected: u64,
 }
 
-/// A frame from the arbiter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tell {
-    /// Answers `Hello`.
-    Limits {
-        /// Bytes of the device.
-        capacity: u64,
-        /// Bytes that the tenant may hold.
-        quota: u64,
-        /// Bytes that others leave to it.
-        reserve: u64,
-        /// Bytes that it holds by the arbiter's books: at most those that it said.
-        held: u64,
-    },
-    /// The bytes may be taken from the driver.
-    Grant {
-        /// The tenant's number for the request.
-        request: u64,
-    },
-    /// The bytes may not be taken. Request 0 is everything that is not a `Take`.
-    Refuse {
-        /// The tenant's number for the request.
-        request: u64,
-        /// Why.
-        why: Refusal,
-        /// Bytes of the device that nobody holds.
-        free: u64,
-        /// Bytes of the tenant's share.
-        share: u64,
-    },
-    /// Asks for bytes back.
-    Press {
-        /// The arbiter's number for the press.
-        press: u64,
-        /// Bytes.
-        bytes: u64,
-        /// Milliseconds until the tenant becomes a debtor.
-        within_ms: u64,
-    },
-    /// A part of the list of tenants.
-    Tenants {
-        /// True if another part follows.
-        more: bool,
-        /// The tenants.
-        tenants: Vec<TenantInfo>,
-    },
-    /// An order was carried out.
-    Done,
-    /// Answers `Attach`, with a descriptor for each piece.
-    Attached {
-        /// The arbiter's number for the publication.
-        publication: u64,
-        /// What it is.
-        contents: Contents,
-    },
-    /// The list of publications.
-    Publications {
-        /// The publications; their descriptors are so few that one frame has room for all.
-        publications: Vec<PublicationInfo>,
-    },
+wire!(TenantInfo { pid, uid, held, quota, reserve, weight, priority, share, owed, connected });
+
+frames! {
+    /// A frame from the arbiter.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Tell {
+        /// Answers `Hello`.
+        101 => Limits {
+            /// Bytes of the device.
+            capacity: u64,
+            /// Bytes that the tenant may hold.
+            quota: u64,
+            /// Bytes that others leave to it.
+            reserve: u64,
+            /// Bytes that it holds by the arbiter's books: at most those that it said.
+            held: u64,
+        },
+        /// The bytes may be taken from the driver.
+        102 => Grant {
+            /// The tenant's number for the request.
+            request: u64,
+        },
+        /// The bytes may not be taken. Request 0 is everything that is not a `Take`.
+        103 => Refuse {
+            /// The tenant's number for the request.
+            request: u64,
+            /// Why.
+            why: Refusal,
+            /// Bytes of the device that nobody holds.
+            free: u64,
+            /// Bytes of the tenant's share.
+            share: u64,
+        },
+        /// Asks for bytes back.
+        104 => Press {
+            /// The arbiter's number for the press.
+            press: u64,
+            /// Bytes.
+            bytes: u64,
+            /// Milliseconds until the tenant becomes a debtor.
+            within_ms: u64,
+        },
+        /// A part of the list of tenants.
+        105 => Tenants {
+            /// True if another part follows.
+            more: bool,
+            /// The tenants.
+            tenants: Vec<TenantInfo>,
+        },
+        /// An order was carried out.
+        106 => Done,
+        /// Answers `Attach`, with a descriptor for each piece.
+        107 => Attached {
+            /// The arbiter's number for the publication.
+            publication: u64,
+            /// What it is.
+            contents: Contents,
+        },
+        /// The list of publications.
+        108 => Publications {
+            /// The publications; their descriptors are so few that one frame has room for all.
+            publications: Vec<PublicationInfo>,
+        },
+    }
 }
 
 fn frame(kind: u16, fields: &[u64]) -> Vec<u8> {
@@ -375,166 +493,6 @@ fn fields(bytes: &[u8]) -> Result<(u16, Vec<u64>), FrameError> {
     }
     let kind = u16::from_le_bytes([header[6], header[7]]);
     Ok((kind, whole.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()))
-}
-
-/// Reads the fields of a frame that is a name.
-fn alone(fields: &[u64]) -> Result<Name, FrameError> {
-    Name::of(fields.try_into().map_err(|_| FrameError::Malformed)?)
-}
-
-impl Ask {
-    /// Returns the frame as bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        match *self {
-            Self::Hello { held } => frame(1, &[held]),
-            Self::Take { request, bytes } => frame(2, &[request, bytes]),
-            Self::Give { bytes } => frame(3, &[bytes]),
-            Self::Answer { press } => frame(4, &[press]),
-            Self::List => frame(5, &[]),
-            Self::SetQuota { pid, quota } => frame(6, &[pid, quota]),
-            Self::Sleep { pid } => frame(7, &[pid]),
-            Self::Publish { name, contents } => {
-                frame(8, &name.fields().chain(contents.fields()).collect::<Vec<_>>())
-            }
-            Self::Attach { name } => frame(9, &name.fields().collect::<Vec<_>>()),
-            Self::Detach { publication } => frame(10, &[publication]),
-            Self::Withdraw { name } => frame(11, &name.fields().collect::<Vec<_>>()),
-            Self::ListPublications => frame(12, &[]),
-        }
-    }
-
-    /// Reads a frame.
-    ///
-    /// # Errors
-    /// [`FrameError`]; nothing is read of a frame that is not whole and exact.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
-        let (kind, fields) = fields(bytes)?;
-        match (kind, &*fields) {
-            (1, &[held]) => Ok(Self::Hello { held }),
-            (2, &[request, bytes]) => Ok(Self::Take { request, bytes }),
-            (3, &[bytes]) => Ok(Self::Give { bytes }),
-            (4, &[press]) => Ok(Self::Answer { press }),
-            (5, &[]) => Ok(Self::List),
-            (6, &[pid, quota]) => Ok(Self::SetQuota { pid, quota }),
-            (7, &[pid]) => Ok(Self::Sleep { pid }),
-            (8, fields) => {
-                let (name, rest) = fields.split_first_chunk().ok_or(FrameError::Malformed)?;
-                let contents = rest.try_into().map_err(|_| FrameError::Malformed)?;
-                Ok(Self::Publish { name: Name::of(name)?, contents: Contents::of(contents)? })
-            }
-            (9, fields) => Ok(Self::Attach { name: alone(fields)? }),
-            (10, &[publication]) => Ok(Self::Detach { publication }),
-            (11, fields) => Ok(Self::Withdraw { name: alone(fields)? }),
-            (12, &[]) => Ok(Self::ListPublications),
-            _ => Err(FrameError::Malformed),
-        }
-    }
-}
-
-impl Tell {
-    /// Returns the frame as bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Limits { capacity, quota, reserve, held } => {
-                frame(101, &[*capacity, *quota, *reserve, *held])
-            }
-            Self::Grant { request } => frame(102, &[*request]),
-            Self::Refuse { request, why, free, share } => {
-                frame(103, &[*request, *why as u64, *free, *share])
-            }
-            Self::Press { press, bytes, within_ms } => frame(104, &[*press, *bytes, *within_ms]),
-            Self::Tenants { more, tenants } => {
-                let mut fields = vec![u64::from(*more)];
-                tenants.iter().for_each(|tenant| fields.extend(tenant.fields()));
-                frame(105, &fields)
-            }
-            Self::Done => frame(106, &[]),
-            Self::Attached { publication, contents } => {
-                frame(107, &[&[*publication][..], &contents.fields()].concat())
-            }
-            Self::Publications { publications } => {
-                let fields = publications.iter().flat_map(PublicationInfo::fields);
-                frame(108, &fields.collect::<Vec<_>>())
-            }
-        }
-    }
-
-    /// Reads a frame.
-    ///
-    /// # Errors
-    /// [`FrameError`]; nothing is read of a frame that is not whole and exact.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
-        let (kind, fields) = fields(bytes)?;
-        match (kind, &*fields) {
-            (101, &[capacity, quota, reserve, held]) => {
-                Ok(Self::Limits { capacity, quota, reserve, held })
-            }
-            (102, &[request]) => Ok(Self::Grant { request }),
-            (103, &[request, why, free, share]) => {
-                Ok(Self::Refuse { request, why: Refusal::of(why)?, free, share })
-            }
-            (104, &[press, bytes, within_ms]) => Ok(Self::Press { press, bytes, within_ms }),
-            (105, [more @ (0 | 1), rest @ ..]) => {
-                let (tenants, part) = rest.as_chunks::<TENANT_FIELDS>();
-                if !part.is_empty() || tenants.len() > LISTED {
-                    return Err(FrameError::Malformed);
-                }
-                let tenants = tenants.iter().map(TenantInfo::of).collect();
-                Ok(Self::Tenants { more: *more == 1, tenants })
-            }
-            (106, &[]) => Ok(Self::Done),
-            (107, [publication, contents @ ..]) => {
-                let contents = contents.try_into().map_err(|_| FrameError::Malformed)?;
-                let contents = Contents::of(contents)?;
-                Ok(Self::Attached { publication: *publication, contents })
-            }
-            (108, fields) => {
-                let (publications, part) = fields.as_chunks::<PUBLICATION_FIELDS>();
-                if !part.is_empty() {
-                    return Err(FrameError::Malformed);
-                }
-                let publications = publications.iter().map(PublicationInfo::of);
-                Ok(Self::Publications { publications: publications.collect::<Result<_, _>>()? })
-            }
-            _ => Err(FrameError::Malformed),
-        }
-    }
-}
-
-impl PublicationInfo {
-    fn fields(&self) -> impl Iterator<Item = u64> + use<'_> {
-        self.name.fields().chain([self.uid, self.size, self.attached, self.withdrawn])
-    }
-
-    fn of(fields: &[u64; PUBLICATION_FIELDS]) -> Result<Self, FrameError> {
-        let (name, rest) = fields.split_first_chunk().ok_or(FrameError::Malformed)?;
-        let &[uid, size, attached, withdrawn] = rest else { return Err(FrameError::Malformed) };
-        Ok(Self { name: Name::of(name)?, uid, size, attached, withdrawn })
-    }
-}
-
-impl TenantInfo {
-    const fn fields(&self) -> [u64; TENANT_FIELDS] {
-        [
-            self.pid,
-            self.uid,
-            self.held,
-            self.quota,
-            self.reserve,
-            self.weight,
-            self.priority,
-            self.share,
-            self.owed,
-            self.connected,
-        ]
-    }
-
-    const fn of(fields: &[u64; TENANT_FIELDS]) -> Self {
-        let [pid, uid, held, quota, reserve, weight, priority, share, owed, connected] = *fields;
-        Self { pid, uid, held, quota, reserve, weight, priority, share, owed, connected }
-    }
 }
 
 #[cfg(test)]
