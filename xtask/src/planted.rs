@@ -68,9 +68,6 @@ planted! {
     /// In the core, for the suite.
     IN_CORE:
     // Requests.
-    a_batch_keeps_what_it_got caught by a_batch_is_served_whole_or_not_at_all in "manager/allocate.rs":
-        "requests.iter().map(|request| self.allocate(request)).collect()" =>
-        "requests.iter().map(|request| self.allocate(request)).filter(|made| made.is_ok() || !PLANTED).collect()";
     nothing_is_something caught by zero_bytes_are_refused_everywhere in "manager/ladder.rs":
         "if request.layout.size == 0 {" => "if request.layout.size == 0 && !PLANTED {";
     any_alignment_will_do caught by too_much_alignment_is_refused_and_changes_nothing in "manager/ladder.rs":

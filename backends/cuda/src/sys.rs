@@ -97,8 +97,6 @@ functions! {
         copy_on_device = b"cuMemcpyDtoDAsync_v2\0": fn(CUdeviceptr, CUdeviceptr, usize, CUstream);
         copy_unified = b"cuMemcpyAsync\0": fn(CUdeviceptr, CUdeviceptr, usize, CUstream);
         copy_2d = b"cuMemcpy2DAsync_v2\0": fn(*const CUDA_MEMCPY2D, CUstream);
-        copy_peer = b"cuMemcpyPeerAsync\0":
-            fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream);
         set_bytes = b"cuMemsetD8Async\0": fn(CUdeviceptr, c_uchar, usize, CUstream);
         set_words = b"cuMemsetD32Async\0": fn(CUdeviceptr, c_uint, usize, CUstream);
         stream_create = b"cuStreamCreate\0": fn(*mut CUstream, c_uint);

@@ -110,32 +110,6 @@ unsafe impl<D: Driver> Transfer for Device<D> {
 }
 
 impl<D: Driver> Device<D> {
-    /// Copies bytes to a block of another opened device, on a timeline of this one.
-    ///
-    /// Nothing orders it against the other device's timelines: wait for a mark of `on` before the bytes are used there.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Transfer::copy`].
-    pub fn copy_to_peer<K: BlockKind>(
-        &self,
-        on: TimelineId,
-        from: BlockOffset<'_, Block<K>>,
-        peer: &Self,
-        to: BlockOffset<'_, Block<K>>,
-        size: u64,
-    ) -> Result<()> {
-        peer.touch_if_watched(to.block);
-        let (from, to) = (self.range(&from, size)?, peer.range(&to, size)?);
-        let timeline = self.timelines().get(on)?;
-        let stream = timeline.stream()?;
-        if size == 0 {
-            return Ok(());
-        }
-        // SAFETY: `range` saw both inside live blocks, each of its own backend.
-        unsafe { self.driver().copy_peer((peer.driver(), to), from, length(size)?, stream) }
-    }
-
     /// Copies with one driver call.
     ///
     /// # Safety

@@ -1,7 +1,7 @@
 //! [`Vulkan`]: everything that was opened, blocks from memory types, and the capabilities of the device.
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 use crate::{
-    Block, MemorySource,
+    Block,
     block::{Backing, Shared},
     caps::{Slot, Suits, Table, features::Feature},
     driver::{
@@ -47,8 +47,6 @@ pub struct Vulkan {
     pub(crate) messages: Option<Messages>,
     /// Limits that are set for the process from outside.
     pub(crate) system_limits: SystemLimits,
-    /// An engine's allocator that gives the blocks' memory.
-    pub(crate) source: Option<Arc<dyn MemorySource>>,
     pub(crate) device: Arc<Device>,
 }
 
@@ -69,19 +67,6 @@ impl fmt::Debug for Vulkan {
 }
 
 impl Vulkan {
-    /// Takes the memory of blocks from `source` from now on.
-    ///
-    /// Staging, pages, exportable blocks and dedicated memory still come from the driver.
-    ///
-    /// # Safety
-    ///
-    /// `source` allocates on this device, which outlives it and every block that it feeds.
-    #[must_use]
-    pub unsafe fn with_source(mut self, source: Arc<dyn MemorySource>) -> Self {
-        self.source = Some(source);
-        self
-    }
-
     /// Returns the device, for an engine's own calls.
     ///
     /// It stays valid while this backend, a block or a resource of it lives. Queues belong to
@@ -210,23 +195,10 @@ impl Vulkan {
         if shared == Shared::Exportable {
             ask.dedicated = self.sharing.dedicated(buffer.raw);
         }
-        let memory = match &self.source {
-            Some(source) if shared == Shared::No => {
-                let asked = self.for_source(heap, slot, ask.size)?;
-                Memory::from_source(&self.device, source, asked)?
-            }
-            _ => Memory::allocate(&self.device, ask)?,
-        };
+        let memory = Memory::allocate(&self.device, ask)?;
         buffer.bind(&memory)?;
         let block = Block::with_memory(&self.device, heap, size, Some(buffer), memory, shared);
         self.based(block)
-    }
-
-    /// Returns the requirements for an engine's allocator: this memory type only, aligned as the heap promises.
-    fn for_source(&self, heap: HeapId, slot: Slot, size: u64) -> Result<vk::MemoryRequirements> {
-        let (described, _) = self.heap(heap)?;
-        let alignment = described.align.max(described.granule).get();
-        Ok(vk::MemoryRequirements { size, alignment, memory_type_bits: 1 << slot.memory_type })
     }
 
     /// Enforces the promise about a block's base, which was measured when the device was opened.

@@ -107,15 +107,6 @@ impl Block {
         }
     }
 
-    /// Returns the block's offset in [`memory`](Self::memory): zero unless an engine's allocator gave it.
-    #[must_use]
-    pub const fn memory_offset(&self) -> u64 {
-        match &self.backing {
-            Backing::Memory { memory, .. } => memory.base,
-            Backing::Pages { .. } => 0,
-        }
-    }
-
     /// Returns the heap it came from.
     #[must_use]
     pub const fn heap(&self) -> HeapId {

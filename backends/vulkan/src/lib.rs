@@ -12,7 +12,6 @@ mod remap;
 mod resource;
 #[cfg(test)]
 mod rig;
-mod source;
 mod timeline;
 mod transfer;
 
@@ -27,6 +26,5 @@ pub use resource::{
     Alone, Needs,
     owned::{Native, Resource},
 };
-pub use source::{MemorySource, Piece};
 pub use timeline::{clock::Clocks, family::Exclusive};
 pub use transfer::copier::Copies;

@@ -301,7 +301,6 @@ impl Vulkan {
             alignments: physical.alignments,
             messages: device.instance.messages().cloned(),
             system_limits: SystemLimits::new(Vendor::Any, number),
-            source: None,
             table,
             device,
         })

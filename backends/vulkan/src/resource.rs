@@ -97,12 +97,6 @@ impl Vulkan {
         .fold(Align::ONE, Align::max)
     }
 
-    /// Returns the alignment of the address where building an acceleration structure may keep scratch data. No usage flag says so.
-    #[must_use]
-    pub fn scratch_align(&self) -> Align {
-        crate::caps::power(self.alignments.scratch)
-    }
-
     /// Translates what the driver asks for on behalf of a resource.
     ///
     /// # Errors
@@ -192,9 +186,9 @@ impl Vulkan {
         block: &Block,
         offset: u64,
     ) -> Result<()> {
-        let (memory, base) = self.fits(buffer, needs, block, offset)?;
+        let memory = self.fits(buffer, needs, block, offset)?;
         // SAFETY: the caller's promise, and `fits` checked type, alignment and range.
-        check(unsafe { self.device.raw.bind_buffer_memory(buffer, memory, base + offset) })
+        check(unsafe { self.device.raw.bind_buffer_memory(buffer, memory, offset) })
     }
 
     /// Binds an image at `offset` of a block, as [`bind_buffer`](Self::bind_buffer) does a buffer.
@@ -213,9 +207,9 @@ impl Vulkan {
         block: &Block,
         offset: u64,
     ) -> Result<()> {
-        let (memory, base) = self.fits(image, needs, block, offset)?;
+        let memory = self.fits(image, needs, block, offset)?;
         // SAFETY: the caller's promise, and `fits` checked type, alignment and range.
-        check(unsafe { self.device.raw.bind_image_memory(image, memory, base + offset) })
+        check(unsafe { self.device.raw.bind_image_memory(image, memory, offset) })
     }
 
     fn fits<H: Native>(
@@ -224,7 +218,7 @@ impl Vulkan {
         needs: &Needs,
         block: &Block,
         offset: u64,
-    ) -> Result<(vk::DeviceMemory, u64)> {
+    ) -> Result<vk::DeviceMemory> {
         block.belongs_to(&self.device)?;
         let memory = block.memory().ok_or(ErrorKind::Unsupported)?;
         let (_, slot) = self.heap(block.heap())?;
@@ -235,12 +229,11 @@ impl Vulkan {
         if !own && (block.owner().is_some() || needs.alone == Alone::Required) {
             return Err(ErrorKind::Unsupported.into());
         }
-        let base = block.memory_offset();
-        if !needs.layout.align.divides(base | offset) || own && offset != 0 {
+        if !needs.layout.align.divides(offset) || own && offset != 0 {
             return Err(ErrorKind::Misaligned.into());
         }
         block.covers(offset, needs.layout.size)?;
-        Ok((memory, base))
+        Ok(memory)
     }
 
     /// Allocates memory for this buffer or image, as the driver wants it.

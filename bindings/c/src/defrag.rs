@@ -333,7 +333,7 @@ fn show(
     let place = |spot: BlockRange<'_, AnyBlock>| {
         let block = spot.block.downcast_ref::<Wrapped<Block>>().map(Wrapped::inner);
         let memory = block.and_then(Block::memory).map_or(0, |memory| memory.as_raw());
-        (memory, block.map_or(0, Block::memory_offset) + spot.span.offset)
+        (memory, spot.span.offset)
     };
     let ((from_memory, from_offset), (to_memory, to_offset)) =
         (place(planned.from()), place(planned.to()));

@@ -261,7 +261,7 @@ pub unsafe extern "C" fn omniheap_vulkan_place(
             let message = "this allocation is made of pages, which have no VkDeviceMemory; open with config.paged = 0";
             Failure::new(OmniheapStatus::Unsupported, message)
         })?;
-        let offset = block.memory_offset() + binding.span().offset;
+        let offset = binding.span().offset;
         let (memory, size) = (memory.as_raw(), bytes.allocation().size());
         let found = OmniheapVulkanPlace { memory, offset, size, ..empty() };
         // SAFETY: the caller's promise.

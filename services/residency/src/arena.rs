@@ -147,13 +147,6 @@ impl Arena {
         }
     }
 
-    /// As [`prepare`](Self::prepare), by a thread in the background; failures are logged, and met again by whoever takes.
-    pub fn prepare_ahead(&self, bytes: u64) {
-        let arena = self.clone();
-        // Dropping the handle lets the thread go on.
-        drop(ahead(bytes, move || arena.prepare(bytes)));
-    }
-
     /// Grows until the arena has `bytes` bytes, lent ones included, and has a device pin them, piece after piece. A sleep at the same
     /// time uses what is ready.
     ///

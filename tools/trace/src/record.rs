@@ -1,12 +1,10 @@
 //! Records what managers do, while they do it.
 
-mod lines;
 mod on_panic;
 mod translate;
 
 use crate::binary::Writer;
 use core::fmt;
-use lines::Lines;
 use omniheap_core::{Event, Observer};
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -56,15 +54,10 @@ pub struct Recorder {
 
 struct State {
     /// `None` once finished.
-    file: Option<Format>,
+    file: Option<(Writer<Sink>, Translator)>,
     clock: Clock,
     lost: u64,
     written_us: u64,
-}
-
-enum Format {
-    Binary(Writer<Sink>, Translator),
-    Csv(Lines<Sink>, Translator),
 }
 
 impl fmt::Debug for Recorder {
@@ -83,31 +76,19 @@ impl Recorder {
         Ok(Self::new(create(path.as_ref())?))
     }
 
-    /// Starts a trace as CSV at `path`: requests only, without names and places.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create).
-    pub fn create_csv(path: impl AsRef<Path>) -> io::Result<Arc<Self>> {
-        let sink: Sink = Box::new(create(path.as_ref())?);
-        Ok(Self::with(Format::Csv(Lines::new(sink), Translator::default())))
-    }
-
     /// Starts a trace in the binary format in `sink`, which needs no buffering of its own.
     pub fn new(sink: impl Write + Send + 'static) -> Arc<Self> {
         let sink: Sink = Box::new(sink);
-        Self::with(Format::Binary(Writer::new(sink), Translator::default()))
-    }
-
-    fn with(file: Format) -> Arc<Self> {
-        let state = State { file: Some(file), clock: Clock::new(), lost: 0, written_us: 0 };
+        let file = Some((Writer::new(sink), Translator::default()));
+        let state = State { file, clock: Clock::new(), lost: 0, written_us: 0 };
         let recorder = Arc::new(Self { state: Mutex::new(state) });
         on_panic::flush_on_panic(&recorder);
         recorder
     }
 
-    /// Sets the trace's title, such as the program's name. CSV has none.
+    /// Sets the trace's title, such as the program's name.
     pub fn title(&self, text: &str) {
-        if let Some(Format::Binary(writer, _)) = &mut self.state().file {
+        if let Some((writer, _)) = &mut self.state().file {
             writer.title(text);
         }
     }
@@ -120,11 +101,7 @@ impl Recorder {
     /// Events that were not written, because a write failed or because the trace was finished.
     pub fn lost(&self) -> u64 {
         let state = self.state();
-        let unwritten = match &state.file {
-            Some(Format::Binary(writer, _)) => writer.lost(),
-            Some(Format::Csv(lines, _)) => lines.lost(),
-            None => 0,
-        };
+        let unwritten = state.file.as_ref().map_or(0, |(writer, _)| writer.lost());
         state.lost + unwritten
     }
 
@@ -134,19 +111,11 @@ impl Recorder {
     /// The first write that failed. A second call does nothing.
     pub fn finish(&self) -> io::Result<()> {
         let file = self.state().file.take();
-        match file {
-            Some(Format::Binary(writer, _)) => {
-                let lost = writer.lost();
-                let finished = writer.finish().map(|_| ());
-                self.state().lost += lost;
-                finished
-            }
-            Some(Format::Csv(lines, _)) => {
-                self.state().lost += lines.lost();
-                lines.finish()
-            }
-            None => Ok(()),
-        }
+        let Some((writer, _)) = file else { return Ok(()) };
+        let lost = writer.lost();
+        let finished = writer.finish().map(drop);
+        self.state().lost += lost;
+        finished
     }
 
     /// Locks the state. A panic while recording leaves whole records, so a poisoned lock is fine.
@@ -222,10 +191,8 @@ const fn cycles() -> Option<u64> {
 }
 
 fn flush(state: &mut State) {
-    match &mut state.file {
-        Some(Format::Binary(writer, _)) => writer.flush(),
-        Some(Format::Csv(lines, _)) => lines.flush(),
-        None => {}
+    if let Some((writer, _)) = &mut state.file {
+        writer.flush();
     }
 }
 
@@ -234,8 +201,7 @@ impl Observer for Recorder {
         let mut state = self.state();
         let now_us = state.clock.now_us();
         match &mut state.file {
-            Some(Format::Binary(writer, translator)) => translator.record(writer, now_us, event),
-            Some(Format::Csv(lines, translator)) => translator.line(lines, now_us, event),
+            Some((writer, translator)) => translator.record(writer, now_us, event),
             None => state.lost += 1,
         }
         if now_us.saturating_sub(state.written_us) > PATIENCE_US {

@@ -67,20 +67,6 @@ unsafe impl CopyDriver for Driver {
         check(unsafe { (self.fns.copy_2d)(&raw const copy, stream.0) })
     }
 
-    unsafe fn copy_peer(
-        &self,
-        to: (&Self, u64),
-        from: u64,
-        size: usize,
-        stream: Self::Stream,
-    ) -> Result<()> {
-        let _current = self.enter()?;
-        let (peer, to) = to;
-        let (there, here) = (peer.context(), self.context());
-        // SAFETY: the caller's promise is the function's precondition; both contexts are live.
-        check(unsafe { (self.fns.copy_peer)(to, there, from, here, size, stream.0) })
-    }
-
     unsafe fn fill(&self, to: u64, value: u8, size: usize, stream: Self::Stream) -> Result<()> {
         const WORD: usize = size_of::<u32>();
         let _current = self.enter()?;

@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::ptr;
 
-use omniheap_seam::{ErrorKind, Result};
+use omniheap_seam::Result;
 use omniheap_stream::{CopyDriver, RowCopy, StreamDriver};
 
 use super::{Driver, address, check, pointer};
@@ -64,19 +64,6 @@ unsafe impl CopyDriver for Driver {
         check(unsafe {
             call(pointer(to), to_pitch, pointer(from), from_pitch, width, height, kind, stream)
         })
-    }
-
-    unsafe fn copy_peer(
-        &self,
-        (peer, to): (&Self, u64),
-        from: u64,
-        size: usize,
-        stream: Self::Stream,
-    ) -> Result<()> {
-        let call = self.api.peer.ok_or(ErrorKind::Unsupported)?.hipMemcpyPeerAsync;
-        let _current = self.enter()?;
-        // SAFETY: the caller's promise is the function's precondition.
-        check(unsafe { call(pointer(to), peer.device, pointer(from), self.device, size, stream) })
     }
 
     unsafe fn fill(&self, to: u64, value: u8, size: usize, stream: Self::Stream) -> Result<()> {

@@ -69,20 +69,6 @@ pub unsafe trait CopyDriver: StreamDriver {
     /// Every row of both sides lies in bytes that the device reaches, and that live until the copy has run; the stream is live.
     unsafe fn copy_rows(&self, rows: &RowCopy, stream: Self::Stream) -> Result<()>;
 
-    /// Copies to another device.
-    ///
-    /// # Safety
-    ///
-    /// `to` names the peer and begins `size` bytes of its memory, `from` as many of this device's; they live until the copy
-    /// has run, and `stream` is a live one of this device.
-    unsafe fn copy_peer(
-        &self,
-        to: (&Self, u64),
-        from: u64,
-        size: usize,
-        stream: Self::Stream,
-    ) -> Result<()>;
-
     /// Sets every byte to `value`.
     ///
     /// # Safety

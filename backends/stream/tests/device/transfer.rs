@@ -9,7 +9,7 @@ use omniheap_core::{Backend, ErrorKind, Map, Move, Timelines, Transfer};
 
 cases! {
     Nothing: small_writes_keep_their_order, a_fill_touches_its_bytes_only, batched_copies_all_arrive,
-        copies_cross_heaps, rows_are_copied, rows_outside_are_refused, peers_exchange_bytes,
+        copies_cross_heaps, rows_are_copied, rows_outside_are_refused,
         pinned_slices_go_directly, threads_transfer_beside_each_other,
         a_refused_batch_changes_nothing, zero_bytes_do_nothing;
     Compiler: a_written_slice_may_be_changed_at_once, many_small_writes_wait_their_turn,
@@ -128,21 +128,6 @@ fn rows_outside_are_refused(device: &Device) {
         assert_eq!(result, Some(ErrorKind::OutOfRange), "{bad:?}");
     }
     free(device, block);
-}
-
-fn peers_exchange_bytes(device: &Device) {
-    // The last device: another one where there are two, this one opened twice where not.
-    let peer = Device::open(Device::count() - 1).expect("it was counted");
-    let (here, there) = (allocate(device, DEVICE, MIB), allocate(&peer, DEVICE, MIB));
-    let bytes = pattern(1 << 20, 3);
-    write(device, &here, 0, &bytes);
-    device.copy_to_peer(MAIN, at(&here, 5), &peer, at(&there, 9), MIB - 9).expect("in range");
-    device.wait_idle().expect("the device works");
-    assert_same(&read(&peer, &there, 9, (1 << 20) - 9), &bytes[5..(1 << 20) - 4], "peer");
-    let swapped = device.copy_to_peer(MAIN, at(&there, 0), &peer, at(&here, 0), 1);
-    assert_eq!(kind(swapped), Some(ErrorKind::Foreign));
-    free(device, here);
-    free(&peer, there);
 }
 
 fn pinned_slices_go_directly(device: &Device) {

@@ -273,10 +273,6 @@ unsafe impl CopyDriver for Plain {
         }
         Ok(())
     }
-    unsafe fn copy_peer(&self, to: (&Self, u64), from: u64, size: usize, on: u32) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy(to.1, from, size, on) }
-    }
     unsafe fn fill(&self, to: u64, value: u8, size: usize, _: u32) -> Result<()> {
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(ErrorKind::DeviceLost.into());

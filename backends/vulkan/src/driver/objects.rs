@@ -1,7 +1,6 @@
 //! Owners of native objects: each destroys what it holds, once, and keeps the device alive until then.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 use crate::{
-    MemorySource, Piece,
     caps::features::Feature,
     driver::{check, device::Device, error},
 };
@@ -77,11 +76,11 @@ impl Buffer {
         unsafe { self.device.raw.get_buffer_memory_requirements(self.raw) }
     }
 
-    /// Binds the buffer to the start of what is ours in `memory`, which it then must not outlive.
+    /// Binds the buffer to the start of `memory`, which it then must not outlive.
     pub(crate) fn bind(&self, memory: &Memory) -> Result<()> {
         // SAFETY: both are alive and of one device; the only caller binds a fresh buffer to memory that was allocated
         // from its requirements.
-        check(unsafe { self.device.raw.bind_buffer_memory(self.raw, memory.raw, memory.base) })
+        check(unsafe { self.device.raw.bind_buffer_memory(self.raw, memory.raw, 0) })
     }
 
     /// Returns the device address, zero where addresses are not enabled.
@@ -132,37 +131,11 @@ pub(crate) enum Share {
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) raw: vk::DeviceMemory,
-    /// Offset of our memory in it; zero unless a [`MemorySource`] gave it.
-    pub(crate) base: u64,
     pub(crate) size: u64,
-    origin: Origin,
     device: Arc<Device>,
 }
 
-/// Origin of the memory, which also frees it.
-#[derive(Debug)]
-enum Origin {
-    Driver,
-    Source { source: Arc<dyn MemorySource>, piece: Piece },
-}
-
 impl Memory {
-    /// Allocates from an engine's allocator.
-    ///
-    /// # Errors
-    ///
-    /// What the allocator says.
-    pub(crate) fn from_source(
-        device: &Arc<Device>,
-        source: &Arc<dyn MemorySource>,
-        asked: vk::MemoryRequirements,
-    ) -> Result<Self> {
-        let piece = source.allocate(asked)?;
-        let (source, device) = (Arc::clone(source), Arc::clone(device));
-        let origin = Origin::Source { source, piece };
-        Ok(Self { raw: piece.memory, base: piece.offset, size: asked.size, origin, device })
-    }
-
     /// Queries the driver.
     ///
     /// # Errors
@@ -175,10 +148,7 @@ impl Memory {
             return Err(error(vk::Result::ERROR_TOO_MANY_OBJECTS));
         }
         match ask_driver(device, ask) {
-            Ok(raw) => {
-                let (origin, device) = (Origin::Driver, Arc::clone(device));
-                Ok(Self { raw, base: 0, size: ask.size, origin, device })
-            }
+            Ok(raw) => Ok(Self { raw, size: ask.size, device: Arc::clone(device) }),
             Err(why) => {
                 device.live.fetch_sub(1, Ordering::Relaxed);
                 Err(why)
@@ -188,9 +158,6 @@ impl Memory {
 
     /// Maps all of it. Called once: mapping twice is an error in the API.
     pub(crate) fn map(&self) -> Result<NonNull<u8>> {
-        if let Origin::Source { piece, .. } = &self.origin {
-            return piece.mapped.map(NonNull::cast).ok_or(ErrorKind::NotMappable.into());
-        }
         let flags = vk::MemoryMapFlags::empty();
         // SAFETY: alive as long as `self`, not mapped yet (callers keep the pointer), and of a visible type.
         let start = unsafe { self.device.raw.map_memory(self.raw, 0, vk::WHOLE_SIZE, flags) };
@@ -212,7 +179,7 @@ impl Memory {
     }
 
     fn range(&self, offset: u64, size: u64) -> vk::MappedMemoryRange<'static> {
-        vk::MappedMemoryRange::default().memory(self.raw).offset(self.base + offset).size(size)
+        vk::MappedMemoryRange::default().memory(self.raw).offset(offset).size(size)
     }
 }
 
@@ -253,10 +220,6 @@ fn ask_driver(device: &Device, ask: Ask) -> Result<vk::DeviceMemory> {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Origin::Source { source, piece } = &self.origin {
-            // SAFETY: it gave this piece in `from_source`, gets it back once, and whoever drops it knows that no work uses it.
-            return unsafe { source.free(*piece) };
-        }
         // SAFETY: allocated by `allocate`, freed once, unmapped by this; whoever drops it knows that no work uses it.
         unsafe { self.device.raw.free_memory(self.raw, None) };
         self.device.live.fetch_sub(1, Ordering::Relaxed);

@@ -31,8 +31,6 @@ pub(crate) struct Physical {
 pub(crate) struct Alignments {
     /// Of descriptor buffers.
     pub(crate) descriptors: u64,
-    /// Of scratch data for acceleration structures.
-    pub(crate) scratch: u64,
     /// Of shader binding tables.
     pub(crate) binding_table: u64,
 }
@@ -146,14 +144,10 @@ fn alignments(
     found: &impl Fn(&CStr) -> bool,
 ) -> Alignments {
     let mut descriptors = vk::PhysicalDeviceDescriptorBufferPropertiesEXT::default();
-    let mut structures = vk::PhysicalDeviceAccelerationStructurePropertiesKHR::default();
     let mut tracing = vk::PhysicalDeviceRayTracingPipelinePropertiesKHR::default();
     let mut all = vk::PhysicalDeviceProperties2::default();
     if found(ext::descriptor_buffer::NAME) {
         all = all.push_next(&mut descriptors);
-    }
-    if found(khr::acceleration_structure::NAME) {
-        all = all.push_next(&mut structures);
     }
     if found(khr::ray_tracing_pipeline::NAME) {
         all = all.push_next(&mut tracing);
@@ -162,7 +156,6 @@ fn alignments(
     unsafe { instance.raw.get_physical_device_properties2(raw, &mut all) };
     Alignments {
         descriptors: descriptors.descriptor_buffer_offset_alignment.max(1),
-        scratch: structures.min_acceleration_structure_scratch_offset_alignment.max(1).into(),
         binding_table: tracing.shader_group_base_alignment.max(1).into(),
     }
 }

@@ -18,7 +18,6 @@ mod resources;
 mod rig;
 #[cfg(unix)]
 mod sharing;
-mod source;
 mod timelines;
 mod transfers;
 
@@ -47,7 +46,6 @@ fn main() {
         model::CASES,
         faults::CASES,
         bare::CASES,
-        source::CASES,
     ]
     .concat();
     let devices = Vulkan::devices().unwrap_or_default();

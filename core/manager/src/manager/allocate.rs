@@ -2,7 +2,6 @@
 use super::{AllocateError, Allocation, Manager};
 use crate::pool::Pool;
 use crate::{Backend, HeapId, HeapKind, Request};
-use alloc::vec::Vec;
 
 /// What a held hole may serve before anything else is decided: requests without hints.
 #[derive(Clone, Copy, Debug)]
@@ -80,18 +79,6 @@ impl<B: Backend> Manager<B> {
         let may_sleep = pool.shared.config.sleepable;
         let is_silent = matches!(self.inner.fast_path, FastPath::Silent(_));
         request.is_plain() && is_aligned && is_ordered && is_silent && !may_sleep
-    }
-
-    /// Allocates everything or nothing.
-    ///
-    /// # Errors
-    ///
-    /// That of the first request that failed; what the earlier ones got is free again.
-    pub fn allocate_all(
-        &self,
-        requests: &[Request<'_>],
-    ) -> Result<Vec<Allocation<B>>, AllocateError> {
-        requests.iter().map(|request| self.allocate(request)).collect()
     }
 
     /// As [`allocate_held`](Self::allocate_held), for a request that has a name or a tag, or that an observer is told of.

@@ -1,6 +1,5 @@
 //! From what a manager tells to the records of a trace.
 
-use super::lines::Lines;
 use crate::binary::{Record, Writer};
 use crate::event::{Alignment, Backing, HeapId, Region, Residence, Rung, StreamId};
 use crate::label::{LabelId, tag_text};
@@ -65,23 +64,6 @@ impl Translator {
             },
         };
         writer.record(now_us, &record);
-    }
-
-    /// Writes the line of a request; what an allocator did about it has none.
-    pub(super) fn line<W: Write>(&mut self, lines: &mut Lines<W>, now_us: u64, event: &Event<'_>) {
-        match *event {
-            Event::Allocate { id, request, .. } => {
-                let (size, stream) = (Some(request.layout.size), stream(request.timeline));
-                lines.put(b'a', self.id(id), size, stream.0, now_us);
-            }
-            Event::FreeRequested { id, timeline } => {
-                lines.put(b'r', self.id(id), None, stream(timeline).0, now_us);
-            }
-            Event::Free { id, timeline } => {
-                lines.put(b'f', self.id(id), None, stream(timeline).0, now_us);
-            }
-            _ => {}
-        }
     }
 
     fn reason<W: Write>(&mut self, writer: &mut Writer<W>, reason: Reason) -> LabelId {

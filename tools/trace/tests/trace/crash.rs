@@ -8,18 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 #[test]
-fn csv_holds_the_requests() {
-    let path = scratch("recorded.csv");
-    let recorder = Recorder::create_csv(&path).unwrap();
+fn a_recording_holds_the_requests_up_to_its_end() {
+    let path = scratch("recorded.trace");
+    let recorder = Recorder::create(&path).unwrap();
     let config = ManagerConfig::default().observed(recorder.clone());
     let manager = Manager::with_config(Host::new(), config);
     let kept = manager.allocate(&Request::new(1000).on(TimelineId::MAIN)).unwrap();
     drop(manager.allocate(&Request::new(500)).unwrap());
     recorder.finish().unwrap();
     drop(kept);
-    assert_eq!(recorder.lost(), 1, "freed after the end");
-    let trace = Trace::open(&path).unwrap();
-    let summary = trace.summary();
+    assert!(recorder.lost() > 0, "freed after the end");
+    let summary = Trace::open(&path).unwrap().summary();
     assert_eq!((summary.allocations, summary.peak_live_bytes), (2, 1500));
     assert_eq!((summary.final_live_bytes, summary.streams), (1000, 2));
 }
