@@ -141,14 +141,9 @@ pub mod report {
     };
 }
 
-/// Tools that watch the bytes of allocations: guards that find overwrites, and the hook for tools of your own.
+/// Guards behind allocations, which find overwrites: see [`ManagerConfig::guarded`].
 pub mod guards {
-    pub use omniheap_core::{
-        Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
-    };
-    pub use omniheap_extras::{
-        GuardReport, Overwrite, guard_report, guarded, guarded_with, overwrites,
-    };
+    pub use omniheap_core::{GuardReport, Guards, Overwrite};
 }
 
 /// The offline planner, and plans for recorded programs.

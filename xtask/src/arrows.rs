@@ -7,7 +7,7 @@ use std::fs;
 
 /// The modules of the core. Each imports only those before it.
 const ORDER: [&str; 9] =
-    ["event", "sync", "device", "sanitizer", "sleep", "lane", "pool", "defrag", "manager"];
+    ["event", "sync", "device", "guards", "sleep", "lane", "pool", "defrag", "manager"];
 
 /// The three owners of what a lane's lock guards. Only the state that composes them knows two of them.
 const OWNERS: [(&str, &str); 3] = [

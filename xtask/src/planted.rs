@@ -30,7 +30,7 @@ pub(crate) struct Bed {
 }
 
 /// Every bug: those that the suite catches, and those that show when a process ends in the middle.
-pub(crate) const BEDS: [Bed; 11] = [
+pub(crate) const BEDS: [Bed; 10] = [
     Bed { folder: "core/seam/src", binary: "conformance", bugs: IN_SEAM },
     Bed { folder: "core/strategy/src", binary: "conformance", bugs: IN_STRATEGY },
     Bed { folder: "core/strategy/src", binary: "manager", bugs: STRATEGY_ONCE_MISSED },
@@ -38,7 +38,6 @@ pub(crate) const BEDS: [Bed; 11] = [
     Bed { folder: "core/manager/src", binary: "host", bugs: AT_EXIT },
     Bed { folder: "core/manager/src", binary: "order", bugs: OUT_OF_ORDER },
     Bed { folder: "core/manager/src", binary: "manager", bugs: ONCE_MISSED },
-    Bed { folder: "core/extras/src", binary: "conformance", bugs: IN_EXTRAS },
     Bed { folder: "core/extras/src", binary: "order", bugs: STAGING_OUT_OF_ORDER },
     Bed { folder: "backends/host/src", binary: "host", bugs: IN_HOST },
     Bed { folder: "backends/stream/src", binary: "stream", bugs: IN_STREAM },
@@ -302,7 +301,22 @@ planted! {
         "for lane in self.moves.cross_heap_lanes() {" =>
         "for lane in self.moves.cross_heap_lanes().into_iter().filter(|_| !PLANTED) {";
 
-    // Guards: what the manager does for a sanitizer.
+    // Guards.
+    guards_begin_late caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "guards.rs":
+        "bytes.iter().skip(skipped)" => "bytes.iter().skip(skipped + usize::from(PLANTED))";
+    guards_begin_early caught by a_byte_before_the_end_is_nobodys_business in "guards.rs":
+        "self.size - align.down(self.size)" =>
+        "(self.size - align.down(self.size)).saturating_sub(u64::from(PLANTED))";
+    guards_begin_at_a_word_behind_zeros caught by guards_stand_behind_every_kind_of_allocation in "guards.rs":
+        "if start < whole {" => "if start < whole && !PLANTED {";
+    guards_that_fail_are_handed_out caught by a_guard_that_cannot_be_laid_fails_the_request in "guards.rs":
+        "transfer.fill(on, seen.at(0), end, FRESH)?;" =>
+        "let filled = transfer.fill(on, seen.at(0), end, FRESH); if !PLANTED { filled?; }";
+    guards_that_fail_behind_zeros_are_handed_out caught by no_call_that_fails_makes_a_finding in "guards.rs":
+        "transfer.write(on, seen.at(start), &word)?;" =>
+        "let written = transfer.write(on, seen.at(start), &word); if !PLANTED { written?; }";
+    guards_that_fail_are_not_counted caught by a_guard_that_cannot_be_looked_at_is_counted in "guards.rs":
+        "self.missed.fetch_add(1, Relaxed);" => "self.missed.fetch_add(u64::from(!PLANTED), Relaxed);";
     guards_are_nameless caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "lane/sanitize.rs":
         "(extra.name.clone(), extra.sanitized)" => "(extra.name.clone().filter(|_| !PLANTED), extra.sanitized)";
     guards_are_looked_at_before_other_timelines caught by guards_are_looked_at_after_every_use in "lane/free.rs":
@@ -443,26 +457,6 @@ planted! {
     read_backs_do_not_wait caught by one_program_finds_its_own_bytes in "staging.rs":
         "let waited = sent.and_then(|piece| self.wait(&piece));" =>
         "let waited = sent.and_then(|piece| if PLANTED { Ok(()) } else { self.wait(&piece) });";
-}
-
-planted! {
-    /// In the extras, for the suite.
-    IN_EXTRAS:
-    guards_begin_late caught by a_byte_behind_the_end_is_found_and_named_in_every_heap in "guards/checker.rs":
-        "bytes.iter().skip(skipped)" => "bytes.iter().skip(skipped + usize::from(PLANTED))";
-    guards_begin_early caught by a_byte_before_the_end_is_nobodys_business in "guards/checker.rs":
-        "about.size - align.down(about.size)" =>
-        "(about.size - align.down(about.size)).saturating_sub(u64::from(PLANTED))";
-    guards_begin_at_a_word_behind_zeros caught by guards_stand_behind_every_kind_of_allocation in "guards/checker.rs":
-        "if start < whole {" => "if start < whole && !PLANTED {";
-    guards_that_fail_are_handed_out caught by a_guard_that_cannot_be_laid_fails_the_request in "guards/checker.rs":
-        "bytes.fill(on, 0, end, FRESH)?;" =>
-        "let filled = bytes.fill(on, 0, end, FRESH); if !PLANTED { filled?; }";
-    guards_that_fail_behind_zeros_are_handed_out caught by no_call_that_fails_makes_a_finding in "guards/checker.rs":
-        "bytes.write(on, start, &word)?;" =>
-        "let written = bytes.write(on, start, &word); if !PLANTED { written?; }";
-    guards_that_fail_are_not_counted caught by a_guard_that_cannot_be_looked_at_is_counted in "guards/checker.rs":
-        "self.missed.fetch_add(1, Relaxed);" => "self.missed.fetch_add(u64::from(!PLANTED), Relaxed);";
 }
 
 planted! {

@@ -2,14 +2,10 @@
 #![forbid(unsafe_code)]
 #[cfg(feature = "constants")]
 mod constants;
-#[cfg(feature = "guards")]
-mod guards;
 #[cfg(feature = "staging")]
 mod staging;
 
 #[cfg(feature = "constants")]
 pub use constants::{Constant, ConstantHome, ConstantPlan, allocate_constants, plan_constants};
-#[cfg(feature = "guards")]
-pub use guards::{GuardReport, Overwrite, guard_report, guarded, guarded_with, overwrites};
 #[cfg(feature = "staging")]
 pub use staging::Staging;

@@ -54,10 +54,10 @@ macro_rules! carries_error {
 mod defrag;
 mod device;
 mod event;
+mod guards;
 mod lane;
 mod manager;
 mod pool;
-mod sanitizer;
 mod sleep;
 mod sync;
 
@@ -83,6 +83,7 @@ pub use {
     defrag::{BlockRange, Budget, Moved, Outcome, Pass, PlannedMove},
     device::{DriverLimit, HeapLimit, HeapUse, MoveCost},
     event::{AllocationId, Backing, BlockNumber, Event, Observer, Rung, StoreKind},
+    guards::{GuardReport, Guards, Overwrite},
     lane::{
         BlockReport, Growth, MoveOutcome, PoolConfig, SpanReport, SpanState, StrategyKind, Totals,
         Uses, Waiting,
@@ -92,9 +93,6 @@ pub use {
         Defragmentation, Explanation, GiveBack, HeapOverlay, Limits, Manager, ManagerConfig,
         Mapped, Mapping, Overlay, Pinned, Placed, Plan, PoolReport, Pressure, Program, Relief,
         Remapping, Report, Shortage, Source, Step, UserPool, Verdict,
-    },
-    sanitizer::{
-        Sanitize, Sanitized, Sanitizer, SanitizerBytes, SanitizerDevice, ScratchId, ScratchPlace,
     },
     sleep::{
         AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,

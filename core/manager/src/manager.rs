@@ -35,9 +35,9 @@ pub use transfer::CopyRegion;
 
 use crate::defrag::DefragStats;
 use crate::device::Device;
+use crate::guards::Watch;
 use crate::lane::{WaitMode, Waiting};
 use crate::pool::{Names, Pool};
-use crate::sanitizer::Watch;
 use crate::sync::Mutex;
 use crate::{Backend, Caps, HeapId, Request, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
@@ -81,7 +81,7 @@ pub struct Manager<B: Backend> {
 struct Inner<B: Backend> {
     device: Arc<Device<B>>,
     names: Arc<Names>,
-    /// The sanitizer, if there is one.
+    /// The guards, if there are any.
     watch: Option<Arc<Watch<B>>>,
     config: ManagerConfig,
     /// What a held hole may serve before anything else is decided.
@@ -137,8 +137,8 @@ impl<B: Backend> Manager<B> {
         let defrag_stats = Arc::new(DefragStats::default());
         let host_visible = placed::HostVisibleHeaps::new(caps);
         let first = plain.unwrap_or(HeapId(0));
-        let sanitizer = config.sanitizer.as_ref().map(|sanitize| sanitize.start());
-        let watch = sanitizer.map(|each| Arc::new(Watch::new(each, Arc::clone(&device), first)));
+        let watch = |guards| Arc::new(Watch::new(guards, Arc::clone(&device), first));
+        let watch = config.guards.as_ref().map(watch);
         let fast_path = match plain {
             Some(heap) if watch.is_none() && config.observer.is_none() => FastPath::Silent(heap),
             Some(heap) if watch.is_none() => FastPath::Observed(heap),
@@ -217,7 +217,7 @@ impl<B: Backend> Manager<B> {
     ) -> Result<u64> {
         self.retire()?;
         if let Some(watch) = &self.inner.watch {
-            watch.sanitizer.trim(watch.as_ref());
+            watch.trim();
         }
         let mut trimmed = self.end_dropped_pools(&of);
         for pool in self.all_pools().iter().filter(|pool| of(pool.shared.heap)) {

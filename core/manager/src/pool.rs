@@ -7,11 +7,11 @@
 mod away;
 
 use crate::device::{Device, LARGEST_GROUP};
+use crate::guards::{LEAST, Watch};
 use crate::lane::{
     Ask, Growth, Lane, MakeStrategy, PoolConfig, REMOTE, Shared, StrategyKind, Suballocator,
     WaitMode, other,
 };
-use crate::sanitizer::Watch;
 use crate::sync::thread_number;
 use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -180,7 +180,7 @@ impl<B: Backend> Pool<B> {
         Ok(Ask { layout, class: request.class, size, timeline: request.timeline })
     }
 
-    /// As [`ask`](Self::ask), with the room that a sanitizer wants where the pool can ever give it.
+    /// As [`ask`](Self::ask), with the room of a guard where the pool can ever give it.
     pub(crate) fn ask_with_room(&self, request: &Request<'_>) -> Result<Ask, ErrorKind> {
         let plain = self.ask(request)?;
         let size = self.room().and_then(|room| request.layout.size.checked_add(room));
@@ -192,12 +192,12 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Bytes that a sanitizer may take: none where all pieces have one size, and none in a small bank.
+    /// Bytes of a guard: none where all pieces have one size, and none in a small bank.
     fn room(&self) -> Option<u64> {
         let kind = self.shared.device.heap(self.shared.heap).map(|heap| heap.kind);
         let has_room = kind != Ok(HeapKind::Constant)
             && !matches!(self.shared.config.strategy, StrategyKind::Slab(_) | StrategyKind::Custom);
-        self.shared.watch.as_ref().filter(|_| has_room).map(|watch| watch.sanitizer.room())
+        (has_room && self.shared.watch.is_some()).then_some(LEAST)
     }
 
     /// The most that one request can ever get.

@@ -525,7 +525,7 @@ fn a_store_without_room_leaves_the_pool_awake() {
 fn a_pool_under_guards_does_not_sleep() {
     let device = heap(HeapKind::Device, 128 * MIB).page(Some(Align::of(PAGE)));
     let host = Host::builder().heap(device).open().unwrap();
-    let manager = Manager::with_config(host, omniheap_extras::guarded(ManagerConfig::default()));
+    let manager = Manager::with_config(host, ManagerConfig::default().guarded());
     let made = manager.create_pool(HEAP, PoolConfig::new().sleepable());
     assert_eq!(kind(made.map(drop)), ErrorKind::Unsupported, "guards look at bytes at any time");
     assert!(manager.create_pool(HEAP, PoolConfig::new()).is_ok());

@@ -7,7 +7,6 @@ use omniheap_core::{
     Allocation, Backend, Caps, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig, Request,
     TimelineId, Timelines, Use,
 };
-use omniheap_extras::{guarded, overwrites};
 use omniheap_layers::{Fault, Layer, Limit, Live, Record};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -140,7 +139,7 @@ impl<B: Backend + 'static> World<B> {
         let mut config = ManagerConfig::default();
         config.pool.lanes = Some(1);
         let config = if self.mode == Mode::Plain { config.plain() } else { config };
-        if self.guards == Guards::On { guarded(config) } else { config }
+        if self.guards == Guards::On { config.guarded() } else { config }
     }
 
     /// A manager with the usual settings over a fresh stack.
@@ -276,7 +275,7 @@ fn settled<B: Backend>(manager: &Manager<B>) -> Result<(), String> {
         manager.backend().wait_idle().map_err(|error| format!("after the case: {error}"))?;
         manager.trim().map_err(|error| format!("the last trim: {error}"))?;
     }
-    if let Some(found) = overwrites(manager).ok().and_then(|found| found.into_iter().next()) {
+    if let Some(found) = manager.overwrites().ok().and_then(|found| found.into_iter().next()) {
         return Err(format!("somebody wrote behind the end of an allocation: {found:?}"));
     }
     let totals = manager.totals();

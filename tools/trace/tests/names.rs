@@ -8,7 +8,6 @@ use omniheap_core::{
     Backend as _, BlockOffset, Manager, ManagerConfig, PoolConfig, Request, TimelineId,
     Transfer as _,
 };
-use omniheap_extras::{guarded, overwrites};
 use omniheap_host::Host;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -51,7 +50,7 @@ impl Subscriber for Heard {
 
 /// Writes one byte behind the end of a guarded allocation, and asks.
 fn overwrite() {
-    let manager = Manager::with_config(Host::new(), guarded(ManagerConfig::default()));
+    let manager = Manager::with_config(Host::new(), ManagerConfig::default().guarded());
     let one = manager.allocate(&Request::new(1000).name("one")).unwrap();
     let binding = one.binding();
     let behind = BlockOffset { block: binding.block(), offset: binding.span().end() };
@@ -59,7 +58,7 @@ fn overwrite() {
     manager.backend().wait_idle().unwrap();
     drop(binding);
     drop(one);
-    assert_eq!(overwrites(&manager).unwrap().len(), 1);
+    assert_eq!(manager.overwrites().unwrap().len(), 1);
 }
 
 #[test]

@@ -489,7 +489,7 @@ impl<B: Backend> Lane<B> {
             Portion::Little => (1, LARGEST_GROUP),
         };
         if self.shared.watch.is_some() {
-            // Allocations freed during the pass wait only for the sanitizer.
+            // Allocations freed during the pass wait only for their guards.
             let _ = self.retire(WaitMode::Poll);
         }
         if self.poll_users(WaitMode::Poll).is_err() {

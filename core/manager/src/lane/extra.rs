@@ -37,9 +37,9 @@ pub(super) struct SlotExtra {
     pub(crate) published: bool,
     /// How it ends, when it was freed while a pass had it, or is a secret that is being zeroed.
     pub(crate) ending: Option<Ending>,
-    /// What the sanitizer noted; zero for an allocation that it does not look at.
+    /// Bytes of its guard that are looked at; zero for an allocation without one.
     pub(crate) sanitized: u64,
-    /// Whether the sanitizer is looking at it now: its bytes stay until that is done.
+    /// Whether its guard is being looked at now: its bytes stay until that is done.
     pub(crate) looked_at: bool,
     /// What it has to do with heaps other than its lane's.
     pub(crate) residence: Residence,

@@ -95,7 +95,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// The lane's state, locked; the sanitizer has seen an allocation that ends now.
+    /// The lane's state, locked; the guard of an allocation that ends now was looked at.
     fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, State<B>>, Ending) {
         let mut state = self.state.lock_flushed();
         let known = &mut state.occupancy;
@@ -111,7 +111,7 @@ impl<B: Backend> Lane<B> {
         drop(state);
         let ending = match self.look_at_end(id) {
             Ok(()) => ending,
-            Err(error) => self.condemn(id, error, "its sanitizer could not look at it"),
+            Err(error) => self.condemn(id, error, "its guard could not be looked at"),
         };
         (self.state.lock_flushed(), ending)
     }

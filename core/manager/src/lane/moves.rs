@@ -254,7 +254,7 @@ impl<B: Backend> State<B> {
         let is_freed = self.occupancy.end_move(slot);
         if is_freed {
             match self.occupancy.take_ending(slot) {
-                // The sanitizer looks at it first, without the lock.
+                // Its guard is looked at first, without the lock.
                 None if self.occupancy.is_sanitized(slot) => self.defer(slot, Ending::NOW),
                 None => {
                     // An allocation that moves has no dedicated block to return.

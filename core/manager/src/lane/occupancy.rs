@@ -383,12 +383,12 @@ impl Occupancy {
         self.extra(id).is_some_and(|extra| extra.host_access)
     }
 
-    /// Returns whether the sanitizer is looking at an allocation now.
+    /// Returns whether the guard of an allocation is being looked at now.
     pub(super) fn is_looked_at(&self, id: SlotId) -> bool {
         self.extra(id).is_some_and(|extra| extra.looked_at)
     }
 
-    /// Returns whether the sanitizer looks at an allocation when it ends.
+    /// Returns whether the guard of an allocation is looked at when it ends.
     pub(super) fn is_sanitized(&self, id: SlotId) -> bool {
         self.extra(id).is_some_and(|extra| extra.sanitized > 0)
     }

@@ -159,7 +159,7 @@ impl<B: Backend> Lane<B> {
         ready.len() as u64
     }
 
-    /// Shows the sanitizer freed allocations that are about to be the lane's again; returns those that may be.
+    /// Looks at the guards of freed allocations that are about to be the lane's again; returns those that may be.
     fn look_at_ready<'a>(
         &'a self,
         state: Guard<'a, State<B>>,
@@ -172,7 +172,7 @@ impl<B: Backend> Lane<B> {
         ready.retain(|id| match self.look_at_end(*id) {
             Ok(()) => true,
             Err(error) => {
-                self.condemn(*id, error, "its sanitizer could not look at it");
+                self.condemn(*id, error, "its guard could not be looked at");
                 false
             }
         });
@@ -278,7 +278,7 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn retire_in_order(&self) -> u64 {
         let mut state = self.state.lock_flushed();
         if self.shared.watch.is_some() || state.away.is_some() {
-            return 0; // A sanitizer looks at bytes when they are out of use, and a lane that is asleep serves nobody.
+            return 0; // Guards are looked at when their bytes are out of use, and a lane that is asleep serves nobody.
         }
         let State { order, occupancy, bytes, .. } = &mut *state;
         let ready = order.take_marked(|id| {

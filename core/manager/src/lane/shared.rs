@@ -4,7 +4,7 @@ use super::config::PoolConfig;
 use super::growth::Growth;
 use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::event::Event;
-use crate::sanitizer::Watch;
+use crate::guards::Watch;
 use crate::sync::Mutex;
 use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span, TimelineId};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
@@ -30,7 +30,7 @@ pub(crate) struct Shared<B: Backend> {
     on_host: Mutex<BTreeMap<Page, u64>>,
     /// Whether the pool is asleep. A sleep or a wake holds the lock from its start to its end.
     pub(crate) asleep: Mutex<bool>,
-    /// The sanitizer, if there is one.
+    /// The guards, if there are any.
     pub(crate) watch: Option<Arc<Watch<B>>>,
 }
 

@@ -10,7 +10,7 @@ pub(super) enum FastPath {
     Silent(HeapId),
     /// As `Silent`, and an observer is told of each.
     Observed(HeapId),
-    /// Nothing: the policy refuses such requests, or a sanitizer looks at every allocation.
+    /// Nothing: the policy refuses such requests, or every allocation has a guard.
     Off,
 }
 

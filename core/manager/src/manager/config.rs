@@ -3,8 +3,8 @@
 use crate::defrag::Budget;
 use crate::device::DriverLimit;
 use crate::event::Observer;
+use crate::guards::{Guards, Overwrite};
 use crate::lane::PoolConfig;
-use crate::sanitizer::Sanitize;
 use crate::{Align, Caps, DefaultPolicy, Heap, HeapId, HeapKind, Mapper, Policy};
 use alloc::sync::Arc;
 
@@ -26,8 +26,8 @@ pub struct ManagerConfig {
     pub driver_limit: DriverLimit,
     /// The observer of what the manager does; none by default.
     pub observer: Option<Arc<dyn Observer>>,
-    /// Watches the bytes of all allocations; nothing does by default.
-    pub sanitizer: Option<Arc<dyn Sanitize>>,
+    /// Guards behind all allocations; none by default.
+    pub guards: Option<Guards>,
 }
 
 impl Default for ManagerConfig {
@@ -42,7 +42,7 @@ impl Default for ManagerConfig {
             remapping: Remapping::default(),
             driver_limit: DriverLimit::default(),
             observer: None,
-            sanitizer: None,
+            guards: None,
         }
     }
 }
@@ -66,6 +66,30 @@ impl ManagerConfig {
     #[must_use]
     pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
+        self
+    }
+
+    /// Returns the same settings with guards behind all allocations, for [`Manager::overwrites`].
+    ///
+    /// Every allocation has a guard from its last byte to the end of what it occupies, where there is room for one. Requests fail
+    /// with `Unsupported` where the device moves no bytes, and with what it says where a guard cannot be laid.
+    ///
+    /// # Cost
+    ///
+    /// Every request takes the slow path and has all its bytes filled, as much when it is freed; it occupies at least sixteen
+    /// bytes more than it asks for, which rounding often has anyway.
+    #[must_use]
+    pub fn guarded(mut self) -> Self {
+        self.guards = Some(Guards { told: None });
+        self
+    }
+
+    /// As [`guarded`](Self::guarded), and calls `told` with each finding when it is noticed, which may be after the allocation's end.
+    ///
+    /// It must be quick, and must not call the manager.
+    #[must_use]
+    pub fn guarded_with(mut self, told: impl Fn(&Overwrite) + Send + Sync + 'static) -> Self {
+        self.guards = Some(Guards { told: Some(Arc::new(told)) });
         self
     }
 

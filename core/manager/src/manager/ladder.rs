@@ -632,7 +632,7 @@ impl<B: Backend> Manager<B> {
         let request = request.dedicated().pinned();
         lane.set_properties(slot, &request);
         if let Some(watch) = &lane.shared.watch {
-            watch.sanitizer.skip(); // Its block has no byte to spare.
+            watch.skip(); // Its block has no byte to spare.
         }
         let (_, cause) = self.cause(pool, None, rung);
         Ok(Allocation::new(lane.claim(slot, &request, None, cause), request.layout.size))

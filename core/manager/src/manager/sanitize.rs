@@ -1,11 +1,12 @@
-//! When a sanitizer sees an allocation: at hand-out, at its end, and on request.
+//! When guards are laid and looked at: at hand-out, after a resize, and on request.
 use super::{Allocation, Manager};
+use crate::guards::{GuardReport, Overwrite};
 use crate::lane::WaitMode;
-use crate::sanitizer::Sanitizer;
-use crate::{Backend, Contents, Error, ErrorKind, Result};
+use crate::{Backend, Contents, ErrorKind, Result};
+use alloc::vec::Vec;
 
 impl<B: Backend> Allocation<B> {
-    /// Has the sanitizer, if there is one, prepare the bytes.
+    /// Lays a guard behind the bytes, where the manager has guards.
     pub(super) fn begin_sanitized(&self, contents: Contents) -> Result<()> {
         let lane = self.lane();
         let Some(watch) = &lane.shared.watch else { return Ok(()) };
@@ -13,8 +14,8 @@ impl<B: Backend> Allocation<B> {
         let seen = lane.seen(self.slot()).ok_or(ErrorKind::Stale)?;
         // The host may use the bytes as soon as the call returns, unless only work of a timeline does.
         let order = self.timeline().filter(|_| !self.has_host_access());
-        let on = order.map_or_else(|| watch.sanitizer.timeline(watch.as_ref()), Ok)?;
-        let note = watch.sanitizer.begin(&watch.bytes(&seen), on, contents)?;
+        let on = order.map_or_else(|| watch.line(), Ok)?;
+        let note = watch.begin(&seen, on, contents)?;
         if order.is_some() {
             self.touch();
         } else {
@@ -27,7 +28,7 @@ impl<B: Backend> Allocation<B> {
         Ok(())
     }
 
-    /// Has the sanitizer restore what a copy of whole words went over.
+    /// Restores what a copy of whole words went over.
     pub(super) fn restore_sanitized(&self) -> Result<()> {
         let lane = self.lane();
         let align = lane.shared.device.backend().caps().copy.align;
@@ -36,33 +37,35 @@ impl<B: Backend> Allocation<B> {
         };
         let _stays = self.binding();
         let Some(seen) = lane.sanitized(self.slot()) else { return Ok(()) };
-        self.in_order(|_, on| watch.sanitizer.restore(&watch.bytes(&seen), on))?;
+        self.in_order(|_, on| watch.restore(&seen, on))?;
         self.order_own_work()
     }
 }
 
-const NO_SANITIZER: Error = ErrorKind::InvalidConfig
-    .because("the manager has no `sanitizer`; set one in its `ManagerConfig`, as `guarded` does");
-
 impl<B: Backend> Manager<B> {
-    /// The sanitizer, if the manager has one.
-    #[must_use]
-    pub fn sanitizer(&self) -> Option<&dyn Sanitizer> {
-        self.inner.watch.as_ref().map(|watch| watch.sanitizer.as_ref())
-    }
-
-    /// Has the sanitizer look at everything that lives and at what has ended. Waits for what uses the bytes.
+    /// Returns the writes found behind the end of allocations: of those that were freed, and of those that live. Waits for what
+    /// uses them.
+    ///
+    /// Each allocation is named once. What a pass is moving is looked at when it is asked for again, or ends.
     ///
     /// # Errors
     ///
-    /// `InvalidConfig` without a [sanitizer](crate::ManagerConfig::sanitizer); what the device says.
-    pub fn look_at_live(&self) -> Result<()> {
-        let watch = self.inner.watch.as_ref().ok_or(NO_SANITIZER)?;
+    /// `InvalidConfig` when the manager's settings are not [`guarded`](crate::ManagerConfig::guarded); what the device says.
+    pub fn overwrites(&self) -> Result<Vec<Overwrite>> {
+        let watch = self.inner.watch.as_ref().ok_or(ErrorKind::InvalidConfig.because(
+            "the manager has no guards; make it with `ManagerConfig::default().guarded()`",
+        ))?;
         for lane in self.all_pools().into_iter().flat_map(|pool| pool.lanes()) {
             lane.retire(WaitMode::Poll)?;
             lane.look_at_live(watch)?;
         }
         watch.poll(true);
-        Ok(())
+        Ok(watch.found())
+    }
+
+    /// Counts how guards fared; all zero when the manager's settings are not [`guarded`](crate::ManagerConfig::guarded).
+    #[must_use]
+    pub fn guard_report(&self) -> GuardReport {
+        self.inner.watch.as_ref().map(|watch| watch.report()).unwrap_or_default()
     }
 }

@@ -4,10 +4,9 @@ use crate::case::{Case, Need};
 use crate::rng::is_all;
 use crate::world::{Stack, World, in_heap, pool_of, timelines};
 use omniheap_core::{
-    Allocation, Backend, Binding, BlockOffset, Budget, Contents, ErrorKind, Layout, Manager, Point,
-    PoolConfig, Request, StrategyKind, TimelineId,
+    Allocation, Backend, Binding, BlockOffset, Budget, Contents, ErrorKind, Layout, Manager,
+    Overwrite, Point, PoolConfig, Request, StrategyKind, TimelineId,
 };
-use omniheap_extras::{Overwrite, guard_report, guarded_with, overwrites};
 use omniheap_layers::{CallKind, Plan, Quarantine};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -52,7 +51,7 @@ fn guarded<B: Backend + 'static>(
 ) -> (Manager<Stack<B>>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let listener = Arc::clone(&told);
-    let config = guarded_with(world.config(), move |found| listener.tell(found));
+    let config = world.config().guarded_with(move |found| listener.tell(found));
     (Manager::with_config(Arc::clone(stack), config), told)
 }
 
@@ -105,7 +104,7 @@ fn overrun<B: Backend + 'static>(
 fn found<B: Backend>(manager: &Manager<B>) -> Vec<Overwrite> {
     manager.backend().wait_idle().expect("alive");
     manager.retire().expect("alive");
-    overwrites(manager).expect("guards are on")
+    manager.overwrites().expect("guards are on")
 }
 
 fn a_byte_behind_the_end_is_found_and_named_in_every_heap<B: Backend + 'static>(world: &World<B>) {
@@ -128,7 +127,7 @@ fn a_byte_behind_the_end_is_found_and_named_in_every_heap<B: Backend + 'static>(
             assert_ne!(last.expected, WRONG);
         }
         assert_eq!(told.found(), found(&manager), "each is told once");
-        let report = guard_report(&manager);
+        let report = manager.guard_report();
         assert_eq!((report.overwritten, report.missed), (3, 0), "{report:?}");
         assert!(report.checked >= 6, "{report:?}");
     }
@@ -150,7 +149,7 @@ fn a_byte_before_the_end_is_nobodys_business<B: Backend + 'static>(world: &World
         }
     }
     assert_eq!(found(&manager), []);
-    assert_eq!(guard_report(&manager).checked, 15);
+    assert_eq!(manager.guard_report().checked, 15);
 }
 
 fn guards_are_looked_at_after_every_use<B: Backend + 'static>(world: &World<B>) {
@@ -260,13 +259,13 @@ fn whoever_looks_disturbs_nobody<B: Backend + 'static>(world: &World<B>) {
         let threads = [Request::new(1), Request::new(1).on(MAIN)];
         let threads = threads.map(|request| scope.spawn(move || work(request)));
         while threads.iter().any(|thread| !thread.is_finished()) {
-            overwrites(&manager).expect("alive");
+            manager.overwrites().expect("alive");
             manager.defragment().expect("alive");
         }
     });
     assert_eq!(found(&manager), []);
     assert_eq!((told.found(), manager.totals().live), (Vec::new(), 0));
-    let report = guard_report(&manager);
+    let report = manager.guard_report();
     assert_eq!((report.checked, report.missed), (400, 0), "{report:?}");
 }
 
@@ -333,7 +332,7 @@ fn a_guard_that_cannot_be_looked_at_is_counted<B: Backend + 'static>(world: &Wor
     assert_eq!(stack.injected(), 1, "the copy");
     stack.inject(Plan::Never, 0);
     assert_eq!(found(&manager), []);
-    assert_eq!(guard_report(&manager).missed, 1);
+    assert_eq!(manager.guard_report().missed, 1);
     let next = take(&manager, &Request::new(1000).on(MAIN));
     assert_eq!(place_of(&next), place, "the bytes are free all the same");
 }
@@ -352,11 +351,11 @@ fn session<B: Backend + 'static>(manager: &Manager<Stack<B>>) {
         let _ = one.use_on(MAIN);
     }
     let _ = manager.defragment();
-    let _ = overwrites(manager);
+    let _ = manager.overwrites();
     drop(live);
     let _ = manager.backend().wait_idle();
     let _ = manager.retire();
-    let _ = overwrites(manager);
+    let _ = manager.overwrites();
 }
 
 /// Calls that guards make.
@@ -384,7 +383,7 @@ fn no_call_that_fails_makes_a_finding<B: Backend + 'static>(world: &World<B>) {
         manager.retire().expect("alive");
         manager.validate().expect("sound");
         drop(take(&manager, &Request::new(1001)));
-        assert_eq!(overwrites(&manager), Ok(Vec::new()), "call {at} of {kind:?} failed");
+        assert_eq!(manager.overwrites(), Ok(Vec::new()), "call {at} of {kind:?} failed");
         drop(manager);
         assert_eq!(told.found(), [], "call {at} of {kind:?} failed");
         if stack.quarantine() != Quarantine::default() {
@@ -396,12 +395,12 @@ fn no_call_that_fails_makes_a_finding<B: Backend + 'static>(world: &World<B>) {
 fn without_guards_nothing_is_looked_for<B: Backend + 'static>(world: &World<B>) {
     let stack = world.stack();
     let mut config = world.config();
-    config.sanitizer = None;
+    config.guards = None;
     let manager = world.manager_with(&stack, config);
     let one = take(&manager, &Request::new(1000));
-    assert_eq!(kind(overwrites(&manager)), ErrorKind::InvalidConfig, "rather than nothing");
+    assert_eq!(kind(manager.overwrites()), ErrorKind::InvalidConfig, "rather than nothing");
     drop(one);
     let calls = stack.inner().calls();
     assert_eq!(calls.of(CallKind::Fill) + calls.of(CallKind::Read) + calls.of(CallKind::Copy), 0);
-    assert_eq!(guard_report(&manager), Default::default());
+    assert_eq!(manager.guard_report(), Default::default());
 }

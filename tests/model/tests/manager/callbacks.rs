@@ -1,15 +1,13 @@
 //! Callbacks into a program while a second thread of it frees, closes timelines, ends pools and asks for memory.
 //!
 //! A pressure callback waits for the second thread, as a program may. The others only give it a turn: an observer is called
-//! under a lock, and a sanitizer must not call the manager.
+//! under a lock, and guards look at bytes between two driver calls.
 use super::before::{Asked, asked};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Allocation, Backend, Contents, ErrorKind, Event, HeapId, HeapKind, Limits, Manager,
-    ManagerConfig, Observer, PoolConfig, Relief, Request, Result, Sanitize, Sanitizer,
-    SanitizerBytes, SanitizerDevice, Sleep, TimelineId, Timelines, Usage, Wake,
+    Allocation, Backend, ErrorKind, Event, HeapId, HeapKind, Limits, Manager, ManagerConfig,
+    Observer, PoolConfig, Relief, Request, Sleep, TimelineId, Timelines, Usage, Wake,
 };
-use omniheap_extras::guarded;
 use omniheap_host::{Host, heap};
 use omniheap_layers::Verdict;
 use omniheap_model::{Random, Store, seed};
@@ -79,7 +77,7 @@ impl Turns {
     }
 }
 
-/// Gives a turn at each event, and at each hook of the guards.
+/// Gives a turn at each event.
 #[derive(Clone)]
 struct Giver(Arc<Turns>);
 
@@ -92,62 +90,6 @@ impl core::fmt::Debug for Giver {
 impl Observer for Giver {
     fn observe(&self, _: &Event<'_>) {
         self.0.give();
-    }
-}
-
-#[derive(Debug)]
-struct GivingGuards(Arc<dyn Sanitize>, Giver);
-
-impl Sanitize for GivingGuards {
-    fn start(&self) -> Arc<dyn Sanitizer> {
-        Arc::new(GivingGuard(self.0.start(), self.1.clone()))
-    }
-}
-
-struct GivingGuard(Arc<dyn Sanitizer>, Giver);
-
-impl Sanitizer for GivingGuard {
-    fn room(&self) -> u64 {
-        self.0.room()
-    }
-    fn timeline(&self, device: &dyn SanitizerDevice) -> Result<TimelineId> {
-        self.1.0.give();
-        self.0.timeline(device)
-    }
-    fn begin(&self, bytes: &dyn SanitizerBytes, on: TimelineId, contents: Contents) -> Result<u64> {
-        self.1.0.give();
-        self.0.begin(bytes, on, contents)
-    }
-    fn restore(&self, bytes: &dyn SanitizerBytes, on: TimelineId) -> Result<()> {
-        self.1.0.give();
-        self.0.restore(bytes, on)
-    }
-    fn end(&self, bytes: &dyn SanitizerBytes, after: Option<TimelineId>) -> Result<()> {
-        self.1.0.give();
-        self.0.end(bytes, after)
-    }
-    fn look<'a>(
-        &'a self,
-        bytes: &dyn SanitizerBytes,
-        home: Option<TimelineId>,
-    ) -> Result<Option<Box<dyn FnOnce() + 'a>>> {
-        self.1.0.give();
-        self.0.look(bytes, home)
-    }
-    fn skip(&self) {
-        self.1.0.give();
-        self.0.skip();
-    }
-    fn poll(&self, device: &dyn SanitizerDevice, wait: bool) {
-        self.1.0.give();
-        self.0.poll(device, wait);
-    }
-    fn trim(&self, device: &dyn SanitizerDevice) {
-        self.1.0.give();
-        self.0.trim(device);
-    }
-    fn close(&self, device: &dyn SanitizerDevice) {
-        self.0.close(device);
     }
 }
 
@@ -165,7 +107,7 @@ fn is_usual(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || matches!(kind, Asleep | ExceedsLimit | NoSuchTimeline)
 }
 
-fn usual<T, E: Into<omniheap_core::Error>>(done: core::result::Result<T, E>) -> Option<T> {
+fn usual<T, E: Into<omniheap_core::Error>>(done: Result<T, E>) -> Option<T> {
     done.map_err(Into::into).inspect_err(|error| assert!(is_usual(error.kind()), "{error}")).ok()
 }
 
@@ -272,21 +214,21 @@ fn stage(turns: &Arc<Turns>, random: &mut Random) -> Shared {
         .open();
     let host = Arc::new(host.expect("a host device"));
     let (at_calls, calls) = (Arc::clone(turns), AtomicU64::new(0));
+    let mut config = ManagerConfig::default();
+    // Guards are laid and looked at by calls, so each is a chance to come between.
+    let every = if random.below(2) == 0 { 1 } else { 5 };
     let device = asked(&host, move |_| {
-        if calls.fetch_add(1, Relaxed) % 5 == 0 {
+        if calls.fetch_add(1, Relaxed) % every == 0 {
             at_calls.give();
         }
         Verdict::Forward
     });
-    let mut config = ManagerConfig::default();
     (config.pool.paged, config.pool.lanes) = (random.below(2) == 0, Some(2));
     if random.below(2) == 0 {
         config.observer = Some(Arc::new(Giver(Arc::clone(turns))));
     }
-    if random.below(2) == 0 {
-        config = guarded(config);
-        let guards = config.sanitizer.take().expect("set just above");
-        config.sanitizer = Some(Arc::new(GivingGuards(guards, Giver(Arc::clone(turns)))));
+    if every == 1 {
+        config = config.guarded();
     }
     let manager = Manager::with_config(device, config);
     let under_pressure = Arc::clone(turns);

@@ -4,7 +4,6 @@ use omniheap_core::{
     Allocation, Backend, BlockOffset, Budget, Epoch, Error, ErrorKind, HeapId, HeapKind, Manager,
     ManagerConfig, Point, Request, TimelineId, Timelines, Transfer,
 };
-use omniheap_extras::guarded;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Mutex};
@@ -18,7 +17,7 @@ fn host(size: u64) -> Arc<Host> {
 
 fn configs() -> [ManagerConfig; 3] {
     let plain = ManagerConfig::default().plain();
-    [plain.clone(), ManagerConfig::default(), guarded(plain)]
+    [plain.clone(), ManagerConfig::default(), plain.guarded()]
 }
 
 fn take<B: Backend>(manager: &Manager<B>, request: &Request<'_>) -> Allocation<B> {

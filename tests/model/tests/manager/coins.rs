@@ -9,7 +9,6 @@ use omniheap_core::{
     Lifetime, Limits, Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Request, Sleep,
     Tag, TimelineId, Timelines, Usage, UserPool, Uses, Waiting, Wake,
 };
-use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Hold, Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use omniheap_model::{Random, Store, seed};
@@ -89,7 +88,7 @@ impl Program {
             config.observer = Some(Arc::new(Told::default()));
         }
         if random.below(3) == 0 {
-            config = guarded(config);
+            config = config.guarded();
         }
         let manager = Manager::with_config(device, config);
         let sleepy = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).ok();
@@ -349,7 +348,7 @@ impl Program {
             host.wait_idle().expect("alive");
         }
         manager.validate().expect("sound");
-        if let Ok(found) = overwrites(&manager) {
+        if let Ok(found) = manager.overwrites() {
             assert!(found.is_empty(), "{found:?}");
         }
         let (totals, report) = (manager.totals(), manager.report());

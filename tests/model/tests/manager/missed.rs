@@ -4,7 +4,6 @@ use omniheap_core::{
     Backend, BlockOffset, Budget, Class, Decision, ErrorKind, HeapId, HeapKind, Manager,
     ManagerConfig, PoolConfig, Request, TimelineId, Timelines, Transfer,
 };
-use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Call, CallKind, Verdict};
 use std::sync::{Arc, Mutex};
@@ -155,14 +154,14 @@ fn asks_about_places_out_of_use(answer: impl Fn(&Call) -> Verdict + Send + Sync 
 #[test]
 fn freed_bytes_are_poisoned_under_guards() {
     let host = device(16 * MIB);
-    let config = guarded(ManagerConfig::default().plain());
+    let config = ManagerConfig::default().plain().guarded();
     let manager = Manager::with_config(Arc::clone(&host), config);
     let kept = manager.allocate(&Request::new(4096)).expect("fits");
     let freed = manager.allocate(&Request::new(4096)).expect("fits");
     freed.fill(0, 4096, 0x33).expect("in range");
     let offset = freed.binding().span().offset;
     drop(freed);
-    assert_eq!(overwrites(&manager).expect("guards are on").len(), 0);
+    assert_eq!(manager.overwrites().expect("guards are on").len(), 0);
     let mut bytes = [0x33; 4096];
     let block = kept.binding();
     let place = BlockOffset { block: block.block(), offset };

@@ -3,7 +3,6 @@ use omniheap_core::{
     Allocation, Backend, BlockOffset, Budget, Decision, ErrorKind, HeapId, HeapKind, Limits,
     Manager, ManagerConfig, MoveOutcome, Pass, Reason, Region, Request, SpanState, TimelineId,
 };
-use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Plan, Quarantine};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ fn host() -> Host {
 fn config(with_guards: bool) -> ManagerConfig {
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(1);
-    if with_guards { guarded(config) } else { config }
+    if with_guards { config.guarded() } else { config }
 }
 
 /// Managers with blocks and with pages, without guards and with them.
@@ -95,7 +94,7 @@ fn end<B: Backend>(manager: &Manager<B>, near: Vec<Allocation<B>>, live: Live<B>
     manager.trim().expect("alive");
     manager.validate().expect("sound");
     assert_eq!(manager.totals().live, 0);
-    assert_eq!(overwrites(manager).unwrap_or_default(), []);
+    assert_eq!(manager.overwrites().unwrap_or_default(), []);
     manager.trim().expect("alive");
     for heap in [NEAR, FAR] {
         assert_eq!(manager.heap_use(heap).expect("it is there").reserved, 0, "{heap:?}");
@@ -404,7 +403,7 @@ fn guards_come_along_and_find_who_writes_behind_the_end() {
         let (near, live) = spill(&manager, Request::new(1).name("torn"), &[MIB, 5000]);
         drop(near);
         assert_eq!(begin(&manager).commit().expect("alive").moved.moves, 2);
-        assert_eq!(overwrites(&manager).expect("guarded"), [], "untouched by the move");
+        assert_eq!(manager.overwrites().expect("guarded"), [], "untouched by the move");
         let binding = live[1].1.binding();
         let behind = BlockOffset { block: binding.block(), offset: binding.span().end() + 3 };
         let transfer = manager.backend().as_transfer().expect("host memory");
@@ -412,7 +411,7 @@ fn guards_come_along_and_find_who_writes_behind_the_end() {
         drop(binding);
         manager.backend().wait_idle().expect("alive");
         drop(live);
-        let found = overwrites(&manager).expect("guarded");
+        let found = manager.overwrites().expect("guarded");
         let told = found.iter().map(|one| (one.name.as_deref(), one.heap, one.distance, one.size));
         assert!(told.eq([(Some("torn"), NEAR, 3, 5000)]), "{found:?}");
     }

@@ -4,7 +4,6 @@ use omniheap_core::{
     Allocation, Backend, Budget, HeapId, HeapKind, Manager, ManagerConfig, Pass, Request,
     TimelineId,
 };
-use omniheap_extras::{guarded, overwrites};
 use omniheap_host::{Host, heap};
 
 const KIB: u64 = 1 << 10;
@@ -20,7 +19,7 @@ fn manager(paged: bool, with_guards: bool) -> Manager<Host> {
     let host = Host::builder().heap(near).heap(far).open().expect("a host device");
     let mut config = ManagerConfig::default();
     config.pool.lanes = Some(2);
-    let config = if with_guards { guarded(config) } else { config };
+    let config = if with_guards { config.guarded() } else { config };
     Manager::with_config(host, if paged { config } else { config.plain() })
 }
 
@@ -123,5 +122,5 @@ fn settle(manager: &Manager<Host>, mut live: Live) {
     manager.backend().wait_idle().expect("alive");
     manager.retire().expect("alive");
     assert_eq!(manager.totals().live, 0);
-    assert_eq!(overwrites(manager).unwrap_or_default(), []);
+    assert_eq!(manager.overwrites().unwrap_or_default(), []);
 }

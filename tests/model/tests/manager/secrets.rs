@@ -3,7 +3,6 @@ use super::before::asked;
 use omniheap_core::{
     Backend, HeapId, HeapKind, Manager, ManagerConfig, Request, TimelineId, Timelines,
 };
-use omniheap_extras::guarded;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use std::sync::Arc;
@@ -64,7 +63,7 @@ fn nothing_goes_back_to_the_driver_under_work_or_zeros() {
         ("registrable", request.registrable()),
     ];
     let plain = ManagerConfig::default().plain();
-    let configs = [plain.clone(), ManagerConfig::default(), guarded(plain)];
+    let configs = [plain.clone(), ManagerConfig::default(), plain.guarded()];
     let mut lost = Vec::new();
     for (config, home) in configs.iter().flat_map(|config| HOMES.map(|home| (config, home))) {
         for (name, request) in memory {

@@ -3,7 +3,6 @@ use omniheap_core::{
     Allocation, Backend, CopyRegion, HeapId, HeapKind, Manager, ManagerConfig, Point, Request,
     TimelineId, Timelines, Usage,
 };
-use omniheap_extras::guarded;
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Record};
 use std::sync::Arc;
@@ -61,7 +60,7 @@ fn frames_behind_a_busy_device(config: ManagerConfig, frame: &Request<'_>) {
 
 #[test]
 fn a_frame_never_overwrites_what_the_device_still_reads() {
-    for config in [ManagerConfig::default(), guarded(ManagerConfig::default())] {
+    for config in [ManagerConfig::default(), ManagerConfig::default().guarded()] {
         for request in [
             Request::new(4 * KIB).usage(Usage::Upload).on(MAIN),
             Request::new(4 * KIB).usage(Usage::Upload).on(MAIN).name("frame").pinned(),

@@ -7,7 +7,6 @@ use omniheap_core::{
     Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Relief, Request, Sleep, Slept,
     Source, StrategyKind, TimelineId, Timelines, Wake,
 };
-use omniheap_extras::guarded;
 use omniheap_host::{Hold, Host, heap};
 use omniheap_layers::{Call, CallKind, Fault, Plan, Record, Verdict};
 use omniheap_model::Store;
@@ -173,7 +172,7 @@ fn only_pools_of_pages_without_guards_can_sleep() {
         pool.map(drop).map_err(|error| error.kind())
     };
     assert_eq!(refused(&managed(device(16 * MIB), one_lane(ManagerConfig::default()))), Ok(()));
-    let guards = managed(device(16 * MIB), guarded(one_lane(ManagerConfig::default())));
+    let guards = managed(device(16 * MIB), one_lane(ManagerConfig::default()).guarded());
     assert_eq!(refused(&guards), Err(ErrorKind::Unsupported));
     let without_pages = heap(HeapKind::Device, 16 * MIB).page(None);
     let host = Host::builder().heap(without_pages).open().expect("a host device");

@@ -9,7 +9,6 @@ use omniheap_core::{
     Reason, Region, Relief, Request, Result, Rung, Shortage, Sleep, Step, TimelineId, Timelines,
     Wake,
 };
-use omniheap_extras::{guard_report, guarded, guarded_with, overwrites};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -80,18 +79,18 @@ fn steps_add_up_to_what_the_report_says() {
 /// Guard bytes lie behind an allocation, and an owner that copies its bytes does not copy those.
 #[test]
 fn an_allocation_that_its_owner_moved_has_no_guard_any_more() {
-    let manager = managed(device(64 * MIB), guarded(plain()));
+    let manager = managed(device(64 * MIB), plain().guarded());
     let all: Vec<_> =
         (0..60).map(|_| manager.allocate(&Request::new(200_000)).expect("fits")).collect();
     let kept: Vec<_> = all.into_iter().step_by(3).collect();
     kept.iter().for_each(|one| one.fill(0, 200_000, 0x77).expect("in range"));
-    let before = guard_report(&manager).unguarded;
+    let before = manager.guard_report().unguarded;
     let pass = manager.begin_defragment(&Budget::new()).expect("alive");
     let moved = pass.run(|_| Decision::OwnerCopies).expect("alive").moved.moves;
     assert!(moved > 0);
-    assert_eq!(guard_report(&manager).unguarded, before + moved);
+    assert_eq!(manager.guard_report().unguarded, before + moved);
     drop(kept);
-    assert_eq!(overwrites(&manager).expect("guards are on").len(), 0, "nobody wrote there");
+    assert_eq!(manager.overwrites().expect("guards are on").len(), 0, "nobody wrote there");
 }
 
 /// A timeline that was ordered behind another takes more of its bytes without a further order.
@@ -191,17 +190,17 @@ fn background_work_begins_above_one_share_and_ends_below_another() {
 
 #[test]
 fn a_request_as_large_as_its_pool_goes_without_a_guard() {
-    let config = guarded(one_lane(ManagerConfig::default()));
+    let config = one_lane(ManagerConfig::default()).guarded();
     let manager = managed(device(1 << 30), config);
     let config = PoolConfig::new().paged().maximum(8 * MIB);
     let pool = manager.create_pool(HEAP, config).expect("valid");
-    let before = guard_report(&manager).unguarded;
+    let before = manager.guard_report().unguarded;
     let whole = pool.allocate(&Request::new(8 * MIB)).expect("all of it");
-    assert_eq!(guard_report(&manager).unguarded, before + 1);
+    assert_eq!(manager.guard_report().unguarded, before + 1);
     drop(whole);
     let unit = ManagerConfig::default().unit.get();
     drop(pool.allocate(&Request::new(8 * MIB - unit)).expect("all but room for a guard"));
-    assert_eq!(guard_report(&manager).unguarded, before + 1, "there was room for a guard");
+    assert_eq!(manager.guard_report().unguarded, before + 1, "there was room for a guard");
 }
 
 #[test]
@@ -579,7 +578,7 @@ fn bytes_move_on_the_main_timeline_where_no_other_can_be_opened() {
 fn a_manager_that_ends_tells_what_was_overwritten() {
     let told = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&told);
-    let config = guarded_with(plain(), move |_| {
+    let config = plain().guarded_with(move |_| {
         count.fetch_add(1, Relaxed);
     });
     let manager = managed(device(64 * MIB), config);
