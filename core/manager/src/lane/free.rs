@@ -62,17 +62,26 @@ impl<B: Backend> Lane<B> {
     /// Frees an allocation that other timelines use, that has a block of its own, or that a pass has. `state` is the locked state
     /// of this lane.
     #[cold]
-    pub(super) fn free_with_extra(
-        &self,
-        mut state: Guard<'_, State<B>>,
+    pub(super) fn free_with_extra<'a>(
+        &'a self,
+        mut state: Guard<'a, State<B>>,
         id: SlotId,
         after: Option<Point>,
     ) {
-        let plan = state.begin_free(id, self.shared.config.uses);
-        drop(state);
-        let ending = plan.map_or(Ending::NOW, |plan| self.ending_of(id, &plan, after));
-        let in_flight = self.shared.device.in_flight.begin();
-        let (mut state, ending) = self.look_first(id, ending);
+        let uses = |state: &State<B>| state.occupancy.extra(id).map_or(0, |it| it.used_on.len());
+        let (in_flight, mut state, ending) = loop {
+            let known = uses(&state);
+            let plan = state.begin_free(id, self.shared.config.uses);
+            drop(state);
+            let ending = plan.map_or(Ending::NOW, |plan| self.ending_of(id, &plan, after));
+            let in_flight = self.shared.device.in_flight.begin();
+            let (locked, ending) = self.look_first(id, ending);
+            // Slides may have ended meanwhile whose copies nobody could follow: they use it now.
+            if uses(&locked) == known {
+                break (in_flight, locked, ending);
+            }
+            state = locked;
+        };
         let at_once = ending == Ending::NOW && !state.occupancy.is_looked_at(id);
         if state.occupancy.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.

@@ -185,6 +185,68 @@ fn what_is_freed_while_copies_still_write_it_is_given_to_nobody() {
     drop(manager.allocate(&Request::new(10 * MIB)).expect("the copies have left the rest"));
 }
 
+/// How far a free and slides have come that run at once.
+const SLIDES_COPY: u64 = 1;
+const FREE_ASKS: u64 = 2;
+const SLIDES_ENDED: u64 = 3;
+
+fn wait_for(stage: &AtomicU64, wanted: u64) {
+    while stage.load(Relaxed) < wanted {
+        std::thread::yield_now();
+    }
+}
+
+/// A device whose main timeline is held, and cannot be followed, from the first copy on. A mark of another timeline ends when the
+/// slides have.
+fn meets_a_free(host: &Arc<Host>, stage: &Arc<AtomicU64>) -> Asked {
+    let (holder, stage, held) = (Arc::clone(host), Arc::clone(stage), Mutex::new(None));
+    asked(host, move |call| {
+        let is_captured = stage.load(Relaxed) >= SLIDES_COPY;
+        match call.kind {
+            CallKind::Copy if !is_captured => {
+                let hold = holder.hold(TimelineId::MAIN).expect("open");
+                *held.lock().expect("nothing panics") = Some(hold);
+                stage.store(SLIDES_COPY, Relaxed);
+                wait_for(&stage, FREE_ASKS);
+            }
+            CallKind::Mark if is_captured && call.timeline != Some(TimelineId::MAIN) => {
+                stage.fetch_max(FREE_ASKS, Relaxed);
+                wait_for(&stage, SLIDES_ENDED);
+            }
+            CallKind::WaitIdle | CallKind::Wait | CallKind::Mark if is_captured => {
+                return Verdict::Refuse(ErrorKind::Busy.into());
+            }
+            _ => {}
+        }
+        Verdict::Forward
+    })
+}
+
+/// A free asks which timelines use the bytes before slides end that nobody can follow, and takes effect after.
+#[test]
+fn a_free_that_began_before_slides_ended_waits_for_their_copies() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).open();
+    let (host, stage) = (Arc::new(host.expect("a host device")), Arc::new(AtomicU64::new(0)));
+    let other = host.as_timelines().expect("timelines").open().expect("few");
+    let device = meets_a_free(&host, &stage);
+    let manager = Manager::with_config(device, ManagerConfig::default().plain());
+    drop(manager.allocate(&Request::new(16 * MIB)).expect("one block"));
+    let below = manager.allocate(&Request::new(4 * MIB)).expect("fits");
+    let one = manager.allocate(&Request::new(6 * MIB)).expect("fits");
+    one.use_on(other).expect("open");
+    drop(below);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for(&stage, SLIDES_COPY);
+            drop(one);
+        });
+        assert!(manager.allocate(&Request::new(10 * MIB)).is_err(), "nobody follows the slides");
+        stage.store(SLIDES_ENDED, Relaxed);
+    });
+    assert_eq!(manager.report().quarantined_bytes, 6 * MIB, "nothing tells when the copies end");
+    core::mem::forget(manager); // Nothing more can be waited for.
+}
+
 /// From one copy on, the driver makes none any more: what was moved in part goes back through the host.
 #[test]
 fn copies_that_never_work_again_lose_no_byte() {
