@@ -41,7 +41,8 @@ pub struct HeapUse {
     pub reserved: u64,
     /// The most that was held since the peaks were last reset.
     pub peak_reserved: u64,
-    /// More than this is refused: the least of the budget and of what the limits of the process leave beside other heaps and domains.
+    /// More than this is refused: the least of the budget, of what the limits of the process leave beside other heaps and domains, and of
+    /// what the heap has beside what other domains hold and were promised, where any was.
     pub hard_limit: u64,
     /// Above this, empty blocks are given back and pressure callbacks run.
     pub soft_limit: u64,
@@ -221,12 +222,16 @@ impl<B: Backend> Device<B> {
     /// How much of a heap is held and may be held.
     pub(crate) fn heap_use(&self, heap: HeapId) -> Result<HeapUse> {
         let account = self.account(heap)?;
+        let all = self.opened.heap(heap)?;
         let reserved = account.reserved.load(Relaxed);
-        let (hard, soft) = self.opened.system_limits.left(heap, reserved);
+        let unheld = account.promised.load(Relaxed).saturating_sub(reserved);
+        let beside = all.left(reserved, unheld, self.heap(heap)?.size);
+        let (hard, soft) = self.opened.system_limits.left(heap, reserved, unheld);
+        drop(all);
         Ok(HeapUse {
             reserved,
             peak_reserved: account.peak.load(Relaxed),
-            hard_limit: account.hard.load(Relaxed).min(hard),
+            hard_limit: account.hard.load(Relaxed).min(hard).min(beside),
             soft_limit: account.soft.load(Relaxed).min(soft),
             driver: self.opened.driver_budgets.last(
                 self.backend(),

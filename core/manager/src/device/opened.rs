@@ -36,6 +36,15 @@ impl Sum {
         Ok(())
     }
 
+    /// Returns how much one domain may hold beside what was promised to others; it holds `own`, and was promised `unheld` more.
+    pub(super) const fn left(&self, own: u64, unheld: u64, size: u64) -> u64 {
+        let promised = self.promised - unheld;
+        if promised == 0 {
+            return u64::MAX;
+        }
+        size.saturating_sub((self.held - own).saturating_add(promised))
+    }
+
     /// Books bytes of one domain back.
     pub(super) const fn release(&mut self, bytes: u64, before: u64, after: u64) {
         self.held -= bytes;

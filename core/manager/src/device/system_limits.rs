@@ -135,13 +135,15 @@ impl SystemLimits {
         if self.counts(heap) { self.hard.load(Relaxed) } else { u64::MAX }
     }
 
-    /// Returns how much of a heap a domain may hold, and above how much memory is returned early. `own` of what is held is the domain's,
-    /// in this heap.
-    pub(super) fn left(&self, heap: HeapId, own: u64) -> (u64, u64) {
+    /// Returns how much of a heap a domain may hold, and above how much memory is returned early. The domain holds `own` in this
+    /// heap, and was promised `unheld` more there.
+    pub(super) fn left(&self, heap: HeapId, own: u64, unheld: u64) -> (u64, u64) {
         if !self.counts(heap) {
             return (u64::MAX, u64::MAX);
         }
-        let others = self.held().saturating_sub(own);
+        let booked = self.booked.lock();
+        let others = booked.held.saturating_sub(own) + booked.promised.saturating_sub(unheld);
+        drop(booked);
         let left = |most: u64| if most < u64::MAX { most.saturating_sub(others) } else { most };
         let hard = left(self.hard.load(Relaxed));
         (hard, left(self.soft.load(Relaxed)).min(hard))

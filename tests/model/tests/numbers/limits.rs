@@ -3,11 +3,11 @@ use super::before::{Asked, asked};
 use super::{HEAP, MIB, managed, one_lane, plain};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, AllocationId, Backend, Budget, CopyRegion, ErrorKind, Event, HeapId, HeapKind, Limits,
-    Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Relief, Request, Sleep, Slept,
-    Source, StrategyKind, TimelineId, Timelines, Wake,
+    Align, AllocationId, Backend, Budget, Caps, CopyRegion, ErrorKind, Event, HeapId, HeapKind,
+    Limits, Manager, ManagerConfig, Observer, Pass, Point, PoolConfig, Relief, Request, Sleep,
+    Slept, Source, StrategyKind, TimelineId, Timelines, Wake,
 };
-use omniheap_host::{Hold, Host, heap};
+use omniheap_host::{Hold, Host, heap, real_devices};
 use omniheap_layers::{Call, CallKind, Fault, Plan, Record, Verdict};
 use omniheap_model::Store;
 use std::sync::{Arc, Mutex};
@@ -187,6 +187,11 @@ fn what_a_domain_was_promised_is_free_when_it_ends() {
     let manager = managed(device(16 * MIB), plain());
     let other = manager.domain(plain()).expect("host memory can be cleared");
     other.set_reserve(HEAP, 12 * MIB).expect("it is there");
+    let most = |domain: &Manager<_>| domain.heap_use(HEAP).expect("a heap").hard_limit;
+    assert_eq!((most(&manager), most(&other)), (4 * MIB, u64::MAX));
+    let one = other.allocate(&Request::new(8 * MIB).dedicated()).expect("it was promised");
+    assert_eq!((most(&manager), most(&other)), (4 * MIB, u64::MAX), "held or not, it is its");
+    drop(one);
     let refused = manager.set_reserve(HEAP, 4 * MIB + 1).map_err(|error| error.kind());
     assert_eq!(refused, Err(ErrorKind::ExceedsLimit));
     manager.set_reserve(HEAP, 4 * MIB).expect("what is left");
@@ -196,6 +201,45 @@ fn what_a_domain_was_promised_is_free_when_it_ends() {
     assert!(third.set_reserve(HEAP, 1).is_err(), "nothing is left to promise");
     manager.set_reserve(HEAP, 0).expect("less is never refused");
     third.set_reserve(HEAP, 16 * MIB).expect("all of it");
+}
+
+/// What two domains hold, were promised and may hold, heap by heap.
+fn accounts_on(caps: Caps) {
+    let name = caps.device.name.clone();
+    let manager = managed(Host::like(caps).expect("host memory acts it out"), plain());
+    let other = manager.domain(plain()).expect("host memory can be cleared");
+    for (heap, about) in manager.caps().heap_ids() {
+        let part = (4 * MIB).min(about.size / 4);
+        let held = |domain: &Manager<_>| domain.heap_use(heap).expect("a heap").reserved;
+        let most = |domain: &Manager<_>| domain.heap_use(heap).expect("a heap").hard_limit;
+        let ask = |domain: &Manager<_>| {
+            let asked = domain.allocate(&Request::new(part).heap(heap).dedicated());
+            asked.map_err(|error| error.kind())
+        };
+        let what = format!("{name}, heap {}", heap.0);
+        other.set_reserve(heap, about.size - part).expect("it is there");
+        let one = ask(&manager).expect("it was left");
+        assert_eq!((held(&manager), held(&other), most(&manager)), (part, 0, part), "{what}");
+        assert_eq!(ask(&manager).map(drop), Err(ErrorKind::OverBudget), "{what}");
+        let two = ask(&other).expect("it was promised");
+        assert_eq!((held(&manager), held(&other), most(&manager)), (part, part, part), "{what}");
+        drop((one, two));
+        other.set_reserve(heap, 0).expect("less is never refused");
+        manager.set_budget(heap, Limits::hard(part)).expect("a heap");
+        let one = ask(&manager).expect("within the budget");
+        assert_eq!(ask(&manager).map(drop), Err(ErrorKind::OverBudget), "{what}");
+        drop(one);
+        manager.set_budget(heap, Limits::hard(u64::MAX)).expect("a heap");
+        for domain in [&manager, &other] {
+            assert_eq!((held(domain), most(domain)), (0, u64::MAX), "{what}");
+            assert_eq!(domain.validate(), Ok(()), "{what}");
+        }
+    }
+}
+
+#[test]
+fn accounts_are_exact_in_each_heap_of_every_real_device() {
+    real_devices().into_iter().for_each(accounts_on);
 }
 
 #[test]
