@@ -270,7 +270,7 @@ impl<B: Streams> Tags<B> {
                 Err(error) if name.is_none() && error.kind() == ErrorKind::AlreadyAwake => {}
                 Err(error) => {
                     let line = refused("wake", &tagged.name, error.kind(), &error);
-                    return Err(Refusal { line, is_short: error.kind().is_out_of_memory() });
+                    return Err(Refusal { line, is_short: is_full(error.kind()) });
                 }
                 Ok(()) => {}
             }
@@ -299,6 +299,11 @@ impl<B: Streams> Tags<B> {
     }
 }
 
+/// Whether a wake failed for want of the device's memory: the host may be out of it too, or of open files.
+fn is_full(kind: ErrorKind) -> bool {
+    kind.is_out_of_memory() && kind != ErrorKind::OutOfHostMemory
+}
+
 /// What is said of a tag that did not do what it was told.
 fn refused(doing: &str, tag: &str, kind: ErrorKind, said: &dyn core::fmt::Display) -> String {
     match kind {
@@ -308,7 +313,7 @@ fn refused(doing: &str, tag: &str, kind: ErrorKind, said: &dyn core::fmt::Displa
         ErrorKind::AlreadyAwake => {
             format!("tag {tag:?} is awake already; omniheap.torch.sleep({tag:?}) puts it to sleep")
         }
-        kind if doing == "wake" && kind.is_out_of_memory() => format!(
+        kind if doing == "wake" && is_full(kind) => format!(
             "tag {tag:?} stays asleep with all its bytes, because the device has too little memory for it now; free some, or let the \
              other program free some, and wake it again. {said}"
         ),

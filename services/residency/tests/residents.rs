@@ -401,6 +401,8 @@ fn a_view_that_does_not_fit_stays_and_a_new_one_takes_its_place() {
 struct Broken {
     inner: Arc<dyn BackingStore>,
     panics: AtomicBool,
+    /// Whether the host has no memory to read with.
+    is_short: AtomicBool,
 }
 
 impl BackingStore for Broken {
@@ -417,6 +419,9 @@ impl BackingStore for Broken {
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
         assert!(!self.panics.load(Relaxed), "get");
+        if self.is_short.load(Relaxed) {
+            return Err(ErrorKind::OutOfHostMemory.into());
+        }
         self.inner.get(id, take)
     }
 
@@ -425,12 +430,33 @@ impl BackingStore for Broken {
     }
 }
 
+/// A world, a store that works, and residents that sleep there.
+fn broken_world() -> (World, Arc<Broken>, Resident) {
+    let (world, [panics, is_short]) = (World::new(), [(); 2].map(|()| AtomicBool::new(false)));
+    let inner = HostStore::within(&world.arena);
+    let store = Arc::new(Broken { inner, panics, is_short });
+    let how = Resident::to(Arc::<Broken>::clone(&store));
+    (world, store, how)
+}
+
+#[test]
+fn nobody_leaves_the_device_where_a_wake_lacks_memory_of_the_host() {
+    let (world, store, how) = broken_world();
+    let (pool, one) = world.resident_as(how, 30 * MIB, 1);
+    let (other, _other) = world.resident(-1, 20 * MIB, 2);
+    pool.sleep(&Sleep::to(Arc::<Broken>::clone(&store))).unwrap();
+    store.is_short.store(true, Relaxed);
+    let refused = world.residents.hold(&pool).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutOfHostMemory);
+    assert_eq!(asleep([&pool, &other]), [true, false], "there is room on the device");
+    store.is_short.store(false, Relaxed);
+    drop(world.residents.hold(&pool).unwrap());
+    check(&one, 1);
+}
+
 #[test]
 fn a_store_that_panics_stops_nobody_else() {
-    let world = World::new();
-    let (inner, panics) = (HostStore::within(&world.arena), AtomicBool::new(true));
-    let store = Arc::new(Broken { inner, panics });
-    let how = Resident::to(Arc::<Broken>::clone(&store));
+    let (world, store, how) = broken_world();
     let (pool, one) = world.resident_as(how, 30 * MIB, 1);
     let limit = |soft| world.manager.set_budget(HEAP, Limits { soft, hard: 64 * MIB }).unwrap();
     let settled = |panics| {

@@ -73,7 +73,7 @@ impl<B: Backend> Mover<B> {
         let asker = Asker { heap: pool.heap(), priority, pool: Arc::downgrade(pool), need };
         loop {
             let woken = self.wake(pool, Wake::all()).map(drop);
-            if !woken.as_ref().is_err_and(|error| error.kind().is_out_of_memory()) {
+            if !woken.as_ref().is_err_and(is_full) {
                 return woken;
             }
             if self.make_room(&asker, pool.residence().stored) {
@@ -211,19 +211,19 @@ impl<B: Backend> Mover<B> {
             self.make_room(&nobody, over);
             return Ok(());
         }
-        let (mut left, mut is_full) = (room, false);
+        let (mut left, mut has_room) = (room, true);
         let away = lock(&self.state).away();
         for pool in away.iter().filter(|pool| pool.heap() == heap) {
             let Residence { asleep, stored: need, .. } = pool.residence();
             // Stop at the first pool that does not fit: smaller ones behind it would starve it.
-            is_full |= need > left;
-            if asleep && is_full {
+            has_room &= need <= left;
+            if asleep && !has_room {
                 continue;
             }
             // A pool that is awake here was woken by the program, and is no longer the set's to manage.
             match self.wake(pool, Wake::all()) {
                 Ok(()) => left -= need.max(pool.reserved()).min(left),
-                Err(error) if error.kind().is_out_of_memory() => is_full = true,
+                Err(error) if is_full(&error) => has_room = false,
                 Err(error) => return Err(error),
             }
         }
@@ -259,6 +259,11 @@ impl<B: Backend> Mover<B> {
 fn catch_panic(work: impl FnOnce() -> Result<(), AllocateError>) -> Result<(), AllocateError> {
     let failed = |_| Err(ErrorKind::Driver.because("a backing store panicked").into());
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(failed)
+}
+
+/// Returns whether a wake failed for want of the device's memory: pools that leave the device make no room on the host.
+fn is_full(error: &AllocateError) -> bool {
+    error.kind().is_out_of_memory() && error.kind() != ErrorKind::OutOfHostMemory
 }
 
 /// A wake that may use all host memory the process can have.
