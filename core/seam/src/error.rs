@@ -36,7 +36,7 @@ pub enum ErrorKind {
     NoSuchTimeline,
     /// The allocation belongs to another manager: give it to its owner.
     Foreign,
-    /// The allocation was freed already, or never existed.
+    /// The allocation was freed already or never existed, or what it came from has changed: the error's detail says which.
     Stale,
     /// Something still uses it: free the allocations, or wait for the timelines, then try again.
     Busy,
@@ -159,7 +159,7 @@ impl ErrorKind {
             Self::NoSuchHeap => "no heap of this device satisfies the request",
             Self::NoSuchTimeline => "the timeline was closed or belongs to another device",
             Self::Foreign => "the allocation belongs to another manager",
-            Self::Stale => "the allocation was freed already",
+            Self::Stale => "it was freed or changed meanwhile",
             Self::Busy => "it is still in use; free its allocations or wait for its timelines",
             Self::NotMappable => "the host cannot see these bytes; use write and read",
             Self::Published => "the bytes are published and stay as they are; allocate new ones",

@@ -74,8 +74,8 @@ type Filled<'a, B> = (&'a Arc<Allocation<B>>, Vec<(usize, u64)>);
 /// A file that changed since it was loaded is seen twice. When the pool falls asleep, the bytes go to the other store; where that keeps
 /// nothing, the sleep fails with [`ErrorKind::Stale`], and the pool stays awake. When it wakes up, the wake fails
 /// with [`ErrorKind::Stale`], and the pool sleeps on: put the bytes and the time of the file back and wake it again, or free what came from
-/// it. Where the system does not open or read a file, both say so in the same way with [`ErrorKind::Driver`], or
-/// [`ErrorKind::OutOfHostMemory`] for too many open files.
+/// it. Where the system does not open a file for the sleep, or does not read it for the wake, both say so in the same way with
+/// [`ErrorKind::Driver`], or [`ErrorKind::OutOfHostMemory`] for too many open files.
 pub struct Origin {
     rest: Arc<dyn BackingStore>,
     disk: Box<dyn Disk + Send>,
@@ -411,5 +411,6 @@ mod tests {
         assert!(told(libc::EMFILE).detail().contains("open files"), "{}", told(libc::EMFILE));
         let short = unreadable(&io::ErrorKind::UnexpectedEof.into());
         assert_eq!(short.kind(), ErrorKind::Stale, "{short}");
+        assert!(!short.to_string().contains("allocation"), "nothing of its was freed: {short}");
     }
 }
