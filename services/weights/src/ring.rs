@@ -72,9 +72,9 @@ impl<B: Backend> Slot<B> {
     fn of_host(size: u64) -> Result<Self, ErrorKind> {
         let (mut bytes, length) = (Vec::new(), crate::disk::size(size + ALIGN));
         let short = |_| ErrorKind::Device(Device::OutOfHostMemory.into());
+        // Reads fill it: zeros would make the system give all of it now.
         bytes.try_reserve_exact(length).map_err(short)?;
-        bytes.resize(length, 0);
-        let first = NonNull::from(&mut *bytes).cast();
+        let first = NonNull::new(bytes.as_mut_ptr()).expect("vectors have no address 0");
         Ok(Self::within(Memory::Host(bytes), first, size))
     }
 
@@ -287,5 +287,18 @@ mod tests {
         assert!(
             matches!(slot.err(), Some(ErrorKind::Device(error)) if error.kind() == Device::OutOfHostMemory)
         );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_slot_has_no_memory_of_the_host_before_it_is_filled() {
+        let resident = || {
+            let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+            pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number")
+        };
+        let before = resident();
+        let slot = Slot::<Host>::of_host(1 << 30).expect("addresses");
+        assert!(resident() - before < 1 << 16, "a quarter of the slot's pages");
+        drop(slot);
     }
 }
