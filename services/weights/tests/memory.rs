@@ -10,7 +10,7 @@ mod write;
 
 use core::fmt::Write;
 use omniheap_weights::{Dtype, ErrorKind, Tensor, WeightsFile};
-use write::{Given, Pickle};
+use write::{Folder, Given, Pickle};
 use zip::CompressionMethod;
 
 #[global_allocator]
@@ -76,6 +76,25 @@ fn directories() {
     assert!(read("empty storages", &file).is_ok());
 }
 
+/// Lists of tensors by file, of which none is there.
+fn indices() {
+    let folder = Folder::new();
+    for (name, shards) in [("one file", 1), ("a file for each tensor", MANY), ("no names", 0)] {
+        let mut map = String::new();
+        for at in 0..MANY {
+            match shards {
+                0 => map.push_str(r#""":"s","#),
+                _ => write!(map, r#""{at}":"{}","#, at % shards).unwrap(),
+            }
+        }
+        let index = format!(r#"{{"weight_map":{{{}}}}}"#, map.trim_end_matches(','));
+        let path = folder.write("model.safetensors.index.json", index.as_bytes());
+        println!("{name}: {} bytes", index.len());
+        let read = meter::within(TIMES, index.as_bytes(), || WeightsFile::open(&[path]));
+        assert!(matches!(read.unwrap_err().kind(), ErrorKind::MissingShard(_)));
+    }
+}
+
 fn headers() {
     let mut entries = String::new();
     for at in 0..MANY {
@@ -117,6 +136,7 @@ fn corpora() {
 fn no_reader_takes_many_times_its_input() {
     pickles();
     directories();
+    indices();
     headers();
     corpora();
 }

@@ -6,8 +6,11 @@
 mod meter;
 
 use core::fmt::Write;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use omniheap_trace::binary::{Record, Writer};
 use omniheap_trace::{Alignment, Backing, HeapId, LabelId, Limits, StreamId, Trace};
+use std::io::Write as _;
 
 #[global_allocator]
 static ALLOCATOR: meter::Counting = meter::Counting;
@@ -52,6 +55,22 @@ fn text_formats() {
     let block = format!("{{\"0\":{{\"TotalBytes\":999999,\"Suballocations\":[{spans}]}}}}");
     let vma = format!("{{\"DefaultPools\":{{\"T\":{{\"Blocks\":{block}}}}}}}");
     within_four_times("VMA, one block", vma.as_bytes());
+}
+
+/// What is compressed counts as long as it is without that.
+fn compressed() {
+    let texts = [
+        csv(|_, text| text.push_str("a,0,1,0,0\nf,0,,0,0\n")),
+        csv(|id, text| writeln!(text, "a,{id},1,0,0").unwrap()),
+        csv(|_, text| text.push('\n')),
+    ];
+    for text in texts {
+        let mut file = GzEncoder::new(Vec::new(), Compression::best());
+        file.write_all(&text).unwrap();
+        let file = file.finish().unwrap();
+        println!("{} bytes that are {} compressed", text.len(), file.len());
+        let _ = meter::within(4, &text, || Trace::read(&file[..], &Limits::default()));
+    }
 }
 
 fn binary_format() {
@@ -140,6 +159,7 @@ fn corpora() {
 #[test]
 fn no_reader_takes_more_than_four_times_its_input() {
     text_formats();
+    compressed();
     binary_format();
     pickles();
     corpora();
