@@ -1,6 +1,7 @@
 //! Checks that files beside each other import in one direction only, in every published crate.
 //!
-//! A file and the modules inside it may name each other: a module's parts work on what it holds.
+//! A file and the modules inside it may name each other where they are few: a module's parts work on what it holds. In a folder
+//! of more than [`FEW`] lines they import in one direction too, but for those that are [listed](KNOTS).
 use crate::packages::published;
 use crate::step::Outcome;
 use crate::words::files;
@@ -14,11 +15,25 @@ type Module = Vec<String>;
 /// The modules that each module names.
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
+/// Lines of a module and its parts that may name each other.
+const FEW: usize = 1500;
+
+/// Larger modules whose parts still name them, by crate.
+const KNOTS: [(&str, &str); 5] = [
+    ("omniheap-cli", "command"),
+    ("omniheap-conformance", "cases"),
+    ("omniheap-core", "manager"),
+    ("omniheap-plan", "activation"),
+    ("omniheap-trace", "report"),
+];
+
 pub(crate) fn check() -> Outcome {
     let mut found = 0;
     for package in published()? {
         let texts = read(&package.folder().join("src"))?;
-        for module in circle(imports(&texts)) {
+        let knots = KNOTS.iter().filter(|(name, _)| *name == package.name());
+        let knots: Vec<&str> = knots.map(|(_, module)| *module).collect();
+        for module in circle(imports(&texts, &knots)) {
             found += 1;
             println!("    {}: {} is in a circle", package.name(), module.join("::"));
         }
@@ -48,24 +63,50 @@ fn read(source: &Path) -> Result<BTreeMap<Module, String>, String> {
     Ok(texts)
 }
 
-/// Returns what each module names, but for those that it is in and those in it.
-fn imports(texts: &BTreeMap<Module, String>) -> Imports {
+/// Returns what each module names, but for those that it is in and those in it where they are few, or one of the `knots`.
+fn imports(texts: &BTreeMap<Module, String>, knots: &[&str]) -> Imports {
+    let lines = |outer: &Module| {
+        let parts = texts.iter().filter(|(module, _)| module.starts_with(outer));
+        parts.map(|(_, text)| text.lines().count()).sum::<usize>()
+    };
+    let is_one = |outer: &Module| {
+        outer.is_empty() || knots.contains(&outer.join("::").as_str()) || lines(outer) <= FEW
+    };
     let of = |(module, text): (&Module, &String)| {
-        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        // What follows are tests: `super` is the file itself there.
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
         let code = code.collect::<Vec<_>>().join("\n");
+        let parts = texts.keys().filter(|part| !module.is_empty() && above(part) == *module);
+        let parts = parts.filter(|part| names(&code, part)).cloned();
         let named = paths(&code, module).into_iter().map(|path| owner(path, texts));
-        let apart = |other: &Module| !other.starts_with(module) && !module.starts_with(other);
-        (module.clone(), named.filter(apart).collect())
+        let apart = |other: &Module| match (other.starts_with(module), module.starts_with(other)) {
+            (true, true) => false,
+            (true, false) => !is_one(module),
+            (false, true) => !is_one(other),
+            (false, false) => true,
+        };
+        (module.clone(), named.chain(parts).filter(apart).collect())
     };
     texts.iter().map(of).collect()
+}
+
+/// Returns whether a file names something in one of its parts, as seen from there.
+fn names(code: &str, part: &Module) -> bool {
+    let Some(name) = part.last().map(|name| format!("{name}::")) else { return false };
+    code.match_indices(&name).any(|(at, _)| is_whole(code, at))
+}
+
+/// Returns whether a path begins here.
+fn is_whole(code: &str, at: usize) -> bool {
+    !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
 }
 
 /// Returns the paths behind each `crate::` and `super::`, from the root of the crate.
 fn paths(code: &str, module: &[String]) -> Vec<Module> {
     let mut found = Vec::new();
     for (at, word) in code.match_indices("crate::").chain(code.match_indices("super::")) {
-        let is_whole = !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
-        if is_whole {
+        if is_whole(code, at) {
             let start = if word == "crate::" { Module::new() } else { above(module) };
             follow(&code[at + word.len()..], start, &mut found);
         }
@@ -127,14 +168,14 @@ fn circle(mut imports: Imports) -> Vec<Module> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Module, circle, imports};
+    use super::{FEW, Module, circle, imports};
     use std::collections::BTreeMap;
 
     fn in_circles(files: &[(&str, &str)]) -> Vec<String> {
         let module = |path: &str| path.split("::").map(str::to_owned).collect::<Module>();
         let texts: BTreeMap<_, _> =
             files.iter().map(|(path, text)| (module(path), (*text).to_owned())).collect();
-        circle(imports(&texts)).iter().map(|module| module.join("::")).collect()
+        circle(imports(&texts, &[])).iter().map(|module| module.join("::")).collect()
     }
 
     #[test]
@@ -158,5 +199,25 @@ mod tests {
             ("x", "use crate::c::C;"),
         ];
         assert_eq!(in_circles(&files), ["a", "b", "c::d"]);
+    }
+
+    #[test]
+    fn parts_of_a_large_module_import_one_way() {
+        let long = "\n".repeat(FEW);
+        let names_its_parts = format!("mod low;\nmod high;\npub use low::Low;\n{long}");
+        let files = |high: &'static str| {
+            [
+                ("a", names_its_parts.as_str()),
+                ("a::low", "#[cfg(test)]\nmod tests {\nuse super::*;\n}"),
+                ("a::high", high),
+            ]
+        };
+        assert_eq!(in_circles(&files("use super::low::Low;")), [""; 0]);
+        assert_eq!(in_circles(&files("use super::Low;")), [""; 0], "nothing there names it");
+        let both = names_its_parts.replace("low::Low", "{low::Low, high::High}");
+        let mut knot = files("use super::Low;");
+        knot[0].1 = &both;
+        assert_eq!(in_circles(&knot), ["a", "a::high"]);
+        assert_eq!(in_circles(&[("a", "use b::B;"), ("a::b", "use super::A;")]), [""; 0], "few");
     }
 }
