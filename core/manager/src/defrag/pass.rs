@@ -4,10 +4,11 @@ use super::budget::BudgetMeter;
 use super::copier;
 use super::moves::{BlockRange, How, Move, MoveList, Moved, Outcome};
 use super::planner::{Goal, LanePlanner};
+use super::recall::{self, Spilled};
 use super::stats::DefragStats;
 use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::event::AllocationId;
-use crate::lane::{Consent, Lane, WaitMode};
+use crate::lane::{Consent, Lane, Reservation, WaitMode};
 use crate::{Backend, ErrorKind, HeapId, InsideBlock, Point, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
@@ -24,13 +25,13 @@ use std::time::Instant;
 /// say with [`use_on`](crate::Allocation::use_on) which timeline does.
 #[must_use = "dropping a pass aborts it"]
 pub struct Pass<B: Backend> {
-    pub(super) device: Arc<Device<B>>,
+    device: Arc<Device<B>>,
     stats: Arc<DefragStats>,
-    pub(super) on: TimelineId,
-    pub(super) mode: Mode,
-    pub(super) moves: MoveList<B>,
-    pub(super) under_way: Option<UnderWay<B>>,
-    pub(super) host_time: Duration,
+    on: TimelineId,
+    mode: Mode,
+    moves: MoveList<B>,
+    under_way: Option<UnderWay<B>>,
+    host_time: Duration,
 }
 
 impl<B: Backend> fmt::Debug for Pass<B> {
@@ -73,6 +74,19 @@ impl<B: Backend> Pass<B> {
         }
         self.host_time = began.elapsed();
         self
+    }
+
+    /// Plans the moves of a recall: see [`recall`].
+    pub(crate) fn recall(
+        mut self,
+        spilled: Vec<Spilled<B>>,
+        meter: &mut BudgetMeter,
+        reserve: impl FnMut(&Spilled<B>) -> Result<Option<(Reservation<B>, u64)>>,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        recall::plan(&self.device, &mut self.moves, spilled, meter, reserve)?;
+        self.host_time = began.elapsed();
+        Ok(self)
     }
 
     /// The planned moves, in order.
@@ -223,23 +237,23 @@ pub(crate) enum Mode {
 }
 
 /// Copies that were submitted.
-pub(super) struct UnderWay<B: Backend> {
+struct UnderWay<B: Backend> {
     /// The point at which they have finished; `None` where only an idle device shows it.
     point: Option<Point>,
-    pub(super) since: Instant,
+    since: Instant,
     /// The last time at which they were seen unfinished.
-    pub(super) busy: Duration,
-    pub(super) moves: u64,
-    pub(super) bytes: u64,
+    busy: Duration,
+    moves: u64,
+    bytes: u64,
     /// The bounce block, where copies inside a block are forbidden.
-    pub(super) bounce: Option<Block<B>>,
+    bounce: Option<Block<B>>,
     /// Whether all of them were.
     submitted: Result<()>,
 }
 
 impl<B: Backend> Pass<B> {
     /// Drops the copies of moves that were cancelled or freed. Returns the timelines that may use the others.
-    pub(super) fn drop_cancelled(&mut self) -> Vec<TimelineId> {
+    fn drop_cancelled(&mut self) -> Vec<TimelineId> {
         let mut timelines = Vec::new();
         self.moves.each_few_mut(|lane, few| {
             let guard = lane.lock_moves();
@@ -264,7 +278,7 @@ impl<B: Backend> Pass<B> {
     }
 
     /// Submits the copies behind the work of some timelines.
-    pub(super) fn submit(&mut self, users: &[TimelineId]) -> Result<()> {
+    fn submit(&mut self, users: &[TimelineId]) -> Result<()> {
         let bounce = self.bounce();
         let copied = self.moves.list().iter().filter(|planned| planned.how == How::Copy);
         let (mut moves, mut around, mut bytes) =
@@ -382,7 +396,7 @@ impl<B: Backend> Pass<B> {
     }
 
     /// Waits until the copies of this pass have finished.
-    pub(super) fn wait(&self) -> Result<()> {
+    fn wait(&self) -> Result<()> {
         let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.moves > 0)
         else {
             return Ok(());
@@ -400,8 +414,8 @@ impl<B: Backend> Pass<B> {
 
 /// One move of a pass, before it is made.
 pub struct PlannedMove<'a, B: Backend> {
-    pub(super) moves: &'a MoveList<B>,
-    pub(super) planned: &'a Move,
+    moves: &'a MoveList<B>,
+    planned: &'a Move,
 }
 
 impl<B: Backend> fmt::Debug for PlannedMove<'_, B> {

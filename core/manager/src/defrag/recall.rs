@@ -1,12 +1,12 @@
 //! Recalls: allocations that spilled to a slower heap move back, the largest first, while the better heap has room.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;
-use super::pass::Pass;
+use super::moves::MoveList;
+use crate::device::Device;
 use crate::lane::{Lane, Presence, Reservation, Resident};
 use crate::{Backend, HeapId, Layout, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::cmp::Reverse;
-use std::time::Instant;
 
 /// An allocation that spilled to another heap than the best one.
 pub(crate) struct Spilled<B: Backend> {
@@ -61,59 +61,60 @@ impl NoRoom {
     }
 }
 
-impl<B: Backend> Pass<B> {
-    /// Plans the moves of a recall. `reserve` reserves a place in the better heap, and returns it with the bytes that the
-    /// driver gave for it. An error aborts the pass.
-    pub(crate) fn recall(
-        mut self,
-        mut spilled: Vec<Spilled<B>>,
-        meter: &mut BudgetMeter,
-        mut reserve: impl FnMut(&Spilled<B>) -> Result<Option<(Reservation<B>, u64)>>,
-    ) -> Result<Self> {
-        let began = Instant::now();
-        spilled.sort_by_key(Spilled::rank);
-        let mut no_room = NoRoom::default();
-        for one in &spilled {
-            let (heap, size) = (one.wished, one.resident.span.size);
-            if meter.is_empty() || meter.is_late() {
-                break;
-            }
-            meter.set_rates(self.device.cost(one.lane.shared.heap).rates());
-            if no_room.covers(heap, size) || !meter.pay(size) {
-                continue;
-            }
-            match reserve(one)? {
-                Some((reservation, taken)) => {
-                    self.moves.add_taken(taken);
-                    if !self.call_back(one, reservation) {
-                        meter.refund(size);
-                    }
-                }
-                None => {
-                    no_room.note(heap, size);
+/// Plans the moves of a recall. `reserve` reserves a place in the better heap, and returns it with the bytes that the driver gave
+/// for it. An error aborts the pass.
+pub(super) fn plan<B: Backend>(
+    device: &Device<B>,
+    moves: &mut MoveList<B>,
+    mut spilled: Vec<Spilled<B>>,
+    meter: &mut BudgetMeter,
+    mut reserve: impl FnMut(&Spilled<B>) -> Result<Option<(Reservation<B>, u64)>>,
+) -> Result<()> {
+    spilled.sort_by_key(Spilled::rank);
+    let mut no_room = NoRoom::default();
+    for one in &spilled {
+        let (heap, size) = (one.wished, one.resident.span.size);
+        if meter.is_empty() || meter.is_late() {
+            break;
+        }
+        meter.set_rates(device.cost(one.lane.shared.heap).rates());
+        if no_room.covers(heap, size) || !meter.pay(size) {
+            continue;
+        }
+        match reserve(one)? {
+            Some((reservation, taken)) => {
+                moves.add_taken(taken);
+                if !call_back(moves, one, reservation) {
                     meter.refund(size);
                 }
             }
+            None => {
+                no_room.note(heap, size);
+                meter.refund(size);
+            }
         }
-        if self.moves.is_empty() && meter.too_dear {
-            spilled.iter().for_each(|one| self.device.cost(one.lane.shared.heap).doubt());
-        }
-        self.host_time = began.elapsed();
-        Ok(self)
     }
+    if moves.is_empty() && meter.too_dear {
+        spilled.iter().for_each(|one| device.cost(one.lane.shared.heap).doubt());
+    }
+    Ok(())
+}
 
-    /// Starts a move to a reserved place. Where the allocation may not move any more, frees the place and returns `false`.
-    fn call_back(&mut self, one: &Spilled<B>, reservation: Reservation<B>) -> bool {
-        self.moves.enter(&one.lane);
-        let mut guard = one.lane.lock_moves();
-        if guard.look_at(&one.resident) == Presence::Free {
-            self.moves.start_cross_heap(&mut guard, &one.resident, reservation);
-            return true;
-        }
-        drop(guard);
-        reservation.lane.free_held(reservation.grant);
-        false
+/// Starts a move to a reserved place. Where the allocation may not move any more, frees the place and returns `false`.
+fn call_back<B: Backend>(
+    moves: &mut MoveList<B>,
+    one: &Spilled<B>,
+    reservation: Reservation<B>,
+) -> bool {
+    moves.enter(&one.lane);
+    let mut guard = one.lane.lock_moves();
+    if guard.look_at(&one.resident) == Presence::Free {
+        moves.start_cross_heap(&mut guard, &one.resident, reservation);
+        return true;
     }
+    drop(guard);
+    reservation.lane.free_held(reservation.grant);
+    false
 }
 
 #[cfg(test)]
