@@ -9,8 +9,8 @@ use std::fs;
 const ORDER: [&str; 9] =
     ["event", "sync", "device", "guards", "sleep", "lane", "pool", "defrag", "manager"];
 
-/// The three owners of what a lane's lock guards. Only the state that composes them knows two of them.
-const OWNERS: [(&str, &str); 3] = [
+/// The three parts of what a lane's lock guards. Only the state that composes them knows two of them.
+const PARTS: [(&str, &str); 3] = [
     ("lane/occupancy.rs", "struct Occupancy {"),
     ("lane/bytes.rs", "struct Bytes<B: Backend> {"),
     ("lane/order.rs", "struct Order {"),
@@ -33,9 +33,9 @@ pub(crate) fn check() -> Outcome {
             wrong.extend(found.into_iter().map(|what| format!("{}: {what}", path.display())));
         }
     }
-    for (file, owner) in OWNERS {
-        if has_visible_field(&read(&core.join(file))?, owner) {
-            wrong.push(format!("{file}: a field is visible outside `{owner}`"));
+    for (file, part) in PARTS {
+        if has_visible_field(&read(&core.join(file))?, part) {
+            wrong.push(format!("{file}: a field is visible outside `{part}`"));
         }
     }
     wrong.iter().for_each(|line| println!("    {line}"));
@@ -73,8 +73,8 @@ fn wrong_imports(text: &str, own: usize, below: &BTreeSet<&str>) -> Vec<String> 
 }
 
 /// Returns whether a field of a structure is visible outside its module, or the structure is not there.
-fn has_visible_field(text: &str, owner: &str) -> bool {
-    let fields = text.split_once(owner).and_then(|(_, fields)| fields.split_once("\n}"));
+fn has_visible_field(text: &str, part: &str) -> bool {
+    let fields = text.split_once(part).and_then(|(_, fields)| fields.split_once("\n}"));
     fields.is_none_or(|(fields, _)| fields.contains("pub"))
 }
 
@@ -97,12 +97,12 @@ mod tests {
     use super::{has_visible_field, names_from_below, wrong_imports};
 
     #[test]
-    fn the_owners_of_a_lane_keep_their_fields() {
-        let owner = "struct Order {";
-        let of = |field: &str| format!("pub(super) {owner}\n    {field}\n}}\npub fn f() {{}}");
-        assert!(!has_visible_field(&of("slots: Slots,"), owner));
-        assert!(has_visible_field(&of("pub(crate) slots: Slots,"), owner));
-        assert!(has_visible_field("it has another name", owner));
+    fn the_parts_of_a_lane_keep_their_fields() {
+        let part = "struct Order {";
+        let of = |field: &str| format!("pub(super) {part}\n    {field}\n}}\npub fn f() {{}}");
+        assert!(!has_visible_field(&of("slots: Slots,"), part));
+        assert!(has_visible_field(&of("pub(crate) slots: Slots,"), part));
+        assert!(has_visible_field("it has another name", part));
     }
 
     const LIB: &str =

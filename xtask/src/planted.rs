@@ -279,9 +279,9 @@ planted! {
         "filter(|_| !PLANTED).map_or(self.shared.heap, RemoteSpan::heap)";
     guests_are_counted_twice caught by what_spilled_is_called_back_when_there_is_room in "lane/occupancy.rs":
         "self.count_free(size, granted);" => "self.count_free(if PLANTED { 0 } else { size }, granted);";
-    guests_never_leave caught by what_spilled_is_called_back_when_there_is_room in "lane/remote.rs":
-        "Ok(self.remote.remove(&id.index).map(FreeOutcome::Remote))" =>
-        "Ok(self.remote.remove(&id.index).and_then(|guest| if PLANTED { core::mem::forget(guest); None } else { Some(FreeOutcome::Remote(guest)) }))";
+    guests_never_leave caught by what_spilled_is_called_back_when_there_is_room in "lane/state.rs":
+        "return Ok(self.remote.remove(&id.index).map(FreeOutcome::Remote))" =>
+        "return Ok(self.remote.remove(&id.index).and_then(|guest| if PLANTED { core::mem::forget(guest); None } else { Some(FreeOutcome::Remote(guest)) }))";
     budgets_are_not_for_recalls caught by what_spilled_is_called_back_when_there_is_room in "defrag/recall.rs":
         "|| !meter.pay(size) {" => "|| !(meter.pay(size) || PLANTED) {";
     refused_recalls_are_made caught by a_recall_heeds_pins_writes_and_frees in "lane/remote.rs":

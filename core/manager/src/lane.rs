@@ -1,7 +1,7 @@
 //! One lane of a pool: a lock, a strategy, and the blocks it divides. One thread uses it, on any number of timelines.
 //!
-//! Everything that the lock guards is private to this module: [`state`] composes it of three owners, [`occupancy`], [`bytes`] and
-//! [`order`]. The other files are cut by what they do with it. `pool`, `defrag` and `manager` call methods of [`Lane`].
+//! Everything that the lock guards is private to this module: [`state`] composes it of [`occupancy`], [`bytes`] and [`order`], whose
+//! fields nobody else sees. The other files are cut by what they do with it. `pool`, `defrag` and `manager` call methods of [`Lane`].
 mod away;
 mod blocks;
 mod bytes;

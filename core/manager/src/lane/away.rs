@@ -91,7 +91,7 @@ impl<B: Backend> State<B> {
     /// What sleeps or wakes, in the order of addresses.
     fn sleepers(&self) -> Vec<Sleeper> {
         let sleeper = |(id, slot): (SlotId, &Slot)| {
-            let span = self.bytes.grant(slot.key).ok()?.span;
+            let span = self.bytes.strategy().grant(slot.key).ok()?.span;
             Some(Sleeper { slot: id, span, privacy: self.occupancy.privacy(id) })
         };
         let mut all: Vec<_> = self.here().filter_map(sleeper).collect();

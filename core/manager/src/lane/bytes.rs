@@ -10,7 +10,7 @@ use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Sharing, Span, Timel
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::cell::Cell;
 use omniheap_strategy::pages::Pager;
-use omniheap_strategy::{BlockId, Grant, Key, LastUse, Piece, Strategy, Tlsf, Usage};
+use omniheap_strategy::{BlockId, Grant, Key, LastUse, Strategy, Tlsf};
 
 /// A rounded layout, the requested bytes, and the timeline that orders their uses.
 #[derive(Clone, Copy, Debug)]
@@ -38,22 +38,6 @@ impl Ask {
 pub(crate) enum Suballocator {
     General(Tlsf),
     Other(Box<dyn Strategy>),
-}
-
-impl Suballocator {
-    fn as_strategy(&self) -> &dyn Strategy {
-        match self {
-            Self::General(tlsf) => tlsf,
-            Self::Other(other) => other.as_ref(),
-        }
-    }
-
-    fn as_strategy_mut(&mut self) -> &mut dyn Strategy {
-        match self {
-            Self::General(tlsf) => tlsf,
-            Self::Other(other) => other.as_mut(),
-        }
-    }
 }
 
 /// A block of a lane.
@@ -92,6 +76,21 @@ impl<B: Backend> Bytes<B> {
         }
     }
 
+    /// The strategy that divides the blocks, to look at.
+    pub(super) fn strategy(&self) -> &dyn Strategy {
+        match &self.suballocator {
+            Suballocator::General(tlsf) => tlsf,
+            Suballocator::Other(other) => other.as_ref(),
+        }
+    }
+
+    fn strategy_mut(&mut self) -> &mut dyn Strategy {
+        match &mut self.suballocator {
+            Suballocator::General(tlsf) => tlsf,
+            Suballocator::Other(other) => other.as_mut(),
+        }
+    }
+
     fn held(&self, block: BlockId) -> &Held<B> {
         self.blocks[block.0 as usize].as_ref().expect("a span's block is held")
     }
@@ -124,7 +123,7 @@ impl<B: Backend> Bytes<B> {
         sharing: Sharing,
     ) -> Result<BlockId, ErrorKind> {
         self.blocks.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        let id = self.suballocator.as_strategy_mut().add_block(block.size())?;
+        let id = self.strategy_mut().add_block(block.size())?;
         let at = id.0 as usize;
         if at == self.blocks.len() {
             self.blocks.push(None);
@@ -135,7 +134,7 @@ impl<B: Backend> Bytes<B> {
 
     /// Takes an empty block away.
     pub(super) fn remove_block(&mut self, id: BlockId) -> Option<Arc<Block<B>>> {
-        self.suballocator.as_strategy_mut().remove_block(id).ok()?;
+        self.strategy_mut().remove_block(id).ok()?;
         self.blocks[id.0 as usize].take().map(|held| held.block)
     }
 
@@ -254,7 +253,7 @@ impl<B: Backend> Bytes<B> {
 
     /// Takes exactly `span` of the first block.
     pub(super) fn take_at(&mut self, span: Span) -> Result<Grant, ErrorKind> {
-        let take = self.suballocator.as_strategy_mut().as_take().ok_or(ErrorKind::Unsupported)?;
+        let take = self.strategy_mut().as_take().ok_or(ErrorKind::Unsupported)?;
         take.take(BlockId(0), span)
     }
 
@@ -271,7 +270,7 @@ impl<B: Backend> Bytes<B> {
 
     /// Takes a hole and holds it, for something that moves there.
     pub(super) fn hold(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
-        let grant = self.suballocator.as_strategy_mut().allocate(layout, class)?;
+        let grant = self.strategy_mut().allocate(layout, class)?;
         self.held += grant.span.size;
         Ok(grant)
     }
@@ -329,7 +328,7 @@ impl<B: Backend> Bytes<B> {
 
     /// Releases a span that was not used since it was taken.
     pub(super) fn release_unused(&mut self, key: Key) -> Result<Grant, ErrorKind> {
-        self.suballocator.as_strategy_mut().free(key)
+        self.strategy_mut().free(key)
     }
 
     /// Releases a span that was held.
@@ -350,10 +349,6 @@ impl<B: Backend> Bytes<B> {
             Suballocator::Other(other) => other.grant(key),
         }?;
         Ok((self.block(grant.block), grant.span))
-    }
-
-    pub(super) fn grant(&self, key: Key) -> Result<Grant, ErrorKind> {
-        self.suballocator.as_strategy().grant(key)
     }
 
     /// Who used the bytes of a live span before it was taken.
@@ -411,14 +406,6 @@ impl<B: Backend> Bytes<B> {
         }
     }
 
-    pub(super) fn usage(&self) -> Usage {
-        self.suballocator.as_strategy().usage()
-    }
-
-    pub(super) fn for_each(&self, visit: &mut dyn FnMut(Piece)) {
-        self.suballocator.as_strategy().for_each(visit);
-    }
-
     /// Bytes that a defragmentation pass holds.
     pub(super) const fn held_bytes(&self) -> u64 {
         self.held
@@ -426,11 +413,11 @@ impl<B: Backend> Bytes<B> {
 
     /// Checks the strategy, whose allocations have `granted` bytes, against a full walk.
     pub(super) fn validate(&self, granted: u64) -> Result<(), &'static str> {
-        self.suballocator.as_strategy().validate()?;
+        self.strategy().validate()?;
         let without_memory = self
             .pages()
             .map_or(0, |(pager, tlsf)| pager.unmapped_bytes(tlsf) + pager.in_flight_bytes());
-        match self.usage().used == granted + without_memory + self.held {
+        match self.strategy().usage().used == granted + without_memory + self.held {
             true => Ok(()),
             false => Err("the strategy and the slots differ on bytes used"),
         }

@@ -8,7 +8,7 @@ use super::extra::{Residence, SlotId};
 use super::moves::MoveOutcome;
 use super::occupancy::Standing;
 use super::order::User;
-use super::state::{FreeOutcome, Lane, RemoteSpan, State};
+use super::state::{Lane, RemoteSpan, State};
 use crate::device::Block;
 use crate::{Align, Backend, ErrorKind, Span, Tag};
 use alloc::{boxed::Box, sync::Arc};
@@ -120,7 +120,7 @@ impl<B: Backend> State<B> {
     /// Takes the slot away from a span that stays held.
     fn detach(&mut self, id: SlotId) -> Option<(Arc<Block<B>>, Grant)> {
         let slot = self.occupancy.get(id).ok().filter(|slot| slot.standing() == Standing::Free)?;
-        let grant = self.bytes.grant(slot.key).ok()?;
+        let grant = self.bytes.strategy().grant(slot.key).ok()?;
         let user = self.occupancy.withdraw(id, grant.span.size).ok()?;
         self.order.leave(user);
         self.bytes.count_held(grant.span.size);
@@ -143,12 +143,5 @@ impl<B: Backend> State<B> {
         self.occupancy.move_out(id, grant.span.size)?;
         self.remote.insert(id.index, remote);
         Ok(())
-    }
-
-    /// Ends an allocation whose bytes are in another lane; its place there is given back without the lock.
-    pub(super) fn free_remote(&mut self, id: SlotId) -> Result<Option<FreeOutcome<B>>, ErrorKind> {
-        let user = self.occupancy.end_remote(id)?;
-        self.order.leave(user);
-        Ok(self.remote.remove(&id.index).map(FreeOutcome::Remote))
     }
 }

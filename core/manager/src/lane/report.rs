@@ -124,7 +124,7 @@ impl<B: Backend> Lane<B> {
     /// Sums over the lane; what it holds from the driver is the pool's to say.
     pub(crate) fn totals(&self) -> Totals {
         let state = self.state.lock_flushed();
-        let (mut usage, counts) = (state.bytes.usage(), state.occupancy.counts());
+        let (mut usage, counts) = (state.bytes.strategy().usage(), state.occupancy.counts());
         if state.away.is_some() {
             (usage.free, usage.largest_hole, usage.holes) = (0, 0, 0); // They have no memory.
         }
@@ -155,7 +155,7 @@ impl<B: Backend> Lane<B> {
         let slots = state.occupancy.iter();
         let owners: BTreeMap<_, _> =
             slots.map(|(id, slot)| (slot.key, (slot, state.occupancy.extra(id)))).collect();
-        state.bytes.for_each(&mut |piece| {
+        state.bytes.strategy().for_each(&mut |piece| {
             let Some(block) = blocks.get_mut(&piece.block) else { return };
             match piece.state {
                 PieceState::Hole => block.holes.push(piece.span),
@@ -177,7 +177,8 @@ impl<B: Backend> Lane<B> {
         let (mut live, mut bytes, mut granted) = (0, 0, 0);
         let here = |id: &SlotId| !state.remote.contains_key(&id.index);
         for (_, slot) in state.occupancy.iter().filter(|(id, _)| here(id)) {
-            let grant = state.bytes.grant(slot.key).map_err(|_| "a slot's span is not live")?;
+            let grant = state.bytes.strategy().grant(slot.key);
+            let grant = grant.map_err(|_| "a slot's span is not live")?;
             if grant.span.size < slot.size {
                 return Err("a span is smaller than what was asked for");
             }

@@ -283,7 +283,7 @@ impl<B: Backend> Lane<B> {
         let State { order, occupancy, bytes, .. } = &mut *state;
         let ready = order.take_marked(|id| {
             // A block of its own goes back to the driver, which knows no order.
-            let grant = occupancy.deferred_key(id).and_then(|key| bytes.grant(key).ok());
+            let grant = occupancy.deferred_key(id).and_then(|key| bytes.strategy().grant(key).ok());
             grant.is_some_and(|grant| bytes.sharing(grant.block) == Sharing::Shared)
         });
         let mut freed = 0;

@@ -1,6 +1,6 @@
 //! What the lock of a lane guards: which allocations there are, where their bytes lie, and in whose order those are used.
 //!
-//! Each of the three has a file of its own, and no file but this module's methods of [`State`] changes two of them.
+//! Each of the three has a file of its own and private fields; what concerns two of them is a method of [`State`].
 #![forbid(unsafe_code)]
 use super::bytes::{Ask, Bytes, Suballocator};
 use super::config::Uses;
@@ -292,7 +292,9 @@ impl<B: Backend> State<B> {
     pub(super) fn free(&mut self, id: SlotId) -> Result<Option<FreeOutcome<B>>, ErrorKind> {
         let Some(key) = self.occupancy.end_ownership(id)? else { return Ok(None) };
         if key == REMOTE {
-            return self.free_remote(id);
+            let user = self.occupancy.end_remote(id)?;
+            self.order.leave(user);
+            return Ok(self.remote.remove(&id.index).map(FreeOutcome::Remote));
         }
         // What the host accessed waited for all its users.
         let is_hosts = self.occupancy.has_host_access(id);
