@@ -1,27 +1,38 @@
-//! The Python package: built into a wheel, installed into an environment of its own, and tested there.
+//! The Python packages: built into wheels, installed into an environment of their own, and tested there.
 use crate::step::{Outcome, status};
 use crate::{WORKSPACE, root, target};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Tests that need PyTorch in their own interpreter.
-const WITH_TORCH: [&str; 12] = [
-    "test_activations.py",
-    "test_again.py",
-    "test_apply.py",
-    "test_checkpoints.py",
-    "test_fit.py",
-    "test_layers.py",
-    "test_share.py",
-    "test_sharding.py",
-    "test_tags.py",
-    "test_torch_memory_saver.py",
-    "test_weights.py",
-    "test_workspaces.py",
+/// Folders of tests, each with the tests in it that need PyTorch in their own interpreter.
+const TESTS: [(&str, &[&str]); 2] = [
+    (
+        "bindings/torch/python/tests",
+        &[
+            "test_activations.py",
+            "test_checkpoints.py",
+            "test_layers.py",
+            "test_share.py",
+            "test_tags.py",
+            "test_torch_memory_saver.py",
+            "test_weights.py",
+        ],
+    ),
+    (
+        "lab/python/tests",
+        &[
+            "test_again.py",
+            "test_apply.py",
+            "test_fit.py",
+            "test_sharding.py",
+            "test_upstream.py",
+            "test_workspaces.py",
+        ],
+    ),
 ];
 
-/// Builds, installs and tests the package; says what is missing where there is no Python.
+/// Builds, installs and tests the packages; says what is missing where there is no Python.
 pub(crate) fn test() -> Outcome {
     let Some(python) = python() else {
         println!(
@@ -32,49 +43,56 @@ pub(crate) fn test() -> Outcome {
     let folder = target().join("python");
     status("venv", Command::new(python).args(["-m", "venv"]).arg(&folder))?;
     let inside = folder.join("bin/python");
-    let mut install = Command::new(&inside);
-    install.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--force-reinstall",
-    ]);
-    // Cargo builds what is not built; it finds the tools of this run in the environment. Without optimisation: what is
-    // tested is how the package is made and what it calls.
-    install.arg(root().join("bindings/torch")).env("OMNIHEAP_CARGO_PROFILE", "dev");
-    install.env("OMNIHEAP_CARGO_PACKAGES", WORKSPACE.join(" "));
-    if let Err(why) = status("pip install", &mut install) {
-        println!(
-            "    the package could not be installed: pip needs an index, or setuptools and wheel"
-        );
-        return Err(why);
+    for package in ["bindings/torch", "lab/python"] {
+        if let Err(why) = install(&inside, package) {
+            println!(
+                "    {package} could not be installed: pip needs an index, or setuptools and wheel"
+            );
+            return Err(why);
+        }
     }
-    let tests = root().join("bindings/torch/python/tests");
     for (name, module) in [("OMNIHEAP_TORCH_PYTHON", "PyTorch"), ("OMNIHEAP_RAY_PYTHON", "Ray")] {
         if std::env::var_os(name).is_none() {
             println!("    NOT TESTED with {module}: set {name} to a Python that has it");
         }
     }
-    let mut run = Command::new(&inside);
-    run.args(["-m", "unittest", "discover", "-s"]).arg(&tests);
-    // Built by the tests of the command.
-    run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
-    status("python tests", &mut run)?;
-    std::env::var_os("OMNIHEAP_TORCH_PYTHON").map_or(Ok(()), |torch| test_with(&torch, &tests))
+    for (folder, _) in TESTS {
+        let mut run = Command::new(&inside);
+        run.args(["-m", "unittest", "discover", "-s"]).arg(root().join(folder));
+        // Built by the tests of the command.
+        run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
+        status("python tests", &mut run)?;
+    }
+    std::env::var_os("OMNIHEAP_TORCH_PYTHON").map_or(Ok(()), |torch| test_with(&torch))
+}
+
+/// Builds a wheel and installs it. Cargo builds what is not built; it finds the tools of this run in the environment. Without optimisation: what
+/// is tested is how the package is made and what it calls.
+fn install(python: &Path, package: &str) -> Outcome {
+    let mut install = Command::new(python);
+    // The second package needs the first, which is here and in no index.
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    install.arg("--force-reinstall").arg(root().join(package));
+    install.env("OMNIHEAP_CARGO_PROFILE", "dev");
+    install.env("OMNIHEAP_CARGO_PACKAGES", WORKSPACE.join(" "));
+    status("pip install", &mut install)
 }
 
 /// Runs what needs PyTorch with a Python that has it, in a process for each: PyTorch takes one allocator.
-fn test_with(torch: &OsStr, tests: &Path) -> Outcome {
-    WITH_TORCH.into_iter().try_for_each(|pattern| {
-        let mut run = Command::new(torch);
-        run.args(["-m", "unittest", "discover", "-p", pattern, "-s"]).arg(tests);
-        run.env("PYTHONPATH", root().join("bindings/torch/python"));
-        run.env("OMNIHEAP_LIBRARY", target().join("debug/libomniheap_torch.so"));
-        run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
-        status(pattern, &mut run)
-    })
+fn test_with(torch: &OsStr) -> Outcome {
+    let folders = ["bindings/torch/python", "lab/python"].map(|folder| root().join(folder));
+    let path = std::env::join_paths(folders).map_err(|why| why.to_string())?;
+    for (folder, patterns) in TESTS {
+        for pattern in patterns {
+            let mut run = Command::new(torch);
+            run.args(["-m", "unittest", "discover", "-p", pattern, "-s"]).arg(root().join(folder));
+            run.env("PYTHONPATH", &path);
+            run.env("OMNIHEAP_LIBRARY", target().join("debug/libomniheap_torch.so"));
+            run.env("OMNIHEAP_COMMAND", target().join("debug/omniheap"));
+            status(pattern, &mut run)?;
+        }
+    }
+    Ok(())
 }
 
 fn python() -> Option<&'static str> {

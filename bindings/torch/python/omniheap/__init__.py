@@ -6,7 +6,11 @@
 Both frameworks share one manager in one process.
 """
 
+import pkgutil
+
 from ._library import OmniheapError
 
+# omniheap-fit adds the package `fit`; in a folder of sources it lies elsewhere.
+__path__ = pkgutil.extend_path(__path__, __name__)
 __all__ = ["OmniheapError"]
 __version__ = "0.1.0"

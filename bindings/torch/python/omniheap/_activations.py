@@ -83,27 +83,27 @@ class offload_activations:
         """Remembers the storages of a module, which are no activations."""
         with self._lock:
             for tensor in (*module._parameters.values(), *module._buffers.values()):
-                if tensor is not None and _is_plain(tensor):
+                if tensor is not None and is_plain(tensor):
                     self._lasting.add(tensor.untyped_storage()._cdata)
 
     def _pack(self, tensor):
         """What autograd keeps instead of a tensor."""
         copier = self._copier(tensor)
         if copier is None:
-            return _Kept(tensor)
+            return Kept(tensor)
         with self._lock:
             storage = tensor.untyped_storage()
             if _is_parameter(tensor):
                 self._lasting.add(storage._cdata)
             if storage._cdata in self._lasting or storage.nbytes() < max(self._min_bytes, 1):
-                return _Kept(tensor)
+                return Kept(tensor)
             entry = self._known.get(storage._cdata)
             if entry is None or not entry.stands_for(tensor, storage):
                 entry = self._known[storage._cdata] = _Entry(self, copier, tensor, storage)
                 self._waiting.append(weakref.ref(entry))
                 self._saved += entry.size
                 self._send()
-            return _Part(entry, tensor)
+            return Part(entry, tensor)
 
     def _send(self):
         """Starts to move all but the last, and lets go of what must have left by now."""
@@ -136,7 +136,7 @@ class offload_activations:
 
     def _unpack(self, kept):
         """The tensor that autograd kept, on the device."""
-        if isinstance(kept, _Kept):
+        if isinstance(kept, Kept):
             return kept.tensor()
         with self._lock:
             entry = kept.entry
@@ -167,7 +167,7 @@ class offload_activations:
         """The way between the tensor's device and the host; None for what stays where it is."""
         import torch
 
-        if not _is_plain(tensor) or torch.compiler.is_compiling():
+        if not is_plain(tensor) or torch.compiler.is_compiling():
             return None
         copier = self._copiers.get(tensor.device)
         if copier is None:
@@ -175,7 +175,7 @@ class offload_activations:
         return copier if copier.is_open() else None
 
 
-class _Kept:
+class Kept:
     """A tensor that stays, and how often it had been changed."""
 
     def __init__(self, tensor):
@@ -183,11 +183,11 @@ class _Kept:
         self._tensor, self._version = tensor.detach(), tensor._version
 
     def tensor(self):
-        _check_version(self._tensor, self._version)
+        check_version(self._tensor, self._version)
         return self._tensor
 
 
-class _Part:
+class Part:
     """A tensor of a storage that may be away."""
 
     def __init__(self, entry, tensor):
@@ -201,7 +201,7 @@ class _Part:
 
     def storage(self):
         """The bytes, on the device."""
-        _check_version(self._witness, self._version)
+        check_version(self._witness, self._version)
         return self.entry.storage()
 
     def tensor(self):
@@ -376,7 +376,7 @@ class _NoCopier:
 _NO_COPIER = _NoCopier()
 
 
-def _is_plain(tensor):
+def is_plain(tensor):
     """Whether a tensor is bytes of a storage, read by offset, sizes and strides."""
     import torch
 
@@ -407,7 +407,7 @@ def _is_parameter(tensor):
     return type(made).__name__ == "ToCopyBackward0" and type(made.next_functions[0][0]).__name__ == "AccumulateGrad"
 
 
-def _check_version(tensor, version):
+def check_version(tensor, version):
     if tensor._version != version:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace operation: "

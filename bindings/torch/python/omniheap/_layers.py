@@ -3,7 +3,7 @@
 import collections
 import itertools
 
-from ._activations import _is_plain, _may_be_statistics
+from ._activations import is_plain, _may_be_statistics
 from ._library import OmniheapError, parse_size
 
 _UNIT = 512
@@ -223,7 +223,7 @@ def _own(model, layers):
     everything = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers(), *own)}
     if any(tensor.device.type == "meta" for tensor in everything.values()):
         raise OmniheapError("the model has no weights yet (device 'meta'); load them first")
-    plain = {name for name, tensor in everything.items() if _is_plain(tensor) and tensor.is_contiguous() and tensor.nbytes and not _may_be_statistics(tensor)}
+    plain = {name for name, tensor in everything.items() if is_plain(tensor) and tensor.is_contiguous() and tensor.nbytes and not _may_be_statistics(tensor)}
     storage = lambda tensor: tensor.untyped_storage()._cdata
     users = collections.Counter(storage(everything[name]) for name in plain)
     layers_of = collections.Counter(name for tensors in own for name in {id(tensor) for tensor in tensors})

@@ -11,21 +11,14 @@ import re
 
 from . import _history, _library, _pools, _ranks, _stats, _tags
 from ._activations import offload_activations
-from ._apply import apply
-from ._change import StepDraft, StepPlan, draft_step, plan_step
-from ._fit import fit, largest_batch
 from ._layers import stream_layers
 from ._library import OmniheapError, empty_cache, explain_oom, report, set_limit, stats, trace
-from ._program import Speed
 from ._ranks import gather
-from ._record import measure_workspaces, record_step
-from ._shard import shard
 from ._share import ChangedError, NameTakenError, NotPublishedError, attach, publish, withdraw
 from ._tags import prepare_sleep, residence, sleep, wake
-from ._workspaces import Workspaces
 from .weights import load_into, load_safetensors
 
-__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "Speed", "StepDraft", "StepPlan", "Workspaces", "apply", "attach", "draft_step", "empty_cache", "enable", "explain_oom", "fit", "gather", "is_enabled", "largest_batch", "load_into", "load_safetensors", "measure_workspaces", "offload_activations", "plan_step", "pool", "prepare_sleep", "publish", "record_step", "report", "residence", "set_limit", "shard", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
+__all__ = ["ChangedError", "NameTakenError", "NotPublishedError", "OmniheapError", "attach", "empty_cache", "enable", "explain_oom", "gather", "is_enabled", "load_into", "load_safetensors", "offload_activations", "pool", "prepare_sleep", "publish", "report", "residence", "set_limit", "sleep", "stats", "stream_layers", "tag", "trace", "wake", "withdraw"]
 
 _OLDEST = (2, 3)
 _HOOKS = (
@@ -36,8 +29,16 @@ _HOOKS = (
     ("set_end_allocate_to_pool_fn", "omniheap_torch_end_pool"),
     ("set_release_pool", "omniheap_torch_release_pool"),
 )
+_LABORATORY = ("Speed", "StepDraft", "StepPlan", "Workspaces", "apply", "draft_step", "fit", "largest_batch", "measure_workspaces", "plan_step", "record_step", "shard")
 _allocator = None
 _pooled = {}
+
+
+def __getattr__(name):
+    if name in _LABORATORY:
+        # An AttributeError would lose its words in `from omniheap.torch import …`.
+        raise OmniheapError(f"omniheap.torch.{name} is omniheap.fit.{name}: install it with `pip install ./lab/python`, and import omniheap.fit")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def is_enabled():

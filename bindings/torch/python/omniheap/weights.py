@@ -16,7 +16,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from . import _library
-from ._activations import _have_form_of_statistics, _is_plain, _may_be_statistics
+from ._activations import _have_form_of_statistics, is_plain, _may_be_statistics
 from ._library import OmniheapError
 
 __all__ = ["LoadedTensors", "OmniheapError", "load_into", "load_safetensors"]
@@ -440,7 +440,7 @@ def _check_target(torch, name, target, own, form):
         raise OmniheapError(f"{name!r} has shape {list(form.shape)} in the files and {list(target.shape)} in the model")
     if target.is_meta:
         raise OmniheapError(f"{name!r} has no memory (device meta); call model.to_empty(device=...) first")
-    if not _is_plain(target):
+    if not is_plain(target):
         raise OmniheapError(f"{name!r} is more than bytes of one memory ({type(target).__name__}, {target.layout}); {_INSTEAD}")
     if target is not own:
         raise OmniheapError(f"{name!r} in the model's state_dict() is another tensor than the model's own, such as a copy that a hook makes, and the model would not change; {_INSTEAD}")

@@ -56,6 +56,16 @@ class Refusals(unittest.TestCase):
         for version in ("2.3.0rc1", "2.11.0a0+git1234", "3.0"):
             self.refuses(FakeTorch(version=version), "no GPU")
 
+    def test_what_moved_to_the_laboratory_says_so(self):
+        with self.assertRaisesRegex(omniheap.OmniheapError, "^omniheap.torch.record_step is omniheap.fit.record_step: install it with `pip install ./lab/python`, and import omniheap.fit$"):
+            from omniheap.torch import record_step
+        with self.assertRaisesRegex(AttributeError, "no attribute 'nothing'"):
+            omniheap.torch.nothing
+        folder = os.path.dirname(os.path.abspath(omniheap.torch.__file__))
+        for name in filter(lambda name: name.endswith(".py"), os.listdir(folder)):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                self.assertNotRegex(file.read(), r"(?m)^\s*(from|import) .*\bfit\b", f"{name} needs nothing of the laboratory")
+
     def test_a_pytorch_for_processors(self):
         self.refuses(FakeTorch(cuda=None), "built without")
 

@@ -5,12 +5,12 @@ import functools
 import itertools
 import json
 import os
-import re
 import warnings
 
+from .._library import OmniheapError
 from . import _kernels, _operators, _requests, _saved
 from ._ledger import dtype_of
-from ._library import OmniheapError
+from ._upstream import version
 
 _VERSION = 3
 # Less does not matter.
@@ -86,8 +86,13 @@ class Workspaces:
         """Those that come with the package, measured on this GPU."""
         path = os.path.join(os.path.dirname(__file__), device.lower().replace(" ", "_") + ".json")
         if not os.path.exists(path):
-            raise OmniheapError(f"there are no workspaces of {device!r} in the package; those of 'NVIDIA H200' are, and others are measured with omniheap.torch.measure_workspaces")
+            raise OmniheapError(f"there are no workspaces of {device!r} in the package; those of 'NVIDIA H200' are, and others are measured with omniheap.fit.measure_workspaces")
         return cls.load(path)
+
+    @classmethod
+    def of(cls, given):
+        """Those that are given, or those of a file."""
+        return given if given is None or isinstance(given, cls) else cls.load(given)
 
     @classmethod
     def load(cls, path):
@@ -98,7 +103,7 @@ class Workspaces:
             forward, backward = map(_count, saved["kept_bytes"])
             return cls(str(saved["device"]), str(saved["torch"]), (forward, backward), _count(saved["fixed_bytes"]), known, map(str, saved.get("ran", ())))
 
-        return _saved.read(path, (2, _VERSION), make, ("has no workspaces", "measure them with omniheap.torch.measure_workspaces"))
+        return _saved.read(path, (2, _VERSION), make, ("has no workspaces", "measure them with omniheap.fit.measure_workspaces"))
 
 
 def _count(value):
@@ -172,18 +177,11 @@ def parts(torch, tensor):
     raise OmniheapError(f"a tensor of the layout {tensor.layout} is not followed; leave it out of the step")
 
 
-def version(torch):
-    """The part of PyTorch's version that kernels depend on."""
-    return ".".join(re.findall(r"\d+", torch.__version__)[:2])
-
-
 class Meter:
     """Finds in the history of the allocator what operators took beside the tensors that they returned."""
 
     def __init__(self, torch, device, workspaces):
         self._memory, self._torch, self._device, self._workspaces = torch.cuda.memory, torch, device, workspaces
-        if not hasattr(self._memory, "_set_memory_metadata"):
-            raise OmniheapError(f"PyTorch {torch.__version__} does not say which operator asks for memory; install a newer version, such as 2.11")
         # Of each call: its key, bytes that it was given, addresses that it returned, and the pass.
         self._calls = []
 
@@ -238,13 +236,12 @@ class Meter:
 
 
 class Known:
-    """Adds workspaces to a fake step: measured ones, else those that follow rules."""
+    """Adds workspaces to a fake step: measured ones, else those that follow rules which hold for the GPU."""
 
-    def __init__(self, torch, ledger, given=None):
-        self._torch, self._ledger = torch, ledger
-        self._workspaces = given if given is None or isinstance(given, Workspaces) else Workspaces.load(given)
+    def __init__(self, torch, ledger, workspaces, gpu):
+        self._torch, self._ledger, self._workspaces, self._gpu = torch, ledger, workspaces, gpu
         # What no product has taken yet.
-        self._kept = list(self._workspaces.kept_bytes if self._workspaces is not None else _kernels.CUBLAS_BYTES)
+        self._kept = list(workspaces.kept_bytes if workspaces is not None else gpu.library_bytes or (0, 0))
         self._operators = self._workspaces.operators() if self._workspaces is not None else ()
         # Operators that have workspaces, and that no measured step ran.
         self._unmeasured = {}
@@ -255,7 +252,10 @@ class Known:
         """There is nothing to measure."""
 
     def ran(self, function, arguments, options, result, path, is_backward):
-        if self._kept[is_backward] and _operators.family(function).endswith("mm"):
+        is_product = _operators.family(function).endswith("mm")
+        if is_product and self._workspaces is None and self._gpu.library_bytes is None:
+            self._gpu.lacks("workspaces of cuBLAS")
+        if self._kept[is_backward] and is_product:
             size, self._kept[is_backward] = self._kept[is_backward], 0
             self._ledger.born(("kept", is_backward), size, "temporary", (), "libraries", "uint8", False, ["workspace"])
         taken = [each for each in self._taken(function, arguments, options, result) if each[0] >= _SMALLEST]
@@ -268,18 +268,27 @@ class Known:
     def ends(self):
         """Says which operators may need more than was added."""
         names = sorted(name for name, is_told in self._unmeasured.items() if is_told)
+        for name in names:
+            self._gpu.lacks(f"workspaces of {name}")
         if names:
-            warnings.warn(f"this step runs {', '.join(names)}, and no measured step did: what they take inside is not in the answer; measure a step that runs them with omniheap.torch.measure_workspaces, to the same file")
+            warnings.warn(f"this step runs {', '.join(names)}, and no measured step did: what they take inside is not in the answer; measure a step that runs them with omniheap.fit.measure_workspaces, to the same file")
 
     def _taken(self, function, arguments, options, result):
-        sizes = _kernels.own(function, arguments, result)
+        sizes = _kernels.own(self._gpu, function, arguments, result)
         if sizes is not None:
             return [(size, len(sizes)) for size in sizes]
         if self._workspaces is None:
-            return _kernels.cudnn(function, arguments, result) or ()
+            return self._by_cudnn(function, arguments, result)
         if self._workspaces.ran and str(function) not in self._workspaces.ran and str(function) not in self._unmeasured:
             self._unmeasured[str(function)] = str(function) in _with_workspaces() or not str(function).startswith("aten.")
         return self._workspaces.taken(str(function), _tensors(self._torch, arguments, options)) if str(function) in self._operators else ()
+
+    def _by_cudnn(self, function, arguments, result):
+        sizes = _kernels.cudnn(self._gpu, function, arguments, result) or ()
+        if sizes and not self._gpu.is_measured:
+            self._gpu.lacks(f"workspaces of {function}")
+            return ()
+        return sizes
 
 
 @functools.lru_cache(maxsize=None)

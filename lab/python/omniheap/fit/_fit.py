@@ -1,4 +1,4 @@
-"""Will a step fit, and up to which batch: records steps and asks the command `omniheap`, which replays allocators exactly."""
+"""Will a step fit, and up to which batch: records steps and asks the command `omniheap-lab`, which replays allocators exactly."""
 
 import gc
 import json
@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import tempfile
 
-from ._library import OmniheapError, parse_size
-from ._record import record, record_step
+from .._library import OmniheapError, parse_size
+from ._recorder import record, record_step
 from ._workspaces import Workspaces
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
@@ -24,7 +24,7 @@ _GUESSES = 8
 def fit(step, capacity, allocator="torch", fixed=None, **options):
     """Says whether a step fits: the answer of `omniheap fit --json` as a dict (docs/fit.schema.json).
 
-    Needs the command `omniheap`, which the package does not bring: `cargo install --path tools/cli`.
+    Needs the command `omniheap-lab`, which the package does not bring: `cargo install --path lab/cli`.
 
     step, options: as for `record_step`.
     capacity: bytes of the device: a number, or a text such as "24GiB".
@@ -36,7 +36,7 @@ def fit(step, capacity, allocator="torch", fixed=None, **options):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.omt")
         recording = record_step(step, path, **options)
-        return {**_ask("fit", path, *room), "leaked_bytes": recording.leaked_bytes}
+        return {**_ask("fit", path, *room), "leaked_bytes": recording.leaked_bytes, "unknown": recording.unknown}
 
 
 class LargestBatch:
@@ -44,10 +44,11 @@ class LargestBatch:
 
     batch: the answer, 0 where batch 1 does not fit. peak_reserved_bytes: what it reserves at most where nothing limits it, which may be more than the capacity: an allocator
     returns what it does not use before it fails. by: "lines" or "traces". difference: the operator whose sizes are no lines. traced: all batches that were traced.
+    unknown: sentences about what is not known of the GPU.
     """
 
-    def __init__(self, batch, peak_reserved_bytes, by, difference, traced):
-        self.batch, self.peak_reserved_bytes, self.by, self.difference, self.traced = batch, peak_reserved_bytes, by, difference, traced
+    def __init__(self, batch, peak_reserved_bytes, by, difference, traced, unknown):
+        self.batch, self.peak_reserved_bytes, self.by, self.difference, self.traced, self.unknown = batch, peak_reserved_bytes, by, difference, traced, unknown
 
     def __repr__(self):
         return f"LargestBatch(batch={self.batch}, peak_reserved_bytes={self.peak_reserved_bytes}, by={self.by!r}, traced={self.traced})"
@@ -56,7 +57,7 @@ class LargestBatch:
 def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 16, **options):
     """Finds the largest batch that fits. `.batch` is 0 when 1 does not fit.
 
-    Needs the command `omniheap`, which the package does not bring: `cargo install --path tools/cli`.
+    Needs the command `omniheap-lab`, which the package does not bring: `cargo install --path lab/cli`.
 
     make_step: a function of a batch that returns a step as `record_step` takes it.
     most: look no farther than this.
@@ -94,7 +95,7 @@ def largest_batch(make_step, capacity, allocator="torch", fixed=None, most=1 << 
         else:
             batch = search.expected(max(search.traced()), most)
         found = search.near(batch, most)
-        return LargestBatch(found, search.peak(found), guess["by"], guess["difference"], search.traced())
+        return LargestBatch(found, search.peak(found), guess["by"], guess["difference"], search.traced(), list(search.unknown))
 
 
 class _Search:
@@ -104,6 +105,7 @@ class _Search:
         self.paths, self._rows = {}, {}
         # For each batch that ran two steps: whether they were alike.
         self._regular = []
+        self.unknown = {}
 
     def record(self, batch):
         path = os.path.join(self._folder, f"{batch}.omt")
@@ -131,7 +133,9 @@ class _Search:
             # At larger batches the second step will repeat the first too: do not run it.
             record(step, path, **self._options, is_regular=True)
         else:
-            self._regular.append(record(step, path, **self._options).is_regular)
+            recording = record(step, path, **self._options)
+            self._regular.append(recording.is_regular)
+            self.unknown.update(dict.fromkeys(recording.unknown))
 
     def fits(self, batch):
         """Whether a batch fits; None where the GPU that it ran on had too little memory."""
@@ -201,9 +205,8 @@ def _room(capacity, allocator, fixed, options):
     """Options of `record_step`, with workspaces that are read once, and those of the command."""
     if allocator not in _ALLOCATORS:
         raise OmniheapError(f"allocator is {allocator!r}; choose one of {', '.join(_ALLOCATORS)}")
-    workspaces = options.get("workspaces")
+    workspaces = Workspaces.of(options.get("workspaces"))
     if workspaces is not None:
-        workspaces = workspaces if isinstance(workspaces, Workspaces) else Workspaces.load(workspaces)
         options = {**options, "workspaces": workspaces}
     if fixed is None:
         fixed = workspaces.fixed_bytes if workspaces is not None else 0
@@ -212,12 +215,12 @@ def _room(capacity, allocator, fixed, options):
 
 
 def command():
-    """The command `omniheap`."""
+    """The command `omniheap-lab`: beside the one that OMNIHEAP_COMMAND names, or on the path."""
     named = os.environ.get("OMNIHEAP_COMMAND")
-    found = shutil.which(named or "omniheap")
+    beside = os.path.join(os.path.dirname(shutil.which(named) or named), "omniheap-lab") if named else None
+    found = (shutil.which(beside) if beside else None) or shutil.which("omniheap-lab")
     if found is None:
-        missing = f"OMNIHEAP_COMMAND names {named!r}, which is no program" if named else "the command `omniheap` is not found, and the package does not bring it"
-        raise OmniheapError(f"{missing}; install it with `cargo install --path tools/cli`, or set OMNIHEAP_COMMAND to it")
+        raise OmniheapError(f"the command `omniheap-lab` is not found{f' beside {named}, nor' if named else ''} on the path, and the package does not bring it; install it with `cargo install --path lab/cli`")
     return found
 
 

@@ -8,10 +8,10 @@ import contextlib
 import time
 import typing
 
+from .._activations import Kept
+from .._library import OmniheapError
 from . import _operators
-from ._activations import _Kept
 from ._ledger import Ledger, Lives, dtype_of, type_of
-from ._library import OmniheapError
 
 # Operators that one activation is computed by, at most.
 _LONGEST = 64
@@ -139,13 +139,13 @@ class Program:
         life = self.ledger.get(tensor.untyped_storage()._cdata) if self._is_here(tensor) else None
         value = self._current.get(life)
         if value is None:
-            return _Kept(tensor)
+            return Kept(tensor)
         value.is_saved = True
         if value.operator is None or not life.is_forward or life.size < self._min_bytes or not self._depth:
-            return _Kept(tensor)
+            return Kept(tensor)
         if "empty" in value.operator.name:
             # What stands for a kernel has made it, such as for recurrent layers: on the GPU it is the result of another operator.
-            return _Kept(tensor)
+            return Kept(tensor)
         return _Dropped(self, value, tensor, life.size)
 
     def unpack(self, kept):
@@ -248,7 +248,7 @@ class Speed:
     device: a device that is at hand, such as "cuda:0": operators that may run again are measured on it, each kind of call once, after the step is recorded.
     """
 
-    # About what an H200 reaches.
+    # About what an NVIDIA H200 reaches.
     _FLOPS = {"float32": 5e13, "bfloat16": 6e14, "float16": 6e14}
 
     def __init__(self, flops=None, memory_bytes=4e12, times=None, device=None):
@@ -258,6 +258,11 @@ class Speed:
     def known(cls, torch, device):
         """The best that can be known: measured where there is such a GPU."""
         return cls(device=device if device.type == "cuda" and _is_there(torch, device) else None)
+
+    def says(self, gpu):
+        """Notes that times are estimates for another GPU, if they are."""
+        if self._flops is self._FLOPS:
+            gpu.assumes("times of operators that are not measured")
 
     def check(self, torch):
         """Refuses a device that is not there, before a step is recorded."""

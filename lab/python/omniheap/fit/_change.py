@@ -5,12 +5,12 @@ import json
 import os
 import tempfile
 
+from .._library import OmniheapError, parse_size
 from . import _saved
 from ._fit import _ask, command
-from ._library import OmniheapError, parse_size
 from ._operators import Planned
 from ._program import Program, Speed
-from ._record import _asked, _known, _run
+from ._recorder import _asked, _known, _run
 
 KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
 # What PyTorch rounds sizes to.
@@ -21,12 +21,12 @@ _FIGURES = ("capacity_bytes", "peak_bytes", "plain_peak_bytes", "cost_seconds", 
 _AGAIN = 5e-6
 
 
-def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None, seconds=10):
+def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None, seconds=10, gpu=None):
     """Plans which saved activations of a step to keep, to recompute and to move, so that its placed memory fits.
 
-    Needs the command `omniheap`, which the package does not bring: `cargo install --path tools/cli`.
+    Needs the command `omniheap-lab`, which the package does not bring: `cargo install --path lab/cli`.
 
-    step, device, steps, workspaces: as for `record_step`. The step runs on fake tensors, and calls its model once.
+    step, device, steps, workspaces, gpu: as for `record_step`. The step runs on fake tensors, and calls its model once.
     capacity: bytes of the device: a number, or a text such as "24GiB".
     move: whether activations may wait in host memory.
     link: bytes that a copy to the host, or back, makes in a second.
@@ -34,14 +34,14 @@ def plan_step(step, capacity, *, move=True, link="51GiB", min_bytes="64KiB", spe
     speed: a `Speed`, which says how long operators take; by default measured if the GPU is there, else about what an H200 reaches.
     seconds: look no longer for a better plan.
 
-    Returns a `StepPlan`: print it to see every choice; `omniheap.torch.apply(plan, model)` makes a model follow it.
+    Returns a `StepPlan`: print it to see every choice; `omniheap.fit.apply(plan, model)` makes a model follow it.
     """
     capacity = parse_size("capacity", capacity, "24GiB", 1)
     command()
-    return draft_step(step, move=move, link=link, min_bytes=min_bytes, speed=speed, device=device, steps=steps, workspaces=workspaces).plan(capacity, seconds)
+    return draft_step(step, move=move, link=link, min_bytes=min_bytes, speed=speed, device=device, steps=steps, workspaces=workspaces, gpu=gpu).plan(capacity, seconds)
 
 
-def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None):
+def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, device="cuda:0", steps=2, workspaces=None, gpu=None):
     """Records a step once, to be planned for several capacities. Arguments as for `plan_step`; returns a `StepDraft`."""
     link = parse_size("link", link, "51GiB", 1)
     min_bytes = max(parse_size("min_bytes", min_bytes, "64KiB"), 1)
@@ -49,13 +49,14 @@ def draft_step(step, *, move=True, link="51GiB", min_bytes="64KiB", speed=None, 
     speed = speed or Speed.known(torch, device)
     speed.check(torch)
     program = Program(torch, device, speed, min_bytes)
-    known = _known(torch, program.ledger, True, device, workspaces)
-    _run(torch, step, program.ledger, True, device, steps, program, known)
+    gpu, known = _known(torch, program.ledger, True, device, workspaces, gpu)
+    speed.says(gpu)
+    _run(torch, step, program.ledger, gpu, device, steps, program, known)
     if known is not None:
         known.ends()
     program.ledger.finish()
     program.measure()
-    return StepDraft(program, link if move else None)
+    return StepDraft(program, link if move else None, gpu.unknown())
 
 
 class StepPlan:
@@ -63,10 +64,11 @@ class StepPlan:
 
     `choices`: a list of `Choice`s. `capacity_bytes`: what it was planned for. `peak_bytes` and `plain_peak_bytes`: what is live at most, placed, with the plan, and at least without it.
     `cost_seconds`: what recomputing and moving adds to a step; no other choices need less than `least_cost_seconds`.
+    `unknown`: sentences about what is not known of the GPU.
     """
 
-    def __init__(self, choices, operators, figures):
-        self.choices, self._operators, self._figures = choices, operators, figures
+    def __init__(self, choices, operators, figures, unknown=()):
+        self.choices, self._operators, self._figures, self.unknown = choices, operators, figures, list(unknown)
 
     def __getattr__(self, name):
         if name.startswith("_") or name not in self._figures:
@@ -84,7 +86,7 @@ class StepPlan:
     def save(self, path):
         """Writes the plan as JSON, to be applied elsewhere."""
         operators = [each.listed() for each in self._operators]
-        _saved.write(path, json.dumps({"version": _VERSION, "figures": self._figures, "choices": [vars(each) for each in self.choices], "operators": operators}))
+        _saved.write(path, json.dumps({"version": _VERSION, "figures": self._figures, "unknown": self.unknown, "choices": [vars(each) for each in self.choices], "operators": operators}))
 
     @classmethod
     def load(cls, path):
@@ -94,7 +96,7 @@ class StepPlan:
             missing = [name for name in _FIGURES if name not in saved["figures"]]
             if missing:
                 raise ValueError(f"no figure {missing[0]}")
-            return cls([Choice(**each) for each in saved["choices"]], [Planned.from_list(each) for each in saved["operators"]], saved["figures"])
+            return cls([Choice(**each) for each in saved["choices"]], [Planned.from_list(each) for each in saved["operators"]], saved["figures"], map(str, saved.get("unknown", ())))
 
         return _saved.read(path, (_VERSION,), make, ("is no plan", "save it once more with StepPlan.save"))
 
@@ -103,7 +105,7 @@ class StepPlan:
         for each in self.choices:
             lines.append(f"{each.choice:<10}{each.bytes:>14,}{each.cost_seconds * 1e6:>10.1f}  {each.module or '(model)'}: {each.operator}")
         lines.append(f"peak {self.peak_bytes:,} bytes instead of {self.plain_peak_bytes:,}; {self.cost_seconds * 1e3:.3f} ms more, at least {self.least_cost_seconds * 1e3:.3f} ms are needed")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.unknown])
 
     def __repr__(self):
         counts = ", ".join(f"{choice}={self.bytes(choice)}" for choice in (KEEP, RECOMPUTE, MOVE))
@@ -141,12 +143,12 @@ class Floor:
 class StepDraft:
     """A recorded step, which can be planned for several capacities.
 
-    `plain_peak_bytes`: what is live at most when everything is kept.
+    `plain_peak_bytes`: what is live at most when everything is kept. `unknown`: sentences about what is not known of the GPU.
     """
 
-    def __init__(self, program, link):
+    def __init__(self, program, link, unknown):
         # A tick of the planner is a nanosecond.
-        self._program, self._link = program, link
+        self._program, self._link, self.unknown = program, link, unknown
         self._last = program.ledger.time
         if not any(value.is_dropped for value in program.values):
             raise OmniheapError("the step saves no activation of its device that is large enough; train a model, on the device that is named, inside of the step")
@@ -305,7 +307,7 @@ class StepDraft:
             elif choice == RECOMPUTE:
                 self._mark(planned, value)
         values = capacity, answer["peak"], self.plain_peak_bytes, answer["cost"] / 1e9, answer["cost_lower_bound"] / 1e9
-        return StepPlan(choices, list(planned.values()), dict(zip(_FIGURES, values)))
+        return StepPlan(choices, list(planned.values()), dict(zip(_FIGURES, values)), self.unknown)
 
     def _mark(self, planned, value):
         """Notes what must be known to compute a value again: its operators, and results between them."""

@@ -1,26 +1,23 @@
 """Workspaces of kernels that follow known rules. Fake tensors do not show them, and no measurement is needed.
 
-The rules of PyTorch's own kernels are exact. cuDNN chooses its algorithms; its rules describe the most common choice.
+The rules of PyTorch's own kernels are exact. cuDNN chooses its algorithms; its rules describe the most common choice, on an NVIDIA H200 alone.
 """
 
 import math
 
 from ._operators import base
 
-# Of an H200: multiprocessors, threads per multiprocessor, and PyTorch's cuBLAS workspaces for the forward and the backward pass.
-_PROCESSORS, _THREADS = 132, 2048
 # PyTorch's kernels use 32-bit offsets: it halves larger tensors until they fit.
 _LARGEST = (1 << 31) - 1
-CUBLAS_BYTES = (33 << 20, 32 << 20)
-# cuDNN computes a weight's gradient in parts and sums them at the end: the most parts, and the most bytes of all. Fitted to a ResNet-50.
+# cuDNN computes a weight's gradient in parts and sums them at the end: the most parts, and the most bytes of all. Fitted to a ResNet-50 on an NVIDIA H200.
 _PARTS, _PARTS_BYTES = 16, 9 << 20
 
 
-def own(function, arguments, result):
+def own(gpu, function, arguments, result):
     """Bytes of the workspaces that one of PyTorch's own kernels has at once; None if there is no rule."""
     name = base(function)
     if name in ("sum", "mean"):
-        return _reduction(arguments[0], arguments[1] if len(arguments) > 1 else None, result.dtype)
+        return _reduction(gpu, arguments[0], arguments[1] if len(arguments) > 1 else None, result.dtype)
     if name in ("native_layer_norm", "native_layer_norm_backward"):
         # It copies inputs that are not contiguous.
         return [_bytes(each) for each in arguments[: 2 if name.endswith("backward") else 1] if not each.is_contiguous()]
@@ -49,7 +46,7 @@ def own(function, arguments, result):
     return None
 
 
-def cudnn(function, arguments, result):
+def cudnn(gpu, function, arguments, result):
     """Typical workspaces of a cuDNN operator: bytes of each, and how many of those after it begin while it lives; None for other operators."""
     name = base(function)
     if name == "convolution":
@@ -57,7 +54,7 @@ def cudnn(function, arguments, result):
         return _with_copies((tensor,), tensor, weight, [_layouts(tensor, weight, arguments[3], arguments[8], result)])
     if name == "convolution_backward":
         gradient, tensor, weight = arguments[:3]
-        sizes = _gradients(tensor, weight, arguments[4], arguments[9], gradient) + _bias(gradient, arguments[10])
+        sizes = _gradients(tensor, weight, arguments[4], arguments[9], gradient) + _bias(gpu, gradient, arguments[10])
         return _with_copies((gradient, tensor), tensor, weight, sizes)
     if name == "_scaled_dot_product_cudnn_attention_backward":
         return [(_sums_of_queries(arguments), 0)]
@@ -87,16 +84,16 @@ def _sums_of_queries(arguments):
     return 4 * arguments[1].numel()
 
 
-def _reduction(tensor, dims, dtype):
+def _reduction(gpu, tensor, dims, dtype):
     """A copy of the tensor in the type of the sum, unless kernels convert it themselves (16 to 32 bits), and the partial sums that thread blocks combine in global memory."""
     is_wider = dtype != tensor.dtype and not (tensor.element_size() == 2 and tensor.is_floating_point() and dtype.itemsize == 4)
     size = dtype.itemsize if is_wider else tensor.element_size()
     copied = [tensor.numel() * size] if is_wider else []
     # 16-bit types are summed in 32 bits, all others in their own type.
-    return [*copied, _combined(tensor, dims, size, max(size, 4) if dtype.is_floating_point else size)]
+    return [*copied, _combined(gpu, tensor, dims, size, max(size, 4) if dtype.is_floating_point else size)]
 
 
-def _combined(tensor, dims, size, sum_size):
+def _combined(gpu, tensor, dims, size, sum_size):
     """Column sums are split across thread blocks that combine in global memory, as PyTorch's `setReduceConfig` does."""
     dims = {at % tensor.dim() for at in dims} if tensor.dim() and isinstance(dims, (list, tuple)) else set()
     kept = [at for at in range(tensor.dim()) if at not in dims]
@@ -111,8 +108,14 @@ def _combined(tensor, dims, size, sum_size):
     wide, threads = columns // vector, (256 if sum_size == 16 else 512) // vector
     height = min(_power(rows), threads // min(_power(wide), 32))
     width = min(_power(wide), threads // height)
-    values, grid, most = -(-rows // height), -(-wide // width), _PROCESSORS * (_THREADS // (width * height))
-    if values < 256 or grid > most:
+    values, grid = -(-rows // height), -(-wide // width)
+    if values < 256:
+        return 0
+    if gpu.processors is None:
+        gpu.lacks("partial sums of columns")
+        return 0
+    most = gpu.processors * (gpu.threads // (width * height))
+    if grid > most:
         return 0
     blocks = max(min(-(-most // grid), -(-values // 16)), -(-values // 256))
     return sum_size * columns * blocks * width * vector if blocks > 1 else 0
@@ -143,9 +146,9 @@ def _gradients(tensor, weight, stride, groups, other):
     return [copied, _bytes(tensor) + _bytes(other) + size * min(_PARTS, _PARTS_BYTES // max(size, 1))]
 
 
-def _bias(tensor, wanted):
+def _bias(gpu, tensor, wanted):
     """PyTorch sums a bias's gradient itself, after cuDNN's."""
-    return _reduction(tensor, [at for at in range(tensor.dim()) if at != 1], tensor.dtype) if wanted[2] else []
+    return _reduction(gpu, tensor, [at for at in range(tensor.dim()) if at != 1], tensor.dtype) if wanted[2] else []
 
 
 def _bytes(tensor):

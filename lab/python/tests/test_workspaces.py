@@ -10,13 +10,16 @@ import unittest
 import warnings
 from unittest import mock
 
-import omniheap.torch
-from omniheap import OmniheapError, _kernels, _workspaces
-from omniheap._ledger import Ledger
-from omniheap._workspaces import Workspaces
+import omniheap.fit
+from omniheap import OmniheapError
+from omniheap.fit import _kernels, _upstream, _workspaces
+from omniheap.fit._devices import Gpu
+from omniheap.fit._ledger import Ledger
+from omniheap.fit._workspaces import Workspaces
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 _MIB = 1 << 20
+_H200 = Gpu("NVIDIA H200")
 
 
 class Tensor:
@@ -197,13 +200,13 @@ class Steps(unittest.TestCase):
 
     def measure(self, rows):
         with self.allocator.recording(self.torch):
-            return omniheap.torch.measure_workspaces(lambda: self.step(rows), self.path, device="cpu", steps=1)
+            return omniheap.fit.measure_workspaces(lambda: self.step(rows), self.path, device="cpu", steps=1)
 
     def recorded(self, rows, steps=1, **options):
         lives = []
         born = Ledger.born
         with mock.patch.object(Ledger, "born", lambda *given: lives.append(born(*given)) or lives[-1]):
-            recording = omniheap.torch.record_step(lambda: self.step(rows), self.trace, device="cpu", steps=steps, **options)
+            recording = omniheap.fit.record_step(lambda: self.step(rows), self.trace, device="cpu", steps=steps, **options)
         return recording.peak_live_bytes, [("/".join(life.name()), life.size) for life in lives if "workspace" in life.marks]
 
     def test_what_was_measured_is_in_fake_steps(self):
@@ -236,7 +239,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(names(images), ["this step runs aten.convolution.default"])
         trained = lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.GELU(), torch.nn.Conv2d(4, 4, 3))(torch.ones(2, 3, 64, 64)).sum().backward()
         with self.assertWarnsRegex(UserWarning, "aten.convolution.default, .* and no measured step did"):
-            omniheap.torch.draft_step(lambda: trained, device="cpu", steps=1, min_bytes=1, speed=omniheap.torch.Speed(), workspaces=self.path)
+            omniheap.fit.draft_step(lambda: trained, device="cpu", steps=1, min_bytes=1, speed=omniheap.fit.Speed(), workspaces=self.path)
         self.assertEqual(names(self.step(64)), [])
         self.assertEqual(names(lambda: torch.ones(4, 4).tanh()), [], "it has no workspace")
         # Files that are older do not say what ran.
@@ -253,7 +256,7 @@ class Steps(unittest.TestCase):
     def warned(self, step):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            omniheap.torch.record_step(lambda: step, self.trace, device="cpu", steps=1, workspaces=self.path)
+            omniheap.fit.record_step(lambda: step, self.trace, device="cpu", steps=1, workspaces=self.path)
         return caught
 
     def test_gradients_of_sparse_embeddings_are_measured(self):
@@ -271,7 +274,7 @@ class Steps(unittest.TestCase):
             return step
 
         with self.allocator.recording(torch):
-            found = omniheap.torch.measure_workspaces(setup, self.path, device="cpu")
+            found = omniheap.fit.measure_workspaces(setup, self.path, device="cpu")
         self.assertIn("aten._coalesce.default", found.ran)
 
     def test_workspaces_that_live_together_do_so_in_fake_steps(self):
@@ -292,7 +295,7 @@ class Steps(unittest.TestCase):
 
         born = Ledger.born
         with mock.patch.object(Ledger, "born", lambda *given: seen.append((given[5], given[2])) or born(*given)):
-            omniheap.torch.record_step(lambda: step, self.trace, device="cpu", steps=2, workspaces=Workspaces("Stand-in", _workspaces.version(torch), (7, 5)))
+            omniheap.fit.record_step(lambda: step, self.trace, device="cpu", steps=2, workspaces=Workspaces("Stand-in", _upstream.version(torch), (7, 5)))
         kept = [at for at, (operator, _) in enumerate(seen) if operator == "libraries"]
         self.assertEqual([seen[at][1] for at in kept], [7, 5], "once, however many steps there are")
         self.assertEqual([seen[at - 1][0] for at in kept], ["aten.mm.default"] * 2)
@@ -324,7 +327,7 @@ class Steps(unittest.TestCase):
     def test_a_history_that_names_no_operators_is_refused(self):
         with self.allocator.recording(self.torch), mock.patch.object(self.torch.cuda.memory, "_set_memory_metadata", lambda _: None):
             with self.assertRaisesRegex(OmniheapError, "does not say which operator"):
-                omniheap.torch.measure_workspaces(lambda: self.step(4), self.path, device="cpu")
+                omniheap.fit.measure_workspaces(lambda: self.step(4), self.path, device="cpu")
 
     def test_a_step_that_fails_leaves_no_name_behind(self):
         def fails():
@@ -332,18 +335,13 @@ class Steps(unittest.TestCase):
             self.torch.ones(4).add(self.torch.ones(3))
 
         with self.allocator.recording(self.torch), self.assertRaises(RuntimeError):
-            omniheap.torch.measure_workspaces(lambda: fails, self.path, device="cpu")
+            omniheap.fit.measure_workspaces(lambda: fails, self.path, device="cpu")
         self.assertEqual((self.allocator._who, os.path.exists(self.path)), ("", False))
-
-    def test_a_pytorch_that_names_no_operators_is_refused(self):
-        old = types.SimpleNamespace(__version__="2.3", cuda=types.SimpleNamespace(memory=object()))
-        with self.assertRaisesRegex(OmniheapError, "such as 2.11"):
-            _workspaces.Meter(old, None, None)
 
     def test_a_history_of_the_program_is_left_alone(self):
         with self.allocator.recording(self.torch), mock.patch.object(self.torch._C, "_cuda_isHistoryEnabled", lambda: True):
             with self.assertRaisesRegex(OmniheapError, "history of memory is being recorded"):
-                omniheap.torch.measure_workspaces(lambda: self.step(4), self.path, device="cpu")
+                omniheap.fit.measure_workspaces(lambda: self.step(4), self.path, device="cpu")
 
     def test_bad_input(self):
         Workspaces("Stand-in", "1.0").save(self.path)
@@ -393,47 +391,47 @@ class Rules(unittest.TestCase):
             ((), "float32", [-1], 0),
         ):
             tensor = self.tensor(*shape, dtype=dtype)
-            self.assertEqual(_kernels.own(operator, (tensor, dims), tensor), [mib * _MIB], (shape, dtype, dims))
-        self.assertIsNone(_kernels.own(torch.ops.aten.mm.default, (self.tensor(8, 8), self.tensor(8, 8)), None))
+            self.assertEqual(_kernels.own(_H200, operator, (tensor, dims), tensor), [mib * _MIB], (shape, dtype, dims))
+        self.assertIsNone(_kernels.own(_H200, torch.ops.aten.mm.default, (self.tensor(8, 8), self.tensor(8, 8)), None))
 
     def test_a_sum_in_another_type_copies_its_tensor(self):
         import torch
 
         operator = torch.ops.aten.sum.dim_IntList
         for dtype, result, mib in (("int32", "int64", [48, 96]), ("bool", "int64", [48, 96]), ("float32", "float64", [48, 96]), ("bfloat16", "float32", [48]), ("bfloat16", "float64", [48, 96])):
-            sizes = _kernels.own(operator, (self.tensor(2048, 3072, dtype=dtype), [0]), self.tensor(3072, dtype=result))
+            sizes = _kernels.own(_H200, operator, (self.tensor(2048, 3072, dtype=dtype), [0]), self.tensor(3072, dtype=result))
             self.assertEqual(sizes, [each * _MIB for each in mib], (dtype, result))
 
     def test_tensors_of_more_than_two_gib_are_summed_in_parts(self):
         import torch
 
         operator, half = torch.ops.aten.sum.dim_IntList, 131072
-        sizes = [_kernels.own(operator, (self.tensor(rows, 4096), [0]), self.tensor(4096)) for rows in (half - 1, half, 2 * half - 2)]
+        sizes = [_kernels.own(_H200, operator, (self.tensor(rows, 4096), [0]), self.tensor(4096)) for rows in (half - 1, half, 2 * half - 2)]
         self.assertEqual(sizes[0], sizes[2], "two halves after each other")
-        self.assertEqual(sizes[1], _kernels.own(operator, (self.tensor(half // 2, 4096), [0]), self.tensor(4096)), "2 GiB are one byte too many")
+        self.assertEqual(sizes[1], _kernels.own(_H200, operator, (self.tensor(half // 2, 4096), [0]), self.tensor(4096)), "2 GiB are one byte too many")
         self.assertLess(sizes[1][0], sizes[0][0])
 
     def test_columns_that_are_apart_are_read_one_by_one(self):
         import torch
 
         tensor = self.tensor(2048, 6144)[:, ::2]
-        self.assertNotEqual(_kernels.own(torch.ops.aten.sum.dim_IntList, (tensor, [0]), tensor), _kernels.own(torch.ops.aten.sum.dim_IntList, (tensor.contiguous(), [0]), tensor))
+        self.assertNotEqual(_kernels.own(_H200, torch.ops.aten.sum.dim_IntList, (tensor, [0]), tensor), _kernels.own(_H200, torch.ops.aten.sum.dim_IntList, (tensor.contiguous(), [0]), tensor))
 
     def test_rows_that_are_apart_are_copied(self):
         import torch
 
         operator, rows = torch.ops.aten.native_layer_norm.default, self.tensor(4, 96, 56, 56)
-        self.assertEqual(_kernels.own(operator, (rows.permute(0, 2, 3, 1), [96]), None), [rows.numel() * 4])
-        self.assertEqual(_kernels.own(operator, (rows, [56]), None), [])
+        self.assertEqual(_kernels.own(_H200, operator, (rows.permute(0, 2, 3, 1), [96]), None), [rows.numel() * 4])
+        self.assertEqual(_kernels.own(_H200, operator, (rows, [56]), None), [])
 
     def test_softmax_and_its_gradient(self):
         import torch
 
         # Measured of a T5: a byte for each score, and a product of gradient and result.
         scores = self.tensor(2, 8, 512, 512)
-        self.assertEqual(_kernels.own(torch.ops.aten._safe_softmax.default, (scores, -1), scores), [4 << 20])
-        self.assertEqual(_kernels.own(torch.ops.aten._softmax_backward_data.default, (scores, scores, -1, torch.float32), scores), [16 << 20])
-        self.assertIsNone(_kernels.own(torch.ops.aten._log_softmax_backward_data.default, (scores, scores, -1, torch.float32), scores))
+        self.assertEqual(_kernels.own(_H200, torch.ops.aten._safe_softmax.default, (scores, -1), scores), [4 << 20])
+        self.assertEqual(_kernels.own(_H200, torch.ops.aten._softmax_backward_data.default, (scores, scores, -1, torch.float32), scores), [16 << 20])
+        self.assertIsNone(_kernels.own(_H200, torch.ops.aten._log_softmax_backward_data.default, (scores, scores, -1, torch.float32), scores))
 
     def test_convolutions_copy_into_another_layout(self):
         import torch
@@ -449,15 +447,15 @@ class Rules(unittest.TestCase):
         ):
             image, weight, out = (self.tensor(*shape) for shape in (image, weight, out))
             last = ([stride] * 2, [0, 0], [1, 1], False, [0, 0], groups)
-            self.assertEqual(_kernels.cudnn(forward, (image, weight, None, *last), out), [(kib * 1024, 0)], weight.shape)
-            self.assertEqual(_kernels.cudnn(backward, (out, image, weight, None, *last, [True] * 3), None)[:1], [(kib * 1024, 0)], weight.shape)
+            self.assertEqual(_kernels.cudnn(_H200, forward, (image, weight, None, *last), out), [(kib * 1024, 0)], weight.shape)
+            self.assertEqual(_kernels.cudnn(_H200, backward, (out, image, weight, None, *last, [True] * 3), None)[:1], [(kib * 1024, 0)], weight.shape)
         # Measured of a ResNet: both gradients, with 147 bytes more, and 655 more.
         image, weight, out = (self.tensor(*shape) for shape in ((32, 256, 56, 56), (512, 256, 1, 1), (32, 512, 28, 28)))
-        self.assertEqual(_kernels.cudnn(backward, (out, image, weight, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]), None), [(154140819 - 147, 0), (162529935 - 655, 0)])
+        self.assertEqual(_kernels.cudnn(_H200, backward, (out, image, weight, None, [2, 2], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]), None), [(154140819 - 147, 0), (162529935 - 655, 0)])
         # Measured of a ConvNeXt.
         for channels, width, kernel, groups, size in ((96, 192, 2, 1, 294912), (192, 384, 2, 1, 1179648), (96, 192, 1, 1, 0), (96, 96, 7, 96, 0)):
             last, weight = self.tensor(4, channels, 56, 56).to(memory_format=torch.channels_last), self.tensor(width, channels // groups, kernel, kernel)
-            self.assertEqual(_kernels.cudnn(forward, (last, weight, None, [2, 2], [0, 0], [1, 1], False, [0, 0], groups), out), [(size, 0)])
+            self.assertEqual(_kernels.cudnn(_H200, forward, (last, weight, None, [2, 2], [0, 0], [1, 1], False, [0, 0], groups), out), [(size, 0)])
 
     def test_gradients_of_biases_are_sums_after_those_of_cudnn(self):
         import torch
@@ -467,9 +465,9 @@ class Rules(unittest.TestCase):
         for batch, channels, side, size in ((2, 96, 56, 1204224), (8, 96, 56, 4816896), (8, 192, 28, 9633792), (8, 768, 7, 0)):
             image, weight = self.tensor(batch, channels, side, side), self.tensor(channels, 1, 7, 7)
             last = image.to(memory_format=torch.channels_last)
-            self.assertEqual(_kernels.cudnn(operator, (last, last, weight, [channels], *rest, channels, [True] * 3), None), [(0, 0), (size, 0)])
-            self.assertEqual(_kernels.cudnn(operator, (image, image, weight, [channels], *rest, channels, [True] * 3), None), [(0, 0), (0, 0)])
-            self.assertEqual(_kernels.cudnn(operator, (last, last, weight, None, *rest, channels, [True, True, False]), None), [(0, 0)])
+            self.assertEqual(_kernels.cudnn(_H200, operator, (last, last, weight, [channels], *rest, channels, [True] * 3), None), [(0, 0), (size, 0)])
+            self.assertEqual(_kernels.cudnn(_H200, operator, (image, image, weight, [channels], *rest, channels, [True] * 3), None), [(0, 0), (0, 0)])
+            self.assertEqual(_kernels.cudnn(_H200, operator, (last, last, weight, None, *rest, channels, [True, True, False]), None), [(0, 0)])
 
     def test_images_in_another_order_are_copied_before_a_convolution(self):
         import torch
@@ -477,7 +475,7 @@ class Rules(unittest.TestCase):
         # Measured of a CLIP, a U-Net of volumes and a wav2vec 2.0: a gradient with channels last, one that is a part of a larger tensor, and sound with channels last.
         rest = (None, [16, 16], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
         images, weight, gradient = self.tensor(8, 3, 224, 224), self.tensor(512, 3, 16, 16), self.tensor(8, 512, 14, 14)
-        backward = lambda *given: _kernels.cudnn(torch.ops.aten.convolution_backward.default, (*given, *rest), None)
+        backward = lambda *given: _kernels.cudnn(_H200, torch.ops.aten.convolution_backward.default, (*given, *rest), None)
         copied = (8 * 512 * 14 * 14 * 4, 3)
         self.assertEqual(backward(gradient.to(memory_format=torch.channels_last), images, weight)[0], copied)
         self.assertEqual(backward(self.tensor(8, 1024, 14, 14)[:, :512], images, weight)[0], copied)
@@ -485,7 +483,7 @@ class Rules(unittest.TestCase):
         last = images.to(memory_format=torch.channels_last)
         self.assertEqual(backward(gradient, last, weight)[0], (copied[0], 2))
         sound, weight = self.tensor(8, 99, 512).transpose(1, 2), self.tensor(512, 32, 128)
-        taken = _kernels.cudnn(torch.ops.aten.convolution.default, (sound, weight, None, [1], [64], [1], False, [0], 16), self.tensor(8, 512, 100))
+        taken = _kernels.cudnn(_H200, torch.ops.aten.convolution.default, (sound, weight, None, [1], [64], [1], False, [0], 16), self.tensor(8, 512, 100))
         self.assertEqual(taken[0], (8 * 99 * 512 * 4, 2))
 
     def test_groups_of_several_channels_are_copied_into_another_layout(self):
@@ -493,7 +491,7 @@ class Rules(unittest.TestCase):
 
         # Measured of a RegNet: 9,408 KiB.
         image, weight = self.tensor(8, 48, 56, 56), self.tensor(48, 24, 3, 3)
-        taken = _kernels.cudnn(torch.ops.aten.convolution.default, (image, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 2), image)
+        taken = _kernels.cudnn(_H200, torch.ops.aten.convolution.default, (image, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 2), image)
         self.assertEqual(taken, [((9408 << 10) + 48 * 24 * 9 * 4, 0)])
 
     def test_what_operators_of_pytorch_copy_and_sort(self):
@@ -501,24 +499,24 @@ class Rules(unittest.TestCase):
 
         # Measured of a network of points and of a Fourier operator: distances of 1,024 points, sums into rows, and an inverse transform.
         aten, points = torch.ops.aten, self.tensor(8, 1024, 64)
-        self.assertEqual(_kernels.own(aten._euclidean_dist.default, (points, points), None), [2112 << 10] * 2)
+        self.assertEqual(_kernels.own(_H200, aten._euclidean_dist.default, (points, points), None), [2112 << 10] * 2)
         spectrum = torch.empty(8, 48, 128, 65, dtype=torch.complex64, device="meta")
-        self.assertEqual(_kernels.own(aten._fft_c2r.default, (spectrum, [2, 3], 2, 128), None), [24960 << 10])
+        self.assertEqual(_kernels.own(_H200, aten._fft_c2r.default, (spectrum, [2, 3], 2, 128), None), [24960 << 10])
         numbers, values = torch.empty(8, 1024, 20, dtype=torch.int64, device="meta"), self.tensor(8, 1024, 20, 128)
-        put = lambda values, accumulate: _kernels.own(aten.index_put.default, (points, [numbers], values, accumulate), None)
+        put = lambda values, accumulate: _kernels.own(_H200, aten.index_put.default, (points, [numbers], values, accumulate), None)
         self.assertEqual(put(values[..., :64], True), [5 * 1280 << 10, 40960 << 10])
         self.assertEqual(put(values, True), [5 * 1280 << 10])
         self.assertIsNone(put(values, False))
         gradient = self.tensor(128, 8, 512)
-        embedding = lambda gradient: _kernels.own(aten.embedding_dense_backward.default, (gradient, numbers, 16000, -1, False), None)
+        embedding = lambda gradient: _kernels.own(_H200, aten.embedding_dense_backward.default, (gradient, numbers, 16000, -1, False), None)
         self.assertEqual(embedding(gradient.transpose(0, 1)), [2048 << 10])
         self.assertIsNone(embedding(gradient), "what was measured counts")
-        self.assertEqual(_kernels.own(aten._softmax_backward_data.default, (points.transpose(1, 2), points, 1, torch.float32), None), [2048 << 10] * 2)
+        self.assertEqual(_kernels.own(_H200, aten._softmax_backward_data.default, (points.transpose(1, 2), points, 1, torch.float32), None), [2048 << 10] * 2)
 
     def seen(self, setup):
         """MiB of the workspaces of a fake step, and their operators."""
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(Ledger, "born", autospec=True, side_effect=Ledger.born) as born:
-            omniheap.torch.record_step(setup, os.path.join(folder, "step.omt"), steps=1)
+            omniheap.fit.record_step(setup, os.path.join(folder, "step.omt"), steps=1, gpu="NVIDIA H200")
         return [(call.args[2] >> 20, call.args[5]) for call in born.call_args_list if "workspace" in (call.args[8:] or [()])[0]]
 
     def test_a_fake_step_has_them(self):
@@ -529,6 +527,40 @@ class Rules(unittest.TestCase):
             return lambda: model(torch.ones(2048, 768, device="cuda")).square().sum().backward()
 
         self.assertEqual(self.seen(setup), [(33, "libraries"), (32, "libraries"), (48, "aten.sum.dim_IntList")])
+
+    def test_gpus_are_not_taken_for_each_other(self):
+        import torch
+
+        def setup():
+            model = torch.nn.Sequential(torch.nn.Linear(768, 3072), torch.nn.Unflatten(1, (3, 32, 32)), torch.nn.Conv2d(3, 64, 3), torch.nn.Flatten(2), torch.nn.LSTM(900, 8, batch_first=True)).cuda()
+            told.append(torch.cuda.get_device_capability())
+            return lambda: model(torch.ones(2048, 768, device="cuda"))[0].square().sum().backward()
+
+        told = []
+        with tempfile.TemporaryDirectory() as folder:
+            record = lambda **options: omniheap.fit.record_step(setup, os.path.join(folder, "step.omt"), steps=1, **options)
+            measured, unnamed, other = record(gpu="NVIDIA H200"), record(), record(gpu="NVIDIA A100-SXM4-80GB")
+            self.assertEqual((measured.unknown, unnamed.peak_live_bytes), ([], other.peak_live_bytes))
+            self.assertGreater(measured.peak_live_bytes, unnamed.peak_live_bytes + (65 << 20))
+            for recording, name in ((unnamed, "a GPU that is not named"), (other, "NVIDIA A100-SXM4-80GB")):
+                left, assumed = recording.unknown
+                for what in (name, "workspaces of cuBLAS", "partial sums of columns", "workspaces of aten.convolution.default", "workspaces of recurrent layers", "measure_workspaces"):
+                    self.assertIn(what, left)
+                self.assertIn(f"not known for {name}, and taken as on an NVIDIA H200: the compute capability, what cuDNN keeps of recurrent layers", assumed)
+            here = types.SimpleNamespace(name="NVIDIA A100-SXM4-80GB", major=8, minor=0, multi_processor_count=108, max_threads_per_multi_processor=2048)
+            with mock.patch.object(torch.cuda, "is_available", lambda: True), mock.patch.object(torch.cuda, "get_device_properties", lambda _: here):
+                gpu = Gpu.of(torch, torch.device("cuda", 0), None, None)
+                self.assertEqual(Gpu.of(torch, torch.device("cuda", 0), None, "NVIDIA H200").processors, 132, "of the one that is named")
+            self.assertEqual((gpu.name, gpu.capability, gpu.is_measured, gpu.library_bytes), (here.name, (8, 0), False, None))
+            tensor = self.tensor(8192, 2048)
+            bytes = [_kernels.own(each, torch.ops.aten.sum.dim_IntList, (tensor, [0]), tensor)[0] for each in (_H200, gpu, Gpu())]
+            self.assertEqual((len(set(bytes)), bytes[2], gpu.unknown()), (3, 0, []))
+            with self.assertRaisesRegex(OmniheapError, "measured on 'NVIDIA H200'; pass one of them"):
+                record(gpu="another", workspaces=Workspaces.shipped())
+            for wrong in ({"gpu": 3}, {"gpu": "NVIDIA H200", "fake": False, "device": "cpu"}):
+                with self.assertRaisesRegex(OmniheapError, "gpu "):
+                    record(**wrong)
+        self.assertEqual(told, [(9, 0)] * 3)
 
     def test_a_fake_step_of_attention_in_products_has_those_of_softmax(self):
         import torch
@@ -550,7 +582,7 @@ class Rules(unittest.TestCase):
             return torch.ones(8, device="cuda")
 
         with tempfile.TemporaryDirectory() as folder:
-            recording = omniheap.torch.record_step(step, os.path.join(folder, "step.omt"))
+            recording = omniheap.fit.record_step(step, os.path.join(folder, "step.omt"))
         self.assertEqual((recording.allocations, recording.peak_live_bytes), (1, 32))
 
 

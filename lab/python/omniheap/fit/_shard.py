@@ -2,7 +2,8 @@
 
 import fnmatch
 
-from ._library import OmniheapError
+from .._library import OmniheapError
+from . import _upstream
 
 # What ranks divide, and whether FSDP2 frees gathered parameters between the two passes.
 _FULLY = {"full": True, "grad_op": False}
@@ -22,8 +23,7 @@ def shard(model, fsdp=None, *, wrap=(), prefetch=None, tp=1, tp_plan=None):
 
     Make the model on the CPU: its parts move to the GPU one by one as they are divided, and no rank ever holds all of it there.
     """
-    import torch
-
+    torch = _upstream.pytorch()
     modules = _wrapped(torch, model, fsdp, wrap, prefetch)
     data, tensor = _meshes(torch, fsdp, tp)
     for module, style in _styles(torch, model, tp, tp_plan):

@@ -13,11 +13,11 @@ import threading
 import warnings
 import weakref
 
-from . import _operators
-from ._activations import _check_version, _is_plain, _Kept, _Part, offload_activations
+from .._activations import Kept, Part, check_version, is_plain, offload_activations
+from .._library import OmniheapError
+from . import _operators, _upstream
 from ._change import MOVE, RECOMPUTE, StepPlan
 from ._ledger import type_of
-from ._library import OmniheapError
 
 
 def apply(plan, model):
@@ -30,9 +30,8 @@ def apply(plan, model):
     in words. A warning says if the capacity of the plan may be exceeded for it. The model runs in one thread at a time. Copies of the model follow no plan.
     """
     if not isinstance(plan, StepPlan):
-        raise OmniheapError(f"plan is {plan!r}; pass what omniheap.torch.plan_step returned")
-    import torch
-
+        raise OmniheapError(f"plan is {plan!r}; pass what omniheap.fit.plan_step returned")
+    torch = _upstream.pytorch()
     if not isinstance(model, torch.nn.Module):
         raise OmniheapError(f"model is {model!r}; pass the torch.nn.Module that the step calls")
     if type(model).__name__ == "OptimizedModule":
@@ -521,7 +520,7 @@ class _Pass:
 
     def _results(self, result):
         """The tensors of a result that are bytes of a storage, with their numbers."""
-        return [(number, each) for number, each in enumerate(_leaves(result)) if isinstance(each, self._torch.Tensor) and _is_plain(each)]
+        return [(number, each) for number, each in enumerate(_leaves(result)) if isinstance(each, self._torch.Tensor) and is_plain(each)]
 
     def _note_choices(self, planned, function, call, result):
         """Notes what the plan does with the bytes of results."""
@@ -531,7 +530,7 @@ class _Pass:
         for number, choice in planned.outputs.items():
             tensor = leaves[number] if number < len(leaves) else None
             # Those that are made in inference mode have no count of writes.
-            is_counted = isinstance(tensor, self._torch.Tensor) and _is_plain(tensor) and not tensor.is_inference()
+            is_counted = isinstance(tensor, self._torch.Tensor) and is_plain(tensor) and not tensor.is_inference()
             if is_counted and (call is not None or choice == MOVE):
                 # Autograd counts what is written in place once the operator has returned.
                 node = _Node(self._applied, planned, choice, call, number, tensor, tensor._version + is_in_place)
@@ -557,7 +556,7 @@ class _Pass:
         storage = tensor.untyped_storage()
         node = self._nodes.get(storage._cdata)
         # A storage that is gone may have left its identity to another one; and it may be written to where nothing is looked at.
-        return node if node is not None and node.reference() is storage and node.version == tensor._version and _is_plain(tensor) else None
+        return node if node is not None and node.reference() is storage and node.version == tensor._version and is_plain(tensor) else None
 
     def _pack(self, tensor):
         # What follows are no operators of the model.
@@ -572,12 +571,12 @@ class _Pass:
             if node is not None:
                 node.held = tensor.detach()
             self._keeps(tensor)
-            return _Kept(tensor)
+            return Kept(tensor)
         self.found.add((node.planned, node.number))
         if node.choice == RECOMPUTE:
             return _Recomputed(node, tensor)
         kept = self._moves.pack(tensor)
-        if isinstance(kept, _Part):
+        if isinstance(kept, Part):
             node.part, node.held = kept, None
         else:
             node.held = tensor.detach()
@@ -586,7 +585,7 @@ class _Pass:
 
     def _keeps(self, tensor):
         """Autograd keeps a tensor: counts its bytes if the pass made them and the plan does not have them."""
-        if not self._made or not _is_plain(tensor):
+        if not self._made or not is_plain(tensor):
             return
         storage = tensor.untyped_storage()
         reference, step, number = self._made.pop(storage._cdata, (_gone, None, 0))
@@ -668,7 +667,7 @@ class _Node:
             return self.part.storage()
         if self.held is None or self.call is not None and self.held._version != self.version:
             return None
-        _check_version(self.held, self.version)
+        check_version(self.held, self.version)
         return self.held.untyped_storage()
 
     def is_kept(self):
@@ -790,11 +789,11 @@ class _Held:
     def __init__(self, torch, tensor):
         self._tensor = tensor if tensor.is_leaf else _alias(torch, tensor)
         self._version = None if tensor.is_inference() else tensor._version
-        self._bytes = tensor.untyped_storage().nbytes() if _is_plain(tensor) else None
+        self._bytes = tensor.untyped_storage().nbytes() if is_plain(tensor) else None
 
     def tensor(self):
         if self._version is not None:
-            _check_version(self._tensor, self._version)
+            check_version(self._tensor, self._version)
         if self._bytes is not None and self._tensor.untyped_storage().nbytes() != self._bytes:
             raise OmniheapError(
                 f"a tensor of shape {list(self._tensor.shape)} that the plan reads again had {self._bytes} bytes in the forward pass and has "
@@ -838,7 +837,7 @@ class _Recomputed:
     def tensor(self):
         import torch
 
-        _check_version(self._witness, self._version)
+        check_version(self._witness, self._version)
         if not self._is_first:
             # The graph is retained: its bytes are computed for each pass.
             self._node.wanted += 1

@@ -33,11 +33,18 @@ class Layers:
         return used + sum(each.numel() * each.element_size() for each in weights)
 
 
-def choices(torch):
+def choices(torch, gpu):
     """Functions of `torch._VF` that run on a GPU by cuDNN, as those that stand in for them."""
     empty = lambda like, *shape, **options: like.new_empty(*shape, **options)
     # cuDNN reads in the order of time.
     in_time = lambda asked, tensor: (tensor.transpose(0, 1) if asked.is_batch_first else tensor).contiguous()
+
+    def work(like, asked, weights):
+        """Takes the workspace, and gives it back."""
+        if gpu.is_measured:
+            empty(like, asked.workspace_bytes(weights), dtype=torch.uint8)
+        else:
+            gpu.lacks("workspaces of recurrent layers")
 
     class Recurrent(torch.autograd.Function):
         @staticmethod
@@ -47,8 +54,10 @@ def choices(torch):
             copy = in_time(asked, x)
             output = empty(x, asked.time, asked.batch, asked.hidden * asked.directions)
             ends = [torch.empty_like(each) for each in states]
+            if asked.is_trained:
+                gpu.assumes("what cuDNN keeps of recurrent layers")
             kept = empty(x, asked.kept_bytes() if asked.is_trained else 0, dtype=torch.uint8)
-            empty(copy, asked.workspace_bytes(rest[len(states) :]), dtype=torch.uint8)
+            work(copy, asked, rest[len(states) :])
             ctx.save_for_backward(x, output, kept, *rest)
             return (output.transpose(0, 1) if asked.is_batch_first else output, *ends)
 
@@ -60,7 +69,7 @@ def choices(torch):
             # In the order of time, too.
             in_order = empty(x, asked.time, asked.batch, x.size(-1))
             made = [in_order.transpose(0, 1) if asked.is_batch_first else in_order, *(torch.empty_like(each) for each in states)]
-            empty(copies[0], asked.workspace_bytes(weights), dtype=torch.uint8)
+            work(copies[0], asked, weights)
             # One buffer has the gradients of all weights.
             parts = empty(x, sum(each.numel() for each in weights)).split([each.numel() for each in weights])
             return (None, *made, *(part.view(each.shape) for part, each in zip(parts, weights)))

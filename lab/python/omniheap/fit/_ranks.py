@@ -1,13 +1,76 @@
-"""What DistributedDataParallel does in C++, in Python: there it reads bytes, and fake tensors have none.
+"""A rank of a process group whose other ranks do not exist: what distributed programs ask while they are set up, and DistributedDataParallel.
 
-Only what takes memory is done: buckets of gradients, and the buffers of broadcasts. Nothing is sent.
+The latter reads bytes in C++, and fake tensors have none: it is done in Python here. Only what takes memory is done: buckets of gradients, and the
+buffers of broadcasts. Nothing is sent.
 """
 
+import contextlib
+import importlib
+
+from .._library import OmniheapError
 from ._ledger import type_of
-from ._library import OmniheapError
+
+
+@contextlib.contextmanager
+def group(torch, world):
+    """A process group of so many ranks, of which this is the first and the others do not exist."""
+    if world is None:
+        yield
+        return
+    if isinstance(world, bool) or not isinstance(world, int) or world < 1:
+        raise OmniheapError(f"world is {world!r}; pass a number of ranks from 1 on, or None")
+    distributed = torch.distributed
+    if not distributed.is_available():
+        raise OmniheapError(f"PyTorch {torch.__version__} was built without torch.distributed; install a build that has it, or leave world out")
+    if distributed.is_initialized():
+        raise OmniheapError("a process group exists already; leave world out to record in it, or call torch.distributed.destroy_process_group() first")
+    # The module makes the backend known.
+    store = importlib.import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
+    distributed.init_process_group("fake", store=store, rank=0, world_size=world)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
 
 
 def patches(torch, ledger):
+    """What distributed programs ask of real tensors while they are set up, which has nothing to do with the device's memory."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return []
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    def apart(original):
+        def call(*arguments, **options):
+            with _disable_current_modes():
+                return original(*arguments, **options)
+
+        return call
+
+    meshes = importlib.import_module("torch.distributed.device_mesh")
+    owners = [torch.distributed, meshes, *map(importlib.import_module, ("torch.distributed.fsdp._fully_shard._fsdp_init",))]
+    patches = [(owner, "init_device_mesh", apart(meshes.init_device_mesh)) for owner in owners if hasattr(owner, "init_device_mesh")]
+    groups = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group").FSDPParamGroup
+    # Where C++ is told that tensors are of the device "meta", a DTensor remembers it.
+    patches.append((groups, "_validate_no_meta_params", lambda self: None))
+    patches += _replicas(torch, ledger)
+    # Programs that imported init_device_mesh before have the original, which looks its modules up when it is called.
+    patches.append((meshes, "torch", _Apart(torch, apart, ("arange", "tensor", "as_tensor"))))
+    asked = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_local_rank", "get_coordinate")
+    return [*patches, *((meshes.DeviceMesh, name, apart(getattr(meshes.DeviceMesh, name))) for name in asked if hasattr(meshes.DeviceMesh, name))]
+
+
+class _Apart:
+    """A module, some functions of which are called apart from the modes."""
+
+    def __init__(self, module, apart, names):
+        self._module = module
+        self.__dict__.update({name: apart(getattr(module, name)) for name in names})
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+
+def _replicas(torch, ledger):
     """Owner, name and value of what stands for PyTorch's own while a step is recorded."""
     distributed = torch.distributed
 

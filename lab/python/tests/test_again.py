@@ -6,8 +6,9 @@ import random
 import unittest
 from unittest import mock
 
-import omniheap.torch
-from omniheap import OmniheapError, _apply, _operators
+import omniheap.fit
+from omniheap import OmniheapError
+from omniheap.fit import _apply, _operators
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 if _HAS_TORCH:
@@ -55,7 +56,7 @@ def everything(model, between=None):
         fake = Net(model.mix, len(model.scales))
         return lambda: (train(fake, between), None)[1]
 
-    draft = omniheap.torch.draft_step(setup, device="cpu", min_bytes=1, move=False)
+    draft = omniheap.fit.draft_step(setup, device="cpu", min_bytes=1, move=False)
     chosen = {row["id"]: _apply.RECOMPUTE for row in draft._rows if "recompute" in row}
     return draft._answer(1 << 40, chosen, {"peak": 0, "cost": 0, "cost_lower_bound": 0})
 
@@ -80,7 +81,7 @@ def both(mix, between=None, blocks=2):
     torch.manual_seed(0)
     plain = Net(mix, blocks)
     planned = copy.deepcopy(plain)
-    with omniheap.torch.apply(everything(plain, between), planned) as applied:
+    with omniheap.fit.apply(everything(plain, between), planned) as applied:
         wanted = Drawn(plain, between)
         return wanted, Drawn(planned, between), applied.figures()["operators_run_again"]
 
@@ -159,7 +160,7 @@ class Cases(unittest.TestCase):
 
         torch.manual_seed(0)
         model = Net(lambda model, scale, h: h.exp())
-        with omniheap.torch.apply(everything(model), model), self.assertRaisesRegex(OmniheapError, r"shape \[16, 16\].*had 1024 bytes in the forward pass and has 0 now"):
+        with omniheap.fit.apply(everything(model), model), self.assertRaisesRegex(OmniheapError, r"shape \[16, 16\].*had 1024 bytes in the forward pass and has 0 now"):
             train(model, freed)
 
     def test_what_is_made_in_inference_mode_is_no_obstacle(self):
@@ -177,7 +178,7 @@ class Cases(unittest.TestCase):
         torch.manual_seed(0)
         model = Net(CASES["randint"])
         for wrong in (lambda each: each.double(), lambda each: each.t().contiguous().t(), lambda each: each[:8]):
-            with omniheap.torch.apply(everything(model), model), mock.patch.object(
+            with omniheap.fit.apply(everything(model), model), mock.patch.object(
                 _operators, "apart", lambda function, arguments: [wrong(each) if each is arguments[0] and "gelu" in str(function) else each for each in apart(function, arguments)]
             ):
                 self.assertRaisesRegex(OmniheapError, "aten.gelu.default returned other bytes when it ran again", train, model)

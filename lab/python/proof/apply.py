@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-import omniheap.torch
+import omniheap.fit
 
 
 class Block(nn.Module):
@@ -149,7 +149,7 @@ class Bench:
 
     def draft(self):
         # Nothing moves on a CPU.
-        return omniheap.torch.draft_step(self._setup, device=str(self._device), steps=1, move=self._device.type != "cpu", **self._minimum)
+        return omniheap.fit.draft_step(self._setup, device=str(self._device), steps=1, move=self._device.type != "cpu", **self._minimum)
 
     def _setup(self):
         """As draft_step takes it; no optimizer, so that ways differ by activations alone."""
@@ -408,7 +408,7 @@ class Trial:
         took, applied = time.perf_counter() - start, []
 
         def change(model):
-            applied.append(omniheap.torch.apply(plan, model))
+            applied.append(omniheap.fit.apply(plan, model))
             return model
 
         run = self._bench.run(change)

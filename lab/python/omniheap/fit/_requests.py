@@ -6,7 +6,7 @@ There are no labels, but kernels' workspaces are included, and the step runs at 
 import contextlib
 import time
 
-from ._library import OmniheapError
+from .._library import OmniheapError
 from ._steps import call
 
 

@@ -24,7 +24,7 @@ from torch.distributed._tools.runtime_estimator import RuntimeEstimator
 from torch.distributed._tools.sac_estimator import SACEstimator
 from torch.utils import _runtime_estimation
 
-import omniheap.torch
+import omniheap.fit
 from apply import numbers, say, workloads
 
 _MISSING = [name for name in ("pulp", "pwlf", "scipy") if importlib.util.find_spec(name) is None]
@@ -62,7 +62,7 @@ class Estimates:
         self._make, self._data, self._device = make, data, torch.device(device)
         with tempfile.TemporaryDirectory() as folder:
             # The backward pass of fake tensors asks for the GPU itself, unless a step is being recorded.
-            omniheap.torch.record_step(self._setup, f"{folder}/step.omt", device=device, steps=1)
+            omniheap.fit.record_step(self._setup, f"{folder}/step.omt", device=device, steps=1)
         self.peak, _ = get_peak_memory_runtime_baseline(self._graph)
 
     def _setup(self):

@@ -32,10 +32,12 @@ import torchvision
 import transformers.masking_utils
 from torch import nn
 
-import omniheap.torch
+import omniheap.fit
 
 GIB = 1 << 30
 STEPS = 20
+# The GPU that is predicted, in processes that see none.
+PREDICTED = "NVIDIA H200"
 # Steps of a trial, as Lightning's search for a batch has.
 TRIAL = 3
 # Batches at which peaks are compared.
@@ -188,7 +190,7 @@ def hide_gpu():
 
 
 def predicted(setup, **options):
-    return omniheap.torch.fit(setup, capacity="1TiB", **options)
+    return omniheap.fit.fit(setup, capacity="1TiB", gpu=PREDICTED, **options)
 
 
 def foresee_peaks(name, small, workspaces):
@@ -206,7 +208,7 @@ def foresee_peaks(name, small, workspaces):
 def foresee_batch(name, gib, small, workspaces):
     # Limits are about PyTorch's memory alone.
     options = {"workspaces": workspaces, "fixed": 0} if workspaces else {}
-    found, seconds = timed(lambda: omniheap.torch.largest_batch(made(name, small), capacity=f"{gib}GiB", **options))
+    found, seconds = timed(lambda: omniheap.fit.largest_batch(made(name, small), capacity=f"{gib}GiB", gpu=PREDICTED, **options))
     return {"foreseen": found.batch, "foreseen_by": found.by, "foreseen_traced": found.traced, "foreseen_seconds": round(seconds, 2)}
 
 
@@ -214,7 +216,7 @@ def rank(small):
     def setup():
         width, depth = (64, 2) if small else (2048, 16)
         layer = nn.TransformerEncoderLayer(width, 8, 4 * width, batch_first=True, dropout=0.0)
-        model = omniheap.torch.shard(nn.TransformerEncoder(layer, depth, enable_nested_tensor=False), "full", wrap="layers.*", prefetch=1)
+        model = omniheap.fit.shard(nn.TransformerEncoder(layer, depth, enable_nested_tensor=False), "full", wrap="layers.*", prefetch=1)
         optimizer = torch.optim.AdamW(model.parameters())
         data = torch.randn(4, 256, width, device="cuda")
 
@@ -312,7 +314,7 @@ def limit(gib):
 def said(name, gib):
     """The answer by steps on the GPU."""
     clean()
-    found, seconds = timed(lambda: omniheap.torch.largest_batch(made(name), capacity=f"{gib}GiB", fake=False))
+    found, seconds = timed(lambda: omniheap.fit.largest_batch(made(name), capacity=f"{gib}GiB", fake=False))
     return {"said": found.batch, "by": found.by, "traced": found.traced, "seconds": round(seconds, 2), "difference": (found.difference or "")[:160]}
 
 
@@ -446,7 +448,7 @@ class Proof:
             return {}
         for batch in (2, 8):
             clean()
-            omniheap.torch.measure_workspaces(made(name)(batch), self.path(name))
+            omniheap.fit.measure_workspaces(made(name)(batch), self.path(name))
         return {batch: taken(made(name)(batch)) for batch in PEAKS}
 
     def compare(self, name, gib):
@@ -462,7 +464,7 @@ class Proof:
                 continue
             reserved, driver = measured[batch]
             shares = {way: bytes / reserved for way, bytes in found.items()}
-            known = omniheap.torch.Workspaces.load(self.path(name)).fixed_bytes
+            known = omniheap.fit.Workspaces.load(self.path(name)).fixed_bytes
             shares.update(fake_driver=(found["fake"] + self.fixed) / driver, measured_driver=(found["measured"] + known) / driver)
             for way, share in shares.items():
                 self.peaks.setdefault(way, []).append(share)

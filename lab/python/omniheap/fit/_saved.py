@@ -3,7 +3,7 @@
 import json
 import os
 
-from ._library import OmniheapError
+from .._library import OmniheapError
 
 
 def write(path, text):

@@ -8,9 +8,11 @@ import tempfile
 import unittest
 from unittest import mock
 
-import omniheap.torch
-from omniheap import OmniheapError, _kernels, _record
-from omniheap._ledger import Ledger, Lives
+import omniheap.fit
+from omniheap import OmniheapError
+from omniheap.fit import _ranks, _recorder
+from omniheap.fit._devices import Gpu
+from omniheap.fit._ledger import Ledger, Lives
 
 _HAS_TORCH = importlib.util.find_spec("torch") is not None
 if _HAS_TORCH:
@@ -79,8 +81,8 @@ class Rank:
     def __init__(self, world, step=setup, fake=True, device="cuda:0"):
         lives, self._torch = Lives(), torch
         self.ledger = Ledger(lives)
-        with _record._group(torch, world) if fake else alone():
-            self.leaked = _record._run(torch, step, self.ledger, fake, torch.device(device), 2)
+        with _ranks.group(torch, world) if fake else alone():
+            self.leaked = _recorder._run(torch, step, self.ledger, Gpu() if fake else None, torch.device(device), 2)
         self.ledger.finish()
         self.lives, self.peak = lives.all, self.ledger.peak_live_bytes
 
@@ -172,25 +174,24 @@ class Sharding(unittest.TestCase):
         self.assertEqual(peaks, sorted(peaks, reverse=True))
         self.assertGreater(peaks[0], 16 * _ALL)
 
-    @mock.patch.object(_kernels, "CUBLAS_BYTES", (0, 0))
     def test_recordings_take_a_world_and_leave_no_group(self):
         with tempfile.TemporaryDirectory() as folder:
-            recording = omniheap.torch.record_step(setup, f"{folder}/rank.omt", world=8)
+            recording = omniheap.fit.record_step(setup, f"{folder}/rank.omt", world=8)
         self.assertEqual(recording.peak_live_bytes, Rank(8).peak)
         self.assertFalse(torch.distributed.is_initialized())
 
     def test_bad_input(self):
         for world in (0, -1, 2.0, True, "8"):
             with self.assertRaisesRegex(OmniheapError, "world is"):
-                omniheap.torch.record_step(setup, world=world)
+                omniheap.fit.record_step(setup, world=world)
         with mock.patch.object(torch.distributed, "is_initialized", lambda: True), self.assertRaisesRegex(OmniheapError, "exists already"):
-            omniheap.torch.record_step(setup, world=2)
+            omniheap.fit.record_step(setup, world=2)
 
         def fails():
             raise ValueError("mine")
 
         with self.assertRaisesRegex(ValueError, "mine"):
-            omniheap.torch.record_step(fails, world=2)
+            omniheap.fit.record_step(fails, world=2)
         self.assertFalse(torch.distributed.is_initialized())
 
     def test_replicas_have_the_buckets_of_the_original(self):
@@ -251,7 +252,7 @@ class Sharding(unittest.TestCase):
             model.register_comm_hook(None, lambda state, bucket: None)
 
         with self.assertRaisesRegex(OmniheapError, "communication hooks.*fake=False"):
-            omniheap.torch.record_step(setup, world=2)
+            omniheap.fit.record_step(setup, world=2)
         # Everything of PyTorch is its own again.
         self.assertEqual(torch.distributed.Reducer.__module__, "torch._C._distributed_c10d")
 
@@ -267,7 +268,7 @@ def by_name(own_plan=None, **options):
         model = nn.Sequential(collections.OrderedDict(layers=blocks, head=nn.Linear(_WIDTH, _WIDTH)))
         if own_plan is not None:
             model.tp_plan = own_plan
-        return trained(omniheap.torch.shard(model, **options))
+        return trained(omniheap.fit.shard(model, **options))
 
     return setup
 
@@ -341,9 +342,9 @@ class ByName(unittest.TestCase):
             with self.subTest(**options), self.assertRaisesRegex(OmniheapError, text):
                 Rank(8, by_name(**options))
         with self.assertRaisesRegex(OmniheapError, "no process group; record with world"):
-            omniheap.torch.shard(nn.Linear(2, 2), "full")
+            omniheap.fit.shard(nn.Linear(2, 2), "full")
         with self.assertRaisesRegex(OmniheapError, "pass a torch.nn.Module"):
-            omniheap.torch.shard(3, "full")
+            omniheap.fit.shard(3, "full")
 
 
 if __name__ == "__main__":

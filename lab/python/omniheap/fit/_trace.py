@@ -4,7 +4,7 @@ import os
 import struct
 import zlib
 
-from ._library import OmniheapError
+from .._library import OmniheapError
 
 _MAGIC = b"OMNITRC\n" + struct.pack("<H6x", 1)
 _CHUNK = 64 << 10
