@@ -22,6 +22,8 @@ pub(super) struct SlotExtra {
     pub(crate) name: Option<Box<str>>,
     /// Timelines besides the lane's own that use the bytes.
     pub(crate) used_on: Vec<TimelineId>,
+    /// How many times it slid by copies that nobody could wait for.
+    pub(crate) unfollowed: u32,
     /// Whether the host accesses the bytes directly, outside every timeline's order: nothing on the device used them when they
     /// were handed out.
     pub(crate) host_access: bool,

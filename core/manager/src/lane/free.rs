@@ -68,20 +68,20 @@ impl<B: Backend> Lane<B> {
         id: SlotId,
         after: Option<Point>,
     ) {
-        let uses = |state: &State<B>| state.occupancy.extra(id).map_or(0, |it| it.used_on.len());
-        let (in_flight, mut state, ending) = loop {
-            let known = uses(&state);
+        let unfollowed = |state: &State<B>| state.occupancy.extra(id).map_or(0, |it| it.unfollowed);
+        let (in_flight, state, ending) = loop {
+            let known = unfollowed(&state);
             let plan = state.begin_free(id, self.shared.config.uses);
             drop(state);
             let ending = plan.map_or(Ending::NOW, |plan| self.ending_of(id, &plan, after));
             let in_flight = self.shared.device.in_flight.begin();
-            let (locked, ending) = self.look_first(id, ending);
+            state = self.state.lock_flushed();
             // Slides may have ended meanwhile whose copies nobody could follow: they use it now.
-            if uses(&locked) == known {
-                break (in_flight, locked, ending);
+            if ending == Ending::Never || unfollowed(&state) == known {
+                break (in_flight, state, ending);
             }
-            state = locked;
         };
+        let (mut state, ending) = self.look_first(state, id, ending);
         let at_once = ending == Ending::NOW && !state.occupancy.is_looked_at(id);
         if state.occupancy.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.
@@ -104,9 +104,13 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// The lane's state, locked; the guard of an allocation that ends now was looked at.
-    fn look_first(&self, id: SlotId, ending: Ending) -> (Guard<'_, State<B>>, Ending) {
-        let mut state = self.state.lock_flushed();
+    /// Looks at the guard of an allocation that ends now. `state` is the locked state of this lane.
+    fn look_first<'a>(
+        &'a self,
+        mut state: Guard<'a, State<B>>,
+        id: SlotId,
+        ending: Ending,
+    ) -> (Guard<'a, State<B>>, Ending) {
         let known = &mut state.occupancy;
         if ending != Ending::NOW
             || !known.is_sanitized(id)

@@ -100,6 +100,7 @@ impl<B: Backend> Lane<B> {
             let is_freed = !state.occupancy.is_in_pass(slot);
             let _ = state.occupancy.change(slot, |extra| {
                 extra.add_use(on);
+                extra.unfollowed = extra.unfollowed.wrapping_add(1);
                 if is_freed {
                     // It was freed meanwhile, when nobody knew of the copies.
                     extra.ending = Some(Ending::Never);

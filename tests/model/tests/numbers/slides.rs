@@ -196,9 +196,9 @@ fn wait_for(stage: &AtomicU64, wanted: u64) {
     }
 }
 
-/// A device whose main timeline is held, and cannot be followed, from the first copy on. A mark of another timeline ends when the
-/// slides have.
-fn meets_a_free(host: &Arc<Host>, stage: &Arc<AtomicU64>) -> Asked {
+/// A device whose main timeline is held, and cannot be waited for, from the first copy on. A mark of another timeline ends when
+/// the slides have. Marks of the main one are refused, or counted in `marks` from then on.
+fn meets_a_free(host: &Arc<Host>, stage: &Arc<AtomicU64>, marks: Option<Arc<AtomicU64>>) -> Asked {
     let (holder, stage, held) = (Arc::clone(host), Arc::clone(stage), Mutex::new(None));
     asked(host, move |call| {
         let is_captured = stage.load(Relaxed) >= SLIDES_COPY;
@@ -213,6 +213,9 @@ fn meets_a_free(host: &Arc<Host>, stage: &Arc<AtomicU64>) -> Asked {
                 stage.fetch_max(FREE_ASKS, Relaxed);
                 wait_for(&stage, SLIDES_ENDED);
             }
+            CallKind::Mark if is_captured && let Some(marks) = &marks => {
+                marks.fetch_add(u64::from(stage.load(Relaxed) == SLIDES_ENDED), Relaxed);
+            }
             CallKind::WaitIdle | CallKind::Wait | CallKind::Mark if is_captured => {
                 return Verdict::Refuse(ErrorKind::Busy.into());
             }
@@ -222,28 +225,48 @@ fn meets_a_free(host: &Arc<Host>, stage: &Arc<AtomicU64>) -> Asked {
     })
 }
 
+/// Frees what slides, and ends the slides while the free asks which timelines use the bytes.
+fn free_during_slides(manager: &Manager<Asked>, stage: &AtomicU64, users: &[TimelineId]) {
+    drop(manager.allocate(&Request::new(16 * MIB)).expect("one block"));
+    let below = manager.allocate(&Request::new(4 * MIB)).expect("fits");
+    let one = manager.allocate(&Request::new(6 * MIB)).expect("fits");
+    users.iter().for_each(|user| one.use_on(*user).expect("open"));
+    drop(below);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for(stage, SLIDES_COPY);
+            drop(one);
+        });
+        assert!(manager.allocate(&Request::new(10 * MIB)).is_err(), "nobody follows the slides");
+        stage.store(SLIDES_ENDED, Relaxed);
+    });
+}
+
 /// A free asks which timelines use the bytes before slides end that nobody can follow, and takes effect after.
 #[test]
 fn a_free_that_began_before_slides_ended_waits_for_their_copies() {
     let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).open();
     let (host, stage) = (Arc::new(host.expect("a host device")), Arc::new(AtomicU64::new(0)));
     let other = host.as_timelines().expect("timelines").open().expect("few");
-    let device = meets_a_free(&host, &stage);
+    let device = meets_a_free(&host, &stage, None);
     let manager = Manager::with_config(device, ManagerConfig::default().plain());
-    drop(manager.allocate(&Request::new(16 * MIB)).expect("one block"));
-    let below = manager.allocate(&Request::new(4 * MIB)).expect("fits");
-    let one = manager.allocate(&Request::new(6 * MIB)).expect("fits");
-    one.use_on(other).expect("open");
-    drop(below);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            wait_for(&stage, SLIDES_COPY);
-            drop(one);
-        });
-        assert!(manager.allocate(&Request::new(10 * MIB)).is_err(), "nobody follows the slides");
-        stage.store(SLIDES_ENDED, Relaxed);
-    });
+    free_during_slides(&manager, &stage, &[other]);
     assert_eq!(manager.report().quarantined_bytes, 6 * MIB, "nothing tells when the copies end");
+    core::mem::forget(manager); // Nothing more can be waited for.
+}
+
+/// The bytes were used on the main timeline before, where the copies ran too.
+#[test]
+fn a_free_that_marked_before_slides_ended_marks_again() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).open();
+    let (host, stage) = (Arc::new(host.expect("a host device")), Arc::new(AtomicU64::new(0)));
+    let (marks, other) = (Arc::new(AtomicU64::new(0)), host.as_timelines().expect("timelines"));
+    let other = other.open().expect("few");
+    let device = meets_a_free(&host, &stage, Some(Arc::clone(&marks)));
+    let manager = Manager::with_config(device, ManagerConfig::default().plain());
+    free_during_slides(&manager, &stage, &[TimelineId::MAIN, other]);
+    assert_eq!(manager.report().quarantined_bytes, 0, "a mark tells when the copies end");
+    assert!(marks.load(Relaxed) > 0, "copies came after the first mark");
     core::mem::forget(manager); // Nothing more can be waited for.
 }
 
