@@ -228,11 +228,12 @@ impl<B: Backend> Device<B> {
         let beside = all.left(reserved, unheld, self.heap(heap)?.size);
         let (hard, soft) = self.opened.system_limits.left(heap, reserved, unheld);
         drop(all);
+        let hard_limit = account.hard.load(Relaxed).min(hard).min(beside);
         Ok(HeapUse {
             reserved,
             peak_reserved: account.peak.load(Relaxed),
-            hard_limit: account.hard.load(Relaxed).min(hard).min(beside),
-            soft_limit: account.soft.load(Relaxed).min(soft),
+            hard_limit,
+            soft_limit: account.soft.load(Relaxed).min(soft).min(hard_limit),
             driver: self.opened.driver_budgets.last(
                 self.backend(),
                 heap,

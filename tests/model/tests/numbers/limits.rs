@@ -187,7 +187,11 @@ fn what_a_domain_was_promised_is_free_when_it_ends() {
     let manager = managed(device(16 * MIB), plain());
     let other = manager.domain(plain()).expect("host memory can be cleared");
     other.set_reserve(HEAP, 12 * MIB).expect("it is there");
-    let most = |domain: &Manager<_>| domain.heap_use(HEAP).expect("a heap").hard_limit;
+    let most = |domain: &Manager<_>| {
+        let held = domain.heap_use(HEAP).expect("a heap");
+        assert!(held.soft_limit <= held.hard_limit, "{held:?}");
+        held.hard_limit
+    };
     assert_eq!((most(&manager), most(&other)), (4 * MIB, u64::MAX));
     let one = other.allocate(&Request::new(8 * MIB).dedicated()).expect("it was promised");
     assert_eq!((most(&manager), most(&other)), (4 * MIB, u64::MAX), "held or not, it is its");
