@@ -266,8 +266,9 @@ impl<B: Backend + 'static> Residents<B> {
     ///
     /// # Errors
     ///
-    /// The error of a store or of the driver, if waking a pool failed since the last call; that pool is asleep and has all its bytes. Running out of memory is
-    /// no error here. `Driver` if a store panicked on the background thread.
+    /// The error of a store or of the driver, if waking a pool failed since the last call; that pool is asleep and has all its bytes, and the
+    /// others were seen to. A full device is no error here; `OutOfHostMemory` is one. `Driver` if a store panicked on the background
+    /// thread.
     pub fn step(&self) -> Result<Moved, AllocateError> {
         lock(&self.mover.state).steps += 1;
         self.attend();

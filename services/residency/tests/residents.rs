@@ -455,6 +455,26 @@ fn nobody_leaves_the_device_where_a_wake_lacks_memory_of_the_host() {
 }
 
 #[test]
+fn a_pool_that_cannot_wake_stops_no_other() {
+    let (world, store, how) = broken_world();
+    let (first, one) = world.resident_as(how, 10 * MIB, 1);
+    let (second, two) = world.resident(-1, 10 * MIB, 2);
+    let limit = |soft| world.manager.set_budget(HEAP, Limits { soft, hard: 64 * MIB }).unwrap();
+    limit(0);
+    world.residents.step().unwrap();
+    world.residents.settle().unwrap();
+    assert_eq!(asleep([&first, &second]), [true, true]);
+    limit(64 * MIB);
+    store.is_short.store(true, Relaxed);
+    assert_eq!(world.try_step().unwrap_err().kind(), ErrorKind::OutOfHostMemory);
+    assert_eq!(asleep([&first, &second]), [true, false], "the other has its memory again");
+    store.is_short.store(false, Relaxed);
+    assert_eq!(world.try_step().unwrap().woken, 2);
+    check(&one, 1);
+    check(&two, 2);
+}
+
+#[test]
 fn a_store_that_panics_stops_nobody_else() {
     let (world, store, how) = broken_world();
     let (pool, one) = world.resident_as(how, 30 * MIB, 1);

@@ -196,12 +196,13 @@ impl<B: Backend> Mover<B> {
         }
     }
 
-    /// Evicts and wakes pools until the current budget of each heap is met.
+    /// Evicts and wakes pools until the current budget of each heap is met. A pool or a heap that fails stops no other; returns the
+    /// first error.
     fn follow_budgets(&self) -> Result<(), AllocateError> {
         let mut heaps: Vec<_> = lock(&self.state).members.iter().filter_map(heap_of).collect();
         heaps.sort_unstable_by_key(|heap| heap.0);
         heaps.dedup();
-        heaps.into_iter().try_for_each(|heap| self.follow_budget(heap))
+        heaps.into_iter().map(|heap| self.follow_budget(heap)).fold(Ok(()), Result::and)
     }
 
     fn follow_budget(&self, heap: HeapId) -> Result<(), AllocateError> {
@@ -211,7 +212,7 @@ impl<B: Backend> Mover<B> {
             self.make_room(&nobody, over);
             return Ok(());
         }
-        let (mut left, mut has_room) = (room, true);
+        let (mut left, mut has_room, mut followed) = (room, true, Ok(()));
         let away = lock(&self.state).away();
         for pool in away.iter().filter(|pool| pool.heap() == heap) {
             let Residence { asleep, stored: need, .. } = pool.residence();
@@ -224,17 +225,19 @@ impl<B: Backend> Mover<B> {
             match self.wake(pool, Wake::all()) {
                 Ok(()) => left -= need.max(pool.reserved()).min(left),
                 Err(error) if is_full(&error) => has_room = false,
-                Err(error) => return Err(error),
+                Err(error) => followed = followed.and(Err(error)),
             }
         }
         for pool in self.members_in(heap) {
             let need = pool.residence().host_mapped;
             if (1..=left).contains(&need) {
-                self.bring_home(&pool)?;
-                left -= need;
+                match self.bring_home(&pool) {
+                    Ok(()) => left -= need,
+                    Err(error) => followed = followed.and(Err(error)),
+                }
             }
         }
-        Ok(())
+        followed
     }
 
     fn members_in(&self, heap: HeapId) -> Vec<Arc<UserPool<B>>> {
