@@ -119,7 +119,8 @@ impl Wake {
     }
 
     /// Puts host memory, `most` bytes at most, at addresses for which the device has none left. Kernels and copies reach it
-    /// over the link, until the pool sleeps and wakes again. Where the device maps no host memory, the wake fails as without it.
+    /// over the link, until the pool sleeps and wakes again. Where the device maps no host memory, the wake fails as
+    /// without it; `OverBudget` where `most` is too little.
     #[must_use]
     pub const fn host_mapped(self, most: u64) -> Self {
         Self { host_mapped: most }

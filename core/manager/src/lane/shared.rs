@@ -133,7 +133,9 @@ impl<B: Backend> Shared<B> {
         pages: &mut Vec<Page>,
     ) -> Result<()> {
         if self.host_mapped().saturating_add(count * page) > most {
-            return Err(ErrorKind::OutOfHostMemory.into());
+            return Err(
+                ErrorKind::OverBudget.because("the wake may use no more memory of the host")
+            );
         }
         let remap = self.device.remap().ok_or(ErrorKind::Unsupported)?;
         self.device.count_call();
