@@ -11,6 +11,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
         tiny_neighbours_keep_their_bytes proves [2] needs [Transfer];
         freeing_in_any_order_returns_to_empty proves [3] needs [];
         a_stranger_cannot_free proves [5] needs [];
+        a_batch_is_served_whole_or_not_at_all proves [7] needs [];
         names_and_sizes_stay_until_the_free proves [8] needs [];
         hostile_names_break_nothing proves [9] needs [];
         the_same_work_a_thousand_times_needs_the_same_memory proves [10] needs [];
@@ -147,4 +148,23 @@ fn the_same_work_a_thousand_times_needs_the_same_memory<B: Backend + 'static>(wo
     let peak = stack.inner().peak_bytes();
     (0..1000).for_each(|_| round());
     assert_eq!(stack.inner().peak_bytes(), peak);
+}
+
+/// A batch is requests whose answers are collected: what the first ones got goes back where a later one fails.
+fn a_batch_is_served_whole_or_not_at_all<B: Backend + 'static>(world: &World<B>) {
+    let manager = world.manager();
+    let batch = |requests: [Request<'_>; 3]| {
+        let answers = requests.iter().map(|request| manager.allocate(request));
+        answers.collect::<Result<Vec<_>, _>>()
+    };
+    let fits = [Request::new(1000), Request::new(70_000).name("second"), Request::new(1)];
+    let all = batch(fits).expect("they fit");
+    assert_eq!(all.iter().map(Allocation::size).collect::<Vec<_>>(), [1000, 70_000, 1]);
+    assert_disjoint(&all);
+    let before = manager.totals();
+    let fails = [Request::new(1000), Request::new(2000), Request::new(u64::MAX / 4)];
+    assert_eq!(kind(batch(fails)), ErrorKind::ExceedsLimit);
+    let after = manager.totals();
+    assert_eq!((after.live, after.live_bytes), (before.live, before.live_bytes));
+    assert_eq!(after.granted_bytes, before.granted_bytes);
 }
