@@ -29,7 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap batch --trace 2:a.omt --trace 4:b.omt --trace 8:c.omt --capacity 24G
 
-Trace the answer once more before you rely on it; omniheap.torch.largest_batch does.
+Trace the answer once more before you rely on it; omniheap.fit.largest_batch does.
 
 Exit codes: 0 found, 1 not even the smallest batch fits, 2 bad input, 130 Ctrl-C ended the search: the error says which
 batch is known to fit.";

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Traces of `omniheap.torch.record_step` or of any other recorder, PyTorch snapshots, or .onnx models; or the files of
+    /// Traces of `omniheap.fit.record_step` or of any other recorder, PyTorch snapshots, or .onnx models; or the files of
     /// one model's weights: .safetensors, .index.json or .gguf
     #[arg(required = true, value_name = "TRACE|MODEL")]
     files: Vec<PathBuf>,

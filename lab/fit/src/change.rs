@@ -117,7 +117,7 @@ impl fmt::Display for Change {
 
 /// A change whose effect cannot be computed from a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not known from this trace: {0}; record the step with omniheap.torch.record_step")]
+#[error("not known from this trace: {0}; record the step with omniheap.fit.record_step")]
 pub struct NotKnown(&'static str);
 
 /// What happens to activations that blocks keep for their backward pass.

@@ -34,10 +34,13 @@ _allocator = None
 _pooled = {}
 
 
+class _MovedError(OmniheapError, AttributeError):
+    """A name of the laboratory; `hasattr` answers no."""
+
+
 def __getattr__(name):
     if name in _LABORATORY:
-        # An AttributeError would lose its words in `from omniheap.torch import …`.
-        raise OmniheapError(f"omniheap.torch.{name} is omniheap.fit.{name}: install it with `pip install ./lab/python`, and import omniheap.fit")
+        raise _MovedError(f"omniheap.torch.{name} is omniheap.fit.{name}: install it with `pip install ./lab/python`, and import omniheap.fit")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

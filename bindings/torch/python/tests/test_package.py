@@ -58,7 +58,8 @@ class Refusals(unittest.TestCase):
 
     def test_what_moved_to_the_laboratory_says_so(self):
         with self.assertRaisesRegex(omniheap.OmniheapError, "^omniheap.torch.record_step is omniheap.fit.record_step: install it with `pip install ./lab/python`, and import omniheap.fit$"):
-            from omniheap.torch import record_step
+            omniheap.torch.record_step
+        self.assertFalse(hasattr(omniheap.torch, "record_step"), "programs may ask")
         with self.assertRaisesRegex(AttributeError, "no attribute 'nothing'"):
             omniheap.torch.nothing
         folder = os.path.dirname(os.path.abspath(omniheap.torch.__file__))

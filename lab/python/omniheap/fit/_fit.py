@@ -215,12 +215,13 @@ def _room(capacity, allocator, fixed, options):
 
 
 def command():
-    """The command `omniheap-lab`: beside the one that OMNIHEAP_COMMAND names, or on the path."""
+    """The command `omniheap-lab`: beside the one that OMNIHEAP_COMMAND names; on the path where it names none."""
     named = os.environ.get("OMNIHEAP_COMMAND")
-    beside = os.path.join(os.path.dirname(shutil.which(named) or named), "omniheap-lab") if named else None
-    found = (shutil.which(beside) if beside else None) or shutil.which("omniheap-lab")
+    place = os.path.dirname(shutil.which(named) or named) if named else None
+    found = shutil.which(os.path.join(place, "omniheap-lab") if named else "omniheap-lab")
     if found is None:
-        raise OmniheapError(f"the command `omniheap-lab` is not found{f' beside {named}, nor' if named else ''} on the path, and the package does not bring it; install it with `cargo install --path lab/cli`")
+        where = f"beside {named}, which OMNIHEAP_COMMAND names" if named else "on the path"
+        raise OmniheapError(f"the command `omniheap-lab` is not found {where}, and the package does not bring it; install it with `cargo install --path lab/cli`")
     return found
 
 

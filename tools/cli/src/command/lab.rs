@@ -22,7 +22,8 @@ pub(super) fn run() -> Result<(), Failure> {
     let beside = own.map(|own| own.with_file_name(format!("{PROGRAM}{EXE_SUFFIX}")));
     let program = beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(PROGRAM));
     let error = start(Command::new(&program).args(env::args_os().skip(1)));
-    Err(Failure::failed(match error.kind() {
+    // Not 1, which says of some of these commands that what was asked about does not fit.
+    Err(Failure::input(match error.kind() {
         ErrorKind::NotFound => format!(
             "this command is part of {PROGRAM}, which is neither beside omniheap nor on PATH; install it with `cargo install --path lab/cli`"
         ),

@@ -63,7 +63,7 @@ fn without_it_one_line_says_how_to_install_it() {
         let ran = omniheap(&place, &place.join("nowhere")).args([command, "--help"]).output();
         let ran = ran.expect("it starts");
         let said = text(&ran.stderr);
-        assert_eq!((ran.status.code(), text(&ran.stdout)), (Some(1), String::new()), "{said}");
+        assert_eq!((ran.status.code(), text(&ran.stdout)), (Some(2), String::new()), "{said}");
         assert!(said.contains("cargo install --path lab/cli"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
