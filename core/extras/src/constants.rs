@@ -31,12 +31,12 @@ pub struct ConstantPlan {
 /// One constant of a set, placed.
 #[derive(Debug)]
 pub enum Constant<B: Backend> {
-    /// It travels with the launch, this many bytes behind the kernel's own parameters.
+    /// Travels with the launch, this many bytes behind the kernel's own parameters.
     Push {
         /// Bytes from the end of the parameters.
         offset: u64,
     },
-    /// It has memory of its own.
+    /// Has memory of its own.
     Memory(Allocation<B>, Placement),
 }
 

@@ -35,7 +35,7 @@ struct State {
 struct Pending {
     key: Key,
     on: TimelineId,
-    /// When it has arrived; `None` where only the whole device can be waited for.
+    /// Epoch of its arrival; `None` where only the whole device can be waited for.
     epoch: Option<Epoch>,
 }
 
@@ -59,7 +59,8 @@ impl<B: Backend> Staging<B> {
         }
         let mut request = Request::new(size).usage(Usage::Upload).name("staging ring");
         if manager.backend().caps().copy.inside_block == InsideBlock::Forbidden {
-            // What spilled into host memory may lie beside the ring, and is copied all the same.
+            // A ring that spilled into host memory may share a block with other data; a block of its own keeps copies
+            // possible.
             request = request.dedicated();
         }
         let ring = manager.allocate(&request)?;
@@ -139,7 +140,7 @@ impl<B: Backend> Staging<B> {
             // The piece stays in hand until its bytes are read: another thread would write over them.
             let waited = sent.and_then(|piece| self.wait(&piece));
             let read = waited.and_then(|()| self.ring.map()?.read(start, part));
-            // Where the wait failed the copy may still read the allocation, which its owner may free now.
+            // If the wait failed, the copy may still read the allocation, which its owner may free now.
             self.give_back(key, on, read).inspect_err(|_| from.outlast(on))?;
             at += part.len() as u64;
         }
@@ -209,7 +210,7 @@ impl<B: Backend> Staging<B> {
         }
     }
 
-    /// When a copy that was made arrives.
+    /// Marks the arrival of a copy that was made.
     fn mark(&self, key: Key, on: TimelineId, copied: Result<()>) -> Result<Pending> {
         copied?;
         let epoch = self.timelines().map(|timelines| timelines.mark(on)).transpose()?;

@@ -40,7 +40,7 @@ fn the_bank_goes_to_those_that_gain_most() {
         let kind = manager.caps().heap(heap).expect("exists").kind;
         assert_eq!(kind == HeapKind::Constant, placed.region == Region::Constant);
     }
-    // What is in the bank already leaves less room.
+    // Data that is in the bank already leaves less room.
     let plan = plan_constants(&manager, &wanted[1..2], 0).expect("placed");
     assert_eq!(regions(&plan.homes), [device]);
     drop(made);

@@ -39,7 +39,7 @@ fn published_bytes_and_those_of_others_are_refused() {
     assert_eq!((seen, bytes(&a)), (stamp(7, KIB), stamp(7, KIB)));
 }
 
-/// Where a device forbids copies inside a block, memory that spilled beside the ring is reached all the same.
+/// Memory that spilled beside the ring is reached even where a device forbids copies inside a block.
 #[test]
 fn what_spilled_into_the_heap_of_the_ring_is_uploaded_and_read() {
     let host = Host::builder()

@@ -3,7 +3,7 @@ use omniheap_seam::{HeapId, Point, TimelineId};
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
-        /// Which call of the seam.
+        /// Kind of a call of the seam.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum CallKind {
@@ -81,7 +81,7 @@ kinds! {
 }
 
 impl CallKind {
-    /// Whether the call takes memory from the driver or gives it back: the calls that cost microseconds.
+    /// Returns true if the call takes memory from the driver or gives it back: the calls that cost microseconds.
     #[must_use]
     pub const fn is_memory(self) -> bool {
         matches!(self, Self::Free | Self::Reserve | Self::Create | Self::Destroy)
@@ -90,13 +90,13 @@ impl CallKind {
             || self.makes_block()
     }
 
-    /// Whether the call takes a block of its own bytes from the driver.
+    /// Returns true if the call takes a block of its own bytes from the driver.
     #[must_use]
     pub const fn makes_block(self) -> bool {
         matches!(self, Self::Allocate | Self::AllocateExportable | Self::Import)
     }
 
-    /// Whether the call gives something up that is gone whatever the answer says.
+    /// Returns true if the call gives something up that is gone whatever the answer says.
     #[must_use]
     pub const fn gives_up(self) -> bool {
         matches!(self, Self::Free | Self::Destroy | Self::UnmapPages | Self::Close)
@@ -107,7 +107,7 @@ impl CallKind {
 /// One call of the seam. Fields that a kind does not have are zero or `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which call.
+    /// Kind of the call.
     pub kind: CallKind,
     /// The heap it is about.
     pub heap: Option<HeapId>,
@@ -119,9 +119,9 @@ pub struct Call {
     pub count: u64,
     /// The number the layer gave the block.
     pub block: u64,
-    /// For a free: which call had made the block.
+    /// Kind of the call that had made the block; only for a free.
     pub origin: Option<CallKind>,
-    /// For a wait or an order: the point that is waited for.
+    /// Point that is waited for; only for a wait or an order.
     pub point: Option<Point>,
 }
 

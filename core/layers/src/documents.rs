@@ -3,7 +3,7 @@ use crate::{CallKind, errors, is_documented};
 use omniheap_seam::ErrorKind;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What any call may answer: see `Backend`.
+/// Errors that any call may answer: see `Backend`.
 const OF_EVERY_CALL: [ErrorKind; 4] =
     [ErrorKind::OutOfHostMemory, ErrorKind::DeviceLost, ErrorKind::Driver, ErrorKind::Busy];
 

@@ -57,14 +57,14 @@ impl<B: Backend> Layer<B, Faults> {
         lock(&self.hooks().state).first_injected
     }
 
-    /// What the driver kept because it refused to take it back, since the layer was made.
+    /// Returns what the driver kept because it refused to take it back, since the layer was made.
     #[must_use]
     pub fn quarantine(&self) -> Quarantine {
         lock(&self.hooks().state).quarantine
     }
 }
 
-/// What refused calls left with the driver.
+/// Memory that refused calls left with the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quarantine {
     /// Blocks and reservations.
@@ -75,7 +75,7 @@ pub struct Quarantine {
     pub host_pages: u64,
 }
 
-/// What [`Fault`] does: counts, and fails when it is time.
+/// Hooks of [`Fault`]: count calls, and make some fail as planned.
 #[derive(Debug, Default)]
 pub struct Faults {
     state: Mutex<State>,
@@ -93,14 +93,14 @@ struct State {
     chosen: Option<(CallKind, u64)>,
     first_address: Option<u64>,
     quarantine: Quarantine,
-    /// Whether a short block was ever handed out.
+    /// True if a short block was ever handed out.
     shortened: bool,
     patience: Patience,
-    /// Whether any call was ever answered with the loss of the device.
+    /// True if any call was ever answered with the loss of the device.
     said_lost: bool,
 }
 
-/// What a layer does about work that a device still has when it seems lost.
+/// Treatment of work that a device still has when it seems lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Patience {
     #[default]

@@ -22,7 +22,7 @@ use omniheap_seam::{Backend, Caps, Epoch, Error, HeapBudget, HeapId, Result};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What to do with a call.
+/// Decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Let it through.
@@ -33,7 +33,7 @@ pub enum Verdict {
     ForwardThen(Error),
 }
 
-/// What a layer does around each call. Every method has a default that changes nothing.
+/// Hooks that a layer runs around each call. Every method has a default that changes nothing.
 ///
 /// # Safety
 ///
@@ -56,7 +56,7 @@ pub unsafe trait Hooks: Send + Sync {
     fn after(&self, call: &Call, result: Result<()>) {
         let _ = (call, result);
     }
-    /// Whether the device was said to be lost and still works: what is given up waits for it then.
+    /// Returns true if the device was said to be lost and still works: what is given up waits for it then.
     fn seems_lost(&self) -> bool {
         false
     }
@@ -131,7 +131,7 @@ impl<B, H> Layer<B, H> {
         &self.inner
     }
 
-    /// What the layer does.
+    /// Returns the layer's hooks.
     #[must_use]
     pub const fn hooks(&self) -> &H {
         &self.hooks
@@ -169,7 +169,7 @@ impl<B: Backend, H: Hooks> Layer<B, H> {
     ///
     /// # Errors
     ///
-    /// What the hooks and `make` say.
+    /// Those of the hooks and of `make`.
     ///
     /// # Safety
     ///

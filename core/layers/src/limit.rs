@@ -27,7 +27,7 @@ impl<B: Backend> Layer<B, Limits> {
     }
 }
 
-/// What [`Limit`] does: counts, and refuses.
+/// Hooks of [`Limit`]: count bytes and blocks, and refuse those above the limits.
 #[derive(Debug)]
 pub struct Limits {
     caps: Caps,

@@ -1,26 +1,26 @@
-//! When a driver fails, and what it says then.
+//! Plans of a driver's failures, and the errors that it answers then.
 use crate::CallKind;
 use core::time::Duration;
 use omniheap_seam::ErrorKind;
 
-/// Which calls fail. Calls are counted from zero since the plan was set.
+/// Calls that fail. Calls are counted from zero since the plan was set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plan {
-    /// None.
+    /// No call.
     #[default]
     Never,
-    /// This one.
+    /// The call with this number.
     Nth(u64),
-    /// This one, and every later call of its kind.
+    /// The call with this number, and every later call of its kind.
     From(u64),
-    /// This one and the next calls of its kind, `times` in all; then the driver has recovered.
+    /// The call `at` and the next calls of its kind, `times` in all; then the driver has recovered.
     NthThenOk {
         /// The first to fail.
         at: u64,
-        /// How many fail.
+        /// Number of calls that fail.
         times: u64,
     },
-    /// These two.
+    /// The calls with these two numbers.
     Pair(u64, u64),
     /// The call of this kind with this number, counted within the kind.
     Kind(CallKind, u64),
@@ -31,15 +31,15 @@ pub enum Plan {
         /// Chooses which.
         seed: u64,
     },
-    /// None, but every call of this kind returns late.
+    /// No call, but every call of this kind returns late.
     Delay(CallKind, Duration),
-    /// None, but from this call on the driver says what is not so.
+    /// No call, but from the call with this number on the driver gives false answers.
     Corruption(u64, Corruption),
-    /// This one and everything after it: the device is gone.
+    /// The call with this number and everything after it: the device is gone.
     LoseDeviceAt(u64),
 }
 
-/// What a driver says that is not so.
+/// False answer of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corruption {
     /// A block's address is null.
@@ -54,7 +54,7 @@ pub enum Corruption {
     NeverReached,
 }
 
-/// What a driver may answer to a call without a mistake in it, likeliest first. Never empty, and always with the
+/// Returns the errors of a call without a mistake in it, likeliest first. Never empty, and always with the
 /// [errors of every call](omniheap_seam::Backend#errors-of-every-call).
 ///
 /// With [`mistakes`] it is what the seam's documents list for the call.
@@ -98,7 +98,8 @@ pub const fn errors(kind: CallKind) -> &'static [ErrorKind] {
     }
 }
 
-/// What a backend may answer, beside [`errors`], to a call that asks for what is not there or names what it does not know.
+/// Returns the errors, beside [`errors`], of a call that asks for what is not there or names what the backend does not
+/// know.
 #[must_use]
 pub const fn mistakes(kind: CallKind) -> &'static [ErrorKind] {
     use ErrorKind::{

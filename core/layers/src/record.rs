@@ -16,19 +16,20 @@ impl<B: Backend> Layer<B, Records> {
         Self::wrap(backend, Records::default())
     }
 
-    /// How often each kind was called.
+    /// Returns the number of calls of each kind.
     #[must_use]
     pub fn calls(&self) -> Calls {
         Calls(self.hooks().counts.each_ref().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// How many calls took memory from the driver or gave it back. A call over a range of pages counts once.
+    /// Returns the number of calls that took memory from the driver or gave it back. A call over a range of pages
+    /// counts once.
     #[must_use]
     pub fn driver_calls(&self) -> u64 {
         self.calls().iter().filter(|(kind, _)| kind.is_memory()).map(|(_, count)| count).sum()
     }
 
-    /// What lives now.
+    /// Returns the blocks, pages and bytes that live now.
     #[must_use]
     pub fn live(&self) -> Live {
         lock(&self.hooks().ledger).live
@@ -63,7 +64,7 @@ impl<B: Backend> Layer<B, Records> {
 
 const KINDS: usize = CallKind::ALL.len();
 
-/// What [`Record`] does: counts and remembers.
+/// Hooks of [`Record`]: count calls and remember what they made.
 #[derive(Debug)]
 pub struct Records {
     counts: [AtomicU64; KINDS],
@@ -83,9 +84,9 @@ impl Default for Records {
 /// One call and how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What was asked.
+    /// The call.
     pub call: Call,
-    /// What was answered.
+    /// Its error; `None` if it succeeded.
     pub error: Option<Error>,
 }
 
@@ -94,7 +95,7 @@ pub struct Entry {
 pub struct Calls([u64; KINDS]);
 
 impl Calls {
-    /// How often this kind was called, successfully or not.
+    /// Returns the number of calls of this kind, successful or not.
     #[must_use]
     pub const fn of(&self, kind: CallKind) -> u64 {
         self.0[kind as usize]
@@ -112,7 +113,7 @@ impl Calls {
     }
 }
 
-/// What lives on the driver's side.
+/// Live memory on the driver's side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
     /// Blocks with memory of their own.

@@ -17,7 +17,7 @@ fn free<B: Backend>(backend: &B, block: B::Block) -> Result<()> {
     unsafe { backend.free(block) }
 }
 
-/// Which of ten calls (allocate, idle, allocate, idle, …) fail under a plan.
+/// Returns which of ten calls (allocate, idle, allocate, idle, …) fail under a plan.
 fn failing(plan: Plan) -> Vec<u64> {
     let fault = Fault::new(null());
     fault.inject(plan, 0);

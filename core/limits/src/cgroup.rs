@@ -45,7 +45,7 @@ fn of_file(path: &Path, kind: LimitKind, region: &str) -> Option<SystemLimit> {
     };
     let lines = text.lines().filter_map(|line| line.trim().split_once(char::is_whitespace));
     let own = lines.filter(|(name, _)| name.starts_with(region));
-    // Which region belongs to which device the process cannot always tell: the least of them is safe for every one.
+    // The process cannot always tell which region belongs to which device: the least of them is safe for every one.
     let (name, value) = own
         .map(|(name, value)| (name.to_owned(), value_of(value.trim(), kind)))
         .min_by_key(|(_, value)| order(value))?;

@@ -23,9 +23,9 @@ const HAMI: &str = "CUDA_DEVICE_MEMORY_LIMIT";
 pub enum Vendor {
     /// `OMNIHEAP_LIMIT` alone.
     Any,
-    /// Also MPS, `HAMi`, NVML, and the regions of NVIDIA's driver in `dmem`.
+    /// `OMNIHEAP_LIMIT`, MPS, `HAMi`, NVML, and the regions of NVIDIA's driver in `dmem`.
     Nvidia,
-    /// Also the regions of AMD's driver in `dmem`.
+    /// `OMNIHEAP_LIMIT`, and the regions of AMD's driver in `dmem`.
     Amd,
 }
 
@@ -128,7 +128,7 @@ impl SystemLimits {
     }
 }
 
-/// How a variable may be written.
+/// Forms in which a variable may be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// `8GiB`.

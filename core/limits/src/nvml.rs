@@ -1,5 +1,5 @@
-//! What NVIDIA's management library tells: what the driver keeps of a device, the size of a MIG instance, confidential computing, and the memory
-//! of each process.
+//! Limits from NVIDIA's management library: memory that the driver keeps of a device, the size of a MIG instance,
+//! confidential computing, and the memory of each process.
 //!
 //! The library is looked for at run time. Where it is absent, or does not know the device, it limits nothing.
 #![expect(unsafe_code, reason = "calls functions of a library that is loaded at run time")]
@@ -21,7 +21,7 @@ const NOT_FOUND: c_int = 6;
 const INSUFFICIENT_SIZE: c_int = 7;
 /// `NVML_VALUE_NOT_AVAILABLE`.
 const UNKNOWN: c_ulonglong = c_ulonglong::MAX;
-/// More processes than these on one device are not listed.
+/// Most processes on one device that are listed.
 const PROCESSES: usize = 1 << 16;
 /// `NVML_CC_SYSTEM_FEATURE_ENABLED`.
 const CONFIDENTIAL: c_uint = 1;
@@ -80,7 +80,7 @@ struct Nvml {
     confidence: Option<unsafe extern "C" fn(*mut Confidence) -> Code>,
     protection: Option<unsafe extern "C" fn(Device, *mut Protection) -> Code>,
     by_index: Option<unsafe extern "C" fn(c_uint, *mut Device) -> Code>,
-    /// Those that compute and those that draw; a process may do both.
+    /// Lists of processes that compute and of those that draw; a process may do both.
     processes: [Option<Processes>; 2],
     /// Kept loaded for good: its functions were copied out of it.
     _library: Library,

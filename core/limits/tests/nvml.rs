@@ -21,7 +21,7 @@ fn standin() -> String {
     built().unwrap_or_else(|| "/nowhere".to_owned())
 }
 
-/// Whether there is a stand-in to ask; says so where not.
+/// Returns true if there is a stand-in to ask; prints a line if not.
 fn is_here() -> bool {
     let is_here = built().is_some();
     if !is_here {

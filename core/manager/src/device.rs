@@ -23,7 +23,7 @@ use in_flight::InFlight;
 pub(crate) use in_flight::InFlightGuard;
 use opened::Opened;
 
-/// What is held from one heap, and how much may be.
+/// Bytes held from one heap, and their limits.
 #[derive(Debug)]
 struct Account {
     reserved: AtomicU64,
@@ -34,17 +34,17 @@ struct Account {
     promised: AtomicU64,
 }
 
-/// How much of one heap is held and may be held.
+/// Bytes held from one heap, and their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapUse {
     /// Bytes held from the driver.
     pub reserved: u64,
     /// The most that was held since the peaks were last reset.
     pub peak_reserved: u64,
-    /// More than this is refused: the least of the budget, of what the limits of the process leave beside other heaps and domains, and of
-    /// what the heap has beside what other domains hold and were promised, where any was.
+    /// Bytes above which memory is refused: the least of the budget, of what the limits of the process leave beside other heaps and
+    /// domains, and of what the heap has beside what other domains hold and were promised, where any was.
     pub hard_limit: u64,
-    /// Above this, empty blocks are given back and pressure callbacks run.
+    /// Bytes above which empty blocks are given back and pressure callbacks run.
     pub soft_limit: u64,
     /// The driver's budget of the physical memory behind the heap, smoothed, and the bytes in use there. `None` where the driver
     /// reports none, where the manager ignores it ([`DriverLimit::Ignored`]), and before it was first read.
@@ -60,13 +60,13 @@ pub(crate) struct Device<B: Backend> {
     quarantined: AtomicU64,
     observer: Option<Arc<dyn Observer>>,
     driver_limit: DriverLimit,
-    /// Where requests without hints go, and why.
+    /// Cached placement of a hint-free request.
     usual: Option<Placement>,
-    /// What moves take, by heap.
+    /// Cost of moves, by heap.
     costs: Vec<Cost>,
-    /// What threads carry between the driver and the pools.
+    /// Memory that threads carry between the driver and the pools.
     pub(crate) in_flight: InFlight,
-    /// Whether pools must not wait for timelines, nor order them, to save memory.
+    /// True if pools must not wait for timelines, nor order them, to save memory.
     pub(crate) hurried: AtomicBool,
 }
 
@@ -143,7 +143,7 @@ impl<B: Backend> Device<B> {
         self
     }
 
-    /// Where requests without hints go, and why; none where the policy refuses them.
+    /// Cached placement of a hint-free request; `None` if the policy refuses it.
     pub(crate) const fn usual(&self) -> Option<&Placement> {
         self.usual.as_ref()
     }
@@ -181,7 +181,7 @@ impl<B: Backend> Device<B> {
         self.opened.system_limits.told()
     }
 
-    /// Who sees what happens, if anyone does.
+    /// The observer of events, if there is one.
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {
         self.observer.as_deref()
     }
@@ -206,11 +206,11 @@ impl<B: Backend> Device<B> {
         self.backend().as_remap()
     }
 
-    /// What moves take on a heap.
+    /// Cost of moves on a heap.
     ///
     /// # Panics
     ///
-    /// When there is no such heap: pools have checked theirs.
+    /// Panics when there is no such heap: pools have checked theirs.
     pub(crate) fn cost(&self, heap: HeapId) -> &Cost {
         &self.costs[usize::from(heap.0)]
     }
@@ -219,7 +219,7 @@ impl<B: Backend> Device<B> {
         self.accounts.get(usize::from(heap.0)).ok_or(Error::new(ErrorKind::NoSuchHeap))
     }
 
-    /// How much of a heap is held and may be held.
+    /// Returns the bytes held from a heap, and their limits.
     pub(crate) fn heap_use(&self, heap: HeapId) -> Result<HeapUse> {
         let account = self.account(heap)?;
         let all = self.opened.heap(heap)?;
@@ -337,7 +337,7 @@ impl<B: Backend> Device<B> {
         Ok(())
     }
 
-    /// Peaks start again at what is held now.
+    /// Resets the peaks to the bytes held now.
     pub(crate) fn reset_peaks(&self) {
         for account in &self.accounts {
             account.peak.store(account.reserved.load(Relaxed), Relaxed);
@@ -355,12 +355,13 @@ impl<B: Backend> Device<B> {
         self.opened.release_block();
     }
 
-    /// Whether memory from the driver may hold what another domain left there.
+    /// Returns true if memory from the driver may hold what another domain left there.
     pub(crate) fn has_neighbours(&self) -> bool {
         self.opened.domains() > 1
     }
 
-    /// Whether a timeline was closed: closing waits for its work, so all of it has passed. Nobody closes all of them.
+    /// Returns true if a timeline was closed: closing waits for its work, so all of it has passed. Nobody closes all of
+    /// them.
     pub(crate) fn is_closed(&self, timeline: TimelineId) -> Result<bool> {
         if timeline == TimelineId::ALL {
             return Ok(false);
@@ -372,8 +373,8 @@ impl<B: Backend> Device<B> {
         }
     }
 
-    /// What a timeline answered, or `None` where it was closed. Backends refuse other things as `NoSuchTimeline` too: epochs that
-    /// were never marked, marks from a thread that may not submit.
+    /// Returns the answer of a timeline, or `None` where it was closed. Backends refuse other things as
+    /// `NoSuchTimeline` too: epochs that were never marked, marks from a thread that may not submit.
     pub(crate) fn unless_closed<T>(
         &self,
         timeline: TimelineId,

@@ -1,4 +1,4 @@
-//! What a manager tells an observer: everything that it does, as it does it.
+//! Events that a manager tells an observer: everything that it does, as it does it.
 use crate::{HeapId, Keyword, Placement, Request, TimelineId};
 use core::fmt;
 
@@ -8,9 +8,10 @@ use core::fmt;
 ///
 /// # Contract
 ///
-/// It is called while a lock of the manager is held, so that events come in the order in which they took effect: it
-/// must be quick, and must not call the manager. An allocation's events come between its [`Event::Allocate`] and its
-/// [`Event::Free`]; a block's allocations come between its [`Event::TakeBlock`] and its [`Event::ReturnBlock`].
+/// The manager calls the observer while it holds a lock, so that events come in the order in which they took effect:
+/// the observer must be quick, and must not call the manager. An allocation's events come between its
+/// [`Event::Allocate`] and its [`Event::Free`]; a block's allocations come between its [`Event::TakeBlock`] and its
+/// [`Event::ReturnBlock`].
 pub trait Observer: Send + Sync + fmt::Debug {
     /// Takes note of what happened.
     fn observe(&self, event: &Event<'_>);
@@ -20,7 +21,7 @@ pub trait Observer: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockNumber(pub u64);
 
-/// What gives a block its bytes.
+/// Source of a block's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backing {
     /// Memory of its own.
@@ -29,7 +30,7 @@ pub enum Backing {
     Pages,
 }
 
-/// Where a backing store keeps the bytes of what sleeps.
+/// Place where a backing store keeps the bytes of what sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// In host memory.
@@ -40,7 +41,7 @@ pub enum StoreKind {
     Nothing,
 }
 
-/// Something that a manager did.
+/// Event of a manager.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -48,7 +49,7 @@ pub enum Event<'a> {
     Allocate {
         /// Its name for machines.
         id: AllocationId,
-        /// What was asked for.
+        /// The request.
         request: &'a Request<'a>,
         /// The policy's decision, where it was asked; a plain request goes to the usual heap.
         placement: Option<&'a Placement>,
@@ -102,9 +103,9 @@ pub enum Event<'a> {
         size: u64,
         /// The heap.
         heap: HeapId,
-        /// Whether the bytes come with it.
+        /// Source of its bytes: they come with the block, or page by page.
         backing: Backing,
-        /// Where the device finds it, where it has addresses.
+        /// Device address, where the device has addresses.
         address: Option<u64>,
     },
     /// The driver gets a block back, as soon as the observer has returned.
@@ -144,10 +145,10 @@ pub enum Event<'a> {
     Sleep {
         /// The block.
         block: BlockNumber,
-        /// Where its bytes are.
+        /// Place of its bytes.
         store: StoreKind,
     },
-    /// What lies in a block came back.
+    /// Bytes of a block came back from a backing store.
     Wake {
         /// The block.
         block: BlockNumber,
@@ -172,7 +173,7 @@ pub enum Event<'a> {
 
 /// Names an allocation without owning it: for logs, tables and foreign languages.
 ///
-/// It names one allocation of one manager for ever: no later allocation has the same.
+/// An id names one allocation of one manager for ever: no later allocation has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllocationId {
     pub(crate) manager: u32,

@@ -45,7 +45,7 @@ impl fmt::Debug for Guards {
     }
 }
 
-/// Somebody wrote behind the end of an allocation.
+/// A write behind the end of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Overwrite {
@@ -167,7 +167,7 @@ impl<B: Backend> Watch<B> {
     ///
     /// # Errors
     ///
-    /// What the device says: the request fails with it.
+    /// Those of the device: the request fails with them.
     pub(crate) fn begin(&self, seen: &Seen<B>, on: TimelineId, contents: Contents) -> Result<u64> {
         let (align, about) = (self.align(), &seen.about);
         let (size, end) = (about.size, align.down(about.span.size));
@@ -197,7 +197,7 @@ impl<B: Backend> Watch<B> {
     ///
     /// # Errors
     ///
-    /// What the device says: the resize fails with it.
+    /// Those of the device: the resize fails with them.
     pub(crate) fn restore(&self, seen: &Seen<B>, on: TimelineId) -> Result<()> {
         let (align, size, transfer) = (self.align(), seen.about.size, self.transfer()?);
         let start = align.down(size);
@@ -212,7 +212,7 @@ impl<B: Backend> Watch<B> {
     ///
     /// # Errors
     ///
-    /// What the device says when something may still touch the bytes: they are never used again.
+    /// Those of the device when something may still touch the bytes: they are never used again.
     pub(crate) fn end(&self, seen: &Seen<B>, after: Option<TimelineId>) -> Result<()> {
         after.map_or_else(|| self.look_now(seen), |timeline| self.send(seen, timeline))
     }
@@ -222,7 +222,7 @@ impl<B: Backend> Watch<B> {
     ///
     /// # Errors
     ///
-    /// What the device says.
+    /// Those of the device.
     pub(crate) fn look(
         &self,
         seen: &Seen<B>,

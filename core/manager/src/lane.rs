@@ -1,7 +1,8 @@
 //! One lane of a pool: a lock, a strategy, and the blocks it divides. One thread uses it, on any number of timelines.
 //!
-//! Everything that the lock guards is private to this module: [`state`] composes it of [`occupancy`], [`bytes`] and [`order`], whose
-//! fields nobody else sees. The other files are cut by what they do with it. `pool`, `defrag` and `manager` call methods of [`Lane`].
+//! Everything that the lock guards is private to this module: [`state`] composes it of [`occupancy`], [`bytes`] and
+//! [`order`], whose fields are private to each. The other files are cut by what they do with it. `pool`, `defrag` and
+//! `manager` call methods of [`Lane`].
 mod away;
 mod blocks;
 mod bytes;
@@ -58,7 +59,7 @@ impl<B: Backend> Lane<B> {
         self.state.lock_flushed().allocate_usable(ask)
     }
 
-    /// Whether a hole that is held fits.
+    /// Returns true if a hole that is held fits.
     pub(crate) fn would_fit(&self, ask: Ask) -> bool {
         let state = self.state.lock_flushed();
         state.away.is_none() && state.bytes.would_fit(ask)
@@ -95,7 +96,7 @@ impl<B: Backend> Lane<B> {
         self.state.lock().order.clock()
     }
 
-    /// Whether nothing lives in the lane or waits for a timeline.
+    /// Returns true if nothing lives in the lane or waits for a timeline.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.lock().occupancy.counts().live() == 0
     }
@@ -111,7 +112,7 @@ impl<B: Backend> Lane<B> {
     }
 }
 
-/// What an observer is told. `state` is the locked state of this lane.
+/// Reports to an observer. `state` is the locked state of this lane.
 impl<B: Backend> Lane<B> {
     /// Tells the observer that an allocation was made; from now on its free is told too.
     ///
@@ -150,7 +151,7 @@ impl<B: Backend> Lane<B> {
     /// Tells the observer where an allocation lies after a move. `state` is the locked state of this lane.
     fn tell_move(&self, state: &State<B>, slot: SlotId) {
         let Some(observer) = self.shared.device.observer() else { return };
-        // What is not told yet is told where it lies when it is.
+        // An allocation that the observer was not told of yet is reported later, at its place then.
         if state.occupancy.is_observed(slot)
             && let Ok((block, Span { offset, .. })) = state.place(slot)
         {

@@ -6,7 +6,8 @@
 //! `omniheap_plan::install`.
 extern crate alloc;
 
-/// What errors have in common that carry more than their [`Error`]; `rest` are their other fields where there is nothing more.
+/// Implements the common part of errors that carry more than their [`Error`]; `rest` are their other fields where there
+/// is nothing more.
 macro_rules! carries_error {
     ($name:ident { $($rest:tt)* }) => {
         impl $name {

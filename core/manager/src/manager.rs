@@ -1,4 +1,4 @@
-//! What users hold: pools, policy and budgets of one device, behind `&self`.
+//! The object that programs hold: pools, policy and budgets of one device, behind `&self`.
 mod allocate;
 mod allocation;
 mod binding;
@@ -84,7 +84,7 @@ struct Inner<B: Backend> {
     /// The guards, if there are any.
     watch: Option<Arc<Watch<B>>>,
     config: ManagerConfig,
-    /// What a held hole may serve before anything else is decided.
+    /// Requests that a held hole may serve before anything else is decided.
     fast_path: FastPath,
     /// The default pool of each heap.
     pools: Vec<OnceLock<Arc<Pool<B>>>>,
@@ -93,7 +93,7 @@ struct Inner<B: Backend> {
     climbs: Climbs,
     /// Host-visible heaps that are skipped because they are nearly full.
     host_visible: placed::HostVisibleHeaps,
-    /// What defragmentation did and costs.
+    /// Statistics and costs of defragmentation.
     defrag_stats: Arc<DefragStats>,
     /// The timeline on which bytes are moved, once there was something to move.
     mover: OnceLock<TimelineId>,
@@ -169,13 +169,13 @@ impl<B: Backend> Manager<B> {
         self.inner.device.backend()
     }
 
-    /// What the device offers.
+    /// Returns the device's capabilities.
     #[must_use]
     pub fn caps(&self) -> &Caps {
         self.backend().caps()
     }
 
-    /// How the manager is set up.
+    /// Returns the manager's configuration.
     #[must_use]
     pub fn config(&self) -> &ManagerConfig {
         &self.inner.config
@@ -226,10 +226,10 @@ impl<B: Backend> Manager<B> {
         Ok(trimmed)
     }
 
-    /// With `LastResort`, pools neither wait for timelines to save memory nor let one run after another; with `Thrift` they do
-    /// again what they were made for.
+    /// Sets how pools wait: with `LastResort`, pools neither wait for timelines to save memory nor let one run after
+    /// another; with `Thrift` they do again what they were made for.
     ///
-    /// For the while that a stream is captured into a graph: to mark it, or to wait for it, would spoil the capture.
+    /// Use it while a stream is captured into a graph: to mark the stream, or to wait for it, would spoil the capture.
     pub fn set_waiting(&self, waiting: Waiting) {
         self.inner.device.hurried.store(waiting == Waiting::LastResort, Relaxed);
     }

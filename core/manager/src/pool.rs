@@ -1,4 +1,4 @@
-//! Blocks of one heap, divided by one strategy: where the two axes meet.
+//! Pools: blocks of one heap, divided by one strategy.
 //!
 //! A pool is a set of lanes. A lane has its own lock, strategy and blocks, and serves the threads that have its number, so that
 //! threads do not queue behind one lock. Threads that live at the same time have different numbers, and each lane is made by the
@@ -21,13 +21,14 @@ use std::sync::OnceLock;
 
 /// Lanes for threads at most.
 const MOST_LANES: u32 = 64;
-/// Lanes that threads may make for each core, where nobody says how many. A thread that stands still with its lane's lock taken
-/// holds up those that share it; among so many that is rare, and threads that wait hold no more memory than these lanes.
+/// Lanes that threads may make for each core, where the pool's configuration gives no number. A thread that stands
+/// still with its lane's lock taken holds up those that share it; with many lanes that is rare, and threads that wait
+/// hold no more memory than these lanes.
 const LANES_FOR_EACH_CORE: u32 = 4;
 
 type Lanes<B> = Box<[OnceLock<Arc<Lane<B>>>]>;
 
-/// What tells the lanes of all managers apart.
+/// Numbers that tell the lanes of all managers apart.
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) manager: u32,

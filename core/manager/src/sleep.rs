@@ -1,4 +1,4 @@
-//! What a program says and hears when a pool sleeps, and where the bytes go meanwhile.
+//! Options and answers of pools that sleep, and the stores that keep their bytes meanwhile.
 #![expect(unsafe_code, reason = "declares what a caller promises who sleeps over pins")]
 use crate::event::{AllocationId, StoreKind};
 use crate::{Error, ErrorKind, HostPinner, Point, Privacy, Result};
@@ -44,7 +44,7 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Why they are not: the pool stays awake.
+    /// The reason why they are not: the pool stays awake.
     fn flush(&self, _id: AllocationId) -> Result<()> {
         Ok(())
     }
@@ -71,7 +71,7 @@ pub trait BackingStore: fmt::Debug + Send + Sync {
     }
 }
 
-/// How a pool sleeps: start from [`Sleep::to`].
+/// Options of a sleep: start from [`Sleep::to`].
 #[derive(Clone, Debug)]
 pub struct Sleep {
     pub(crate) store: Arc<dyn BackingStore>,
@@ -105,7 +105,7 @@ impl Sleep {
     }
 }
 
-/// How a pool wakes up: start from [`Wake::all`].
+/// Options of a wake: start from [`Wake::all`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wake {
     pub(crate) host_mapped: u64,
@@ -127,7 +127,7 @@ impl Wake {
     }
 }
 
-/// What a sleep did.
+/// Figures of a sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Slept {
@@ -141,11 +141,11 @@ pub struct Slept {
     pub kept: u64,
 }
 
-/// Where the bytes of a pool are.
+/// Places of a pool's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Residence {
-    /// Whether the pool is asleep, falling asleep or waking up: accesses and requests fail.
+    /// True if the pool is asleep, falling asleep or waking up: accesses and requests fail.
     pub asleep: bool,
     /// Bytes of the device's memory.
     pub device: u64,
@@ -157,19 +157,19 @@ pub struct Residence {
     pub stored: u64,
 }
 
-/// Why an allocation keeps its pool awake.
+/// Reason why an allocation keeps its pool awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AwakeReason {
     /// Something holds its address: a binding, a mapping, or a pin for life.
     Pinned,
-    /// It has a block of its own, which may be exported.
+    /// The allocation has a block of its own, which may be exported.
     Dedicated,
-    /// It is secret, and the store does not take secrets.
+    /// The allocation is secret, and the store does not take secrets.
     Secret,
     /// Defragmentation moves it now: try again.
     Moving,
-    /// It was freed, and work that was named or could not be followed may still use it.
+    /// The allocation was freed, and work that was named or could not be followed may still use it.
     Deferred,
 }
 
@@ -188,13 +188,13 @@ impl fmt::Display for AwakeReason {
 /// An allocation that keeps its pool awake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAwake {
-    /// Which one.
+    /// The allocation.
     pub id: AllocationId,
-    /// What its owner calls it.
+    /// Name that its owner gave it.
     pub name: Option<Box<str>>,
     /// Bytes that were asked for.
     pub size: u64,
-    /// Why.
+    /// The reason.
     pub why: AwakeReason,
 }
 

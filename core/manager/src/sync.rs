@@ -78,7 +78,7 @@ mod primitive {
 
     /// Numbers that threads have: as many as a pool has lanes at most.
     const NUMBERS: usize = 64;
-    /// How many living threads have each number.
+    /// Number of living threads that have each number.
     static THREADS: StdMutex<[u32; NUMBERS]> = StdMutex::new([0; NUMBERS]);
 
     /// A thread's number, which the next thread gets once this one has ended. So numbers follow the threads that live, and not

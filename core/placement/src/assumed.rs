@@ -32,7 +32,7 @@ const fn probe(constant: Row, shared: Row, stage: Row) -> [Cost; CLASSES] {
     costs
 }
 
-/// Where constants are spans of a bank, in the order of probes.
+/// Costs where constants are spans of a bank, in the order of probes.
 pub(super) const BANK: [[Cost; CLASSES]; PROBES] = [
     probe([58, 58, 65, 65, 65, 130, 140, 150], [90, 58, 57, 57, 57, 57, 56, 56], [200; 8]),
     probe([58, 99, 120, 130, 130, 140, 140, 150], [99, 60, 56, 56, 56, 56, 56, 56], [200; 8]),
@@ -64,7 +64,7 @@ pub(super) const BANK: [[Cost; CLASSES]; PROBES] = [
     ),
 ];
 
-/// Where constants are ranges of any buffer, in the order of probes.
+/// Costs where constants are ranges of any buffer, in the order of probes.
 pub(super) const RANGES: [[Cost; CLASSES]; PROBES] = [
     probe([54, 40, 47, 49, 63, 270, 290, 450], [73, 59, 58, 57, 57, 57, 58, 58], [200; 8]),
     probe([54, 40, 47, 49, 63, 270, 290, 450], [73, 59, 58, 57, 57, 57, 58, 58], [200; 8]),
@@ -101,10 +101,10 @@ pub(super) const RANGES: [[Cost; CLASSES]; PROBES] = [
 ];
 
 impl Profile {
-    /// What holds without measurements on a device with a bank for constants.
+    /// Profile of an unmeasured device that has a bank for constants.
     pub const ASSUMED: Self = Self { costs: BANK, window: 50 };
 
-    /// What holds without measurements on a device.
+    /// Returns the profile that is assumed for an unmeasured device.
     #[must_use]
     pub fn assumed(caps: &Caps) -> Self {
         // A larger heap of constants is not one array that compilers see, but room for many ranges.

@@ -1,4 +1,4 @@
-//! Many requests, one small constant bank: who gets in. Pure.
+//! Choice of the requests that get into a small constant bank. Pure.
 use alloc::vec::Vec;
 use omniheap_seam::Align;
 
@@ -10,18 +10,18 @@ const CELLS: u64 = 1 << 24;
 pub struct Candidate {
     /// Bytes.
     pub size: u64,
-    /// What it is worth to have it in the bank, in any unit that all candidates share.
+    /// Gain of having it in the bank, in any unit that all candidates share.
     pub benefit: u64,
 }
 
-/// Who gets into the bank.
+/// Candidates chosen for the bank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstantChoice {
     /// The candidates that do, by index, in order.
     pub chosen: Vec<usize>,
-    /// What they are worth together.
+    /// Sum of the benefits of the chosen candidates.
     pub benefit: u64,
-    /// What no choice can exceed. Equal to `benefit` where the answer is exact.
+    /// Upper bound on the benefit of any choice. Equal to `benefit` where the answer is exact.
     pub bound: u64,
 }
 

@@ -1,8 +1,8 @@
-//! What reading a table costs from each region.
+//! Costs of reading a table from each region.
 use crate::request::Request;
 use crate::words::{Dependence, Keyword, Pattern, Work, words};
 
-/// What reads cost from one region beside device memory, in percent of the time from device memory.
+/// Cost of reads from one region beside device memory, in percent of the time from device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// From the constant region.
@@ -17,7 +17,7 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableSize(u8);
 
-/// How many classes there are.
+/// Number of table size classes.
 pub(super) const CLASSES: usize = 20;
 
 /// The most bytes of every class, in units of 256 bytes.
@@ -81,7 +81,7 @@ pub enum Probe {
 
 words!(Probe: "whole" => Whole, "unrolled" => Unrolled, "busy" => Busy, "walk" => Walk, "lanes" => Lanes, "codes" => Codes, "hops" => Hops, "records" => Records);
 
-/// How many probes there are.
+/// Number of probes.
 pub(super) const PROBES: usize = Probe::WORDS.len();
 
 impl Probe {
@@ -99,9 +99,10 @@ impl Probe {
 
     /// Returns the probes that kernels may resemble which read as a request says, at least one.
     ///
-    /// Where lanes read what they like, that is also the one that spends little time in its table, unless the request says
-    /// that the kernel does little else: what the others lose by a copy in shared memory is what the copy costs. Parts of
-    /// records meet in few banks of shared memory, more or less by how many are read, so nothing is left out for them.
+    /// For gathered reads, these include the probe that spends little time in its table, unless the request says that
+    /// the kernel does little else: what the other probes lose by a copy in shared memory is the cost of the copy.
+    /// Parts of records meet in few banks of shared memory, more or less by how many are read, so no probe is left out
+    /// for them.
     pub fn like(request: &Request<'_>) -> impl Iterator<Item = Self> {
         let Request { pattern, work, dependence, .. } = *request;
         let is_like = move |probe: &Self| match (pattern, probe) {
@@ -118,7 +119,7 @@ impl Probe {
     }
 }
 
-/// What the policy believes of a device.
+/// Costs that the policy assumes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     pub(super) costs: [[Cost; CLASSES]; PROBES],
@@ -126,13 +127,13 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What reads of a table of this size cost in kernels like `probe`.
+    /// Returns the cost of reading a table of this size in kernels like `probe`.
     #[must_use]
     pub const fn cost(&self, probe: Probe, size: u64) -> Cost {
         self.costs[probe as usize][TableSize::of(size).0 as usize]
     }
 
-    /// How long the host takes to write device memory through a window, in percent of a staged upload.
+    /// Returns the time the host takes to write device memory through a window, in percent of a staged upload.
     #[must_use]
     pub const fn window(&self) -> u32 {
         self.window

@@ -9,7 +9,7 @@ use omniheap_seam::{Caps, Heap, HeapKind, HostAccess, KernelAccess, Use};
 /// Percent that a region must save to be chosen over device memory. Smaller gains are within noise.
 const MARGIN: u64 = 5;
 
-/// Up to this many reads per byte, caches do not matter.
+/// Most reads per byte at which caches do not matter.
 const FEW: u32 = 4;
 
 /// Bytes of the constant cache that a kernel's own parameters and literals take. A table that ends this close to the cache's
@@ -183,7 +183,7 @@ fn cost_of(probe: Probe, request: &Request<'_>, profile: &Profile, region: Regio
     let reuse = u64::from(request.reuse.max(1));
     let reads = profile.cost(probe, touched(request));
     match region {
-        // Where the compiler knows the addresses the constant region never loses then; computed ones cost what they cost.
+        // If the compiler knows the addresses, the constant region never loses; computed addresses cost what they cost.
         Region::Constant if is_seldom(request) && probe.pattern() == Pattern::Broadcast => {
             (100 - MARGIN) * reuse
         }

@@ -137,21 +137,21 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Sets who writes the data.
+    /// Sets the writer of the data.
     #[must_use]
     pub const fn writer(mut self, writer: Writer) -> Self {
         self.writer = writer;
         self
     }
 
-    /// Sets who reads the data.
+    /// Sets the reader of the data.
     #[must_use]
     pub const fn access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 
-    /// Sets how kernels read the data.
+    /// Sets the access pattern of kernels.
     #[must_use]
     pub const fn pattern(mut self, pattern: Pattern) -> Self {
         self.pattern = pattern;

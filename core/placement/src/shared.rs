@@ -7,7 +7,7 @@ use core::fmt;
 use omniheap_seam::{Align, SharedCaps, Span};
 use order::{lower_bound, place};
 
-/// Whether the threads of a group also walk an array's columns.
+/// Directions in which the threads of a group walk an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Walk {
     /// Only along rows: rows stand close together.
@@ -34,15 +34,15 @@ pub struct SharedArray<'a> {
     pub columns: u64,
     /// Rows.
     pub rows: u64,
-    /// Where it may start; at least its element's size.
+    /// Alignment of its start; at least its element's size.
     pub align: Align,
-    /// How it is walked.
+    /// Directions in which it is walked.
     pub walk: Walk,
     /// The first and the last phase in which it is used.
     pub phases: (u32, u32),
-    /// What it holds when its first phase starts.
+    /// Contents when its first phase starts.
     pub contents: Contents,
-    /// Whether its bytes may be seen after its last phase.
+    /// Visibility of its bytes after its last phase.
     pub privacy: Privacy,
 }
 
@@ -99,7 +99,7 @@ impl<'a> SharedArray<'a> {
         Self { privacy: Privacy::Secret, ..self }
     }
 
-    /// Whether a phase needs both.
+    /// Returns true if a phase needs both arrays.
     const fn meets(&self, other: &Self) -> bool {
         self.phases.0 <= other.phases.1 && other.phases.0 <= self.phases.1
     }
@@ -140,7 +140,7 @@ impl<'a> SharedArray<'a> {
         Ok((size.ok_or(overflow)?, pitch))
     }
 
-    /// Where it may start: as it asks, and where its element may.
+    /// Returns the alignment of the start: the one asked for, or the element's own if that is larger.
     fn start(&self) -> Align {
         let natural = 1u64 << self.element.trailing_zeros().min(4);
         self.align.max(Align::new(natural).unwrap_or(Align::ONE))
@@ -155,7 +155,7 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Why arrays cannot be laid out. Arrays are named by their index.
+/// Reason why arrays cannot be laid out. Arrays are named by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SharedError {
@@ -206,7 +206,7 @@ impl fmt::Display for SharedError {
 
 impl core::error::Error for SharedError {}
 
-/// Where one array lies.
+/// Place of one array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedSpan {
     /// Its bytes, from the start of dynamic shared memory.
@@ -215,7 +215,7 @@ pub struct SharedSpan {
     pub pitch: u64,
 }
 
-/// When bytes of a layout are cleared.
+/// Moment at which bytes of a layout are cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clear {
     /// Before this phase: the array counts on zeros.
@@ -224,10 +224,10 @@ pub enum Clear {
     After(u32),
 }
 
-/// Whether a launch must ask for more shared memory than is usual.
+/// Need of a launch to ask for more shared memory than is usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptIn {
-    /// What every launch may have is enough.
+    /// Every launch may have this much.
     NotNeeded,
     /// The launch opts in.
     Needed,
@@ -240,9 +240,9 @@ pub struct SharedLayout {
     pub bytes: u64,
     /// Every array's place, in the order of the arrays.
     pub arrays: Vec<SharedSpan>,
-    /// What the kernel clears, and when.
+    /// Spans that the kernel clears, each with its moment.
     pub clears: Vec<(Clear, Span)>,
-    /// Whether the launch opts in.
+    /// Need of the launch to opt in.
     pub opt_in: OptIn,
     /// Groups that one multiprocessor can hold at a time, as far as shared memory goes; `None` without a limit.
     pub resident_groups: Option<u64>,
@@ -303,7 +303,7 @@ impl SharedLayout {
         })
     }
 
-    /// Where the array lies.
+    /// Returns the array's offset.
     #[must_use]
     pub fn offset(&self, array: usize) -> Option<u64> {
         self.arrays.get(array).map(|placed| placed.span.offset)

@@ -16,7 +16,7 @@ fn table(size: u64, pattern: Pattern, reuse: u32) -> Request<'static> {
     Request::new(size).writer(Writer::HostOnce).pattern(pattern).reuse(reuse)
 }
 
-/// What a request is called, what it says, and where it goes on each device.
+/// Name of a request, the request, and its region on each device.
 type Row = (&'static str, Request<'static>, [(Region, Reason); 9]);
 
 /// H200, MI300X, RX 7900, RTX 4090, RTX 2080, Iris Xe, Adreno, Mali, WebGPU: one of a few answers each.
@@ -229,7 +229,7 @@ fn what_kernels_read_is_never_placed_where_they_cannot_bind_it() {
     bindable.heaps.push(heap(HeapKind::Staging, 1024 * MIB, HostAccess::Cached));
     let placed = DefaultPolicy.place(&upload, &bindable).expect("staging");
     assert_eq!(kernels(&placed, &bindable), [KernelAccess::ReadWrite]);
-    // What the host reads is copied there.
+    // Data that the host reads is copied there.
     let read = DefaultPolicy.place(&Request::new(KIB).usage(Usage::Readback), &web());
     assert_eq!(read.expect("staging").region, Region::Staging);
 }
@@ -380,7 +380,7 @@ fn the_mean_of_the_probes_decides() {
     let agreed = with(both(size, rolled, rolled), Pattern::Broadcast, 3 * KIB, rolled);
     assert_eq!(region(both(size, rolled, unrolled)), Region::Shared);
     assert_eq!(region(agreed), Region::Constant);
-    // What is near the end of the constant cache counts as beyond it.
+    // Table sizes near the end of the constant cache count as beyond it.
     assert_eq!(region(with(agreed, Pattern::Broadcast, 3 * KIB, unrolled)), Region::Shared);
 }
 

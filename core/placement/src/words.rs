@@ -135,12 +135,12 @@ pub enum Registration {
 /// Permission for defragmentation to move an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mobility {
-    /// It may move whenever no binding of it is held.
+    /// Moves whenever no binding of the allocation is held.
     #[default]
     Movable,
-    /// It moves only in passes whose caller decides about each move, because native objects are bound to its place.
+    /// Moves only in passes whose caller decides about each move, because native objects are bound to its place.
     OnConsent,
-    /// It never moves; its address is stable.
+    /// Never moves; the address is stable.
     Pinned,
 }
 

@@ -58,7 +58,7 @@ pub use remap::{Page, Remap};
 /// - Its base meets the heap's alignment, also as a device address.
 /// - [`caps`](Self::caps) never changes.
 /// - Every method may be called from any thread at any time.
-/// - When [`wait_idle`](Self::wait_idle) succeeds, all work submitted before it has finished.
+/// - A successful [`wait_idle`](Self::wait_idle) means that all work submitted before it has finished.
 /// - Once a call has answered `DeviceLost`, blocks may be freed as if the device were idle.
 /// - A capability that was returned once is always returned.
 pub unsafe trait Backend: Send + Sync {
@@ -136,8 +136,9 @@ pub unsafe trait Backend: Send + Sync {
 ///
 /// The implementer guarantees, for every pointer that [`map`](Self::map) returns:
 ///
-/// - It is valid for reads and writes of the whole block until the block is freed; of a reserved block, where pages are mapped.
-/// - It is the same for every call with the same block.
+/// - The pointer is valid for reads and writes of the whole block until the block is freed; of a reserved block, where
+///   pages are mapped.
+/// - Every call with the same block returns the same pointer.
 /// - No Rust reference to these bytes exists while safe code can reach the block. The exception is a running kernel, whose
 ///   launch promised that nobody else touches them.
 /// - [`flush`](Self::flush) and [`invalidate`](Self::invalidate) change no byte outside their range.
@@ -287,7 +288,7 @@ pub unsafe trait Timelines: Send + Sync {
 
     /// Returns an epoch that is reached once everything submitted to `timeline` so far has finished.
     ///
-    /// What [`order`](Self::order) made the timeline wait for counts as submitted to it. Marks on one timeline never decrease.
+    /// Waits that [`order`](Self::order) added count as submitted work. Marks on one timeline never decrease.
     /// [`TimelineId::ALL`] can be marked where the device can follow all of its work at once; elsewhere it is
     /// `NoSuchTimeline`. Such a mark may count later than it was made, never earlier.
     ///
@@ -328,12 +329,12 @@ pub struct HeapBudget {
     pub used: u64,
 }
 
-/// Whether a limit refuses memory or only asks for thrift.
+/// Effect of a limit: refuses memory, or only asks for thrift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
-    /// More is refused.
+    /// Memory above the limit is refused.
     Hard,
-    /// Above it, empty memory is returned early.
+    /// Empty memory above the limit is returned early.
     Soft,
 }
 
@@ -349,7 +350,7 @@ pub enum LimitValue {
     Unreadable(String),
 }
 
-/// A limit that somebody outside of the process has set.
+/// A limit that was set from outside of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemLimit {
     /// Name of the source: a variable, or a file and its entry.
@@ -423,8 +424,9 @@ pub unsafe trait Export: Send + Sync {
 ///
 /// - A launch runs the kernel that [`load`](Self::load) was given, with these arguments in this order and these parameters,
 ///   and as many bytes of shared memory as were asked for.
-/// - It touches no memory but its arguments, provided that the kernel does not.
-/// - It runs in timeline order, and the arguments were checked as [`launch`](Self::launch) says before it was submitted.
+/// - The kernel touches no memory but its arguments, provided that its text does not.
+/// - The launch runs in timeline order, and the arguments were checked as [`launch`](Self::launch) says before it was
+///   submitted.
 pub unsafe trait Launch: Send + Sync {
     /// The backend's blocks.
     type Block;
@@ -459,7 +461,7 @@ pub unsafe trait Launch: Send + Sync {
     ///
     /// - With these parameters the kernel stays inside its arguments.
     /// - The arguments live until it has run.
-    /// - What it writes overlaps no other argument.
+    /// - Written arguments overlap no other argument.
     /// - Until it has run, nothing else writes its arguments or reads what it writes: timelines order it with other device
     ///   work, and the host keeps its [mapped](Map::map) views of these bytes still.
     unsafe fn launch(

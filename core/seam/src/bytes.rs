@@ -10,7 +10,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Up to this many bytes a loop is as fast as the machine's own copy on every machine.
+/// Most bytes for which a loop is as fast as the machine's own copy on every machine.
 const SHORT: usize = 16;
 
 /// Copies shared bytes from `from` on into a slice.

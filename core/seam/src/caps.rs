@@ -1,4 +1,4 @@
-//! What a device offers, read once and never changed.
+//! Capabilities of a device, read once and never changed.
 use crate::Align;
 use alloc::{string::String, vec::Vec};
 
@@ -6,7 +6,7 @@ use alloc::{string::String, vec::Vec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeapId(pub u8);
 
-/// Where a heap's bytes live and who reaches them.
+/// Kind of a heap: the place of its bytes, and who reaches them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeapKind {
@@ -20,7 +20,7 @@ pub enum HeapKind {
     Unified,
 }
 
-/// How the host reaches a heap's bytes.
+/// Access of the host to a heap's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostAccess {
     /// Not at all: only by transfers.
@@ -34,14 +34,14 @@ pub enum HostAccess {
 }
 
 impl HostAccess {
-    /// Whether blocks of the heap can be mapped.
+    /// Returns true if blocks of the heap can be mapped.
     #[must_use]
     pub const fn is_visible(self) -> bool {
         !matches!(self, Self::None)
     }
 }
 
-/// When a policy may choose a heap.
+/// Condition under which a policy may choose a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Use {
     /// For every request it suits.
@@ -51,7 +51,7 @@ pub enum Use {
     OnRequest,
 }
 
-/// What maps the pages of a heap.
+/// Executor of page mappings of a heap: the host's own call, or a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mapper {
     /// The host's own call: done when it returns.
@@ -61,7 +61,7 @@ pub enum Mapper {
     Queue,
 }
 
-/// What kernels may do with the bytes of a heap.
+/// Access of kernels to the bytes of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KernelAccess {
     /// Read and write them.
@@ -79,7 +79,7 @@ pub enum KernelAccess {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Heap {
-    /// What kind of memory.
+    /// Kind of memory.
     pub kind: HeapKind,
     /// The vendor's own name for it, for people.
     pub name: String,
@@ -93,16 +93,16 @@ pub struct Heap {
     pub granule: Align,
     /// The size of a page, where blocks of this heap can be reserved and mapped page by page.
     pub page: Option<Align>,
-    /// What maps its pages, where it has any.
+    /// Executor of page mappings, where the heap has pages.
     pub mapper: Mapper,
-    /// What sizes of blocks that communication libraries can register are multiples of, where
+    /// Granule of the block sizes that communication libraries can register, where
     /// [`Export::allocate_exportable`](crate::Export::allocate_exportable) makes such blocks in this heap.
     pub registrable: Option<Align>,
-    /// How the host reaches it.
+    /// Access of the host.
     pub host: HostAccess,
-    /// What kernels may do with it.
+    /// Access of kernels.
     pub kernels: KernelAccess,
-    /// When a policy may choose it.
+    /// Condition under which a policy may choose the heap.
     pub use_when: Use,
     /// Heaps with the same number share one physical memory, so their use adds up.
     pub physical: u8,
@@ -214,21 +214,21 @@ impl Heap {
     }
 }
 
-/// How device-to-device copies behave.
+/// Rules for device-to-device copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyCaps {
     /// Offsets and sizes of every write, read, fill and copy are multiples of this.
     pub align: Align,
-    /// Whether source and destination may lie in one block.
+    /// Rule for copies whose source and destination lie in one block.
     pub inside_block: InsideBlock,
 }
 
-/// Whether a copy's source and destination may lie in one block.
+/// Rule for copies whose source and destination lie in one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsideBlock {
-    /// They may, as long as the ranges do not overlap.
+    /// Allowed, as long as the ranges do not overlap.
     Allowed,
-    /// Never: go through a bounce block.
+    /// Forbidden: go through a bounce block.
     Forbidden,
 }
 
@@ -283,7 +283,7 @@ pub struct Caps {
     pub heaps: Vec<Heap>,
     /// Live blocks the driver tolerates.
     pub max_blocks: u64,
-    /// How copies behave.
+    /// Rules for copies.
     pub copy: CopyCaps,
     /// Unlike neighbours ([`crate::Class`]) in one block stay this far apart.
     pub neighbour_granularity: Align,

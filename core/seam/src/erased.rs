@@ -1,4 +1,4 @@
-//! Dynamic dispatch, paid for only by those who ask.
+//! Type-erased backends: dynamic dispatch, for programs that ask for it.
 #![expect(unsafe_code, reason = "forwards the unsafe contract of Backend")]
 use crate::{
     Address, Argument, Backend, BlockOffset, Caps, DriverBudget, Export, Exported, HeapId, HostPin,

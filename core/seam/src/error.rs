@@ -4,7 +4,7 @@ use core::fmt;
 /// Shorthand used across the project.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// What went wrong, in words a caller can act on.
+/// Kind of a failure, in words a caller can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -18,7 +18,7 @@ pub enum ErrorKind {
     ExceedsLimit,
     /// A budget set by the user forbids it: raise the budget or free something it covers.
     OverBudget,
-    /// Nothing was asked for: ask for at least one byte.
+    /// The request has no bytes: ask for at least one.
     ZeroSize,
     /// The alignment is not a power of two, or is above what the heap can give.
     InvalidAlignment,
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Foreign,
     /// The allocation was freed already or never existed, or what it came from has changed: the error's detail says which.
     Stale,
-    /// Something still uses it: free the allocations, or wait for the timelines, then try again.
+    /// The object is still in use: free the allocations, or wait for the timelines, then try again.
     Busy,
     /// The host cannot see these bytes: use `write` and `read`, or ask for a host-visible heap.
     NotMappable,
@@ -58,7 +58,7 @@ pub enum ErrorKind {
     AlreadyAwake,
     /// The device is gone; every block is lost: open a new device.
     DeviceLost,
-    /// Anything else the driver said; the native code is in the error.
+    /// Any other failure of the driver; the native code is in the error.
     Driver,
 }
 
@@ -126,7 +126,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether memory is short now and may not be later.
+    /// Returns true if memory is short now and may not be later.
     #[must_use]
     pub const fn is_out_of_memory(self) -> bool {
         matches!(

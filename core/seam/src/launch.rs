@@ -5,7 +5,7 @@ mod spirv;
 use crate::{BlockOffset, ErrorKind, Result};
 use core::{fmt, ops::Deref};
 
-/// How a kernel uses one of its arguments.
+/// Use that a kernel makes of one of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Slot {
     /// Reads it through the constant cache.
@@ -26,7 +26,7 @@ pub struct KernelText {
     pub name: &'static str,
     /// Threads of a group in each direction.
     pub group: [u32; 3],
-    /// What it binds, in order.
+    /// Arguments that the kernel binds, in order.
     pub slots: &'static [Slot],
     /// Bytes of its parameters, a multiple of four.
     pub parameters: u32,
@@ -116,7 +116,7 @@ pub struct ProgramId(pub u64);
 /// Bytes of a block that a kernel uses.
 #[derive(Debug)]
 pub struct Argument<'a, B: ?Sized> {
-    /// Where they start.
+    /// Start of the bytes.
     pub place: BlockOffset<'a, B>,
     /// Number of them.
     pub size: u64,

@@ -18,7 +18,7 @@ impl Align {
     ///
     /// # Panics
     ///
-    /// When `bytes` is not a power of two; in a `const` this is a compile error.
+    /// Panics when `bytes` is not a power of two; in a `const` this is a compile error.
     #[must_use]
     pub const fn of(bytes: u64) -> Self {
         match Self::new(bytes) {
@@ -51,7 +51,7 @@ impl Align {
         offset & !(self.0 - 1)
     }
 
-    /// Whether `offset` is a multiple of this alignment.
+    /// Returns true if `offset` is a multiple of this alignment.
     #[inline]
     #[must_use]
     pub const fn divides(self, offset: u64) -> bool {
@@ -66,7 +66,7 @@ impl Align {
     }
 }
 
-/// What a caller asks for.
+/// Size and alignment that a caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes; zero is refused wherever a layout is placed.
@@ -98,7 +98,7 @@ impl Layout {
     }
 }
 
-/// What may stand beside what: devices keep unlike neighbours a granule apart.
+/// Class of bytes that may be neighbours: devices keep unlike neighbours a granule apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Class {
     /// Bytes in order: buffers and linear images.
@@ -141,7 +141,7 @@ impl Span {
             .filter_map(move |at| self.part(at * most, most.min(self.size - at * most)))
     }
 
-    /// Whether two spans share a byte.
+    /// Returns true if two spans share a byte.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.offset < other.end() && other.offset < self.end()

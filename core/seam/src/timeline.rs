@@ -26,6 +26,6 @@ impl Epoch {
 pub struct Point {
     /// The timeline.
     pub timeline: TimelineId,
-    /// When on it.
+    /// Epoch on that timeline.
     pub epoch: Epoch,
 }

@@ -216,7 +216,7 @@ struct Node {
 enum State {
     /// Allocated under the key with this index.
     Live { span: u32 },
-    /// In the free list of its order, between these nodes.
+    /// Free, in the list of its order, between these nodes.
     Free { before: u32, after: u32 },
     /// Split into the nodes `pair` and `pair + 1`.
     Split { pair: u32 },

@@ -5,15 +5,15 @@ use omniheap_seam::{Class, ErrorKind, Layout, Span};
 
 /// Wraps a strategy that a program wrote.
 ///
-/// It remembers each block and each live grant, and answers from that memory where it can. So a strategy that breaks its
-/// contract makes requests fail with `BadStrategy`; it never makes an allocation leave its block or lose it. Overlapping
-/// spans are not noticed: that would cost a second search for each request.
+/// The wrapper remembers each block and each live grant, and answers from that memory where it can. So a strategy that
+/// breaks its contract makes requests fail with `BadStrategy`; it never makes an allocation leave its block or lose it.
+/// Overlapping spans are not noticed: that would cost a second search for each request.
 #[derive(Debug)]
 pub struct Checked {
     inner: Box<dyn Strategy>,
     /// No grant may have it.
     reserved: Key,
-    /// Is told which promise was broken, and by which grant.
+    /// Reports the promise that was broken, and the grant that broke it.
     report: fn(&'static str, Option<Grant>),
     blocks: Vec<Option<BlockState>>,
     live: BTreeMap<Key, Grant>,
@@ -66,7 +66,7 @@ impl Checked {
     fn accept(&mut self, grant: Grant, layout: Layout) -> Result<Grant, ErrorKind> {
         if let Some(flaw) = self.flaw(grant, layout) {
             if !self.live.contains_key(&grant.key) {
-                // It is refused either way.
+                // The grant is refused either way.
                 let _ = self.inner.free(grant.key);
             }
             return Err(self.bad(flaw, Some(grant)));
@@ -88,7 +88,7 @@ impl Strategy for Checked {
             return Err(self.bad("it gave a new block the id of one that it has", None));
         }
         if at > self.blocks.len() {
-            // It is refused either way.
+            // The block is refused either way.
             let _ = self.inner.remove_block(id);
             return Err(self.bad("it gave a new block an id that is not the next one", None));
         }
@@ -156,7 +156,7 @@ impl TakeSpan for Checked {
         let grant = taker.take(block, span)?;
         let grant = self.accept(grant, Layout::new(span.size))?;
         if (grant.block, grant.span) != (block, span) {
-            // It is refused either way.
+            // The span is refused either way.
             let _ = self.free(grant.key);
             return Err(self.bad("it took another span than the one that was named", Some(grant)));
         }

@@ -120,7 +120,7 @@ pub trait Strategy: fmt::Debug + Send {
     /// Allocates a span of any block. `class` matters only where the device keeps different classes apart.
     ///
     /// * The span has at least `layout.size` bytes and starts at a multiple of `layout.align`.
-    /// * It lies inside its block.
+    /// * The span lies inside its block.
     /// * Its key is live until it is freed.
     ///
     /// # Errors
@@ -427,7 +427,8 @@ mod steps {
         }
     }
 
-    /// Returns so many movable pieces of 64 KiB, each behind a hole that is no multiple of their alignment, and the free bytes.
+    /// Returns `count` movable pieces of 64 KiB, each behind a hole that is no multiple of their alignment, and the
+    /// free bytes.
     fn scattered(count: u64, align: Align) -> (Vec<Piece<()>>, u64) {
         let (mut pieces, mut at, mut free) = (Vec::new(), 0, 0);
         for number in 0..count {

@@ -61,7 +61,7 @@ pub struct Bump {
 /// The state of one block. Everything below `next` is live or padding.
 #[derive(Clone, Debug)]
 struct Cursor {
-    /// Where the next span may start.
+    /// Lowest offset of the next span.
     next: u64,
     /// The class of the last span placed below `next`.
     class: Class,

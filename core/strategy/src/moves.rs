@@ -1,7 +1,7 @@
 //! Plans of moves: which live spans go where, so that a hole, a block or a page becomes free.
 //!
-//! The planners are pure. They see the pieces of one block, or extents with their sums, and return moves; whoever holds the
-//! blocks reserves the places, copies and commits.
+//! The planners are pure. They see the pieces of one block, or extents with their sums, and return moves; the caller,
+//! which holds the blocks, reserves the places, copies and commits.
 mod down;
 mod extents;
 mod window;
@@ -30,9 +30,9 @@ pub enum Piece<T> {
 /// One move towards the start of its block: into a lower hole, or over the hole before it (a slide).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveDown<T> {
-    /// What moves.
+    /// Data that moves.
     pub what: T,
-    /// Where it is.
+    /// Its present span.
     pub from: Span,
     /// The offset to which it goes.
     pub to: u64,
@@ -61,7 +61,7 @@ pub struct Extent<R> {
     pub size: u64,
     /// Bytes of all allocations that touch it.
     pub live: u64,
-    /// Whether an allocation in it cannot move.
+    /// True if an allocation in it cannot move.
     pub stays: bool,
     /// The number of allocations that may move.
     pub movable: u64,

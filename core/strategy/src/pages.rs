@@ -1,4 +1,4 @@
-//! Which addresses of a reserved block have memory. Pure bookkeeping: the driver is called elsewhere.
+//! Books of the addresses of a reserved block that have memory. Pure bookkeeping: the driver is called elsewhere.
 //!
 //! The strategy divides the whole reserved range. Addresses without memory are spans that the pager itself holds
 //! (unmapped ranges). Giving one back to the strategy makes it a hole, carving one out of a hole takes its memory away. So a
@@ -188,7 +188,7 @@ impl Pager {
         self.unmapped.insert(piece.span.offset, piece.key);
     }
 
-    /// Whether a live span of the strategy is an unmapped range.
+    /// Returns true if a live span of the strategy is an unmapped range.
     pub fn is_unmapped(&self, key: Key, span: Span) -> bool {
         self.unmapped.get(&span.offset) == Some(&key)
     }
@@ -305,7 +305,7 @@ impl Pager {
         (size > 0).then_some(Span { offset, size })
     }
 
-    /// Where a span starts, in pages, and how many pages it has.
+    /// Returns the start of a span, in pages, and its number of pages.
     pub const fn positions(&self, span: Span) -> (u64, u64) {
         (span.offset / self.page, span.size / self.page)
     }
@@ -382,7 +382,7 @@ impl Pager {
 
 /// Memory that leaves and comes back.
 impl Pager {
-    /// Whether memory is between two states now.
+    /// Returns true if memory is between two states now.
     pub const fn is_in_transit(&self) -> bool {
         self.in_flight > self.stranded
     }
@@ -454,7 +454,7 @@ impl Pager {
     }
 }
 
-/// What is left of spans without others; both are in the order of addresses.
+/// Returns the parts of spans that no other span covers; both are in the order of addresses.
 fn without(spans: &[Span], others: &[Span]) -> Vec<Span> {
     let mut left = Vec::new();
     for span in spans {

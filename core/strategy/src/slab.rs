@@ -47,7 +47,7 @@ use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
 pub struct Slab {
     /// Bytes from one slot to the next.
     slot: u64,
-    /// Whether spans of both classes may share a block.
+    /// True if spans of both classes may share a block.
     mixed: bool,
     blocks: Blocks<Slots>,
     /// The blocks with a free slot for `Linear`, and for `Tiled`.

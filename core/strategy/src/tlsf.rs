@@ -77,11 +77,11 @@ pub struct Tlsf {
 /// A note of a hole that touches the hole before it. The least note is the first to be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Touching {
-    /// When the first of the two uses finishes: the holes may merge from then on.
+    /// Time at which the first of the two uses finishes: the holes may merge from then on.
     time: u64,
     /// Bytes of both. Of two neighbours, a hole merges with the shorter one: what still has to wait stays short.
     size: u64,
-    /// Where the hole starts. Nothing is decided by the numbers of nodes, which follow from what was there long ago.
+    /// Offset of the hole. Nothing is decided by the numbers of nodes, which follow from what was there long ago.
     offset: u64,
     index: u32,
     stamp: u32,
@@ -290,7 +290,7 @@ impl Tlsf {
     fn give_back(&mut self, key: Key, node: Node, last_use: LastUse) {
         self.used -= node.size;
         self.live -= 1;
-        // What has finished adds no user to the holes beside it.
+        // A finished use adds no user to the holes beside it.
         let last_use = self.unpassed(last_use);
         let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
         match (previous.is_hole(), next.is_hole()) {
@@ -546,7 +546,7 @@ impl Tlsf {
     ) -> Option<u64> {
         let granule = self.granularity.down(start);
         let mut previous = self.nodes.get(hole.previous);
-        // What ends before this granule shares none, so no hole below it is looked at.
+        // A span that ends before this granule shares none, so no hole below it is looked at.
         while previous.is_hole() && previous.offset > granule {
             previous = self.nodes.get(previous.previous);
         }
@@ -560,7 +560,7 @@ impl Tlsf {
     fn meets_next(&self, hole: Node, end: u64, class: Class) -> bool {
         let granule = self.granularity.down(end - 1);
         let mut next = self.nodes.get(hole.next);
-        // What follows a hole that reaches out of this granule begins in a later one.
+        // A span behind a hole that reaches out of this granule begins in a later granule.
         while next.is_hole() && self.granularity.down(next.span().end() - 1) == granule {
             next = self.nodes.get(next.next);
         }

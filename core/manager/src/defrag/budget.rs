@@ -69,7 +69,7 @@ pub(crate) struct BudgetMeter {
     submitting: f64,
     deadline: Option<Instant>,
     rates: Rates,
-    /// Whether a move was refused because of its estimated time.
+    /// True if a move was refused because of its estimated time.
     pub(super) too_dear: bool,
 }
 
@@ -123,7 +123,7 @@ impl BudgetMeter {
         self.submitting += self.rates.of_submitting();
     }
 
-    /// Whether the time for planning is up.
+    /// Returns true if the time for planning is up.
     pub(crate) fn is_late(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }

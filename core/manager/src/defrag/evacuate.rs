@@ -164,7 +164,7 @@ impl<B: Backend> LanePlanner<B> {
         None
     }
 
-    /// Whether a hole lies in extents that are neither empty nor being evacuated.
+    /// Returns true if a hole lies in extents that are neither empty nor being evacuated.
     fn is_usable(&self, grant: &Grant) -> bool {
         let mut touched = self.snapshot.touched(grant.block, grant.span);
         while let Some(at) = self.snapshot.next(&mut touched) {

@@ -85,7 +85,7 @@ pub(super) struct Move {
     pub(super) how: How,
 }
 
-/// How a move is made.
+/// Method of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     /// The pass copies the bytes.
@@ -102,7 +102,7 @@ impl Move {
         self.from.size
     }
 
-    /// Whether two moves have the same source and target lanes.
+    /// Returns true if two moves have the same source and target lanes.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.lane, self.to_lane) == (other.lane, other.to_lane)
     }

@@ -1,6 +1,6 @@
 //! Packing pages: allocations that nothing else can clear out of their pages go side by side into fresh pages.
 //!
-//! When no page can be evacuated into the holes of others, because each hole is smaller than what would have to go there,
+//! If no page can be evacuated into the holes of others, because each hole is smaller than what would have to go there,
 //! the holes still add up. Packed into fresh pages, the same allocations leave none.
 #![forbid(unsafe_code)]
 use super::budget::BudgetMeter;

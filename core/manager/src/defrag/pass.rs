@@ -94,7 +94,7 @@ impl<B: Backend> Pass<B> {
         self.moves.list().iter().map(|planned| PlannedMove { moves: &self.moves, planned })
     }
 
-    /// Whether the pass has no moves, because nothing can be gained.
+    /// Returns true if the pass has no moves, because nothing can be gained.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.moves.is_empty()
@@ -227,12 +227,12 @@ impl<B: Backend> Drop for Pass<B> {
     }
 }
 
-/// How a pass makes sure that the device does not use what it moves.
+/// Method by which a pass makes sure that the device does not use what it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Its copies are ordered behind the work of the timelines concerned. The host does not wait.
     Concurrent,
-    /// It waits until the device is idle.
+    /// The pass waits until the device is idle.
     Exclusive,
 }
 
@@ -247,7 +247,7 @@ struct UnderWay<B: Backend> {
     bytes: u64,
     /// The bounce block, where copies inside a block are forbidden.
     bounce: Option<Block<B>>,
-    /// Whether all of them were.
+    /// Result of submitting them: an error if some were not.
     submitted: Result<()>,
 }
 
@@ -356,7 +356,7 @@ impl<B: Backend> Pass<B> {
             match self.device.unless_closed(timeline, timelines.mark(timeline)) {
                 Ok(Some(epoch)) => {
                     let ordered = timelines.order(self.on, Point { timeline, epoch });
-                    // It may have been closed since: then it has passed.
+                    // The timeline may have been closed since: then its work has passed.
                     self.device.unless_closed(timeline, ordered)?;
                 }
                 Ok(None) => {}
@@ -372,7 +372,7 @@ impl<B: Backend> Pass<B> {
         Ok(())
     }
 
-    /// Whether the copies have finished, so that [`commit`](Self::commit) does not wait; `false` before
+    /// Returns true once the copies have finished, so that [`commit`](Self::commit) does not wait; `false` before
     /// [`start`](Self::start).
     ///
     /// # Errors
@@ -463,7 +463,7 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
             .heap
     }
 
-    /// Whether the allocation stays unless its owner decides to move it.
+    /// Returns true if the allocation stays unless its owner decides to move it.
     #[must_use]
     pub fn needs_consent(&self) -> bool {
         self.planned.consent == Consent::Needed
@@ -487,7 +487,7 @@ impl<'a, B: Backend> PlannedMove<'a, B> {
     }
 }
 
-/// How much is returned to the driver at once.
+/// Part of the empty memory that is returned to the driver at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Portion {
     All,

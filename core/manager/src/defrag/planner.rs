@@ -14,13 +14,13 @@ use omniheap_strategy::moves::{scattered, sources};
 pub(crate) struct Goal {
     /// Stop once extents of this many bytes will be empty.
     pub(crate) wanted: u64,
-    /// Whether allocations that move on consent are planned too.
+    /// Consent of the allocations to plan: `Needed` also plans those that move on consent.
     pub(crate) asks: Consent,
-    /// What to do where no extent can be evacuated.
+    /// Treatment of holes where no extent can be evacuated.
     pub(crate) holes: Holes,
 }
 
-/// What to do about holes where no extent can be evacuated.
+/// Treatment of holes where no extent can be evacuated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holes {
     /// Compact blocks: allocations high in a block move into its lower holes.
@@ -45,7 +45,7 @@ pub(crate) struct LanePlanner<B: Backend> {
     /// The unfinished part of the snapshot; `None` when it is complete.
     scan: Option<Scan>,
     slots: SlotsByBlock,
-    /// Whether no more extents can be evacuated, so that blocks are compacted.
+    /// True if no more extents can be evacuated, so that blocks are compacted.
     compacts: bool,
     /// Extents that are left, the next one last.
     pub(super) order: Vec<usize>,
@@ -53,7 +53,7 @@ pub(crate) struct LanePlanner<B: Backend> {
     pub(super) next: usize,
     /// The role of each extent.
     pub(super) roles: Vec<Role>,
-    /// Whether the current extent must be evacuated whole in this pass, or left alone.
+    /// True if the current extent must be evacuated whole in this pass, or left alone.
     pub(super) only_whole: bool,
     goal: Goal,
 }
@@ -61,9 +61,9 @@ pub(crate) struct LanePlanner<B: Backend> {
 /// The role of an extent in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It can be a source or a destination.
+    /// The extent can be a source or a destination.
     Open,
-    /// It is being evacuated: nothing moves there.
+    /// The extent is being evacuated: nothing moves there.
     Source,
     /// Something moves there, so it is not evacuated.
     Destination,
@@ -125,7 +125,7 @@ impl<B: Backend> LanePlanner<B> {
         self.lane.shared.heap
     }
 
-    /// Whether everything was planned.
+    /// Returns true if everything was planned.
     pub(crate) fn is_done(&self) -> bool {
         let last = self.compacts || self.goal.holes == Holes::Leave;
         last && self.scan.is_none() && self.order.is_empty()

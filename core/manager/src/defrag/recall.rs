@@ -55,7 +55,7 @@ impl NoRoom {
         self.0.push((heap, size));
     }
 
-    /// Whether this many bytes, or fewer, found no room. Sizes come in falling order.
+    /// Returns true if this many bytes, or fewer, found no room. Sizes come in falling order.
     fn covers(&self, heap: HeapId, size: u64) -> bool {
         self.0.iter().any(|(known, least)| *known == heap && size >= *least)
     }

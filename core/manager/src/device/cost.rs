@@ -46,7 +46,7 @@ pub(crate) struct Rates {
     copying: LinearCost,
     /// Per move that the host submits.
     per_submitted: f64,
-    /// Whether any copy was measured.
+    /// True if any copy was measured.
     measured: bool,
     /// Per map call and per page.
     mapping: Option<LinearCost>,

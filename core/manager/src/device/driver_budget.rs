@@ -4,7 +4,7 @@ use crate::sync::Mutex;
 use crate::{Backend, ErrorKind, HeapBudget, HeapId};
 use alloc::vec::Vec;
 
-/// Whether a manager grows beyond the driver's budget.
+/// Growth of a manager beyond the driver's budget: avoided, or not.
 ///
 /// A driver that is asked for more than its budget often serves the request and starts to page, which is slow for everything on the
 /// device. [`ManagerConfig::within_driver_budget`](crate::ManagerConfig::within_driver_budget) sets it.
@@ -23,7 +23,7 @@ const RESERVE: u64 = 64;
 /// Part of a change that one reading takes over, once a frame: a budget that dips for a moment changes little.
 const SETTLE: u64 = 4;
 
-/// What the driver said of one physical memory.
+/// Budget and use that the driver reported of one physical memory.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     /// Smoothed.

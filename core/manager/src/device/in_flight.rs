@@ -23,7 +23,7 @@ pub(crate) struct InFlight {
 struct Counts {
     next: u64,
     under_way: Vec<u64>,
-    /// By number: the thread that watches, and whether another one has published memory since.
+    /// Watches: a number, the thread that watches, and whether another one has published memory since.
     watches: Vec<(u64, usize, bool)>,
 }
 
@@ -64,7 +64,7 @@ impl InFlight {
         Watch { all: self, number: counts.next }
     }
 
-    /// Waits for everyone who carries memory now; the calling thread must carry none.
+    /// Waits for all threads that carry memory now; the calling thread must carry none.
     pub(crate) fn wait(&self) {
         let (before, start) = (self.counts.lock().next, Instant::now());
         loop {
@@ -101,7 +101,7 @@ impl Drop for InFlightGuard<'_> {
 }
 
 impl Watch<'_> {
-    /// Whether another thread has published memory.
+    /// Returns true if another thread has published memory.
     pub(crate) fn has_seen(&self) -> bool {
         let counts = self.all.counts.lock();
         counts.watches.iter().any(|(number, _, arrived)| *number == self.number && *arrived)

@@ -1,4 +1,4 @@
-//! What all domains of one device share: the backend, its limits, and what each domain was promised.
+//! State that all domains of one device share: the backend, its limits, and the bytes promised to each domain.
 #![forbid(unsafe_code)]
 use super::driver_budget::DriverBudgets;
 use super::system_limits::SystemLimits;

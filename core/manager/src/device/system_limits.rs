@@ -1,4 +1,4 @@
-//! Limits that somebody outside of the process has set: read when a device is opened and when memory is refused.
+//! Limits set from outside of the process: read when a device is opened and when memory is refused.
 #![forbid(unsafe_code)]
 use crate::sync::Mutex;
 use crate::{Backend, ErrorKind, HeapId, LimitKind, LimitValue, SystemLimit};
@@ -27,7 +27,7 @@ struct Booked {
 /// The latest readings, and what they count. All domains of a device share them: they are limits of the process.
 #[derive(Debug)]
 pub(super) struct SystemLimits {
-    /// By heap: whether its bytes count. Nobody outside counts pinned host memory.
+    /// True for each heap whose bytes count. Nobody outside counts pinned host memory.
     counted: Vec<bool>,
     booked: Mutex<Booked>,
     /// The least limits; `u64::MAX` where there are none.

@@ -24,7 +24,7 @@ impl<B: Backend> Cell<B> {
 /// A copy on its way.
 pub(super) struct Sent<B: Backend> {
     pub(super) cell: Cell<B>,
-    /// When it is there.
+    /// The point at which it is there.
     pub(super) point: Point,
     pub(super) about: Guarded,
 }

@@ -2,7 +2,8 @@
 //!
 //! From [`close`](Lane::close) to [`open`](Lane::open) no request is served and every allocation is away: its bytes are on their
 //! way to the store, there, or on their way back. The strategy keeps its spans, so holes may be without memory meanwhile.
-//! Owners free what they like at any time; a pass skips what is gone.
+//! Owners free what they like at any time; a pass skips what is gone. Freed secrets leave a *residue*: bytes that a
+//! wake brings back or that never left, and that are zeroed before anyone may have them.
 #![forbid(unsafe_code)]
 use super::extra::{Residence, SlotId, Stored};
 use super::occupancy::{REMOTE, Slot};
@@ -25,7 +26,7 @@ struct Sleeper {
 }
 
 impl<B: Backend> State<B> {
-    /// Whether an allocation has no memory, or none that the device uses.
+    /// Returns true if an allocation has no memory, or none that the device uses.
     pub(super) fn is_gone(&self, id: SlotId) -> bool {
         self.away.as_ref().is_some_and(|away| away.is_gone) && self.occupancy.is_away(id)
     }
@@ -72,7 +73,7 @@ impl<B: Backend> State<B> {
         self.occupancy.iter().filter(|(_, slot)| slot.key != REMOTE)
     }
 
-    /// Why an allocation keeps the lane awake, if it does, whatever becomes of its pins.
+    /// Returns the reason why an allocation keeps the lane awake, if it does, whatever becomes of its pins.
     fn keeps_awake(&self, id: SlotId, slot: &Slot, sleep: &Sleep) -> Option<AwakeReason> {
         let extra = self.occupancy.extra_of(id, slot);
         let serves_another = extra.is_some_and(|extra| extra.residence == Residence::ForRemote);
@@ -88,7 +89,7 @@ impl<B: Backend> State<B> {
         reasons.into_iter().find_map(|(applies, why)| applies.then_some(why))
     }
 
-    /// What sleeps or wakes, in the order of addresses.
+    /// Allocations that sleep or wake, in the order of addresses.
     fn sleepers(&self) -> Vec<Sleeper> {
         let sleeper = |(id, slot): (SlotId, &Slot)| {
             let span = self.bytes.strategy().grant(slot.key).ok()?.span;
@@ -113,7 +114,8 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> Lane<B> {
-    /// Serves no request any more, and counts every allocation as away: nobody accesses its bytes but who has it pinned.
+    /// Closes the lane: it serves no request any more, and counts every allocation as away. Only holders of pins access
+    /// the bytes.
     pub(crate) fn close(&self, sleep: &Sleep) -> Result<(), SleepError> {
         let mut state = self.state.lock_flushed();
         let refused = self.named(&state, |id, slot| state.keeps_awake(id, slot, sleep));
@@ -179,7 +181,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Whether another thread maps or unmaps pages of the lane now.
+    /// Returns true if another thread maps or unmaps pages of the lane now.
     pub(crate) fn is_in_transit(&self) -> bool {
         self.state.lock().bytes.pages().is_some_and(|(pager, _)| pager.is_in_transit())
     }
@@ -190,7 +192,7 @@ impl<B: Backend> Lane<B> {
         self.named(&state, |_, slot| slot.is_deferred().then_some(AwakeReason::Deferred))
     }
 
-    /// Whether an allocation's bytes are not in memory.
+    /// Returns true if an allocation's bytes are not in memory.
     pub(crate) fn is_away(&self, id: SlotId) -> bool {
         self.state.lock().occupancy.is_away(id)
     }
@@ -310,7 +312,7 @@ impl<B: Backend> Lane<B> {
             tlsf.merge_touching(); // Nothing runs on a lane without memory, so who used which hole does not matter.
             spans = pager.keep_around(tlsf, &away.spans, sleepers.iter().map(|one| one.span));
             gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();
-            // Where an earlier wake failed, pages may have stayed, with the bytes of what was freed since.
+            // After an earlier wake that failed, pages may have stayed, with the bytes of what was freed since.
             residue = away.residue.iter().flat_map(|span| pager.mapped_in(*span)).collect();
         }
         state.away = Some(Away { spans, residue, ..away });
@@ -346,7 +348,7 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn withdraw_memory(&self, span: Span, on: TimelineId) {
         let Some((block, ..)) = self.sleeping() else { return };
         let pages = self.state.lock().bytes.pages().map(|(pager, _)| pager.pages_at(span));
-        // What is still written, or cannot be zeroed, stays mapped, and a later wake uses it.
+        // A page that is still written, or cannot be zeroed, stays mapped, and a later wake uses it.
         let idle = insist(|| self.shared.device.backend().wait_idle());
         let left = idle.and_then(|()| insist(|| self.clear_secrets(&block, span, on)));
         if let (Ok(()), Some(pages)) = (left, pages) {

@@ -11,7 +11,8 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap_strategy::BlockId;
 
-/// Requests that a lane lets others serve before it wants a block of its own: a driver call for so many is little.
+/// Requests that other lanes serve before this one wants a block of its own: one driver call for 256 requests is
+/// little.
 const PATIENCE: u32 = 256;
 /// Requests of this size and larger get all of a new block.
 const WHOLE_FROM: u64 = 1 << 30;
@@ -180,8 +181,8 @@ impl<B: Backend> Lane<B> {
         (bytes, count)
     }
 
-    /// Whether the lane has so much to spare that another should use it before it grows: more than an eighth. A thread that
-    /// frees into another thread's lane takes that one's lock.
+    /// Returns true if more than an eighth of the lane is free, so that another lane should use it before it grows. A
+    /// thread that frees into another thread's lane takes that one's lock.
     pub(crate) fn lends_gladly(&self) -> bool {
         let (free, total) = self.state.lock_flushed().bytes.free_and_total();
         free > total / 8
@@ -192,9 +193,9 @@ impl<B: Backend> Lane<B> {
         self.borrowed.fetch_add(1, Relaxed);
     }
 
-    /// Whether the lane should ask for a block of its own for a request that others could serve: it borrows time and again,
-    /// which takes the long way and other threads' locks, and has little itself. All lanes together take no more than one block
-    /// each, or an eighth of what the pool holds, in this way.
+    /// Returns true if the lane should ask for a block of its own for a request that others could serve: it borrows
+    /// time and again, which takes the long way and other threads' locks, and has little itself. All lanes together
+    /// take no more than one block each, or an eighth of what the pool holds, in this way.
     pub(crate) fn should_stop_borrowing(
         &self,
         bytes: u64,

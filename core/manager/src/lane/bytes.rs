@@ -22,7 +22,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// What an allocation keeps of its request: bytes and alignment.
+    /// Returns the bytes and the alignment, which an allocation keeps of its request.
     #[inline]
     pub(super) const fn bytes(&self) -> (u64, Align) {
         (self.size, self.layout.align)
@@ -43,14 +43,14 @@ pub(crate) enum Suballocator {
 /// A block of a lane.
 struct Held<B: Backend> {
     block: Arc<Block<B>>,
-    /// Who used any of its holes last, where the strategy does not know that of each.
+    /// Last user of any of its holes, where the strategy does not know that of each.
     last_use: LastUse,
     sharing: Sharing,
 }
 
 /// The bytes of a lane.
 ///
-/// What a method says of holes holds once the span that was freed last is one: see [`flush`](Self::flush).
+/// Methods that look at holes are right once the span that was freed last is one: see [`flush`](Self::flush).
 pub(super) struct Bytes<B: Backend> {
     suballocator: Suballocator,
     blocks: Vec<Option<Held<B>>>,
@@ -100,7 +100,7 @@ impl<B: Backend> Bytes<B> {
         &self.held(block).block
     }
 
-    /// Whether one allocation has a block for itself.
+    /// Returns `Dedicated` if one allocation has the block for itself.
     pub(super) fn sharing(&self, block: BlockId) -> Sharing {
         self.held(block).sharing
     }
@@ -181,7 +181,8 @@ impl<B: Backend> Bytes<B> {
         }
     }
 
-    /// Takes a hole whose last users `may` accepts, or says who used the first that fits; looks at a few only.
+    /// Takes a hole whose last users `may` accepts, or returns the last user of the first hole that fits; looks at a
+    /// few only.
     pub(super) fn take_hole_where(
         &mut self,
         ask: Ask,
@@ -257,7 +258,7 @@ impl<B: Backend> Bytes<B> {
         take.take(BlockId(0), span)
     }
 
-    /// Takes a request from a live span that nobody uses, and the holes beside it that `may` accepts; the rest is free.
+    /// Takes a request from an unused live span and the holes beside it that `may` accepts; the rest is free.
     pub(super) fn take_around(
         &mut self,
         key: Key,
@@ -285,7 +286,7 @@ impl<B: Backend> Bytes<B> {
         self.held -= bytes;
     }
 
-    /// Whether a grant may be one that should be undone: see [`keeps_whole`](Self::keeps_whole).
+    /// Returns true if a grant may be one that should be undone: see [`keeps_whole`](Self::keeps_whole).
     #[inline]
     pub(super) const fn is_thrifty(&self, granted: u64) -> bool {
         self.thrift.is_on(granted)
@@ -339,7 +340,7 @@ impl<B: Backend> Bytes<B> {
     }
 }
 
-/// What is known of spans and of all bytes.
+/// Lookups of spans, and sums over all bytes.
 impl<B: Backend> Bytes<B> {
     /// The block and the span of a live key.
     #[inline]
@@ -351,7 +352,7 @@ impl<B: Backend> Bytes<B> {
         Ok((self.block(grant.block), grant.span))
     }
 
-    /// Who used the bytes of a live span before it was taken.
+    /// Returns the last user of the bytes of a live span before it was taken.
     pub(super) fn last_use(&self, key: Key) -> LastUse {
         let last = match &self.suballocator {
             Suballocator::General(tlsf) => tlsf.last_use(key),
@@ -362,7 +363,7 @@ impl<B: Backend> Bytes<B> {
         last.unwrap_or(LastUse::NONE)
     }
 
-    /// Who used the first block last, where the strategy does not know that of each hole.
+    /// Returns the last user of the first block, where the strategy does not know that of each hole.
     pub(super) fn last_use_of_first(&self) -> LastUse {
         let first = self.blocks.first().and_then(Option::as_ref);
         first.map_or(LastUse::NONE, |held| held.last_use)
@@ -424,7 +425,7 @@ impl<B: Backend> Bytes<B> {
     }
 }
 
-/// What defragmentation and pages need of the strategy.
+/// Access to the strategy for defragmentation and pages.
 impl<B: Backend> Bytes<B> {
     /// The general-purpose strategy, where it is the one in use.
     pub(super) const fn general(&self) -> Option<&Tlsf> {

@@ -1,4 +1,4 @@
-//! How a pool is set up.
+//! Configuration of a pool.
 #![forbid(unsafe_code)]
 use crate::{Align, ErrorKind, Layout, Result};
 use alloc::boxed::Box;
@@ -7,7 +7,7 @@ use omniheap_strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy};
 /// Makes a strategy that keeps unlike neighbours so far apart.
 pub(crate) type MakeStrategy = Box<dyn Fn(Align) -> Box<dyn Strategy> + Send + Sync>;
 
-/// Which algorithm divides a pool's blocks.
+/// Algorithm that divides a pool's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StrategyKind {
@@ -27,7 +27,7 @@ pub enum StrategyKind {
     Custom,
 }
 
-/// When a paged pool waits for the device.
+/// Condition under which a paged pool waits for the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waiting {
     /// Only before a request would fail. Where the pool would hold a fifth more than was ever live, 16 MiB at least, a request
@@ -39,7 +39,7 @@ pub enum Waiting {
     Thrift,
 }
 
-/// Which timelines may use the bytes of an allocation.
+/// Timelines that may use the bytes of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Uses {
     /// Its own timeline, and those that were named with [`use_on`](crate::Allocation::use_on).
@@ -53,7 +53,7 @@ pub enum Uses {
     Undeclared,
 }
 
-/// How a pool is set up. Start from [`PoolConfig::new`] and chain what matters.
+/// Configuration of a pool. Start from [`PoolConfig::new`] and chain what matters.
 ///
 /// ```
 /// use omniheap_core::{PoolConfig, StrategyKind};
@@ -73,20 +73,20 @@ pub struct PoolConfig {
     pub block: Option<u64>,
     /// Build the pool from pages where the heap has them. General strategy only.
     pub paged: bool,
-    /// When a pool of pages waits for work that may still use them.
+    /// Condition under which a pool of pages waits for work that may still use them.
     pub waiting: Waiting,
-    /// Which timelines may use an allocation.
+    /// Timelines that may use an allocation.
     pub uses: Uses,
     /// Lanes for threads; one makes the pool deterministic across threads. `None` is one for each thread that uses the pool at
     /// the same time, up to four for each core, with the general strategy, and one with a strategy of your own. The other
     /// strategies have one lane.
     pub lanes: Option<u32>,
-    /// Whether the pool can [sleep](crate::UserPool::sleep): it is made of pages, in groups of 32 MiB where the driver has
-    /// groups, and has one lane unless `lanes` says otherwise.
+    /// True if the pool can [sleep](crate::UserPool::sleep): it is made of pages, in groups of 32 MiB where the driver
+    /// has groups, and has one lane unless `lanes` says otherwise.
     pub sleepable: bool,
-    /// Whether a request wakes the pool when it is asleep, instead of failing with `Asleep`.
+    /// True if a request wakes the pool when it is asleep, instead of failing with `Asleep`.
     pub wakes_on_request: bool,
-    /// Whether a user makes the pool.
+    /// True if a user makes the pool.
     pub(crate) is_own: bool,
 }
 

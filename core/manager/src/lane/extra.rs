@@ -1,4 +1,7 @@
-//! What is known of an allocation beyond its bytes, for the few that need it: names, further timelines, how it ends.
+//! Facts about an allocation beyond its bytes, for the few that need them: names, further timelines, the end.
+//!
+//! An allocation that lies in a farther heap because a better one was full keeps its *wish*: the heap that a recall
+//! moves it to.
 #![forbid(unsafe_code)]
 use crate::event::AllocationId;
 use crate::sleep::BackingStore;
@@ -8,17 +11,17 @@ use alloc::{boxed::Box, sync::Arc, vec::Vec};
 /// The longest name that is kept; longer ones are cut at a character.
 const LONGEST_NAME: usize = 256;
 
-/// Which slot, and which of the allocations that have had it.
+/// A slot, and one of the allocations that have had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-/// What is known of one allocation beyond its bytes.
+/// Facts about one allocation beyond its bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlotExtra {
-    /// For people.
+    /// Name for people.
     pub(crate) name: Option<Box<str>>,
     /// Timelines besides the lane's own that use the bytes.
     pub(crate) used_on: Vec<TimelineId>,
@@ -27,23 +30,23 @@ pub(super) struct SlotExtra {
     /// Whether the host accesses the bytes directly, outside every timeline's order: nothing on the device used them when they
     /// were handed out.
     pub(crate) host_access: bool,
-    /// For reports: what kind of thing it is.
+    /// Tag for reports: the kind of thing that it is.
     pub(crate) tag: Option<Tag>,
-    /// Whether it has a block of its own.
+    /// `Dedicated` if it has a block of its own.
     pub(crate) sharing: Sharing,
-    /// Whether its bytes may outlive it.
+    /// `Secret` if its bytes must not outlive it.
     pub(crate) privacy: Privacy,
-    /// Whether it moves only where its owner is asked.
+    /// `Needed` if it moves only where its owner is asked.
     pub(crate) consent: Consent,
-    /// Whether its bytes are published: they are not written any more.
+    /// True if its bytes are published: they are not written any more.
     pub(crate) published: bool,
-    /// How it ends, when it was freed while a pass had it, or is a secret that is being zeroed.
+    /// End of an allocation that was freed while a pass had it, or is a secret that is being zeroed.
     pub(crate) ending: Option<Ending>,
     /// Bytes of its guard that are looked at; zero for an allocation without one.
     pub(crate) sanitized: u64,
-    /// Whether its guard is being looked at now: its bytes stay until that is done.
+    /// True if its guard is being looked at now: its bytes stay until that is done.
     pub(crate) looked_at: bool,
-    /// What it has to do with heaps other than its lane's.
+    /// Relation to heaps other than its lane's.
     pub(crate) residence: Residence,
 }
 
@@ -66,7 +69,7 @@ impl SlotExtra {
         }
     }
 
-    /// Whether it says nothing that a free must look at.
+    /// Returns true if it holds at most a name and a tag, which a free need not look at.
     pub(super) fn is_label(&self) -> bool {
         self.used_on.is_empty()
             && !self.host_access
@@ -87,7 +90,7 @@ impl SlotExtra {
     }
 }
 
-/// Whether an allocation moves only in passes that ask its owner.
+/// Consent of an owner to moves: given for all passes, or needed in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Consent {
     #[default]
@@ -96,28 +99,28 @@ pub(crate) enum Consent {
 }
 
 impl Consent {
-    /// Whether a pass that asks for `asked` may move what needs this.
+    /// Returns true if a pass that asks for `asked` may move what needs this.
     #[inline]
     pub(super) fn is_within(self, asked: Self) -> bool {
         self == Self::Given || self == asked
     }
 }
 
-/// What an allocation has to do with heaps other than its lane's.
+/// Relation of an allocation to heaps other than its lane's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Residence {
     /// Nothing.
     #[default]
     Home,
-    /// It is here because a better heap was full.
+    /// The bytes are here because a better heap was full; they wish to be in this one, and a recall brings them there.
     Wishes(HeapId),
     /// Its bytes are in a lane of another heap.
     Remote,
-    /// It holds bytes for a slot of another lane, which the owner has.
+    /// The bytes here belong to a slot of another lane, which the owner has.
     ForRemote,
 }
 
-/// When the bytes of a freed allocation can be reused.
+/// Condition under which the bytes of a freed allocation can be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// After these points.
@@ -131,7 +134,7 @@ impl Ending {
     pub(super) const NOW: Self = Self::After(Vec::new(), Origin::Marked);
 }
 
-/// Where the points come from that something waits for.
+/// Source of the points that something waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The manager marked them: everything that uses the bytes was submitted before.

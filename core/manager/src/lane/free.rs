@@ -8,15 +8,15 @@ use crate::sync::Guard;
 use crate::{Backend, Error, ErrorKind, Point, Privacy, Result, Span, TimelineId, Timelines};
 use alloc::{sync::Arc, vec::Vec};
 
-/// What a free needs to know of an allocation before its bytes are anybody's again.
+/// Facts that a free needs about an allocation before its bytes can be reused.
 struct FreePlan<B: Backend> {
     /// The timeline that orders its uses, if it has one.
     home: Option<TimelineId>,
-    /// Whether the order of that timeline does not protect the bytes once they are free.
+    /// True if the order of that timeline does not protect the bytes once they are free.
     outruns_home: bool,
     /// The timelines whose work must pass before the bytes can be reused.
     uses: Vec<TimelineId>,
-    /// Where a secret lies, padding included: nothing may outlive it there.
+    /// Place of a secret, padding included: nothing may outlive it there.
     secret: Option<(Arc<Block<B>>, Span)>,
 }
 
@@ -163,7 +163,7 @@ impl<B: Backend> Lane<B> {
         idle.is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
     }
 
-    /// The point after everything that a timeline has to do now; none where it was closed.
+    /// Returns the point after all work submitted to a timeline so far; `None` if it was closed.
     fn mark(&self, timeline: TimelineId) -> Result<Option<Point>> {
         let Some(timelines) = self.shared.device.backend().as_timelines() else { return Ok(None) };
         let marked = self.shared.device.unless_closed(timeline, timelines.mark(timeline))?;
@@ -198,7 +198,7 @@ impl<B: Backend> Lane<B> {
         let home = plan.home.unwrap_or(TimelineId::MAIN);
         if !self.shared.device.is_closed(home)? {
             match self.zero_after(id, plan, uses, home) {
-                // It is being closed, so nothing more runs on it; or it was closed just now.
+                // The timeline is being closed, so nothing more runs on it; or it was closed just now.
                 Err(error)
                     if error.kind() == ErrorKind::NoSuchTimeline && home != TimelineId::MAIN => {}
                 zeroed => return zeroed,

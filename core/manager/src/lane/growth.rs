@@ -1,8 +1,8 @@
-//! How a pool grows, and how much of that it can afford.
+//! Growth of a pool, and the driver calls that it may spend on saving memory (its ration).
 #![forbid(unsafe_code)]
 use crate::Align;
 
-/// How a pool grows.
+/// Sizes of a pool's next blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// The block that small requests share.
@@ -72,7 +72,7 @@ impl Growth {
     }
 }
 
-/// How many driver calls a pool may make to save memory, earned by the operations it served without one.
+/// Ration of a pool: the driver calls that it may make to save memory, earned by the operations it served without one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ration {
     calls: u64,
@@ -96,7 +96,7 @@ impl Ration {
     }
 }
 
-/// Whether a small request should leave a large empty block whole.
+/// Rule that decides if a small request leaves a large empty block whole.
 ///
 /// Near the high-water mark, a block that one small allocation keeps from being returned costs as much memory as the
 /// block is larger than the request. Then a block of the right size is worth its driver calls. For a huge block that holds
@@ -109,9 +109,9 @@ pub(crate) struct Thrift {
     left_above: u64,
     /// Bytes left over from which a request never breaks an empty block.
     huge: u64,
-    /// Whether a block has that many bytes.
+    /// True if a block has that many bytes.
     has_huge: bool,
-    /// What a new block would be.
+    /// Sizes of new blocks.
     growth: Growth,
 }
 
@@ -153,8 +153,8 @@ impl Thrift {
         live > self.live_above
     }
 
-    /// Whether a request of `size` that would leave `left` of an empty block over should have a block of its own. Not where a new
-    /// block would have as much left over.
+    /// Returns true if a request of `size` that would leave `left` of an empty block over should have a block of its
+    /// own. Not where a new block would have as much left over.
     pub(super) fn keeps_whole(&self, size: u64, left: u64, live: u64) -> bool {
         let is_worth_it = (self.is_near(live) && left > self.left_above && left > size / 10)
             || (left >= self.huge && left > size / HUGE_REST);

@@ -21,11 +21,11 @@ pub(crate) struct MoveGuard<'a, B: Backend> {
 /// An allocation compared with an earlier look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// It is at the same place and may move.
+    /// The allocation is at the same place and may move.
     Free,
-    /// It is at the same place and may not move.
+    /// The allocation is at the same place and may not move.
     Held,
-    /// It was freed, has moved, or is not what it was taken for.
+    /// The allocation was freed, has moved, or is not what it was taken for.
     Gone,
 }
 
@@ -50,7 +50,7 @@ impl MoveOutcome {
     }
 }
 
-/// What is known of an allocation when its move starts.
+/// Facts about an allocation when its move starts.
 pub(crate) struct Started {
     /// Requested bytes.
     pub(crate) size: u64,
@@ -122,7 +122,7 @@ impl<B: Backend> MoveGuard<'_, B> {
             Ok((grant, _)) if grant.block == resident.block && grant.span == resident.span => {
                 match slot.standing() {
                     Standing::Free => Presence::Free,
-                    // It already moves, because of another page that it touches.
+                    // The allocation already moves, because of another page that it touches.
                     Standing::OnItsWay => Presence::Gone,
                     Standing::Held => Presence::Held,
                 }

@@ -1,4 +1,5 @@
-//! The allocations of a lane, by number: what an [`Allocation`](crate::Allocation) points at, what is known of it, and their sums.
+//! The allocations of a lane, by number: the slots that [`Allocation`](crate::Allocation)s name, further facts about
+//! them, and their sums.
 #![forbid(unsafe_code)]
 use super::extra::{Consent, Ending, Residence, SlotExtra, SlotId};
 use super::order::User;
@@ -15,7 +16,7 @@ const NONE: u32 = u32::MAX;
 /// One live allocation: 32 bytes. An unused slot keeps the next unused one in `pins`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// What frees the span.
+    /// Key that frees the span.
     pub(super) key: Key,
     /// Bytes asked for.
     pub(super) size: u64,
@@ -25,13 +26,14 @@ pub(super) struct Slot {
     /// The user whose timeline orders the uses of the bytes.
     pub(super) user: User,
     flags: u8,
-    /// Why it is where it is. Means something with `HAS_CAUSE` only, so that the fast path does not write it.
+    /// Decision that put it where it is. Means something with `HAS_CAUSE` only, so that the fast path does not write
+    /// it.
     decided: Decided,
 }
 
 const _: () = assert!(size_of::<Slot>() == 32, "the cause of a placement has only spare bytes");
 
-/// What was decided for an allocation, and how it was served.
+/// Decision about an allocation, and the rung that served it.
 #[derive(Clone, Copy, Debug)]
 struct Decided {
     reason: Reason,
@@ -39,15 +41,15 @@ struct Decided {
     rung: Option<Rung>,
 }
 
-/// Why an allocation is where it is: what the slow path knows, and the fast path need not.
+/// Reason why an allocation is where it is: the slow path knows it, and the fast path need not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cause {
-    /// Why its request was to go to `region`.
+    /// Reason for the choice of `region`.
     pub(crate) reason: Reason,
     pub(crate) region: Region,
     /// The rung that served it; none for a hole that was free.
     pub(crate) rung: Option<Rung>,
-    /// Whether it lies in memory of another kind, because the decided one was full.
+    /// True if it lies in memory of another kind, because the decided one was full.
     pub(crate) elsewhere: bool,
 }
 
@@ -59,13 +61,13 @@ const IS_OBSERVED: u8 = 2;
 const IS_AWAY: u8 = 4;
 /// Its cause is noted.
 const HAS_CAUSE: u8 = 8;
-/// It lies in memory of another kind than was decided, because that was full.
+/// The allocation lies in memory of another kind than was decided, because that was full.
 const IS_ELSEWHERE: u8 = 16;
-/// What a free need not look at.
+/// Flags that a free need not look at.
 const ONLY_CAUSE: u8 = HAS_CAUSE | IS_ELSEWHERE;
 
 impl Slot {
-    /// What stands in the way of a move.
+    /// Returns the obstacle to a move.
     #[inline]
     pub(super) fn standing(&self) -> Standing {
         match self.state {
@@ -80,33 +82,33 @@ impl Slot {
         self.flags & HAS_EXTRA != 0
     }
 
-    /// Whether its bytes are not in memory.
+    /// Returns true if its bytes are not in memory.
     pub(super) const fn is_away(&self) -> bool {
         self.flags & IS_AWAY != 0
     }
 
-    /// Whether a pass moves it.
+    /// Returns true if a pass moves it.
     pub(super) const fn is_moving(&self) -> bool {
         !matches!(self.state, State::Live | State::Deferred)
     }
 
-    /// Whether its place can be shown now.
+    /// Returns true if its place can be shown now.
     #[inline]
     pub(super) const fn is_shown(&self) -> bool {
         !matches!(self.state, State::Moving)
     }
 
-    /// How many pins keep it where it is.
+    /// Returns the number of pins that keep it where it is.
     pub(super) const fn pins(&self) -> u32 {
         self.pins
     }
 
-    /// Whether its owner has freed it, and something still uses the bytes.
+    /// Returns true if its owner has freed it, and something still uses the bytes.
     pub(super) const fn is_deferred(&self) -> bool {
         matches!(self.state, State::Deferred | State::MovingFreed)
     }
 
-    /// Whether it may not move now. Of one that is not in use, `pins` says something else.
+    /// Returns true if it may not move now. In a slot that is not in use, `pins` has another meaning.
     pub(super) const fn is_pinned(&self) -> bool {
         self.pins > 0
     }
@@ -117,7 +119,7 @@ impl Slot {
 pub(super) struct Mobile {
     pub(super) slot: SlotId,
     pub(super) align: Align,
-    /// Whether its owner must consent.
+    /// `Needed` if its owner must consent.
     pub(super) consent: Consent,
 }
 
@@ -132,14 +134,14 @@ pub(super) enum Found {
     Nothing,
 }
 
-/// What stands in the way of a move.
+/// Obstacle to a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing: it is live and not pinned.
     Free,
-    /// It is being copied elsewhere already.
+    /// Another copy of it is under way.
     OnItsWay,
-    /// It stays.
+    /// The allocation stays: it is pinned, away, or not live.
     Held,
 }
 
@@ -200,7 +202,7 @@ pub(super) struct Occupancy {
     /// The alignment of each, as a power of two: a slot has no byte to spare.
     aligns: Vec<u8>,
     unused: u32,
-    /// What more is known of each. Most lanes have none, and pay nothing.
+    /// Further facts about each. Most lanes have none, and pay nothing.
     extras: Vec<Option<Box<SlotExtra>>>,
     counts: Counts,
 }
@@ -348,7 +350,7 @@ impl Occupancy {
         Some(Cause { reason, region, rung, elsewhere: slot.flags & IS_ELSEWHERE != 0 })
     }
 
-    /// Returns what is known of an allocation beyond its bytes.
+    /// Returns the further facts about an allocation.
     pub(super) fn extra(&self, id: SlotId) -> Option<&SlotExtra> {
         self.extras.get(id.index as usize)?.as_deref()
     }
@@ -359,7 +361,7 @@ impl Occupancy {
         if slot.has_extra() { self.extra(id) } else { None }
     }
 
-    /// Changes what is known of an allocation beyond its bytes.
+    /// Changes the further facts about an allocation.
     pub(super) fn change<R>(
         &mut self,
         id: SlotId,
@@ -404,13 +406,13 @@ impl Occupancy {
         let _ = self.current_mut(id).map(|slot| slot.flags |= IS_OBSERVED);
     }
 
-    /// Whether an observer was told of an allocation.
+    /// Returns true if an observer was told of an allocation.
     pub(super) fn is_observed(&self, id: SlotId) -> bool {
         self.current(id).is_ok_and(|slot| slot.flags & IS_OBSERVED != 0)
     }
 
     /// Forgets what a live allocation is called, and that an observer was told of it; `false` where a free must look at more.
-    /// That of one that moves or is away does: it also concerns the pass or the backing store.
+    /// An allocation that moves or is away needs that look: its free also concerns the pass or the backing store.
     pub(super) fn forget_label(&mut self, id: SlotId) -> bool {
         let slot = self.current(id).ok().filter(|slot| slot.state == State::Live);
         let is_label =
@@ -433,7 +435,7 @@ impl Occupancy {
         }
     }
 
-    /// Whether the bytes of an allocation are not in memory.
+    /// Returns true if the bytes of an allocation are not in memory.
     pub(super) fn is_away(&self, id: SlotId) -> bool {
         self.current(id).is_ok_and(Slot::is_away)
     }
@@ -602,7 +604,7 @@ impl Occupancy {
         self.current(id).is_ok_and(|slot| slot.state == State::Copying)
     }
 
-    /// Whether a pass has the allocation, and it has an owner.
+    /// Returns true if a pass has the allocation, and it has an owner.
     pub(super) fn is_in_pass(&self, id: SlotId) -> bool {
         self.get(id).is_ok_and(|slot| slot.state != State::Live)
     }

@@ -1,5 +1,5 @@
-//! The order of a lane's bytes: who may have a hole at once, because its last users come before it or have passed; and what was
-//! freed and waits for that.
+//! The order of a lane's bytes: the users that may have a hole at once, because its last users come before them or have
+//! passed; and freed allocations that wait for that.
 #![forbid(unsafe_code)]
 mod deferred;
 
@@ -24,7 +24,7 @@ impl User {
     }
 }
 
-/// What a lane knows of one timeline.
+/// Facts that a lane knows about one timeline.
 #[derive(Debug)]
 struct Record {
     timeline: TimelineId,
@@ -36,9 +36,9 @@ struct Record {
     passed: u64,
     /// A time, and the epoch that makes it pass.
     marked: Option<(u64, Epoch)>,
-    /// By user: what that one freed up to this time comes before later work of this timeline.
+    /// Time for each user up to which its frees come before later work of this timeline.
     after: Vec<u64>,
-    /// What anybody else freed up to this time has passed, or comes before.
+    /// Time up to which the frees of all others have passed, or come before later work of this timeline.
     after_all: u64,
 }
 
@@ -68,11 +68,11 @@ pub(super) struct Pending {
     pub(crate) marked: Option<(u64, Epoch)>,
 }
 
-/// What a timeline has to run after to have some bytes.
+/// Timelines that must come before a user can have some bytes.
 #[derive(Debug)]
 pub(super) struct RunAfter {
     pub(crate) others: Vec<Pending>,
-    /// By user: what that one freed up to this time comes before its work then.
+    /// Time for each user up to which its frees come before the timeline's work then.
     known: Vec<u64>,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Order {
     uses: Uses,
     /// Users with frees that have not passed.
     busy: u32,
-    /// When all of them were asked last.
+    /// Time at which all of them were asked last.
     asked: u64,
     /// Users at which those whose timeline was closed are looked for again.
     crowd: usize,
@@ -289,7 +289,7 @@ impl Order {
         self.busy == 0 || (self.busy == 1 && self.record(user).is_some_and(Record::is_busy))
     }
 
-    /// Whether a user may have bytes that were used last as said.
+    /// Returns true if a user may have bytes that were used last as said.
     #[inline]
     pub(super) fn may(&self, user: User, last: LastUse) -> bool {
         let time = last.time();
@@ -307,7 +307,7 @@ impl Order {
         }
     }
 
-    /// What has to be asked to find out whether a use has passed: the marks of those who may still have the bytes.
+    /// Marks to ask for to find out if a use has passed: those of all who may still have the bytes.
     pub(super) fn pending(&self, last: LastUse) -> impl Iterator<Item = Pending> + '_ {
         let count = self.records.len();
         let range = match (self.undeclared(), last.user().map(usize::from)) {
@@ -361,8 +361,8 @@ impl Order {
         }
     }
 
-    /// Whom to ask so that a request may have bytes that were used last as said: everyone, from time to time, because others
-    /// will come and want the rest; else the one who used them.
+    /// Returns the timelines to ask so that a request may have bytes that were used last as said: all of them, from
+    /// time to time, because others will want the rest; else the one that used the bytes.
     pub(super) fn whom_to_ask(&mut self, last: LastUse) -> Vec<Pending> {
         let is_due = self.clock - self.asked >= u64::from(self.busy);
         if !is_due {
@@ -440,7 +440,7 @@ impl Order {
     }
 }
 
-/// What was freed and waits.
+/// Freed allocations that wait.
 impl Order {
     /// Lets a freed allocation wait for all of some points.
     pub(super) fn defer(&mut self, id: SlotId, bytes: u64, points: Vec<Point>, origin: Origin) {

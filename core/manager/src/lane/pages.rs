@@ -142,7 +142,7 @@ impl<B: Backend> Lane<B> {
         if least > round(heap).ok_or(ErrorKind::SizeOverflow)? {
             return Err(ErrorKind::ExceedsLimit.into());
         }
-        // Where addresses are scarce, a pool that stays small leaves them to others.
+        // With few addresses to spare, a pool that stays small leaves them to others.
         let most = heap.min(self.shared.config.maximum).saturating_mul(ADDRESSES_PER_BYTE);
         let mut size = round(most.min(1 << 46)).unwrap_or(least).max(least);
         loop {

@@ -1,4 +1,4 @@
-//! What a lane knows of one allocation, and what its owner may change.
+//! Properties of one allocation that a lane knows, and those that its owner may change.
 #![forbid(unsafe_code)]
 use super::extra::{Consent, Residence, SlotId};
 use super::occupancy::Cause;
@@ -115,7 +115,7 @@ impl<B: Backend> Lane<B> {
         self.state.lock().occupancy.change(id, |extra| extra.published = true)
     }
 
-    /// Whether an allocation's bytes are final.
+    /// Returns true if an allocation's bytes are final.
     pub(crate) fn is_published(&self, id: SlotId) -> bool {
         self.state.lock().occupancy.extra(id).is_some_and(|extra| extra.published)
     }
@@ -180,7 +180,7 @@ impl<B: Backend> Lane<B> {
         state.occupancy.change(id, |extra| extra.host_access = true)
     }
 
-    /// Whether the host was said to access an allocation's bytes directly.
+    /// Returns true if the host was said to access an allocation's bytes directly.
     pub(crate) fn has_host_access(&self, id: SlotId) -> bool {
         self.state.lock().occupancy.has_host_access(id)
     }
@@ -195,7 +195,7 @@ impl<B: Backend> Lane<B> {
         state.bytes.add_use(key, last);
     }
 
-    /// Whether the device may still use the bytes of an allocation on behalf of earlier owners.
+    /// Returns true if the device may still use the bytes of an allocation on behalf of earlier owners.
     pub(crate) fn may_be_in_use(&self, id: SlotId) -> bool {
         let state = self.state.lock();
         // Bytes that are in another lane were copied there, after everything that used their place.
@@ -205,7 +205,7 @@ impl<B: Backend> Lane<B> {
     /// Pins an allocation once its place can be shown, and returns the place and whether its bytes are away. What is pinned
     /// and not away stays so.
     pub(crate) fn pin(&self, id: SlotId) -> (Arc<Block<B>>, Span, bool) {
-        // What is free does not matter to what is live.
+        // Free bytes do not matter to a live allocation.
         let mut state = self.state.lock();
         let slot = loop {
             let slot =

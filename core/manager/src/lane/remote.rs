@@ -93,7 +93,7 @@ impl<B: Backend> Lane<B> {
         let block = Arc::clone(state.bytes.block(held.block));
         state.bytes.count_let_go(held.span.size);
         let slot = state.admit(held, (facts.size, facts.align), User::HOST);
-        // It ends with the slot.
+        // The pin ends with the slot.
         let pinned = state.occupancy.pin(slot).and_then(|_| {
             state.occupancy.change(slot, |extra| {
                 (extra.name, extra.tag) = (facts.name, facts.tag);
@@ -107,7 +107,7 @@ impl<B: Backend> Lane<B> {
     }
 }
 
-/// What a lane knows of an allocation whose bytes it holds for another lane.
+/// Facts about an allocation whose bytes a lane holds for another lane.
 struct Facts {
     /// Bytes asked for.
     pub(crate) size: u64,
@@ -127,7 +127,7 @@ impl<B: Backend> State<B> {
         Some((Arc::clone(self.bytes.block(grant.block)), grant))
     }
 
-    /// What another lane is told of an allocation that a pass is copying there; `None` where it stays.
+    /// Returns the facts for another lane about an allocation that a pass is copying there; `None` where it stays.
     fn facts_of(&self, id: SlotId) -> Option<Facts> {
         let known = &self.occupancy;
         let slot = known.get(id).ok().filter(|_| known.is_copying(id))?;

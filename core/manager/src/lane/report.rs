@@ -1,4 +1,4 @@
-//! What a lane tells people and tools.
+//! Report of a lane for people and tools.
 #![forbid(unsafe_code)]
 use super::extra::{Residence, SlotExtra, SlotId};
 use super::occupancy::Slot;
@@ -99,17 +99,17 @@ pub struct BlockReport {
 /// One live span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanReport {
-    /// Where it lies in its block.
+    /// Place in its block.
     pub span: Span,
-    /// What its owner calls it.
+    /// Name that its owner gave it.
     pub name: Option<String>,
-    /// What its owner counts it among.
+    /// Tag that its owner counts it by.
     pub tag: Option<Tag>,
-    /// What may be done with it.
+    /// State of the span.
     pub state: SpanState,
 }
 
-/// What may be done with a live span.
+/// State of a live span: movable, pinned or deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpanState {
     /// In use; may be moved.

@@ -1,4 +1,4 @@
-//! When bytes can be reused: their users have passed, or the next user runs after them.
+//! Reuse of bytes: their users have passed, or the next user runs after them.
 #![forbid(unsafe_code)]
 use super::bytes::Ask;
 use super::config::Waiting;
@@ -11,17 +11,17 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap_strategy::LastUse;
 
-/// Whether to wait for a timeline, or only look.
+/// Way to look at a timeline: wait for it, or only poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitMode {
     Poll,
     Block,
 }
 
-/// How much more than was ever live a pool may hold before a request takes what other timelines may still use: one part in so
-/// many, and these bytes at least.
+/// Slack of a pool above the most that was ever live, before a request takes what other timelines may still use: a
+/// fifth of it, and 16 MiB at least.
 const SLACK: (u64, u64) = (5, 16 << 20);
-/// How much more a pool that is thrifty may hold before it waits.
+/// Slack of a thrifty pool before it waits: a hundredth, and 64 MiB at least.
 const THRIFTY_SLACK: (u64, u64) = (100, 64 << 20);
 
 impl<B: Backend> Lane<B> {
@@ -104,7 +104,7 @@ impl<B: Backend> Lane<B> {
         Ok(passed)
     }
 
-    /// Whether a timeline has reached an epoch.
+    /// Returns true if a timeline has reached an epoch.
     fn has_passed(
         &self,
         timelines: &dyn Timelines,
@@ -115,7 +115,7 @@ impl<B: Backend> Lane<B> {
         let device = &self.shared.device;
         if wait == WaitMode::Block {
             match device.unless_closed(timeline, timelines.wait(Point { timeline, epoch })) {
-                // It cannot be waited for now: it may have been reached all the same.
+                // The timeline cannot be waited for now: the epoch may have been reached all the same.
                 Err(error) if error.kind() == ErrorKind::Busy => {}
                 waited => return waited.map(|_| true),
             }
@@ -179,7 +179,7 @@ impl<B: Backend> Lane<B> {
         (self.state.lock_flushed(), ready)
     }
 
-    /// How far the timelines of some points have come. Without timelines, everything is past.
+    /// Returns the epochs that the timelines of some points have reached. Without timelines, everything is past.
     fn reached(&self, points: &[Point], wait: WaitMode) -> Result<Vec<(TimelineId, Epoch)>> {
         let Some(timelines) = self.timelines() else {
             return Ok(points.iter().map(|point| (point.timeline, point.epoch)).collect());
@@ -226,7 +226,8 @@ impl<B: Backend> Lane<B> {
         after > most_for(shared.need(peak.max(live.saturating_add(bytes))), slack)
     }
 
-    /// A span that other timelines may still use, for a request whose timeline runs after them from now on. Nobody waits.
+    /// Takes a span that other timelines may still use, for a request whose timeline runs after them from now on. The
+    /// host does not wait.
     pub(crate) fn take_in_order(&self, ask: Ask) -> Result<Option<SlotId>> {
         let (Some(timeline), Some(timelines)) = (ask.timeline, self.timelines()) else {
             return Ok(None);
@@ -266,7 +267,7 @@ impl<B: Backend> Lane<B> {
         match self.shared.device.unless_closed(other.timeline, marked)? {
             Some(epoch) => {
                 let ordered = timelines.order(timeline, Point { timeline: other.timeline, epoch });
-                // It may have been closed since: then it has passed.
+                // The other timeline may have been closed since: then its work has passed.
                 self.shared.device.unless_closed(other.timeline, ordered).map(|_| ())
             }
             None => Ok(()),
@@ -341,7 +342,7 @@ fn wait_for(timelines: &dyn Timelines, point: Point) -> Result<()> {
     }
 }
 
-/// Whether a backend refused a point or a timeline that it does not know.
+/// Returns true if a backend refused a point or a timeline that it does not know.
 fn is_unknown(error: Error) -> bool {
     matches!(error.kind(), ErrorKind::NoSuchTimeline | ErrorKind::OutOfRange)
 }

@@ -1,4 +1,4 @@
-//! When the guard of an allocation of a lane is looked at.
+//! Checks of the guards of a lane's allocations.
 #![forbid(unsafe_code)]
 use super::extra::{Residence, SlotId};
 use super::state::{Lane, RemoteSpan, State};
@@ -65,7 +65,7 @@ impl<B: Backend> Lane<B> {
     ///
     /// # Errors
     ///
-    /// What the device says when something may still touch the bytes: they must not be used again.
+    /// Those of the device when something may still touch the bytes: they must not be used again.
     pub(super) fn look_at_end(&self, id: SlotId) -> Result<()> {
         let Some(watch) = &self.shared.watch else { return Ok(()) };
         let mut state = self.state.lock();
@@ -122,7 +122,8 @@ impl<B: Backend> Lane<B> {
         if found.is_none() {
             return Ok(());
         }
-        // It ended meanwhile where nothing is noted, and its guard was looked at then. An allocation is reported once.
+        // An allocation that ended meanwhile has nothing noted, and its guard was looked at then. An allocation is
+        // reported once.
         let noted = state.occupancy.change(id, |extra| core::mem::take(&mut extra.sanitized));
         drop(state);
         if noted.is_ok_and(|noted| noted > 0) {

@@ -1,4 +1,4 @@
-//! What the lanes of one pool have in common.
+//! State that the lanes of one pool share.
 #![forbid(unsafe_code)]
 use super::config::PoolConfig;
 use super::growth::Growth;
@@ -22,13 +22,13 @@ pub(crate) struct Shared<B: Backend> {
     reserved: AtomicU64,
     high: AtomicU64,
     needed: AtomicU64,
-    /// Whether the driver had no more pages when it was last asked.
+    /// True if the driver had no more pages when it was last asked.
     pub(super) refused: AtomicBool,
     /// Physical pages that are mapped nowhere.
     pub(super) spare: Mutex<Vec<Page>>,
-    /// Those of the pool's pages that are host memory, and the bytes of their page groups. No account has them.
+    /// Pages of the pool that are host memory, and the bytes of their page groups. No account has them.
     on_host: Mutex<BTreeMap<Page, u64>>,
-    /// Whether the pool is asleep. A sleep or a wake holds the lock from its start to its end.
+    /// True if the pool is asleep. A sleep or a wake holds the lock from its start to its end.
     pub(crate) asleep: Mutex<bool>,
     /// The guards, if there are any.
     pub(crate) watch: Option<Arc<Watch<B>>>,

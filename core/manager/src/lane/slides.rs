@@ -26,12 +26,12 @@ pub(crate) struct BegunSlides<B: Backend> {
     time: u64,
 }
 
-/// What is known of the copies that slides have submitted.
+/// State of the copies that slides have submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copies {
     /// None of them runs any more.
     Ended,
-    /// They may still run on a timeline: nothing could wait for it.
+    /// Some may still run on a timeline: nothing could wait for it.
     MayRun(TimelineId),
 }
 
@@ -88,7 +88,7 @@ impl<B: Backend> Lane<B> {
     /// Counts the copies of slides as the last use of the holes in their window, and as a use of everything that slides.
     /// `state` is the locked state of this lane.
     fn count_copies(&self, state: &mut State<B>, begun: &BegunSlides<B>, on: TimelineId) {
-        // Where the lane knows no more timelines, nobody gets the holes again.
+        // A lane that can know no more timelines gives the holes to nobody again.
         let user = state.order.enter(Some(on));
         let last = user.map_or(LastUse::SEVERAL, |user| state.order.free(user));
         if let Some(tlsf) = state.bytes.general_mut() {
@@ -102,7 +102,7 @@ impl<B: Backend> Lane<B> {
                 extra.add_use(on);
                 extra.unfollowed = extra.unfollowed.wrapping_add(1);
                 if is_freed {
-                    // It was freed meanwhile, when nobody knew of the copies.
+                    // The allocation was freed meanwhile, when nobody knew of the copies.
                     extra.ending = Some(Ending::Never);
                 }
             });

@@ -158,7 +158,7 @@ impl Scan {
         Self { next_slot: 0, holes: Some(0) }
     }
 
-    /// Whether this is the start of the first scan.
+    /// Returns true at the start of the first scan.
     pub(crate) const fn is_first(&self) -> bool {
         self.next_slot == 0 && self.holes.is_none()
     }
@@ -344,7 +344,7 @@ pub(crate) struct Inside {
     pub(crate) residents: Vec<Resident>,
     /// Its holes, lowest first, with the keys to carve them; only where asked for.
     pub(crate) holes: Vec<(Key, Span)>,
-    /// Whether an allocation in it may not move.
+    /// True if an allocation in it may not move.
     pub(crate) held: bool,
 }
 

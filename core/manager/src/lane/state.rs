@@ -1,4 +1,4 @@
-//! What the lock of a lane guards: which allocations there are, where their bytes lie, and in whose order those are used.
+//! State behind the lock of a lane: its allocations, the places of their bytes, and the order in which those are used.
 //!
 //! Each of the three has a file of its own and private fields; what concerns two of them is a method of [`State`].
 #![forbid(unsafe_code)]
@@ -31,7 +31,7 @@ pub(crate) struct Lane<B: Backend> {
     pub(super) moved: Signal,
 }
 
-/// What the lock guards.
+/// State behind the lock.
 pub(super) struct State<B: Backend> {
     /// The allocations, what is known of them, and their sums.
     pub(super) occupancy: Occupancy,
@@ -39,9 +39,10 @@ pub(super) struct State<B: Backend> {
     pub(super) bytes: Bytes<B>,
     /// The timelines that use the bytes, and what waits for them.
     pub(super) order: Order,
-    /// Where allocations lie whose bytes are in another lane, by slot.
+    /// Places of the allocations whose bytes are in another lane, by slot.
     pub(super) remote: BTreeMap<u32, RemoteSpan<B>>,
-    /// What a lane without memory remembers, from the start of a sleep to the end of a wake. No hole is granted meanwhile.
+    /// Notes of a lane whose memory is away, from the start of a sleep to the end of a wake. No hole is granted
+    /// meanwhile.
     pub(super) away: Option<Away>,
     /// Allocations that callers own: together they keep the lane alive.
     pub(super) owners: u64,
@@ -65,7 +66,7 @@ impl<B: Backend> StateLock<B> {
     }
 }
 
-/// Where an allocation lies that is in another lane than its slot. Dropping it frees the bytes there: not under a lock.
+/// Place of an allocation in another lane than its slot's. Dropping it frees the bytes there: not under a lock.
 pub(super) struct RemoteSpan<B: Backend> {
     pub(super) lane: Arc<Lane<B>>,
     pub(super) slot: SlotId,
@@ -89,20 +90,21 @@ impl<B: Backend> Drop for RemoteSpan<B> {
     }
 }
 
-/// What a lane without memory remembers.
+/// Notes of a lane whose memory is away.
 pub(super) struct Away {
     pub(super) store: Arc<dyn BackingStore>,
     /// Addresses that had memory when the lane fell asleep: whole pages.
     pub(super) spans: Vec<Span>,
-    /// Where secrets were that were freed while the lane sleeps or wakes up: their bytes may have come back, or never have left.
+    /// Residue: places of secrets that were freed while the lane sleeps or wakes up: their bytes may have come back, or
+    /// never have left.
     pub(super) residue: Vec<Span>,
-    /// Whether nothing on the device uses the lane's memory any more, which goes: what is freed is free at once.
+    /// True if nothing on the device uses the lane's memory any more, which goes: what is freed is free at once.
     pub(super) is_gone: bool,
     /// The lane, by the numbers of its manager and its own.
     pub(super) lane: (u32, u32),
 }
 
-/// What a freed allocation leaves, to be given back without a lock.
+/// Remains of a freed allocation, to be given back without a lock.
 pub(super) enum FreeOutcome<B: Backend> {
     /// A block that was its own.
     Block(Arc<Block<B>>),
@@ -112,7 +114,7 @@ pub(super) enum FreeOutcome<B: Backend> {
     Stored(Stored),
 }
 
-/// Why the fast path did not serve a request.
+/// Reason why the fast path did not serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FastPathMiss {
     /// The strategy's answer.
@@ -296,7 +298,7 @@ impl<B: Backend> State<B> {
             self.order.leave(user);
             return Ok(self.remote.remove(&id.index).map(FreeOutcome::Remote));
         }
-        // What the host accessed waited for all its users.
+        // Bytes that the host accessed have waited for all their users.
         let is_hosts = self.occupancy.has_host_access(id);
         let user = if is_hosts { User::HOST } else { self.occupancy.user(id)? };
         let last = self.order.free(user);
@@ -330,7 +332,7 @@ impl<B: Backend> State<B> {
     }
 }
 
-/// What is known of an allocation's bytes.
+/// Facts about an allocation's bytes.
 impl<B: Backend> State<B> {
     /// The block of what is in a slot, and everything that it occupies there, padding included.
     #[inline]
@@ -355,7 +357,7 @@ impl<B: Backend> State<B> {
         self.order.timeline(self.occupancy.user(id).ok()?)
     }
 
-    /// Who used the bytes of an allocation before it had them.
+    /// Returns the last user of the bytes of an allocation before it had them.
     pub(super) fn last_use(&self, id: SlotId) -> LastUse {
         self.occupancy.get(id).map_or(LastUse::NONE, |slot| self.bytes.last_use(slot.key))
     }

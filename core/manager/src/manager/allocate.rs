@@ -3,12 +3,12 @@ use super::{AllocateError, Allocation, Manager};
 use crate::pool::Pool;
 use crate::{Backend, HeapId, HeapKind, Request};
 
-/// What a held hole may serve before anything else is decided: requests without hints.
+/// Requests that a held hole may serve before anything else is decided: those without hints.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FastPath {
-    /// Those that name no heap go to this one, and nobody is told; requests with a name or a tag note it.
+    /// Requests that name no heap go to this one, and nobody is told; requests with a name or a tag note it.
     Silent(HeapId),
-    /// As `Silent`, and an observer is told of each.
+    /// Requests that name no heap go to this one, and an observer is told of each.
     Observed(HeapId),
     /// Nothing: the policy refuses such requests, or every allocation has a guard.
     Off,
@@ -69,7 +69,8 @@ impl<B: Backend> Manager<B> {
         Some(Allocation::new(owned, ask.size))
     }
 
-    /// Whether a request takes the fast path in a pool that a user made. A pool that sleeps has none: its holes may have no memory.
+    /// Returns true if a request takes the fast path in a pool that a user made. A pool that sleeps has none: its holes
+    /// may have no memory.
     #[inline]
     pub(super) fn is_fast_in(&self, pool: &Pool<B>, request: &Request<'_>) -> bool {
         let Some(about) = self.caps().heap(pool.shared.heap) else { return false };

@@ -117,7 +117,7 @@ impl<B: Backend> Manager<B> {
         Ok(())
     }
 
-    /// Whether an id names a live allocation of this manager.
+    /// Returns the size of the live allocation that an id of this manager names.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Where an allocation is right now, and the host's view of it.
+//! Bindings of an allocation, which show its present place, and the host's view of it.
 #![expect(unsafe_code, reason = "copies between host slices and mapped device memory")]
 use super::{Allocation, GiveBack};
 use crate::device::Block;
@@ -8,12 +8,12 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::ptr::NonNull;
 
-/// Where an allocation is. It does not move while this is held.
+/// Place of an allocation. The bytes do not move while this is held.
 pub struct Binding<'a, B: Backend> {
     allocation: &'a Allocation<B>,
     block: Arc<Block<B>>,
     span: Span,
-    /// Whether the bytes were away when it was made.
+    /// True if the bytes were away when it was made.
     was_away: bool,
 }
 
@@ -24,14 +24,14 @@ impl<B: Backend> fmt::Debug for Binding<'_, B> {
 }
 
 impl<B: Backend> Allocation<B> {
-    /// Where the bytes are, pinned there while the result is held.
+    /// Returns the place of the bytes, which are pinned there while the result is held.
     ///
     /// Cancels the move of a pass that has the allocation. While the allocation's pool is asleep, there is no memory at its
     /// address: [`place`](Binding::place) then fails, and kernels must not use the address.
     ///
     /// # Panics
     ///
-    /// When the same allocation has four billion bindings.
+    /// Panics when the same allocation has four billion bindings.
     #[must_use]
     pub fn binding(&self) -> Binding<'_, B> {
         let (block, span, was_away) = self.lane().pin(self.slot());
@@ -188,7 +188,7 @@ impl<B: Backend> Drop for Pinned<'_, B> {
     }
 }
 
-/// Mapped bytes of a block. Whoever holds it keeps the allocation alive and where it is.
+/// Mapped bytes of a block. The view keeps the allocation alive and where it is.
 struct View<B: Backend> {
     block: Arc<Block<B>>,
     span: Span,

@@ -1,4 +1,4 @@
-//! How much of a heap may be held: budgets, domains that share a device, and asking the program to free something.
+//! Limits on the bytes held of a heap: budgets, domains that share a device, and asking the program to free something.
 #![forbid(unsafe_code)]
 use super::pools::number_of;
 use super::{Manager, ManagerConfig};
@@ -11,7 +11,7 @@ use core::cell::RefCell;
 /// The budget of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Above it the manager returns empty memory to the driver before it grows.
+    /// Bytes above which the manager returns empty memory to the driver before it grows.
     pub soft: u64,
     /// Bytes that the manager never holds more than.
     pub hard: u64,
@@ -41,10 +41,10 @@ pub struct Pressure {
     pub(super) asker: Option<usize>,
 }
 
-/// What a pressure callback did.
+/// Result of a pressure callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relief {
-    /// It freed something: worth one more try.
+    /// Something was freed: worth one more try.
     Freed,
     /// Nothing changed.
     Nothing,
@@ -82,7 +82,7 @@ impl<B: Backend> Manager<B> {
         self.set_budget(heap, Limits::hard(limit))
     }
 
-    /// Starts the peaks of the report again at what is live and held now.
+    /// Resets the peaks of the report to the bytes live and held now.
     pub fn reset_peaks(&self) {
         self.inner.device.reset_peaks();
         for lane in self.all_pools().into_iter().flat_map(|pool| pool.lanes()) {
@@ -90,7 +90,7 @@ impl<B: Backend> Manager<B> {
         }
     }
 
-    /// How much of a heap is held and may be held.
+    /// Returns the bytes held from a heap, and their limits.
     ///
     /// # Errors
     ///
@@ -126,9 +126,9 @@ impl<B: Backend> Manager<B> {
         self.inner.device.promise(heap, bytes)
     }
 
-    /// Returns memory of the device to the driver because somebody else needs `bytes`: empty memory first, then what pressure callbacks free.
-    /// Returns how many bytes were returned, which may be more or less. Memory of the host stays
-    /// ([`Caps::is_device_memory`](crate::Caps::is_device_memory)).
+    /// Returns memory of the device to the driver because another program needs `bytes`: empty memory first, then what
+    /// pressure callbacks free. Returns how many bytes were returned, which may be more or less. Memory of the host
+    /// stays ([`Caps::is_device_memory`](crate::Caps::is_device_memory)).
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl<B: Backend> Manager<B> {
             let before = held();
             if returned < bytes && self.relieve(heap, bytes - returned, None) == Relief::Freed {
                 self.trim_some(bytes - returned, of_device)?;
-                // What callbacks free may have gone to the driver at once, from any heap.
+                // Memory that callbacks free may have gone to the driver at once, from any heap.
                 returned += before.saturating_sub(held());
             }
         }
@@ -158,11 +158,11 @@ std::thread_local! {
     static ASKING: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// While it lives, this thread does not run the callbacks of a manager again.
+/// Keeps this thread from running the callbacks of a manager again, while it lives.
 struct Asking(u32);
 
 impl Asking {
-    /// Nothing where this thread is asking already: a callback that allocates would be asked without end.
+    /// Begins; `None` where this thread is asking already: a callback that allocates would be asked without end.
     fn begin(manager: u32) -> Option<Self> {
         let begun = ASKING.try_with(|asking| {
             let mut asking = asking.borrow_mut();

@@ -1,4 +1,4 @@
-//! How a manager is set up.
+//! Configuration of a manager.
 #![forbid(unsafe_code)]
 use crate::defrag::Budget;
 use crate::device::DriverLimit;
@@ -8,21 +8,21 @@ use crate::lane::PoolConfig;
 use crate::{Align, Caps, DefaultPolicy, Heap, HeapId, HeapKind, Mapper, Policy};
 use alloc::sync::Arc;
 
-/// How a manager is set up.
+/// Configuration of a manager.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ManagerConfig {
-    /// Where requests go.
+    /// Policy that chooses the heap of a request.
     pub policy: Arc<dyn Policy>,
     /// Every span starts at, and is a multiple of, this.
     pub unit: Align,
     /// The default pools.
     pub pool: PoolConfig,
-    /// When live data is moved together.
+    /// Occasions on which live data is moved together.
     pub defragmentation: Defragmentation,
-    /// How pools of pages make room.
+    /// Method by which pools of pages make room.
     pub remapping: Remapping,
-    /// Whether the manager grows beyond the driver's budget.
+    /// Growth beyond the driver's budget: avoided, or not.
     pub driver_limit: DriverLimit,
     /// The observer of what the manager does; none by default.
     pub observer: Option<Arc<dyn Observer>>,
@@ -86,7 +86,7 @@ impl ManagerConfig {
 
     /// As [`guarded`](Self::guarded), and calls `told` with each finding when it is noticed, which may be after the allocation's end.
     ///
-    /// It must be quick, and must not call the manager.
+    /// The callback must be quick, and must not call the manager.
     #[must_use]
     pub fn guarded_with(mut self, told: impl Fn(&Overwrite) + Send + Sync + 'static) -> Self {
         self.guards = Some(Guards { told: Some(Arc::new(told)) });
@@ -100,7 +100,7 @@ impl ManagerConfig {
     }
 }
 
-/// When live data is moved together.
+/// Occasions on which live data is moved together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Defragmentation {
     /// Only where the caller says so: [`Manager::defragment`] and [`Manager::begin_defragment`].
@@ -112,7 +112,7 @@ pub enum Defragmentation {
     Background(Background),
 }
 
-/// How a pool of pages makes room when it is short of pages.
+/// Method by which a pool of pages makes room when it is short of pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remapping {
     /// [`WhereCheaper`](Self::WhereCheaper) on heaps whose pages a queue maps, [`Always`](Self::Always) on all others: on the
@@ -126,7 +126,7 @@ pub enum Remapping {
 }
 
 impl Remapping {
-    /// Whether copying is weighed against mapping on this heap.
+    /// Returns true if copying is weighed against mapping on this heap.
     pub(super) const fn weighs(self, heap: &Heap) -> bool {
         match self {
             Self::ByDevice => matches!(heap.mapper, Mapper::Queue),
@@ -138,7 +138,8 @@ impl Remapping {
 
 /// The budget and the thresholds of background defragmentation.
 ///
-/// It starts above one threshold and stops below another, so that a workload at the edge does not toggle it.
+/// Background defragmentation starts above one threshold and stops below another, so that a workload at the edge does
+/// not toggle it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Background {

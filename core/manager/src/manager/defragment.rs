@@ -34,7 +34,7 @@ struct State<B: Backend> {
     planners: Vec<LanePlanner<B>>,
     /// The operation count at which to look again.
     rest_until: u64,
-    /// Whether it works: it began above one threshold, and is not below the other yet.
+    /// True while it works: it began above one threshold, and is not below the other yet.
     works: bool,
 }
 
@@ -163,7 +163,7 @@ impl<B: Backend> Manager<B> {
         Ok(())
     }
 
-    /// Whether enough memory is free to start or continue.
+    /// Returns true if enough memory is free to start or continue.
     fn is_worth_it(&self, state: &mut State<B>, how: &Background) -> bool {
         let totals = self.totals();
         let held = totals.free_bytes.saturating_add(totals.granted_bytes);
@@ -347,7 +347,7 @@ impl<B: Backend> Manager<B> {
         self.lengthen_last_hole(climb)
     }
 
-    /// Whether a request fits beside the live bytes of its pool at all. Nothing is moved for one that does not.
+    /// Returns true if a request fits beside the live bytes of its pool at all. Nothing is moved for one that does not.
     fn could_fit(&self, pool: &Pool<B>, ask: Ask) -> Result<bool> {
         let device = &self.inner.device;
         let most = device.heap(pool.shared.heap)?.size.min(pool.shared.config.maximum);

@@ -1,11 +1,11 @@
-//! What an allocation that failed tells: data, not only a code.
+//! Errors of failed allocations, with the figures that explain them.
 use super::{Manager, report::pool_totals};
 use crate::lane::Ask;
 use crate::pool::Pool;
 use crate::{Backend, Error, ErrorKind, HeapId, Keyword, RegionVerdict};
 use core::fmt;
 
-/// What was missing when a request failed.
+/// Shortage behind a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// The heap that was tried last.
@@ -24,11 +24,11 @@ pub struct Shortage {
     pub deferred: u64,
     /// The hard limit of the heap's budget.
     pub hard_limit: u64,
-    /// Whether it would fit if all free bytes were one hole.
+    /// True if the request would fit if all free bytes were one hole.
     pub fits_after_defragment: bool,
-    /// Whether it would fit once every timeline has passed.
+    /// True if the request would fit once every timeline has passed.
     pub fits_after_wait: bool,
-    /// Whether host memory has room for it, which the request forbids.
+    /// True if host memory has room for the request, which forbids it.
     pub fits_after_spill: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct AllocateError {
     detail: Detail,
 }
 
-/// What there is to say beside the kind.
+/// Details beside the kind of an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Nothing,
@@ -82,7 +82,7 @@ impl AllocateError {
         Self { error, detail: Detail::Refused(verdict) }
     }
 
-    /// What was missing, where memory was.
+    /// Returns the shortage, where memory was missing.
     #[must_use]
     pub const fn shortage(&self) -> Option<&Shortage> {
         if let Detail::Short(shortage) = &self.detail { Some(shortage) } else { None }
@@ -112,9 +112,9 @@ impl fmt::Display for AllocateError {
 
 /// A call that takes an allocation or a pool and failed: what it was given comes back, as it was.
 pub struct GiveBack<T> {
-    /// What the call was given.
+    /// The argument of the call.
     pub given: T,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 

@@ -1,4 +1,4 @@
-//! What would happen, and why, without doing it.
+//! Answers what the manager would do, and why, without doing it.
 use super::Manager;
 use super::error::AllocateError;
 use super::placed::region_of;
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use omniheap_placement::{judge, refused, reject};
 use std::panic;
 
-/// Where a request's bytes would come from.
+/// Source of a request's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A hole of memory that is held.
@@ -23,12 +23,12 @@ pub enum Source {
     Dedicated,
 }
 
-/// What an allocation would do.
+/// Forecast of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The heap.
     pub heap: HeapId,
-    /// Where the bytes come from.
+    /// Source of the bytes.
     pub source: Source,
     /// Bytes that the driver would be asked for, at most.
     pub new_bytes: u64,
@@ -38,12 +38,12 @@ pub struct Plan {
     pub budget_after: u64,
 }
 
-/// What a policy thinks of one heap.
+/// Verdict of a policy on one heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The heap.
     pub heap: HeapId,
-    /// Why it was rejected; `None` for the heaps to try.
+    /// Reason for the rejection; `None` for the heaps to try.
     pub rejected: Option<Rejection>,
 }
 

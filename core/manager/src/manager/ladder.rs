@@ -1,4 +1,4 @@
-//! From a request that nothing held fits to memory, or to an error that says why not.
+//! Slow path of a request that no held hole fits: it gets memory, or an error that says why not.
 #![expect(unsafe_code, reason = "takes blocks that the caller made")]
 use super::error::AllocateError;
 use super::{Allocation, Manager, Relief};
@@ -13,7 +13,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_placement::not_registrable;
 
-/// How often each rung served a request.
+/// Number of requests that each rung served.
 #[derive(Debug, Default)]
 pub(super) struct Climbs([AtomicU64; Rung::ALL.len()]);
 
@@ -46,7 +46,7 @@ pub(super) type Taken<B> = (Arc<Lane<B>>, SlotId);
 /// A span, and the rung that served it; none for a hole that was free.
 pub(super) type Served<B> = (Option<Rung>, Taken<B>);
 
-/// How often a request climbs again after losing a race: a device this busy has nothing to spare.
+/// Number of times that a request climbs again after losing a race: a device this busy has nothing to spare.
 const ROUNDS: u32 = 32;
 
 impl<B: Backend> Manager<B> {
@@ -233,13 +233,13 @@ impl<B: Backend> Manager<B> {
         if size > heap.max_block { Err(ErrorKind::ExceedsLimit.into()) } else { Ok(size) }
     }
 
-    /// Above the soft limit: gives back what is empty, and asks for more to be freed.
+    /// Gives back what is empty above the soft limit, and asks for more to be freed.
     fn ease(&self, pool: &Pool<B>, wanted: u64) {
         let heap = pool.shared.heap;
         let above =
             self.inner.device.heap_use(heap).is_ok_and(|heap| heap.reserved > heap.soft_limit);
         if above {
-            // What cannot be given back now is no reason to fail a request that was served.
+            // A failure to give memory back is no reason to fail a request that was served.
             let _ = self.trim();
             self.relieve(heap, wanted, Some(pool));
         }
@@ -283,7 +283,7 @@ pub(super) struct Climb<'a, B: Backend> {
     pub(super) pool: &'a Arc<Pool<B>>,
     pub(super) lane: &'a Arc<Lane<B>>,
     pub(super) ask: Ask,
-    /// For a request that gets a block of its own: its bytes, and what asks the driver.
+    /// Bytes of a request that gets a block of its own, and the call that asks the driver; `None` for others.
     pub(super) own: Option<(u64, Make<'a, B>)>,
 }
 
@@ -570,7 +570,7 @@ fn by<B: Backend>(rung: Rung, found: Option<Served<B>>) -> Option<Served<B>> {
     found.map(|(_, taken)| (Some(rung), taken))
 }
 
-/// What a try gave, or nothing where memory is still short.
+/// Returns the result of a try, or `None` where memory is still short.
 fn served<T>(tried: Result<Option<T>>) -> Result<Option<T>> {
     match tried {
         Err(error) if error.kind().is_out_of_memory() => Ok(None),
@@ -593,7 +593,7 @@ pub(super) fn check(request: &Request<'_>) -> Result<(), ErrorKind> {
     request.layout.align.up(request.layout.size).map(|_| ()).ok_or(ErrorKind::SizeOverflow)
 }
 
-/// Whether another heap may serve what this one could not.
+/// Returns true if another heap may serve a request that this one could not.
 const fn falls_back(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || matches!(kind, ErrorKind::ExceedsLimit)
 }
@@ -601,8 +601,8 @@ const fn falls_back(kind: ErrorKind) -> bool {
 impl<B: Backend> Manager<B> {
     /// Allocates a block of its own that `make` gets from the driver: memory that a driver ties to one resource, say.
     ///
-    /// It counts, is reported and is given back as every other dedicated block, and never moves. Where the driver has
-    /// none left, unused memory of pools is returned first, and `make` is called again.
+    /// The block counts, is reported and is given back as every other dedicated block, and never moves. Where the
+    /// driver has none left, unused memory of pools is returned first, and `make` is called again.
     ///
     /// # Errors
     ///
@@ -611,8 +611,8 @@ impl<B: Backend> Manager<B> {
     ///
     /// # Safety
     ///
-    /// What `make` returns was made by this manager's backend, lies in the request's heap, has exactly the request's
-    /// bytes, and nothing else uses it.
+    /// The block that `make` returns was made by this manager's backend, lies in the request's heap, has exactly the
+    /// request's bytes, and nothing else uses it.
     pub unsafe fn allocate_made(
         &self,
         request: &Request<'_>,

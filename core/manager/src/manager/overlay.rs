@@ -25,13 +25,13 @@ pub struct HeapOverlay {
     pub holes: u64,
     /// The largest hole.
     pub largest_hole: u64,
-    /// More than this is refused.
+    /// Bytes above which memory is refused.
     pub hard_limit: u64,
     /// The driver's budget: see [`HeapUse::driver`](crate::HeapUse::driver).
     pub driver: Option<HeapBudget>,
 }
 
-/// What a manager holds now, without a walk of its allocations.
+/// Memory that a manager holds now, counted without a walk of its allocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Overlay {

@@ -1,4 +1,4 @@
-//! Where bytes really went: host-visible heaps that fill up, and what spills to host memory.
+//! Heaps that requests are really served from: host-visible heaps that fill up, and spills to host memory.
 use super::error::AllocateError;
 use super::{Allocation, Manager};
 use crate::event::Rung;
@@ -16,10 +16,11 @@ use std::sync::OnceLock;
 /// A host-visible heap is skipped when more than this part of it would be live, in sixteenths.
 const LEAVE: u64 = 14;
 
-/// It is used again when no more than this part of it would be live, in sixteenths. The gap keeps decisions from flapping.
+/// The heap is used again when no more than this part of it would be live, in sixteenths. The gap keeps decisions from
+/// flapping.
 const RETURN: u64 = 12;
 
-/// Which host-visible heaps are skipped because they are nearly full.
+/// Host-visible heaps that are skipped because they are nearly full.
 #[derive(Debug)]
 pub(super) struct HostVisibleHeaps(Vec<AtomicBool>);
 
@@ -28,7 +29,7 @@ impl HostVisibleHeaps {
         Self(caps.heaps.iter().map(|_| AtomicBool::new(false)).collect())
     }
 
-    /// Whether a heap is skipped, given what would be live and what may be.
+    /// Returns true if a heap is skipped, given the bytes that would be live and their limit.
     fn is_nearly_full(&self, heap: HeapId, live: u64, limit: u64) -> bool {
         let was_full = self.0.get(usize::from(heap.0)).is_some_and(|full| full.load(Relaxed));
         let sixteenths = if was_full { RETURN } else { LEAVE };
@@ -42,7 +43,7 @@ impl HostVisibleHeaps {
     }
 }
 
-/// What a policy calls memory of this kind.
+/// Returns the policy's word for memory of this kind.
 pub(super) const fn region_of(kind: HeapKind) -> Region {
     match kind {
         HeapKind::Constant => Region::Constant,
@@ -53,15 +54,15 @@ pub(super) const fn region_of(kind: HeapKind) -> Region {
     }
 }
 
-/// Where an allocation lies, and why: [`Allocation::placed`].
+/// Place of an allocation, and the reason for it: [`Allocation::placed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Placed {
     /// The heap that the bytes lie in now.
     pub heap: HeapId,
-    /// What a policy calls that memory.
+    /// Policy's word for that memory.
     pub region: Region,
-    /// Why it lies there.
+    /// Reason for the place.
     pub reason: Reason,
     /// The rung of the ladder that served the request when it was made; `None` where memory that was held and free did.
     pub rung: Option<Rung>,

@@ -324,7 +324,8 @@ impl<B: Backend> UserPool<B> {
         self.pool.shared.heap
     }
 
-    /// Whether a pressure callback was called for a request from this pool: it must not be put to sleep for that.
+    /// Returns true if a pressure callback was called for a request from this pool: it must not be put to sleep for
+    /// that.
     #[must_use]
     pub fn is_asking(&self, pressure: &Pressure) -> bool {
         pressure.asker == Some(number_of(&self.pool))

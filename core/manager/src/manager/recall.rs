@@ -13,14 +13,14 @@ impl<B: Backend> Manager<B> {
     /// Plans a pass that brings back, within a budget, what lies in a farther heap than its request preferred: it spilled,
     /// or the next heap served it, because the first was full. Copies nothing yet.
     ///
-    /// It is a pass like that of [`begin_defragment`](Self::begin_defragment), with the same decisions, pins and end; only
-    /// such a pass leaves a heap. The largest come first. Each gets a hole of the heap that it prefers, or memory from the
-    /// driver as long as the heap stays within its soft limit; no other data is moved for it, and no pressure callback runs.
-    /// An allocation stays where it is when it is pinned, secret or dedicated, when its request names its heap, or when its
-    /// host view would be lost: it was mapped, and the heap that it prefers cannot be.
+    /// The pass is like that of [`begin_defragment`](Self::begin_defragment), with the same decisions, pins and end;
+    /// only such a pass leaves a heap. The largest come first. Each gets a hole of the heap that it prefers, or memory from
+    /// the driver as long as the heap stays within its soft limit; no other data is moved for it, and no pressure callback
+    /// runs. An allocation stays where it is when it is pinned, secret or dedicated, when its request names its heap, or
+    /// when its host view would be lost: it was mapped, and the heap that it prefers cannot be.
     ///
-    /// What came back has the same id, and lies where it is until it is freed. An empty pass says that nothing is to be
-    /// brought back, or that there is no room.
+    /// An allocation that came back has the same id, and stays there until it is freed. An empty pass says that nothing
+    /// is to be brought back, or that there is no room.
     ///
     /// # Errors
     ///

@@ -33,13 +33,13 @@ pub struct Report {
     pub blocks: u64,
     /// Bytes that the driver refused to take back.
     pub quarantined_bytes: u64,
-    /// How often each rung of the ladder served a request, in the order of [`Rung::ALL`].
+    /// Number of requests that each rung of the ladder served, in the order of [`Rung::ALL`].
     pub rungs: [u64; Rung::ALL.len()],
     /// Bytes that defragmentation has moved.
     pub moved_bytes: u64,
-    /// What defragmentation did and what it gained.
+    /// Work and gain of defragmentation.
     pub defragmentation: Moved,
-    /// What copies and remaps take, heap by heap: the cheaper is chosen.
+    /// Costs of copies and remaps, heap by heap: the cheaper is chosen.
     pub move_costs: Vec<MoveCost>,
     /// Limits that were set from outside, each with its source, and the driver's budget where the manager stays within it.
     pub limits: Vec<HeapLimit>,

@@ -1,4 +1,4 @@
-//! When guards are laid and looked at: at hand-out, after a resize, and on request.
+//! Guards of allocations: laid at hand-out and after a resize, looked at on request.
 use super::{Allocation, Manager};
 use crate::guards::{GuardReport, Overwrite};
 use crate::lane::WaitMode;

@@ -1,4 +1,5 @@
-//! What defragmentation sees of a lane, against the allocations that live and the report, which walks the lane otherwise.
+//! Tests of the snapshots that defragmentation takes of a lane, against the live allocations and the report, which
+//! walks the lane otherwise.
 use super::{Allocation, Manager, ManagerConfig};
 use crate::lane::{BlockReport, Consent, Lane, Resident, Scan, SlotsByBlock, Snapshot, SpanState};
 use crate::{Align, HeapKind, Request, Span};

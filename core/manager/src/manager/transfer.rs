@@ -31,7 +31,7 @@ impl<B: Backend> Allocation<B> {
         }
         run(transfer, TimelineId::MAIN)?;
         let waited = self.lane().shared.device.drain(TimelineId::MAIN);
-        // Where the wait fails the transfer may still run; a free then waits for it once more.
+        // If the wait fails, the transfer may still run; a free then waits for it once more.
         waited.inspect_err(|_| self.outlast(TimelineId::MAIN))
     }
 
@@ -55,7 +55,7 @@ impl<B: Backend> Allocation<B> {
         }
     }
 
-    /// Whether the host was said to access the bytes directly.
+    /// Returns true if the host was said to access the bytes directly.
     pub(super) fn has_host_access(&self) -> bool {
         self.lane().has_host_access(self.slot())
     }
@@ -63,7 +63,7 @@ impl<B: Backend> Allocation<B> {
     /// Makes a later free wait for a timeline that may still use the bytes. Unlike [`use_on`](Self::use_on) it asks the device
     /// nothing, so it serves where the device has just failed.
     pub fn outlast(&self, timeline: TimelineId) {
-        // What is owned is live.
+        // An owned allocation is live.
         let _ = self.lane().add_use(self.slot(), timeline);
     }
 
@@ -125,15 +125,15 @@ impl<B: Backend> Allocation<B> {
 /// One copy between allocations.
 #[derive(Debug)]
 pub struct CopyRegion<'a, B: Backend> {
-    /// Where the bytes are.
+    /// Source of the bytes.
     pub from: &'a Allocation<B>,
     /// Bytes from its start.
     pub from_offset: u64,
-    /// Where they go.
+    /// Destination of the bytes.
     pub to: &'a Allocation<B>,
     /// Bytes from its start.
     pub to_offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub size: u64,
 }
 
@@ -194,18 +194,18 @@ impl<B: Backend> Allocation<B> {
     /// Makes the bytes final: waits for the writes on the allocation's timeline, so that kernels of every timeline see them,
     /// and refuses all later ones.
     ///
-    /// What another timeline writes is the caller's to wait for.
+    /// The caller waits for the writes of other timelines.
     ///
     /// # Errors
     ///
-    /// What the device says; nothing is published then.
+    /// Those of the device; nothing is published then.
     pub fn publish(&self) -> Result<()> {
         let lane = self.lane();
         lane.shared.device.drain(self.timeline().unwrap_or(TimelineId::MAIN))?;
         Ok(lane.publish(self.slot())?)
     }
 
-    /// Whether the bytes are final.
+    /// Returns true if the bytes are final.
     #[must_use]
     pub fn is_published(&self) -> bool {
         self.lane().is_published(self.slot())
@@ -245,7 +245,7 @@ impl<B: Backend> Manager<B> {
         let pool = pool.ok_or(Error::new(ErrorKind::Foreign))?;
         let (mut request, name, wish) = old.lane().request_like(old.slot(), size)?;
         request.name = name.as_deref();
-        // What ran on a timeline that was closed has passed, and nothing comes after it there.
+        // Work on a timeline that was closed has passed, and nothing comes after it there.
         if let Some(timeline) = request.timeline
             && self.inner.device.is_closed(timeline)?
         {

@@ -9,9 +9,9 @@ use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
 use std::thread;
 
-/// How often threads that map pages now are looked for: for ten seconds in all.
+/// Number of looks for threads that map pages now: ten seconds in all.
 const TRANSIT_LOOKS: u32 = 100_000;
-/// How often pins are looked for: 50 milliseconds are enough for an access that has begun.
+/// Number of looks for pins: 50 milliseconds are enough for an access that has begun.
 const PIN_LOOKS: u32 = 500;
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -32,7 +32,7 @@ impl<B: Backend> Drop for Closed<B> {
 struct Backed<B: Backend>(Vec<(Arc<Lane<B>>, Span)>, TimelineId);
 
 impl<B: Backend> Backed<B> {
-    /// As [`Lane::give_memory`].
+    /// Gives memory as [`Lane::give_memory`] does.
     fn give(&mut self, lane: &Arc<Lane<B>>, span: Span, on_host: Option<u64>) -> Result<()> {
         lane.give_memory(span, on_host, self.1)?;
         self.0.push((Arc::clone(lane), span));
@@ -188,7 +188,7 @@ impl<B: Backend> Pool<B> {
     }
 }
 
-/// Whether memory was short.
+/// Returns true if memory was short.
 fn is_short(given: &Result<()>) -> bool {
     given.as_ref().is_err_and(|error| error.kind().is_out_of_memory())
 }

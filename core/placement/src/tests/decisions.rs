@@ -3,8 +3,8 @@ use super::{all, anything, index, random};
 use crate::{DefaultPolicy, Policy as _, judge, refused, spill};
 use alloc::{format, string::String, vec::Vec};
 
-/// What is decided of 4,000 requests on each device. Where a rule is meant to change, look at what else does, and write what
-/// the test says.
+/// Hash of the decisions about 4,000 requests on each device. Where a rule is meant to change, look at what else does,
+/// and write what the test says.
 const DECIDED: [(&str, u64); 9] = [
     ("H200, compute", 11_456_830_820_878_562_883),
     ("MI300X, compute", 11_163_466_611_452_881_246),

@@ -91,7 +91,7 @@ pub(crate) fn phone() -> Caps {
     device("Adreno 740, graphics", heaps, uniform(64 * KIB, 64, 256), limits)
 }
 
-/// What every browser gives.
+/// Returns the capabilities that every browser gives.
 pub(crate) fn web() -> Caps {
     let heaps = vec![
         heap(HeapKind::Device, 256 * MIB * 4, HostAccess::None),

@@ -1,7 +1,7 @@
-//! Which probes a request's kernels resemble, and what follows.
+//! Tests of the probes that a request's kernels resemble, and of the region that follows.
 use super::*;
 
-/// Where a table goes with these costs.
+/// Returns the region of a table with these costs.
 fn region(profile: Profile, request: &Request<'_>) -> Region {
     MeasuredPolicy { profile }.place(request, &h200()).expect("it fits").region
 }

@@ -24,8 +24,8 @@ impl CopyCaps {
     ///
     /// # Errors
     ///
-    /// What `size_of` returns; `OutOfRange` and `Misaligned` as for [`check_range`](Self::check_range); `Overlap` when a byte
-    /// is written twice, or read and written; `Unsupported` for a copy inside one block where that is
+    /// Those of `size_of`; `OutOfRange` and `Misaligned` as for [`check_range`](Self::check_range); `Overlap` when a
+    /// byte is written twice, or read and written; `Unsupported` for a copy inside one block where that is
     /// [forbidden](InsideBlock::Forbidden).
     pub fn check_batch<T>(
         &self,
@@ -82,7 +82,7 @@ impl Touch {
     }
 }
 
-/// Whether a byte is written twice, or read and written.
+/// Returns true if a byte is written twice, or read and written.
 fn has_overlap<T>(moves: &[Move<'_, T>]) -> bool {
     if let [one] = moves {
         return Touch::read(one).meets(&Touch::write(one));
@@ -94,7 +94,7 @@ fn has_overlap<T>(moves: &[Move<'_, T>]) -> bool {
         || meets_any(some().map(Touch::read), &writes)
 }
 
-/// Whether a read meets one of the writes, which are sorted and disjoint.
+/// Returns true if a read meets one of the writes, which are sorted and disjoint.
 fn meets_any(reads: impl Iterator<Item = Touch>, writes: &[Touch]) -> bool {
     // The writes to the block that is read: most reads in a row share it, and often nobody writes there.
     let (mut block, mut there): (_, &[Touch]) = (0, &[]);

@@ -2,10 +2,10 @@
 #![expect(unsafe_code, reason = "takes over descriptors that drivers open")]
 use crate::{ErrorKind, Result};
 
-/// What memory is handed over by: an owned file descriptor, where the system has them.
+/// Carrier of exported memory: an owned file descriptor, where the system has them.
 #[cfg(all(feature = "std", unix))]
 pub type Descriptor = std::os::fd::OwnedFd;
-/// What memory is handed over by: nothing here, so that no [`Exported`] can exist.
+/// Carrier of exported memory: nothing on this system, so that no [`Exported`] can exist.
 #[cfg(not(all(feature = "std", unix)))]
 pub type Descriptor = core::convert::Infallible;
 
@@ -59,7 +59,7 @@ impl Exported {
     }
 }
 
-/// Whether two descriptors are open and of one file.
+/// Returns true if both descriptors are open and of one file.
 #[cfg(all(feature = "std", unix))]
 fn is_same_file(one: &Descriptor, other: &Descriptor) -> bool {
     use std::os::unix::fs::MetadataExt as _;
@@ -107,7 +107,7 @@ mod tests {
         other.read(&mut [0]).is_err_and(|error| error.kind() == WouldBlock)
     }
 
-    /// What a driver does with a descriptor that it owns.
+    /// Closes a descriptor as a driver does that owns it.
     fn close(fd: i32) {
         // SAFETY: `give_copy` lent it, and believes that a driver may close it.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });

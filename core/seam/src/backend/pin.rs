@@ -33,7 +33,7 @@ impl HostPinner<'_> {
     ///
     /// # Errors
     ///
-    /// What `with` says.
+    /// Those of `with`.
     pub fn lend(
         backend: &impl Backend,
         with: impl FnOnce(&HostPinner<'_>) -> Result<()>,

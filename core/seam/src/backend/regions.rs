@@ -1,4 +1,4 @@
-//! Where bytes are, and where they go.
+//! Positions of bytes in blocks, and copies from one to another.
 
 /// A byte position inside a block.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ impl<B: ?Sized> Copy for BlockOffset<'_, B> {}
 /// One copy to perform.
 #[derive(Debug)]
 pub struct Move<'a, B: ?Sized> {
-    /// Where the bytes are.
+    /// Source of the bytes.
     pub from: BlockOffset<'a, B>,
-    /// Where they go.
+    /// Destination of the bytes.
     pub to: BlockOffset<'a, B>,
     /// Number of them.
     pub size: u64,

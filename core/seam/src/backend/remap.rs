@@ -1,4 +1,4 @@
-//! Addresses and memory apart: what a vendor provides who can map pages.
+//! Virtual addresses apart from memory: the capability of vendors that map pages.
 #![expect(unsafe_code, reason = "declares the contract that a vendor signs who maps pages")]
 use crate::{ErrorKind, HeapId, Result};
 use alloc::vec::Vec;

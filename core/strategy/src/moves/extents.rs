@@ -1,4 +1,5 @@
-//! Which extents are worth moving something: those to evacuate, those to compact, and pages to pack together.
+//! Choice of the extents that are worth moving something: those to evacuate, those to compact, and pages to pack
+//! together.
 use super::Extent;
 use alloc::vec::Vec;
 use core::ops::Range;

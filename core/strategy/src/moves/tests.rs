@@ -262,7 +262,7 @@ fn the_widest_hole_is_all_that_is_free_in_one_stretch_where_that_is_worth_it() {
         let window = widest(&pieces).expect("host memory");
         counts[usize::from(window.is_some())] += 1;
         let gain = most - pieces.iter().map(hole_of).max().unwrap_or(0);
-        // What lies between the first and the last hole of the stretch has to move.
+        // Everything between the first and the last hole of the stretch has to move.
         let stretch = stretches.into_iter().max_by_key(free).unwrap_or_default();
         let is_hole = |piece: &Piece<u32>| hole_of(piece) > 0;
         let inner = stretch.iter().position(is_hole).zip(stretch.iter().rposition(is_hole));
@@ -300,7 +300,8 @@ fn a_hole_at_the_end_has_the_size_or_all_that_is_free_behind_what_is_fixed() {
     }
 }
 
-/// What `move_down` says it does, without its tree: the bytes left in each hole are in a list that is searched from its start.
+/// Plans the moves of `move_down` without its tree: the bytes left in each hole are in a list that is searched from its
+/// start.
 fn moved_down(pieces: &[Piece<u32>], granularity: Align) -> Vec<MoveDown<u32>> {
     let largest = pieces.iter().map(hole_of).max().unwrap_or(0);
     let (mut best, mut longest, mut end) = (Vec::new(), largest, pieces.len());
@@ -396,7 +397,7 @@ fn live(spans: &[Span], extents: &[Extent<()>]) -> u64 {
     spans.iter().filter(|span| span.overlaps(all)).map(|span| span.size).sum()
 }
 
-/// What `pack` says it does, with the bytes of each stretch counted anew.
+/// Plans what `pack` plans, with the bytes of each stretch counted anew.
 fn packed(extents: &[Extent<()>], spans: &[Span], most: u64) -> Vec<Range<usize>> {
     let mut cheapest = Vec::new();
     for first in 0..extents.len() {

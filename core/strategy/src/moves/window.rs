@@ -120,8 +120,8 @@ impl Starts {
         });
     }
 
-    /// Keeps the first start, and each whose distance is shorter than the one kept before it by so many bytes. No distance reaches the
-    /// wanted size, so few are left.
+    /// Keeps the first start, and each whose distance is at least `apart` shorter than that of the one kept before it.
+    /// No distance reaches the wanted size, so few are left.
     fn thin_out(&mut self, apart: u64) {
         self.list.dedup_by(|later, kept| {
             #[cfg(test)]

@@ -43,7 +43,7 @@ impl<T> Stretch<T> {
         (self.ends, self.span.size) = ((first, key), span.end() - self.span.offset);
     }
 
-    /// Whether nothing lives there.
+    /// Returns true if the stretch has no live span.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -74,7 +74,7 @@ pub struct Shift<T> {
 }
 
 impl<T> Shift<T> {
-    /// What lives in the stretch.
+    /// Returns the live spans of the stretch.
     #[must_use]
     pub fn slots(&self) -> &[T] {
         &self.stretch.slots
@@ -86,14 +86,14 @@ impl<T> Shift<T> {
         &self.pages
     }
 
-    /// Where the pages are, and where they go.
+    /// Returns the pages' present span, and the span they move to.
     #[must_use]
     pub const fn places(&self) -> [Span; 2] {
         let old = self.stretch.span;
         [old, Span { offset: old.offset - self.by, size: old.size }]
     }
 
-    /// Where the pages are mapped in between, if they must be.
+    /// Returns the span where the pages are mapped in between, if they must be.
     #[must_use]
     pub const fn aside(&self) -> Option<Grant> {
         self.aside
@@ -106,16 +106,16 @@ impl<T> Shift<T> {
     }
 }
 
-/// How far stretches got.
+/// Progress of the moves of stretches.
 ///
 /// Pages are mapped at their new place before the old mapping goes. So a driver that refuses, however often, loses no byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shifted {
     /// Stretches that are at their new place, from the first on.
     pub made: usize,
-    /// Whether the next one is aside: the driver did not map it further down.
+    /// True if the next stretch is aside: the driver did not map it further down.
     pub is_aside: bool,
-    /// Where the stretch that was moved last is mapped too: the driver did not unmap it there.
+    /// Place where the stretch that was moved last is mapped too: the driver did not unmap it there.
     pub leftover: Option<Leftover>,
 }
 
@@ -129,9 +129,9 @@ impl Shifted {
 /// Addresses at which pages are still mapped that are elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leftover {
-    /// Those that a stretch left.
+    /// Pages at the addresses that a stretch left.
     Old,
-    /// Those set aside.
+    /// Pages at the addresses aside.
     Aside(Key),
 }
 
@@ -187,7 +187,7 @@ impl Pager {
         {
             self.exchange(tlsf, aside.key, stretch.ends, stretch.span);
         }
-        // Where something is still mapped, nothing else can be.
+        // A range where something is still mapped can hold nothing else.
         match carried {
             Some(range) if leftover == Some(Leftover::Old) => self.strand_unmapped(tlsf, range),
             Some(range) => self.abandon_unmapped(tlsf, range),
@@ -205,7 +205,7 @@ impl Pager {
 
 #[cfg(test)]
 mod tests {
-    //! What is published of stretches that moved, by what the driver did.
+    //! Tests of what is published of stretches that moved, by what the driver did.
     use super::*;
     use crate::Strategy;
     use omniheap_seam::{Align, Class};

@@ -47,7 +47,7 @@ struct Link {
 /// The lists, and a bitmap of those that are not empty.
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
-    /// Which words are not zero.
+    /// One bit for each word that is not zero.
     top: u32,
     words: [u64; WORDS],
     links: Vec<Link>,

@@ -386,7 +386,7 @@ impl Tlsf {
     /// Grows a live span over the holes beside it whose last use `may` accepts.
     fn absorb_holes(&mut self, index: u32, may: impl Fn(LastUse) -> bool) {
         let usable = |node: &Node| node.is_hole() && may(node.last_use);
-        // What has finished adds no user.
+        // A finished use adds no user.
         let mut last_use = self.unpassed(self.nodes.get(index).last_use);
         let (at, node) = (self.nodes.previous(index), self.nodes.get(self.nodes.previous(index)));
         if usable(&node) {

@@ -13,14 +13,14 @@ pub(in crate::lane) struct DeferredFree {
     pub(super) origin: Origin,
 }
 
-/// Where an allocation waits: for an epoch of a timeline, behind those that came before it.
+/// Place in the queue of an allocation that waits: an epoch of a timeline, behind those that came before it.
 type Place = (TimelineId, Epoch, u64);
 
 /// Freed allocations that wait, each for one of its points at a time: what has passed is found without a look at the rest.
 #[derive(Debug)]
 pub(super) struct Deferred {
     waiting: BTreeMap<Place, DeferredFree>,
-    /// Those that wait for nothing, by their number.
+    /// Allocations that wait for nothing any more, by their number.
     ready: BTreeMap<u64, DeferredFree>,
     bytes: u64,
     next: u64,
