@@ -119,7 +119,7 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// What building it says; with [`Config::bank_kernels`](crate::Config::bank_kernels), `Unsupported` where there is
+    /// Those of building it; with [`Config::bank_kernels`](crate::Config::bank_kernels), `Unsupported` where there is
     /// no run-time compiler.
     pub fn bank_module(&self) -> Result<Module, BuildError> {
         self.bank.module()

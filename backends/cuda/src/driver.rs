@@ -40,7 +40,8 @@ pub struct Driver {
 /// Calls that would spoil the captures of others are let through: ours touch nothing of theirs.
 const RELAXED: u32 = 2;
 
-/// While it lives, the driver's context is current on this thread, and its calls spoil no capture; then all is as before.
+/// Guard that keeps the driver's context current on this thread, whose calls spoil no capture meanwhile; then all is as
+/// before.
 pub struct Current<'a> {
     fns: &'a Functions,
     pushed: bool,

@@ -35,7 +35,7 @@ pub struct Driver {
     device: c_int,
 }
 
-/// While it lives, the driver's device is the thread's, and its calls spoil no capture; then all is as before.
+/// Guard that keeps the driver's device the thread's, whose calls spoil no capture meanwhile; then all is as before.
 #[derive(Debug)]
 pub struct Current {
     api: &'static Api,

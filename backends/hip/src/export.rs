@@ -12,7 +12,7 @@ use omniheap_seam::{Align, Error, ErrorKind, Export, Exported, HeapId, Result};
 /// Places that are tried: HIP 7.2 refuses access at some addresses whatever they hold, and others may do.
 const PLACES: usize = 8;
 
-/// Whether the runtime keeps a record of a failed map.
+/// Record that the runtime keeps of a failed map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trace {
     /// Nothing: others can have them.
@@ -22,7 +22,7 @@ enum Trace {
     Left,
 }
 
-/// Why memory got no address.
+/// Reason why memory got no address.
 struct Refusal {
     error: Error,
     trace: Trace,

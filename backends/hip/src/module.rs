@@ -86,7 +86,7 @@ fn require_whole(image: &[u8]) -> Result<(), BuildError> {
         value[..size].copy_from_slice(image.get(at..at + size)?);
         Some(u64::from_le_bytes(value))
     };
-    // Where the section table starts, the size of an entry, and how many there are: fields of a 64-bit header.
+    // Fields of a 64-bit header: the start of the section table, the size of an entry, and the number of entries.
     let end = match (field(0x28, 8), field(0x3A, 2), field(0x3C, 2)) {
         (Some(start), Some(entry), Some(count)) => start.checked_add(entry * count),
         _ => None,

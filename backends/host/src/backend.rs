@@ -131,7 +131,7 @@ unsafe impl Address for Host {
 
     /// # Panics
     ///
-    /// When the block belongs to another device.
+    /// Panics when the block belongs to another device.
     fn address(&self, block: &Block) -> u64 {
         let body = self.own(block).expect("the block belongs to this device");
         body.memory.base().addr().get() as u64

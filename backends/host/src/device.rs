@@ -17,10 +17,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// Host memory as a device.
 ///
-/// It does not survive `fork`: its threads and pages stay with the parent. In the child every call answers `DeviceLost`, and
-/// nothing of the parent's memory changes; open a new device there.
+/// The device does not survive `fork`: its threads and pages stay with the parent. In the child every call answers
+/// `DeviceLost`, and nothing of the parent's memory changes; open a new device there.
 ///
-/// It is strict: what a driver would leave undefined is a typed error here. Put it in an [`Arc`] to keep
+/// The device is strict: what a driver would leave undefined is a typed error here. Put it in an [`Arc`] to keep
 /// [`hold`](Self::hold) and [`lose`](Self::lose) at hand while a manager uses it.
 pub struct Host {
     pub(crate) id: u64,
@@ -29,7 +29,7 @@ pub struct Host {
     pub(crate) status: Arc<Status>,
     /// Distinguishes the process that opened the device from its forked children.
     forks: u64,
-    /// By heap; a heap without pages has none.
+    /// Pages of each heap; a heap without pages has none.
     #[cfg(target_os = "linux")]
     pub(crate) pages: Vec<Option<Arc<Pages>>>,
     main: Arc<Line>,
@@ -46,7 +46,7 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// When the process cannot open another file.
+    /// Panics when the process cannot open another file.
     #[must_use]
     pub fn new() -> Self {
         Self::like(Config::usual().into_caps()).expect("the usual heaps are valid")
@@ -118,7 +118,8 @@ impl Host {
         if self.status.is_lost() { Err(ErrorKind::DeviceLost.into()) } else { Ok(()) }
     }
 
-    /// Refuses in a forked child, before anything is locked: who held a lock there, and who would wait for work, is gone.
+    /// Refuses in a forked child, before anything is locked: threads that held a lock there, or would wait for work,
+    /// are gone.
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.forks == forks() { Ok(()) } else { Err(ErrorKind::DeviceLost.into()) }
     }

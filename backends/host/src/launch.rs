@@ -36,7 +36,7 @@ unsafe impl Launch for Host {
         if !shared.is_multiple_of(4) || !kernel.parameters.is_multiple_of(4) {
             return Err(ErrorKind::Misaligned.into());
         }
-        // It runs the Rust alone, and is where authors first try the whole.
+        // The host runs only the Rust text, but authors try their kernels here first, so the whole kernel is checked.
         kernel.check()?;
         if shared > self.caps.shared.map_or(0, |limits| limits.per_group_opt_in) {
             return Err(ErrorKind::ExceedsLimit.into());

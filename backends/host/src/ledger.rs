@@ -12,7 +12,7 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct State {
     heaps: Vec<Account>,
-    /// By [`omniheap_seam::Heap::physical`]; as large as the largest heap in it.
+    /// Accounts by [`omniheap_seam::Heap::physical`]; as large as the largest heap in it.
     groups: Vec<Account>,
     blocks: u64,
 }

@@ -18,7 +18,7 @@ pub(crate) struct Pages {
     state: Mutex<State>,
 }
 
-/// Whether the device is lost.
+/// State of the device: lost, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
     No,

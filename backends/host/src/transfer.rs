@@ -90,8 +90,8 @@ unsafe impl Timelines for Host {
             return Err(ErrorKind::Unsupported.into());
         }
         self.check_process()?;
-        // It is there until its work has finished: whoever is told that it is not may use its memory, and whoever marks all
-        // timelines meanwhile waits for it too.
+        // The timeline exists until its work has finished: whoever is told that it does not may use its memory, and
+        // whoever marks all timelines meanwhile waits for it too.
         if !self.with_line(timeline, Arc::clone)?.close() {
             return Err(ErrorKind::NoSuchTimeline.into()); // Another thread was faster.
         }

@@ -1,4 +1,4 @@
-//! What jobs do with bytes. They were validated when submitted.
+//! Work of jobs on bytes. They were validated when submitted.
 //!
 //! A block's bytes are shared as [`bytes`] means it: the host may have them mapped, and other timelines use them too. No
 //! reference to them exists, except in a kernel, whose launch promised exclusive use of its arguments.

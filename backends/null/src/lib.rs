@@ -38,7 +38,7 @@ impl Null {
     ///
     /// # Panics
     ///
-    /// When the device has no such heap.
+    /// Panics when the device has no such heap.
     #[must_use]
     pub fn used(&self, heap: HeapId) -> u64 {
         self.used[usize::from(heap.0)].load(Relaxed)

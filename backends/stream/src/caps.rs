@@ -1,4 +1,4 @@
-//! From what a driver says of a device to [`Caps`].
+//! Capabilities from what a driver says of a device: [`Caps`].
 use omniheap_seam::{
     Align, Caps, ConstantCaps, DeviceInfo, Heap, HeapKind, HostAccess, SharedCaps,
 };
@@ -34,7 +34,7 @@ pub struct Usable {
     pub page: Option<Align>,
     /// The managed heap, where it works.
     pub managed: Option<Source>,
-    /// What sizes of memory that can be exported are multiples of, where it can.
+    /// Granule of the sizes of exportable memory, where the device can export.
     pub exportable: Option<Align>,
 }
 
@@ -99,7 +99,7 @@ impl Facts {
 
     fn heap(&self, source: Source, usable: Usable) -> Heap {
         let total = self.total_memory;
-        // Where the host does not tell its size, the device's is the more careful guess.
+        // A host that does not tell its size is assumed to be as large as the device: the more careful guess.
         let host = self.host_memory.unwrap_or(total);
         let (align, granule) = (self.device_align, self.device_granule);
         let (kind, name, size, align, granule, access, physical) = match (source, self.constant) {

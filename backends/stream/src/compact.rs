@@ -40,7 +40,7 @@ impl<D: Driver> Device<D> {
     ///
     /// # Errors
     ///
-    /// Why it cannot be built; batches are then copied one by one.
+    /// The reason why it cannot be built; batches are then copied one by one.
     pub fn prepare_batches(&self) -> Result<(), BuildError> {
         self.batch_kernel().map(|_| ()).map_err(Clone::clone)
     }

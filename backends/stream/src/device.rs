@@ -228,8 +228,8 @@ impl<D: Driver> Device<D> {
         Block { owner: self.id, heap, base, size, kind }
     }
 
-    /// Makes a block of device memory that somebody else allocated, for copies to and from it. Freeing the block leaves the memory
-    /// as it is.
+    /// Makes a block of device memory that another owner allocated, for copies to and from it. Freeing the block leaves
+    /// the memory as it is.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub enum Progress {
     /// Everything before it has run.
     Finished,
-    /// Something before it still runs or waits.
+    /// Work before it still runs or waits.
     Pending,
 }
 
@@ -38,7 +38,7 @@ unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T> Sync for Raw<T> {}
 
-/// State of a stream that somebody else owns.
+/// State of a stream of another owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing<G> {
     /// Its work runs. The number is one that no other stream of the process ever had; `None` where the driver has none, and
@@ -78,7 +78,7 @@ pub unsafe trait StreamDriver: Send + Sync + 'static {
     type Event: Copy + Send + Sync;
     /// A graph's handle.
     type Graph: Copy + Send + Sync;
-    /// While it lives, calls on this thread go to the device without another look.
+    /// Guard with which calls on this thread go to the device without another look.
     type Current<'a>
     where
         Self: 'a;
@@ -187,7 +187,7 @@ pub unsafe trait StreamDriver: Send + Sync + 'static {
     /// `host` is pinned memory that this driver allocated, is freed once, and nothing uses it.
     unsafe fn free_host(&self, host: *mut u8) -> Result<()>;
 
-    /// Pins memory that somebody else mapped.
+    /// Pins memory that another owner mapped.
     ///
     /// # Safety
     ///

@@ -56,8 +56,8 @@ impl<D: Driver> Device<D> {
     /// # Safety
     ///
     /// - `arguments` are as many, and of the types, as the kernel declares.
-    /// - What the kernel does with them touches only memory that is live until it has run, in an order that the
-    ///   timelines give.
+    /// - The kernel touches through them only memory that is live until it has run, in an order that the timelines
+    ///   give.
     pub unsafe fn launch(
         &self,
         on: TimelineId,

@@ -5,7 +5,7 @@ use core::fmt;
 use omniheap_seam::{Error, ErrorKind, Result};
 use std::{ffi::CString, sync::Arc};
 
-/// Why source or an image did not become a module.
+/// Reason why source or an image did not become a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildError {
     error: Error,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, Weak};
 
-/// What a device has pinned. Whatever is left is unpinned when the device is closed.
+/// Host memory that a device has pinned. Whatever is left is unpinned when the device is closed.
 pub(crate) struct Pins<D: Driver> {
     driver: Arc<D>,
     /// The length of each piece, by its first address; none while the driver pins or unpins it. The lock is not held then, because
@@ -63,7 +63,7 @@ impl<D: Driver> Pins<D> {
         }
     }
 
-    /// Whether bytes lie in a piece.
+    /// Returns true if bytes lie in a piece.
     pub(crate) fn hold(&self, bytes: &[u8]) -> bool {
         let start = bytes.as_ptr().expose_provenance();
         let pieces = lock(&self.pieces);

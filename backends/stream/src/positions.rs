@@ -16,11 +16,12 @@ pub struct Positions {
 /// Three bits for each position.
 #[derive(Debug)]
 pub struct Mapped {
-    /// It is mapped.
+    /// Set for a position that is mapped.
     set: Vec<u64>,
-    /// It belongs to the same page group as the position before it.
+    /// Set for a position in the same page group as the position before it.
     continued: Vec<u64>,
-    /// It counts as mapped, and the driver has unmapped it: a call that was to unmap more failed half-way.
+    /// Set for a position that counts as mapped, and that the driver has unmapped: a call that was to unmap more failed
+    /// half-way.
     torn: Vec<u64>,
 }
 

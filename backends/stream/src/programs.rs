@@ -1,8 +1,8 @@
 //! Kernels of the seam over streams: what is loaded, and constants brought into a kernel's own module.
 //!
-//! Where a kernel reads constants through a symbol of its own module, a launch copies the span that a constant slot names
-//! into that symbol, in timeline order, but only when it may have changed: constants are written once and read often, and
-//! most launches copy nothing.
+//! Kernels that read constants through a symbol of their own module get them by copy: a launch copies the span that a
+//! constant slot names into that symbol, in timeline order, but only when it may have changed. Constants are written
+//! once and read often, so most launches copy nothing.
 #![expect(unsafe_code, reason = "launches device code")]
 use crate::{Block, BlockKind, CodeDriver, Device, Driver, Kernel, Launch, lock};
 use core::ffi::c_void;

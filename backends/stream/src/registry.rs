@@ -98,7 +98,7 @@ impl<D: StreamDriver> Registry<D> {
         self.whole.wait_idle()
     }
 
-    /// Returns the state of a stream that somebody else owns.
+    /// Returns the state of a stream of another owner.
     ///
     /// # Errors
     ///

@@ -28,11 +28,11 @@ pub enum Feature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It worked, and is used.
+    /// The feature worked, and is used.
     Works,
     /// The device does not have it.
     Absent,
-    /// It was not asked for, and not tried.
+    /// Not tried: nobody asked for the feature.
     NotAsked,
     /// The device says it has it, but it failed: not used.
     Quarantined(Error),
@@ -76,26 +76,26 @@ pub enum BlockSource {
 /// Features that a device claims, and options that the caller requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// It has virtual memory.
+    /// True if the device has virtual memory.
     pub has_pages: bool,
-    /// It has managed memory.
+    /// True if the device has managed memory.
     pub has_managed: bool,
     /// Both sides may touch managed memory at any time.
     pub has_concurrent_managed: bool,
-    /// It has asynchronous pools.
+    /// True if the device has asynchronous pools.
     pub has_pools: bool,
     /// The requested source of device blocks.
     pub block_source: BlockSource,
 }
 
-/// Whether a feature can be tested.
+/// Claim of the device to a feature; only a claimed one is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     /// The device says that it has it.
     Has,
-    /// It says that it does not.
+    /// The device says that it does not have it.
     Lacks,
-    /// Nobody asked for it.
+    /// Not claimed: nobody asked for it.
     NotAsked,
 }
 

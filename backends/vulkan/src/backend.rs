@@ -69,7 +69,7 @@ impl fmt::Debug for Vulkan {
 impl Vulkan {
     /// Returns the device, for an engine's own calls.
     ///
-    /// It stays valid while this backend, a block or a resource of it lives. Queues belong to
+    /// The device stays valid while this backend, a block or a resource of it lives. Queues belong to
     /// [`with_queue`](Self::with_queue).
     #[must_use]
     pub fn ash_device(&self) -> &ash::Device {

@@ -45,19 +45,19 @@ pub(crate) struct Mapped(NonNull<u8>);
 // SAFETY: an address; who dereferences it answers for races, as `Map::map` says.
 unsafe impl Send for Mapped {}
 
-/// Whether a block may be shared with another process.
+/// Sharing of a block with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shared {
     No,
     Exportable,
 }
 
-/// How a block is freed.
+/// Way in which a block is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Nobody said that the device is done with it.
+    /// Waits for the device: nobody said that it is done with the block.
     Waits,
-    /// The caller of `free` did.
+    /// Freed at once: the caller of `free` said that the device is done with it.
     AtOnce,
 }
 

@@ -1,4 +1,5 @@
-//! From what the driver says about its memory to [`Caps`], and the ranking of heaps. Pure: no driver call is made here.
+//! Capabilities from what the driver says about its memory ([`Caps`]), and the ranking of heaps. Pure: no driver call
+//! is made here.
 #![forbid(unsafe_code)]
 pub(crate) mod features;
 
@@ -60,7 +61,7 @@ pub(crate) enum Suits {
     Buffers,
     /// Images alone: the driver binds no buffer of ours to it.
     Images,
-    /// Only who names it: protected, lazily backed, device-coherent or peer memory.
+    /// Requests that name it: protected, lazily backed, device-coherent or peer memory.
     Named,
 }
 

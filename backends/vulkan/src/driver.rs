@@ -64,12 +64,12 @@ pub(crate) struct Instance {
     pub(crate) entry: Option<ash::Entry>,
 }
 
-/// Whether debug names are available.
+/// Availability of debug names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// The debug-utils extension is enabled.
     Shown,
-    /// Nobody listens.
+    /// Names are dropped: nobody listens.
     Dropped,
 }
 

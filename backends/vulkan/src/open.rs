@@ -31,9 +31,9 @@ pub enum Which {
     /// The one with the most memory of its own; a real device before a software one.
     #[default]
     Best,
-    /// By its place in [`Vulkan::devices`].
+    /// The device at this place in [`Vulkan::devices`].
     Index(usize),
-    /// By the identity that other APIs and processes know it by.
+    /// The device with the identity that other APIs and processes know it by.
     Uuid([u8; 16]),
 }
 

@@ -18,7 +18,7 @@ use omniheap_seam::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Result};
 /// Preference of a resource for a dedicated allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alone {
-    /// It shares gladly.
+    /// The resource may share a block.
     No,
     /// The driver would be faster.
     Preferred,
@@ -33,7 +33,7 @@ pub struct Needs {
     pub layout: Layout,
     /// Class, which decides what may be its neighbour.
     pub class: Class,
-    /// Whether it wants a dedicated allocation.
+    /// Preference for a dedicated allocation.
     pub alone: Alone,
     /// The heaps it may live in, best first; never empty.
     pub heaps: Vec<HeapId>,
@@ -57,7 +57,7 @@ impl Needs {
 impl Vulkan {
     /// Returns the heaps whose memory type is in `type_bits`, best first for `kind`, those with special properties left out.
     ///
-    /// When one is full, skip those with the same [`physical`](omniheap_seam::Heap::physical) and try the next.
+    /// If one is full, skip those with the same [`physical`](omniheap_seam::Heap::physical) and try the next.
     #[must_use]
     pub fn candidates(&self, type_bits: u32, kind: HeapKind) -> Vec<HeapId> {
         self.table.candidates(type_bits, kind)
@@ -284,8 +284,8 @@ impl Vulkan {
 
     /// Allocates memory that is only for this buffer or image: what [`Alone`] prefers or requires.
     ///
-    /// It counts against the manager's budgets. Heaps are tried in the order of `needs`; when one is full, so are the others of
-    /// its physical memory.
+    /// The memory counts against the manager's budgets. Heaps are tried in the order of `needs`; when one is full, so
+    /// are the others of its physical memory.
     ///
     /// # Errors
     ///

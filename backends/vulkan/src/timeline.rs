@@ -56,7 +56,7 @@ impl Vulkan {
 
     /// Returns the semaphore that counts a timeline's epochs, for an engine to wait on; `None` where the device has only fences.
     ///
-    /// It lives until the timeline is closed and the backend dropped. Never signal it.
+    /// The semaphore lives until the timeline is closed and the backend dropped. Never signal it.
     ///
     /// # Errors
     ///

@@ -27,8 +27,8 @@ impl Wgpu {
     ///
     /// - `buffer` belongs to the `VkDevice` under [`device`](Self::device), has at least `size` bytes, and has memory
     ///   bound to it that nothing else uses.
-    /// - It was made with transfer source and destination, uniform, and, for heap 0, storage, vertex, index and indirect
-    ///   usage.
+    /// - The buffer was made with transfer source and destination, uniform, and, for heap 0, storage, vertex, index and
+    ///   indirect usage.
     /// - Its bytes were written once, or reading what was there before is harmless.
     /// - Buffer and memory stay until `released` runs, and only wgpu uses them until then.
     pub unsafe fn adopt(

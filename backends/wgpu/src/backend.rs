@@ -227,8 +227,8 @@ impl Wgpu {
     }
 }
 
-/// Returns the number of a device that somebody else has opened. Only limits that tell devices apart need it: looking through the devices
-/// asks every driver.
+/// Returns the number of a device that another owner has opened. Only limits that tell devices apart need it: looking
+/// through the devices asks every driver.
 fn number_of(info: &wgpu::AdapterInfo) -> u32 {
     let limit = std::env::var(omniheap_limits::VARIABLE).unwrap_or_default();
     let all = if limit.contains('=') { listed() } else { Vec::new() };
@@ -321,7 +321,7 @@ unsafe impl Backend for Wgpu {
         let size = limits.granule.up(size).filter(|&size| size <= limits.max_block);
         let size = size.ok_or(ErrorKind::ExceedsLimit)?;
         match self.make(heap, class, size) {
-            // What is kept for speed is given back before anyone sees an error.
+            // Memory kept for speed is given back before anyone sees an error.
             Err(error) if error.kind().is_out_of_memory() && self.staging.trim() => {
                 self.driver.poll(PollType::Poll)?;
                 self.make(heap, class, size)

@@ -26,7 +26,7 @@ pub(crate) enum HeapClass {
     Upload,
     /// Copied to by the device, read by the host.
     ReadBack,
-    /// What kernels only read: vertices, indices, uniforms, storage bound as `read`, indirect arguments.
+    /// Data that kernels only read: vertices, indices, uniforms, storage bound as `read`, indirect arguments.
     ReadOnly,
 }
 

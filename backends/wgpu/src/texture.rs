@@ -22,11 +22,11 @@ pub struct Texture {
 impl Texture {
     /// Makes a texture of zeros in memory of `manager`, or has wgpu place it where that cannot be.
     ///
-    /// It can be where the backend was opened [`with_own_memory`](Wgpu::with_own_memory), for textures that are sampled,
-    /// stored to by shaders and copied, in colour formats that every Vulkan device knows alike, and for usages that wgpu
-    /// guarantees for them. wgpu keeps all others: render targets (and so textures of several samples), depth formats, ETC2,
-    /// ASTC, planes, and compressed formats without `COPY_DST`. [`allocation`](Self::allocation) is `None` then, and
-    /// [`bytes_of_wgpu`](Wgpu::bytes_of_wgpu) counts them.
+    /// Own memory needs a backend that was opened [`with_own_memory`](Wgpu::with_own_memory), and serves textures that
+    /// are sampled, stored to by shaders and copied, in colour formats that every Vulkan device knows alike, and for usages
+    /// that wgpu guarantees for them. wgpu keeps all others: render targets (and so textures of several samples), depth
+    /// formats, ETC2, ASTC, planes, and compressed formats without `COPY_DST`. [`allocation`](Self::allocation) is `None`
+    /// then, and [`bytes_of_wgpu`](Wgpu::bytes_of_wgpu) counts them.
     ///
     /// wgpu cannot clear a texture that it did not place. So [`wgpu::CommandEncoder::clear_texture`] refuses those with an
     /// allocation, and render targets, which wgpu clears after `StoreOp::Discard`, stay with wgpu.

@@ -40,10 +40,10 @@ struct HostPageProperties {
 
 const _: () = assert!(size_of::<HostPageProperties>() == size_of::<CUmemAllocationProp>());
 
-/// Whether physical memory can be shared with another process.
+/// Sharing of physical memory with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// It cannot.
+    /// Not shared.
     Private,
     /// As a file descriptor, and by network cards where the device lets them in.
     Exportable,

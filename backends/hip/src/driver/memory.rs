@@ -14,7 +14,7 @@ use crate::sys::hipHostMallocFlags::{
 };
 use crate::sys::{hipDeviceMallocDefault, hipDeviceMallocFinegrained, hipMemAttachGlobal};
 
-/// When one side sees what the other has written.
+/// Moment at which one side sees what the other has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coherence {
     /// Fine-grained: while a kernel runs. Floating-point atomics may be wrong on some devices.

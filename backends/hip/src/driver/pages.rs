@@ -18,10 +18,10 @@ use crate::sys::{
 const DESCRIPTOR: hipMemAllocationHandleType =
     hipMemAllocationHandleType::hipMemHandleTypePosixFileDescriptor;
 
-/// Whether physical memory can be shared with another process.
+/// Sharing of physical memory with another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// It cannot.
+    /// Not shared.
     Private,
     /// As a file descriptor.
     Exportable,

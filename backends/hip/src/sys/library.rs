@@ -53,7 +53,7 @@ pub struct Api {
     _libraries: ManuallyDrop<Vec<Library>>,
 }
 
-/// Why there is no [`Api`].
+/// Reason why there is no [`Api`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// No library was found; each place that was tried, with the loader's answer.

@@ -32,7 +32,7 @@ handles! {
     hipEvent_t;
     /// Work that was recorded, or is being recorded.
     hipGraph_t;
-    /// Something that lives as long as graphs refer to it.
+    /// An object that lives as long as graphs refer to it.
     hipUserObject_t;
     /// A stream-ordered pool of the runtime.
     hipMemPool_t;
@@ -127,7 +127,7 @@ pub struct hipPointerAttribute_t {
     pub devicePointer: *mut c_void,
     /// The address for the host, null if it has none.
     pub hostPointer: *mut c_void,
-    /// Not 0 for managed memory.
+    /// Non-zero for managed memory.
     pub isManaged: c_int,
     /// The flags the memory was made with.
     pub allocationFlags: c_uint,

@@ -1,7 +1,7 @@
 //! The backend on a device. Without one every case is *ignored*; `OMNIHEAP_REQUIRE=hip` turns that into failure
 //! where `OMNIHEAP_HIP_LIBRARY` names a library.
 //!
-//! Where the machine has AMD's packages within reach, all cases run again over AMD's own runtimes and the HSA stand-in.
+//! All cases run again over AMD's own runtimes and the HSA stand-in where the machine has AMD's packages within reach.
 #[macro_use]
 #[path = "../../../stream/tests/device/mod.rs"]
 mod shared;

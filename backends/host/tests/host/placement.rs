@@ -43,7 +43,7 @@ fn a_window_at_its_limit_changes_the_decision_once() {
     let told = manager.explain(&frame).expect("told").placement;
     assert_eq!((told.region, told.reason), (Region::Staging, Reason::NearlyFull(Region::Unified)));
     assert_eq!(manager.explain(&frame).expect("told").placement, told, "asking changes nothing");
-    // It comes back only when there is room: at most 12 MiB.
+    // The request returns to the window only when there is room: at most 12 MiB.
     live.truncate(48);
     assert_eq!(heap_of(&manager.allocate(&frame).expect("fits")), STAGING);
     live.truncate(47);

@@ -195,7 +195,7 @@ fn leave_with_live_memory(is_early: bool) {
         static FIRST: RefCell<Vec<Allocation<Host>>> = const { RefCell::new(Vec::new()) };
         static LAST: RefCell<Vec<Allocation<Host>>> = const { RefCell::new(Vec::new()) };
     }
-    // What a thread touched first ends last: then nothing of its own that the manager uses is there any more.
+    // Storage that a thread touched first ends last: then nothing of its own that the manager uses is there any more.
     FIRST.with_borrow_mut(Vec::clear);
     let manager = MANAGER.get_or_init(|| Manager::new(Host::new()));
     let take = || manager.allocate(&Request::new(100_000).on(MAIN)).expect("fits");

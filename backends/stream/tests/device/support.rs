@@ -24,7 +24,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// Why the case cannot run here, with what the self-test found.
+    /// Returns the reason why the case cannot run here, with what the self-test found.
     pub(crate) fn missing(self, device: &Device) -> Option<String> {
         let reason = match self {
             Self::Nothing => None,

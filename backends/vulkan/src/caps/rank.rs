@@ -12,7 +12,7 @@ pub(super) const fn kind(kind: HeapKind) -> u8 {
     }
 }
 
-/// Writing is what most visible memory is for; who reads back looks for `Cached`.
+/// Ranks host access. Most visible memory is written by the host; requests that read back look for `Cached`.
 pub(super) const fn host(host: HostAccess) -> u8 {
     match host {
         HostAccess::Combined => 0,

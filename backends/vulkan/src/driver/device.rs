@@ -1,4 +1,4 @@
-//! The logical device, its queues, and who may touch them when.
+//! The logical device, its queues, and the rules by which threads use them.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 use crate::{
     caps::features::{Feature, Features},
@@ -167,7 +167,7 @@ impl Device {
         self.promised.min(self.most_live.load(Ordering::Relaxed))
     }
 
-    /// Returns whether so many driver allocations live that resources had better share them: more than three of four.
+    /// Returns true if more than three of four driver allocations are taken, so that resources had better share them.
     pub(crate) fn is_near_limit(&self) -> bool {
         self.live.load(Ordering::Relaxed) > self.sure_blocks() / 4 * 3
     }

@@ -116,14 +116,14 @@ pub(crate) struct Ask {
     pub(crate) share: Share,
 }
 
-/// Whether memory is exported or imported.
+/// Sharing of memory: exported, imported, or neither.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Share {
-    /// It stays.
+    /// Stays in this process.
     No,
-    /// It may leave by descriptor.
+    /// Exportable as a descriptor.
     Export,
-    /// It comes from this descriptor, which the driver owns after success.
+    /// Imported from this descriptor, which the driver owns after success.
     Import(i32),
 }
 

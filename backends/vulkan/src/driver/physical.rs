@@ -29,9 +29,9 @@ pub(crate) struct Physical {
 /// Alignments that extensions ask for; 1 where the device has no such extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alignments {
-    /// Of descriptor buffers.
+    /// Alignment of descriptor buffers.
     pub(crate) descriptors: u64,
-    /// Of shader binding tables.
+    /// Alignment of shader binding tables.
     pub(crate) binding_table: u64,
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct Pages {
 #[derive(Debug, Default)]
 struct Sources {
     by_number: BTreeMap<u64, Source>,
-    /// Those with a free page.
+    /// Allocations with a free page.
     open: BTreeSet<(HeapId, u64)>,
     next: u64,
 }

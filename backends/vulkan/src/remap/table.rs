@@ -1,4 +1,4 @@
-//! Which positions of a reserved block are mapped. Its lock is never held while the device binds.
+//! Table of the mapped positions of a reserved block. Its lock is never held while the device binds.
 #![forbid(unsafe_code)]
 use crate::driver::device::lock;
 use core::ops::Range;

@@ -80,7 +80,7 @@ impl Commands {
         Ok(check(unsafe { self.device.raw.allocate_command_buffers(&info) })?[0])
     }
 
-    /// Whatever ran before, by whomever, is finished and visible to copies.
+    /// Makes copies run after everything before them, by whomever, and see its writes.
     fn enter(&self, commands: vk::CommandBuffer) {
         use vk::{AccessFlags as A, PipelineStageFlags as S};
         let memory = vk::MemoryBarrier::default()

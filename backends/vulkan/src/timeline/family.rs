@@ -50,8 +50,8 @@ impl Side {
 impl Vulkan {
     /// Makes resources that were used on `from` usable on `to`, whatever families the two timelines run on.
     ///
-    /// Where the families differ, the release is recorded on one timeline, the acquire on the other, and the second is
-    /// ordered after the first; where they are one, a barrier and the order remain. Images get their new layout. Blocks
+    /// If the families differ, the release is recorded on one timeline, the acquire on the other, and the second is
+    /// ordered after the first; if they are one, a barrier and the order remain. Images get their new layout. Blocks
     /// need none of this: every family in use may touch them at any time.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Vulkan {
     /// # Safety
     ///
     /// - The resources belong to this device, are exclusive, and live until both timelines have passed.
-    /// - What was last done to them was done on `from`, and images are in the layouts said.
+    /// - The last work on them was done on `from`, and images are in the layouts said.
     pub unsafe fn change_family(
         &self,
         resources: &[Exclusive],

@@ -1,4 +1,4 @@
-//! Which way bytes go inside the device: by the driver's own copies, or by the compaction kernel.
+//! Choice of the way that bytes go inside the device: the driver's own copies, or the compaction kernel.
 use crate::{
     Feature,
     driver::device::{Device, lock},
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex};
 /// Implementation of copies inside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
-    /// By what was measured to be faster: the driver's copies for a few short moves and on software devices, else the
-    /// kernel.
+    /// The way that was measured to be faster: the driver's copies for a few short moves and on software devices, else
+    /// the kernel.
     #[default]
     Fastest,
-    /// By the driver's copies alone.
+    /// The driver's copies alone.
     Commands,
-    /// By the compaction kernel wherever the device has addresses and the queue computes.
+    /// The compaction kernel, wherever the device has addresses and the queue computes.
     Kernel,
 }
 
@@ -38,7 +38,7 @@ impl Copier {
         Self { kernel: Mutex::default(), copies: if able { copies } else { Copies::Commands } }
     }
 
-    /// Returns the kernel, where it is the way for so many moves of so many bytes.
+    /// Returns the kernel, if it is the way for this count of moves and bytes.
     pub(crate) fn kernel(
         &self,
         device: &Arc<Device>,

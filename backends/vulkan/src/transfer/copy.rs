@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, sync::Arc};
 /// Moves that were checked.
 pub(crate) struct Batch<'a> {
     moves: &'a [Move<'a, Block>],
-    /// Those that move something.
+    /// Number of moves that move something.
     count: usize,
     bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! From moves to what the compaction kernel and the driver's own copy each do. Pure.
+//! Division of moves between the compaction kernel and the driver's own copies. Pure.
 #![forbid(unsafe_code)]
 
 /// Bytes of a task in the kernel's list: two addresses, a count, a unit.

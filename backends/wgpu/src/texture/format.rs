@@ -96,7 +96,7 @@ fn usages(descriptor: &TextureDescriptor<'_>) -> Option<vk::ImageUsageFlags> {
     ];
     let known = pairs.iter().fold(T::empty(), |all, (usage, _)| all | *usage);
     let wanted = pairs.iter().filter(|(usage, _)| descriptor.usage.contains(*usage));
-    // It is cleared before anyone sees it.
+    // Textures are cleared before anyone sees them, which is a transfer.
     let native = wanted.fold(U::TRANSFER_DST, |all, (_, native)| all | *native);
     known.contains(descriptor.usage).then_some(native)
 }

@@ -100,7 +100,7 @@ fn a_request_chooses_its_memory_type(target: &Target) {
     assert_eq!(one.binding().block().heap(), heap);
     let usual = manager.allocate(&Request::new(1000)).expect("small");
     assert_eq!(usual.binding().block().heap(), DEVICE, "others are not sent there");
-    // What tiled images of some devices ask for.
+    // Tiled images of some devices ask for this alignment.
     let wide = manager.allocate(&Request::new(1000).align(Align::of(64 << 10))).expect("small");
     assert!(Align::of(64 << 10).divides(wide.binding().span().offset));
 }

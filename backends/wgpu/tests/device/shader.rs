@@ -44,7 +44,7 @@ fn a_shader_runs(target: &Target) {
     result.read(0, &mut back).expect("in range");
     let words = back.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("four")));
     assert!(words.eq(numbers.iter().map(|number| number * 3)));
-    // What the host writes every frame is bound in the same way.
+    // Data that the host writes every frame is bound in the same way.
     let align = backend.bind_align(Bind::Storage);
     let upload = Request::new(BYTES).usage(Usage::Upload).align(align);
     let upload = manager.allocate(&upload).expect("small");
@@ -99,7 +99,7 @@ fn kinds_share_no_buffer(target: &Target) {
     let [a, b, c] = [&written, &again, &read].map(|each| each.binding());
     assert_eq!(a.block().buffer(), b.block().buffer());
     assert_ne!(a.block().buffer(), c.block().buffer());
-    // What kernels only read is not bound for writing.
+    // Data that kernels only read is not bound for writing.
     let refused = manager.backend().bind(c.block(), c.span(), Bind::Storage);
     assert_eq!(refused.map(drop).map_err(|error| error.kind()), Err(ErrorKind::Unsupported));
     assert!(manager.backend().bind(c.block(), c.span(), Bind::ReadOnlyStorage).is_ok());

@@ -308,7 +308,7 @@ fn textures_that_wgpu_places_are_counted(target: &Target) {
         assert!(manager.totals().live_bytes >= 256 << 20, "it is in the report");
     }
     drop(ours);
-    // What wgpu holds for work under way is let go of afterwards, and would hide what it takes next.
+    // Memory that wgpu holds for work under way is let go of afterwards, and would hide what it takes next.
     manager.backend().wait_idle().expect("alive");
     let usage = TextureUsages::RENDER_ATTACHMENT;
     // Eight layers of 64 MiB: more than a block of wgpu's own, so that no room it has already can take them.
