@@ -1,4 +1,11 @@
-//! Who holds what, who gets what, and who is pressed. Knows no sockets and no clock: time is passed in.
+//! Books of one device: the bytes that each tenant holds, its share, and the tenants that are pressed. Knows no sockets
+//! and no clock: time is passed in.
+//!
+//! - *Share*: a tenant's part when the device is divided by weights among what tenants hold and wait for; never below a
+//!   reserve that is wanted.
+//! - *Overhead*: bytes that the driver may count for a process beside those that it holds: context, kernels, libraries.
+//! - *Hidden*: bytes that the driver counts beyond what is held, published or overhead. They are granted to nobody.
+//! - *Debtor*: a tenant that did not answer a press in time, or hid bytes for longer than the policy's patience.
 #![forbid(unsafe_code)]
 
 use crate::frame::Refusal;
@@ -10,7 +17,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u64);
 
-/// What one tenant may hold.
+/// Rules for one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// Bytes that it holds at most.
@@ -23,7 +30,7 @@ pub struct Rules {
     pub priority: u32,
 }
 
-/// What the arbiter has to do.
+/// Action that the arbiter has to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Tells a tenant that it may take the bytes.
@@ -41,7 +48,7 @@ pub enum Action {
         tenant: TenantId,
         /// Its number for the request.
         request: u64,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
     /// Asks a tenant for bytes.
@@ -71,7 +78,7 @@ struct Account {
     held: u64,
     /// Bytes that it was pressed for and did not return in time.
     owed: u64,
-    /// Whether it answered a press with less than it was asked for, since somebody last waited.
+    /// True if it answered a press with less than it was asked for, since somebody last waited.
     is_exhausted: bool,
     /// Bytes of the process by the driver's count, unless they may have changed since they were counted.
     counted: Option<u64>,
@@ -80,7 +87,7 @@ struct Account {
     unsent: Option<u64>,
 }
 
-/// Whether a tenant is believed.
+/// Doubt about a tenant's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     /// The driver counts what it says, or was not asked.
@@ -113,11 +120,11 @@ pub struct Books {
     capacity: u64,
     patience: Duration,
     accounts: BTreeMap<TenantId, Account>,
-    /// In order of arrival.
+    /// Waiting requests in order of arrival.
     waiting: Vec<Waiting>,
     pressed: BTreeMap<u64, Pressed>,
     next_press: u64,
-    /// Bytes of published memory, which is nobody's.
+    /// Bytes of published memory, which counts for no tenant.
     published: u64,
     /// Bytes that the driver may count for a process beside those that it holds.
     overhead: u64,
@@ -138,7 +145,7 @@ impl Books {
         self.capacity
     }
 
-    /// Returns the bytes that nobody holds.
+    /// Returns the free bytes: held by no tenant.
     #[must_use]
     pub fn free(&self) -> u64 {
         let held = |it: &Account| {
@@ -205,7 +212,7 @@ impl Books {
         account.held
     }
 
-    /// Returns whether somebody waits for memory that others give back.
+    /// Returns true if a request waits for memory that others give back.
     #[must_use]
     pub const fn is_awaited(&self) -> bool {
         !self.waiting.is_empty()
@@ -296,7 +303,7 @@ impl Books {
         Ok(())
     }
 
-    /// Books bytes of a tenant as published: they are nobody's until [`unpublish`](Self::unpublish).
+    /// Books bytes of a tenant as published: they count for no tenant until [`unpublish`](Self::unpublish).
     ///
     /// # Errors
     /// `Contradiction` when the tenant holds less than that; nothing changes then.
@@ -311,7 +318,7 @@ impl Books {
     pub fn unpublish(&mut self, bytes: u64, now: Duration, actions: &mut Vec<Action>) {
         self.published = self.published.saturating_sub(bytes);
         if bytes > 0 {
-            // Whose bytes they were for the driver is not known, and it may count them for a while.
+            // Nobody knows whose bytes they were for the driver, which may count them for a while.
             self.accounts.values_mut().for_each(|account| account.counted = None);
         }
         self.settle(now, actions);
@@ -610,7 +617,7 @@ impl Books {
         wanted
     }
 
-    /// Returns the bytes that are divided by shares: what is published is nobody's.
+    /// Returns the bytes that are divided by shares: published memory counts for no tenant.
     const fn divided(&self) -> u64 {
         self.capacity.saturating_sub(self.published)
     }
@@ -639,9 +646,9 @@ impl Account {
     }
 }
 
-/// What one walk over the waiting requests knows of all tenants.
+/// Sums over all tenants, from one walk over the waiting requests.
 struct Sums {
-    /// Bytes that nobody holds.
+    /// Bytes that no tenant holds.
     free: u64,
     /// Bytes of them that are left to tenants.
     unheld: u64,
@@ -649,7 +656,7 @@ struct Sums {
     pressed: BTreeMap<TenantId, u64>,
     /// Bytes that were pressed for, of all tenants.
     expected: u64,
-    /// Computed when somebody may be pressed.
+    /// Shares if every tenant wanted its quota; computed when a tenant may be pressed.
     entitled: Option<BTreeMap<TenantId, u64>>,
 }
 
@@ -660,7 +667,7 @@ impl Sums {
     }
 }
 
-/// What one tenant wants of a device.
+/// Claim of one tenant to a device.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     wanted: u64,

@@ -1,4 +1,4 @@
-//! Where there are no sockets for packets and no process descriptors: every call says so.
+//! Stand-ins for systems without sockets for packets and process descriptors: every call says so.
 #![expect(unsafe_code, reason = "signs the contract of Hooks")]
 
 use crate::frame::{PublicationInfo, TenantInfo};
@@ -31,14 +31,14 @@ impl Tenant {
 #[derive(Debug)]
 pub enum Attending {}
 
-/// What asks an arbiter, which cannot be made here.
+/// Hooks that ask an arbiter, which cannot be made here.
 #[derive(Debug)]
 pub enum Tenancy {}
 
 // SAFETY: there is none.
 unsafe impl Hooks for Tenancy {}
 
-/// Wraps a backend; nobody is asked.
+/// Wraps a backend; there is no arbiter to ask.
 pub fn arbitrated<B: Backend>(backend: B, tenant: impl Into<Option<Arc<Tenant>>>) -> Arbitrated<B> {
     Layer::wrap(backend, tenant.into().map(|tenant| match *tenant {}))
 }

@@ -129,7 +129,7 @@ macro_rules! frames {
     };
 }
 
-/// Why a frame was refused.
+/// Reason why a frame was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The sender speaks another version.
@@ -140,7 +140,7 @@ pub enum FrameError {
     Malformed,
 }
 
-/// Why a request was refused.
+/// Reason why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u64)]
 #[non_exhaustive]
@@ -261,7 +261,7 @@ impl core::fmt::Debug for Name {
     }
 }
 
-/// What published memory is.
+/// Description of published memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
     /// Digest of the bytes.
@@ -337,7 +337,7 @@ frames! {
         8 => Publish {
             /// Name under which others find it.
             name: Name,
-            /// What it is.
+            /// Description of the memory.
             contents: Contents,
         },
         /// Asks for descriptors of published memory.
@@ -350,7 +350,7 @@ frames! {
             /// The arbiter's number for the publication.
             publication: u64,
         },
-        /// Ends a publication: nobody attaches it any more, and its memory is free once nobody has it attached.
+        /// Ends a publication: no process attaches it any more, and its memory is free once none has it attached.
         11 => Withdraw {
             /// Its name.
             name: Name,
@@ -365,13 +365,13 @@ frames! {
 pub struct PublicationInfo {
     /// Its name.
     pub name: Name,
-    /// User id of who published it.
+    /// User id of the publisher.
     pub uid: u64,
     /// Bytes of its memory.
     pub size: u64,
     /// Processes that have it attached.
     pub attached: u64,
-    /// 1 if it was withdrawn and stays until nobody has it attached.
+    /// 1 if it was withdrawn and stays until no process has it attached.
     pub withdrawn: u64,
 }
 
@@ -428,9 +428,9 @@ frames! {
         103 => Refuse {
             /// The tenant's number for the request.
             request: u64,
-            /// Why.
+            /// The reason.
             why: Refusal,
-            /// Bytes of the device that nobody holds.
+            /// Bytes of the device that no tenant holds.
             free: u64,
             /// Bytes of the tenant's share.
             share: u64,
@@ -457,7 +457,7 @@ frames! {
         107 => Attached {
             /// The arbiter's number for the publication.
             publication: u64,
-            /// What it is.
+            /// Description of the memory.
             contents: Contents,
         },
         /// The list of publications.

@@ -39,7 +39,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Returns memory to the driver when the arbiter asks for so many bytes.
+/// Returns memory to the driver when the arbiter asks for bytes.
 pub type OnPress = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// Asks the driver how many bytes of the device each process has; `None` where it does not say. Process ids are those that the arbiter sees.
@@ -73,7 +73,7 @@ pub enum Order {
     },
 }
 
-/// What went wrong between a process and the arbiter.
+/// Failure between a process and the arbiter.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArbiterError {
@@ -94,7 +94,7 @@ pub enum ArbiterError {
     System {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: std::io::Error,
     },
     /// The system refused the arbiter its socket.
@@ -102,7 +102,7 @@ pub enum ArbiterError {
     Socket {
         /// The socket, or the lock beside it.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: std::io::Error,
     },
     /// The arbiter refused a request.

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 /// Largest `patience_ms`. A request may wait for two presses, and its tenant gives up after three times as long ([`PATIENCE`](crate::PATIENCE)).
 const MOST_PATIENCE_MS: u64 = 10_000;
 
-/// Why a policy was refused.
+/// Reason why a policy was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// Neither the file nor its reader says how many bytes are divided.
     #[error("policy: no capacity; write capacity = \"80GiB\", or pass --capacity or --device")]
     NoCapacity,
-    /// What is wrong and where.
+    /// A mistake, and its place.
     #[error("policy: {0}")]
     Wrong(String),
 }
@@ -30,7 +30,7 @@ pub struct Policy {
     pub capacity: u64,
     /// Time that a tenant has to answer a press.
     pub patience: Duration,
-    /// Whether debtors are ended.
+    /// True if debtors are ended.
     pub end_debtors: bool,
     /// Processes of one user that may be tenants at once.
     pub processes: usize,

@@ -1,4 +1,5 @@
-//! Memory that processes have published: the descriptors that the arbiter keeps, and who has them attached.
+//! Memory that processes have published: the descriptors that the arbiter keeps, and the processes that have them
+//! attached.
 #![forbid(unsafe_code)]
 
 use crate::books::TenantId;
@@ -16,12 +17,12 @@ struct Publication {
     uid: u32,
     contents: Contents,
     descriptors: Vec<Arc<OwnedFd>>,
-    /// How often each process has it attached.
+    /// Number of attachments of each process.
     attached: BTreeMap<TenantId, u64>,
     is_withdrawn: bool,
 }
 
-/// What somebody attaches.
+/// Memory that a process attaches.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     pub(crate) publication: u64,
@@ -149,7 +150,7 @@ impl Publications {
         self.end_unused()
     }
 
-    /// Closes the descriptors of what was withdrawn and nobody has attached.
+    /// Closes the descriptors of publications that were withdrawn and that no process has attached.
     fn end_unused(&mut self) -> u64 {
         let ended = self.all.extract_if(.., |_, it| it.is_withdrawn && it.attached.is_empty());
         ended.fold(0, |sum, (_, it)| sum.saturating_add(it.contents.size))

@@ -82,10 +82,10 @@ pub struct Server {
     publications: Publications,
     /// Asks the driver what processes have; nobody is asked where it is not known.
     count: Option<DriverCount>,
-    /// When it was asked last.
+    /// Time at which the driver was asked last.
     counted: Duration,
     next: u64,
-    /// Whether the listener is not looked at until the next turn: it stays ready where a connection cannot be accepted.
+    /// True if the listener is not looked at until the next turn: it stays ready where a connection cannot be accepted.
     is_deaf: bool,
     start: Instant,
     buffer: Vec<u8>,
@@ -113,8 +113,8 @@ impl Server {
     /// Opens the socket: for its own user alone, or also for a group.
     ///
     /// # Errors
-    /// When another arbiter serves the socket, when the path is something else than a socket or on a network file system, and what the system
-    /// says.
+    /// Fails when another arbiter serves the socket, when the path is something else than a socket or on a network file
+    /// system, and with the system's error.
     pub fn bind(path: &Path, policy: Policy, group: Option<u32>) -> Result<Self, ArbiterError> {
         check_local(path, file_system)?;
         let lock = lock(path)?;
@@ -159,7 +159,7 @@ impl Server {
     /// Serves until `stop` returns true.
     ///
     /// # Errors
-    /// When the system cannot wait for sockets.
+    /// Fails when the system cannot wait for sockets.
     pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), ArbiterError> {
         while !stop() {
             let ready = self.wait().map_err(|error| failed(&self.path, &error))?;
@@ -216,7 +216,7 @@ impl Server {
                 Err(rustix::io::Errno::WOULDBLOCK) => return,
                 Err(_) => return self.is_deaf = true,
             };
-            // Who comes when there is no room, or cannot be identified, is hung up on.
+            // A process that comes when there is no room, or that cannot be identified, is hung up on.
             let Ok(peer) = Peer::of(&socket) else { continue };
             if !self.has_room(peer.uid) {
                 continue;
@@ -349,7 +349,7 @@ impl Server {
         self.counted = now;
     }
 
-    /// Returns what the driver counts for a tenant that gave memory back, where somebody waits to be granted it.
+    /// Returns the driver's count for a tenant that gave memory back, where a request waits for it.
     fn recount(&self, tenant: TenantId) -> Option<u64> {
         let count = self.count.as_ref().filter(|_| self.books.is_awaited())?;
         Some(bytes_of(&count()?, self.tenants.get(&tenant)?.pid).unwrap_or(0))
@@ -632,7 +632,7 @@ impl Server {
     }
 }
 
-/// What there is to do.
+/// Sockets and processes that are ready.
 struct Ready {
     listener: bool,
     connections: Vec<u64>,

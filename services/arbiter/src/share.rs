@@ -20,7 +20,7 @@ const CHUNK: u64 = 4 << 20;
 /// Bytes of a piece, unless there would be too many pieces.
 const PIECE: u64 = 256 << 20;
 
-/// Why nothing was published or attached.
+/// Reason why nothing was published or attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShareError {
@@ -98,7 +98,7 @@ pub fn publish_whole<B: Backend>(
     publish_in(device, heap, name, contents, source)
 }
 
-/// Ends a publication of this user; its memory is free once nobody has it attached.
+/// Ends a publication of this user; its memory is free once no process has it attached.
 ///
 /// # Errors
 /// [`ShareError`]: refused with `NotPublished` where there is none of this user.
@@ -169,7 +169,7 @@ fn write<B: Backend>(
             .and_then(|()| Ok(backend.wait_idle()?))
             .and_then(|()| Ok(calls.export.export(&block)?));
         if filled.is_err() {
-            // What was written of it may be on its way. A lost device writes nothing any more.
+            // Copies to it may be under way. A lost device writes nothing any more.
             let _ = backend.wait_idle();
         }
         // SAFETY: made above by this backend, which has finished all work.
@@ -351,7 +351,7 @@ impl<B: Backend, D: DeviceRef<B>> Attached<B, D> {
     /// Reads all bytes and returns whether they are still what was published: whoever has a descriptor can write.
     ///
     /// # Errors
-    /// What the device says.
+    /// Those of the device.
     pub fn is_unchanged(&self) -> Result<bool, Error> {
         let (length, mut digest) = (self.contents.length, Digest::new());
         let mut buffer = vec![0; index(length.min(CHUNK))];
@@ -427,7 +427,7 @@ fn index(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// A digest that finds changes by mistake. It is no defence against somebody who wants to deceive.
+/// A digest that finds changes by mistake. It is no defence against deceit.
 struct Digest([u64; 4]);
 
 impl Digest {
@@ -480,7 +480,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// An arbiter that can be stopped, as by a signal: its socket is there, and nobody reads it.
+    /// An arbiter that can be stopped, as by a signal: its socket is there, and no thread reads it.
     struct Stoppable {
         path: PathBuf,
         stop: Arc<AtomicBool>,
@@ -517,7 +517,7 @@ mod tests {
             (Arc::new(crate::arbitrated(Host::new(), Arc::clone(&tenant))), tenant)
         }
 
-        /// What the arbiter's books say of this process and of what is published.
+        /// Returns the arbiter's entries for this process, and all publications.
         fn books(&self) -> (u64, u64, u64, Vec<PublicationInfo>) {
             let all = tenants(&self.path).expect("it answers");
             let published = publications(&self.path).expect("it answers");

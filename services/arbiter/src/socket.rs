@@ -21,7 +21,7 @@ use std::time::Instant;
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const ROOM: usize = rustix::cmsg_space!(ScmRights(PIECES as usize));
 
-/// Whether calls wait.
+/// Behaviour of calls: they wait, or they poll.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Waiting,

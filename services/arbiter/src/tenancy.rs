@@ -9,11 +9,11 @@ use omniheap_layers::{Call, CallKind, Hooks, Layer, Verdict};
 use omniheap_seam::{Backend, Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// What [`Arbitrated`] does: asks, and gives back.
+/// Hooks of [`Arbitrated`]: ask the arbiter for memory, and tell it what was given back.
 #[derive(Debug)]
 pub struct Tenancy {
     tenant: Arc<Tenant>,
-    /// By heap: whether it lies in the memory of the device, which alone is divided.
+    /// True for each heap that lies in the memory of the device, which alone is divided.
     divided: Vec<bool>,
     /// Bytes that were granted for this device and not given back.
     held: AtomicU64,
@@ -26,7 +26,7 @@ impl Drop for Tenancy {
     }
 }
 
-/// Makes a backend take its device memory with the arbiter's permission only. Without a tenant, nobody is asked.
+/// Makes a backend take its device memory with the arbiter's permission only. Without a tenant, no permission is asked.
 pub fn arbitrated<B: Backend>(backend: B, tenant: impl Into<Option<Arc<Tenant>>>) -> Arbitrated<B> {
     let caps = backend.caps();
     let divided = caps.heap_ids().map(|(heap, _)| caps.is_device_memory(heap)).collect();
@@ -78,7 +78,7 @@ fn error_of(error: &ArbiterError) -> Error {
     }
 }
 
-/// Whether a call takes memory from the driver. Imported memory was taken by its exporter.
+/// Returns true if a call takes memory from the driver. Imported memory was taken by its exporter.
 const fn takes(kind: CallKind) -> bool {
     matches!(kind, CallKind::Allocate | CallKind::AllocateExportable | CallKind::Create)
 }
@@ -95,7 +95,8 @@ unsafe impl Hooks for Tenancy {
     fn after(&self, call: &Call, result: Result<()>) {
         let gives = match call.kind {
             kind if takes(kind) => result.is_err(),
-            // What the driver refuses to take back is lost until the device is closed, and nobody else can have it.
+            // Memory that the driver refuses to take back is lost until the device is closed, and nobody else can have
+            // it.
             CallKind::Free => result.is_ok() && call.origin.is_some_and(takes),
             CallKind::Destroy => result.is_ok(),
             _ => false,

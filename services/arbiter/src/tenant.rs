@@ -42,7 +42,7 @@ impl core::fmt::Debug for Shared {
 #[derive(Default)]
 struct State {
     socket: Option<Arc<OwnedFd>>,
-    /// Whether the reading thread is about to hang up.
+    /// True if the reading thread is about to hang up.
     is_ended: bool,
     /// Requests that wait: their bytes, and their answers once they are there.
     requests: HashMap<u64, (u64, Option<Result<(), Refusal>>)>,
@@ -57,9 +57,9 @@ struct State {
     /// Publications of which only the arbiter may know whether they took place.
     handing_over: u32,
     quota: Option<u64>,
-    /// Why the arbiter did not accept this process.
+    /// Reason why the arbiter did not accept this process.
     unwelcome: Option<Refusal>,
-    /// Why its answer could not be read.
+    /// Reason why its answer could not be read.
     unread: Option<FrameError>,
 }
 
@@ -72,7 +72,7 @@ impl Tenant {
     /// Connects this process to the arbiter at a socket, or returns the connection that it has.
     ///
     /// # Errors
-    /// When nobody listens there, or the arbiter refuses this process.
+    /// Fails when nobody listens there, or the arbiter refuses this process.
     pub fn shared(path: &Path) -> Result<Arc<Self>, ArbiterError> {
         static ALL: Mutex<Vec<Weak<Tenant>>> = Mutex::new(Vec::new());
         let mut all = lock(&ALL);
@@ -376,7 +376,7 @@ impl State {
     }
 }
 
-/// While it lives, a callback answers the arbiter's presses.
+/// Guard: a callback answers the arbiter's presses until it is dropped.
 #[derive(Debug)]
 #[must_use = "presses are answered only while it lives"]
 pub struct Attending {
@@ -393,7 +393,7 @@ impl Drop for Attending {
 /// Returns the tenants of the arbiter at a socket.
 ///
 /// # Errors
-/// When nobody listens there, or the answer is not one; [`ArbiterError::Silent`] where none comes in time.
+/// Fails when nobody listens there, or the answer is not one; [`ArbiterError::Silent`] where none comes in time.
 pub fn tenants(path: &Path) -> Result<Vec<TenantInfo>, ArbiterError> {
     let (asked, mut all) = (Asked::new(path, &Ask::List, &[])?, Vec::new());
     loop {

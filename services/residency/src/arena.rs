@@ -21,7 +21,7 @@ const SHORT: u64 = 64 << 10;
 /// Every stretch starts at, and is a multiple of, this.
 const UNIT: Align = Align::of(4096);
 
-/// How an arena is set up.
+/// Configuration of an arena.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ArenaConfig {
@@ -39,7 +39,7 @@ impl Default for ArenaConfig {
     }
 }
 
-/// What an arena holds.
+/// Bytes that an arena holds and lends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArenaReport {
@@ -139,7 +139,7 @@ impl Arena {
             let start =
                 |some| Builder::new().spawn_scoped(scope, move || pin(some)).map_err(|_| some);
             let parts: Vec<_> = pieces.chunks(share).map(start).collect();
-            // What no thread was started for is pinned by this one.
+            // Parts that got no thread are pinned by this one.
             parts.into_iter().find_map(|part| part.map_or_else(pin, |part| part.join().ok()?))
         });
         if let Some(error) = failed.filter(|error| error.kind() != ErrorKind::Unsupported) {

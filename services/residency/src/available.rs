@@ -1,4 +1,4 @@
-//! How much host memory a process may still take.
+//! Host memory that a process may still take.
 #![forbid(unsafe_code)]
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 /// Bytes that have one checksum. They are copied together, so that the processor's cache has them while they are summed up.
 const CHECKED: usize = 1 << 20;
-/// The file is divided in extents of at least so many bytes: addresses only, the disk is not asked for them.
+/// Least size of the extents into which the file is divided: addresses only, the disk is not asked for them.
 const EXTENT: u64 = 1 << 40;
 
 /// Keeps bytes in a file without a name: it is gone with the process, however that ends. Several pools may share one.
@@ -29,9 +29,9 @@ const EXTENT: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<Backing>,
-    /// By lane: what reads ahead. Not part of `Backing`: their threads hold that, and it would never be dropped.
+    /// Reader ahead of each lane. Not part of `Backing`: their threads hold that, and it would never be dropped.
     readers: Mutex<HashMap<Lane, ReadAhead>>,
-    /// By lane that falls asleep and has something here: what writes behind. Whoever uses one takes it out.
+    /// Writer behind of each lane that falls asleep and has something here. Whoever uses one takes it out.
     writers: Mutex<HashMap<Lane, WriteBehind>>,
     in_memory: bool,
 }
@@ -50,17 +50,17 @@ struct Backing {
 #[derive(Debug)]
 struct Contents {
     strategy: Tlsf,
-    /// Where extents start in the file.
+    /// Offsets of the extents in the file.
     extents: Vec<u64>,
     end: u64,
     by_id: HashMap<AllocationId, Arrival>,
-    /// By arrival: a lane asks for its bytes in the order in which it stored them.
+    /// Kept bytes by arrival: a lane asks for its bytes in the order in which it stored them.
     kept: BTreeMap<Arrival, Arc<Kept>>,
     /// Number of the next arrival.
     came: u64,
-    /// Places whose bytes nobody needs, and that are on the disk yet.
+    /// Places whose bytes are forgotten, and that are on the disk yet.
     forgotten: Vec<(u64, Grant)>,
-    /// Whether a thread takes them off the disk.
+    /// True while a thread takes them off the disk.
     is_clearing: bool,
 }
 
@@ -82,7 +82,7 @@ struct Kept {
 /// A place in the file. Dropping it gives it back: nobody needs its bytes, and none are still to be written.
 #[derive(Debug)]
 struct Place {
-    /// Where it starts.
+    /// Offset in the file.
     at: u64,
     grant: Grant,
     file: Weak<Backing>,
@@ -189,7 +189,7 @@ impl Kept {
 }
 
 impl Backing {
-    /// Takes a place for so many bytes.
+    /// Takes a place for bytes of this size.
     fn take(self: &Arc<Self>, size: u64) -> Result<Arc<Place>> {
         let (at, grant) = lock(&self.kept).take(size)?;
         Ok(Arc::new(Place { at, grant, file: Arc::downgrade(self) }))
@@ -392,7 +392,7 @@ fn lane_of(id: AllocationId) -> Lane {
     (id.lane(), id.manager())
 }
 
-/// Why a directory does not do.
+/// Returns the error for a directory that cannot hold the file, and logs it.
 fn refused(directory: &Path, error: &io::Error) -> Error {
     let shown = directory.display();
     tracing::error!(directory = %shown, %error, "no backing file in this directory");
@@ -625,7 +625,7 @@ mod tests {
         assert!(store.get(small, &mut |_, _| Ok(())).is_ok());
         assert_eq!(get(&store, second), Ok(SIZE));
         assert!(comes(&store, third));
-        // What was read too early is not what came later.
+        // Bytes that were read too early are not those that came later.
         store.forget(third);
         put(&store, third).expect("room");
         assert_eq!((get(&store, last), get(&store, other)), (Ok(SIZE), Ok(SIZE)));

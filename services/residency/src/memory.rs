@@ -9,7 +9,7 @@ use std::thread;
 /// A piece starts at a multiple of this: a large page of most machines.
 pub(crate) const ALIGN: usize = 2 << 20;
 
-/// A piece of memory that belongs to nobody else.
+/// A piece of memory with a single owner.
 #[derive(Debug)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
@@ -121,13 +121,13 @@ mod system {
     ///
     /// # Safety
     ///
-    /// It came from [`map`] with this size, and nothing uses it.
+    /// `start` came from [`map`] with this size, and nothing uses the piece.
     pub(super) unsafe fn unmap(start: NonNull<u8>, size: usize) {
         // SAFETY: the caller promises it.
         unsafe { trim(start.as_ptr(), size) };
     }
 
-    /// Backs bytes of a piece that nobody uses yet; whether the system did.
+    /// Backs unused bytes of a piece; returns true if the system did.
     pub(super) fn populate(start: NonNull<u8>, size: usize) -> bool {
         #[cfg(target_os = "linux")]
         {

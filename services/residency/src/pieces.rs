@@ -9,7 +9,7 @@ use omniheap_core::{
 const BATCH: u64 = 32 << 20;
 /// Bytes of the first batch: the link waits while the host lists these.
 const FIRST: u64 = 1 << 20;
-/// How much larger each batch is than the one before, which the link carries while the host lists it.
+/// Growth of each batch over the one before, which the link carries while the host lists it.
 const GROWTH: u64 = 4;
 
 /// A part of an allocation.
@@ -19,7 +19,7 @@ pub struct Piece<'a, B: Backend> {
     pub allocation: &'a Allocation<B>,
     /// Bytes from its start.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub size: u64,
 }
 

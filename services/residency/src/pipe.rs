@@ -48,7 +48,7 @@ struct Piece {
     number: u64,
     range: Range<u64>,
     read: Result<Stretch>,
-    /// Whether another span follows.
+    /// True if another span follows.
     goes_on: bool,
 }
 
@@ -340,14 +340,14 @@ fn hand<T>(to: &Sender<T>, what: T) {
     let _ = to.send(what);
 }
 
-/// What it means that a thread was not started.
+/// Returns the error for a thread that was not started.
 fn no_thread(error: io::Error) -> Error {
     let why = "the system starts no thread for the backing file; raise the limit of processes";
     let native = i64::from(error.raw_os_error().unwrap_or(0));
     ErrorKind::OutOfHostMemory.because(why).with_native(native)
 }
 
-/// What a failed read or write means.
+/// Returns the error for a failed read or write.
 pub(crate) fn failed(error: &io::Error) -> Error {
     tracing::error!(%error, "a backing file failed");
     let native = i64::from(error.raw_os_error().unwrap_or(0));

@@ -12,7 +12,7 @@ use omniheap_core::{
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// How a pool makes room: start from [`Resident::to`].
+/// Way in which a pool makes room: start from [`Resident::to`].
 #[derive(Clone, Debug)]
 pub struct Resident {
     store: Arc<dyn BackingStore>,
@@ -20,14 +20,15 @@ pub struct Resident {
     when_full: WhenFull,
 }
 
-/// What becomes of a pool that is held and for which no room can be made.
+/// Fate of a pool that is held and for which no room can be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// It stays asleep, and the hold fails.
+    /// The pool stays asleep, and the hold fails.
     #[default]
     Fail,
-    /// It gets the device memory that is left, and host memory for the rest, as far as the host has it ([`omniheap_core::Wake::host_mapped`]).
+    /// The pool gets the device memory that is left, and host memory for the rest, as far as the host has it
+    /// ([`omniheap_core::Wake::host_mapped`]).
     HostMapped,
 }
 
@@ -66,10 +67,10 @@ pub struct Moved {
 
 /// A set of pools of one manager that may need more memory together than there is.
 ///
-/// When memory is short, pools of the set fall asleep before a request fails: those of the lowest priority first, and of these the one that
-/// was not [touched](Self::touch) for the longest time. [`step`](Self::step) does so too when the budget shrinks, and wakes pools when there is
-/// room again. A pool that is [held](Self::hold), or that asks for memory itself, stays awake; so does every pool of a higher priority than
-/// the one that asks. Requests from outside the set come before all pools in it.
+/// Pools of the set fall asleep before a request fails for want of memory: those of the lowest priority first, and of
+/// these the one that was not [touched](Self::touch) for the longest time. [`step`](Self::step) does so too when the budget shrinks, and wakes
+/// pools when there is room again. A pool that is [held](Self::hold), or that asks for memory itself, stays awake; so does every pool of a
+/// higher priority than the one that asks. Requests from outside the set come before all pools in it.
 ///
 /// Requests from a pool that sleeps, and accesses to what is in it, fail with `Asleep`: [`hold`](Self::hold) what is about to be used, and
 /// [`expect`](Self::expect) what comes after it. A frame that must not wait calls [`hold_if_awake`](Self::hold_if_awake) and draws without pools that are

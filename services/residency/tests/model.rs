@@ -261,7 +261,7 @@ impl World {
         drop(self.residents.hold_if_awake(&self.pool).unwrap());
     }
 
-    /// Whether so much was lost to calls that failed for good that a fresh device is due.
+    /// Returns true if so much was lost to calls that failed for good that a fresh device is due.
     fn is_worn(&self) -> bool {
         let driver = self.manager.backend().quarantine();
         driver.pages * PAGE > 8 * MIB || self.in_a_row.load(Relaxed) > 2000

@@ -66,7 +66,7 @@ impl World {
 struct Gate {
     is_closed: Mutex<bool>,
     changed: Condvar,
-    /// How many wait.
+    /// Number of copies that wait.
     waiting: AtomicU64,
 }
 
@@ -239,7 +239,7 @@ fn steps_follow_the_budget_and_a_flutter_moves_nothing() {
     assert_eq!(asleep([&a, &b]), [false, true]);
     assert_eq!(soft(64 * MIB).woken, 1);
     check(&in_b, 2);
-    // What its owner put to sleep stays so.
+    // A pool that its owner put to sleep stays asleep.
     b.sleep(&Sleep::to(HostStore::within(&world.arena))).unwrap();
     assert_eq!(soft(64 * MIB), Moved::default());
     assert!(b.residence().asleep);
@@ -273,12 +273,12 @@ fn what_is_expected_is_awake_before_it_is_held() {
         std::thread::sleep(core::time::Duration::from_millis(1));
         assert_eq!(asleep([&a, &b]), [false, true], "what is expected stays");
     }
-    // What is needed now comes before what is needed soon.
+    // Bytes needed now come before bytes needed soon.
     let now = world.residents.hold(&b).unwrap();
     check(&in_b, 2);
     assert_eq!(asleep([&a, &b, &c]), [true, false, false]);
     drop((held, now));
-    // It is expected no more: the next one pushes nobody out that is used.
+    // The pool is expected no more: the next one pushes nobody out that is used.
     world.residents.expect([&a]);
     wait_until(&a, false);
     check(&in_a, 1);
@@ -401,7 +401,7 @@ fn a_view_that_does_not_fit_stays_and_a_new_one_takes_its_place() {
 struct Broken {
     inner: Arc<dyn BackingStore>,
     panics: AtomicBool,
-    /// Whether the host has no memory to read with.
+    /// True if the host has no memory to read with.
     is_short: AtomicBool,
 }
 
@@ -575,7 +575,7 @@ fn threads_that_need_more_than_there_is_lose_no_byte() {
             let (world, all, values, users) = (&world, &all, &values, &users);
             scope.spawn(move || {
                 let (mut seed, mut round, mut held) = (thread + 1, 0, 0);
-                // How often memory is short is up to the scheduler; in the end every thread gets its share.
+                // The scheduler decides when memory is short; in the end every thread gets its share.
                 while round < 200 || held < 51 {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let at = usize::try_from(seed >> 60).unwrap();

@@ -449,7 +449,7 @@ fn only_the_timelines_that_use_the_pool_are_waited_for() {
     drop(hold);
     pool.wake(&Wake::all()).unwrap();
     assert!(read(&one) == [4; 8192]);
-    // What the pool's own timeline has to do is waited for.
+    // Work that the pool's own timeline has to do is waited for.
     let hold = manager.backend().hold(own).unwrap();
     one.fill(0, 8192, 9).unwrap();
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Which tensors share an allocation, and where they lie in it. Pure.
+//! Arrangement of tensors in allocations: those that share one, and their offsets in it. Pure.
 
 use crate::Tensor;
 use omniheap_core::Align;

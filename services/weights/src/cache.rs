@@ -19,9 +19,9 @@ pub struct CacheLayer {
 struct Projections {
     keys: Option<u64>,
     values: Option<u64>,
-    /// Of queries, keys and values in one.
+    /// Outputs of queries, keys and values in one.
     fused: Option<u64>,
-    /// Of queries: what the output projection reads.
+    /// Outputs of queries: what the output projection reads.
     queries: Option<u64>,
 }
 

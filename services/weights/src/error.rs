@@ -1,4 +1,4 @@
-//! Why a file was refused or a load failed: which file, where in it, and what to do next.
+//! Errors of refused files and failed loads: the file, the place in it, the reason, and what to do next.
 
 use omniheap_core::AllocateError;
 use std::io;
@@ -184,7 +184,7 @@ pub enum ErrorKind {
     /// More of something than a real file has.
     #[error("more than {limit} {what}; do not trust this file")]
     OverLimit {
-        /// What there is too much of.
+        /// Name of the things that are too many.
         what: &'static str,
         /// The limit.
         limit: u64,

@@ -1,4 +1,4 @@
-//! Weights into memory: of a manager, or of somebody else.
+//! Loading of weights into memory, of a manager or of another owner.
 #![expect(unsafe_code, reason = "hands memory to the reader")]
 
 use crate::arrange::{Arrangement, Spot, arrange};
@@ -158,7 +158,7 @@ impl<B: Backend> LoadedTensor<B> {
 #[derive(Debug)]
 pub struct Loaded<B: Backend> {
     list: Arc<List>,
-    /// By number.
+    /// Tensors by number.
     tensors: Vec<LoadedTensor<B>>,
 }
 
@@ -191,13 +191,13 @@ impl<B: Backend> Index<&str> for Loaded<B> {
 
     /// # Panics
     ///
-    /// When no tensor has this name; [`get`](Loaded::get) returns `None`.
+    /// Panics when no tensor has this name; [`get`](Loaded::get) returns `None`.
     fn index(&self, name: &str) -> &Self::Output {
         self.get(name).unwrap_or_else(|| panic!("no tensor {name:?} was loaded"))
     }
 }
 
-/// Memory that somebody else owns.
+/// Memory of another owner.
 #[derive(Debug)]
 pub enum Destination<'a, B: Backend> {
     /// An allocation, from an offset on.
@@ -206,7 +206,7 @@ pub enum Destination<'a, B: Backend> {
     Block(BlockOffset<'a, B::Block>, u64),
     /// Host memory.
     Host(&'a mut [u8]),
-    /// Host memory that nobody may have written yet. All of the tensor's bytes are written once the load has succeeded.
+    /// Host memory that may be uninitialized. All of the tensor's bytes are written once the load has succeeded.
     Unwritten(&'a mut [MaybeUninit<u8>]),
 }
 
@@ -259,7 +259,7 @@ pub trait LoadWeights<B: Backend> {
     /// then.
     fn load_weights(&self, file: &WeightsFile, load: &Load<'_, B>) -> Result<Loaded<B>, Error>;
 
-    /// Loads named tensors into memory that somebody else owns.
+    /// Loads named tensors into memory of another owner.
     ///
     /// # Errors
     ///
@@ -473,7 +473,7 @@ impl<'a, B: Backend> Timeline<'a, B> {
 impl<B: Backend> Drop for Timeline<'_, B> {
     fn drop(&mut self) {
         if let (true, Some(lines)) = (self.is_ours, self.manager.backend().as_timelines()) {
-            // It has passed: the load waited for its copies, or the device failed.
+            // The timeline has passed: the load waited for its copies, or the device failed.
             let _ = lines.close(self.id);
         }
     }

@@ -22,7 +22,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 const PIECE: u64 = 16 << 20;
 /// Bytes that are worth a thread.
 const SHARE: usize = 2 << 20;
-/// So many threads read a piece.
+/// Threads that read a piece.
 const THREADS: usize = 8;
 
 /// Bytes of a file that belong in an allocation.
@@ -36,7 +36,7 @@ struct Range {
     offset: u64,
 }
 
-/// Where the bytes of an allocation came from.
+/// Source of an allocation's bytes.
 struct Known {
     /// The files, by number, as they were.
     parts: HashMap<usize, Part>,
@@ -45,7 +45,7 @@ struct Known {
     is_live: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// Of bytes that no file has: they are zeros.
+/// An origin of bytes that no file has: they are zeros.
 impl Default for Known {
     fn default() -> Self {
         Self { parts: HashMap::new(), ranges: Vec::new(), is_live: Box::new(|| true) }
@@ -134,7 +134,7 @@ impl Origin {
     /// Remembers where the bytes of an allocation came from: numbers of tensors, and where they start in it. Bytes between them come
     /// back as zeros. The caller knows that nothing writes the allocation any more, and says whether it lives.
     ///
-    /// Where tensors overlap, nobody knows whose bytes are there: such an allocation goes to the other store.
+    /// An allocation with tensors that overlap goes to the other store: nobody knows whose bytes are there.
     pub fn remember_final(
         &self,
         id: AllocationId,
@@ -335,7 +335,7 @@ impl BackingStore for Origin {
         let end = |known: &Arc<Known>| known.ranges.last().map_or(0, |range| range.at + range.size);
         let from_files: u64 = known.values().map(end).sum();
         drop(known);
-        // What lives elsewhere makes this too little: the other store then grows as bytes come.
+        // Bytes of allocations that live elsewhere make this too little: the other store then grows as bytes come.
         self.rest.prepare(bytes.saturating_sub(from_files), pinner)
     }
 
@@ -384,7 +384,7 @@ impl BackingStore for Origin {
         self.rest.accepts(privacy)
     }
 
-    /// What the other store keeps counts as in files too.
+    /// Returns `File` also for the bytes that the other store keeps.
     fn kind(&self) -> StoreKind {
         StoreKind::File
     }

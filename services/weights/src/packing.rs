@@ -2,7 +2,7 @@
 
 use crate::{Dtype, Tensor, WeightsFile};
 
-/// How a tensor holds parameters.
+/// Packing of parameters in a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Packing {

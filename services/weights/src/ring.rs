@@ -134,7 +134,7 @@ pub(crate) struct Ring<'a, B: Backend> {
 }
 
 struct State<B: Backend> {
-    /// Slots that nobody fills, oldest copy first.
+    /// Slots that no thread fills, oldest copy first.
     slots: VecDeque<(Arc<Slot<B>>, Copied)>,
     /// Slots that exist.
     made: usize,
@@ -142,7 +142,7 @@ struct State<B: Backend> {
     is_stopped: bool,
 }
 
-/// What to do for a slot.
+/// Next action for a slot.
 enum Next<B: Backend> {
     Take(Arc<Slot<B>>, Copied),
     Make,

@@ -28,7 +28,7 @@ const OPEN_FILES: usize = 128;
 /// Threads that saturate the bus (one alone reaches a tenth of it) and keep enough reads in flight for a disk.
 const MOST_THREADS: usize = 16;
 
-/// Where bytes go.
+/// Destination of bytes.
 pub(crate) enum Target<'a, B: Backend> {
     /// Host memory, which reads go straight to.
     Host(NonNull<u8>, PhantomData<&'a mut [u8]>),
@@ -73,7 +73,7 @@ struct Planned<B: Backend> {
     part: u64,
     /// Parts that are not read yet.
     left: AtomicUsize,
-    /// What the parts fill, taken by whoever reads the first of them; `None` in it where the load has stopped.
+    /// Slot that the parts fill, taken by whoever reads the first of them; `None` in it where the load has stopped.
     slot: OnceLock<Option<Arc<Slot<B>>>>,
 }
 
@@ -183,7 +183,7 @@ impl<B: Backend> Run<'_, B> {
         let direct = |read: &Read| Planned::new(read.clone(), Access::Direct, COLD_PART);
         planned.extend(cold.into_iter().map(direct));
         let cached: Vec<_> = cached.into_iter().flat_map(Read::wants).collect();
-        // What goes to host memory needs no copy: each part is a read of its own.
+        // Bytes that go to host memory need no copy: each part is a read of its own.
         let is_host = |want: &Want| matches!(self.targets[want.target], Target::Host(..));
         let longest = if cached.iter().all(is_host) { PART } else { READ };
         let reads = plan_cached(cached, longest).into_iter();
@@ -225,7 +225,8 @@ impl<B: Backend> Shared<'_, B> {
             }
             drop(sender);
             for arrived in &receiver {
-                // What has arrived meanwhile is told at once: the caller may be slow, Python with a lock of its own.
+                // Bytes that have arrived meanwhile are told at once: the caller may be slow, Python with a lock of its
+                // own.
                 if progress(arrived + receiver.try_iter().sum::<u64>()).is_break() {
                     self.fail(Error::new(Path::new(""), ErrorKind::Cancelled));
                 }
@@ -279,7 +280,7 @@ impl<B: Backend> Shared<'_, B> {
         let Some(slot) = slot.get_or_init(|| self.take(read)) else { return Ok(false) };
         let end = read.needs.min(start + part);
         self.fill(slot, read, start..end, &open, *access)?;
-        // What other threads read is seen by the one that starts the copies.
+        // Bytes that other threads read are visible to the one that starts the copies.
         let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1;
         if is_last {
             self.deliver(Arc::clone(slot), read)?;

@@ -16,7 +16,7 @@ use zip::CompressionMethod;
 #[global_allocator]
 static ALLOCATOR: meter::Counting = meter::Counting;
 
-/// What a value of one byte may become: a cell on the stack, in a list, and on its way from one to the other.
+/// Copies that a value of one byte may become: a cell on the stack, in a list, and on its way from one to the other.
 const TIMES: usize = 32;
 const MANY: usize = 100_000;
 
@@ -117,7 +117,7 @@ fn headers() {
     );
 }
 
-/// What fuzzers start from: they count with the same limit.
+/// Reads the files that fuzzers start from: they count with the same limit.
 fn corpora() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus");
     for entry in std::fs::read_dir(folder.join("weights_header")).unwrap() {

@@ -248,7 +248,7 @@ fn memory_that_was_not_given_back_is_granted_to_nobody_and_makes_a_debtor() {
     take(&mut books, 0, 500);
     let (mut actions, pressed) = (Vec::new(), take(&mut books, 1, 300));
     assert_eq!(pressed, [Action::Press { tenant: TenantId(0), press: 1, bytes: 200 }]);
-    // It says that it gave back what the driver still counts.
+    // The tenant says that it gave back what the driver still counts.
     books.give(TenantId(0), 200, Some(510), NOW, &mut actions).expect("it is held");
     books.answer(TenantId(0), 1, NOW, &mut actions);
     assert_eq!((is_granted(&actions), refusal(&actions)), (false, Some(Refusal::Shortage)));
@@ -257,7 +257,7 @@ fn memory_that_was_not_given_back_is_granted_to_nobody_and_makes_a_debtor() {
     assert_eq!(count(&mut books, 510, PATIENCE), [Action::Overdue { tenant: TenantId(0) }]);
     assert_eq!(refusal(&take(&mut books, 0, 1)), Some(Refusal::Debtor));
     assert_eq!(count(&mut books, 510, PATIENCE * 2), [], "once is enough");
-    // It returns the memory in the end.
+    // The tenant returns the memory in the end.
     assert_eq!(count(&mut books, 310, PATIENCE * 2), []);
     assert_eq!((books.free(), books.owed(TenantId(0))), (300, 0));
     assert!(is_granted(&take(&mut books, 0, 1)));
@@ -384,7 +384,7 @@ fn a_greeting_takes_no_more_than_a_request_would() {
     assert!(is_granted(&take(&mut books, 0, 400)), "the reserve is there");
     books.join(TenantId(3), rules(1)).expect("no reserve");
     assert_eq!(books.greet(TenantId(3), 70, None), 0, "nothing is free");
-    // What the driver counts is there, whoever said that the device is full.
+    // Memory that the driver counts is there, whoever said that the device is full.
     for (tenant, said, counted, believed) in [(4, u64::MAX, 70, 70), (5, 50, 70, 50), (6, 50, 0, 0)]
     {
         books.join(TenantId(tenant), rules(1)).expect("no reserve");
@@ -478,7 +478,7 @@ fn requests_that_wait_are_bounded_and_each_tenant_may_wait_with_one() {
     assert_eq!(refusal(&take(&mut books, 100, 4096)), Some(Refusal::TooMany));
 }
 
-/// What was granted and not given back, by the frames of all tenants. All of them may lie.
+/// Bytes granted and not given back, by the frames of all tenants. All of them may lie.
 #[derive(Default)]
 struct Ledger {
     held: BTreeMap<u64, u64>,
@@ -486,7 +486,7 @@ struct Ledger {
     /// Requests without an answer, with their tenant and bytes.
     open: BTreeMap<u64, (u64, u64)>,
     granted: u64,
-    /// Whether tenants come when others hold what is reserved for them, and publish what they hold.
+    /// True if tenants come when others hold what is reserved for them, and publish what they hold.
     may_lack_reserves: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is no tenant, or wants to be none.
+//! Processes that are no tenants, or want to be none.
 use crate::support::{Arbiter, MIB, Process, Raw, say};
 use omniheap_arbiter::frame::{Ask, Refusal, Tell, VERSION};
 use omniheap_arbiter::{Tenant, tenants};

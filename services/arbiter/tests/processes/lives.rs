@@ -5,7 +5,7 @@ use omniheap_arbiter::frame::{Ask, Tell};
 use omniheap_arbiter::{ArbiterError, Policy, Server, Tenant, tenants};
 use std::path::Path;
 
-/// What a tenant may send, with what it waits for after each.
+/// Frames that a tenant may send, with the answer that it waits for after each.
 const SCRIPT: [Ask; 7] = [
     Ask::Hello { held: 0 },
     Ask::Take { request: 1, bytes: 60 * MIB },

@@ -23,7 +23,7 @@ macro_rules! named {
     ($($module:ident :: $name:ident),* $(,)?) => { &[$((stringify!($name), $module::$name)),*] };
 }
 
-/// What a process does that a test starts, with the arbiter's socket and an argument.
+/// Role of a process that a test starts, with the arbiter's socket and an argument.
 #[cfg(target_os = "linux")]
 type Role = fn(&std::path::Path, &str);
 

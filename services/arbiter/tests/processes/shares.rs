@@ -1,4 +1,4 @@
-//! Who gets how much.
+//! Tests of the bytes that each tenant gets.
 use crate::support::{Arbiter, MIB, Process, Raw, listen, say};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_arbiter::frame::{Ask, Refusal, Tell, TenantInfo};
@@ -63,7 +63,7 @@ pub(crate) fn a_greeting_is_believed_as_far_as_the_driver_counts() {
 }
 
 pub(crate) fn a_greeting_of_a_process_that_the_driver_does_not_list_is_a_request() {
-    // It lists another process alone.
+    // The driver lists another process alone.
     let count = || Some(vec![(1, 30 * MIB)]);
     let policy = "capacity = \"100MiB\"\noverhead = \"0\"\n";
     let arbiter = Arbiter::compared("unlisted.sock", policy, Box::new(count));

@@ -176,7 +176,7 @@ pub(crate) fn listen() -> String {
     line.trim().to_owned()
 }
 
-/// How often a test repeats itself: as a variable says, or so often that the test is short.
+/// Number of rounds of a test: the variable's value, or so few that the test is short.
 pub(crate) fn often(variable: &str, short: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(short)
 }
@@ -191,7 +191,7 @@ fn apart() -> Command {
     command
 }
 
-/// Whether processes can be started in namespaces of their own; says so where not.
+/// Returns true if processes can be started in namespaces of their own; prints a line if not.
 pub(crate) fn has_namespaces() -> bool {
     let made = apart().arg("true").stderr(Stdio::null()).status();
     let has = made.is_ok_and(|status| status.success());
@@ -210,7 +210,7 @@ pub(crate) fn remote_folder() -> Option<PathBuf> {
     folder
 }
 
-/// Whether processes of other users can be started.
+/// Returns true if processes of other users can be started.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

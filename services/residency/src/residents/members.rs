@@ -28,14 +28,14 @@ pub(super) struct State<B: Backend> {
 pub(super) struct Member<B: Backend> {
     pub(super) pool: Weak<UserPool<B>>,
     pub(super) how: Resident,
-    /// When it was touched last.
+    /// Clock of its last touch.
     touched: u64,
     pub(super) holds: u64,
     /// The step in which it was expected last; none once it was held.
     pub(super) expected: Option<u64>,
-    /// Whether a thread is putting it to sleep.
+    /// True while a thread is putting it to sleep.
     pub(super) is_leaving: bool,
-    /// Whether this set put it to sleep, so that it may wake it.
+    /// True if this set put it to sleep, so that it may wake it.
     pub(super) is_ours: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Asker<B: Backend> {
     pub(super) need: Need,
 }
 
-/// When bytes are needed.
+/// Urgency of a need for bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     Now,

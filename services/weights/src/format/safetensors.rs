@@ -37,7 +37,7 @@ struct Header<'a> {
     text: &'a Arc<String>,
     /// First byte of the data.
     start: u64,
-    /// Why an entry was refused.
+    /// Reason why an entry was refused.
     fault: &'a mut Option<Fault>,
 }
 

@@ -328,7 +328,7 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Refuses what no checkpoint has so much of.
+/// Refuses a count that no checkpoint reaches.
 fn limit(count: usize, what: &'static str, limit: usize) -> Result<(), ErrorKind> {
     if count <= limit { Ok(()) } else { Err(ErrorKind::OverLimit { what, limit: limit as u64 }) }
 }

@@ -1,4 +1,4 @@
-//! What was written is what is read: names, types, shapes and bytes.
+//! Tests that files read back as they were written: names, types, shapes and bytes.
 
 use crate::write::{self, Folder, Given};
 use omniheap_weights::{Dtype, Packing, WeightsFile};
