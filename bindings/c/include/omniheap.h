@@ -36,16 +36,16 @@
 // The allocation was freed during the pass.
 #define OMNIHEAP_OUTCOME_FREED 2
 
-// Something went wrong.
+// Level of errors.
 #define OMNIHEAP_LOG_ERROR 1
 
-// Something is doubtful.
+// Level of warnings: something is doubtful.
 #define OMNIHEAP_LOG_WARN 2
 
-// Something happened.
+// Level of events.
 #define OMNIHEAP_LOG_INFO 3
 
-// Something that helps to find faults.
+// Level of details that help to find faults.
 #define OMNIHEAP_LOG_DEBUG 4
 
 // From a hole of memory that is held.
@@ -75,8 +75,8 @@
 // Pools of pages wait for the device only before a request would fail.
 #define OMNIHEAP_WAITING_LAST_RESORT 0
 
-// They also wait, or let timelines run after each other, before they hold much more than was ever live: less memory, and a
-// stall now and then while they grow.
+// Pools of pages also wait, or let timelines run after each other, before they hold much more than was ever live: less
+// memory, and a stall now and then while they grow.
 #define OMNIHEAP_WAITING_THRIFT 1
 
 // Any size in any order.
@@ -136,20 +136,20 @@
 // Every lane reads a number or two of a record, 16 bytes or so, where it likes.
 #define OMNIHEAP_PATTERN_FIELDS 6
 
-// Nobody says what kernels do beside reading the bytes, or they do much.
+// Unspecified, or kernels do much beside reading the bytes.
 #define OMNIHEAP_WORK_ANY 0
 
 // Kernels do little beside: at most a multiplication and an addition for each number that they read here, addresses aside, and
 // several numbers from here for each one of other memory.
 #define OMNIHEAP_WORK_LIGHT 1
 
-// Nobody says whether reads wait for each other.
+// Unspecified: reads may wait for each other or not.
 #define OMNIHEAP_DEPENDENCE_ANY 0
 
 // Every address is known without what was read before.
 #define OMNIHEAP_DEPENDENCE_INDEPENDENT 1
 
-// What is read says where to read next.
+// Each read depends on the one before: what is read says where to read next.
 #define OMNIHEAP_DEPENDENCE_CHAINED 2
 
 // The bytes live until they are freed.
@@ -209,7 +209,8 @@
 // The bytes are dropped: allocations wake up zeroed.
 #define OMNIHEAP_STORE_NOTHING 2
 
-// What `omniheap_weights_remember` names goes nowhere: it is read again from its files. The rest goes to host memory.
+// Bytes that `omniheap_weights_remember` names are kept nowhere: they are read again from their files. The rest goes
+// to host memory.
 #define OMNIHEAP_STORE_ORIGIN 3
 
 // Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
@@ -237,9 +238,9 @@
 // `VK_EXT_memory_priority` was enabled.
 #define OMNIHEAP_VULKAN_MEMORY_PRIORITY 16
 
-// What a call ended with. Zero is success; `omniheap_error` says more.
+// Status of a call. Zero is success; `omniheap_error` says more.
 typedef enum omniheap_status {
-  // It did what it says.
+  // The call did what it says.
   OMNIHEAP_STATUS_OK = 0,
   // The device has no memory left: free something, trim, or wait for a timeline.
   OMNIHEAP_STATUS_OUT_OF_DEVICE_MEMORY = 1,
@@ -247,7 +248,7 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_OUT_OF_HOST_MEMORY = 2,
   // Enough bytes are free, but scattered: defragment.
   OMNIHEAP_STATUS_FRAGMENTED = 3,
-  // It can never fit: ask for less, or for another heap.
+  // The request can never fit: ask for less, or for another heap.
   OMNIHEAP_STATUS_EXCEEDS_LIMIT = 4,
   // A budget forbids it: raise it, or free something.
   OMNIHEAP_STATUS_OVER_BUDGET = 5,
@@ -269,7 +270,7 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_FOREIGN = 13,
   // The handle was freed or closed already, or never existed.
   OMNIHEAP_STATUS_STALE = 14,
-  // It is still in use: free its allocations, or wait.
+  // The object is still in use: free its allocations, or wait.
   OMNIHEAP_STATUS_BUSY = 15,
   // The host cannot see these bytes: use write and read.
   OMNIHEAP_STATUS_NOT_MAPPABLE = 16,
@@ -291,7 +292,7 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_FILE = 24,
   // A bug in omniheap: please report it.
   OMNIHEAP_STATUS_BUG = 25,
-  // The bytes were published, so that nobody writes them any more: allocate new ones.
+  // The bytes were published, and are read-only: allocate new ones.
   OMNIHEAP_STATUS_PUBLISHED = 26,
   // Copies of one batch, or targets of one load, overlap: split them.
   OMNIHEAP_STATUS_OVERLAP = 27,
@@ -323,7 +324,7 @@ typedef struct omniheap_manager {
   uint64_t id;
 } omniheap_manager;
 
-// What is wanted. Start from `omniheap_request_default`.
+// A request for memory. Start from `omniheap_request_default`.
 typedef struct omniheap_request {
   // Bytes of this struct, which `omniheap_request_default` sets.
   size_t struct_size;
@@ -354,7 +355,7 @@ typedef struct omniheap_request {
   uint32_t heap;
   // The timeline in whose order it is used and freed, or `OMNIHEAP_ANY`.
   uint32_t timeline;
-  // How often a group reads each of its bytes, on average; 0 is less than once.
+  // Number of times that a group reads each of its bytes, on average; 0 is less than once.
   uint32_t reuse;
   // Groups it in reports, up to 65535; or `OMNIHEAP_ANY`.
   uint32_t tag;
@@ -374,19 +375,19 @@ typedef struct omniheap_pool {
   uint64_t id;
 } omniheap_pool;
 
-// Where an allocation is right now. Start from `omniheap_placed_default`.
+// Place of an allocation right now. Start from `omniheap_placed_default`.
 typedef struct omniheap_placed {
   // Bytes of this struct, which `omniheap_placed_default` sets.
   size_t struct_size;
   // Bytes that were asked for.
   uint64_t size;
-  // Where they begin in their block.
+  // Offset of the bytes in their block.
   uint64_t offset;
   // The address that kernels see; zero where the backend has none.
   uint64_t address;
 } omniheap_placed;
 
-// How much a pass may do. Start from `omniheap_budget_default`, which has no limit.
+// Limits on the work of a pass. Start from `omniheap_budget_default`, which has no limit.
 typedef struct omniheap_budget {
   // Bytes of this struct, which `omniheap_budget_default` sets.
   size_t struct_size;
@@ -394,7 +395,7 @@ typedef struct omniheap_budget {
   uint64_t bytes;
   // Allocations that are moved.
   uint64_t moves;
-  // What the copies may take on the device.
+  // Time that the copies may take on the device.
   uint64_t microseconds;
 } omniheap_budget;
 
@@ -404,11 +405,11 @@ typedef struct omniheap_move {
   struct omniheap_allocation allocation;
   // Its bytes.
   uint64_t size;
-  // Where it is: for Vulkan the `VkDeviceMemory`, elsewhere zero, and the bytes from its start.
+  // Its present memory: for Vulkan the `VkDeviceMemory`, elsewhere zero, and the bytes from its start.
   uint64_t from_memory;
   // Bytes from the start of that memory or block.
   uint64_t from_offset;
-  // Where it goes.
+  // Its new memory, in the same words.
   uint64_t to_memory;
   // Bytes from the start of that memory or block.
   uint64_t to_offset;
@@ -420,14 +421,14 @@ typedef struct omniheap_move {
 //
 // To copy the bytes itself, it may call `omniheap_vulkan_with_queue`, `omniheap_timeline_mark` and `omniheap_timeline_wait`: it submits a copy
 // from the old place to the new one, and waits for a mark behind it. Nothing on the device uses the new place when the callback is called.
-// It calls nothing else of omniheap; a call that needs the place of the allocation cancels its move.
+// The callback calls nothing else of omniheap; a call that needs the place of the allocation cancels its move.
 typedef uint32_t (*omniheap_mover)(const struct omniheap_move *one, void *user);
 
 // Told after a pass what became of a move that the mover was asked about: one of `OMNIHEAP_OUTCOME_…`. An owner that copied keeps its new
 // resource after `OMNIHEAP_OUTCOME_MOVED`, and its old one otherwise. It may call omniheap.
 typedef void (*omniheap_move_done)(const struct omniheap_move *one, uint32_t outcome, void *user);
 
-// What one pass did, or all of a manager together. Start from `omniheap_moved_default`.
+// Work of one pass, or of all passes of a manager together. Start from `omniheap_moved_default`.
 typedef struct omniheap_moved {
   // Bytes of this struct, which `omniheap_moved_default` sets.
   size_t struct_size;
@@ -448,7 +449,7 @@ typedef void (*omniheap_logger)(uint32_t level, const char *message, void *user)
 // non-zero when it freed something.
 typedef uint32_t (*omniheap_pressure)(uint32_t heap, uint64_t wanted, uint64_t reserved, void *user);
 
-// What an allocation would do. Start from `omniheap_planned_default`.
+// Forecast of an allocation. Start from `omniheap_planned_default`.
 typedef struct omniheap_planned {
   // Bytes of this struct, which `omniheap_planned_default` sets.
   size_t struct_size;
@@ -476,9 +477,9 @@ typedef struct omniheap_heap_info {
   uint64_t reserved;
   // The most that was ever held.
   uint64_t peak_reserved;
-  // More than this is refused.
+  // Bytes above which memory is refused.
   uint64_t hard_limit;
-  // Above this, memory is given back early and pressure callbacks run.
+  // Bytes above which memory is given back early and pressure callbacks run.
   uint64_t soft_limit;
   // `OMNIHEAP_KIND_…`.
   uint32_t kind;
@@ -486,7 +487,7 @@ typedef struct omniheap_heap_info {
   uint32_t mappable;
 } omniheap_heap_info;
 
-// How a manager is set up. Start from `omniheap_config_default`.
+// Configuration of a manager. Start from `omniheap_config_default`.
 typedef struct omniheap_config {
   // Bytes of this struct, which `omniheap_config_default` sets.
   size_t struct_size;
@@ -500,7 +501,7 @@ typedef struct omniheap_config {
   const char *trace;
 } omniheap_config;
 
-// How a pool is set up. Start from `omniheap_pool_config_default`.
+// Configuration of a pool. Start from `omniheap_pool_config_default`.
 typedef struct omniheap_pool_config {
   // Bytes of this struct, which `omniheap_pool_config_default` sets.
   size_t struct_size;
@@ -510,7 +511,7 @@ typedef struct omniheap_pool_config {
   uint64_t maximum;
   // The size of every block; 0 lets the pool choose.
   uint64_t block;
-  // For the strategies that need it: a size.
+  // Size of a piece, for the strategies that need one.
   uint64_t piece;
   // `OMNIHEAP_STRATEGY_…`.
   uint32_t strategy;
@@ -548,7 +549,7 @@ typedef struct omniheap_sums {
   uint64_t freed;
 } omniheap_sums;
 
-// How a pool sleeps. Start from `omniheap_sleep_default`.
+// Options of a sleep. Start from `omniheap_sleep_default`.
 typedef struct omniheap_sleep {
   // Bytes of this struct, which `omniheap_sleep_default` sets.
   size_t struct_size;
@@ -568,7 +569,7 @@ typedef struct omniheap_attached {
 } omniheap_attached;
 #endif
 
-// What a sleep did. Start from `omniheap_slept_default`.
+// Figures of a sleep. Start from `omniheap_slept_default`.
 typedef struct omniheap_slept {
   // Bytes of this struct, which `omniheap_slept_default` sets.
   size_t struct_size;
@@ -582,7 +583,7 @@ typedef struct omniheap_slept {
   uint64_t kept;
 } omniheap_slept;
 
-// Where the bytes of a pool are. Start from `omniheap_residence_default`.
+// Places of a pool's bytes. Start from `omniheap_residence_default`.
 typedef struct omniheap_residence {
   // Bytes of this struct, which `omniheap_residence_default` sets.
   size_t struct_size;
@@ -598,7 +599,7 @@ typedef struct omniheap_residence {
   uint64_t host_mapped;
 } omniheap_residence;
 
-// Where an allocation lies in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
+// Place of an allocation in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
 typedef struct omniheap_vulkan_placed {
   // Bytes of this struct, which `omniheap_vulkan_placed_default` sets.
   size_t struct_size;
@@ -632,13 +633,13 @@ typedef struct omniheap_tensor {
   uint64_t bytes;
 } omniheap_tensor;
 
-// Where a tensor goes: into an allocation, or into host memory where `allocation` is zero.
+// Destination of a tensor: an allocation, or host memory where `allocation` is zero.
 typedef struct omniheap_weights_target {
   // The tensor's name.
   const char *name;
   // The allocation.
   struct omniheap_allocation allocation;
-  // Where the tensor begins in the allocation.
+  // Offset of the tensor in the allocation.
   uint64_t offset;
   // Host memory, where there is no allocation.
   void *host;
@@ -672,9 +673,9 @@ typedef struct omniheap_vulkan_device {
   // Queues; the first is the main timeline's. While the manager lives, they are used only inside
   // `omniheap_vulkan_with_queue`.
   const struct omniheap_vulkan_queue *queues;
-  // How many.
+  // Number of queues.
   uint32_t queue_count;
-  // What was enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
+  // Features that were enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
   uint32_t enabled;
 } omniheap_vulkan_device;
 
@@ -775,7 +776,7 @@ enum omniheap_status omniheap_fill(struct omniheap_allocation allocation,
 
 // Makes the bytes final: waits for the writes on the allocation's timeline, and refuses later ones with `Published`.
 //
-// What another timeline writes is the caller's to wait for.
+// The caller waits for the writes of other timelines.
 enum omniheap_status omniheap_publish(struct omniheap_allocation allocation);
 
 // Copies between two allocations of a manager, in a timeline's order; 0 is the main one.
@@ -813,7 +814,7 @@ enum omniheap_status omniheap_defragment_pass(struct omniheap_manager manager,
 // One guarded pass that brings back what lies in a farther heap than its request preferred, because that was full; the only
 // one that leaves a heap. Otherwise as `omniheap_defragment_pass`.
 //
-// What was mapped stays where it can be mapped. `OMNIHEAP_STATUS_UNSUPPORTED` where the device has one heap only.
+// A mapped allocation stays where it can be mapped. `OMNIHEAP_STATUS_UNSUPPORTED` where the device has one heap only.
 //
 // # Safety
 //
@@ -885,7 +886,7 @@ enum omniheap_status omniheap_placement_json(struct omniheap_manager manager,
                                              size_t capacity,
                                              size_t *length);
 
-// How many heaps the device has; they are numbered from 0.
+// Writes the number of the device's heaps; they are numbered from 0.
 //
 // # Safety
 //
@@ -1166,7 +1167,8 @@ enum omniheap_status omniheap_share_detach(struct omniheap_attached attached);
 #endif
 
 #if defined(__linux__)
-// Ends a publication of this user. Its memory is free once nobody has it attached. `NOT_PUBLISHED` where there is none.
+// Ends a publication of this user. Its memory is free once no process has it attached. `NOT_PUBLISHED` where there is
+// none.
 //
 // # Safety
 //

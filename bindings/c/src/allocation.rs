@@ -9,7 +9,7 @@ use crate::{OmniheapPool, handle::Holder};
 use omniheap::{Allocation, AnyBackend, Point, seam::Epoch};
 use std::sync::Arc;
 
-/// Where an allocation is right now. Start from `omniheap_placed_default`.
+/// Place of an allocation right now. Start from `omniheap_placed_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapPlace {
@@ -17,7 +17,7 @@ pub struct OmniheapPlace {
     pub struct_size: usize,
     /// Bytes that were asked for.
     pub size: u64,
-    /// Where they begin in their block.
+    /// Offset of the bytes in their block.
     pub offset: u64,
     /// The address that kernels see; zero where the backend has none.
     pub address: u64,

@@ -128,7 +128,7 @@ pub extern "C" fn omniheap_fill(
 
 /// Makes the bytes final: waits for the writes on the allocation's timeline, and refuses later ones with `Published`.
 ///
-/// What another timeline writes is the caller's to wait for.
+/// The caller waits for the writes of other timelines.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_publish(allocation: OmniheapAllocation) -> OmniheapStatus {
     call(|| Ok(ALLOCATIONS.get(allocation.id)?.allocation().publish()?))

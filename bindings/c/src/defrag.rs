@@ -33,7 +33,7 @@ pub const OMNIHEAP_OUTCOME_STAYED: u32 = 1;
 /// The allocation was freed during the pass.
 pub const OMNIHEAP_OUTCOME_FREED: u32 = 2;
 
-/// How much a pass may do. Start from `omniheap_budget_default`, which has no limit.
+/// Limits on the work of a pass. Start from `omniheap_budget_default`, which has no limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapBudget {
@@ -43,7 +43,7 @@ pub struct OmniheapBudget {
     pub bytes: u64,
     /// Allocations that are moved.
     pub moves: u64,
-    /// What the copies may take on the device.
+    /// Time that the copies may take on the device.
     pub microseconds: u64,
 }
 
@@ -55,11 +55,11 @@ pub struct OmniheapMove {
     pub allocation: OmniheapAllocation,
     /// Its bytes.
     pub size: u64,
-    /// Where it is: for Vulkan the `VkDeviceMemory`, elsewhere zero, and the bytes from its start.
+    /// Its present memory: for Vulkan the `VkDeviceMemory`, elsewhere zero, and the bytes from its start.
     pub from_memory: u64,
     /// Bytes from the start of that memory or block.
     pub from_offset: u64,
-    /// Where it goes.
+    /// Its new memory, in the same words.
     pub to_memory: u64,
     /// Bytes from the start of that memory or block.
     pub to_offset: u64,
@@ -67,7 +67,7 @@ pub struct OmniheapMove {
     pub needs_consent: u32,
 }
 
-/// What one pass did, or all of a manager together. Start from `omniheap_moved_default`.
+/// Work of one pass, or of all passes of a manager together. Start from `omniheap_moved_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OmniheapMoved {
@@ -106,7 +106,7 @@ impl From<Moved> for OmniheapMoved {
 ///
 /// To copy the bytes itself, it may call `omniheap_vulkan_with_queue`, `omniheap_timeline_mark` and `omniheap_timeline_wait`: it submits a copy
 /// from the old place to the new one, and waits for a mark behind it. Nothing on the device uses the new place when the callback is called.
-/// It calls nothing else of omniheap; a call that needs the place of the allocation cancels its move.
+/// The callback calls nothing else of omniheap; a call that needs the place of the allocation cancels its move.
 pub type OmniheapMover =
     Option<unsafe extern "C" fn(one: *const OmniheapMove, user: *mut c_void) -> u32>;
 
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn omniheap_defragment_pass(
 /// One guarded pass that brings back what lies in a farther heap than its request preferred, because that was full; the only
 /// one that leaves a heap. Otherwise as `omniheap_defragment_pass`.
 ///
-/// What was mapped stays where it can be mapped. `OMNIHEAP_STATUS_UNSUPPORTED` where the device has one heap only.
+/// A mapped allocation stays where it can be mapped. `OMNIHEAP_STATUS_UNSUPPORTED` where the device has one heap only.
 ///
 /// # Safety
 ///
@@ -280,7 +280,7 @@ struct Asker {
     asked: Vec<(OmniheapMove, bool)>,
     /// The last answer that could not be followed.
     failure: Option<Failure>,
-    /// What counts the handles that were given up: until the pass ends.
+    /// Owners whose handles were given up; they count until the pass ends.
     freed: Vec<Owner>,
 }
 

@@ -1,4 +1,4 @@
-//! What is behind each handle.
+//! Objects behind the handles.
 use crate::status::{Failure, OmniheapStatus};
 use crate::table::{Kind, Table, lock};
 use core::cell::Cell;
@@ -50,7 +50,7 @@ pub(crate) enum Native {
     Other,
 }
 
-/// How a manager is set up, and the file that is to hold its trace.
+/// Settings of a manager, and the file that is to hold its trace.
 pub(crate) struct Settings {
     pub(crate) config: ManagerConfig,
     pub(crate) trace: Option<String>,
@@ -76,11 +76,11 @@ pub(crate) struct Holder {
     _attending: Option<Attending>,
     /// Pools that make room for each other, once one was added.
     residents: OnceLock<Residents<AnyBackend>>,
-    /// Which allocations came from weights files, for pools that sleep to them.
+    /// Weights files that allocations came from, for pools that sleep to them.
     pub(crate) origin: Arc<Origin>,
     pub(crate) manager: Manager<AnyBackend>,
     pub(crate) native: Native,
-    /// What records the manager, if something does.
+    /// Recorder of the manager, if there is one.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// Allocations and pools that have handles.
     handles: AtomicU64,
@@ -149,7 +149,7 @@ impl Holder {
 }
 
 thread_local! {
-    /// Whether this thread answers an arbiter's press.
+    /// True if this thread answers an arbiter's press.
     static ANSWERS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -192,9 +192,9 @@ impl Drop for Owner {
 
 /// Bytes with a handle, until the last call that uses them ends. The owner goes last.
 pub(crate) struct Bytes {
-    /// There until the end.
+    /// The allocation, until the end.
     allocation: Option<Allocation<AnyBackend>>,
-    /// What they wait for once they are freed.
+    /// Point that the bytes wait for once they are freed.
     pub(crate) after: OnceLock<Point>,
     pub(crate) owner: Owner,
 }

@@ -11,13 +11,13 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Something went wrong.
+/// Level of errors.
 pub const OMNIHEAP_LOG_ERROR: u32 = 1;
-/// Something is doubtful.
+/// Level of warnings: something is doubtful.
 pub const OMNIHEAP_LOG_WARN: u32 = 2;
-/// Something happened.
+/// Level of events.
 pub const OMNIHEAP_LOG_INFO: u32 = 3;
-/// Something that helps to find faults.
+/// Level of details that help to find faults.
 pub const OMNIHEAP_LOG_DEBUG: u32 = 4;
 
 /// Gets a log message: its level, a text that is good during the call, and the pointer that was registered.

@@ -23,7 +23,7 @@ pub const OMNIHEAP_SOURCE_PAGES: u32 = 2;
 /// From a block of its own.
 pub const OMNIHEAP_SOURCE_DEDICATED: u32 = 3;
 
-/// What an allocation would do. Start from `omniheap_planned_default`.
+/// Forecast of an allocation. Start from `omniheap_planned_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapPlan {
@@ -76,9 +76,9 @@ pub struct OmniheapHeap {
     pub reserved: u64,
     /// The most that was ever held.
     pub peak_reserved: u64,
-    /// More than this is refused.
+    /// Bytes above which memory is refused.
     pub hard_limit: u64,
-    /// Above this, memory is given back early and pressure callbacks run.
+    /// Bytes above which memory is given back early and pressure callbacks run.
     pub soft_limit: u64,
     /// `OMNIHEAP_KIND_…`.
     pub kind: u32,
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn omniheap_explain_json(
     })
 }
 
-/// What `omniheap_explain_json` tells of a decision.
+/// Returns the part of `omniheap_explain_json` about a decision.
 fn described(placement: &Placement) -> Value {
     json!({
         "region": placement.region.word(),
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn omniheap_placement_json(
     })
 }
 
-/// How many heaps the device has; they are numbered from 0.
+/// Writes the number of the device's heaps; they are numbered from 0.
 ///
 /// # Safety
 ///
@@ -347,7 +347,7 @@ pub unsafe extern "C" fn omniheap_defragment(
     call(|| unsafe { put_optional(bytes, || Ok(holder(manager)?.manager.defragment()?)) })
 }
 
-/// Does `work` and writes its answer, where somebody wants it.
+/// Does `work` and writes its answer, where the caller wants it.
 ///
 /// # Safety
 ///

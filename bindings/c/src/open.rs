@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 /// Pools of pages wait for the device only before a request would fail.
 pub const OMNIHEAP_WAITING_LAST_RESORT: u32 = 0;
-/// They also wait, or let timelines run after each other, before they hold much more than was ever live: less memory, and a
-/// stall now and then while they grow.
+/// Pools of pages also wait, or let timelines run after each other, before they hold much more than was ever live: less
+/// memory, and a stall now and then while they grow.
 pub const OMNIHEAP_WAITING_THRIFT: u32 = 1;
 
-/// How a manager is set up. Start from `omniheap_config_default`.
+/// Configuration of a manager. Start from `omniheap_config_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapConfig {
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn omniheap_config_init(
     unsafe { write_usual(config, struct_size, &omniheap_config_default()) }
 }
 
-/// What a number stands for.
+/// Returns the kind of waiting that a number stands for.
 pub(crate) fn waiting(number: u32) -> Result<Waiting, Failure> {
     match number {
         OMNIHEAP_WAITING_LAST_RESORT => Ok(Waiting::LastResort),

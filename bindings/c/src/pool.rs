@@ -22,7 +22,7 @@ pub const OMNIHEAP_STRATEGY_RING: u32 = 4;
 /// Everything dies together.
 pub const OMNIHEAP_STRATEGY_BUMP: u32 = 5;
 
-/// How a pool is set up. Start from `omniheap_pool_config_default`.
+/// Configuration of a pool. Start from `omniheap_pool_config_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapPoolConfig {
@@ -34,7 +34,7 @@ pub struct OmniheapPoolConfig {
     pub maximum: u64,
     /// The size of every block; 0 lets the pool choose.
     pub block: u64,
-    /// For the strategies that need it: a size.
+    /// Size of a piece, for the strategies that need one.
     pub piece: u64,
     /// `OMNIHEAP_STRATEGY_…`.
     pub strategy: u32,

@@ -1,4 +1,4 @@
-//! What a manager holds, as JSON and as a page.
+//! Reports of a manager's memory, as JSON and as a page.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{OmniheapManager, holder};
 use crate::sized::{Grows, empty, fill};

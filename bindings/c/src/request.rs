@@ -1,4 +1,4 @@
-//! What is wanted, as plain data.
+//! Requests as plain data.
 #![expect(unsafe_code, reason = "reads the caller's texts")]
 use crate::sized::{Grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, text};
@@ -35,16 +35,16 @@ pub const OMNIHEAP_PATTERN_UNIFORM: u32 = 4;
 pub const OMNIHEAP_PATTERN_RECORDS: u32 = 5;
 /// Every lane reads a number or two of a record, 16 bytes or so, where it likes.
 pub const OMNIHEAP_PATTERN_FIELDS: u32 = 6;
-/// Nobody says what kernels do beside reading the bytes, or they do much.
+/// Unspecified, or kernels do much beside reading the bytes.
 pub const OMNIHEAP_WORK_ANY: u32 = 0;
 /// Kernels do little beside: at most a multiplication and an addition for each number that they read here, addresses aside, and
 /// several numbers from here for each one of other memory.
 pub const OMNIHEAP_WORK_LIGHT: u32 = 1;
-/// Nobody says whether reads wait for each other.
+/// Unspecified: reads may wait for each other or not.
 pub const OMNIHEAP_DEPENDENCE_ANY: u32 = 0;
 /// Every address is known without what was read before.
 pub const OMNIHEAP_DEPENDENCE_INDEPENDENT: u32 = 1;
-/// What is read says where to read next.
+/// Each read depends on the one before: what is read says where to read next.
 pub const OMNIHEAP_DEPENDENCE_CHAINED: u32 = 2;
 /// The bytes live until they are freed.
 pub const OMNIHEAP_LIFETIME_PERSISTENT: u32 = 0;
@@ -79,7 +79,7 @@ pub const OMNIHEAP_REGISTRABLE: u32 = 512;
 /// For `heap`, `timeline` and `tag`: none in particular.
 pub const OMNIHEAP_ANY: u32 = u32::MAX;
 
-/// What is wanted. Start from `omniheap_request_default`.
+/// A request for memory. Start from `omniheap_request_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapRequest {
@@ -112,7 +112,7 @@ pub struct OmniheapRequest {
     pub heap: u32,
     /// The timeline in whose order it is used and freed, or `OMNIHEAP_ANY`.
     pub timeline: u32,
-    /// How often a group reads each of its bytes, on average; 0 is less than once.
+    /// Number of times that a group reads each of its bytes, on average; 0 is less than once.
     pub reuse: u32,
     /// Groups it in reports, up to 65535; or `OMNIHEAP_ANY`.
     pub tag: u32,
@@ -176,7 +176,7 @@ const PATTERNS: [Pattern; 7] = [
     Pattern::Fields,
 ];
 
-/// What a number stands for.
+/// Returns the value that a number stands for.
 fn choose<T: Copy>(number: u32, among: &[T], field: &str) -> Result<T, Failure> {
     let found = usize::try_from(number).ok().and_then(|at| among.get(at)).copied();
     found.ok_or_else(|| {
@@ -221,7 +221,7 @@ pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request
     Ok(wanted)
 }
 
-/// What each flag makes of a request.
+/// Effect of one flag on a request.
 type Change<'a> = fn(Request<'a>) -> Request<'a>;
 
 /// The request with what its flags say.

@@ -198,7 +198,8 @@ pub extern "C" fn omniheap_share_detach(attached: OmniheapAttached) -> OmniheapS
     call(|| ATTACHED.remove(attached.id).map(drop))
 }
 
-/// Ends a publication of this user. Its memory is free once nobody has it attached. `NOT_PUBLISHED` where there is none.
+/// Ends a publication of this user. Its memory is free once no process has it attached. `NOT_PUBLISHED` where there is
+/// none.
 ///
 /// # Safety
 ///

@@ -10,18 +10,18 @@
 use crate::status::{Failure, OmniheapStatus, call, check};
 use core::mem::MaybeUninit;
 
-/// The largest struct that is believed; more is a size that nobody set.
+/// The largest size of a struct that is believed; no caller means a larger one.
 const MOST: usize = 4096;
 
 /// A struct that the caller passes with its size.
 ///
 /// # Safety
 ///
-/// It is `repr(C)`, starts with `struct_size: usize`, and every pattern of bits is a value of it.
+/// The struct is `repr(C)`, starts with `struct_size: usize`, and every pattern of bits is a value of it.
 pub(crate) unsafe trait Grows: Copy {
     /// The bytes of its first version.
     const FIRST: usize;
-    /// What an argument of this kind is called, and the function to start from.
+    /// Name of an argument of this kind, and the function to start from.
     const NAMES: [&'static str; 2];
 }
 

@@ -17,7 +17,8 @@ pub const OMNIHEAP_STORE_FILE: u32 = 1;
 /// The bytes are dropped: allocations wake up zeroed.
 pub const OMNIHEAP_STORE_NOTHING: u32 = 2;
 
-/// What `omniheap_weights_remember` names goes nowhere: it is read again from its files. The rest goes to host memory.
+/// Bytes that `omniheap_weights_remember` names are kept nowhere: they are read again from their files. The rest goes
+/// to host memory.
 pub const OMNIHEAP_STORE_ORIGIN: u32 = 3;
 
 /// Pinned and mapped allocations sleep too. The caller promises that nothing uses an address of the pool before it is awake.
@@ -27,7 +28,7 @@ pub const OMNIHEAP_SLEEP_OVER_PINS: u32 = 1;
 /// `omniheap_pool_wake_host_mapped` does, in place of failing.
 pub const OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL: u32 = 2;
 
-/// How a pool sleeps. Start from `omniheap_sleep_default`.
+/// Options of a sleep. Start from `omniheap_sleep_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapSleep {
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn omniheap_sleep_init(
     unsafe { write_usual(sleep, struct_size, &omniheap_sleep_default()) }
 }
 
-/// What a sleep did. Start from `omniheap_slept_default`.
+/// Figures of a sleep. Start from `omniheap_slept_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OmniheapSlept {
@@ -98,7 +99,7 @@ impl Default for OmniheapSlept {
     }
 }
 
-/// Where the bytes of a pool are. Start from `omniheap_residence_default`.
+/// Places of a pool's bytes. Start from `omniheap_residence_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OmniheapResidence {

@@ -1,4 +1,4 @@
-//! What every function returns, and the guard around each of them.
+//! Status that every function returns, and the guard around each of them.
 #![expect(unsafe_code, reason = "reads and writes through the caller's pointers")]
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char};
@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::ffi::CString;
 use std::panic::catch_unwind;
 
-/// What a call ended with. Zero is success; `omniheap_error` says more.
+/// Status of a call. Zero is success; `omniheap_error` says more.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OmniheapStatus {
-    /// It did what it says.
+    /// The call did what it says.
     Ok = 0,
     /// The device has no memory left: free something, trim, or wait for a timeline.
     OutOfDeviceMemory = 1,
@@ -21,7 +21,7 @@ pub enum OmniheapStatus {
     OutOfHostMemory = 2,
     /// Enough bytes are free, but scattered: defragment.
     Fragmented = 3,
-    /// It can never fit: ask for less, or for another heap.
+    /// The request can never fit: ask for less, or for another heap.
     ExceedsLimit = 4,
     /// A budget forbids it: raise it, or free something.
     OverBudget = 5,
@@ -43,7 +43,7 @@ pub enum OmniheapStatus {
     Foreign = 13,
     /// The handle was freed or closed already, or never existed.
     Stale = 14,
-    /// It is still in use: free its allocations, or wait.
+    /// The object is still in use: free its allocations, or wait.
     Busy = 15,
     /// The host cannot see these bytes: use write and read.
     NotMappable = 16,
@@ -65,7 +65,7 @@ pub enum OmniheapStatus {
     File = 24,
     /// A bug in omniheap: please report it.
     Bug = 25,
-    /// The bytes were published, so that nobody writes them any more: allocate new ones.
+    /// The bytes were published, and are read-only: allocate new ones.
     Published = 26,
     /// Copies of one batch, or targets of one load, overlap: split them.
     Overlap = 27,
@@ -124,7 +124,7 @@ impl From<ErrorKind> for OmniheapStatus {
     }
 }
 
-/// Why a call failed: the code, and a sentence that says what to do.
+/// Failure of a call: the code, and a sentence that says what to do.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: OmniheapStatus,

@@ -8,13 +8,14 @@ const KIND_BITS: u32 = 3;
 const INDEX_BITS: u32 = 25;
 const SHARDS: usize = 1 << SHARD_BITS;
 
-/// What handles stand for. Sharded, so that threads do not queue behind one lock.
+/// Table of the objects behind handles. Sharded, so that threads do not queue behind one lock.
 pub(crate) struct Table<T> {
     shards: [Mutex<Shard<T>>; SHARDS],
     kind: Kind,
 }
 
-/// What a table's handles stand for. It is part of their number, so that none is good where another kind is wanted.
+/// Kind of the objects in a table. The kind is part of a handle's number, so that none is good where another kind is
+/// wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Manager = 1,
@@ -26,7 +27,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What messages call it.
+    /// Returns the word for it in messages.
     const fn name(self) -> &'static str {
         match self {
             #[cfg(target_os = "linux")]
@@ -54,12 +55,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a handle says that it stands for.
+/// Returns the kind that a handle claims.
 const fn kind(id: u64) -> u64 {
     (id >> SHARD_BITS) & ((1 << KIND_BITS) - 1)
 }
 
-/// Which shard a thread uses for what it makes.
+/// Returns the shard that a thread uses for its new objects.
 fn own_shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -122,7 +123,7 @@ impl<T> Table<T> {
         Ok(with(&mut shard, index))
     }
 
-    /// What a handle stands for.
+    /// Returns the object behind a handle.
     pub(crate) fn get(&self, id: u64) -> Result<Arc<T>, Failure> {
         self.slot(id, |shard, index| shard.slots[index].value.clone())?
             .ok_or_else(|| self.stale(id))

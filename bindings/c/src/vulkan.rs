@@ -18,7 +18,7 @@ use omniheap::{
     seam::{AnyBlock, Class, HeapKind},
 };
 
-/// Where an allocation lies in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
+/// Place of an allocation in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapVulkanPlace {

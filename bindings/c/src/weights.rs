@@ -53,7 +53,7 @@ impl Default for OmniheapTensor {
     }
 }
 
-/// Where a tensor goes: into an allocation, or into host memory where `allocation` is zero.
+/// Destination of a tensor: an allocation, or host memory where `allocation` is zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapWeightsTarget {
@@ -61,7 +61,7 @@ pub struct OmniheapWeightsTarget {
     pub name: *const c_char,
     /// The allocation.
     pub allocation: OmniheapAllocation,
-    /// Where the tensor begins in the allocation.
+    /// Offset of the tensor in the allocation.
     pub offset: u64,
     /// Host memory, where there is no allocation.
     pub host: *mut c_void,
@@ -351,7 +351,7 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    /// Where the tensor begins and ends in host memory, where it goes there.
+    /// Returns the start and the end of the tensor in host memory, where it goes there.
     fn in_host(&self) -> Option<(usize, usize)> {
         let start = self.target.host.addr();
         // No more than the capacity, so it fits.

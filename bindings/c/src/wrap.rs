@@ -37,9 +37,9 @@ pub struct OmniheapVulkanDevice {
     /// Queues; the first is the main timeline's. While the manager lives, they are used only inside
     /// `omniheap_vulkan_with_queue`.
     pub queues: *const OmniheapVulkanQueue,
-    /// How many.
+    /// Number of queues.
     pub queue_count: u32,
-    /// What was enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
+    /// Features that were enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
     pub enabled: u32,
 }
 

@@ -1,5 +1,5 @@
-//! What the environment says holds for C programs too: limits, and an arbiter whose tenant the process becomes. Every story is told by a process
-//! of its own, which has the variable set from its start.
+//! Environment variables hold for C programs too: limits, and an arbiter whose tenant the process becomes. Every story
+//! is told by a process of its own, which has the variable set from its start.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "calls C functions")]
 use core::ffi::{CStr, c_void};
@@ -93,7 +93,8 @@ fn a_c_program_is_a_tenant() {
     let _ = std::fs::remove_file(path.with_extension("sock.lock"));
 }
 
-/// What it takes is counted, what it keeps empty goes back when it is pressed, and nothing is left when it is closed.
+/// Checks that memory the process takes is counted, that empty memory goes back when it is pressed, and that nothing is
+/// left when it is closed.
 fn is_a_tenant() {
     let manager = open(c"host").expect("it is there");
     let (live, empty) = (allocate(manager, 8 * MIB), allocate(manager, 64 * MIB));

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where this test's own artefacts are: the libraries lie in the same folder, or one up.
+/// Returns the path of an artefact of this test: the libraries lie in the same folder, or one up.
 fn library(name: &str) -> PathBuf {
     let test = env::current_exe().expect("a test knows its file");
     let folders = test.ancestors().skip(1).take(2);
@@ -34,7 +34,7 @@ fn linked(library: &Path) -> PathBuf {
     folder
 }
 
-/// How an example is built.
+/// Way in which an example is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Shared,

@@ -15,7 +15,7 @@ pub mod vulkan;
 pub use report::{AllocationReport, AllocatorReport, MemoryBlockReport};
 pub use settings::{AllocationSizes, AllocatorDebugSettings, MemoryLocation};
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocationError {
     /// No permitted heap has room.
@@ -36,13 +36,13 @@ pub enum AllocationError {
     /// Anything else.
     #[error("Internal error: {0}")]
     Internal(String),
-    /// Of Direct3D 12.
+    /// Only for Direct3D 12.
     #[error("Initial `BARRIER_LAYOUT` needs at least `Device10`")]
     BarrierLayoutNeedsDevice10,
-    /// Of Direct3D 12.
+    /// Only for Direct3D 12.
     #[error("Castable formats require enhanced barriers")]
     CastableFormatsRequiresEnhancedBarriers,
-    /// Of Direct3D 12.
+    /// Only for Direct3D 12.
     #[error("Castable formats require at least `Device12`")]
     CastableFormatsRequiresAtLeastDevice12,
 }

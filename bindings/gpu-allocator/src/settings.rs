@@ -1,19 +1,19 @@
 //! Settings that callers pass in: where memory lies, what is logged, how large blocks may be.
 
-/// Where memory should lie.
+/// Memory that a resource should lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryLocation {
     /// Anywhere.
     Unknown,
     /// In device memory.
     GpuOnly,
-    /// Where the host writes and the device reads.
+    /// In memory that the host writes and the device reads.
     CpuToGpu,
-    /// Where the device writes and the host reads.
+    /// In memory that the device writes and the host reads.
     GpuToCpu,
 }
 
-/// What is logged.
+/// Events that are logged.
 #[derive(Copy, Clone, Debug)]
 #[non_exhaustive]
 pub struct AllocatorDebugSettings {

@@ -34,7 +34,7 @@ use std::{backtrace::Backtrace, collections::BTreeMap};
 /// The largest granularity of neighbours that all sizes are rounded to.
 const COARSE: Align = Align::of(1024);
 
-/// How a resource gets its memory.
+/// Way in which a resource gets its memory.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 pub enum AllocationScheme {
     /// From memory that the driver gives for this buffer alone.
@@ -50,13 +50,13 @@ pub enum AllocationScheme {
 pub struct AllocationCreateDesc<'a> {
     /// A name, for reports.
     pub name: &'a str,
-    /// What the driver asks for on behalf of the resource.
+    /// Requirements of the driver for the resource.
     pub requirements: vk::MemoryRequirements,
-    /// Where the memory should lie.
+    /// Memory that the resource should lie in.
     pub location: MemoryLocation,
-    /// Whether the resource is a buffer or a linear image.
+    /// True if the resource is a buffer or a linear image.
     pub linear: bool,
-    /// Whether the memory may be shared.
+    /// Way in which the resource gets its memory: shared, or alone.
     pub allocation_scheme: AllocationScheme,
 }
 
@@ -68,9 +68,9 @@ pub struct AllocatorCreateDesc {
     pub device: ash::Device,
     /// The physical device.
     pub physical_device: vk::PhysicalDevice,
-    /// What is logged.
+    /// Events that are logged.
     pub debug_settings: AllocatorDebugSettings,
-    /// Whether `bufferDeviceAddress` is enabled on the device.
+    /// True if `bufferDeviceAddress` is enabled on the device.
     pub buffer_device_address: bool,
     /// The largest blocks.
     pub allocation_sizes: AllocationSizes,
@@ -85,7 +85,7 @@ impl fmt::Debug for AllocatorCreateDesc {
     }
 }
 
-/// What happens to [`MemoryLocation::GpuOnly`] when device memory is full.
+/// Treatment of a [`MemoryLocation::GpuOnly`] request when device memory is full.
 ///
 /// The environment variable `OMNIHEAP_WHEN_FULL` (`next_heap` or `fail`) sets it for programs that cannot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ import sys
 import time
 
 CONF = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}
-# What each workload computes, made visible without changing what it allocates by more than a few bytes.
+# Taps that make visible what each workload computes, without changing what it allocates by more than a few bytes.
 TAPS = (
     ("loss.backward(); o.step()", "OUT.append(loss.detach()); loss.backward(); o.step()"),
     (re.compile(r"m\.generate\((.*)\)$", re.M), r"OUT.append(m.generate(\1)[:, -8:].float().sum())"),
@@ -25,7 +25,7 @@ TAPS = (
     ("torch.cuda.Stream()", "STREAM()"),
     (re.compile(r"for it in range\((\d+)\):"), r"for it in TICK(\1):"),
 )
-# What a workload imports inside of its function, and what that module must have loaded before the clock runs.
+# Imports of a workload inside of its function, and modules that must have loaded them before the clock runs.
 IMPORTS = re.compile(r"^\s+(?:from (\w+) import (.+)|import (\w+))$", re.M)
 
 

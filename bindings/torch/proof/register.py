@@ -179,7 +179,7 @@ def imported(descriptor, size):
 
 
 def without_a_gpu():
-    """What can be wrong before there is a GPU."""
+    """Checks what can be wrong before there is a GPU."""
 
     @check("layouts")
     def _():

@@ -67,7 +67,7 @@ def row(name, figure, wanted=None, holds=True):
 
 
 def raises(kind, call, *words):
-    """Whether a call raises just this, with these words."""
+    """Returns True if a call raises just this, with these words."""
     try:
         call()
     except Exception as error:

@@ -127,7 +127,7 @@ def run(mode, gib, cycles, holes, long):
 
 
 def cycle(torch, scope, sleep, wake, count):
-    """What the driver has less of after so many cycles."""
+    """Returns the bytes that the driver has less of after so many cycles."""
     free = lambda: torch.cuda.mem_get_info()[0]
     with scope():
         kept = torch.full((64 * MIB,), 7, dtype=torch.uint8, device="cuda")

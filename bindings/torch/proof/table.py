@@ -46,7 +46,7 @@ class Run:
             self.child.stdin.write("\n")
             self.child.stdin.flush()
         except BrokenPipeError:
-            pass  # It ended early; its exit status says so in the end.
+            pass  # The process ended early; its exit status says so in the end.
         self.until("DONE")
 
     def finish(self):

@@ -29,7 +29,7 @@ import time
 
 GIB, MIB = 2**30, 2**20
 HERE = os.path.abspath(__file__)
-# What is ended after each part, also where it failed.
+# Processes that are ended after each part, also where it failed.
 STARTED = []
 PARTS = ("take", "press", "kill", "shares", "residue", "publish", "jobs")
 
@@ -128,7 +128,7 @@ def light():
         return driver.cuCtxSynchronize()
 
     def find(word):
-        """How many of the held words are this one, in the first 16 KiB of each MiB; -1 where they cannot be read."""
+        """Returns how many of the held words are this one, in the first 16 KiB of each MiB; -1 where they cannot be read."""
         count, copy = 0, ctypes.create_string_buffer(16 * 1024)
         for start, size in held:
             for address in range(start, start + size - len(copy), MIB):

@@ -307,7 +307,7 @@ def child(options):
 
 
 def measure(options, name, limit):
-    """What a loader's process says; what it did not come to is an error."""
+    """Returns what a loader's process prints; a missing figure is an error."""
     arguments = ["--child", name, "--folder", options.folder, "--gib", str(options.gib), "--tmpfs", options.tmpfs]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen([sys.executable, __file__, *arguments], stdout=out, stderr=errors)

@@ -26,7 +26,7 @@ pub(crate) const fn block_size(size: u64) -> u64 {
 /// The blocks of one stream of one pool.
 pub(crate) struct Arena<B: Streams> {
     division: Tlsf,
-    /// By the strategy's block number: the address, and what owns the bytes.
+    /// Blocks by the strategy's number: the address, and the owner of the bytes.
     blocks: Vec<Option<(u64, Allocation<B>)>>,
 }
 
@@ -102,7 +102,7 @@ impl<B: Streams> Arena<B> {
         (!empty.blocks.is_empty()).then_some(empty)
     }
 
-    /// What owns the bytes of the blocks.
+    /// Allocations that own the bytes of the blocks.
     pub(crate) fn into_blocks(self) -> impl Iterator<Item = Allocation<B>> {
         self.blocks.into_iter().flatten().map(|(_, block)| block)
     }

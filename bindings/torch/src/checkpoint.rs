@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::panic::catch_unwind;
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// What lived in a pool.
+/// Allocations that lived in a pool.
 struct Checkpoint {
     device: c_int,
     pool: PoolId,
@@ -106,7 +106,7 @@ fn try_restore(device: i8) -> Result<Delta, String> {
     Ok(Delta { freed, allocated: Vector::new(new, &allocated).ok_or(full)? })
 }
 
-/// What is said where this PyTorch cannot be served.
+/// Message where this PyTorch cannot be served.
 const REFUSED: &str = "this PyTorch keeps checkpoints of graph pools only with its own allocator. For torch.compile(mode='reduce-overhead'), \
      set torch._inductor.config.triton.cudagraph_trees = False, and copy outputs that must outlive the next call; \
      or use omniheap.torch.pool() instead of omniheap.torch.enable()";

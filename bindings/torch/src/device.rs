@@ -55,7 +55,7 @@ fn device_heap(caps: &Caps) -> Result<HeapId> {
     device.map(|(id, _)| id).ok_or(ErrorKind::NoSuchHeap.into())
 }
 
-/// What lives at an address, the bytes that were asked for, and the stream that asked.
+/// Allocation at an address, the bytes that were asked for, and the stream that asked.
 struct Resident<B: Streams> {
     held: Held<B>,
     size: u64,
@@ -63,13 +63,13 @@ struct Resident<B: Streams> {
     shared: Shared,
 }
 
-/// Who keeps the bytes.
+/// Keeper of the bytes.
 enum Held<B: Streams> {
     Plain(Allocation<B>, Seat),
     Kept(Kept),
 }
 
-/// Something that lived in a pool when a checkpoint was taken.
+/// An allocation that lived in a pool when a checkpoint was taken.
 pub(crate) struct Saved {
     kept: Kept,
     size: u64,
@@ -82,7 +82,7 @@ impl Saved {
     }
 }
 
-/// How devices are opened.
+/// Settings of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) backend: BackendKind,
@@ -105,7 +105,7 @@ pub(crate) struct Device<B: Streams> {
     graphs: Graphs<B>,
     tags: Tags<B>,
     late: LateFrees,
-    /// Where blocks begin, as far as snapshots have shown.
+    /// Addresses at which blocks begin, as far as snapshots have shown.
     bases: Mutex<HashMap<BlockNumber, u64>>,
 }
 
@@ -253,7 +253,7 @@ impl<B: Streams> Device<B> {
         self.manager.heap_use(self.heap).map_or(0, |held| held.reserved)
     }
 
-    /// Tells whoever looks on.
+    /// Tells the watcher, if there is one.
     #[inline]
     fn tell(&self, happened: Happened, address: u64, bytes: u64, stream: usize) {
         watch::tell(|| {
@@ -429,7 +429,7 @@ impl<B: Streams> Device<B> {
                 }
                 Held::Plain(allocation, _) => {
                     *shared = Shared::Yes;
-                    // Which stream it is does not matter: bytes wait for all of them.
+                    // Any stream will do here: bytes wait for all of them.
                     allocation.use_on(TimelineId::ALL)
                 }
             }
@@ -440,7 +440,8 @@ impl<B: Streams> Device<B> {
     pub(crate) fn trim(&self) -> Result<u64> {
         self.graphs.give_back_all(&self.manager);
         let mut bytes = self.manager.trim()?;
-        // Where a device can only be waited for, the first wait shows what is free, and the second that nobody uses it.
+        // On a device that can only be waited for, the first wait shows what is free, and the second that nobody uses
+        // it.
         for _ in 0..2 {
             if !self.graphs.is_capturing() && wait_for_all(&self.manager) {
                 self.manager.retire()?;
@@ -526,7 +527,7 @@ impl<B: Streams> Device<B> {
         self.tags.wake(tag, host_mapped)
     }
 
-    /// Where the bytes of each tag are.
+    /// Places of the bytes of each tag.
     pub(crate) fn residence(&self) -> Value {
         self.tags.residence()
     }
@@ -579,7 +580,7 @@ impl<B: Streams> Device<B> {
         self.late.freed(self.graphs.release(&self.manager, pool));
     }
 
-    /// What lives in a pool, by address; nothing where there is no such pool.
+    /// Returns the allocations that live in a pool, by address; nothing where there is no such pool.
     pub(crate) fn checkpoint(&self, pool: PoolId) -> Option<Vec<Saved>> {
         let mut saved = Vec::new();
         self.live.for_each(|_, Resident { held, size, stream, .. }| match held {
@@ -605,7 +606,7 @@ impl<B: Streams> Device<B> {
             self.free_if_live(*address);
         }
         let back = self.restore(pool, saved).inspect_err(|_| {
-            // It was freed just now, so its places are free.
+            // These allocations were freed just now, so their places are free.
             let _ = self.restore(pool, &live);
         });
         self.release(pool);
@@ -660,7 +661,7 @@ impl<B: Streams> Device<B> {
 
     /// The figures that `stats()` shows.
     pub(crate) fn stats(&self) -> Result<Value> {
-        // What was freed and has passed its streams is not live any more.
+        // Bytes that were freed and have passed their streams are not live any more.
         self.manager.retire()?;
         let report = self.manager.summary();
         let totals = report.totals;
@@ -714,7 +715,7 @@ impl<B: Streams> Device<B> {
         Value::Object(SizeClass::ALL.into_iter().map(figures).collect())
     }
 
-    /// What is held, as PyTorch's snapshots show it. Blocks that never had anything live in a snapshot are left out.
+    /// Held memory as PyTorch's snapshots show it. Blocks that never had anything live in a snapshot are left out.
     pub(crate) fn segments(&self) -> Value {
         let report = self.manager.report();
         let mut addresses = Addresses::default();
@@ -750,7 +751,7 @@ impl<B: Streams> Device<B> {
         data
     }
 
-    /// What an error message says of a request that failed here. Where memory is short it begins as PyTorch's: programs look for that.
+    /// Error message for a request that failed here. A shortage of memory begins as PyTorch's: programs look for that.
     pub(crate) fn explain(&self, size: u64, error: &AllocateError) -> String {
         if let Some(line) = tags::explain(error.kind()) {
             return line;
@@ -778,8 +779,8 @@ impl<B: Streams> Device<B> {
     }
 }
 
-/// Whether a smaller request would do: PyTorch, and programs that halve their batch, call that out of memory. A request above all that the
-/// device has is one of them.
+/// Returns true if a smaller request would do: PyTorch, and programs that halve their batch, call that out of memory. A
+/// request above all that the device has is one of them.
 pub(crate) const fn is_shortage(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || matches!(kind, ErrorKind::ExceedsLimit | ErrorKind::SizeOverflow)
 }

@@ -82,7 +82,7 @@ impl Place {
     }
 }
 
-/// Whether PyTorch's allocator allocates here.
+/// Returns true if PyTorch's allocator allocates here.
 pub(crate) fn is_used() -> bool {
     PLACE.get().is_some()
 }
@@ -99,7 +99,7 @@ pub(crate) struct DataPtr {
 }
 
 impl DataPtr {
-    /// What a tensor has that frees these bytes.
+    /// Returns the pointer that a tensor keeps to free these bytes.
     pub(crate) fn new(address: usize, device: i8) -> Self {
         /// `c10::DeviceType::CUDA`.
         const CUDA: i8 = 1;

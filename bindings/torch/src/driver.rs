@@ -23,7 +23,7 @@ const HIP: Names = Names {
     total: b"hipDeviceTotalMem\0",
 };
 
-/// What was found; kept for the life of the process.
+/// Functions that were found; kept for the life of the process.
 pub(crate) struct Calls {
     init: unsafe extern "C" fn(c_uint) -> c_int,
     total: unsafe extern "C" fn(*mut usize, c_int) -> c_int,

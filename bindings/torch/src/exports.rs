@@ -43,7 +43,7 @@ pub unsafe extern "C" fn omniheap_torch_configure(
     })
 }
 
-/// Why there is no allocation: what Python sees, and the text.
+/// Reason why there is no allocation: the exception that Python sees, and the text.
 type Failure = (Kind, String);
 
 /// The device that an allocation is for, opened now if it was not.
@@ -62,7 +62,7 @@ fn kind_of(kind: ErrorKind) -> Kind {
     if is_shortage(kind) { Kind::OutOfMemory } else { Kind::Error }
 }
 
-/// What an allocation ends with.
+/// Allocates, and returns the address or the failure.
 ///
 /// # Safety
 ///
@@ -384,7 +384,7 @@ pub extern "C" fn omniheap_torch_hold_pool(
     })
 }
 
-/// How many use a pool; -1 on failure.
+/// Returns the number of users of a pool; -1 on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_pool_users(device: c_int, captured: u64, named: u64) -> c_int {
     let mut users = -1;

@@ -30,7 +30,7 @@ pub unsafe extern "C" fn omniheap_torch_device_bytes(backend: *const c_char, dev
     bytes
 }
 
-/// Why the last call on this thread failed. Good until the thread's next call.
+/// Message of the last failure on this thread. Good until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_error() -> *const c_char {
     last()
@@ -48,7 +48,8 @@ pub extern "C" fn omniheap_torch_stats(device: c_int) -> *const c_char {
     if code == 0 { say(&shown) } else { ptr::null() }
 }
 
-/// What is held of a device, as JSON in the words of PyTorch's snapshots: nothing before its first allocation. Null on failure. Good until the thread's next call.
+/// Memory held of a device, as JSON in the words of PyTorch's snapshots: nothing before its first allocation. Null on
+/// failure. Good until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_segments(device: c_int) -> *const c_char {
     let mut shown = String::new();
@@ -71,7 +72,7 @@ pub extern "C" fn omniheap_torch_reset_peaks(device: c_int) -> c_int {
     })
 }
 
-/// Why the last allocation of the process failed; empty when none did. Good until the thread's next call.
+/// Message of the process's last failed allocation; empty when none failed. Good until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_explain_oom() -> *const c_char {
     say(&lock(&LAST_OOM))

@@ -1,12 +1,12 @@
 //! The C++ function object with which PyTorch says which streams a capture takes.
 //!
-//! It is a `std::function<bool(stream)>` of GNU's C++ library, whose layout has been fixed since 2005: 16 bytes of
-//! content, a manager that copies and destroys it, and the function that calls it. A callee may move such an object out
-//! of its argument by taking the content and leaving the argument empty.
+//! The object is a `std::function<bool(stream)>` of GNU's C++ library, whose layout has been fixed since 2005: 16 bytes
+//! of content, a manager that copies and destroys it, and the function that calls it. A callee may move such an object
+//! out of its argument by taking the content and leaving the argument empty.
 #![expect(unsafe_code, reason = "calls a C++ function object")]
 use core::ffi::{c_int, c_void};
 
-/// What the manager is asked to do.
+/// Request to the function object's manager: destroy the content.
 const DESTROY: c_int = 3;
 
 /// The object as C++ lays it out.
@@ -39,7 +39,7 @@ impl Filter {
         Some(Self(Function { content: argument.content, manager, call }))
     }
 
-    /// Whether the capture takes this stream.
+    /// Returns true if the capture takes this stream.
     pub(crate) fn accepts(&self, stream: *mut c_void) -> bool {
         let mut stream = stream;
         // SAFETY: `take` checked that it can be called; the stream outlives the call.

@@ -34,7 +34,7 @@ impl PoolId {
     pub(crate) const NONE: Self = Self { captured: 0, named: 0 };
 }
 
-/// Whose memory a pool is.
+/// Owner of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     /// Captures that PyTorch announced.
@@ -65,20 +65,20 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Whether they belong to the captures that PyTorch announced by this name.
+    /// Returns true if they belong to the captures that PyTorch announced by this name.
     pub(crate) fn is_in(&self, pool: PoolId) -> bool {
         self.owner == Owner::Announced(pool)
     }
 }
 
-/// Which arena of a pool: that of a stream, for a class of requests, with the memory of a tag or of none.
+/// Key of an arena of a pool: the stream, the class of requests, and the tag whose memory it has, if any.
 type ArenaKey = (usize, SizeClass, Option<Tag>);
 
 /// The pools of one device, and the captures that fill them now.
 pub(crate) struct Graphs<B: Streams> {
-    /// How many captures are known to be under way, so that others need no lock to know that there is none.
+    /// Number of captures known to be under way, so that others need no lock to know that there is none.
     underway: AtomicUsize,
-    /// How many graphs are watched: the driver sets a flag when one is gone, and calls nobody.
+    /// Number of graphs that are watched: the driver sets a flag when one is gone, and calls nobody.
     watched: AtomicUsize,
     inner: Mutex<Inner<B>>,
 }
@@ -121,16 +121,16 @@ struct Found {
 
 struct Pool<B: Streams> {
     arenas: HashMap<ArenaKey, Arena<B>>,
-    /// When it was made.
+    /// Time at which it was made.
     born: u64,
-    /// When its last capture ended; never, while one is under way; before all others, where there was none.
+    /// Time at which its last capture ended; never, while one is under way; before all others, where there was none.
     captured: u64,
     /// Captures and graphs that use it.
     users: usize,
     /// Set once the graph of a capture that was found is gone.
     gone: Option<Arc<AtomicBool>>,
     live: usize,
-    /// What was freed and keeps its place until the pool ends, because other streams used it; by address.
+    /// Freed bytes that keep their place until the pool ends, because other streams used them; by address.
     stranded: HashMap<u64, Kept>,
     split: Split,
 }
@@ -138,7 +138,7 @@ struct Pool<B: Streams> {
 /// A time after all others.
 const NEVER: u64 = u64::MAX;
 
-/// Whether requests of a pool share blocks.
+/// Sharing of blocks among the requests of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Split {
     Allowed,
@@ -176,12 +176,12 @@ impl<B: Streams> Pool<B> {
         Ok(taken)
     }
 
-    /// Whether nothing is left of the graph of a capture that was found.
+    /// Returns true if nothing is left of the graph of a capture that was found.
     fn is_gone(&self) -> bool {
         self.gone.as_ref().is_some_and(|gone| gone.load(Ordering::Acquire))
     }
 
-    /// Whether no graph uses it any more.
+    /// Returns true if no graph uses it any more.
     fn is_released(&self) -> bool {
         self.users == 0 || self.is_gone()
     }
@@ -195,13 +195,13 @@ impl<B: Streams> Graphs<B> {
         Self { underway, watched, inner: Mutex::new(inner) }
     }
 
-    /// Whether a capture may be under way.
+    /// Returns true if a capture may be under way.
     #[inline]
     pub(crate) fn is_capturing(&self) -> bool {
         self.underway.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a graph is watched, so that [`collect`](Self::collect) may find it gone.
+    /// Returns true if a graph is watched, so that [`collect`](Self::collect) may find it gone.
     #[inline]
     pub(crate) fn is_watching(&self) -> bool {
         self.watched.load(Ordering::Relaxed) > 0
@@ -273,7 +273,7 @@ impl<B: Streams> Graphs<B> {
         found.map(|pool| pool.users += 1).is_some()
     }
 
-    /// How many users a pool has.
+    /// Returns the number of users of a pool.
     pub(crate) fn users(&self, pool: PoolId) -> usize {
         lock(&self.inner).pools.get(&Owner::Announced(pool)).map_or(0, |pool| pool.users)
     }
@@ -301,7 +301,7 @@ impl<B: Streams> Graphs<B> {
         Some(inner.take(Owner::Announced(pool), source, size, stream))
     }
 
-    /// Bytes for a stream that takes part in a capture which nobody announced.
+    /// Takes bytes for a stream that takes part in a capture which was not announced.
     ///
     /// # Safety
     ///
@@ -358,7 +358,7 @@ impl<B: Streams> Graphs<B> {
         self.give_back(manager, inner)
     }
 
-    /// Whether a pool is there.
+    /// Returns true if a pool is there.
     pub(crate) fn has(&self, pool: PoolId) -> bool {
         lock(&self.inner).pools.contains_key(&Owner::Announced(pool))
     }
@@ -431,7 +431,7 @@ impl<B: Streams> Graphs<B> {
         true
     }
 
-    /// What pools keep for a class of requests.
+    /// Returns the memory that pools keep for a class of requests.
     pub(crate) fn held(&self, class: SizeClass) -> Stock {
         let inner = lock(&self.inner);
         let pools = inner.pools.values().flat_map(|pool| &pool.arenas);
@@ -589,7 +589,7 @@ impl<B: Streams> Inner<B> {
     }
 }
 
-/// What pools keep.
+/// Memory that pools keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stock {
     pub(crate) blocks: u64,
@@ -598,7 +598,7 @@ pub(crate) struct Stock {
     pub(crate) used: u64,
 }
 
-/// Whether streams besides the one that allocated used the bytes.
+/// Use of the bytes by streams besides the one that allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shared {
     Yes,

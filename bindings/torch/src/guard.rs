@@ -1,4 +1,4 @@
-//! What stands around every exported function: panics end here, and failures leave a text.
+//! Guard around every exported function: panics end here, and failures leave a text.
 #![expect(unsafe_code, reason = "reads C strings, and learns of forks")]
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int};
@@ -9,14 +9,14 @@ use std::ffi::CString;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, Once};
 
-/// What an allocation that failed said, for `omniheap_torch_explain_oom`.
+/// Message of the last allocation that failed, for `omniheap_torch_explain_oom`.
 pub(crate) static LAST_OOM: Mutex<String> = Mutex::new(String::new());
 
-/// What a forked process is told.
+/// Message for a forked process.
 pub(crate) const FORKED: &str =
     "device memory cannot be used in a forked process; start it with the spawn method";
 
-/// What is said of a panic.
+/// Message for a panic.
 pub(crate) const BUG: &str = "omniheap met a bug of its own; please report it with what was called";
 
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
@@ -35,7 +35,7 @@ pub(crate) fn watch_forks() {
     });
 }
 
-/// Whether this process is a fork of the one that opened the devices: the driver does not work in it.
+/// Returns true if this process is a fork of the one that opened the devices: the driver does not work in it.
 #[inline]
 pub(crate) fn is_forked() -> bool {
     IS_FORKED.load(Ordering::Relaxed)
@@ -99,7 +99,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| format!("{what} is not UTF-8"))
 }
 
-/// What a call was doing when it failed.
+/// Returns a function that words an error of a call, with what the call was doing.
 pub(crate) fn failed(doing: &str) -> impl Fn(Error) -> String {
     move |error| format!("{doing}: {error}")
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Requests between two looks, at most.
 const MOST: u32 = 64;
 
-/// How many frees wait for other streams, as far as is known.
+/// Number of frees that wait for other streams, as far as is known.
 ///
 /// PyTorch's own allocator looks at every request, and programs see the same addresses again. A look asks the driver, so that after
 /// looks in vain ever more requests go without one.
@@ -26,7 +26,7 @@ impl LateFrees {
         }
     }
 
-    /// Whether frees wait.
+    /// Returns true if frees wait.
     #[inline]
     pub(crate) fn are_waiting(&self) -> bool {
         self.frees.load(Relaxed) > 0

@@ -31,7 +31,7 @@ impl Hasher for Spread {
 
 type Shard<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
 
-/// What lives at which address.
+/// Table of live allocations by address.
 pub(crate) struct Live<T> {
     shards: Vec<Mutex<Shard<T>>>,
 }

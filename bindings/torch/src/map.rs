@@ -14,7 +14,7 @@ use omniheap::{
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a program holds at an address.
+/// Memory that a program holds at an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tenant {
     /// Bytes that were asked for.
@@ -26,10 +26,10 @@ pub(crate) struct Tenant {
     pub(crate) id: Option<AllocationId>,
 }
 
-/// What is known of a device's addresses.
+/// Facts about a device's addresses.
 #[derive(Default)]
 pub(crate) struct Addresses {
-    /// What programs hold.
+    /// Memory that programs hold.
     pub(crate) tenants: BTreeMap<u64, Tenant>,
     /// Blocks that graph captures keep, by address.
     pub(crate) kept: HashMap<u64, PoolId>,
@@ -52,8 +52,9 @@ impl Addresses {
         self.blocks.entry(span.offset).or_default().push((extent, span.size));
     }
 
-    /// Where a block begins: at the addresses where most of its live spans are known, by offset and best by size too, and of those
-    /// at the block whose size is most like it. Others may allocate meanwhile, so not all of them may be known.
+    /// Returns the start of a block: at the addresses where most of its live spans are known, by offset and best by
+    /// size too, and of those at the block whose size is most like it. Others may allocate meanwhile, so not all of
+    /// them may be known.
     fn base(&self, block: &BlockReport, taken: &HashMap<BlockNumber, u64>) -> Option<u64> {
         let mut votes: HashMap<Extent, usize> = HashMap::new();
         for live in block.live.iter().filter(|live| live.state != SpanState::Deferred) {

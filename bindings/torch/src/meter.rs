@@ -1,4 +1,4 @@
-//! What a program holds, as it sees it: bytes count from the allocation to the free, wherever streams are.
+//! Memory of a program, as the program sees it: bytes count from the allocation to the free, wherever streams are.
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde_json::{Map, Value, json};
 
@@ -21,9 +21,9 @@ impl Gauge {
         self.taken.fetch_add(amount, Relaxed);
     }
 
-    /// What is there.
+    /// Returns the present amount.
     pub(crate) fn now(&self) -> u64 {
-        // What goes is read first: beside other threads this may show too much, never too little.
+        // The taken amount is read first: beside other threads this may show too much, never too little.
         let taken = self.taken.load(Relaxed);
         self.added.load(Relaxed).saturating_sub(taken)
     }
@@ -40,14 +40,14 @@ impl Gauge {
         self.peak.load(Relaxed)
     }
 
-    /// Lets the peak begin anew, at what is there.
+    /// Resets the peak to the present amount.
     pub(crate) fn reset_peak(&self) {
         self.peak.store(self.now(), Relaxed);
     }
 }
 
-/// What every address and every size is a multiple of, as PyTorch and CuPy have it: programs write a little behind the end of
-/// what they asked for, and nobody noticed.
+/// Unit of every address and every size, as PyTorch and CuPy have it: programs write a little behind the end of what
+/// they asked for, and nobody noticed.
 pub(crate) const UNIT: u64 = 512;
 
 /// PyTorch's two classes of requests, which its figures tell apart.
@@ -66,7 +66,7 @@ impl SizeClass {
     }
 }
 
-/// What is summed of a class of requests.
+/// Sums of a class of requests.
 #[derive(Debug, Default)]
 struct Sums {
     /// Allocations.

@@ -53,7 +53,7 @@ impl Profiler {
     }
 }
 
-/// What happened to bytes of a device.
+/// Change of a device's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) device: u32,

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 /// More than the exception needs; what is too much is freed with it.
 const OBJECT: usize = 512;
 
-/// Where an exception says it was thrown.
+/// Source location that an exception names.
 #[repr(C)]
 struct Location {
     function: *const c_char,
@@ -29,7 +29,7 @@ struct Text {
     room: [usize; 2],
 }
 
-/// What the exception is built of.
+/// Parts of which the exception is built.
 struct Parts {
     allocate: unsafe extern "C" fn(usize) -> *mut c_void,
     new: New,
@@ -55,7 +55,7 @@ impl Class {
     }
 }
 
-/// What Python sees.
+/// Kind of exception that Python sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `torch.OutOfMemoryError`.

@@ -43,7 +43,7 @@ pub(crate) fn tell_place(place: Option<Place>) {
     *lock(&TOLD) = place;
 }
 
-/// What errors of this rank end with; nothing where the program said none.
+/// End of this rank's error messages; empty where the program told no rank.
 pub(crate) fn of_rank() -> String {
     let told = lock(&TOLD).map(|place| (place.rank, place.world));
     match told {

@@ -1,4 +1,4 @@
-//! Which timeline a stream has.
+//! Timelines of streams.
 //!
 //! A stream is known by its handle and its number. A handle that comes back with another number belongs to a new stream: the
 //! earlier one is gone. Its timeline, with the memory that is cached there, goes to a new stream once everything that it was
@@ -58,7 +58,7 @@ pub(crate) struct Seat {
 pub(crate) struct Seats {
     ordinal: u32,
     inner: RwLock<Inner>,
-    /// By timeline: how many streams had it before.
+    /// Number of streams that had each timeline before.
     turns: Box<[AtomicU32]>,
 }
 
@@ -108,7 +108,7 @@ impl Seats {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).known(name)
     }
 
-    /// Whether the timeline still belongs to the stream that it was given to.
+    /// Returns true if the timeline still belongs to the stream that it was given to.
     #[inline]
     pub(crate) fn is_current(&self, seat: Seat) -> bool {
         self.turn(seat.timeline).is_none_or(|turn| turn.load(Relaxed) == seat.turn)

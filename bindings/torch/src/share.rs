@@ -76,13 +76,13 @@ pub unsafe extern "C" fn omniheap_share_quota(
 pub struct Attachment {
     /// Its number in this process.
     pub id: u64,
-    /// Where its bytes begin.
+    /// Address of its first byte.
     pub address: u64,
-    /// How many were published.
+    /// Number of bytes that were published.
     pub length: u64,
 }
 
-/// What is attached, by numbers that are never used again; zero is none.
+/// Next number of an attachment, never used again; zero is none.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static ATTACHED: Mutex<BTreeMap<u64, Arc<dyn AnyAttached>>> = Mutex::new(BTreeMap::new());
 

@@ -6,7 +6,7 @@ use crate::tags::{Refusal, Tag, Target};
 use core::ffi::{c_char, c_int};
 use core::ptr;
 
-/// What a call returns when memory is short; everything else that fails is -1.
+/// Answer of a call when memory is short; every other failure is -1.
 const SHORT: c_int = -2;
 
 /// Lets the calling thread allocate in a tag, until `omniheap_torch_leave_tag`.

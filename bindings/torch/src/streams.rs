@@ -13,18 +13,18 @@ use omniheap::{
 };
 use std::sync::Arc;
 
-/// How long a stream lives that a framework hands over.
+/// Life of a stream that a framework hands over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// As long as the process, but for those that a program made itself: PyTorch's.
     Process,
-    /// Nobody knows: CuPy's.
+    /// Unknown: CuPy's.
     Unknown,
 }
 
 /// A backend that follows the caller's streams.
 pub(crate) trait Streams: Backend + Sized + 'static {
-    /// What out-of-memory messages call its memory.
+    /// Name of its memory in out-of-memory messages.
     const NAME: &'static str;
 
     /// A graph of its driver.
@@ -33,7 +33,7 @@ pub(crate) trait Streams: Backend + Sized + 'static {
     /// Opens a device by its number.
     fn open_device(ordinal: u32) -> Result<Self>;
 
-    /// What a stream is now.
+    /// Standing of a stream now.
     ///
     /// # Safety
     ///
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use core::ptr;
 
-    /// What every backend over host memory says of the caller's streams.
+    /// Checks the answers of a backend over host memory about the caller's streams.
     fn follows_no_stream<B: Streams>() {
         let device = B::open_device(0).expect("host memory");
         // SAFETY: to host memory a stream is a number.

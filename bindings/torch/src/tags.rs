@@ -76,11 +76,11 @@ impl Tag {
     }
 }
 
-/// Why a pool did not fall asleep or wake up.
+/// Reason why a pool did not fall asleep or wake up.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) line: String,
-    /// Whether memory of the device is missing.
+    /// True if memory of the device is missing.
     pub(crate) is_short: bool,
 }
 
@@ -90,7 +90,7 @@ impl From<String> for Refusal {
     }
 }
 
-/// Where bytes go that sleep.
+/// Place for the bytes of a pool that sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Host,
@@ -136,13 +136,13 @@ struct Tagged<B: Streams> {
 /// The tags of one device. Their pools stay as long as the process.
 pub(crate) struct Tags<B: Streams> {
     pools: Mutex<BTreeMap<Tag, Arc<Tagged<B>>>>,
-    /// Where loaded weights came from, of all tags.
+    /// Files that loaded weights came from, of all tags.
     origin: Arc<Origin>,
-    /// Whether `origin` knows anything: frees look no further where not.
+    /// True if `origin` knows anything: frees look no further where not.
     remembers: AtomicBool,
 }
 
-/// Where the calling thread's memory comes from: the manager's own pools, or the pool of its tag.
+/// Source of the calling thread's memory: the manager's own pools, or the pool of its tag.
 pub(crate) struct Source<'a, B: Streams> {
     pub(crate) manager: &'a Manager<B>,
     tagged: Option<(Tag, Arc<Tagged<B>>)>,
@@ -178,7 +178,7 @@ impl<B: Streams> Tags<B> {
 
     /// Remembers which tensors of a file an allocation has from which byte on. It is final, until it is freed or forgotten.
     pub(crate) fn remember(&self, id: AllocationId, file: &WeightsFile, tensors: &[(usize, u64)]) {
-        // What is freed is forgotten by `forget`.
+        // A freed allocation is forgotten by `forget`.
         self.origin.remember_final(id, file, tensors, || true);
         self.remembers.store(true, Ordering::Release);
     }
@@ -189,7 +189,7 @@ impl<B: Streams> Tags<B> {
         self.remembers.load(Ordering::Acquire) && self.origin.forget_origin(allocation.id())
     }
 
-    /// Where memory of the calling thread comes from now.
+    /// Returns the source of the calling thread's memory now.
     #[inline]
     pub(crate) fn source<'a>(
         &self,
@@ -278,7 +278,7 @@ impl<B: Streams> Tags<B> {
         Ok(())
     }
 
-    /// Where the bytes of each tag are.
+    /// Places of the bytes of each tag.
     pub(crate) fn residence(&self) -> Value {
         let of = |tagged: &Arc<Tagged<B>>| {
             let now = tagged.pool.residence();
@@ -299,12 +299,12 @@ impl<B: Streams> Tags<B> {
     }
 }
 
-/// Whether a wake failed for want of the device's memory: the host may be out of it too, or of open files.
+/// Returns true if a wake failed for want of the device's memory: the host may be out of it too, or of open files.
 fn is_full(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() && kind != ErrorKind::OutOfHostMemory
 }
 
-/// What is said of a tag that did not do what it was told.
+/// Words the failure of a tag to sleep or to wake.
 fn refused(doing: &str, tag: &str, kind: ErrorKind, said: &dyn core::fmt::Display) -> String {
     match kind {
         ErrorKind::AlreadyAsleep => {
@@ -321,7 +321,7 @@ fn refused(doing: &str, tag: &str, kind: ErrorKind, said: &dyn core::fmt::Displa
     }
 }
 
-/// What is said of a request inside a tag that sleeps; nothing where it failed for another reason.
+/// Words the failure of a request inside a tag that sleeps; `None` where it failed for another reason.
 pub(crate) fn explain(kind: ErrorKind) -> Option<String> {
     let tag = Tag::current().filter(|_| kind == ErrorKind::Asleep)?.name();
     Some(format!(

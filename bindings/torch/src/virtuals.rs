@@ -52,7 +52,7 @@ unsafe fn attach() -> Option<()> {
 
 /// Symbols of PyTorch's libraries.
 struct Found {
-    /// Where PyTorch keeps the allocator in use.
+    /// Address of PyTorch's pointer to the allocator in use.
     current: *const *mut *const usize,
     /// The virtual functions of pluggable allocators, with what is in front of them.
     table: &'static [usize],
@@ -126,7 +126,7 @@ unsafe fn replace(
     Some(())
 }
 
-/// What a workspace may have at most, in place of the function that refuses.
+/// Writes the most bytes that a workspace may have, in place of the function that refuses.
 unsafe extern "C" fn workspace(_: *mut c_void, device: i8, largest: *mut usize) {
     let mut bytes = 0;
     guarded(|| {

@@ -1,10 +1,10 @@
-//! Whoever looks on while a program allocates and frees: Python's history of allocations.
+//! Watchers of a program's allocations and frees: Python's history of allocations.
 #![expect(unsafe_code, reason = "calls a C function")]
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// What happened.
+/// Kind of event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
@@ -18,15 +18,15 @@ pub enum Happened {
     Trimmed = 3,
 }
 
-/// Something that happened on a device: `bytes` at `address` on `stream`, while `reserved` bytes are held of the driver.
+/// Event on a device: `bytes` at `address` on `stream`, while `reserved` bytes are held of the driver.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What.
+    /// Kind of the event.
     pub happened: Happened,
     /// The device's number.
     pub device: u32,
-    /// Where; 0 for what has no place.
+    /// Address; 0 for an event without a place.
     pub address: u64,
     /// Bytes that were asked for or freed.
     pub bytes: u64,

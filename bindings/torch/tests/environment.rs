@@ -1,5 +1,5 @@
-//! What the environment says holds for PyTorch and CuPy too: limits, and an arbiter whose tenant the process becomes. Every story is told by a
-//! process of its own, because a process opens its devices once.
+//! Environment variables hold for PyTorch and CuPy too: limits, and an arbiter whose tenant the process becomes. Every
+//! story is told by a process of its own, because a process opens its devices once.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "calls C functions")]
 mod arbiter;

@@ -202,7 +202,7 @@ fn a_capture_that_somebody_else_began_is_not_spoiled() {
     for mode in 0..3 {
         let before = lasting(MIB, first);
         omniheap_cupy_free(handle(first), before, 0);
-        // It waits for a mark that the capture must survive the look at.
+        // The wait is for a mark that the capture must survive the look at.
         let waits = lasting(MIB, second);
         hip.fill(waits, 1, MIB, second);
         omniheap_torch_record_stream(waits, handle(first));
@@ -286,7 +286,7 @@ fn runtime() -> Option<Runtime> {
     }
 }
 
-/// What a program says that the runtime's own loader starts.
+/// Runs a program under the runtime's own loader, and returns its output.
 fn run(runtime: &Runtime, program: &Path, arguments: &[&str]) -> String {
     run_with(runtime, program, arguments, &[])
 }

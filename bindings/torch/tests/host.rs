@@ -654,7 +654,7 @@ fn tensors_are_arranged_in_buffers_and_loaded_there() {
     std::fs::remove_file(&path).expect("the file");
 }
 
-/// What a watcher was told: what, where, how much, and on which stream.
+/// Events that a watcher was told: kind, address, bytes, and stream.
 static TOLD: Mutex<Vec<(Happened, u64, u64, u64)>> = Mutex::new(Vec::new());
 
 unsafe extern "C" fn note(event: *const Event) {

@@ -1,6 +1,6 @@
 //! The library under a stand-in of PyTorch's C++: its allocator's virtual functions, its exceptions, its profiler.
 //!
-//! Where there is no C++ compiler that is said.
+//! Machines without a C++ compiler print that, and skip the tests.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "loads a library and calls its functions")]
 use core::ffi::{CStr, c_char, c_int, c_void};

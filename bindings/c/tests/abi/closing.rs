@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use std::sync::Mutex;
 use weights::{File, load, target};
 
-/// What a thread that closes a manager inside a callback was told.
+/// Answer to a thread that closes a manager inside a callback.
 struct Closer {
     manager: OmniheapManager,
     told: Mutex<Option<(Status, String)>>,
@@ -29,7 +29,7 @@ impl Closer {
         *closer.told.lock().expect("nobody panics with it") = Some(told);
     }
 
-    /// What the callback was told; the manager closes behind the call.
+    /// Checks the answer of the callback; the manager closes behind the call.
     fn end(self, because: &str) {
         let told = self.told.into_inner().expect("nobody panics with it");
         let (status, message) = told.expect("the callback was called");

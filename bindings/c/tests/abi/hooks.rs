@@ -3,7 +3,7 @@ use super::*;
 use core::ffi::c_char;
 use std::sync::Mutex;
 
-/// What a logger heard.
+/// Lines that a logger heard.
 type Heard = Mutex<Vec<(u32, String)>>;
 
 unsafe extern "C" fn hear(level: u32, message: *const c_char, user: *mut c_void) {
@@ -51,7 +51,7 @@ fn a_logger_hears_shortages_by_name_until_it_is_replaced() {
     assert_eq!(heard.lock().expect("nobody panics with it").len(), before.len());
 }
 
-/// What a pressure callback frees.
+/// Allocation that a pressure callback frees.
 struct Spare(Mutex<Option<OmniheapAllocation>>);
 
 unsafe extern "C" fn relieve(_: u32, wanted: u64, _: u64, user: *mut c_void) -> u32 {

@@ -31,7 +31,7 @@ struct Picture {
     color: u8,
 }
 
-/// What an engine does when its images move.
+/// Work of an engine when its images move.
 struct Mover<'a> {
     engine: &'a Vulkan,
     manager: OmniheapManager,

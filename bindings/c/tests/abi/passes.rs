@@ -2,16 +2,16 @@
 use super::*;
 use std::collections::HashMap;
 
-/// What a callback saw.
+/// Events that a callback saw.
 #[derive(Default)]
 struct Seen {
     moves: u64,
     nameless: u64,
     left: Option<u64>,
     destroyed: Option<u64>,
-    /// Where allocations were before the pass.
+    /// Offsets of allocations before the pass.
     offsets: HashMap<u64, u64>,
-    /// What became of each move, in the order of the questions.
+    /// Outcome of each move, in the order of the questions.
     told: Vec<(u64, u32)>,
     /// Moves that begin elsewhere, or in memory that has a number though host memory has none.
     misplaced: u64,

@@ -81,7 +81,7 @@ fn the_usual_values_fill_the_callers_size_and_no_more() {
     assert_eq!(longer.known.size, 99, "a refused call writes nothing");
 }
 
-/// Whether a call fills structs of every age as it should.
+/// Checks that a call fills structs of every age as it should.
 ///
 /// Behind the caller's struct are canaries.
 fn fills<T>(name: &str, call: impl Fn(*mut T) -> Status) {

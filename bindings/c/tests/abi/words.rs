@@ -1,4 +1,4 @@
-//! What a request can say, and what every error says.
+//! Tests of everything that a request can say, and of the words of every error.
 use super::*;
 use omniheap::ErrorKind;
 use std::collections::HashSet;

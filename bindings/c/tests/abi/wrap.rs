@@ -12,7 +12,7 @@ use omniheap::{
     seam::{Result, Timelines as _},
 };
 
-/// Where a HIP library is, for a process that was started to use it.
+/// Variable with the path of a HIP library, for a process that was started to use it.
 const LIBRARY: &str = "OMNIHEAP_HIP_LIBRARY";
 
 /// The engine's device, where there is one.

@@ -1,4 +1,4 @@
-//! What callers hold for memory: numbers and an address, no ownership.
+//! Allocations as callers hold them: numbers and an address, no ownership.
 #![expect(unsafe_code, reason = "shows mapped memory as slices")]
 use ash::vk;
 use core::{ffi::c_void, marker::PhantomData, num::NonZeroU64, ptr::NonNull};
@@ -27,8 +27,8 @@ impl Pointer {
 ///
 /// Dropped instead, it stays allocated until the allocator is dropped, and is reported as a leak.
 ///
-/// It implements [`presser::Slab`] where it is mapped; [`try_as_mapped_slab`](Self::try_as_mapped_slab) is the way that does not
-/// panic. The device must not use the bytes while they are borrowed.
+/// Mapped memory implements [`presser::Slab`]; [`try_as_mapped_slab`](Self::try_as_mapped_slab) is the way that does
+/// not panic. The device must not use the bytes while they are borrowed.
 #[derive(Debug)]
 pub struct Allocation {
     /// Its number in its allocator; `None` for the null allocation.

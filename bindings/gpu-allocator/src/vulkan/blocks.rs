@@ -18,14 +18,14 @@ pub(super) struct Block {
     pub(super) size: u64,
     pub(super) heap: HeapId,
     pub(super) properties: vk::MemoryPropertyFlags,
-    /// Where the host sees its first byte.
+    /// Host address of its first byte.
     pub(super) base: Option<Pointer>,
 }
 
 #[derive(Debug)]
 struct Known {
     block: Block,
-    /// What the memory object carries; none when it was returned.
+    /// Tag that the memory object carries; none when it was returned.
     tag: Option<Tag>,
     live: u64,
 }
@@ -63,7 +63,7 @@ pub(super) struct Blocks {
     known: Vec<Known>,
     /// Places without a memory object.
     free: Vec<usize>,
-    /// How many memory objects there ever were.
+    /// Number of memory objects that there ever were.
     count: u32,
     live_bytes: u64,
     empty_bytes: u64,

@@ -17,7 +17,7 @@ pub(super) struct Candidate {
     /// The largest request that shares a block, and the largest block that is shared.
     pub(super) shared: u64,
     pub(super) bound: u64,
-    /// How much of a small window into device memory uploads may fill; `None` for other heaps.
+    /// Bytes of a small window into device memory that uploads may fill; `None` for other heaps.
     window: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Where memory comes from: pools by lifetime and size, or memory of a resource alone.
+//! Sources of memory: pools by lifetime and size, or memory of a resource alone.
 #![expect(unsafe_code, reason = "takes handles that the caller answers for")]
 use super::blocks::Tag;
 use super::heaps::Candidate;
@@ -11,10 +11,11 @@ use omniheap_core::{
 };
 use omniheap_vulkan::{Alone, Block, Native, Vulkan};
 
-/// Which pool memory comes from.
+/// Kind of pool that memory comes from.
 ///
-/// What lives for different times, or is of very different sizes, does not share blocks: one small or lasting piece would keep a
-/// whole block. The larger a piece, the fewer share its block, so that most blocks become empty when most of a scene goes.
+/// Allocations of different lifetimes, or of very different sizes, do not share blocks: one small or lasting piece
+/// would keep a whole block. The larger a piece, the fewer share its block, so that most blocks become empty when most of
+/// a scene goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Staging and scratch: gone soon.
@@ -33,7 +34,7 @@ const KIB: u64 = 1 << 10;
 const MEDIUM_BLOCK: u64 = 1024 * KIB;
 /// Blocks of no kind grow beyond this.
 const MOST_BLOCK: u64 = 32 * 1024 * KIB;
-/// How many kinds of pools there are, and how many sizes of blocks each may have.
+/// Number of kinds of pools, and of sizes of blocks that each may have.
 const KINDS: usize = Kind::Huge as usize + 1;
 const GROWTHS: usize = (MOST_BLOCK.ilog2() - MEDIUM_BLOCK.ilog2()) as usize + 1;
 

@@ -1,4 +1,4 @@
-//! What lives: the manager's allocations, their places and their names.
+//! Table of live allocations: the manager's allocations, their places and their names.
 use core::num::NonZeroU64;
 use omniheap_core::Allocation as Managed;
 use omniheap_vulkan::Vulkan;

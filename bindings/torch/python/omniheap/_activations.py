@@ -8,7 +8,7 @@ from ._library import OmniheapError, parse_size
 
 
 class offload_activations:
-    """What autograd keeps inside the block goes to host memory, and comes back before the backward pass needs it.
+    """Moves what autograd keeps inside the block to host memory, and brings it back before the backward pass needs it.
 
         with omniheap.torch.offload_activations(min_bytes="1MiB", keep_last=2):
             loss = model(batch)
@@ -87,7 +87,7 @@ class offload_activations:
                     self._lasting.add(tensor.untyped_storage()._cdata)
 
     def _pack(self, tensor):
-        """What autograd keeps instead of a tensor."""
+        """Returns what autograd keeps instead of a tensor."""
         copier = self._copier(tensor)
         if copier is None:
             return Kept(tensor)
@@ -223,7 +223,7 @@ class _Entry:
         self._away = self._left = self._arrives = None
 
     def stands_for(self, tensor, storage):
-        """Whether a tensor has the bytes that this has. A storage that is gone may leave its identity to another one."""
+        """Returns True if a tensor has the bytes that this has. A storage that is gone may leave its identity to another one."""
         return self._here is not None and self._here._cdata == storage._cdata and tensor._version == self._version
 
     def is_here(self):
@@ -377,7 +377,7 @@ _NO_COPIER = _NoCopier()
 
 
 def is_plain(tensor):
-    """Whether a tensor is bytes of a storage, read by offset, sizes and strides."""
+    """Returns True if a tensor is bytes of a storage, read by offset, sizes and strides."""
     import torch
 
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
@@ -386,7 +386,7 @@ def is_plain(tensor):
 
 
 def _may_be_statistics(tensor):
-    """Whether a tensor of a module may be running statistics: kernels of batch norm write to them, and PyTorch does not count that."""
+    """Returns True if a tensor of a module may be running statistics: kernels of batch norm write to them, and PyTorch does not count that."""
     import torch
 
     return not isinstance(tensor, torch.nn.Parameter) and _have_form_of_statistics(tensor.dim(), tensor.dtype)
@@ -397,7 +397,7 @@ def _have_form_of_statistics(dimensions, dtype):
 
 
 def _is_parameter(tensor):
-    """Whether a tensor, or what it is a view of, gets a gradient of its own, or is autocast's copy of one that does."""
+    """Returns True if a tensor, or what it is a view of, gets a gradient of its own, or is autocast's copy of one that does."""
     base = tensor._base if tensor._is_view() else tensor
     if base is None or not base.requires_grad:
         return False

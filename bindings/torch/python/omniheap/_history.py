@@ -33,7 +33,7 @@ _WATCHER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Event))
 
 
 class History:
-    """What is recorded of the allocations of this process."""
+    """Records the allocations of this process."""
 
     def __init__(self, torch):
         self._torch, self._observers, self._metadata = torch, [], threading.local()
@@ -87,7 +87,7 @@ class History:
         self.record("all" if enabled else None, context, "all" if cpp else "python", max_entries, clear_history, *rest)
 
     def is_enabled(self):
-        """Whether a history is recorded."""
+        """Returns True if a history is recorded."""
         return self._enabled is not None
 
     def observe(self, observer):
@@ -148,7 +148,7 @@ class History:
         entry = {"action": action, "addr": address, "size": size, "stream": stream, "time_us": time.time_ns() // 1000, "frames": stack}
         entry.update(compile_context="N/A", user_metadata=self.metadata(), pool_id=(0, 0), **more)
         if stack is not None and self._torch._C.is_anomaly_enabled():
-            # Where the forward pass was that this backward pass belongs to.
+            # Stack of the forward pass that this backward pass belongs to.
             node = self._torch._C._current_autograd_node()
             entry["forward_frames"] = list(node.metadata.get("traceback_") or ()) if node is not None else []
         self._entries.setdefault(device, collections.deque(maxlen=self._longest)).append(entry)

@@ -200,7 +200,7 @@ def _device(torch, device):
 
 
 def _version(tensor):
-    """How often a tensor was written; None where PyTorch does not count that."""
+    """Returns how often a tensor was written; None where PyTorch does not count that."""
     return None if tensor.is_inference() else tensor._version
 
 
@@ -232,7 +232,7 @@ def _own(model, layers):
 
 
 def _resident(sizes, limit):
-    """Which layers stay on the device: all, or as many as leave room for the slots, spread evenly so that copies never pause for long."""
+    """Returns the layers that stay on the device: all, or as many as leave room for the slots, spread evenly so that copies never pause for long."""
     if sum(sizes) <= limit:
         return [True] * len(sizes)
     room = limit - _SLOTS * max(sizes)
@@ -240,7 +240,7 @@ def _resident(sizes, limit):
         raise OmniheapError(f"resident is {limit} bytes, and the largest layer has {max(sizes)}; two of them need {_SLOTS * max(sizes)}")
     stays, total, share = [], sum(sizes), 0
     for size in sizes:
-        # What may stay of the bytes so far, times the bytes of all layers.
+        # Bytes so far that may stay, times the bytes of all layers.
         share += size * room
         stays.append(share >= size * total)
         share -= size * total * stays[-1]

@@ -19,7 +19,7 @@ class OmniheapError(RuntimeError):
 
 
 def path():
-    """Where the shared library is: OMNIHEAP_LIBRARY, or beside this file."""
+    """Returns the path of the shared library: OMNIHEAP_LIBRARY, or beside this file."""
     named = os.environ.get("OMNIHEAP_LIBRARY")
     found = named or os.path.join(os.path.dirname(os.path.abspath(__file__)), _NAME)
     if not os.path.isfile(found):
@@ -110,7 +110,7 @@ def check(code):
 
 
 def _said():
-    """What the library says of the last failure, and of which rank."""
+    """Returns the library's message about the last failure, with the rank."""
     said = load().omniheap_torch_error().decode()
     if _place is None or said.endswith(")") and "(rank " in said:
         return said
@@ -238,7 +238,7 @@ def empty_cache():
 
 
 def explain_oom():
-    """Why the last allocation failed, in words; None when none has."""
+    """Returns the reason why the last allocation failed, in words; None when none has."""
     return require_enabled().omniheap_torch_explain_oom().decode() or None
 
 

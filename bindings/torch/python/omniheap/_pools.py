@@ -37,7 +37,7 @@ def install(torch):
             """None: the pool has no allocator of its own."""
 
         def use_count(self):
-            """How many hold the pool: this object, contexts that are open, and graphs."""
+            """Number of holders of the pool: this object, contexts that are open, and graphs."""
             device, name = self._place
             return load().omniheap_torch_pool_users(device, *name)
 
@@ -81,7 +81,7 @@ def _end_failed_captures(torch):
 
 
 class _Checkpoint:
-    """What lived in a pool of graphs, for `torch._C._cuda_setCheckpointPoolState`."""
+    """Allocations that lived in a pool of graphs, for `torch._C._cuda_setCheckpointPoolState`."""
 
     def __init__(self, device, pool):
         lib = load()

@@ -28,7 +28,7 @@ def place(environment=None):
 
 
 def _place_of_ray():
-    """What Ray Train says inside of one of its workers, where it sets no variables."""
+    """Returns the place that Ray Train tells inside of one of its workers, where it sets no variables."""
     train = sys.modules.get("ray.train")
     try:
         context = train.get_context()
@@ -83,7 +83,7 @@ def gather(group=None, path="job.html", device=0, timeout=60.0):
 
 
 def _key(distributed, group, world):
-    """What the answers to this call begin with. A late answer to an earlier call, or one of a group before a restart, is another."""
+    """Returns the prefix of the keys of this call's answers. Late answers to an earlier call, or to one before a restart, have another."""
     group = distributed.group.WORLD if group is None else group
     _calls[group] = _calls.get(group, 0) + 1
     restarts = _number(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0

@@ -93,7 +93,7 @@ def withdraw(name, device="cuda"):
 
 
 class _Bytes:
-    """What is published of tensors, piece by piece: one tensor at a time is copied to the host."""
+    """Bytes of tensors to publish, piece by piece: one tensor at a time is copied to the host."""
 
     def __init__(self, torch, tensors):
         self.raised, self._torch = [], torch

@@ -14,9 +14,9 @@ _POOLED = (
     "allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes",
 )  # fmt: skip
 _COUNTERS = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free", "num_oom_rejections", "max_split_size")
-# What came and went before `reset_accumulated_memory_stats`, by device.
+# Counts up to the last `reset_accumulated_memory_stats`, by device.
 _earlier = {}
-# What `set_per_process_memory_fraction` was given, and the limit in bytes that came of it, by device.
+# Fraction given to `set_per_process_memory_fraction`, and the limit in bytes that came of it, by device.
 _fractions = {}
 
 

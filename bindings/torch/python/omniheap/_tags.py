@@ -15,7 +15,7 @@ _inside = threading.local()
 
 @contextlib.contextmanager
 def tag(name):
-    """What this thread allocates inside the block belongs to a tag, and sleeps and wakes with it.
+    """Gives what this thread allocates inside the block to a tag, with which it sleeps and wakes.
 
         with omniheap.torch.tag("weights"):
             model = Model().cuda()
@@ -34,7 +34,7 @@ def tag(name):
 
 @contextlib.contextmanager
 def no_tag():
-    """What this thread allocates inside the block belongs to no tag, though the block is inside one."""
+    """Gives what this thread allocates inside the block to no tag, though the block is inside one."""
     lib, name = require_enabled(), current()
     if name is None:
         yield
@@ -109,9 +109,9 @@ def wake(tag=None, device=None, host_mapped=0):
 
 
 def residence(device=None):
-    """Where the bytes of each tag are: {"weights": {"asleep": False, "device": 1 << 30, "host_mapped": 0, "host": 0, "disk": 0, "origin": 0}}.
+    """Returns the places of the bytes of each tag: {"weights": {"asleep": False, "device": 1 << 30, "host_mapped": 0, "host": 0, "disk": 0, "origin": 0}}.
 
-    What sleeps to "origin" counts there, with what of it is in host memory.
+    "origin" counts the bytes that sleep to it, also those of them that are in host memory.
     """
     text = require_enabled().omniheap_torch_residence(_number(device))
     if text is None:

@@ -16,14 +16,14 @@ _allocators = None
 
 
 def is_enabled():
-    """Whether CuPy allocates through omniheap in this process."""
+    """Returns True if CuPy allocates through omniheap in this process."""
     return _allocators is not None
 
 
 def enable(limit=None, paged=True):
     """Makes CuPy allocate through omniheap; the arguments are those of `omniheap.torch.enable`.
 
-    Where PyTorch was enabled first, leave the arguments out: its settings hold.
+    Leave the arguments out if PyTorch was enabled first: its settings hold.
     """
     global _allocators
     cupy = _import()

@@ -34,7 +34,7 @@ class _Ended(Exception):
 
 
 def replay(paths, configs=((),), num_cpus=1):
-    """What each trace would have needed: `omniheap replay --json` of every path with every config.
+    """Returns what each trace would have needed: `omniheap replay --json` of every path with every config.
 
     paths: trace files, seen by every node.
     configs: lists of further arguments, such as ["--paged", "no"].
@@ -47,12 +47,12 @@ def replay(paths, configs=((),), num_cpus=1):
 
 
 def compare(paths, configs=((),), num_cpus=1):
-    """How allocators serve each trace: `omniheap compare --json`, otherwise as `replay`."""
+    """Compares how allocators serve each trace: `omniheap compare --json`, otherwise as `replay`."""
     return _run("compare", paths, configs, num_cpus)
 
 
 def plan(paths, configs=((),), num_cpus=1):
-    """What each trace needs when it is planned ahead: `omniheap plan --json`, otherwise as `replay`."""
+    """Returns what each trace needs when it is planned ahead: `omniheap plan --json`, otherwise as `replay`."""
     return _run("plan", paths, configs, num_cpus)
 
 
@@ -140,7 +140,7 @@ def _limit_by_quota(wanted):
 
 
 def _quota(wanted=0):
-    """What the arbiter grants this process of its GPU, the only one that Ray shows it; and sets it, where it is not zero."""
+    """Returns the arbiter's quota for this process on its GPU, the only one that Ray shows it; sets `wanted` instead where that is not zero."""
     function, before = _library.load().omniheap_share_quota, ctypes.c_uint64()
     function.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
     _library.check(function(0, wanted, ctypes.byref(before)))

@@ -45,7 +45,7 @@ def __getattr__(name):
 
 
 def is_enabled():
-    """Whether PyTorch allocates through omniheap in this process."""
+    """Returns True if PyTorch allocates through omniheap in this process."""
     return _allocator is not None
 
 
@@ -83,7 +83,7 @@ def enable(limit=None, paged=True, ranks=None):
             f"PyTorch takes no other allocator now ({str(error).splitlines()[0]}); "
             "enable omniheap first thing, and no other allocator beside it"
         ) from None
-    # What a strange PyTorch lacks for this is refused, as by every other pluggable allocator.
+    # A strange PyTorch is refused for what it lacks, as by every other pluggable allocator.
     _library.load().omniheap_torch_attach()
     _stats.install(torch)
     _history.install(torch)

@@ -7,7 +7,7 @@
     torch_memory_saver.pause("weights")
     torch_memory_saver.resume("weights")
 
-It needs no preloaded library: the first use enables omniheap, so it comes before anything touches the GPU. Where the original ends
+No library is preloaded: the first use enables omniheap, so it comes before anything touches the GPU. Where the original ends
 the process, this raises `OmniheapError` and changes nothing. `pause` and `resume` mean the current device.
 """
 
@@ -30,7 +30,7 @@ class TorchMemorySaver:
 
     @contextlib.contextmanager
     def region(self, tag=_DEFAULT, enable_cpu_backup=False):
-        """What this thread allocates inside the block can be paused. Its content is dropped then, unless it has a backup."""
+        """Makes what this thread allocates inside the block pausable. Its content is dropped then, unless it has a backup."""
         _ensure_enabled()
         with _torch.tag(_name(tag, enable_cpu_backup)):
             yield
@@ -47,7 +47,7 @@ class TorchMemorySaver:
 
     @contextlib.contextmanager
     def disable(self):
-        """What is allocated inside the block cannot be paused, though the block is inside a region."""
+        """Makes what is allocated inside the block not pausable, though the block is inside a region."""
         if _tags.current() is None:
             raise OmniheapError("disable() outside of a region; call it inside `with torch_memory_saver.region():`")
         with _tags.no_tag():
@@ -81,7 +81,7 @@ class TorchMemorySaver:
 
     @property
     def hook_mode(self):
-        """How the original finds allocations; omniheap is told of them."""
+        """Way in which the original finds allocations; omniheap is told of them."""
         return "torch"
 
     @hook_mode.setter
@@ -142,7 +142,7 @@ def _name(tag, enable_cpu_backup):
 
 
 def _meant(tag):
-    """What a call means: names, whether the content is dropped, and whether they sleep. Where nothing is enabled, nothing is."""
+    """Returns the tags that a call means: names, whether the content is dropped, and whether they sleep. Where nothing is enabled, there are none."""
     if not _torch.is_enabled():
         return []
     wanted = None if tag is None else {_name(tag, True), _name(tag, False)}

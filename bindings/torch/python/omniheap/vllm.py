@@ -30,7 +30,7 @@ def register():
     """Tells vLLM of the backend. vLLM calls it in each of its processes, and in some of them twice."""
     if SleepModeBackendFactory is None:
         return
-    with contextlib.suppress(ValueError):  # It is registered already.
+    with contextlib.suppress(ValueError):  # The backend is registered already.
         SleepModeBackendFactory.register_backend(NAME, __name__, "SleepBackend")
     if os.environ.get(VARIABLE, "") not in ("", "0"):
         _take_over()
@@ -46,11 +46,11 @@ def _take_over():
 
 
 class Allocator:
-    """What vLLM's worker asks of an allocator of sleep mode. It has no state: every one is the same."""
+    """Allocator of sleep mode, as vLLM's worker asks for it. It has no state: every one is the same."""
 
     @contextlib.contextmanager
     def use_memory_pool(self, tag=None):
-        """What this thread allocates inside the block belongs to the tag."""
+        """Gives what this thread allocates inside the block to the tag."""
         with _tags.no_tag(), _torch.tag("default" if tag is None else tag):
             yield
 
@@ -59,7 +59,7 @@ class Allocator:
         kept = {offload_tags} if isinstance(offload_tags, str) else set(offload_tags or ())
         awake = _with_residence(asleep=False)
         stored = []
-        # What is dropped comes last: it cannot be undone.
+        # Dropped tags come last: their sleep cannot be undone.
         for tag in sorted(awake, key=lambda tag: tag not in kept):
             try:
                 _tags.sleep(tag, to="host" if tag in kept else "nothing")

@@ -29,7 +29,7 @@ _DTYPES = {
 }
 # Bytes of copies that exist at a time, where tensors of another type are loaded.
 _COPIED = 256 << 20
-# What sleeps to its files, by address: what counts the writes, and the count when it was loaded.
+# Tensors that sleep to their files, by address: what counts the writes, and the count when it was loaded.
 _loaded = {}
 _REPORT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
 
@@ -382,7 +382,7 @@ def load_into(model, paths, strict=True, progress=None):
     strict: refuse names that only the model or only the files have, before anything is written.
     progress: called with bytes done and in total, once per device.
 
-    Where names of the model share a tensor, the last of them counts, as with `load_state_dict`. Returns the names that only the model has, and those that only the files have.
+    If names of the model share a tensor, the last of them counts, as with `load_state_dict`. Returns the names that only the model has, and those that only the files have.
 
     Values are those that `load_state_dict` would give. A model in which that does more than to copy is refused before anything is written: hooks or methods of its own that change
     what is loaded, a `state_dict()` of other tensors than the model's own, DTensors and other sub-classes, extra state in the files. Use `model.load_state_dict(load_safetensors(...))` there.

@@ -104,7 +104,7 @@ class Stream:
 
 
 class CudaCopier(unittest.TestCase):
-    """Which streams wait for copies, over a stand-in for PyTorch."""
+    """Streams that wait for copies, over a stand-in for PyTorch."""
 
     def setUp(self):
         pytorch = mock.MagicMock()
@@ -410,7 +410,7 @@ class Activations(unittest.TestCase):
         x, ahead = torch.randn(64, requires_grad=True), []
 
         class Look(torch.autograd.Function):
-            """What is here when the backward pass has come to this."""
+            """Notes what is here when the backward pass has come to this."""
 
             @staticmethod
             def forward(context, value):
@@ -435,7 +435,7 @@ class Activations(unittest.TestCase):
         x, here, ahead = torch.randn(64, requires_grad=True), [], []
 
         class Look(torch.autograd.Function):
-            """What has left when the forward pass has come to this, and what is back when the backward pass has."""
+            """Notes what has left when the forward pass has come to this, and what is back when the backward pass has."""
 
             @staticmethod
             def forward(context, value):

@@ -44,7 +44,7 @@ class Checkpoints(OnHost):
             torch._C._cuda_releasePool(0, POOL)
 
     def storage(self, address, size):
-        """What a replayed graph gives out: bytes that nobody frees."""
+        """Returns what a replayed graph gives out: bytes that nobody frees."""
         return torch._C._construct_storage_from_data_pointer(address, torch.device("cuda:0"), size)
 
     def live(self):

@@ -18,7 +18,7 @@ if _HAS_TORCH:
 
 
 class Choice(unittest.TestCase):
-    """Which layers stay."""
+    """Choice of the layers that stay."""
 
     def test_all_where_there_is_room(self):
         self.assertEqual(_layers._resident([5, 5, 5], 15), [True] * 3)

@@ -26,7 +26,7 @@ TIMES = ("ns_per_event", "driver_ns", "seconds", "first_plan_seconds")
 
 
 def here():
-    """Whether Ray is in this interpreter."""
+    """Returns True if Ray is in this interpreter."""
     return importlib.util.find_spec("ray") is not None
 
 
@@ -49,7 +49,7 @@ def without_times(results):
 
 
 def in_order(verb, paths, configs):
-    """What the command says without Ray."""
+    """Returns what the command says without Ray."""
     told = [tasks._command([verb, path, *config, "--json"]) for path in paths for config in configs]
     orders = [(path, list(config)) for path in paths for config in configs]
     return without_times([{"path": path, "config": config, **each} for (path, config), each in zip(orders, told)])

@@ -114,7 +114,7 @@ class Tags(OnHost):
             os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns + 5_000_000_000))
             self.refuses(lambda: _tags.wake("file"), "put it back")
             os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
-            os.rename(path, path + ".away")  # It is open while the tag sleeps.
+            os.rename(path, path + ".away")  # The file is open while the tag sleeps.
             _tags.wake("file")
             os.rename(path + ".away", path)
             self.holds(tensor.pointer, MIB, 4)

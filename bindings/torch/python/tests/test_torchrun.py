@@ -35,7 +35,7 @@ def environment():
 
 
 def data(path):
-    """What a page shows."""
+    """Returns the data that a page shows."""
     with open(path, encoding="utf-8") as page:
         text = page.read()
     return json.JSONDecoder().raw_decode(text, text.index('{"title"'))[0]

@@ -1,4 +1,5 @@
-//! Tags over streams of somebody else: what sleeps keeps its addresses and its bytes, and what goes wrong changes nothing.
+//! Tests of tags over streams of another owner: what sleeps keeps its addresses and its bytes, and what goes wrong
+//! changes nothing.
 #![expect(unsafe_code, reason = "puts memory to sleep")]
 use super::scripted::Scripted;
 use super::tests::*;
@@ -14,7 +15,7 @@ use std::thread;
 
 const GRAPH: PoolId = PoolId { captured: 1, named: 0 };
 
-/// What a thread does inside a tag.
+/// Does a thread's work inside a tag.
 fn tagged<R>(tag: &str, work: impl FnOnce() -> R) -> R {
     Tag::enter(tag).expect("in no tag yet");
     let done = work();
@@ -255,7 +256,7 @@ fn memory_does_not_grow_with_cycles() {
     assert!(all_hold(&device, &all));
 }
 
-/// What is captured on stream 1: an address of the graph.
+/// Captures on stream 1, and returns an address of the graph.
 fn capture(device: &Device<Scripted>, size: u64) -> u64 {
     let backend = device.manager.backend();
     // SAFETY: without a filter.

@@ -1,5 +1,5 @@
-//! Host memory with streams of somebody else: they die, their handles come back, and others capture them. What would crash a
-//! process or spoil a capture panics.
+//! Host memory with streams of another owner: they die, their handles come back, and others capture them. What would
+//! crash a process or spoil a capture panics.
 #![expect(unsafe_code, reason = "signs the contract of a backend")]
 use crate::lock;
 use crate::streams::{Life, Streams};
@@ -26,7 +26,7 @@ struct Script {
     timelines: HashMap<u64, TimelineId>,
     /// The capture that a stream takes part in, by handle.
     captured: HashMap<usize, u64>,
-    /// What watches the graph of a capture.
+    /// Flag that watches the graph of a capture.
     watched: HashMap<u64, Arc<AtomicBool>>,
     held: usize,
     /// Marks of all work: what the host calls them; the last one may have been given out, but not recorded.
@@ -103,12 +103,12 @@ impl Scripted {
         if script.is_owed && script.held == 0 { self.record(script) } else { Ok(()) }
     }
 
-    /// Whether a timeline has no marks of its own: that of a stream, which may be gone, and all at once.
+    /// Returns true if a timeline has no marks of its own: that of a stream, which may be gone, and all at once.
     fn is_whole(script: &Script, timeline: TimelineId) -> bool {
         timeline == TimelineId::ALL || script.timelines.values().any(|known| *known == timeline)
     }
 
-    /// What the host calls a mark of all work; `Busy` where it is not recorded.
+    /// Returns the host's word for a mark of all work; `Busy` where it is not recorded.
     fn translate(&self, point: Point) -> Result<Point> {
         let mut script = lock(&self.script);
         if !Self::is_whole(&script, point.timeline) || point.epoch == Epoch::START {

@@ -1,5 +1,6 @@
-// What the library uses of PyTorch: the same names, layouts and virtual functions, and nothing behind them. Functions `standin_…` are what the
-// test calls: they do what PyTorch's own code does with an allocator, and say which exception came back.
+// Parts of PyTorch that the library uses: the same names, layouts and virtual functions, and nothing behind them.
+// Functions `standin_…` are what the test calls: they do what PyTorch's own code does with an allocator, and say which
+// exception came back.
 #include <atomic>
 #include <cstdint>
 #include <cstring>
