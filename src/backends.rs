@@ -17,7 +17,7 @@ pub enum BackendKind {
     Hip,
     /// Any Vulkan driver.
     Vulkan,
-    /// Whatever wgpu finds.
+    /// Any device that wgpu finds.
     Wgpu,
 }
 
@@ -112,7 +112,7 @@ fn index(ordinal: u32) -> Result<usize> {
 ///
 /// # Errors
 ///
-/// What opening host memory returns.
+/// Those of opening host memory.
 pub fn open_best() -> Result<AnyBackend> {
     let real = |device: &AnyBackend| !is_software(&device.caps().device.name);
     // On Linux wgpu reaches what Vulkan reaches, and nothing else.

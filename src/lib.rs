@@ -78,7 +78,7 @@ pub use omniheap_seam::{
     Align, AnyBackend, Backend, Caps, Error, ErrorKind, HeapId, Point, TimelineId,
 };
 
-/// What a request may say, and where it goes: hints, policies, measured profiles, constants, shared-memory layouts.
+/// Requests and their placement: hints, policies, measured profiles, constants, shared-memory layouts.
 pub mod placement {
     pub use crate::profile::{
         Knowledge, ProfileError, config_for, policy_for, profile_path, read_profile, write_profile,
@@ -130,7 +130,7 @@ pub mod defrag {
     };
 }
 
-/// What a manager tells: reports, explanations, events, shortages.
+/// Output of a manager: reports, explanations, events, shortages.
 pub mod report {
     #[cfg(feature = "trace")]
     pub use crate::picture::picture;

@@ -16,7 +16,7 @@ const LONGEST: u64 = 8192;
 /// The first line of every profile.
 const HEADER: &str = "omniheap profile 4";
 
-/// Why a profile was not read.
+/// Reason why a profile was not read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProfileError {
@@ -32,7 +32,7 @@ pub enum ProfileError {
         /// Its number, from 1.
         number: usize,
     },
-    /// It was measured on another device, or with another driver: measure again.
+    /// The profile was measured on another device, or with another driver: measure again.
     Foreign {
         /// `device` or `driver`.
         what: &'static str,
@@ -207,7 +207,7 @@ fn entry(profile: Profile, words: &[&str]) -> Option<Profile> {
 ///
 /// # Errors
 ///
-/// When the folder or the file cannot be written.
+/// Fails when the folder or the file cannot be written.
 pub fn write_profile(path: &Path, profile: &Profile, caps: &Caps) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

@@ -25,7 +25,7 @@ const LONGEST: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenRequest {
-    /// For people.
+    /// Name for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Bytes, at least one.
@@ -60,16 +60,16 @@ pub struct WrittenRequest {
     /// Host-device coherence without flushes.
     #[serde(default, with = "by_word")]
     pub coherence: Coherence,
-    /// Whether communication libraries must be able to register it.
+    /// Need of communication libraries to register it.
     #[serde(default, with = "by_word")]
     pub registration: Registration,
-    /// Whether a substitute region is allowed.
+    /// Permission to use a substitute region.
     #[serde(default, with = "by_word")]
     pub substitute: Substitution,
-    /// Whether it may spill to host memory when device memory is full.
+    /// Permission to spill to host memory when device memory is full.
     #[serde(default, with = "by_word")]
     pub spill: Spill,
-    /// Whether its bytes are cleared when it is freed.
+    /// Privacy: secret bytes are cleared when it is freed.
     #[serde(default, with = "by_word")]
     pub privacy: Privacy,
 }
@@ -106,7 +106,7 @@ mod by_word {
     }
 }
 
-/// Why requests were not read; each says which one, and what it has to be.
+/// Reason why requests were not read; each names the request, and what it has to be.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -119,11 +119,12 @@ pub enum RequestError {
         /// Bytes that a file of requests may have.
         limit: u64,
     },
-    /// It is no list of requests, a key or word is unknown, or a number is none: NaN, negative, broken or too large.
+    /// The text is no list of requests, a key or word is unknown, or a number is none: NaN, negative, broken or too
+    /// large.
     Syntax {
-        /// Where, from 1.
+        /// Line, from 1.
         line: usize,
-        /// Where, from 1.
+        /// Column, from 1.
         column: usize,
         /// The error.
         why: String,

@@ -1,4 +1,4 @@
-//! From recorded iterations to schedules.
+//! Schedules from recorded iterations.
 use omniheap_core::Align;
 use omniheap_plan::install::{NoSchedule, Schedule};
 use omniheap_plan::{Buffer, Options, Problem, Region, solve};

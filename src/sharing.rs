@@ -67,7 +67,7 @@ mod here {
         Ok(arbiter::arbitrated(backend, accepted(ordinal)?))
     }
 
-    /// While it lives, a manager returns memory when an arbiter asks for it.
+    /// Guard: a manager returns memory when an arbiter asks for it, until it is dropped.
     #[derive(Debug)]
     #[must_use = "the arbiter's presses are answered only while it lives"]
     pub struct Attending {
@@ -82,7 +82,7 @@ mod here {
     ///
     /// # Errors
     ///
-    /// When no arbiter accepts this process.
+    /// Fails when no arbiter accepts this process.
     pub fn attend<B: Backend + 'static>(
         manager: &Manager<B>,
         ordinal: u32,
@@ -100,7 +100,7 @@ mod here {
     ///
     /// # Errors
     ///
-    /// When no arbiter accepts this process.
+    /// Fails when no arbiter accepts this process.
     pub fn on_press(
         ordinal: u32,
         press: OnPress,

@@ -1,4 +1,4 @@
-//! Why a command ended early: one line and an exit code.
+//! Failures that end a command early: one line and an exit code.
 use core::fmt;
 use omniheap::BackendKind;
 use std::io::{Write as _, stderr};
@@ -28,7 +28,7 @@ impl Failure {
         Self { code: 130, line: line.into() }
     }
 
-    /// It was proven that what is asked for cannot be.
+    /// Creates a failure for a proof that what is asked for cannot be.
     pub fn impossible(line: impl Into<String>) -> Self {
         Self { code: 3, line: line.into() }
     }
@@ -72,7 +72,8 @@ pub fn end(command: &str, outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Why a device could not be opened, for people: a backend says only that it cannot when there is no driver.
+/// Returns the reason why a device could not be opened, for people: a backend says only that it cannot when there is no
+/// driver.
 fn absence(backend: Option<BackendKind>, error: omniheap::Error) -> String {
     match error.kind() {
         omniheap::ErrorKind::Unsupported if backend == Some(BackendKind::Host) => {

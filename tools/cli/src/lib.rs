@@ -1,4 +1,4 @@
-//! What the commands `omniheap` and `omniheap-lab` share: output, failures, files, Ctrl-C, and replays of traces.
+//! Parts that the commands `omniheap` and `omniheap-lab` share: output, failures, files, Ctrl-C, and replays of traces.
 //!
 //! # Errors
 //!

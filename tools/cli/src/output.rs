@@ -10,7 +10,7 @@ use std::path::Path;
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     Text,
     /// One object per result and line.
     Json,

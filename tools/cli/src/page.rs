@@ -15,7 +15,7 @@ pub fn is_placed(trace: &Trace) -> bool {
 ///
 /// # Errors
 ///
-/// What makes a trace too large for a page.
+/// Fails where the trace is too large for a page.
 pub fn page_of(trace: &Trace, name: &str) -> Result<ReportData, omniheap::trace::Error> {
     let mut data = if is_placed(trace) {
         report::from_trace(trace, name)

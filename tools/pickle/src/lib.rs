@@ -45,7 +45,7 @@ pub enum CallResult {
     Refused,
 }
 
-/// What a reader accepts.
+/// Rules of what a reader accepts.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// Keys to keep.

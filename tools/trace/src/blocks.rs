@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub(crate) struct Blocks {
     /// Keys are halves, which pack closer beside a number than one whole would.
     held: HashMap<[u32; 2], BlockId>,
-    /// By number.
+    /// Size and backing of each block, by number.
     sizes: Vec<(u64, Backing)>,
     vacant: Vec<BlockId>,
     /// Bytes of blocks with memory of their own, and of pages.

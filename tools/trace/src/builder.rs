@@ -14,9 +14,9 @@ use omniheap_pickle::tight;
 /// Origin of an allocation's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Locate {
-    /// It was allocated there.
+    /// The allocation was made there.
     Bind,
-    /// It was moved there.
+    /// The allocation was moved there.
     Move,
 }
 

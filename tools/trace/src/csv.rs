@@ -195,7 +195,7 @@ fn following(field: Field) -> Field {
 /// word for bindings, moves, placements, blocks and out-of-memory rungs, nor for names.
 ///
 /// # Errors
-/// What `sink` returns.
+/// Those of `sink`.
 pub fn write(trace: &Trace, mut sink: impl Write) -> io::Result<u64> {
     let mut text = Vec::with_capacity(BUFFER + 128);
     text.extend_from_slice(HEADER.as_bytes());

@@ -1,4 +1,4 @@
-//! Why a trace was refused: where in the input, and what to do next.
+//! Reason why a trace was refused: the place in the input, and what to do next.
 
 use core::fmt;
 use std::io;
@@ -47,7 +47,7 @@ pub enum Field {
     Size,
     /// The stream.
     Stream,
-    /// When.
+    /// The time.
     Time,
     /// The thread.
     Thread,

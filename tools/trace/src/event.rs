@@ -99,7 +99,7 @@ pub enum Rung {
     Wait = 9,
 }
 
-/// Where the bytes of a block are.
+/// Place of the bytes of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Residence {
@@ -169,7 +169,7 @@ pub enum Op {
         id: AllocationId,
         /// Chosen region.
         region: Region,
-        /// Why, as a string of the trace's [`Labels`](crate::Labels).
+        /// The reason, as a string of the trace's [`Labels`](crate::Labels).
         reason: crate::LabelId,
     },
     /// A block was taken from the driver.
@@ -180,7 +180,7 @@ pub enum Op {
         size: u64,
         /// The heap it is of.
         heap: HeapId,
-        /// Whether the block has memory or only addresses.
+        /// Backing of the block: memory, or only addresses.
         backing: Backing,
     },
     /// A block was given back to the driver.
@@ -227,11 +227,11 @@ pub enum Op {
         /// The stream.
         stream: StreamId,
     },
-    /// What lies in a block left the device, as its pool sleeps, or came back.
+    /// The bytes of a block left the device, as its pool sleeps, or came back.
     Reside {
         /// The block.
         block: BlockId,
-        /// Where its bytes are from now on.
+        /// Place of the bytes from now on.
         residence: Residence,
     },
     /// A rung of the out-of-memory ladder was reached for a request.

@@ -1,4 +1,4 @@
-//! From the ids of a format to the allocations of a trace.
+//! Map from the ids of a format to the allocations of a trace.
 
 use core::hash::BuildHasher;
 use std::collections::HashMap;
@@ -86,7 +86,7 @@ impl IdMap {
         self.inserted += 1;
         let room = 2 * self.inserted + 64;
         match usize::try_from(raw) {
-            // What an earlier life left in a hash table may stay: the array is always asked first.
+            // Entries that an earlier life left in a hash table may stay: the array is always asked first.
             Ok(index) if index < room => {
                 if index >= self.dense.len() {
                     self.lengthen(index + 1);

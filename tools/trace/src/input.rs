@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
         Self::from_box(Box::new(source), limits)
     }
 
-    /// Is not generic, so that it is compiled once, and here.
+    /// Reads without generics, so that it is compiled once, and here.
     fn from_box(mut source: Box<dyn Read + 'a>, limits: &Limits) -> Result<Self, Error> {
         let raw_head = read_head(&mut source).map_err(|error| at_input(error.into()))?;
         let whole = Cursor::new(raw_head.clone()).chain(source);

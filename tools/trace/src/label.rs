@@ -55,7 +55,7 @@ impl Labels {
     /// Returns the label `parent / text`, adding it if it is new; [`LabelId::NONE`] is the root.
     ///
     /// # Panics
-    /// When `parent` is not of these labels, or when the text of all labels passes [`Self::MAX_TEXT`].
+    /// Panics when `parent` is not of these labels, or when the text of all labels passes [`Self::MAX_TEXT`].
     pub fn intern(&mut self, parent: LabelId, text: &str) -> LabelId {
         assert!(parent.0 as usize <= self.nodes.len(), "the parent must be a label of this trace");
         let node = Node { parent: parent.0, text: self.string(text) };
@@ -84,7 +84,7 @@ impl Labels {
     /// Returns the last part of `label`'s path: its name. Empty for [`LabelId::NONE`].
     ///
     /// # Panics
-    /// When `label` is not of these labels.
+    /// Panics when `label` is not of these labels.
     pub fn text(&self, label: LabelId) -> &str {
         match self.node(label) {
             None => "",
@@ -95,7 +95,7 @@ impl Labels {
     /// Returns the label above `label`; [`LabelId::NONE`] for one at the top.
     ///
     /// # Panics
-    /// When `label` is not of these labels.
+    /// Panics when `label` is not of these labels.
     pub fn parent(&self, label: LabelId) -> LabelId {
         self.node(label).map_or(LabelId::NONE, |node| LabelId(node.parent))
     }
@@ -103,7 +103,7 @@ impl Labels {
     /// Returns the whole path of `label`, parts joined by `/`.
     ///
     /// # Panics
-    /// When `label` is not of these labels.
+    /// Panics when `label` is not of these labels.
     pub fn path(&self, label: LabelId) -> String {
         let mut parts = Vec::new();
         let mut at = label;

@@ -56,7 +56,7 @@ impl NewFile {
         Ok(Self { file: File::create(path)?, moved: None })
     }
 
-    /// Takes a name that nobody has: other threads, and processes with the same number elsewhere, may write the same file.
+    /// Takes an unused name: other threads, and processes with the same number elsewhere, may write the same file.
     fn beside(place: PathBuf) -> io::Result<Self> {
         let Some(name) = place.file_name() else { return Self::in_place(&place) };
         let mut number = 0_u64;
@@ -78,7 +78,7 @@ impl NewFile {
     ///
     /// # Errors
     ///
-    /// What `content` says, and what the system says of the file. What was there stays then.
+    /// Those of `content`, and the system's errors about the file. The earlier file stays then.
     pub fn write(
         mut self,
         content: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,

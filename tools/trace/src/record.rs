@@ -70,8 +70,8 @@ impl Recorder {
     /// Starts a trace in the binary format at `path`; a file that is there is replaced.
     ///
     /// # Errors
-    /// When the file cannot be made. [`io::ErrorKind::ResourceBusy`] while another recorder, of this process or another, writes
-    /// it; the file stays as it is then.
+    /// Fails when the file cannot be made. [`io::ErrorKind::ResourceBusy`] while another recorder, of this process or
+    /// another, writes it; the file stays as it is then.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Arc<Self>> {
         Ok(Self::new(create(path.as_ref())?))
     }

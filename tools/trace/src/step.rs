@@ -1,4 +1,4 @@
-//! What happens to memory, from traces and from packed events alike.
+//! Effects of events on memory, from traces and from packed events alike.
 
 use crate::event::{Backing, Op, Rung};
 use crate::trace::Trace;

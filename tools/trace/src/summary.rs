@@ -41,7 +41,7 @@ impl Trace {
             ..Summary::default()
         };
         let mut now = Now::default();
-        // Whether the free of an allocation was asked for before it completed; `held` falls once only.
+        // Marks the allocations whose free was asked for before it completed; `held` falls once only.
         let mut requested = vec![false; self.allocations() as usize];
         for event in self.events() {
             sum.streams = sum.streams.max(streams_up_to(&event.op));

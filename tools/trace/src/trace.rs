@@ -41,7 +41,7 @@ pub struct Meta {
     pub source: Source,
     /// Free text by the recorder, such as the program's name; empty when unknown.
     pub title: String,
-    /// Whether the file is complete.
+    /// Completeness of the file.
     pub ending: Ending,
     /// Records that the format holds and a trace does not, skipped while reading.
     pub skipped: u64,

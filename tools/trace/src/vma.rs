@@ -36,7 +36,7 @@ fn json_error(error: serde_json::Error) -> Error {
     let position = Position::Line(error.line() as u64);
     let kind = match error.classify() {
         Category::Eof => ErrorKind::Truncated,
-        // What the input itself refused comes through the parser as a failed read.
+        // Errors of the input itself come through the parser as a failed read.
         Category::Io => std::io::Error::from(error).downcast().unwrap_or_else(ErrorKind::Io),
         Category::Syntax => ErrorKind::Malformed("JSON"),
         Category::Data => ErrorKind::Malformed("VMA dump"),
@@ -155,7 +155,7 @@ enum Kind {
     ImageUnknown,
     ImageLinear,
     ImageOptimal,
-    /// Also what a virtual block leaves out.
+    /// Unknown, or left out by a virtual block.
     #[default]
     #[serde(other)]
     Unknown,

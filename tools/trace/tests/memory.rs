@@ -57,7 +57,7 @@ fn text_formats() {
     within_four_times("VMA, one block", vma.as_bytes());
 }
 
-/// What is compressed counts as long as it is without that.
+/// Checks that compressed input counts at its full length.
 fn compressed() {
     let texts = [
         csv(|_, text| text.push_str("a,0,1,0,0\nf,0,,0,0\n")),
@@ -137,7 +137,7 @@ fn pickles() {
     within_four_times("short events", &file);
 }
 
-/// What fuzzers start from: they count with the same limit.
+/// Reads the files that fuzzers start from: they count with the same limit.
 fn corpora() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus");
     for target in ["trace_binary", "trace_csv", "trace_pickle", "trace_rmm", "trace_vma"] {

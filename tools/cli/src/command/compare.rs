@@ -35,14 +35,14 @@ struct Row {
     oom: u64,
 }
 
-/// What one allocator did.
+/// Figures of one allocator.
 struct Figures {
     reserved: u64,
     driver_calls: u64,
     oom: u64,
 }
 
-/// What every allocator replays.
+/// Trace that every allocator replays.
 struct Work {
     name: String,
     trace: Trace,
@@ -92,7 +92,7 @@ const ALLOCATORS: [(&str, Play); 4] = [
     ("omniheap, planned ahead", Work::plan),
 ];
 
-/// How often Ctrl-C is looked for.
+/// Pause between two looks for Ctrl-C.
 const NAP: Duration = Duration::from_millis(20);
 
 /// Replays the trace through every allocator.
@@ -121,7 +121,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if failed.is_empty() { Ok(()) } else { Err(Failure::failed(failed.join("; "))) }
 }
 
-/// What the recording allocator did, if the trace says so.
+/// Figures of the recording allocator, if the trace has them.
 fn recorded(trace: &Trace) -> Option<Figures> {
     let told = trace.summary();
     let (reserved, driver_calls) = (told.peak_reserved_bytes, told.driver_calls);

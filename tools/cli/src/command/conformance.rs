@@ -157,7 +157,7 @@ fn list(filter: &str, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// Why a long run ended early.
+/// Reason why a long run ended early.
 enum Long {
     /// There is no such device here.
     Absent(Failure),
@@ -213,7 +213,7 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
     results
 }
 
-/// What has been told of a run. Text is told as cases end, so that a run which is killed has said what it found.
+/// Output of a run. Text is told as cases end, so that a run which is killed has said what it found.
 struct Told {
     label: &'static str,
     format: Format,

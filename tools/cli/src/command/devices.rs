@@ -20,7 +20,7 @@ struct Entry {
     backend: &'static str,
     ordinal: u32,
     present: bool,
-    /// Why there is no device.
+    /// Reason why there is no device.
     absent_because: Option<String>,
     #[serde(flatten)]
     about: Option<About>,
@@ -86,7 +86,7 @@ fn entry(found: &Found) -> Entry {
     }
 }
 
-/// Why a backend shows no device.
+/// Returns the reason why a backend shows no device.
 fn absence(backend: BackendKind, error: Error) -> String {
     if !backend.is_built_in() {
         return format!("not built in; build with `--features {backend}`");

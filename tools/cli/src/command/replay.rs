@@ -112,7 +112,7 @@ struct Outcome {
     min_capacity_bytes: Option<u64>,
     moved_bytes: u64,
     paged: bool,
-    /// Sentence about requests that failed and that nobody's `--capacity` explains.
+    /// Sentence about requests that failed without a `--capacity` that explains it.
     #[serde(skip)]
     refused: Option<String>,
     /// Only with `--planned`.

@@ -70,16 +70,16 @@ pub(super) struct Options {
     /// Host-device coherence without flushes
     #[arg(long, value_parser = words::<Coherence>(), default_value = "any")]
     coherence: Coherence,
-    /// Whether communication libraries (NCCL, RDMA) must be able to register it
+    /// Need of communication libraries (NCCL, RDMA) to register it
     #[arg(long, value_parser = words::<Registration>(), default_value = "any")]
     registration: Registration,
-    /// Whether a substitute region is allowed
+    /// Permission to use a substitute region
     #[arg(long, value_parser = words::<Substitution>(), default_value = "allowed")]
     substitute: Substitution,
-    /// Whether it may spill to host memory when device memory is full
+    /// Permission to spill to host memory when device memory is full
     #[arg(long, value_parser = words::<Spill>(), default_value = "forbidden")]
     spill: Spill,
-    /// Whether its bytes are cleared when it is freed
+    /// Privacy: secret bytes are cleared when it is freed
     #[arg(long, value_parser = words::<Privacy>(), default_value = "open")]
     privacy: Privacy,
 }

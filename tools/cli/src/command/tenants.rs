@@ -43,7 +43,7 @@ enum Command {
     },
     /// List what is published, for other processes to attach
     Published,
-    /// End a publication: its memory is free once nobody has it attached
+    /// End a publication: its memory is free once no process has it attached
     Withdraw {
         /// Its name
         #[arg(value_parser = name)]

@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// Draw the tensors as a treemap
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
-    /// Where --check loads to
+    /// Backend that --check loads to
     #[arg(long, value_enum, default_value = "host", requires = "check")]
     backend: Backend,
     /// Number of the device that --check loads to
@@ -89,7 +89,7 @@ struct Total {
     bytes: u64,
 }
 
-/// Whether a device has room.
+/// Room of a device for the tensors.
 #[derive(Debug, Serialize)]
 struct Fit {
     backend: &'static str,
@@ -119,7 +119,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
     let checked = arguments.check.then(|| check(&file, arguments, format)).transpose();
     let (check, partial) = match checked {
-        // What a file lists does not depend on whether all of it was loaded.
+        // A file's list of tensors does not depend on whether all of it was loaded.
         Err(why) if interrupt::is_wanted() => (None, Err(why)),
         checked => (checked?, Ok(())),
     };

@@ -194,7 +194,7 @@ const fn bytes(capacity: Capacity) -> u64 {
 /// A plain pool with a known capacity allocates it as one block, as an engine with a fixed budget would.
 fn config(paging: Paging, capacity: Capacity) -> ManagerConfig {
     let mut config = ManagerConfig::default();
-    // What a replay finds depends on the trace and on caps, not on how long calls took.
+    // The outcome of a replay depends on the trace and on caps, not on how long calls took.
     config.remapping = Remapping::Always;
     config.pool.lanes = Some(1);
     if let (Paging::Off, Capacity::Bytes(bytes)) = (paging, capacity) {

@@ -47,7 +47,7 @@ pub fn minimum(
             None => low = middle,
         }
     }
-    // What the last run held may be less than it was allowed: whole pages, for one.
+    // The last run may have held less than it was allowed: whole pages, for one.
     match reserved.filter(|used| *used < high) {
         Some(used) if completes(used)?.is_some() => Ok(used),
         _ => Ok(high),

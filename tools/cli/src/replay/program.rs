@@ -24,7 +24,7 @@ impl Step {
 /// A trace, made ready.
 #[derive(Debug)]
 pub struct Program {
-    /// In order.
+    /// Steps in order.
     pub steps: Vec<Step>,
     /// Numbers in use at most: `0..numbers`.
     pub numbers: u32,

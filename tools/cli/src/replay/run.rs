@@ -14,9 +14,9 @@ use std::time::Instant;
 /// Results of one replay.
 #[derive(Debug)]
 pub struct Played {
-    /// From the first step to the last, driver calls included.
+    /// Time from the first step to the last, driver calls included.
     pub time: Duration,
-    /// Of that, inside driver calls that took or returned memory.
+    /// Time inside driver calls that took or returned memory.
     pub driver_time: Duration,
     /// The most that the driver said was used beyond what was before, where it tells.
     pub driver_peak: Option<u64>,
@@ -33,7 +33,7 @@ pub struct Played {
 /// A device whose calls are counted and timed.
 pub(super) type Watched = Record<Layer<AnyBackend, Clock>>;
 
-/// When to stop early.
+/// Event that stops a replay early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// Never: a failed allocation and its free are skipped.

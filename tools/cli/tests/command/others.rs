@@ -101,7 +101,7 @@ fn explain_uses_a_profile_of_this_device_and_says_of_others_why_not() {
     };
     assert!(rules(&explain).starts_with("measured here"), "{}", rules(&explain));
     assert!(rules(&[&explain[..], &["--no-profile"]].concat()).starts_with("built in"));
-    // That of another driver is refused, and it is said.
+    // A profile of another driver is refused, and it is said.
     let own = fs::read_to_string(&path).expect("where the documentation says");
     let foreign = own.replace("driver ", "driver old ");
     fs::write(&path, foreign).expect("written");

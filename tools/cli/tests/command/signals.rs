@@ -28,7 +28,7 @@ fn wait_for_handler(child: &mut Child) -> bool {
     panic!("it does not watch for Ctrl-C");
 }
 
-/// How often a command is run until a signal comes in time.
+/// Number of times that a command is run until a signal comes in time.
 const ATTEMPTS: u32 = 10;
 
 /// Runs the command, and interrupts it in its work. On a busy machine that may be over when the signal comes: then once more.

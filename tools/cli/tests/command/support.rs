@@ -35,7 +35,8 @@ pub(crate) fn omniheap_with(profiles: &str, arguments: &[&str]) -> Output {
     command.args(arguments).current_dir(folder).output().expect("the command starts")
 }
 
-/// Where the tests of one command write. A bundle names its command, and has no build folder beside it.
+/// Returns the folder that the tests of one command write to. A bundle names its command, and has no build folder
+/// beside it.
 pub(crate) fn folder() -> PathBuf {
     let folders = match std::env::var_os("OMNIHEAP_COMMAND") {
         Some(_) => std::env::temp_dir(),

@@ -185,7 +185,7 @@ fn words(head: &[u8; CHUNK_HEAD]) -> [u32; 3] {
 /// Writes `trace` to `sink` in the binary format and returns the sink.
 ///
 /// # Errors
-/// What `sink` returns.
+/// Those of `sink`.
 pub fn write<W: Write>(trace: &Trace, sink: W) -> io::Result<W> {
     let mut recorder = Writer::new(sink);
     if !trace.meta().title.is_empty() {

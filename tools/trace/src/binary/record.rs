@@ -51,7 +51,7 @@ pub enum Record {
         /// The stream that had it.
         stream: StreamId,
     },
-    /// It lies here.
+    /// The allocation lies here.
     Bind {
         /// The allocation.
         id: u64,
@@ -60,7 +60,7 @@ pub enum Record {
         /// Offset inside the block.
         offset: u64,
     },
-    /// It was moved here.
+    /// The allocation was moved here.
     Move {
         /// The allocation.
         id: u64,
@@ -75,7 +75,7 @@ pub enum Record {
         id: u64,
         /// Chosen region.
         region: Region,
-        /// Why.
+        /// The reason.
         reason: LabelId,
     },
     /// A block was taken from the driver.
@@ -86,7 +86,7 @@ pub enum Record {
         size: u64,
         /// The heap it is of.
         heap: HeapId,
-        /// Whether the block has memory or only addresses.
+        /// Backing of the block: memory, or only addresses.
         backing: Backing,
     },
     /// A block was given back.
@@ -140,14 +140,14 @@ pub enum Record {
         /// The stream.
         stream: StreamId,
     },
-    /// What lies in a block left the device, or came back.
+    /// The bytes of a block left the device, or came back.
     Reside {
         /// The program's id for the block.
         block: u64,
-        /// Where its bytes are from now on.
+        /// Place of the bytes from now on.
         residence: Residence,
     },
-    /// It is called this now.
+    /// The allocation is called this now.
     Name {
         /// The allocation.
         id: u64,
@@ -159,7 +159,7 @@ pub enum Record {
 /// An entry of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry<'a> {
-    /// Something that happened.
+    /// Event of a program.
     Record(Record),
     /// The next label: ids count from 1 in the order of these.
     Label {

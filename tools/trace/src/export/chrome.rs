@@ -21,12 +21,12 @@ pub enum Detail {
 /// bytes.
 ///
 /// # Errors
-/// What `sink` returns.
+/// Those of `sink`.
 pub fn write(trace: &Trace, detail: Detail, mut sink: impl Write) -> io::Result<()> {
     write_to(trace, detail, &mut sink)
 }
 
-/// Is not generic, so that it is compiled once, and here.
+/// Writes without generics, so that it is compiled once, and here.
 fn write_to(trace: &Trace, detail: Detail, sink: &mut dyn Write) -> io::Result<()> {
     let mut writer = Writer { out: BufWriter::new(sink), trace, detail, live: 0, reserved: 0 };
     let name = serde_json::to_string(&trace.meta().title)?;

@@ -15,12 +15,12 @@ use std::io::{self, BufWriter, Write};
 /// Writes `trace` as a snapshot.
 ///
 /// # Errors
-/// What `sink` returns.
+/// Those of `sink`.
 pub fn write(trace: &Trace, mut sink: impl Write) -> io::Result<()> {
     write_to(trace, &mut sink)
 }
 
-/// Is not generic, so that it is compiled once, and here.
+/// Writes without generics, so that it is compiled once, and here.
 fn write_to(trace: &Trace, sink: &mut dyn Write) -> io::Result<()> {
     let mut pickler = Pickler::new(BufWriter::new(sink))?;
     let mut history = History::new(trace);

@@ -66,7 +66,7 @@ pub struct PyTorch {
     driver_calls: u64,
 }
 
-/// Where a new block lies among those that are there.
+/// Place of a new block among those that are there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BlockOrder {
     /// Below all others, as drivers mostly hand out address space.

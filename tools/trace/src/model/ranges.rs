@@ -9,14 +9,14 @@ use std::collections::{BTreeSet, HashMap};
 /// Addresses of one range: more than any device has bytes.
 const ADDRESSES: u64 = 1 << 56;
 
-/// What tells one policy from another.
+/// Rules by which policies differ.
 #[derive(Debug, Clone, Copy)]
 struct Rules {
     /// Memory is mapped in multiples of this, for small requests and for large ones.
     chunks: [u64; 2],
     /// Largest rounded size that goes to the range of small requests; 0 for one range.
     small: u64,
-    /// Whether each stream has ranges of its own.
+    /// True if each stream has ranges of its own.
     by_stream: bool,
 }
 
@@ -59,9 +59,9 @@ pub struct Ranges {
     numbers: HashMap<(u16, bool), u32>,
     /// Chunk size by range.
     chunks: Vec<u64>,
-    /// By range, size, address.
+    /// Free pieces by range, size, address.
     free: BTreeSet<(u32, u64, u64, u32)>,
-    /// By range, address.
+    /// Unmapped pieces by range, address.
     unmapped: BTreeSet<(u32, u64, u32)>,
     capacity: u64,
     reserved: u64,
@@ -189,7 +189,7 @@ impl Ranges {
             return Some(found);
         }
         self.release_cached(observer);
-        // What was mapped on the first attempt may have been unmapped with the rest.
+        // Memory that was mapped on the first attempt may have been unmapped with the rest.
         self.best_fit(range, size).or_else(|| self.map_for(range, size, observer))
     }
 

@@ -1,4 +1,4 @@
-//! Whether a program can keep running: replays its last step many times.
+//! Test that a program can keep running: replays its last step many times.
 
 use super::Model;
 use super::pytorch::Place;
@@ -7,14 +7,15 @@ use crate::event::{AllocationId, Event, Op};
 use crate::trace::Trace;
 use std::collections::{HashMap, HashSet};
 
-/// How many more times the last step is replayed. Fragmentation grows over the first steps: some programs fail at the tenth.
+/// Number of times that the last step is replayed again. Fragmentation grows over the first steps: some programs fail
+/// at the tenth.
 const REPEATS: u32 = 18;
 
 /// Returns whether `model` serves every request of `trace`, and, if steps are marked, of 18 more repeats of the last step.
 ///
 /// Each repeat frees what the one before left, where the last step freed an older allocation of the same size and stream.
-/// What no step frees is allocated once only: it may be state that the step created, such as that of an optimizer that
-/// runs in every second step.
+/// An allocation that no step frees is made once only: it may be state that the step created, such as that of an
+/// optimizer that runs in every second step.
 ///
 /// # Examples
 /// ```
@@ -46,11 +47,11 @@ pub fn completes(trace: &Trace, model: impl Model) -> bool {
 struct Replay<M> {
     model: M,
     places: Vec<Option<Place>>,
-    /// What the step before left.
+    /// Allocations that the step before left.
     before: HashMap<AllocationId, Place>,
     /// For each older allocation that the last step frees: the allocation of that step that takes its role, and is freed in its place one step later.
     replacements: HashMap<AllocationId, AllocationId>,
-    /// What the last step allocates and no later one frees.
+    /// Allocations that the last step makes and no later one frees.
     stays: HashSet<AllocationId>,
 }
 

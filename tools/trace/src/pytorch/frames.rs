@@ -1,4 +1,4 @@
-//! From stack frames to labels: the path from the outermost call to the one that allocated.
+//! Labels from stack frames: the path from the outermost call to the one that allocated.
 
 use super::key;
 use crate::builder::Builder;

@@ -1,4 +1,4 @@
-//! From a device's history to a trace: what was there at first, then event by event.
+//! Trace of a device's history: what was there at first, then event by event.
 
 use super::frames::Frames;
 use super::ranges::{Cut, Ranges};
@@ -23,7 +23,7 @@ enum Action {
     /// Likewise, given back.
     Unmap,
     OutOfMemory,
-    /// Something that concerns no memory.
+    /// Event that concerns no memory.
     Aside,
 }
 
@@ -237,7 +237,7 @@ impl Walk<'_, '_> {
         }
         match self.segments.holder(address, size) {
             Some(block) => self.builder.locate(address, block, address - block, Locate::Bind),
-            // It spans pieces of an expandable segment that were mapped one by one.
+            // The allocation spans pieces of an expandable segment that were mapped one by one.
             None => Ok(()),
         }
     }

@@ -59,7 +59,7 @@ pub struct Digest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failed {
-    /// When, since the rank's recording began.
+    /// Time since the rank's recording began.
     pub time_us: u64,
     /// Bytes asked for.
     pub requested: u64,

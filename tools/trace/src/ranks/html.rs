@@ -62,12 +62,12 @@ struct Row<'a> {
 /// Writes the page of a job. Of more than 2,000 ranks it draws those that failed, the worst, and an even choice of the others.
 ///
 /// # Errors
-/// What `sink` returns.
+/// Those of `sink`.
 pub fn write_html(job: &Job, title: &str, mut sink: impl Write) -> io::Result<()> {
     write_to(job, title, &mut sink)
 }
 
-/// Is not generic, so that it is compiled once, and here.
+/// Writes without generics, so that it is compiled once, and here.
 fn write_to(job: &Job, title: &str, sink: &mut dyn Write) -> io::Result<()> {
     let bands = job.ranks().flat_map(|(_, digest)| digest.live_band.iter().copied());
     let scale = bands.max().unwrap_or(0).max(1);

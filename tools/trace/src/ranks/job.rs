@@ -40,7 +40,7 @@ pub struct Spread {
 pub struct Problem {
     /// The file.
     pub file: String,
-    /// Why, and what to do.
+    /// The reason, and what to do.
     pub why: String,
 }
 
@@ -64,7 +64,7 @@ pub struct World {
     pub ranks: u64,
 }
 
-/// Where the ranks' requests begin to differ.
+/// Point at which the ranks' requests begin to differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Parting {
     /// Requests that all ranks made alike.

@@ -81,7 +81,7 @@ impl Digest {
         Self::read_from(&mut source, name)
     }
 
-    /// Is not generic, so that it is compiled once, and here.
+    /// Reads without generics, so that it is compiled once, and here.
     fn read_from(source: &mut dyn Read, name: &str) -> Result<Self, Error> {
         let mut head = Vec::new();
         let got = (&mut *source).take(HEAD).read_to_end(&mut head);
@@ -104,7 +104,7 @@ impl Digest {
     /// Reads a file as [`read`](Self::read) does.
     ///
     /// # Errors
-    /// What is wrong with the file, and its name.
+    /// The fault of the file, and its name.
     pub fn open(path: &Path) -> Result<Self, Problem> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let failed = |why: String| Problem { file: name.clone(), why };
@@ -219,7 +219,7 @@ impl Job {
     /// Files that cannot be read, or have no rank, become problems of the job. Hidden files and folders inside are left out.
     ///
     /// # Errors
-    /// When the folder cannot be listed.
+    /// Fails when the folder cannot be listed.
     pub fn open(
         folder: &Path,
         progress: impl Fn(usize, usize) -> ControlFlow<()> + Sync,

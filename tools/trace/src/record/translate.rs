@@ -1,4 +1,4 @@
-//! From what a manager tells to the records of a trace.
+//! Records of a trace from what a manager tells.
 
 use crate::binary::{Record, Writer};
 use crate::event::{Alignment, Backing, HeapId, Region, Residence, Rung, StreamId};

@@ -250,7 +250,7 @@ impl Walk<'_, '_> {
 /// Adds the blocks and places that PyTorch's default policy would choose to a trace that has none.
 ///
 /// # Errors
-/// When the result passes `limits`, such as more blocks held at once than a trace can number.
+/// Fails when the result passes `limits`, such as more blocks held at once than a trace can number.
 pub fn bind_by_model(trace: &Trace, limits: &Limits) -> Result<Trace, Error> {
     let (recorder, blocks) = (Writer::new(Vec::new()), Vec::new());
     let mut binder = Binder { trace, recorder, blocks, binding: None };

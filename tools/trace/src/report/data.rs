@@ -125,7 +125,7 @@ pub struct Heap {
 pub struct Moment {
     /// Such as `end` or `before defragmentation`.
     pub title: String,
-    /// When.
+    /// Time of the moment.
     pub time_us: u64,
     /// Bytes held from the driver, heap by heap. Blocks of pages span more addresses than this.
     pub reserved: Vec<HeapBytes>,
@@ -225,11 +225,11 @@ pub struct Blocker {
     pub size: u64,
 }
 
-/// Why a request failed, and what would have helped.
+/// Explanation of a failed request, and of what would have helped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PostMortem {
-    /// When.
+    /// Time of the request.
     pub time_us: u64,
     /// Bytes asked for.
     pub size: u64,
@@ -263,9 +263,9 @@ pub struct Gain {
     pub change: String,
     /// Reserved bytes at peak that it saves; negative when it needs more. `None` where the trace does not tell.
     pub gained_bytes: Option<i64>,
-    /// Whether the program fits then.
+    /// True if the program fits then.
     pub fits: Option<bool>,
-    /// Why the trace does not tell.
+    /// Reason why the trace does not tell.
     pub not_known: Option<String>,
 }
 

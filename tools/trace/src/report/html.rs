@@ -50,12 +50,12 @@ const POLICY: &str =
 /// Writes `data` as one page that works from disk, in light and dark.
 ///
 /// # Errors
-/// What `sink` returns.
+/// Those of `sink`.
 pub fn write_html(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
     write_to(data, &mut sink)
 }
 
-/// Is not generic, so that it is compiled once, and here.
+/// Writes without generics, so that it is compiled once, and here.
 fn write_to(data: &ReportData, sink: &mut dyn Write) -> io::Result<()> {
     let json = serde_json::to_string(data).map_err(io::Error::other)?;
     let scripts: Vec<&str> = PROGRAM.into_iter().chain(PANELS).chain([MAIN]).collect();

@@ -11,12 +11,12 @@ const MAX_BYTES: u64 = 1 << 30;
 /// Writes `data` as JSON of the schema `docs/report.schema.json`.
 ///
 /// # Errors
-/// What `sink` returns.
+/// Those of `sink`.
 pub fn write_json(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
     write_to(data, &mut sink)
 }
 
-/// Is not generic, so that it is compiled once, and here.
+/// Writes without generics, so that it is compiled once, and here.
 fn write_to(data: &ReportData, sink: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer(&mut *sink, data).map_err(io::Error::other)?;
     sink.write_all(b"\n")?;
@@ -32,7 +32,7 @@ pub fn read_json(mut source: impl Read) -> Result<ReportData, Error> {
     read_from(&mut source)
 }
 
-/// Is not generic, so that it is compiled once, and here.
+/// Reads without generics, so that it is compiled once, and here.
 fn read_from(source: &mut dyn Read) -> Result<ReportData, Error> {
     let failed = |kind| Error::new(Position::Input, kind);
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! Why a request failed: the largest hole, who blocks it, what would have helped.
+//! Explanation of a failed request: the largest hole, the allocations that block it, what would have helped.
 
 use super::data::{Blocker, Gap, Hole, MapBlock, Moment, PostMortem};
 
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(found.blockers, [Blocker { label: 1, size: 10 }]);
         assert_eq!((found.free_bytes, found.fits_after_defragment), (20, false));
 
-        // Where nobody recorded which pages are mapped, only the sums are known.
+        // A trace without a record of mapped pages shows only the sums.
         paged.unmapped = None;
         let empty = MapBlock { unmapped: None, ..block(1, 50, Vec::new()) };
         let found = explain(&moment(40, vec![paged, empty]), 15, 0, 20);

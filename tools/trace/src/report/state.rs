@@ -56,7 +56,7 @@ pub(super) struct State<'t> {
     live: HashMap<AllocationId, Live>,
     /// Held blocks by number.
     pub(super) held: BTreeMap<u32, Held>,
-    /// From the trace's reused ids to numbers that are never reused.
+    /// Map from the trace's reused ids to numbers that are never reused.
     instances: HashMap<BlockId, u32>,
     next_instance: u32,
     last_freed: u32,

@@ -32,7 +32,7 @@ enum Life {
     Gone,
 }
 
-/// What a recording says, told a second time.
+/// State of a recording, computed a second time.
 #[derive(Default)]
 struct Shadow {
     allocations: HashMap<u64, (AllocationId, u64, Life)>,

@@ -1,4 +1,4 @@
-//! What is read from fixed files and written of a fixed recording, to the letter.
+//! Tests of the texts that are read from fixed files and written of a fixed recording, to the letter.
 //!
 //! `data/golden/NAME.txt` holds each text. Where one is not as it was, the new one is written to the folder of temporary files, and the
 //! message says where: whoever changes a format compares the two, and puts the new one in place.

@@ -88,7 +88,7 @@ fn a_device_can_be_chosen() {
 
 #[test]
 fn code_in_a_pickle_is_refused() {
-    // What `pickle.dumps` writes for an object whose `__reduce__` calls `os.system("true")`, protocols 2 and 4.
+    // Output of `pickle.dumps` for an object whose `__reduce__` calls `os.system("true")`, protocols 2 and 4.
     let two = b"\x80\x02cposix\nsystem\nq\x00X\x04\x00\x00\x00trueq\x01\x85q\x02Rq\x03.";
     let four = b"\x80\x04\x95\x1f\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x04true\x94\x85\x94R\x94.";
     for bytes in [&two[..], &four[..]] {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 const MIB: u64 = 1 << 20;
 
-/// What a model tells, blocks by their age.
+/// Events that a model tells, blocks by their age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Taken(u64),
@@ -57,7 +57,7 @@ trait Plain {
     fn free(&mut self, id: u32);
 }
 
-/// What a policy holds, and what it would tell.
+/// Memory that a policy holds, and the events that it would tell.
 struct Books {
     capacity: u64,
     reserved: u64,

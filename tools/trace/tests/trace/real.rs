@@ -92,7 +92,7 @@ fn a_real_failure_is_explained() {
     let failure = &data.out_of_memory[0];
     assert!(failure.largest_hole.is_none() || failure.largest_hole.unwrap().size < failure.size);
     assert!(failure.moment.is_some());
-    // What was kept lies in segments of its own: no gathering of holes makes one of them larger.
+    // Kept memory lies in segments of its own: no gathering of holes makes one of them larger.
     assert!(!failure.fits_after_defragment);
 }
 

@@ -7,7 +7,7 @@ use omniheap_trace::{Alignment, Event, LabelId, Limits, Op, StreamId, Trace, bin
 
 const MIB: u64 = 1 << 20;
 
-/// What a program does.
+/// Act of a program.
 enum Act {
     Step,
     /// An allocation of so many MiB on a stream.
@@ -153,7 +153,7 @@ fn later_steps_may_need_more() {
     assert_eq!(least(&trace(&unmarked)), 36);
 }
 
-/// What a step does: takes an allocation of so many MiB, or frees that of this step or of the one before.
+/// Act of a step: takes an allocation of so many MiB, or frees that of this step or of the one before.
 #[derive(Clone, Copy)]
 enum Does {
     Takes(u64, u64),

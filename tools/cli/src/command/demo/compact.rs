@@ -31,7 +31,7 @@ pub(super) struct Compaction {
     pub(super) largest_hole_bytes: u64,
     pub(super) largest_hole_after_bytes: u64,
     pub(super) requested_bytes: u64,
-    /// Why the request was not served, where it was not.
+    /// Reason why the request was not served, where it was not.
     pub(super) refused_because: Option<String>,
     pub(super) moves: u64,
     pub(super) moved_bytes: u64,
