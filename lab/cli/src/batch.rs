@@ -52,7 +52,7 @@ struct Found {
     largest_batch: Option<u64>,
     peak_reserved_bytes: Option<u64>,
     by: By,
-    /// Why sizes are no lines in the batch: the first operator that differs.
+    /// Reason why sizes are no lines in the batch: the first operator that differs.
     difference: Option<String>,
     /// Batch to trace next: the answer extrapolated from the two largest traces, unchecked.
     expected_batch: Option<u64>,
@@ -61,7 +61,7 @@ struct Found {
     traces: Vec<Traced>,
 }
 
-/// How the answer was found.
+/// Source of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum By {
@@ -148,7 +148,7 @@ fn replay_all(traces: &[(u64, Trace)], room: Room) -> Result<Vec<Traced>, Failur
     })
 }
 
-/// Where to begin the search on lines: the least capacities of the two largest traces give it.
+/// Returns the first batch of the search on lines, from the least capacities of the two largest traces.
 fn start(traced: &[Traced], room: Room) -> u64 {
     let [.., low, high] = traced else { return 1 };
     let grown = high.least_capacity_bytes.saturating_sub(low.least_capacity_bytes);

@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     report: Option<PathBuf>,
 }
 
-/// The memory that there is, and who divides it.
+/// The memory that there is, and the allocator that divides it.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(super) struct Room {
     /// Bytes that the device has (suffixes K, M, G, T)
@@ -83,14 +83,14 @@ pub(super) struct Answer {
     capacity_bytes: u64,
     fixed_bytes: u64,
     pub(super) fits: bool,
-    /// Whether there is room for its peak without a limit.
+    /// True if there is room for its peak without a limit.
     #[serde(skip)]
     holds: bool,
     /// Negative when the peak exceeds what there is.
     left_bytes: i64,
     pub(super) peak_reserved_bytes: u64,
     peak_live_bytes: u64,
-    /// Where most bytes are live.
+    /// Moment at which most bytes are live.
     pub(super) peak: Moment,
     /// The peak reserved, less what is live then.
     unused_bytes: u64,
@@ -104,14 +104,14 @@ pub(super) struct Answer {
 pub(super) struct Row {
     pub(super) change: String,
     pub(super) peak_reserved_bytes: Option<u64>,
-    /// Of reserved bytes; negative when the change needs more.
+    /// Reserved bytes that the change gains; negative when it needs more.
     pub(super) gained_bytes: Option<i64>,
-    /// Of live bytes: what is left of the gain when the allocator wastes nothing.
+    /// Live bytes that it gains: what is left of the gain when the allocator wastes nothing.
     gained_live_bytes: Option<i64>,
     pub(super) fits: Option<bool>,
     #[serde(skip)]
     holds: bool,
-    /// Why the trace does not tell.
+    /// Reason why the trace does not tell.
     pub(super) not_known: Option<String>,
 }
 
@@ -302,7 +302,7 @@ fn text(answer: &Answer) -> String {
     )
 }
 
-/// What becomes of it; `holds` where there is room for what the allocator takes as long as nothing limits it.
+/// Words the outcome; `holds` where there is room for what the allocator takes as long as nothing limits it.
 const fn in_words(fits: bool, holds: bool) -> &'static str {
     match (fits, holds) {
         (true, true) => "fits",

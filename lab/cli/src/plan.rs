@@ -31,7 +31,7 @@ struct Planned {
     status: &'static str,
     seconds: f64,
     first_plan_seconds: f64,
-    /// Of a model, beside the buffers: they live always, and are not placed.
+    /// Weights of a model, beside the buffers: they live always, and are not placed.
     weight_bytes: Option<u64>,
 }
 

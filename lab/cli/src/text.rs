@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
-/// Where a text goes.
+/// Destination of a text.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// Standard output, named `-`.

@@ -5,7 +5,7 @@ use core::fmt;
 use omniheap_trace::{Event, LabelId, Labels, Op, Trace};
 use std::collections::HashMap;
 
-/// Why traces do not make lines.
+/// Reason why traces do not make lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
@@ -46,7 +46,7 @@ pub struct Difference {
     pub request: usize,
     /// Label in the first trace: module path and operator.
     pub label: String,
-    /// What differs.
+    /// Description of the difference.
     pub what: String,
 }
 
@@ -170,7 +170,7 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// How many batches beyond the first that does not fit are tried.
+/// Number of batches beyond the first that does not fit that are tried.
 const BEYOND: u64 = 16;
 
 /// Returns the largest batch that fits, from 1 to `most`, searched from `start` on; `None` when none of those tried does.
@@ -179,7 +179,7 @@ const BEYOND: u64 = 16;
 /// 16 at most, are tried too; beyond them larger batches are taken to need more.
 ///
 /// # Errors
-/// What `fits` returns.
+/// Those of `fits`.
 pub fn largest<E>(
     start: u64,
     most: u64,

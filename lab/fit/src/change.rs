@@ -30,7 +30,7 @@ pub enum Change {
     CheckpointBlocks,
     /// State of the optimizer is kept in host memory, and updated there.
     OffloadOptimizer,
-    /// What each block keeps for its backward pass waits in host memory.
+    /// Activations that a block keeps for its backward pass wait in host memory.
     OffloadActivations,
 }
 
@@ -120,12 +120,12 @@ impl fmt::Display for Change {
 #[error("not known from this trace: {0}; record the step with omniheap.fit.record_step")]
 pub struct NotKnown(&'static str);
 
-/// What happens to activations that blocks keep for their backward pass.
+/// Treatment of activations that blocks keep for their backward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Saved {
-    /// They are made again, with everything that the forward pass needs beside them.
+    /// Made again, with everything that the forward pass needs beside them.
     RunAgain,
-    /// They come back as they were.
+    /// Brought back as they were.
     BringBack,
 }
 

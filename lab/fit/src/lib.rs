@@ -66,12 +66,12 @@ impl Observe for Watch {
     }
 }
 
-/// What is live after one event of a trace.
+/// Live bytes after one event of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Moment {
     /// The event, by its index.
     pub event: u64,
-    /// When it happened.
+    /// Time of the event.
     pub time_us: u64,
     /// Whole label of the allocation that the event is about; empty for none.
     pub label: String,

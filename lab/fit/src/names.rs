@@ -1,4 +1,4 @@
-//! What the labels of a training or inference step say: category, block, operator, element type and shape.
+//! Parsed labels of a training or inference step: category, block, operator, element type and shape.
 
 use omniheap_trace::{LabelId, Labels};
 use serde::Serialize;
@@ -64,7 +64,7 @@ impl Category {
     }
 }
 
-/// What one label says.
+/// Parsed text of one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) category: Category,
@@ -74,13 +74,13 @@ pub(super) struct Name {
     pub(super) element: Option<Element>,
     /// Sizes of the dimensions, where the label has them.
     pub(super) shape: Option<Vec<u64>>,
-    /// It is what a block returns.
+    /// True if a block returns it.
     pub(super) is_output: bool,
-    /// It was made by the backward pass.
+    /// True if the backward pass made it.
     pub(super) is_backward: bool,
-    /// It was made by the step of the optimizer.
+    /// True if the step of the optimizer made it.
     pub(super) is_update: bool,
-    /// It is the same data in another memory layout.
+    /// True if it is the same data in another memory layout.
     pub(super) is_layout_copy: bool,
     /// The label above: equal for all state of one parameter.
     pub(super) parent: LabelId,
@@ -96,7 +96,7 @@ pub(super) struct Element {
 /// The names of a trace's labels.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// By label, 0 for none.
+    /// Names by label, 0 for none.
     names: Vec<Name>,
     /// Number of blocks.
     pub(super) blocks: u32,

@@ -15,14 +15,14 @@ pub use error::Error;
 use omniheap_trace::{Alignment, Builder, ErrorKind, LabelId, Limits, Source, StreamId, Trace};
 use std::collections::BTreeMap;
 
-/// What a tensor is to its graph.
+/// Role of a tensor in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Given to the graph.
     Input,
     /// Made by a node, and read by others.
     Activation,
-    /// What the graph returns.
+    /// Returned by the graph.
     Output,
 }
 
@@ -32,7 +32,7 @@ pub enum Kind {
 pub struct Tensor {
     /// Its name.
     pub name: String,
-    /// What it is to the graph.
+    /// Role in the graph.
     pub kind: Kind,
     /// Operator that makes it; empty for an input.
     pub operator: String,
@@ -67,9 +67,9 @@ pub struct Weight {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tensors {
-    /// What is given, made and returned, in the order in which nodes name it.
+    /// Tensors that are given, made and returned, in the order in which nodes name them.
     pub tensors: Vec<Tensor>,
-    /// What lives always.
+    /// Tensors that live always.
     pub weights: Vec<Weight>,
 }
 
@@ -77,7 +77,7 @@ impl Tensors {
     /// Reads a model. `dims` are the sizes of dimensions that have names.
     ///
     /// # Errors
-    /// What is wrong with the model, or missing in it, and what to do about it.
+    /// The fault of the model, or what is missing in it, and what to do about it.
     pub fn read(bytes: &[u8], dims: &BTreeMap<String, u64>) -> Result<Self, Error> {
         lives::tensors(&parse::model(bytes)?, dims)
     }

@@ -1,4 +1,4 @@
-//! When each block runs forward and backward.
+//! Forward and backward passes of each block.
 
 use super::lives::Life;
 use super::names::{Category, Names};

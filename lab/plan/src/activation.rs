@@ -26,13 +26,13 @@ pub struct Activation {
     pub buffer: usize,
     /// From the last use in the forward pass to the first one in the backward pass.
     pub idle: Interval,
-    /// How to compute it again; `None` if that is impossible.
+    /// Way to compute it again; `None` if that is impossible.
     pub recompute: Option<Recompute>,
     /// Cost of a move to the host and back; `None` if it must stay.
     pub move_cost: Option<u64>,
 }
 
-/// How an activation is computed again.
+/// Way to compute an activation again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recompute {
     /// Cost in ticks, or in any other unit that all costs have.
@@ -52,14 +52,14 @@ pub struct Copies {
     pub bytes_per_tick: u64,
 }
 
-/// What is done with an activation.
+/// Treatment of an activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It stays on the device.
+    /// The activation stays on the device.
     Keep,
-    /// It is dropped, and computed again for the backward pass.
+    /// The activation is dropped, and computed again for the backward pass.
     Recompute,
-    /// It is copied to the host and back.
+    /// The activation is copied to the host and back.
     Move,
 }
 
@@ -79,11 +79,11 @@ pub struct Tradeoff {
     pub returns: Vec<Option<usize>>,
     /// A plan for the changed program, which fits.
     pub plan: Plan,
-    /// Whether the choices are proven to be the cheapest.
+    /// Certainty that the choices are the cheapest.
     pub proof: Proof,
 }
 
-/// Why there are no choices.
+/// Reason why there are no choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ActivationError {
@@ -96,7 +96,7 @@ pub enum ActivationError {
     },
     /// The copy engines copy nothing: give them a byte per tick or more.
     Copies,
-    /// So many bytes are needed at one tick whatever is chosen.
+    /// These bytes are needed at one tick whatever is chosen.
     Floor {
         /// The tick.
         tick: u64,
@@ -195,7 +195,7 @@ fn check(
     Ok(())
 }
 
-/// What is asked.
+/// Input of the search.
 pub(crate) struct Case<'a> {
     problem: &'a Problem,
     activations: &'a [Activation],
@@ -230,7 +230,8 @@ fn trade_until(
         return Err(ActivationError::Floor { tick, bytes: capacity + excess, capacity });
     }
     let mut search = Search { case, model, loose, capacity, lower: None };
-    // What is recomputed needs scratch memory, which only the placement counts: where no such plan fits, more is moved.
+    // A recomputed activation needs scratch memory, which only the placement counts: where no such plan fits, more is
+    // moved.
     let found = search.fitting(Moves::Priced, options, stop);
     found.or_else(|| search.fitting(Moves::Free, options, stop)).ok_or(ActivationError::NotFound)
 }
@@ -276,7 +277,7 @@ impl Search<'_> {
 
 /// The memory that choices are made for, so that their placement fits the capacity.
 struct Aim {
-    /// What is live at each moment when everything is kept, and more where choices were seen to need it.
+    /// Bytes live at each moment when everything is kept, and more where choices were seen to need it.
     model: Model,
     bytes: u64,
 }
@@ -310,7 +311,7 @@ fn learn(model: &mut Model, changed: &Problem, capacity: u64) -> u64 {
     after.load.iter().copied().max().unwrap_or(0)
 }
 
-/// What a move counts for while choices are made.
+/// Price of a move while choices are made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moves {
     Priced,
@@ -365,7 +366,7 @@ fn cheapest(
     })
 }
 
-/// What is known about the cost.
+/// Bounds on the cost.
 struct Bounds {
     lower: u64,
     is_exact: bool,
@@ -403,7 +404,7 @@ fn changed(case: &Case<'_>, choices: &[Choice]) -> (Problem, Vec<Option<usize>>)
         let copy = if choices[index] == Choice::Move { case.copy_ticks(index) } else { 0 };
         let (gone, back) = (each.idle.start + copy, demand[index].needed.saturating_sub(copy));
         let buffer = &mut problem.buffers[each.buffer];
-        // What is computed from it late keeps it until then.
+        // An activation that others are computed from late stays until then.
         buffer.live.end = buffer.live.end.max(demand[index].last + 1);
         if choices[index] == Choice::Keep || gone >= back {
             continue;
@@ -430,7 +431,7 @@ fn changed(case: &Case<'_>, choices: &[Choice]) -> (Problem, Vec<Option<usize>>)
     (problem, returns)
 }
 
-/// When an activation is needed again.
+/// Times at which an activation is needed again.
 #[derive(Clone, Copy)]
 struct Demand {
     /// First by the backward pass or by what is recomputed from it.

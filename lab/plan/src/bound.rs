@@ -32,7 +32,7 @@ pub fn load_profile(problem: &Problem) -> Vec<Step> {
     steps
 }
 
-/// Why nothing fits, in a form that can be checked by hand or with [`verify`](Certificate::verify).
+/// Proof that nothing fits, in a form that can be checked by hand or with [`verify`](Certificate::verify).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Certificate {

@@ -1,10 +1,10 @@
-//! Whether a problem makes sense; errors come with advice.
+//! Checks that a problem makes sense; errors come with advice.
 
 use crate::classes::{Classes, lcm};
 use crate::problem::{Buffer, Problem};
 use core::fmt;
 
-/// Why a problem makes no sense. Buffers and regions are named by index.
+/// Reason why a problem makes no sense. Buffers and regions are named by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProblemError {

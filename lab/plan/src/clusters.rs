@@ -23,7 +23,7 @@ const RULES: u32 = 5;
 /// Upper limit of [`MergeRule::noise`].
 const MOST_NOISE: u64 = 8;
 
-/// Which clusters are merged, and in which order.
+/// Rule for the clusters that are merged, and for their order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MergeRule {
     /// Randomness of the merge order; 0 merges strictly by rank.
@@ -32,7 +32,7 @@ pub(crate) struct MergeRule {
     pub(crate) rank_limit: u64,
     /// Percent of a pinwheel's area that may be wasted when `rank_limit` is not 0.
     pub(crate) wheel_waste: u128,
-    /// Whether two that are together as large as a third beside them are merged early.
+    /// True if two that are together as large as a third beside them are merged early.
     pub(crate) stacks: bool,
 }
 
@@ -42,7 +42,7 @@ impl MergeRule {
         let waste = round % RULES;
         let rank_limit = if waste == 0 { 0 } else { (items as u64) << waste >> RULES };
         let wheel_waste = if round.is_multiple_of(2) { WHEEL_WASTE } else { 0 };
-        // Where sizes are coarse, many sums agree by coincidence.
+        // Among coarse sizes, many sums agree by coincidence.
         let stacks = (round / RULES).is_multiple_of(2);
         Self { noise: u64::from(round / RULES).min(MOST_NOISE), rank_limit, wheel_waste, stacks }
     }

@@ -33,11 +33,11 @@ const CAUTION: [f64; 3] = [0.25, 0.5, 1.0];
 struct Range {
     bytes: u64,
     is_free: bool,
-    /// Whether no item ever had it, so that it may be divided among the places beside its neighbours.
+    /// True if no item ever had it, so that it may be divided among the places beside its neighbours.
     is_fluid: bool,
 }
 
-/// How a draft came about, the last step first.
+/// History of a draft, the last step first.
 struct Step {
     change: Change,
     before: Option<Rc<Self>>,
@@ -129,7 +129,7 @@ pub(crate) fn hand_over(
                 let is_new = |d: &Draft| next.iter().all(|other| other.orders != d.orders);
                 next.extend(draft.filter(|d| d.orders.depth() <= DEEPEST && is_new(d)));
             }
-            // Where most ways are the same, more of them help little.
+            // Once most ways are the same, more of them help little.
             let few = round > 0 && !next.is_empty() && next.len() * 32 < (round + 1) * drafts.len();
             if next.len() * 2 >= width || few || stop.now() {
                 break;

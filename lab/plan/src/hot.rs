@@ -131,8 +131,8 @@ mod tests {
         problem
     }
 
-    /// What is found a little above the bound: plans, their peaks, and sums of offsets. A rule that is broken still gives valid plans, only
-    /// worse ones; here that shows.
+    /// Checks plans that are found a little above the bound: the plans, their peaks, and sums of offsets. A rule that
+    /// is broken still gives valid plans, only worse ones; here that shows.
     #[test]
     fn busy_times_have_their_numbers() {
         let (never, mut sums) = (Stop::new(&|| false), [0; 3]);

@@ -44,7 +44,7 @@ pub(crate) struct Improve<'a> {
     frame: &'a Frame,
     capacity: u64,
     habit: Habit,
-    /// By head end, which puts every item behind those below it.
+    /// Items by head end, which puts every item behind those below it.
     order: Vec<u32>,
     inside: Vec<bool>,
     head: Vec<u64>,

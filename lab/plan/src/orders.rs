@@ -14,7 +14,7 @@ pub(crate) enum Orders {
     Row(Vec<Self>),
 }
 
-/// How many ranges of a part are marked.
+/// Number of ranges of a part that are marked: none, some, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Mark {
     None,

@@ -65,7 +65,7 @@ const REPAIR_NODES: u64 = 200_000;
 pub(crate) struct Task<'a> {
     pub(crate) options: &'a Options<'a>,
     pub(crate) stop: &'a Stop<'a>,
-    /// Whether items may be merged into clusters, which are not merged again.
+    /// True if items may be merged into clusters, which are not merged again.
     pub(crate) merges: bool,
 }
 
@@ -446,9 +446,9 @@ impl<'a> Duel<'a> {
 /// End of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// With a better plan or a better bound.
+    /// The attempt found a better plan or a better bound.
     Better,
-    /// With neither.
+    /// The attempt found neither.
     Nothing,
     /// There is no time, or no need, for another.
     Enough,

@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 /// The first plan is O(n log n) for buffers without fixed offsets or hints. What follows is bounded by `options`.
 ///
 /// # Errors
-/// When [`Problem::check`] does.
+/// Those of [`Problem::check`].
 pub fn solve(problem: &Problem, options: &Options<'_>) -> Result<Plan, ProblemError> {
     problem.check()?;
     options.timed(|stop| Ok(solve_until(problem, options, stop)))

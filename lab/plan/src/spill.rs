@@ -19,7 +19,7 @@ pub struct Spill {
     pub cost: u64,
     /// A plan for the rest; spilled buffers have no bytes in it and a spot without meaning.
     pub plan: Plan,
-    /// Whether the set is proven to be the cheapest.
+    /// Certainty that the set is the cheapest.
     pub proof: Proof,
 }
 
@@ -57,7 +57,7 @@ const TRIES: u32 = 64;
 /// found late comes from one greedy rule and is not cheap.
 ///
 /// # Errors
-/// When [`Problem::check`] does.
+/// Those of [`Problem::check`].
 pub fn spill(problem: &Problem, options: &Options<'_>) -> Result<Option<Spill>, ProblemError> {
     problem.check()?;
     Ok(options.timed(|stop| spill_until(problem, options, stop)))
@@ -179,7 +179,7 @@ struct Cover<'a> {
     best: Option<Vec<usize>>,
     best_cost: u64,
     states: u32,
-    /// Whether the search ended before it had seen everything.
+    /// True if the search ended before it had seen everything.
     cut: bool,
 }
 
@@ -391,7 +391,7 @@ fn least_cost(choices: &[Choice], excess: u64) -> Option<u64> {
 /// Finds a capacity of the first region that suffices, by planning without a limit.
 ///
 /// # Errors
-/// When [`Problem::check`] does.
+/// Those of [`Problem::check`].
 pub fn sufficient_capacity(problem: &Problem, options: &Options<'_>) -> Result<u64, ProblemError> {
     let mut open = problem.clone();
     open.regions[0].capacity = None;
@@ -409,7 +409,7 @@ pub fn sufficient_capacity(problem: &Problem, options: &Options<'_>) -> Result<u
 /// O(log most) calls of [`solve`].
 ///
 /// # Errors
-/// When [`Problem::check`] does for a factor that is tried; a sum of sizes that overflows counts as "does not fit".
+/// Those of [`Problem::check`] for a factor that is tried; a sum of sizes that overflows counts as "does not fit".
 pub fn largest_batch(
     most: u64,
     options: &Options<'_>,

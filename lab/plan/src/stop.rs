@@ -1,4 +1,4 @@
-//! When to stop: a question asked now and then, whose first "yes" is final.
+//! Stop signal: a question asked now and then, whose first "yes" is final.
 
 use core::cell::Cell;
 

@@ -42,7 +42,7 @@ pub fn draw(problem: &Problem, plan: &Plan, names: &[String]) -> String {
     out
 }
 
-/// From ticks and bytes to pixels.
+/// Scale from ticks and bytes to pixels.
 struct Scale {
     start: u64,
     end: u64,

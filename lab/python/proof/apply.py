@@ -199,7 +199,7 @@ class Bench:
             torch.cuda.synchronize()
 
     def _profiled_peak(self, model, batch, step):
-        # What was there before is not profiled.
+        # Earlier tensors are not profiled.
         live = most = sum(each.untyped_storage().nbytes() for each in (*model.parameters(), *model.buffers(), batch))
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             step()
@@ -258,7 +258,7 @@ def selective(decided):
 
 
 def _policy(operators, saves, counts, context, function, *_, **__):
-    """What is done with the next operator of a pass, or of a pass that is repeated."""
+    """Returns the treatment of the next operator of a pass, or of a pass that is repeated."""
     if function is torch.ops.aten.clone.default:
         # Not among those that are decided about.
         return CheckpointPolicy.PREFER_RECOMPUTE
@@ -481,7 +481,7 @@ def main():
 
 @contextlib.contextmanager
 def explained(name, way):
-    """What fails is a line, and the rest goes on."""
+    """Writes a line for what fails, and lets the rest go on."""
     try:
         yield
     except Exception as error:
@@ -489,7 +489,7 @@ def explained(name, way):
     finally:
         gc.collect()
         if torch.cuda.is_initialized():
-            # What products of one model leave to cuBLAS is no part of the next one's peak.
+            # The workspaces that products of one model leave to cuBLAS are no part of the next one's peak.
             torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
 

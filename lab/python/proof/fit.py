@@ -1,4 +1,4 @@
-"""What `fit`, `largest_batch` and `record_step(world=N)` predict, beside what a GPU really takes.
+"""Predictions of `fit`, `largest_batch` and `record_step(world=N)`, beside what a GPU really takes.
 
     python fit.py [--workloads gpt2,resnet50,…] [--limits 24,80,8] [--bisect gpt2,resnet50,…] [--ranks 8,64,512] [--parts peak,time,batch,rank,tracker] [--seconds 450] [--folder DIR] [--small]
 
@@ -42,7 +42,7 @@ PREDICTED = "NVIDIA H200"
 TRIAL = 3
 # Batches at which peaks are compared.
 PEAKS = (16, 32)
-# What processes side by side may take together, of 139 GiB, and what each has beside its limit: its context, and traces of batches that are slightly too large.
+# GiB that processes side by side may take together, of 139, and what each has beside its limit: its context, and traces of batches that are slightly too large.
 TOGETHER, BESIDE = 130, 1.12
 
 
@@ -54,7 +54,7 @@ def training(optimizer, loss, autocast=False):
             value.backward()
             optimizer.step()
         finally:
-            # Where memory ran out too: a bisection goes on with this model.
+            # The gradients go also where memory ran out: a bisection goes on with this model.
             optimizer.zero_grad()
 
     return step
@@ -198,7 +198,7 @@ def foresee_peaks(name, small, workspaces):
     for batch in PEAKS:
         answer = predicted(made(name, small)(batch))
         parameters = next(each["bytes"] for each in answer["peak"]["categories"] if each["category"] == "parameter")
-        # What `accelerate estimate-memory` says: the parameters, or four times that to train them with Adam.
+        # Answer of `accelerate estimate-memory`: the parameters, or four times that to train them with Adam.
         peaks[batch] = {"fake": answer["peak_reserved_bytes"], "accelerate": parameters * (1 if name.endswith("_read") else 4)}
         if workspaces:
             peaks[batch]["measured"] = predicted(made(name, small)(batch), workspaces=workspaces, fixed=0)["peak_reserved_bytes"]
@@ -251,7 +251,7 @@ def used():
 
 
 def taken(setup, steps=TRIAL):
-    """What PyTorch reserves while a step runs, and the driver's figure then; None where memory runs out."""
+    """Returns what PyTorch reserves while a step runs, and the driver's figure then; None where memory runs out."""
     clean()
     try:
         step = setup()
@@ -324,7 +324,7 @@ def refusals():
 
 
 def tried(name, gib, known):
-    """What is true of an answer: whether it runs 20 steps, and the largest that does, each with a model of its own."""
+    """Returns the truth about an answer: whether it runs 20 steps, and the largest that does, each with a model of its own."""
     results, refused = {0: True}, {0: 0}
 
     def runs(batch):

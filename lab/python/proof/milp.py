@@ -1,4 +1,4 @@
-"""What PyTorch's `sac_milp` decides for the models of apply.py, from fake tensors and by its own cost model, for `apply.py --milp`.
+"""Decisions of PyTorch's `sac_milp` for the models of apply.py, from fake tensors and by its own cost model, for `apply.py --milp`.
 
     python milp.py decisions.json [--models gpt2,llama,resnet,unet] [--shares 0.4,0.6,0.8] [--small]
 
@@ -41,7 +41,7 @@ _GB_PER_SECOND = 4800.0
 def figures_of_an_h200():
     """PyTorch's cost model believes that there is a GPU."""
     compute = runtime_estimator.get_compute_time
-    # It knows no operator with results of two types, as attention has: the narrower one says what is computed in.
+    # The cost model knows no operator with results of two types, as attention has: the narrower one says what is computed in.
     one = lambda types: set(sorted(types, key=lambda each: each.itemsize)[:1])
     told = (
         (runtime_estimator, "get_compute_time", lambda packet, arguments, options, result, types: compute(packet, arguments, options, result, one(types))),
@@ -56,7 +56,7 @@ def figures_of_an_h200():
 
 
 class Estimates:
-    """What PyTorch's estimators say of a model."""
+    """Estimates of PyTorch's estimators for a model."""
 
     def __init__(self, make, data, device):
         self._make, self._data, self._device = make, data, torch.device(device)
@@ -91,7 +91,7 @@ class Estimates:
         model.zero_grad()
 
     def decide(self, budget):
-        """What `selective` takes, of modules that are checkpointed; None where there is no solution."""
+        """Returns what `selective` takes, of modules that are checkpointed; None where there is no solution."""
         discarded, milliseconds, peak = sac_milp(self._graph, memory_budget=budget / 2**30)
         say(budget=budget, discarded=discarded, milliseconds=milliseconds, predicted_peak=peak)
         if peak < 0:

@@ -62,7 +62,7 @@ def everything(model, between=None):
 
 
 class Drawn:
-    """What a training step leaves behind: loss, gradients, and the next number of each generator."""
+    """Results of a training step: loss, gradients, and the next number of each generator."""
 
     def __init__(self, model, between):
         torch.manual_seed(1)

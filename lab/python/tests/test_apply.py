@@ -227,7 +227,7 @@ class Trained:
         step()
         with tempfile.TemporaryDirectory() as folder:
             recording = omniheap.fit.record_step(lambda: step, os.path.join(folder, "step.omt"), fake=False, device="cpu")
-        # What was there before is not recorded.
+        # Earlier tensors are not recorded.
         there = sum(each.untyped_storage().nbytes() for each in (*model.parameters(), *model.buffers(), batch))
         self.peak_bytes, self.state = there + recording.peak_live_bytes, {name: value.clone() for name, value in model.state_dict().items()}
         self.drawn = torch.rand(4).tolist()
@@ -260,7 +260,7 @@ class Plans(unittest.TestCase):
 
     def test_a_transformer_trains_the_same_in_fewer_bytes(self):
         plan, plain, followed = self.check(transformer, (0.9, 0.7, 0.5))
-        # What was planned is what is held: not much less either.
+        # The planned bytes are held: not much less either.
         self.assertGreater(followed.peak_bytes, plan.peak_bytes * 0.9)
         self.assertLess(followed.peak_bytes, plain.peak_bytes * 0.56)
         self.assertGreater(followed.figures["recomputed_bytes"], 0)
@@ -325,7 +325,7 @@ class Plans(unittest.TestCase):
 
         make = lambda: (Recurrent(), lambda: torch.randn(8, 40, 32))
         draft = omniheap.fit.draft_step(make_step(make), device="cpu", min_bytes=1024, move=False)
-        # What there is room for besides is less than what can be computed again.
+        # Room for moves is less than the bytes that can be computed again.
         plan = draft.plan(int(0.6 * draft.floor().bytes + 0.4 * draft.plain_peak_bytes))
         self.assert_same(Trained(make), Trained(make, plan))
         self.assertEqual({each.choice for each in plan.choices if "_rnn" in each.operator}, {"keep"})
@@ -823,13 +823,13 @@ class Tracks(unittest.TestCase):
         self.assert_each_pass_counts(hooks, lambda: len(saved))
 
     def assert_each_pass_counts(self, watched, count):
-        """What the model itself watches an inner module by sees as much in each pass, also where the pass has nothing to do."""
+        """Checks that what the model itself watches an inner module by sees as much in each pass, also where the pass has nothing to do."""
         inner = nn.Linear(32, 32)
 
         def inside(x):
             with watched:
                 y = inner(x)
-            # What is written to must be looked at, so only the inner module is one in which nothing is to be done.
+            # A written tensor must be looked at, so only the inner module is one in which nothing is to be done.
             return y.clone().mul_(2)
 
         self.model[1].out.forward = inside

@@ -171,7 +171,7 @@ class History(unittest.TestCase):
     def test_requests_are_written_in_their_order(self):
         entry = lambda action, address, size, stream, time: {"action": action, "addr": address, "size": size, "stream": stream, "time_us": time}
         entries = [
-            # It was there before.
+            # The allocation was there before.
             entry("free_completed", 5, 512, 0, 1),
             entry("segment_alloc", 0, 2 << 20, 0, 2),
             entry("alloc", 7, 100, 0, 2),
@@ -189,7 +189,7 @@ class History(unittest.TestCase):
         self.assertEqual((requests.allocations, requests.live_bytes, requests.peak_live_bytes), (4, 91, 131))
 
     def steps(self, *steps, **options):
-        """What is written of steps: (address, bytes) is an allocation, an address alone is its free; each step has a second."""
+        """Returns what is written of steps: (address, bytes) is an allocation, an address alone is its free; each step has a second."""
         entries = []
         for second, step in enumerate(steps):
             for each in step:
@@ -300,7 +300,7 @@ class Asking(unittest.TestCase):
     def test_batches_that_are_padded_are_followed_to_the_last_that_fits(self):
         for padding in (7, 8, 64):
             for largest in (98 // padding * padding, 6 * padding, 14 * padding):
-                # It fills the device, so that the slope from the step of the padding is too steep for a larger one.
+                # The largest batch fills the device, so that the slope from the step of the padding is too steep for a larger one.
                 found = self.search(lambda batch: -(-batch // padding) * padding * 1000 // largest, lines=False)
                 self.assertEqual(found.batch, largest, padding)
                 self.assertIn(found.batch + 1, found.traced, "the next one shows that no larger one fits")
@@ -813,7 +813,7 @@ class Steps(unittest.TestCase):
         import torch
 
         def setup():
-            # It makes its layers by copies of one.
+            # The encoder makes its layers by copies of one.
             model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16), 3, enable_nested_tensor=False).cuda()
 
             return lambda: model(torch.ones(4, 2, 8, device="cuda")).sum().backward()

@@ -76,7 +76,7 @@ def alone():
 
 
 class Rank:
-    """What rank 0 allocates."""
+    """Allocations of rank 0."""
 
     def __init__(self, world, step=setup, fake=True, device="cuda:0"):
         lives, self._torch = Lives(), torch

@@ -46,7 +46,7 @@ class Versions(unittest.TestCase):
 
 
 class Places(unittest.TestCase):
-    """Where the packages may lie."""
+    """Folders in which the packages may lie."""
 
     def imports(self, *folders, missing=False):
         code = "import omniheap.fit, omniheap.torch; print(omniheap.fit.__version__, omniheap.fit.OmniheapError is omniheap.OmniheapError, omniheap.torch.is_enabled())"

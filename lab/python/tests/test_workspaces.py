@@ -23,7 +23,7 @@ _H200 = Gpu("NVIDIA H200")
 
 
 class Tensor:
-    """What a key is made of."""
+    """Stand-in for the parts of a tensor that a key is made of."""
 
     def __init__(self, *shape, dtype="torch.float32"):
         self.shape, self.dtype = shape, dtype
@@ -311,7 +311,7 @@ class Steps(unittest.TestCase):
                     meter.begins()
                     result = x.clone()
                     for size in inside:
-                        # What it frees is no result, also where the result has its place then.
+                        # Memory that the operator frees is no result, also where the result has its place then.
                         self.allocator.asks(result.data_ptr(), size)
                         self.allocator.frees(result.data_ptr())
                     self.allocator.asks(result.data_ptr(), result.nbytes)
@@ -359,7 +359,7 @@ class Steps(unittest.TestCase):
 
 @unittest.skipUnless(_HAS_TORCH, "needs PyTorch")
 class Rules(unittest.TestCase):
-    """What an H200 was measured to take, with PyTorch 2.11 and cuDNN 9."""
+    """Measurements of an H200, with PyTorch 2.11 and cuDNN 9."""
 
     def tensor(self, *shape, dtype="float32", **options):
         import torch

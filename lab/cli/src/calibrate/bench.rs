@@ -160,7 +160,7 @@ impl Bench {
         let kind = if region == Region::Constant { HeapKind::Constant } else { HeapKind::Device };
         let caps = self.manager.caps();
         let heap = caps.heap_ids().find(|(_, heap)| heap.kind == kind).map(|(id, _)| id);
-        // Where constants have no heap of their own, any buffer can be bound as one.
+        // On a device without a heap of constants, any buffer can be bound as one.
         let request = match heap {
             Some(heap) => Request::new(placed.bytes()).heap(heap),
             None => Request::new(placed.bytes()),

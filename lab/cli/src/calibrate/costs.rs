@@ -136,7 +136,7 @@ fn seen(probe: &Lookup, measured: &[Measured], staging: Option<f64>) -> Seen {
     #[expect(clippy::cast_precision_loss, reason = "a table is small")]
     let items = probe.table.bytes() as f64 / f64::from(probe.reads);
     let shared = device.zip(shared).zip(staging).map(|(((item, group), shared), staging)| {
-        // What a group costs from device memory it costs from everywhere.
+        // The cost of a group is the same from everywhere as from device memory.
         let read = shared - (staging + group) / (GROUP * f64::from(LOADS[1]));
         (100.0 * read / item, 100.0 * staging / (item * items))
     });

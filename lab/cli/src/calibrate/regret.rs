@@ -1,4 +1,6 @@
 //! Regret of the policy's choices: every lookup in every region.
+//!
+//! *Regret* is the time in the chosen region divided by the time in the fastest one: 1 is the best choice.
 use super::bench::{Bench, Time};
 use omniheap::placement::{
     DefaultPolicy, Keyword as _, Knowledge, MeasuredPolicy, Policy, Profile, Region, policy_for,

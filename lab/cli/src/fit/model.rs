@@ -5,7 +5,7 @@ use omniheap::weights::{Dtype, ErrorKind, Tensor, WeightsFile};
 use omniheap_cli::Failure;
 use std::path::{Path, PathBuf};
 
-/// What a model serves at once.
+/// Work that a model serves at once.
 #[derive(clap::Args, Debug)]
 pub(super) struct Context {
     /// Tokens whose keys and values are cached, with the files of a model

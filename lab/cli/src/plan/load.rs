@@ -12,11 +12,11 @@ use omniheap_cli::Failure;
 /// No planning file is longer: ten million buffers fit.
 const LONGEST_FILE: u64 = 1 << 30;
 
-/// What a file says.
+/// Contents of a file.
 pub(super) struct Loaded {
     pub(super) table: Table,
     pub(super) program: Program,
-    /// Of a model.
+    /// Bytes of a model's weights.
     pub(super) weight_bytes: Option<u64>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Portfolio<'a> {
     pub(super) problem: &'a Problem,
     /// Number of them.
     pub(super) threads: u64,
-    /// When to stop.
+    /// Time after which all threads stop.
     pub(super) time_limit: Option<Duration>,
     /// Told of progress, from any thread.
     pub(super) show: &'a (dyn Fn(Progress) + Sync),

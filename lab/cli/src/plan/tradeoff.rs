@@ -23,7 +23,7 @@ struct Traded {
     kept_bytes: u64,
     recomputed_bytes: u64,
     moved_bytes: u64,
-    /// Where the capacity is below what is needed whatever is chosen: the tick, and the bytes.
+    /// The tick at which the capacity is below what is needed whatever is chosen, and the bytes needed there.
     floor: Option<(u64, u64)>,
     seconds: f64,
 }

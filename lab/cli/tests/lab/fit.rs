@@ -247,7 +247,7 @@ fn what_is_no_line_is_answered_from_the_traces() {
 
 #[test]
 fn fewer_than_three_traces_say_what_to_trace_next() {
-    // What falls stays as it is at the larger batch.
+    // A size that falls stays as it is at the larger batch.
     let line = |batch| if batch == 1 { 90 * MIB } else { 5 * batch * MIB };
     let [falls, a, b] = [1, 2, 4].map(|batch| at("few", batch, line));
     for few in [vec![&*a, &b], vec![&a, &a, &b]] {

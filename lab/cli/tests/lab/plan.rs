@@ -186,7 +186,7 @@ fn a_plan_file_has_everything_and_can_be_checked() {
     let table = fs::read_to_string(folder().join("regions-out.csv")).expect("it was written");
     assert!(table.starts_with("id,lower,upper,size,alignment,fixed,alias,regions,region,offset\n"));
     assert_eq!(json(&["plan", planned, "--check"])[0]["status"], "valid");
-    // It is a problem as well, and planning it again changes nothing.
+    // The plan file is a problem as well, and planning it again changes nothing.
     json(&["plan", planned, "--plan", "regions-again.json"]);
     let again = fs::read_to_string(folder().join("regions-again.json")).expect("it was written");
     assert_eq!(again, written);

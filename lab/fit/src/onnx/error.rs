@@ -1,4 +1,4 @@
-//! Why a model was refused, and what to do next.
+//! Reason why a model was refused, and what to do next.
 
 /// A model that was refused. Nothing of it is returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -7,7 +7,7 @@ pub enum Error {
     /// The bytes are no ONNX model, or only its beginning.
     #[error("byte {byte}: not an ONNX model, or cut off; copy or export it again")]
     Malformed {
-        /// Where the reader stopped.
+        /// Position at which the reader stopped.
         byte: u64,
     },
     /// There is no graph in it.
@@ -16,9 +16,9 @@ pub enum Error {
     /// Too many nodes, tensors or graphs inside graphs.
     #[error("more than {limit} {what}; plan a part of the model")]
     OverLimit {
-        /// What there is too much of.
+        /// Name of the things that are too many.
         what: &'static str,
-        /// How many are read.
+        /// Number that is read at most.
         limit: usize,
     },
     /// A tensor has no shape, or a dimension of it has neither size nor name.
@@ -56,7 +56,7 @@ pub enum Error {
     NoBytes {
         /// The tensor.
         tensor: String,
-        /// What it is instead.
+        /// Description of the tensor's type.
         why: &'static str,
     },
     /// A node reads what was not written before it.

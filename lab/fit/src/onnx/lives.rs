@@ -6,10 +6,10 @@ use super::size::{Dims, Sized, of_constant};
 use super::{Kind, Tensor, Tensors, Weight};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Debug, Clone, Copy)]
 enum Slot {
-    /// It lives always, or has no bytes.
+    /// Lives always, or has no bytes.
     Always,
     /// A tensor, by index.
     Tensor(usize),

@@ -1,4 +1,4 @@
-//! The fields of a model that say how large its tensors are and who uses them. Everything else, data too, is skipped.
+//! Fields of a model that give the sizes and the users of its tensors. Everything else, data too, is skipped.
 
 use super::error::Error;
 use super::wire::{Value, Wire};
@@ -22,7 +22,7 @@ pub(super) enum Dim<'a> {
 pub(super) enum Type<'a> {
     /// An element type, and dimensions if they are known.
     Tensor(u64, Option<Vec<Dim<'a>>>),
-    /// What it is instead.
+    /// Description of a type that is no tensor.
     Other(&'static str),
 }
 
@@ -49,9 +49,9 @@ pub(super) struct Node<'a> {
     pub(super) name: &'a str,
     pub(super) operator: &'a str,
     pub(super) domain: &'a str,
-    /// What `If`, `Loop` and `Scan` run.
+    /// Graphs that `If`, `Loop` and `Scan` run.
     pub(super) graphs: Vec<Graph<'a>>,
-    /// What `Constant` returns, where that is a tensor.
+    /// Value that `Constant` returns, where that is a tensor.
     pub(super) value: Option<Constant<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! How many bytes tensors have.
+//! Sizes of tensors in bytes.
 
 use super::error::Error;
 use super::parse::{Constant, Dim, Type};

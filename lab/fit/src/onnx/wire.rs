@@ -17,7 +17,7 @@ pub(super) enum Value<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wire<'a> {
     bytes: &'a [u8],
-    /// Where the rest begins in the file.
+    /// Position of the rest in the file.
     at: usize,
 }
 

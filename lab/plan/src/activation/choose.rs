@@ -349,7 +349,7 @@ impl Draft<'_> {
                 return Some(());
             }
         }
-        // What was not allowed may be by now.
+        // A change that was not allowed may be by now.
         (-self.slack.rows[row] < lack).then_some(())
     }
 

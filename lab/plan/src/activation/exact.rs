@@ -43,7 +43,7 @@ pub(super) fn improve(
 
 struct Search<'a> {
     rows: &'a Rows,
-    /// What each pick costs at the prices.
+    /// Cost of each pick at the prices.
     values: Vec<Vec<f64>>,
     /// Per pick: ruled out on the way here.
     is_barred: Vec<Vec<bool>>,

@@ -6,7 +6,7 @@ use crate::model::Model;
 use crate::problem::Interval;
 use alloc::vec::Vec;
 
-/// What an option adds to rows `start..end`; bytes that it frees are negative.
+/// Bytes that an option adds to rows `start..end`; negative for those that it frees.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) start: usize,

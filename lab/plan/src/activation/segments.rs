@@ -5,7 +5,7 @@ use crate::model::Model;
 use crate::problem::Interval;
 use alloc::vec::Vec;
 
-/// When each activation would be away, for one way to cut the forward pass.
+/// Spans in which each activation would be away, for one way to cut the forward pass.
 pub(super) struct Segments {
     /// Per activation: the span in which it is away if it is recomputed, and if it is moved.
     pub(super) recomputed: Vec<Option<Interval>>,

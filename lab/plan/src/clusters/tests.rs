@@ -146,8 +146,8 @@ fn sizes_near_the_end_of_numbers_are_merged_without_overflow() {
     }
 }
 
-/// What every rule makes of rectangles with holes: clusters, and their sizes. A rule that is broken still gives valid clusters, only others;
-/// here that shows.
+/// Checks the clusters that every rule makes of rectangles with holes, and their sizes. A rule that is broken still
+/// gives valid clusters, only others; here that shows.
 #[test]
 fn rules_have_their_numbers() {
     let mut sums = [0; 2];

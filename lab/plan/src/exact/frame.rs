@@ -1,4 +1,4 @@
-//! The model as the exact search sees it: only the sections that matter, and who conflicts with whom.
+//! The model as the exact search sees it: only the sections that matter, and the conflicts of items.
 
 use crate::classes::gcd;
 use crate::model::{Model, align_up, id};
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 /// in them; which is better differs from problem to problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
-    /// Those with a maximal set of items: less than one section per item.
+    /// Sections with a maximal set of items: less than one section per item.
     Maximal,
     /// All.
     All,
@@ -48,7 +48,7 @@ pub(crate) struct Frame {
     /// The share of all time that each kept section stands for.
     pub(crate) share: Vec<f64>,
     pub(crate) load: Vec<u64>,
-    /// By how much stacked runs may pass the capacity in each section: the last one is not followed by another.
+    /// Bytes by which stacked runs may pass the capacity in each section: the last one is not followed by another.
     pub(crate) spare: Vec<u64>,
 }
 

@@ -21,13 +21,13 @@ pub(crate) enum Pick {
 /// Order of candidate items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefer {
-    /// Those that live longest.
+    /// Items that live longest.
     Life,
-    /// Those that take most bytes times ticks.
+    /// Items that take most bytes times ticks.
     Area,
-    /// Those that meet most sections.
+    /// Items that meet most sections.
     Width,
-    /// Those that meet a high load, and then those that live longest.
+    /// Items that meet a high load, and then those that live longest.
     Load,
 }
 

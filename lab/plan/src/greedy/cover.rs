@@ -11,7 +11,7 @@ const LEAST_ROOM: f64 = 0.002;
 /// No item ends at a section.
 const NONE: u32 = u32::MAX;
 
-/// What makes an item worth more than the time that it covers: shares for its life, its size, and chance.
+/// Weights that make an item worth more than the time that it covers: shares for its life, its size, and chance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Taste {
     pub(crate) life: f64,
@@ -60,11 +60,11 @@ struct Waiting<'a> {
     starts: Vec<u32>,
     /// Each item points to itself or, once it is placed, to one behind it.
     next: Vec<u32>,
-    /// What each item is worth for each unit that it covers.
+    /// Worth of each item for each unit that it covers.
     worth: Vec<f64>,
     /// Units before each section.
     units: Vec<f64>,
-    /// Of the section's heaviest path: weight, and the item that ends there.
+    /// Heaviest path of each section: weight, and the item that ends there.
     best: Vec<(f64, u32)>,
 }
 

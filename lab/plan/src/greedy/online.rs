@@ -209,7 +209,8 @@ mod tests {
     fn freed_bytes_join_those_they_touch_and_the_top_comes_down() {
         let ends = [(4, 1), (4, 3), (4, 2), (1, 9), (4, 2)];
         let old = ends.map(|(size, end)| Buffer::new(size, 0, end));
-        // What ends at tick 3 lies between two holes, and what ends at tick 2 between a hole and the top.
+        // The buffer that ends at tick 3 lies between two holes, and the one that ends at tick 2 between a hole and the
+        // top.
         let new = [Buffer::new(8, 2, 9), Buffer::new(12, 4, 9)];
         assert_eq!(placed(Fit::Best, &[&old[..], &new[..]].concat())[5..], [13, 0]);
     }

@@ -19,7 +19,7 @@ enum Way {
     Online(Fit),
     FirstFit(Rule),
     Skyline(Rule, Aim),
-    /// With what life and size are worth.
+    /// Covers, with the worth of life and size.
     Cover(f64, f64),
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Portfolio {
 impl Portfolio {
     /// Placements without chance.
     pub(crate) const WAYS: usize = WAYS.len();
-    /// Those after which every textbook rule was tried: in order of time, by size, by size and life.
+    /// Placements after which every textbook rule was tried: in order of time, by size, by size and life.
     pub(crate) const TEXTBOOK: usize = 5;
 
     pub(crate) const fn new(seed: u64, target: u64) -> Self {

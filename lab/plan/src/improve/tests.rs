@@ -87,8 +87,9 @@ fn what_is_larger_than_the_capacity_never_goes_in() {
     assert_eq!(improve(&model, 9, 1, 100), Some(alloc::vec![0]));
 }
 
-/// What some steps make of tight problems: items that are out, sums of offsets of those in, and how often items did not fit. A rule that is
-/// broken still gives valid placements, only later; here that shows. Fewer is better.
+/// Checks the outcome of some steps on tight problems: items that are out, sums of offsets of those in, and the number
+/// of times that items did not fit. A rule that is broken still gives valid placements, only later; here that shows.
+/// Fewer is better.
 #[test]
 fn steps_have_their_numbers() {
     let (never, mut sums) = (Stop::new(&|| false), [0; 3]);

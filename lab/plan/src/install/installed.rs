@@ -1,4 +1,7 @@
 //! A schedule at work: its regions held, its spans handed out in its order, and deviations noticed.
+//!
+//! A *deviation* is a request that differs from the schedule: the schedule does not have it, it passes spans over, or
+//! its place is still in use.
 use super::Exact;
 use super::schedule::{Schedule, ScheduledSpan};
 use alloc::{boxed::Box, vec::Vec};

@@ -21,9 +21,9 @@ pub struct ScheduledSpan {
     pub region: usize,
     /// The bytes inside it.
     pub span: Span,
-    /// When it is allocated; any unit that only goes up.
+    /// Time of its allocation; any unit that only goes up.
     pub start: u64,
-    /// When it has been freed; above `start`.
+    /// Time by which it has been freed; above `start`.
     pub end: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Schedule {
     spans: Vec<ScheduledSpan>,
 }
 
-/// Why spans make no schedule. Numbers are positions in the list that was given.
+/// Reason why spans make no schedule. Numbers are positions in the list that was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -97,7 +97,7 @@ impl fmt::Display for ScheduleError {
 
 impl core::error::Error for ScheduleError {}
 
-/// Why there is no schedule.
+/// Reason why there is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoSchedule {
@@ -132,7 +132,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// What the first wrong span is wrong about.
+    /// The fault of the first wrong span.
     pub fn new(
         regions: Vec<ScheduledRegion>,
         spans: Vec<ScheduledSpan>,

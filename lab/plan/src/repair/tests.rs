@@ -59,8 +59,8 @@ fn plans_get_lower_and_stay_valid() {
     assert!(lowered >= 10, "only {lowered} lower plans were found");
 }
 
-/// What some steps make of plans: steps, peaks, and sums of offsets. A rule that is broken still gives valid plans, only worse ones or
-/// later; here that shows. Fewer is better.
+/// Checks the outcome of some steps on plans: steps, peaks, and sums of offsets. A rule that is broken still gives
+/// valid plans, only worse ones or later; here that shows. Fewer is better.
 #[test]
 fn steps_have_their_numbers() {
     let (never, mut sums) = (Stop::new(&|| false), [0; 3]);

@@ -70,7 +70,7 @@ fn long_chains_are_cut_where_little_crosses() {
         let found = traded(&problem, &all, None);
         assert!(found.cost < all_cost, "{share}: {} of {all_cost}", found.cost);
         assert!(found.choices.contains(&Choice::Keep));
-        // What is recomputed finds what it reads.
+        // A recomputed activation finds its inputs.
         for (each, choice) in all.iter().zip(&found.choices) {
             let reads = each.recompute.iter().flat_map(|made| &made.reads);
             let mut lost = reads.filter(|_| *choice == Choice::Recompute).filter(|&&read| {

@@ -118,7 +118,7 @@ fn unequal_aliases_never_give_a_false_proof() {
     let b = problem.push(Buffer::new(2, 1, 5));
     problem.push(Buffer::new(8, 2, 5));
     problem.aliases.push((a, b));
-    // It fits: the small alias at 0, the third buffer above it.
+    // The problem fits: the small alias at 0, the third buffer above it.
     let plan = solve(&problem, &Options::default()).expect("it makes sense");
     assert!(!matches!(plan.status, Status::Infeasible { .. }), "{:?}", plan.status);
 }

@@ -1,4 +1,4 @@
-//! What the planner makes of fixed problems with a fixed effort, to the byte and to the search state.
+//! Plans of fixed problems with a fixed effort, checked to the byte and to the search state.
 //!
 //! A rule that is broken still gives valid plans, only worse ones or later ones; here that shows. Whoever changes a rule compares
 //! the numbers: lower peaks, higher bounds, fewer states and lower offsets are better, and what is better is written down here.

@@ -47,7 +47,7 @@ class Applied:
 
     def __init__(self, plan, model):
         self._plan, self._open = plan, None
-        # What the last pass did, if the next one may follow it.
+        # Steps of the last pass, if the next one may follow it.
         self.track = None
         wanted = ((each, number) for each in plan.operators() for number, choice in each.outputs.items() if choice in (RECOMPUTE, MOVE))
         self._wanted = dict.fromkeys(wanted)
@@ -78,7 +78,7 @@ class Applied:
         return {**self._figures, "moved_bytes": moved["offloaded_bytes"]}
 
     def differences(self):
-        """How the last forward pass differed from the plan, in words; an empty text if it did not."""
+        """Returns how the last forward pass differed from the plan, in words; an empty text if it did not."""
         lines = []
         if self._missing:
             names = _counted(planned.name for planned, _ in self._missing)
@@ -170,7 +170,7 @@ class _Forward:
         return type(own)(own.__name__, (Following, own), {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__, "forward": self})
 
     def _in_file(self, reduced):
-        """What a pickle is made of, with the model's own class."""
+        """Returns the parts of a pickle, with the model's own class."""
         if isinstance(reduced, str):
             return reduced
         function, arguments, *rest = reduced
@@ -230,7 +230,7 @@ class _Followed:
         return copy.deepcopy(self.__wrapped__, memo)
 
     def __reduce__(self):
-        # Where somebody keeps it, a file has what it calls, and needs nothing of this package.
+        # A file of a model that somebody keeps has what it calls, and needs nothing of this package.
         return functools.partial, (self.__wrapped__,)
 
 
@@ -264,7 +264,7 @@ class _Moves(offload_activations):
 
 
 class _Step:
-    """What a pass does at one operator: what the plan says of it, whether it is noted, to run again, and bytes that stay against the plan."""
+    """Work of a pass at one operator: what the plan says of it, whether it is noted, to run again, and bytes that stay against the plan."""
 
     __slots__ = ("function", "planned", "is_noted", "is_quiet", "unplanned")
 
@@ -275,7 +275,7 @@ class _Step:
 
 
 class _Stretch:
-    """What a pass runs between two beginnings or ends of modules: from step `start` on, after `module` began, or one ended (None).
+    """Work of a pass between two beginnings or ends of modules: from step `start` on, after `module` began, or one ended (None).
 
     context: how many dispatch modes there were then, and whether autograd asked the pass about what it saves. saves: whether autograd saved something that the plan drops.
     """
@@ -343,13 +343,13 @@ class _Pass:
             self._look_for_operators()
 
     def track(self):
-        """What the next pass follows: nothing after one that differed from its track."""
+        """Returns the track that the next pass follows: nothing after one that differed from its track."""
         if self._is_new:
             self._track.finish()
         return self._track if self._is_new or self._matches is None else None
 
     def unplanned(self):
-        """What autograd saved that the plan does not keep: operators and bytes."""
+        """Returns what autograd saved that the plan does not keep: operators and bytes."""
         steps = self._track.steps if self._is_new else [*self._track.steps[: self._next], *self._own]
         return [(str(step.function), step.unplanned) for step in steps if step.unplanned]
 
@@ -369,7 +369,7 @@ class _Pass:
         return self
 
     def is_own(self):
-        """Whether this is the thread of the pass: hooks of modules are called by all threads."""
+        """Returns True if this is the thread of the pass: hooks of modules are called by all threads."""
         return threading.get_ident() == self._thread
 
     def _begins(self, module):
@@ -539,18 +539,18 @@ class _Pass:
                     call.made.append(weakref.ref(node))
 
     def _overwrites(self, function, arguments, options):
-        """Whether an operator writes to something else than the model's own tensors."""
+        """Returns True if an operator writes to something else than the model's own tensors."""
         return any(not self._calls.holds(each) for each in _operators.targets(function, arguments, options))
 
     def _forget_written(self, function, arguments, options):
-        """What was written over is not there any more, though its storage is."""
+        """Forgets bytes that were written over: they are not there any more, though their storage is."""
         for each in _operators.targets(function, arguments, options):
             node = self._nodes.pop(each.untyped_storage()._cdata, None)
             if node is not None:
                 node.reference = _gone
 
     def node(self, tensor):
-        """What stands for the bytes of a tensor; None where those stay."""
+        """Returns the node that stands for the bytes of a tensor; None where those stay."""
         if tensor.layout is not self._torch.strided:
             return None
         storage = tensor.untyped_storage()
@@ -559,7 +559,7 @@ class _Pass:
         return node if node is not None and node.reference() is storage and node.version == tensor._version and is_plain(tensor) else None
 
     def _pack(self, tensor):
-        # What follows are no operators of the model.
+        # Operators from here on are not the model's.
         with self._torch._C._DisableTorchDispatch():
             return self._packed(tensor)
 
@@ -628,7 +628,7 @@ def _mode(torch):
 
 
 def _is_innermost(torch, mode):
-    """Whether a mode is the one that is asked first."""
+    """Returns True if a mode is the one that is asked first."""
     depth = torch._C._len_torch_dispatch_stack()
     return depth > 0 and torch._C._get_dispatch_stack_at(depth - 1) is mode
 
@@ -644,7 +644,7 @@ def _leaves(result):
 
 
 def _form(tensor):
-    """How the bytes of a storage are read."""
+    """Returns the way in which the bytes of a storage are read."""
     return tensor.untyped_storage().nbytes(), tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride()
 
 
@@ -671,7 +671,7 @@ class _Node:
         return self.held.untyped_storage()
 
     def is_kept(self):
-        """Whether the bytes stay, once they are computed, until the backward pass has used them."""
+        """Returns True if the bytes stay, once they are computed, until the backward pass has used them."""
         return self.choice == RECOMPUTE and self.wanted > 0
 
     def take(self, tensor):
@@ -722,7 +722,7 @@ class _Call:
         self._state = None if self._generator is None else self._generator.get_state()
 
     def _note(self, owner, each):
-        """What stands for an argument: operators take tensors, lists of them, and what stays as it is."""
+        """Returns what stands for an argument: operators take tensors, lists of them, and what stays as it is."""
         if isinstance(each, self._torch.Tensor):
             noted = _note(self._torch, owner, each)
             if isinstance(noted, _View):

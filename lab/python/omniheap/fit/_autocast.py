@@ -3,7 +3,7 @@
 import contextlib
 import warnings
 
-# What autocast does on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
+# Autocast on a GPU (PyTorch's list in "Automatic Mixed Precision", and its C++ registrations).
 _IN_HALF = """linear matmul mm mv bmm addmm addmv addr addbmm baddbmm chain_matmul linalg_multi_dot linalg_vecdot prelu conv1d conv2d conv3d conv_tbc
     conv_transpose1d conv_transpose2d.input conv_transpose3d.input convolution _convolution _convolution.deprecated cudnn_convolution
     cudnn_convolution_transpose einsum scaled_dot_product_attention _scaled_dot_product_flash_attention _thnn_fused_lstm_cell _thnn_fused_gru_cell
@@ -87,7 +87,7 @@ def as_on_a_gpu(torch):
     library = torch.library.Library("aten", "IMPL")
     try:
         with warnings.catch_warnings():
-            # That these kernels replace others for a while is what is wanted.
+            # The warning is that these kernels replace others for a while, as they should.
             warnings.simplefilter("ignore")
             for names, run in calls:
                 for name in names:

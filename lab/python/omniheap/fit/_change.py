@@ -13,7 +13,7 @@ from ._program import Program, Speed
 from ._recorder import _asked, _known, _run
 
 KEEP, RECOMPUTE, MOVE, PASS = "keep", "recompute", "move", "pass"
-# What PyTorch rounds sizes to.
+# Unit to which PyTorch rounds sizes.
 _ROUND = 512
 _VERSION = 2
 _FIGURES = ("capacity_bytes", "peak_bytes", "plain_peak_bytes", "cost_seconds", "least_cost_seconds")
@@ -113,7 +113,7 @@ class StepPlan:
 
 
 class Choice:
-    """What is done with one activation."""
+    """Treatment of one activation."""
 
     def __init__(self, module, operator, bytes, choice, cost_seconds):
         self.module, self.operator, self.bytes, self.choice, self.cost_seconds = module, operator, bytes, choice, cost_seconds
@@ -123,7 +123,7 @@ class Choice:
 
 
 class Floor:
-    """What a step needs whatever is recomputed or moved.
+    """Bytes that a step needs whatever is recomputed or moved.
 
     `bytes`: how many. `operator`: the one that needs them. `parts`: bytes by category: parameters, gradients, an optimizer's state and so on
     that are there, what the operator reads and writes, and activations on their way to the host or back. What kernels of cuDNN take inside is estimated.
@@ -173,7 +173,7 @@ class StepDraft:
         return self._floor
 
     def _clock(self):
-        """When each operator begins; the last entry is the end."""
+        """Returns the time at which each operator begins; the last entry is the end."""
         now, at = 0, []
         for time in range(self._program.began_at, self._last + 2):
             at.append(now)
@@ -198,7 +198,7 @@ class StepDraft:
         return self._answer(capacity, chosen, answer)
 
     def _solve(self, capacity, seconds):
-        """What the planner answers, and its choice for each row."""
+        """Returns the planner's answer, and its choice for each row."""
         problem = {"version": 1, "regions": [{"capacity": capacity, "alignment": _ROUND}], "buffers": self._rows}
         turn = self._program.turn
         if self._link and turn is not None:
@@ -251,7 +251,7 @@ class StepDraft:
         idle = {row["id"] for row in rows if "idle" in row}
         for row in rows:
             if "recompute" in row:
-                # What is never away is always there.
+                # Activations that are never away are always there.
                 row["recompute"]["reads"] = [each for each in row["recompute"]["reads"] if each in idle]
         if self._resident:
             rows.append(_row("resident", sum(size for _, size in self._resident), 0, self._at[-1] + 1))
@@ -271,7 +271,7 @@ class StepDraft:
             return [row]
         rows, made = [row], self._tick(value.made_at)
         if made > row["lower"]:
-            # What was written last may read what is younger than the storage.
+            # A storage's last write may read what is younger than the storage.
             rows.append(_row(f"{number}/before", size, row["lower"], made))
             row["lower"] = made
         row["idle"] = idle

@@ -1,4 +1,4 @@
-"""What PyTorch does on a GPU otherwise than elsewhere, for a GPU that is not there: choices of operators, streams, and its capability."""
+"""Behaviour of PyTorch on a GPU that is not there: choices of operators, streams, and its capability."""
 
 import contextlib
 import itertools
@@ -56,7 +56,7 @@ class Gpu:
         return self.capability or _CAPABILITY
 
     def unknown(self):
-        """What is not known of the GPU and was asked for: sentences."""
+        """Returns what is not known of the GPU and was asked for: sentences."""
         name, sentences = self.name or "a GPU that is not named", []
         if self._lacking:
             sentences.append(f"not known for {name}, and not in the answer: {', '.join(self._lacking)}; run omniheap.fit.measure_workspaces on it and pass workspaces=, or pass gpu={_MEASURED!r} if it is one")
@@ -148,7 +148,7 @@ def choices(torch, device, gpu):
         is_wrapped = local(input) is not input or torch._C._functorch.is_functorch_wrapped_tensor(input)
         if bias is None or is_fused or is_wrapped:
             return NotImplemented
-        # It is added in place to every tensor that is not of a subclass, as fake ones are.
+        # The bias is added in place to every tensor that is not of a subclass, as fake ones are.
         product = functional.linear(input, weight)
         return product.add_(bias.to(product.dtype))
 

@@ -34,7 +34,7 @@ def faked(torch, device, ledger, gpu):
     finally:
         for owner, name, value in before:
             if value is None:
-                # It was inherited.
+                # The attribute was inherited.
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
@@ -77,9 +77,9 @@ def replacements(torch, device, ledger, gpu):
         (FakeTensor, "pin_memory", lambda self, device=None: self),
         # Functions that are scripted know what they were.
         (torch.jit.ScriptFunction, "__call__", lambda self, *given, **options: self._torchdynamo_inline(*given, **options)),
-        # It asks whether all is finite, which it is in nearly all steps; and a step that is left out needs less.
+        # The scaler asks whether all is finite, which it is in nearly all steps; and a step that is left out needs less.
         (torch.amp.GradScaler, "_maybe_opt_step", lambda self, optimizer, state, *given, **options: optimizer.step(*given, **options)),
-        # It asks whether all parameters are allowed, which they are.
+        # The check asks whether all parameters are allowed, which they are.
         (torch.distributions.Distribution, "_validate_args", False),
         *_grouped_products(torch),
         *_masks(),

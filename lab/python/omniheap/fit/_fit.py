@@ -13,9 +13,9 @@ from ._workspaces import Workspaces
 
 _ALLOCATORS = ("torch", "expandable", "async", "omniheap", "plan")
 _FIRST = (2, 4)
-# Where sizes are no lines, the batch between the first ones and the answer is a quarter of what is expected, in these bounds.
+# Bounds of the middle batch, a quarter of what is expected, where sizes are no lines.
 _MEDIUM = (16, 256)
-# Where sizes are no lines, a batch that needs so much more than there is, by extrapolation, may fit.
+# Factor by which an extrapolated batch may need more than there is and still fit, where sizes are no lines.
 _NEARLY = 1.002
 # Number of extrapolated candidates before plain bisection: next to a jump of the peak, extrapolation creeps by one batch at a time.
 _GUESSES = 8
@@ -138,7 +138,7 @@ class _Search:
             self.unknown.update(dict.fromkeys(recording.unknown))
 
     def fits(self, batch):
-        """Whether a batch fits; None where the GPU that it ran on had too little memory."""
+        """Returns True if a batch fits; None where the GPU that it ran on had too little memory."""
         if batch not in self.paths:
             self.record(batch)
             if self.paths[batch]:
@@ -226,7 +226,7 @@ def command():
 
 
 def _ask(*arguments):
-    """What the command answers; a step that does not fit is an answer."""
+    """Returns the command's answer; a step that does not fit is an answer."""
     program = command()
     done = subprocess.run([program, *arguments, "--json"], capture_output=True, text=True)
     try:

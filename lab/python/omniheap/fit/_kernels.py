@@ -19,24 +19,24 @@ def own(gpu, function, arguments, result):
     if name in ("sum", "mean"):
         return _reduction(gpu, arguments[0], arguments[1] if len(arguments) > 1 else None, result.dtype)
     if name in ("native_layer_norm", "native_layer_norm_backward"):
-        # It copies inputs that are not contiguous.
+        # The kernel copies inputs that are not contiguous.
         return [_bytes(each) for each in arguments[: 2 if name.endswith("backward") else 1] if not each.is_contiguous()]
     if name == "_softmax_backward_data":
         # The product of gradient and result, and once more in order.
         return [_bytes(arguments[0])] * (1 if arguments[0].is_contiguous() else 2)
     if name == "_fft_c2r":
-        # It destroys what it reads.
+        # The kernel destroys its input, so it works on a copy.
         return [_bytes(arguments[0])]
     if name == "_euclidean_dist":
         # Both, with two columns more: the distances are one product.
         return [_bytes(each) // max(each.size(-1), 1) * (each.size(-1) + 2) for each in arguments[:2]]
     if name == "embedding_dense_backward" and not arguments[0].is_contiguous():
-        # What it sorts follows no rule, and is measured.
+        # The sort's workspace follows no rule, and is measured.
         return [_bytes(arguments[0])]
     if name in ("index_put", "index_put_", "_index_put_impl_") and len(arguments) > 3 and arguments[3]:
         return _sorted(arguments[1], arguments[2])
     if name == "_safe_softmax":
-        # Which scores are masked, a byte for each.
+        # The mask of scores: a byte for each.
         return [arguments[0].numel()]
     if name == "_ctc_loss_backward":
         # For sums from the end, as many as the forward pass kept from the beginning.
@@ -69,7 +69,7 @@ def _with_copies(images, tensor, weight, sizes):
 
 
 def _is_last(tensor):
-    """Whether the channels of images are last in memory."""
+    """Returns True if the channels of images are last in memory."""
     return tensor.dim() in (4, 5) and not tensor.is_contiguous() and tensor.movedim(1, -1).is_contiguous()
 
 

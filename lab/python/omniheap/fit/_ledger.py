@@ -1,4 +1,4 @@
-"""What lives on a device during a step, and the labels it has in the trace: category, module path, operator, type.
+"""Live storages of a device during a step, and the labels that they have in the trace: category, module path, operator, type.
 
 Knows storages by numbers and nothing of PyTorch, so that its rules are tested without it.
 """
@@ -31,7 +31,7 @@ class Ledger:
 
     @property
     def time(self):
-        """How many operators have run."""
+        """Number of operators that have run."""
         return self._time
 
     def begin_step(self):
@@ -81,7 +81,7 @@ class Ledger:
             life.size = 0
 
     def moved(self, key, other):
-        """What was in one storage is in another now, in the same bytes."""
+        """Moves a life from one storage to another one, with the same bytes."""
         life = self._live.pop(key, None)
         if life is not None:
             self._live[other] = life

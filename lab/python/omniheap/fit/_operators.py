@@ -1,4 +1,4 @@
-"""What is known about operators: which can run again with the same result, and how those of a plan are found again in a run.
+"""Facts about operators: which can run again with the same result, and how those of a plan are found again in a run.
 
 An operator of a plan is known by the call of a module in which it ran, its family, the parameters that it reads and its number
 among such. These are the same on fake tensors and on a GPU, where an operator may have another kernel, and for smaller batches. What a
@@ -12,7 +12,7 @@ VIEW, RUNS_AGAIN, RANDOM, IN_PLACE, OPAQUE = "view", "runs again", "random", "in
 
 # These share bytes with what they read, and do not say so.
 _VIEWS = ("_unsafe_view", "lift_fresh")
-# What may run again, beside operators that PyTorch tags as pointwise: the same arguments give the same bits, and nothing else changes. Sums whose
+# Operators that may run again, beside those that PyTorch tags as pointwise: the same arguments give the same bits, and nothing else changes. Sums whose
 # order depends on the moment (scatter, index_add, cumsum) and what picks among equals (median, topk) are not here.
 _AGAIN = frozenset("""
     mm addmm bmm baddbmm addbmm mv addmv addr dot vdot _addmm_activation _grouped_mm _scaled_mm _scaled_grouped_mm linear _trilinear
@@ -58,7 +58,7 @@ def family(function):
 
 @functools.lru_cache(maxsize=None)
 def kind(function):
-    """Whether an operator can run again, and how."""
+    """Returns the kind of an operator: how it can run again, if it can."""
     import torch
 
     if not isinstance(function, torch._ops.OpOverload):
@@ -74,7 +74,7 @@ def kind(function):
 
 
 def _may_run_again(schema, name):
-    """Whether an operator, named as the one that writes to nothing, is known to compute the same once more."""
+    """Returns True if an operator, named as the one that writes to nothing, is known to compute the same once more."""
     import torch
 
     packet = getattr(torch.ops.aten, name, None)
@@ -92,7 +92,7 @@ def written(function):
 
 @functools.lru_cache(maxsize=None)
 def is_in_place(function):
-    """Whether an operator returns what it has written to."""
+    """Returns True if an operator returns what it has written to."""
     schema = getattr(function, "_schema", None)
     return schema is not None and any(value.alias_info is not None and value.alias_info.is_write for value in schema.returns)
 
@@ -110,13 +110,13 @@ def targets(function, arguments, options):
 
 
 def can_run_again(function, arguments):
-    """Whether this call can be made once more, for the same result."""
+    """Returns True if this call can be made once more, for the same result."""
     found = kind(function)
     return found in (RUNS_AGAIN, RANDOM) or found == IN_PLACE and _is_whole(*arguments)
 
 
 def _is_whole(first, *others):
-    """Whether a tensor is all of its storage, and no other argument reads from that."""
+    """Returns True if a tensor is all of its storage, and no other argument reads from that."""
     import torch
 
     if first.layout is not torch.strided:
@@ -128,12 +128,12 @@ def _is_whole(first, *others):
 
 @functools.lru_cache(maxsize=None)
 def _rate(function):
-    """Which argument is a rate of dropout."""
+    """Returns the position of the argument that is a rate of dropout."""
     return next((number for number, argument in enumerate(function._schema.arguments) if argument.name == "dropout_p"), None)
 
 
 def draws(function, arguments, options):
-    """Whether a call draws random numbers: attention does only with dropout."""
+    """Returns True if a call draws random numbers: attention does only with dropout."""
     if kind(function) != RANDOM:
         return False
     number = _rate(function)
@@ -194,7 +194,7 @@ class Calls:
         return self._stack[-1]
 
     def holds(self, tensor):
-        """Whether a tensor is a parameter or a buffer."""
+        """Returns True if a tensor is a parameter or a buffer."""
         return tensor.untyped_storage()._cdata in self._held
 
     def reads(self, arguments):
@@ -258,7 +258,7 @@ class Matches:
         self._left.get(planned.call, {}).pop(planned, None)
 
     def may_find_like(self, call):
-        """Whether there is something left in the plan for this call that `find_like` could find."""
+        """Returns True if there is something left in the plan for this call that `find_like` could find."""
         return bool(self._left.get(call))
 
     def find_like(self, call, family, reads, type, can_run_again):

@@ -1,6 +1,6 @@
 """Records a step as a program that a planner can change: what each saved activation is computed from, and when it is idle.
 
-What autograd saves is dropped here, which fake tensors allow: so it is seen when the forward pass itself is done with the bytes, and
+Saved tensors are dropped here, which fake tensors allow: so it is seen when the forward pass itself is done with the bytes, and
 when the backward pass wants them again.
 """
 
@@ -39,7 +39,7 @@ class Operator:
     def __init__(self, call, function, held, types, seconds, reads, runs_again):
         self.call, self.function, self.held, self.types = call, function, held, types
         self.seconds, self.reads, self.runs_again = seconds, reads, runs_again
-        # What it was called with, to be measured.
+        # Arguments of the operator, to be measured.
         self.writes, self.like = [], None
 
     @property
@@ -81,7 +81,7 @@ class Program:
         self._calls.leave()
 
     def calls(self):
-        """How often each module was called by nobody, the model and perhaps others."""
+        """Number of calls of each module by nobody, the model and perhaps others."""
         return self._roots
 
     def ran(self, function, arguments, options, result, is_backward):
@@ -99,7 +99,7 @@ class Program:
         if is_backward and self.turn is None:
             self.turn = time
         if is_backward or self.turn is not None:
-            # What an optimizer overwrites is not read any more.
+            # Bytes that an optimizer overwrites are not read any more.
             return
         if not self._depth:
             self._overwrites(function, arguments, options)
@@ -144,7 +144,7 @@ class Program:
         if value.operator is None or not life.is_forward or life.size < self._min_bytes or not self._depth:
             return Kept(tensor)
         if "empty" in value.operator.name:
-            # What stands for a kernel has made it, such as for recurrent layers: on the GPU it is the result of another operator.
+            # A stand-in for a kernel has made it, such as for recurrent layers: on the GPU it is the result of another operator.
             return Kept(tensor)
         return _Dropped(self, value, tensor, life.size)
 
@@ -235,12 +235,12 @@ def _made(torch, given, device):
 
 
 def _is_there(torch, device):
-    """Whether a device can be used; a processor always can."""
+    """Returns True if a device can be used; a processor always can."""
     return device.type != "cuda" or torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count()
 
 
 class Speed:
-    """How long operators take: by a table, and by what the device computes and copies where that says nothing.
+    """Times of operators: by a table, and by what the device computes and copies where that says nothing.
 
     flops: operations in a second, by element type; a number for all of them.
     memory_bytes: bytes in a second.

@@ -34,7 +34,7 @@ def group(torch, world):
 
 
 def patches(torch, ledger):
-    """What distributed programs ask of real tensors while they are set up, which has nothing to do with the device's memory."""
+    """Replaces what distributed programs ask of real tensors while they are set up, which has nothing to do with the device's memory."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return []
     from torch.utils._python_dispatch import _disable_current_modes
@@ -50,7 +50,7 @@ def patches(torch, ledger):
     owners = [torch.distributed, meshes, *map(importlib.import_module, ("torch.distributed.fsdp._fully_shard._fsdp_init",))]
     patches = [(owner, "init_device_mesh", apart(meshes.init_device_mesh)) for owner in owners if hasattr(owner, "init_device_mesh")]
     groups = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group").FSDPParamGroup
-    # Where C++ is told that tensors are of the device "meta", a DTensor remembers it.
+    # A DTensor remembers the device "meta" that C++ is told.
     patches.append((groups, "_validate_no_meta_params", lambda self: None))
     patches += _replicas(torch, ledger)
     # Programs that imported init_device_mesh before have the original, which looks its modules up when it is called.

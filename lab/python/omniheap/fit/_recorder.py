@@ -28,7 +28,7 @@ _RECORDS = threading.Lock()
 
 
 class Recording:
-    """What was recorded, and where."""
+    """A recorded step, and the place of its file."""
 
     def __init__(self, path, ledger, leaked, unknown=()):
         self.path, self.allocations, self.peak_live_bytes, self.leaked_bytes = path, ledger.allocations, ledger.peak_live_bytes, leaked
@@ -168,7 +168,7 @@ def _run(torch, step, ledger, gpu, device, steps, program=None, workspaces=None)
                 recorder.stop()
                 del made
         finally:
-            # What a step that failed had made dies later, when nobody writes any more.
+            # Tensors of a step that failed die later, when nobody writes any more.
             recorder.stop()
     return leaked
 
@@ -202,7 +202,7 @@ def _recorder(torch):
     copies = (aten.clone.default, aten._to_copy.default)
     indexes = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
     asks_number = aten._local_scalar_dense.default
-    # What they return, or its shape, depends on values.
+    # Operators whose results, or their shapes, depend on values.
     shaped = {aten.nonzero.default, aten.masked_select.default, aten.equal.default, aten.repeat_interleave.Tensor, aten.bincount.default, aten._unique2.default, aten.unique_consecutive.default, aten._ctc_loss.Tensor, aten._ctc_loss_backward.Tensor}
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     # In C++: compilers have others in Python.
@@ -277,7 +277,7 @@ def _recorder(torch):
             return result
 
         def _made(self, function, arguments, options):
-            """What an operator returns."""
+            """Returns what an operator returns."""
             if self._values is not None and _writes_alone(function) and self._values.writes_here(function, arguments, options):
                 return None
             is_shaped = self._values is not None and function in shaped and self._values.is_here((arguments, options))
@@ -295,7 +295,7 @@ def _recorder(torch):
             return (self.__torch_dispatch__(aten.empty.memory_format, (), (each.shape,), {"dtype": each.dtype, "device": self._device}),)
 
         def _is_same(self, tensor, options):
-            """Whether a copy to a device would not be made, were the tensor's device known where that is decided."""
+            """Returns True if a copy to a device would not be made, were the tensor's device known where that is decided."""
             wanted, others = options.get("device"), {"device", "dtype", "non_blocking", "layout", "pin_memory"}
             is_there = wanted is not None and wanted.type == tensor.device.type and wanted.index in (None, tensor.device.index)
             is_same_type = options.get("dtype") in (None, tensor.dtype)
@@ -328,7 +328,7 @@ def _recorder(torch):
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
             life = self._ledger.get(key)
-            # What an operator was given was there before the recording began.
+            # An operator's arguments were there before the recording began.
             if life is None and size and key not in given():
                 life = self._born(storage, key, size, tensor, function, arguments, given, path, node)
             elif life is not None:
@@ -486,12 +486,12 @@ def _recorder(torch):
 
 @functools.lru_cache(maxsize=None)
 def _writes_alone(function):
-    """Whether an operator does nothing but write to what it is given: on fake tensors nothing, and some have no fake kernel."""
+    """Returns True if an operator does nothing but write to what it is given: on fake tensors nothing, and some have no fake kernel."""
     return hasattr(function, "_schema") and not function._schema.returns and bool(written(function))
 
 
 def _changes_layout(torch, before, after):
-    """Whether a copy goes between the layouts of images, NCHW and NHWC."""
+    """Returns True if a copy goes between the layouts of images, NCHW and NHWC."""
     if not isinstance(before, torch.Tensor) or before.dim() != 4 or before.shape != after.shape:
         return False
     last = torch.channels_last

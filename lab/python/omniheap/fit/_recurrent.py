@@ -1,6 +1,6 @@
 """Recurrent layers as cuDNN runs them: all steps of time at once. For fake tensors PyTorch would take its own cells, one step after the other.
 
-What cuDNN keeps for the backward pass is exact on an H200 (cuDNN 9, 54 settings measured); its workspaces are within 2 % at large batches.
+The bytes that cuDNN keeps for the backward pass are exact on an H200 (cuDNN 9, 54 settings measured); its workspaces are within 2 % at large batches.
 """
 
 # Outputs of a layer in one direction: as many as cuDNN keeps for each layer, and as many as its workspace has for all; layers share it.
@@ -11,7 +11,7 @@ _USED_BYTES = 8 << 20
 
 
 class Layers:
-    """What a call of recurrent layers is asked to do."""
+    """Sizes of a call of recurrent layers."""
 
     def __init__(self, kind, x, state, layers, dropout, is_trained, is_bidirectional, is_batch_first):
         self.kind, self.layers, self.dropout, self.is_trained, self.is_batch_first = kind, layers, dropout, is_trained, is_batch_first
@@ -20,7 +20,7 @@ class Layers:
         self.output_bytes = self.time * self.batch * self.hidden * x.element_size()
 
     def kept_bytes(self):
-        """What is kept for the backward pass."""
+        """Returns the bytes that are kept for the backward pass."""
         outputs = self.directions * (self.layers * _KEPT[self.kind] + self.layers - 1)
         # A bit for each element that a layer reads, in each direction.
         bits = (self.layers - 1) * self.time * self.batch * self.hidden * self.directions**2 if self.dropout else 0

@@ -71,7 +71,7 @@ class Requests:
         return allocation
 
     def _pattern(self, step):
-        """What steps that ask for the same have in common: sizes and streams, and which of its births a free is about."""
+        """Returns what steps that ask for the same have in common: sizes and streams, and which of its births a free is about."""
         births = {}
         return [self._asked[each] if is_born and births.setdefault(each, len(births)) >= 0 else births.get(each) for each, is_born in step]
 
@@ -104,7 +104,7 @@ def run(torch, step, requests, device, steps, is_regular):
     torch._C._cuda_clearCublasWorkspaces()
     began = []
     with history(torch) as read:
-        # It keeps the model until the history is read.
+        # The step keeps the model until the history is read.
         made = step()
         leaked = call(made, steps, lambda _: began.append(time.time_ns() // 1000), lambda: torch.cuda.memory_allocated(device))
         requests.write(read(device), began, is_regular)

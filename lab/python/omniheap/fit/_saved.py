@@ -24,7 +24,7 @@ def write(path, text):
 
 
 def read(path, versions, make, wrong):
-    """What `make` makes of a file of one of these versions.
+    """Reads a file of one of these versions, and returns what `make` makes of it.
 
     wrong: says what the file is not; what to do follows the reason.
     """

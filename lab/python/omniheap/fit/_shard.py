@@ -5,7 +5,7 @@ import fnmatch
 from .._library import OmniheapError
 from . import _upstream
 
-# What ranks divide, and whether FSDP2 frees gathered parameters between the two passes.
+# Modes of `fsdp` in which ranks divide all parameters; True if FSDP2 frees gathered parameters between the two passes.
 _FULLY = {"full": True, "grad_op": False}
 
 

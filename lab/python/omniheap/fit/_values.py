@@ -19,19 +19,19 @@ _DRAWN = ("randint", "randperm")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 # Their schemas do not say that they write to running statistics.
 _NORMS = ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
-# What a program asks for: any number, or one that may be a size.
+# Numbers that a program asks for: any, or one that may be a size.
 ANY, WHOLE = "any", "whole"
 
 
 @functools.lru_cache(maxsize=None)
 def _needs_all(function):
-    """Whether an operator says nothing where a part of what it reads is unknown."""
+    """Returns True if an operator says nothing where a part of what it reads is unknown."""
     return base(function) not in (*_LIKE, *_COMPARISONS) and not written(function) and not _hides_writes(function)
 
 
 @functools.lru_cache(maxsize=None)
 def _hides_writes(function):
-    """Whether an operator may write to what it is given though its schema does not say so: running statistics, and what other ranks send."""
+    """Returns True if an operator may write to what it is given though its schema does not say so: running statistics, and what other ranks send."""
     return base(function) in _NORMS or getattr(function, "namespace", None) == "c10d"
 
 
@@ -56,7 +56,7 @@ def writes_to(tensor):
 class Values:
     """Follows values through the operators of a step."""
 
-    # What Python asks for; None where C++ reads a number.
+    # Kind of number that Python asks for; None where C++ reads one.
     asked = None
 
     def __init__(self, torch, device):
@@ -77,7 +77,7 @@ class Values:
         known, storage = getattr(tensor, "known", (None, None))
         if known is None or known.numel() and not known.untyped_storage().nbytes():
             return None
-        # It has others once its `data` was replaced.
+        # The tensor has other values once its `data` was replaced.
         return known if storage == tensor.untyped_storage()._cdata else None
 
     @staticmethod
@@ -106,19 +106,19 @@ class Values:
             self._forget(function, arguments, options)
 
     def writes_here(self, function, arguments, options):
-        """Whether an operator writes to tensors of the device."""
+        """Returns True if an operator writes to tensors of the device."""
         return self.is_here(self._written(function, arguments, options))
 
     def _written(self, function, arguments, options):
-        """What an operator writes to."""
+        """Returns what an operator writes to."""
         return (arguments, options) if _hides_writes(function) else targets(function, arguments, options)
 
     def is_here(self, given):
-        """Whether a tensor of the device is among what is given."""
+        """Returns True if a tensor of the device is among what is given."""
         return any(isinstance(each, self._torch.Tensor) and each.device == self._device for each in self._leaves(given))
 
     def shaped(self, function, arguments, options):
-        """What an operator returns whose shape depends on values; None where they are not known."""
+        """Returns the result of an operator whose shape depends on values; None where they are not known."""
         if base(function) == "_ctc_loss":
             return self._ctc_loss(*arguments[:4])
         if base(function) == "_ctc_loss_backward":
@@ -190,7 +190,7 @@ class Values:
         return not name.startswith(("empty", "new_empty", "_efficient")) and (not is_random or not reads and name.startswith(_DRAWN))
 
     def _computed(self, function, arguments, options):
-        """What an operator computes of values; None where it cannot."""
+        """Returns what an operator computes of values; None where it cannot."""
         if any(isinstance(each, self._torch.Tensor) and self.of(each) is None and base(function) not in _LIKE for each in self._leaves((arguments, options))):
             return None
         on_host = {name: self._torch.device("cpu") if name == "device" else value for name, value in options.items() if name not in ("generator", "pin_memory")}
@@ -203,7 +203,7 @@ class Values:
 
     @contextlib.contextmanager
     def _drawing(self, function):
-        """What the device draws leaves the numbers that the host draws as they are."""
+        """Lets the device draw without a change of the numbers that the host draws."""
         if not base(function).startswith(_DRAWN):
             yield
             return

@@ -133,7 +133,7 @@ def key_of(operator, tensors):
 def _on_lines(given, smaller, larger):
     """The workspaces of a call that is given so many bytes, from those of two other batches."""
     (x, lows, few), (y, highs, many) = smaller, larger
-    # What is given at any batch, such as weights. A kernel that is chosen at the larger batch alone seems to grow faster than the rest, and does not.
+    # Bytes given at any batch, such as weights. A kernel that is chosen at the larger batch alone seems to grow faster than the rest, and does not.
     always = max(0, (x * many - y * few) // (many - few)) if many > few else 0
     grown = max(1, (given - always) / max(1, y - always))
     pairs = itertools.zip_longest(lows, highs, fillvalue=(0, 0))
@@ -240,7 +240,7 @@ class Known:
 
     def __init__(self, torch, ledger, workspaces, gpu):
         self._torch, self._ledger, self._workspaces, self._gpu = torch, ledger, workspaces, gpu
-        # What no product has taken yet.
+        # Bytes that no product has taken yet.
         self._kept = list(workspaces.kept_bytes if workspaces is not None else gpu.library_bytes or (0, 0))
         self._operators = self._workspaces.operators() if self._workspaces is not None else ()
         # Operators that have workspaces, and that no measured step ran.

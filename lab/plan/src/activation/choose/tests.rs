@@ -133,7 +133,7 @@ fn a_price_is_the_least_at_which_room_suffices() {
     is(price(-11, 0.0), 5.0);
     is(price(-20, 0.0), 5.0);
     is(price(-21, 0.0), 0.0);
-    // What the other row pays need not be paid here.
+    // Bytes that the other row pays for need not be paid here.
     is(price(-10, 1.5), 0.5);
     is(price(-20, 1.5), 3.5);
 }

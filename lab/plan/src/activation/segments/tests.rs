@@ -206,7 +206,8 @@ fn segments_with_room_keep_the_fewest_bytes() {
     assert_eq!(cut(1_000, 6), [0, 6]);
     assert_eq!(cut(1_000, 4), [0, 2, 6]);
     assert_eq!(cut(1_000, 2), [0, 2, 4, 6]);
-    // When the last four come back, three of them and a byte before the cut are there; of the first four, only three of them.
+    // At the return of the last four, three of them and a byte before the cut are there; of the first four, only three
+    // of them.
     assert_eq!(cut(40, 6), [0, 2, 6]);
     assert_eq!(cut(39, 6), [0, 4, 6]);
     assert_eq!(cut(38, 6), [0, 2, 4, 6]);
