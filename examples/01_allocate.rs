@@ -31,7 +31,7 @@ fn main() -> Outcome {
     numbers.read(0, &mut values)?;
     check(&values, &noise(1000))?;
 
-    // What is freed is used again, and the driver is not asked.
+    // Freed memory is used again, and the driver is not asked.
     drop(mesh);
     let before = manager.report().driver_calls;
     for _ in 0..1000 {

@@ -41,7 +41,7 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// Where cargo puts an example, seen from a test.
+/// Returns the file where cargo puts an example, seen from a test.
 fn program(example: &str) -> Option<PathBuf> {
     let test = env::current_exe().ok()?;
     let path = test.parent()?.parent()?.join("examples").join(example);

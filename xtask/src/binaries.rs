@@ -17,9 +17,9 @@ const MOST: usize = 4;
 /// Kind of binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It tests.
+    /// Tests.
     Test,
-    /// It shows.
+    /// Shows.
     Example,
 }
 
@@ -137,7 +137,7 @@ fn run(binary: &Binary, root: &Path) -> bool {
         println!("{}\n    {time:>8}  {label}: FAILED, {}", without_passed(&output), output.status);
         return false;
     }
-    // What could not be tested is said loudly, also where the rest went well.
+    // Binaries that could not be tested are named loudly, also where the rest went well.
     for line in text.lines().filter(|line| line.contains("NOT TESTED")) {
         println!("    {line}");
     }

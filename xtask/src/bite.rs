@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-/// Which bug of the lists is on, in a copy that has them all.
+/// Switch for one bug of the lists, in a copy that has them all.
 const SWITCH: &str = "
 extern crate std;
 /// Whether the bug with this number is the one of this run.
@@ -97,8 +97,8 @@ pub(crate) fn copy(tree: &Path) -> Outcome {
     keep_ages(tree, &last).map_err(fails)
 }
 
-/// What is as it was in the last copy keeps its age, and what is not is new: cargo builds again what is younger than its last build, and a
-/// file that was changed while that build ran is older.
+/// Keeps the age of files that are as they were in the last copy; all others are new. Cargo builds again what is
+/// younger than its last build, and a file that was changed while that build ran is older.
 fn keep_ages(tree: &Path, last: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(tree)? {
         let path = entry?.path();
@@ -128,7 +128,7 @@ fn plant(path: &Path, bug: &Planted, number: usize) -> Outcome {
     save(path, &text.replacen(bug.right, &wrong, 1))
 }
 
-/// Whether the case passes in every mode; with a bug, or without one.
+/// Returns true if the case passes in every mode; with a bug, or without one.
 fn passes(suite: &Path, case: &str, bug: Option<usize>) -> Result<bool, String> {
     let mut command = Command::new(suite);
     command.args([case, "--quiet"]).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -73,7 +73,7 @@ fn imports(texts: &BTreeMap<Module, String>, knots: &[&str]) -> Imports {
         outer.is_empty() || knots.contains(&outer.join("::").as_str()) || lines(outer) <= FEW
     };
     let of = |(module, text): (&Module, &String)| {
-        // What follows are tests: `super` is the file itself there.
+        // The rest of the file are tests: `super` is the file itself there.
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
         let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
         let code = code.collect::<Vec<_>>().join("\n");

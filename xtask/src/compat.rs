@@ -17,7 +17,7 @@ const WGPU: Programs = [
 /// The main workspace leaves ash unoptimised. `scene` has it optimised, and the times of both are compared.
 const AS_USERS_DO: &str = "profile.release.package.ash.opt-level=3";
 
-/// How programs are built.
+/// Way in which programs are built.
 #[derive(Clone, Copy)]
 enum Built {
     /// Soon: for pictures and bytes, which are the same either way.
@@ -90,7 +90,7 @@ fn in_workspace(folder: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What one program measured, and its picture.
+/// Figures of one program, and its picture.
 struct Ran {
     measured: serde_json::Value,
     picture: Vec<u8>,
@@ -138,7 +138,7 @@ fn compare(programs: &Programs, built: Built, arguments: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// What runs on a small device.
+/// Arguments of the scene on a small device.
 const SMALL_SCENE: [&str; 4] = ["frames", "20", "mib", "210"];
 
 /// A device that has as much memory as the scene needs with gpu-allocator, divided by 1.3: with gpu-allocator the scene fails on it,
@@ -181,7 +181,7 @@ fn swapped_offsets_show(built: Built) -> Outcome {
     Ok(())
 }
 
-/// Where the picture of a program under the layer comes to.
+/// Path of the picture that a program draws under the layer.
 fn layer_picture() -> PathBuf {
     std::env::temp_dir().join("omniheap-small.rgba")
 }

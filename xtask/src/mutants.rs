@@ -23,7 +23,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 use suite::{Binary, Runs, Tests, Verdict, cores};
 
-/// What is mutated where nothing is named.
+/// Folders that are mutated where nothing is named.
 const FOLDERS: [&str; 5] = [
     "core/seam/src",
     "core/strategy/src",
@@ -84,9 +84,10 @@ const UNOPTIMISED: [&str; 4] = ["omniheap-limits", "omniheap-plan", "proptest", 
 
 /// For how long the test run tries mutants, once the tests are built.
 const SAMPLE_TAKES: Duration = Duration::from_secs(120);
-/// How long the tests of one mutant may take there: most that is caught is caught in a second, and what survives takes it all.
+/// Time that the tests of one mutant may take there: most that is caught is caught in a second, and what survives takes
+/// it all.
 const SAMPLE_MOST: Duration = Duration::from_secs(10);
-/// How long they may take elsewhere.
+/// Time that they may take elsewhere.
 const MOST: Duration = Duration::from_secs(60);
 
 /// The switch, in every crate that is changed.
@@ -135,7 +136,7 @@ struct Options {
     seed: u64,
     /// No more are begun after this time.
     takes: Option<Duration>,
-    /// How long the tests of one mutant may take.
+    /// Time that the tests of one mutant may take.
     most: Duration,
     /// The packages whose tests are run; none for those of [`PACKAGES`].
     tests: Vec<String>,
@@ -323,7 +324,7 @@ fn save_broken(broken: &Broken) -> Outcome {
     bite::save(&broken_path(), &Value::from(all).to_string())
 }
 
-/// Where errors are: files, and bytes in them.
+/// Places of errors: files, and bytes in them.
 type Errors = Vec<(String, usize)>;
 /// By file: where changes are in the changed text, and their numbers.
 type Places = BTreeMap<String, Vec<(Range<usize>, usize)>>;
@@ -429,7 +430,7 @@ fn compile(tree: &Path, tests: &[&str]) -> Result<Result<Vec<Binary>, Errors>, S
     let flags = "--cap-lints allow -Cdebug-assertions -Coverflow-checks";
     command.args(["--config", "profile.release.opt-level=1"]);
     command.args(["--config", "profile.release.package.'*'.opt-level=0"]);
-    // Where its own tests run, they spend their time there.
+    // Tests of a package spend their time in it, so only the other packages stay unoptimised.
     for package in UNOPTIMISED.iter().filter(|package| !tests.contains(package)) {
         command.args(["--config", &format!("profile.release.package.{package}.opt-level=0")]);
     }
@@ -512,7 +513,7 @@ fn try_all(
     );
 }
 
-/// What names a change also after lines were added before it.
+/// Returns a name for a change that holds also after lines were added before it.
 fn line(one: &Mutant) -> String {
     format!("{} | {} | {}", one.file, one.change, one.text)
 }
@@ -529,7 +530,7 @@ fn equivalent() -> Result<BTreeSet<String>, String> {
         .collect()
 }
 
-/// What came of changes in earlier runs: a change of a file that is as it was need not be caught again.
+/// Outcomes of changes in earlier runs: a change of a file that is as it was need not be caught again.
 struct State {
     verdicts: serde_json::Map<String, Value>,
     files: BTreeMap<String, u64>,

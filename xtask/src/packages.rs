@@ -45,7 +45,7 @@ pub(crate) fn check() -> Outcome {
     let mut command = cargo(&["package"]);
     command.args(options).arg("--target-dir").arg(target().join("packages"));
     command.args(packages.iter().flat_map(|package| ["-p", &package.name]));
-    // It warns of examples that are left out on purpose; errors are shown.
+    // Cargo warns of examples that are left out on purpose; errors are shown.
     status("cargo package", command.stdout(Stdio::null()))?;
     let mut outside = Vec::new();
     for Package { folder, .. } in &packages {

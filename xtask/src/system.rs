@@ -50,7 +50,7 @@ pub(crate) fn prepare() -> Outcome {
     Ok(())
 }
 
-/// What to install where there is no `apt-get`.
+/// Advice on what to install where there is no `apt-get`.
 const ELSEWHERE: &str = "not Debian or Ubuntu: for the Vulkan tests, install a Vulkan loader, Mesa's lavapipe driver and the \
     Khronos validation layers; for the C tests, CMake, pkg-config and valgrind; for the report's page, Chromium";
 

@@ -14,10 +14,10 @@ use std::rc::Rc;
 const OPTIMISED: [&str; 4] =
     ["omniheap-strategy", "omniheap-core", "omniheap-host", "omniheap-model"];
 
-/// How much runs.
+/// Length of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
-    /// What fits between a change and its merge.
+    /// Tests that fit between a change and its merge.
     Short,
     /// All that there is, for every night.
     Long,
@@ -87,7 +87,7 @@ pub(crate) fn run_quick() -> Outcome {
     run_all(steps)
 }
 
-/// What can be checked without building the workspace.
+/// Returns the rules that can be checked without building the workspace.
 fn rules() -> Vec<Step> {
     vec![
         Step::command("format", cargo(&["fmt", "--all", "--check"])),

@@ -43,7 +43,7 @@ struct Target(Handle<Image>);
 #[derive(Resource, Default)]
 struct Picture(Vec<u8>);
 
-/// What was spawned, the oldest first.
+/// Entities that were spawned, the oldest first.
 #[derive(Resource, Default)]
 struct Things(VecDeque<Entity>);
 

@@ -1,4 +1,4 @@
-//! What the allocator under wgpu holds, as Bevy diagnostics.
+//! Memory that the allocator under wgpu holds, as Bevy diagnostics.
 use bevy::diagnostic::{Diagnostic, DiagnosticPath, Diagnostics, RegisterDiagnostic};
 use bevy::prelude::*;
 use bevy::render::renderer::RenderDevice;

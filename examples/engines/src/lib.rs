@@ -19,7 +19,7 @@ pub const SIZE: (u32, u32) = (1280, 720);
 ///
 /// # Errors
 ///
-/// What naga says.
+/// Those of naga.
 pub fn spirv() -> Result<Vec<u32>, Box<dyn core::error::Error>> {
     let module = naga::front::wgsl::parse_str(SHADER)?;
     let flags = naga::valid::ValidationFlags::all();

@@ -13,7 +13,7 @@ impl Picture {
     ///
     /// # Panics
     ///
-    /// When there are more or fewer than `size` says.
+    /// Panics when there are more or fewer than `size` says.
     #[must_use]
     pub fn new(size: (u32, u32), pixels: Vec<u8>) -> Self {
         assert_eq!(pixels.len() as u64, u64::from(size.0) * u64::from(size.1) * 4, "whole rows");
@@ -24,7 +24,7 @@ impl Picture {
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// Fails when the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), Box<dyn core::error::Error>> {
         let mut encoder =
             png::Encoder::new(BufWriter::new(File::create(path)?), self.size.0, self.size.1);

@@ -19,7 +19,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// When the file is not there, or is no PNG.
+    /// Fails when the file is not there, or is no PNG.
     pub fn read(path: &str) -> Outcome<Self> {
         let mut decoder = png::Decoder::new(BufReader::new(File::open(path)?));
         decoder.set_transformations(png::Transformations::normalize_to_color8());
@@ -39,7 +39,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// Fails when the file cannot be written.
     pub fn write(&self, path: &str) -> Outcome {
         let (width, height) = (self.width.try_into()?, self.height.try_into()?);
         let mut encoder = png::Encoder::new(File::create(path)?, width, height);

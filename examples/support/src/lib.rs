@@ -26,7 +26,7 @@ pub fn option(name: &str) -> Option<String> {
 ///
 /// # Errors
 ///
-/// When there is no such backend or device.
+/// Fails when there is no such backend or device.
 pub fn manager() -> Outcome<Manager<AnyBackend>> {
     let device = match option("backend").as_deref() {
         None | Some("auto") => open_best()?,
@@ -42,7 +42,7 @@ pub fn manager() -> Outcome<Manager<AnyBackend>> {
 ///
 /// # Errors
 ///
-/// What the manager says.
+/// Those of the manager.
 pub fn place(
     manager: &Manager<AnyBackend>,
     name: &str,
@@ -60,7 +60,7 @@ pub fn place(
 ///
 /// # Errors
 ///
-/// When its memory has no pages; what the manager says.
+/// Fails when its memory has no pages; otherwise the errors of the manager.
 pub fn paged_heap(manager: &Manager<AnyBackend>, size: u64) -> Outcome<HeapId> {
     let heap = manager.explain(&Request::new(size))?.placement.heaps.as_slice()[0];
     if manager.caps().heap_ids().any(|(id, about)| id == heap && about.page.is_none()) {
@@ -73,7 +73,7 @@ pub fn paged_heap(manager: &Manager<AnyBackend>, size: u64) -> Outcome<HeapId> {
 ///
 /// # Errors
 ///
-/// What the manager says.
+/// Those of the manager.
 pub fn read(buffer: &Buffer<f32, AnyBackend>) -> Outcome<Vec<f32>> {
     let mut values = vec![0.0; usize::try_from(buffer.count())?];
     buffer.read(0, &mut values)?;
@@ -84,7 +84,7 @@ pub fn read(buffer: &Buffer<f32, AnyBackend>) -> Outcome<Vec<f32>> {
 ///
 /// # Errors
 ///
-/// What the device says.
+/// Those of the device.
 pub fn wait(manager: &Manager<AnyBackend>, timeline: TimelineId) -> Outcome {
     let Some(timelines) = manager.backend().as_timelines() else { return Ok(()) };
     Ok(timelines.wait(Point { timeline, epoch: timelines.mark(timeline)? })?)

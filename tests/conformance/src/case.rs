@@ -14,13 +14,13 @@ pub struct Case<B: Backend> {
     pub name: &'static str,
     /// The behaviours of `docs/conformance.md` that it proves.
     pub numbers: &'static [u16],
-    /// What the device or the rig must have.
+    /// Capabilities that the device or the rig must have.
     pub needs: &'static [Need],
     /// Proves it, or panics.
     pub check: fn(&World<B>),
 }
 
-/// What a case cannot do without.
+/// Capability that a case cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
@@ -73,7 +73,7 @@ pub(crate) fn tells_budget<B: Backend>(backend: &B) -> bool {
 pub(crate) const LARGE: u64 = (4 << 30) + (4 << 20);
 
 impl Need {
-    /// Why the world lacks it, or nothing when it has it.
+    /// Returns the reason why the world lacks it; `None` where the world has it.
     pub(crate) fn missing<B: Backend + 'static>(self, world: &World<B>) -> Option<&'static str> {
         let (backend, extras) = (world.backend(), world.extras());
         let heaps = &backend.caps().heaps;
@@ -172,7 +172,7 @@ fn host_page<B: Backend + 'static>(world: &World<B>) -> Result<()> {
     unsafe { remap.destroy_on_host(heap, &pages) }
 }
 
-/// Whether a kernel can be loaded. Whatever but `Unsupported` stands in the way is for the case to find.
+/// Returns true if a kernel can be loaded. Whatever but `Unsupported` stands in the way is for the case to find.
 fn launches<B: Backend + 'static>(world: &World<B>) -> bool {
     let Some(launch) = world.backend().as_launch() else { return false };
     match launch.load(&SCALE, 0) {

@@ -78,7 +78,7 @@ pub(crate) fn all<B: Backend + 'static>() -> Vec<Case<B>> {
     groups.into_iter().flatten().collect()
 }
 
-/// What a call that must fail says.
+/// Returns the error kind of a call that must fail.
 #[track_caller]
 fn kind<T, E: Into<Error>>(result: Result<T, E>) -> ErrorKind {
     match result {
@@ -87,7 +87,7 @@ fn kind<T, E: Into<Error>>(result: Result<T, E>) -> ErrorKind {
     }
 }
 
-/// Where an allocation is: the number of its block, and its span.
+/// Returns the place of an allocation: the number of its block, and its span.
 fn place_of<B: Backend + 'static>(allocation: &Allocation<Stack<B>>) -> (u64, Span) {
     let binding = allocation.binding();
     (binding.block().id(), binding.span())

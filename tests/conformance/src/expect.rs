@@ -12,7 +12,7 @@ pub(crate) struct Known {
     pub(crate) driver: &'static str,
     /// The case.
     pub(crate) case: &'static str,
-    /// Why, and where it is followed up.
+    /// The reason, and where it is followed up.
     pub(crate) reason: &'static str,
 }
 
@@ -26,7 +26,7 @@ const KNOWN: &[Known] = &[Known {
              to check",
 }];
 
-/// Why this case is expected to fail on this device, if it is.
+/// Returns the reason why this case is expected to fail on this device, if it is.
 pub(crate) fn known(device: &DeviceInfo, case: &str) -> Option<&'static str> {
     find(KNOWN, device, case)
 }

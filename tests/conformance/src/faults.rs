@@ -19,7 +19,7 @@ use std::panic::catch_unwind;
 
 pub(crate) use scenarios::Scenario;
 
-/// How many injections ended how.
+/// Counts of injections by their outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Scenarios that made at least one driver call.
@@ -50,7 +50,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Which plans a sweep tries at each call.
+/// Plans that a sweep tries at each call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// One call fails, with every legal answer.
@@ -63,7 +63,7 @@ pub enum Depth {
 ///
 /// # Errors
 ///
-/// What `open` says when there is no device.
+/// Those of `open` when there is no device.
 pub fn sweep<B: Backend + 'static, E: fmt::Display>(
     open: impl Fn() -> Result<Rig<B>, E>,
     mode: Mode,
@@ -77,7 +77,7 @@ pub fn sweep<B: Backend + 'static, E: fmt::Display>(
 ///
 /// # Errors
 ///
-/// What `open` says when there is no device.
+/// Those of `open` when there is no device.
 pub fn sweep_until<B: Backend + 'static, E: fmt::Display>(
     open: impl Fn() -> Result<Rig<B>, E>,
     mode: Mode,
@@ -204,7 +204,7 @@ enum Answer {
     Spared,
 }
 
-/// Whether an answer fits the fault.
+/// Judges if an answer fits the fault.
 fn judge(
     single: bool,
     failed: Option<CallKind>,
@@ -224,7 +224,7 @@ fn judge(
         return Err(format!("{injected:?} was swallowed"));
     };
     let said = error.kind();
-    // What the driver kept is missing afterwards.
+    // Memory that the driver kept is missing afterwards.
     let short = said.is_out_of_memory() && (injected.is_out_of_memory() || kind.gives_up());
     if !single || said == injected || short {
         Ok(Answer::Reported)

@@ -4,13 +4,13 @@ use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
 
 /// Takes the first hole that fits. Simple rather than fast: every call looks at all live spans.
 ///
-/// It stands for strategies that users write, and uses nothing that they could not use.
+/// The strategy stands for those that users write, and uses nothing that they could not use.
 #[derive(Debug)]
 pub(crate) struct FirstFit {
     granularity: Align,
     /// The size of each block; `None` where one was removed.
     blocks: Vec<Option<u64>>,
-    /// What is live, by block and offset.
+    /// Live spans, by block and offset.
     live: Vec<(Grant, Class)>,
     /// The key of the next span: none ever comes back.
     granted: u32,

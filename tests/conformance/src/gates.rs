@@ -125,7 +125,7 @@ fn warm_up<B: Backend>(device: &B) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel can be compiled here. Asked once for each backend: a compiler takes its time.
+/// Returns true if the kernel can be compiled here. Asked once for each backend: a compiler takes its time.
 fn can_hold<B: Backend>(device: &B) -> bool {
     static KNOWN: Mutex<BTreeMap<&'static str, bool>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ impl Kept {
         Arc::default()
     }
 
-    /// How many allocations it keeps bytes of.
+    /// Returns the number of allocations that it keeps bytes of.
     pub(crate) fn count(&self) -> usize {
         self.table().len()
     }

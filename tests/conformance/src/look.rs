@@ -8,7 +8,7 @@ use omniheap_core::{Caps, ErrorKind, Point, Result, TimelineId};
 use omniheap_layers::{Call, CallKind, Hooks, Verdict, is_documented};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What the layer does.
+/// Hooks of the layer.
 pub struct Look {
     caps: Caps,
     stop: Mutex<Option<(CallKind, Arc<Stop>)>>,
@@ -45,7 +45,7 @@ impl Look {
         drop(held);
     }
 
-    /// Which timelines were told to run after which points since the last call, in order.
+    /// Returns the timelines that were told to run after others since the last call, with the points, in order.
     pub(crate) fn take_orders(&self) -> Vec<(TimelineId, Point)> {
         core::mem::take(&mut *lock(&self.orders))
     }
@@ -94,7 +94,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Whether a driver may wait for its timelines in a call of this kind.
+/// Returns true if a driver may wait for its timelines in a call of this kind.
 const fn may_wait(kind: CallKind) -> bool {
     use CallKind::{Close, Read, Wait, WaitIdle};
     matches!(kind, Wait | WaitIdle | Close | Read) || kind.gives_up()

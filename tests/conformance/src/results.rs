@@ -1,9 +1,9 @@
-//! What a run found, for people and for tools.
+//! Results of a run, for people and for tools.
 use core::fmt::Write;
 use core::time::Duration;
 use omniheap_core::DeviceInfo;
 
-/// How a case ended.
+/// Outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The promise holds.
@@ -12,7 +12,7 @@ pub enum Outcome {
     Refused(String),
     /// The promise is broken, or something was left behind.
     Failed(String),
-    /// It fails, as the list of known failures says, for this reason.
+    /// The case fails, as the list of known failures says, for this reason.
     Known(String),
 }
 
@@ -25,18 +25,18 @@ pub struct CaseResult {
     pub mode: &'static str,
     /// The behaviours it proves.
     pub numbers: &'static [u16],
-    /// How it ended.
+    /// Outcome of the case.
     pub outcome: Outcome,
-    /// How long it took.
+    /// Time that it took.
     pub time: Duration,
 }
 
-/// What a run found.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Results {
     /// The label of the rig.
     pub label: String,
-    /// Who the device is.
+    /// The device.
     pub device: DeviceInfo,
     /// The seed of every random case.
     pub seed: u64,

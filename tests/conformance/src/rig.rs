@@ -3,7 +3,7 @@ use core::any::Any;
 use core::fmt;
 use omniheap_core::{AnyBackend, Backend, Result, TimelineId, erase};
 
-/// Whether the managers of a case lay guards.
+/// Guards of the managers of a case: laid, or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guards {
     /// They lay none.
@@ -20,7 +20,7 @@ type Hold = Box<dyn Fn(TimelineId) -> Result<Held> + Send + Sync>;
 type Lose = Box<dyn Fn() + Send + Sync>;
 type Messages = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
-/// Whether the driver's own account of used memory is this process's alone and exact.
+/// Precision of the driver's own account of used memory: this process's alone and exact, or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Account {
     /// Others use the device too, or the driver rounds.
@@ -48,7 +48,7 @@ pub(crate) struct Extras {
     pub(crate) turns: Turns,
 }
 
-/// Whether cases may run beside each other in one process.
+/// Turns of cases in one process: beside each other, or one at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Turns {
     #[default]

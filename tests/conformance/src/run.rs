@@ -51,7 +51,7 @@ impl Job {
 pub enum Progress<'a> {
     /// A case starts.
     Starts {
-        /// Who the device is.
+        /// The device.
         device: &'a DeviceInfo,
         /// Cases that have ended.
         done: usize,
@@ -62,7 +62,7 @@ pub enum Progress<'a> {
         /// Its mode.
         mode: &'a str,
     },
-    /// It has ended.
+    /// The case has ended.
     Ended(&'a CaseResult),
 }
 
@@ -71,7 +71,7 @@ pub enum Progress<'a> {
 ///
 /// # Errors
 ///
-/// What `open` says when there is no such device.
+/// Those of `open` when there is no such device.
 pub fn run<B: Backend + 'static, E: Display>(
     label: &str,
     open: impl Fn() -> Result<Rig<B>, E> + Send + Sync + 'static,
@@ -120,7 +120,7 @@ pub fn trials<B: Backend + 'static, E: Display>(
     }
 }
 
-/// What the trials of this process have found, label by label.
+/// Returns the results of this process's trials, label by label.
 fn found() -> MutexGuard<'static, Vec<Results>> {
     static FOUND: Mutex<Vec<Results>> = Mutex::new(Vec::new());
     FOUND.lock().unwrap_or_else(PoisonError::into_inner)
@@ -130,7 +130,7 @@ fn found() -> MutexGuard<'static, Vec<Results>> {
 ///
 /// # Panics
 ///
-/// When a file cannot be written: whoever asked for results must not go on without them.
+/// Panics when a file cannot be written: whoever asked for results must not go on without them.
 pub fn write_results() {
     let Some(folder) = std::env::var_os("OMNIHEAP_RESULTS").map(PathBuf::from) else { return };
     for results in found().iter() {
@@ -167,7 +167,7 @@ fn absent(label: &'static str, why: String) -> Trial {
     })
 }
 
-/// Whether a list such as `cuda,vulkan` names the backend of a label such as `cuda_small`.
+/// Returns true if a list such as `cuda,vulkan` names the backend of a label such as `cuda_small`.
 fn is_required(label: &str, list: &str) -> bool {
     let backend = label.split('_').next().unwrap_or(label);
     list.split(',').any(|name| name.trim() == label || name.trim() == backend)
@@ -283,7 +283,7 @@ pub(crate) fn check<B: Backend + 'static>(world: World<B>, case: &Case<B>) -> Ou
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 #[expect(clippy::needless_pass_by_value, reason = "the type that a caught panic has")]
 pub(crate) fn sentence(panic: Box<dyn core::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().cloned();

@@ -21,7 +21,7 @@ use stamps::{STAMPED, Stamp, Stamps};
 
 pub use threads::soak_threads;
 
-/// What a soak did.
+/// Counts of a soak's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Soaked {
     /// Operations in all.
@@ -51,7 +51,7 @@ impl core::ops::Add for Soaked {
 struct Entry<B: Backend + 'static> {
     one: Allocation<Stack<B>>,
     id: u64,
-    /// Whose stamp is at its start; a copy brings another's.
+    /// Number of the allocation whose stamp is at its start; a copy brings another's.
     first: u64,
     block: u64,
     span: Span,
@@ -66,8 +66,8 @@ struct Soak<'a, B: Backend + 'static> {
     rng: Rng,
     lines: Vec<TimelineId>,
     held: Option<(TimelineId, Option<Held>)>,
-    /// Whether the manager lets timelines run after each other: a held one may then hold up all, so it goes on when the manager
-    /// waits.
+    /// True if the manager lets timelines run after each other: a held one may then hold up all, so it goes on when the
+    /// manager waits.
     orders: bool,
     live: Vec<Entry<B>>,
     /// None where the device moves no bytes.
@@ -80,11 +80,11 @@ struct Soak<'a, B: Backend + 'static> {
 ///
 /// # Errors
 ///
-/// What the oracles found, with the seed and the number of the operation.
+/// The findings of the oracles, with the seed and the number of the operation.
 ///
 /// # Panics
 ///
-/// When the device refuses something that always works.
+/// Panics when the device refuses something that always works.
 pub fn soak<B: Backend + 'static>(
     rig: Rig<B>,
     mode: Mode,

@@ -23,7 +23,7 @@ impl<B> Spares<B> {
     ///
     /// # Errors
     ///
-    /// What `open` says.
+    /// Those of `open`.
     pub fn take<E>(&'static self, open: impl FnOnce() -> Result<B, E>) -> Result<Lease<B>, E> {
         let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let device = spare.map_or_else(|| open().map(Arc::new), Ok)?;

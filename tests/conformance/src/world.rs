@@ -1,4 +1,4 @@
-//! What a case works with: a fresh device under layers that count, limit and fail.
+//! World that a case works with: a fresh device under layers that count, limit and fail.
 use crate::look::Look;
 use crate::rig::{Account, Extras, Guards, Held, Rig};
 use crate::rng::{Rng, difference, stamp};
@@ -16,7 +16,7 @@ pub type Stack<B> = Arc<Fault<Record<Limit<Layer<Arc<B>, Look>>>>>;
 /// Bytes of each heap that a case may use when it says nothing else: no case exhausts a real device.
 pub const LIMIT: u64 = 256 << 20;
 
-/// How the default pools of a case are built.
+/// Way in which the default pools of a case are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// From blocks.
@@ -25,7 +25,7 @@ pub enum Mode {
     Paged,
 }
 
-/// What a case works with. Everything it makes is checked by the gate when the case has ended.
+/// World that a case works with. Everything it makes is checked by the gate when the case has ended.
 pub struct World<B: Backend> {
     backend: Arc<B>,
     extras: Extras,
@@ -72,7 +72,7 @@ impl<B: Backend + 'static> World<B> {
         self
     }
 
-    /// Whether the managers of this world lay guards.
+    /// Returns the guards that the managers of this world lay.
     #[must_use]
     pub const fn guards(&self) -> Guards {
         self.guards
@@ -88,13 +88,13 @@ impl<B: Backend + 'static> World<B> {
         &self.extras
     }
 
-    /// How default pools are built.
+    /// Returns the way in which default pools are built.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether default pools of the device heap are really made of pages here.
+    /// Returns true if default pools of the device heap are really made of pages here.
     #[must_use]
     pub fn is_paged(&self) -> bool {
         let page = self.backend.caps().heap(self.device_heap()).and_then(|heap| heap.page);
@@ -127,7 +127,7 @@ impl<B: Backend + 'static> World<B> {
         let limits = vec![bytes; caps.heaps.len()];
         let look = Layer::wrap(Arc::clone(&self.backend), Look::new(caps));
         let fault = Fault::new(Record::new(Limit::new(look, &limits, blocks)));
-        // What nobody can hold works on while it seems lost.
+        // A device whose timelines cannot be held works on while it seems lost.
         let stack = Arc::new(if self.extras.hold.is_none() { fault.patient() } else { fault });
         lock(&self.stacks).push(Arc::clone(&stack));
         stack
@@ -211,7 +211,7 @@ impl<B: Backend + 'static> World<B> {
     ///
     /// # Panics
     ///
-    /// When the sum overflows; cases use small sizes.
+    /// Panics when the sum overflows; cases use small sizes.
     #[must_use]
     pub fn whole(&self, size: u64) -> u64 {
         self.backend.caps().copy.align.up(size).expect("cases use small sizes")
@@ -221,7 +221,7 @@ impl<B: Backend + 'static> World<B> {
     ///
     /// # Panics
     ///
-    /// When the rig cannot; the case said that it needs it.
+    /// Panics when the rig cannot; the case said that it needs it.
     #[must_use]
     pub fn hold(&self, timeline: TimelineId) -> Held {
         let hold = self.extras.hold.as_ref().expect("the case needs a hold");
@@ -299,7 +299,7 @@ pub(crate) fn listed<B: Backend>(stack: &Stack<B>) -> Result<(), String> {
     })
 }
 
-/// What the driver counts, heap by heap.
+/// Returns the bytes that the driver counts, heap by heap.
 fn used<B: Backend>(backend: &B) -> Vec<u64> {
     let Some(budget) = backend.as_budget() else { return Vec::new() };
     let ids = backend.caps().heap_ids().map(|(id, _)| id);
@@ -314,7 +314,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 ///
 /// # Panics
 ///
-/// When the device refuses.
+/// Panics when the device refuses.
 pub(crate) fn write_stamp<B: Backend>(allocation: &Allocation<B>, id: u64) {
     let mut bytes = vec![0; usize::try_from(allocation.size()).expect("cases use small sizes")];
     stamp(id, 0, &mut bytes);
@@ -325,7 +325,7 @@ pub(crate) fn write_stamp<B: Backend>(allocation: &Allocation<B>, id: u64) {
 ///
 /// # Panics
 ///
-/// When it has not.
+/// Panics when it has not.
 pub(crate) fn check_stamp<B: Backend>(allocation: &Allocation<B>, id: u64) {
     let mut found = vec![0; usize::try_from(allocation.size()).expect("cases use small sizes")];
     let mut wanted = found.clone();
@@ -340,7 +340,7 @@ pub(crate) fn check_stamp<B: Backend>(allocation: &Allocation<B>, id: u64) {
 ///
 /// # Panics
 ///
-/// When there are none; the case said that it needs them.
+/// Panics when there are none; the case said that it needs them.
 pub(crate) fn timelines<B: Backend>(backend: &B) -> &dyn Timelines {
     backend.as_timelines().expect("the case needs timelines")
 }

@@ -29,7 +29,7 @@ impl Limits {
     ///
     /// # Panics
     ///
-    /// When the variable holds something else than a number of seconds.
+    /// Panics when the variable holds something else than a number of seconds.
     #[must_use]
     pub fn depth(depth: u32) -> Self {
         match std::env::var(SECONDS) {
@@ -95,7 +95,7 @@ impl<S: fmt::Debug> fmt::Debug for Broken<S> {
 ///
 /// # Panics
 ///
-/// When an invariant is broken; the message contains the path.
+/// Panics when an invariant is broken; the message contains the path.
 #[expect(clippy::print_stdout, reason = "the figures are what a run is for")]
 pub fn check<W: World>(name: &str, world: &W, limits: Limits) -> Figures {
     // One world at a time, however many threads a test run has.

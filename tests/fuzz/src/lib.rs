@@ -23,7 +23,7 @@ pub fn read_weights(data: &[u8], target: fn(&[u8])) {
 
 /// Reads a trace, which may take as many bytes as `tools/trace/tests/memory.rs` says. Then runs a target, which uses it in every way and takes more.
 pub fn read_trace(data: &[u8], target: fn(&[u8])) {
-    // What is compressed has limits of its own.
+    // Compressed traces have limits of their own.
     if !data.starts_with(&[0x1f, 0x8b]) {
         let _ = meter::within(4, data, || Trace::read(data, &Limits::default()));
     }

@@ -8,7 +8,7 @@ use omniheap_core::{
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a program is run.
+/// Settings of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Pools of pages, or of blocks.
@@ -17,7 +17,7 @@ pub struct Run {
     pub lanes: u16,
 }
 
-/// What one run did.
+/// Figures of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// The hash of every place, move, block and page, in order.
@@ -26,7 +26,7 @@ pub struct Figures {
     pub calls: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// How often each rung served a request, in the order of [`Rung::ALL`].
+    /// Number of requests that each rung served, in the order of [`Rung::ALL`].
     pub rungs: Vec<u64>,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Figures {
 ///
 /// # Panics
 ///
-/// When the device has no timelines, is lost, or a step names an allocation that does not live.
+/// Panics when the device has no timelines, is lost, or a step names an allocation that does not live.
 pub fn play<B: Backend>(backend: B, run: Run, steps: &[Step]) -> Figures {
     let seen = Arc::new(Seen::default());
     let manager = Manager::with_config(backend, config(run, Arc::clone(&seen)));
@@ -71,7 +71,7 @@ pub fn play<B: Backend>(backend: B, run: Run, steps: &[Step]) -> Figures {
 
 fn config(run: Run, observer: Arc<Seen>) -> ManagerConfig {
     let mut config = ManagerConfig::default();
-    // What is hashed depends on the program alone, not on how long calls took.
+    // The hash depends on the program alone, not on how long calls took.
     config.remapping = Remapping::Always;
     config.pool.lanes = Some(1);
     let config = if run.paged { config } else { config.plain() };

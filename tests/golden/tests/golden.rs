@@ -14,7 +14,7 @@ use std::{env, fs};
 
 /// The recorded lines, sorted by name.
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden.txt");
-/// What every size is rounded up to.
+/// Unit to which every size is rounded up.
 const UNIT: u64 = 256;
 /// A heap that nothing fills.
 const WIDE: u64 = 64 << 30;

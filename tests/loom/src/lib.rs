@@ -1,4 +1,4 @@
-//! What threads do to each other through a manager, in every order that matters: `cargo xtask test models`. Without `--cfg loom`
-//! there is nothing here.
+//! Effects of threads on each other through a manager, in every order that matters: `cargo xtask test models`. Without
+//! `--cfg loom` there is nothing here.
 #[cfg(all(test, loom))]
 mod models;

@@ -14,7 +14,7 @@ const PIECE: u64 = 256;
 const ONE: TimelineId = TimelineId(1);
 const TWO: TimelineId = TimelineId(2);
 
-/// What a device did, what was submitted to it, what has run, and what runs after what.
+/// Work of a device: what was submitted to it, what has run, and what runs after what.
 #[derive(Debug, Default)]
 struct Work {
     blocks: u64,

@@ -1,4 +1,4 @@
-//! What a manager reports, against the pieces that it shows and the allocations that a program holds.
+//! Checks of a manager's report, against the pieces that it shows and the allocations that a program holds.
 use omniheap_core::{
     Allocation, Backend, BlockReport, Manager, PoolReport, Span, SpanState, Totals,
 };
@@ -7,7 +7,8 @@ use omniheap_core::{
 ///
 /// # Panics
 ///
-/// When a number is not what a walk of all pieces gives, or what `live`, all allocations that the program holds, add up to.
+/// Panics when a number is not what a walk of all pieces gives, or what `live`, all allocations that the program holds,
+/// add up to.
 pub fn check_books<B: Backend>(manager: &Manager<B>, live: &[&Allocation<B>]) {
     // Places are asked for first: that may end moves.
     check_places(live);

@@ -1,9 +1,9 @@
-//! What must hold after every operation.
+//! Invariants that must hold after every operation.
 use crate::{Shadow, Subject};
 use omniheap_core::ErrorKind;
 use omniheap_core::strategy::{BlockId, Key, Piece, PieceState, Strategy, Usage};
 
-/// What a strategy shows of itself.
+/// Pieces and usage that a strategy shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walk {
     pub(crate) pieces: Vec<Piece>,

@@ -71,8 +71,8 @@ impl Reader<'_> {
 ///
 /// # Panics
 ///
-/// When a promise is broken: a panic inside, an error that does not fit, an allocation that is too small or misplaced,
-/// a pool above its maximum, something that is left at the end.
+/// Panics when a promise is broken: a panic inside, an error that does not fit, an allocation that is too small or
+/// misplaced, a pool above its maximum, something that is left at the end.
 pub fn run(bytes: &[u8]) {
     let mut reader = Reader(bytes);
     let mut device = heap(HeapKind::Device, HEAP_SIZE);
@@ -127,7 +127,7 @@ fn use_pool(manager: &Manager<Device>, reader: &mut Reader<'_>) {
     assert!(ended.is_ok(), "an empty pool ends: {config:?}");
 }
 
-/// What a pool may be refused for.
+/// Checks the reason why a pool was refused.
 fn refused(kind: ErrorKind, config: PoolConfig) {
     use ErrorKind::{ExceedsLimit, InvalidConfig, SizeOverflow};
     let fits =

@@ -5,7 +5,7 @@ use omniheap_core::{Align, Class, Layout};
 /// The world that a byte string is read in.
 #[derive(Clone, Debug)]
 pub struct Geometry {
-    /// How far unlike neighbours are kept apart.
+    /// Distance at which unlike neighbours are kept apart.
     pub granularity: Align,
     /// The blocks to begin with, and the sizes of those that are added later; not empty.
     pub blocks: Vec<u64>,
@@ -68,7 +68,7 @@ fn layout(geometry: &Geometry, kind: usize, fine: usize, align: usize) -> Layout
 ///
 /// # Panics
 ///
-/// When a promise is broken.
+/// Panics when a promise is broken.
 #[must_use]
 pub fn run(subject: Subject, geometry: &Geometry, bytes: &[u8]) -> Vec<Outcome> {
     let mut driver = Driver::new(subject, geometry.granularity);

@@ -21,7 +21,7 @@ pub enum Op {
     FreeStale(usize),
 }
 
-/// What came of an [`Op`].
+/// Outcome of an [`Op`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A block was added.
@@ -66,7 +66,7 @@ impl Driver {
         }
     }
 
-    /// What is live.
+    /// Returns the shadow of everything live.
     #[must_use]
     pub const fn shadow(&self) -> &Shadow {
         &self.shadow
@@ -76,7 +76,7 @@ impl Driver {
     ///
     /// # Panics
     ///
-    /// When a promise is broken.
+    /// Panics when a promise is broken.
     pub fn apply(&mut self, op: Op) -> Outcome {
         let outcome = self.step(op);
         if let (Op::Allocate(layout, class), Outcome::Refused(kind)) = (op, outcome) {
@@ -106,7 +106,7 @@ impl Driver {
     ///
     /// # Panics
     ///
-    /// When a promise is broken, among them that an empty block can serve as large a request as when it was new.
+    /// Panics when a promise is broken, among them that an empty block can serve as large a request as when it was new.
     pub fn drain(&mut self) {
         while !self.shadow.live().is_empty() {
             let outcome = self.apply(Op::FreeNewest);

@@ -7,15 +7,15 @@ use omniheap_core::{Align, Class, Layout};
 pub struct World {
     /// The strategy.
     pub subject: Subject,
-    /// How far unlike neighbours are kept apart.
+    /// Distance at which unlike neighbours are kept apart.
     pub granularity: Align,
     /// The blocks.
     pub blocks: Vec<u64>,
-    /// What may be asked for.
+    /// Requests that may be made.
     pub requests: Vec<(Layout, Class)>,
-    /// How many spans may be live at once.
+    /// Spans that may be live at once, at most.
     pub most_live: usize,
-    /// How many operations a sequence has.
+    /// Operations of a sequence.
     pub depth: usize,
 }
 
@@ -26,7 +26,7 @@ pub struct World {
 ///
 /// # Panics
 ///
-/// When a promise is broken; the sequence is printed.
+/// Panics when a promise is broken; the sequence is printed.
 #[must_use]
 pub fn explore(world: &World) -> u64 {
     let mut sequence = Vec::with_capacity(world.depth);

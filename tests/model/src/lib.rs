@@ -9,7 +9,7 @@
 
 mod books;
 mod check;
-// What builds a manager is tested from outside: a test build of this library would only build it anew.
+// Modules that build a manager are tested from outside: a test build of this library would only build it anew.
 #[cfg(not(test))]
 pub mod configuration;
 mod decode;

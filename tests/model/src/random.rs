@@ -22,7 +22,7 @@ impl Random {
     ///
     /// # Panics
     ///
-    /// When `length` is zero.
+    /// Panics when `length` is zero.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).expect("below a length")
     }
@@ -31,7 +31,7 @@ impl Random {
     ///
     /// # Panics
     ///
-    /// When there are none.
+    /// Panics when there are none.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.index(of.len())]
     }

@@ -1,4 +1,4 @@
-//! Where random tests start.
+//! Seeds of random tests.
 
 /// The seed of a random test, printed so that a failure can be run again.
 ///
@@ -6,7 +6,7 @@
 ///
 /// # Panics
 ///
-/// When `OMNIHEAP_SEED` is neither a number nor `clock`.
+/// Panics when `OMNIHEAP_SEED` is neither a number nor `clock`.
 #[must_use]
 pub fn seed(test: &str) -> u64 {
     let seed = match std::env::var("OMNIHEAP_SEED") {

@@ -20,11 +20,11 @@ const HEAP_SIZE: u64 = 4 << 20;
 const PAGE: u64 = 64 << 10;
 /// Live allocations at most.
 const MOST: usize = 64;
-/// What secrets are full of, and nothing else is.
+/// Byte that secrets are full of, and nothing else is.
 const SECRET: u8 = 255;
-/// What the allocations of a domain are full of: so many values, none of which another domain has.
+/// Number of values that the allocations of a domain are full of, none of which another domain has.
 const VALUES: u8 = 120;
-/// What the pool of blocks keeps, and what neither pool of the program's own exceeds.
+/// Bytes that the pool of blocks keeps, and the maximum of the program's own pools.
 const MINIMUM: u64 = 128 << 10;
 const MAXIMUM: u64 = 1 << 20;
 
@@ -78,8 +78,8 @@ struct Session {
 ///
 /// # Panics
 ///
-/// When a promise is broken: bytes that changed, a counter that is wrong, something that is left at the end, an error
-/// that no fault explains.
+/// Panics when a promise is broken: bytes that changed, a counter that is wrong, something that is left at the end, an
+/// error that no fault explains.
 pub fn run(bytes: &[u8]) {
     let mut reader = Reader(bytes);
     let mut session = Session::new(reader.next());
@@ -455,7 +455,7 @@ impl Session {
         self.faulty |= plan != Plan::Never;
     }
 
-    /// What must be refused, whatever the state.
+    /// Checks requests that must be refused, whatever the state.
     fn refuse(&self, reader: &mut Reader<'_>) {
         let Some(at) = self.index(reader.next()) else { return };
         let entry = &self.live[at];

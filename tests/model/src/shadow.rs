@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 /// A live span as the oracle knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
-    /// What was granted.
+    /// The grant.
     pub grant: Grant,
-    /// What it was granted as.
+    /// Class that it was granted as.
     pub class: Class,
 }
 
@@ -31,7 +31,7 @@ impl Shadow {
     ///
     /// # Panics
     ///
-    /// When the id is that of a block that is still there.
+    /// Panics when the id is that of a block that is still there.
     pub fn add_block(&mut self, id: BlockId, size: u64) {
         let old = self.blocks.insert(id, Block { size, spans: BTreeMap::new() });
         assert!(old.is_none(), "{id:?} was given to two blocks");
@@ -41,7 +41,7 @@ impl Shadow {
     ///
     /// # Panics
     ///
-    /// When it is not there, or something in it is live.
+    /// Panics when it is not there, or something in it is live.
     pub fn remove_block(&mut self, id: BlockId) {
         let block = self.blocks.remove(&id).expect("a block that is not there was removed");
         assert!(block.spans.is_empty(), "{id:?} was removed with live spans");
@@ -51,8 +51,8 @@ impl Shadow {
     ///
     /// # Panics
     ///
-    /// When it is out of bounds, misaligned, too small, overlaps, shares a granule with an unlike span, or has a key
-    /// that is live already.
+    /// Panics when it is out of bounds, misaligned, too small, overlaps, shares a granule with an unlike span, or has a
+    /// key that is live already.
     pub fn grant(&mut self, grant: Grant, layout: Layout, class: Class, granularity: Align) {
         let Grant { block, span, key } = grant;
         let home = self.blocks.get_mut(&block).expect("a grant names a block that is not there");
@@ -89,7 +89,7 @@ impl Shadow {
     ///
     /// # Panics
     ///
-    /// When the key is not live, or the grant is not the one that was given.
+    /// Panics when the key is not live, or the grant is not the one that was given.
     pub fn free(&mut self, grant: Grant) {
         let position = self.order.iter().position(|live| live.grant.key == grant.key);
         let live = self.order.remove(position.expect("a key that is not live was freed"));
@@ -118,13 +118,13 @@ impl Shadow {
         })
     }
 
-    /// Whether nothing of a block is live; a block that is not there is not empty.
+    /// Returns true if nothing of a block is live; a block that is not there is not empty.
     #[must_use]
     pub fn is_empty(&self, id: BlockId) -> bool {
         self.blocks.get(&id).is_some_and(|block| block.spans.is_empty())
     }
 
-    /// Whether the block is there.
+    /// Returns true if the block is there.
     #[must_use]
     pub fn knows(&self, id: BlockId) -> bool {
         self.blocks.contains_key(&id)

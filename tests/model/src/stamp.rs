@@ -5,7 +5,7 @@ use omniheap_core::{Allocation, Backend, Manager};
 ///
 /// # Panics
 ///
-/// When the host cannot hold so many.
+/// Panics when the host cannot hold so many.
 #[must_use]
 pub fn stamp(id: u64, size: u64) -> Vec<u8> {
     let (size, start) =
@@ -29,7 +29,7 @@ pub fn stamp(id: u64, size: u64) -> Vec<u8> {
 ///
 /// # Panics
 ///
-/// When one of it is not so.
+/// Panics when one of it is not so.
 #[track_caller]
 pub fn sound<B: Backend>(manager: &Manager<B>, live: &[(u64, Allocation<B>)]) {
     manager.validate().expect("sound");
@@ -40,7 +40,7 @@ pub fn sound<B: Backend>(manager: &Manager<B>, live: &[(u64, Allocation<B>)]) {
     }
 }
 
-/// Whether all bytes are this one; as one comparison, because a fuzzer would count every step of a loop.
+/// Returns true if all bytes are this one; as one comparison, because a fuzzer would count every step of a loop.
 pub(crate) fn is_full_of(byte: u8, bytes: &[u8]) -> bool {
     let Some((first, rest)) = bytes.split_first() else { return true };
     *first == byte && *rest == bytes[..rest.len()]

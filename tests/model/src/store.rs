@@ -1,4 +1,4 @@
-//! Where pools sleep in tests.
+//! Store of pools that sleep in tests.
 use omniheap_core::{AllocationId, BackingStore, ErrorKind, GetPiece, Privacy, PutPiece, Result};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -16,7 +16,7 @@ pub enum Subject {
     },
     /// Slots of one size.
     Slab {
-        /// What a slot holds.
+        /// Size and alignment of a slot.
         slot: Layout,
     },
     /// Last in, first out.
@@ -25,7 +25,7 @@ pub enum Subject {
     Ring,
     /// Ascending until a block is empty.
     Bump,
-    /// Where the caller says, else the lowest hole.
+    /// At the caller's place, else the lowest hole.
     Exact,
     /// From outside the core: the lowest hole.
     FirstFit,
@@ -36,7 +36,7 @@ impl Subject {
     ///
     /// # Panics
     ///
-    /// When a slab's slot is zero or overflows.
+    /// Panics when a slab's slot is zero or overflows.
     #[must_use]
     pub fn make(self, granularity: Align) -> Box<dyn Strategy> {
         match self {
@@ -100,7 +100,7 @@ impl Subject {
         (largest > 0).then_some((count, largest))
     }
 
-    /// How many blocks it takes.
+    /// Returns the number of blocks that it takes.
     #[must_use]
     pub const fn most_blocks(self) -> usize {
         match self {
@@ -109,25 +109,25 @@ impl Subject {
         }
     }
 
-    /// Whether holes that touch become one.
+    /// Returns true if holes that touch become one.
     #[must_use]
     pub const fn coalesces(self) -> bool {
         !matches!(self, Self::Buddy { .. } | Self::Slab { .. })
     }
 
-    /// Whether freeing a span makes all of its bytes a hole at once.
+    /// Returns true if freeing a span makes all of its bytes a hole at once.
     #[must_use]
     pub const fn reuses_at_once(self) -> bool {
         !matches!(self, Self::Ring | Self::Bump | Self::Stack)
     }
 
-    /// Whether the class of a freed span still counts for what may follow it.
+    /// Returns true if the class of a freed span still counts for what may follow it.
     #[must_use]
     pub const fn remembers(self) -> bool {
         matches!(self, Self::Ring | Self::Bump)
     }
 
-    /// Whether this strategy must grant the request, by its documented bound, when `hole` is a hole.
+    /// Returns true if this strategy must grant the request, by its documented bound, when `hole` is a hole.
     ///
     /// `alike` says whether all that may stand beside it has the request's class; see [`Subject::remembers`].
     #[must_use]
@@ -158,10 +158,10 @@ impl Subject {
     }
 }
 
-/// Whether everything in a block has the class that a request has.
+/// Likeness of everything in a block to the class of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alike {
-    /// It has, or the block is empty.
+    /// Everything has that class, or the block is empty.
     Yes,
     /// Something differs.
     No,

@@ -1,5 +1,5 @@
-//! How many lanes a pool has by default: as many as threads use it at the same time. One test, because every thread of the process
-//! counts.
+//! Number of lanes that a pool has by default: as many as threads use it at the same time. One test, because every
+//! thread of the process counts.
 use core::iter;
 use omniheap_core::{HeapKind, Manager, ManagerConfig, Request, Rung};
 use omniheap_host::{Host, heap};
@@ -21,8 +21,8 @@ fn on(bytes: u64, config: ManagerConfig) -> Manager<Host> {
 
 /// Allocates and frees with the last few allocations alive; returns the lane that serves the thread in the end.
 ///
-/// Where the lane has a block, some of what is alive lies in it. A block that is empty for a moment may go back to the driver, which depends
-/// on what other threads free at that time, and its lane borrows again.
+/// A lane with a block has in it some of what is alive. A block that is empty for a moment may go back to the driver,
+/// which depends on what other threads free at that time, and its lane borrows again.
 fn work(manager: &Manager<Host>) -> u32 {
     let allocate = |size| manager.allocate(&Request::new(size)).expect("it fits");
     let mut live: VecDeque<_> = (0..16).map(|number| allocate(1 + number * 1000)).collect();

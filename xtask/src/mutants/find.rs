@@ -1,4 +1,4 @@
-//! Where a source can be changed by one operator, and the source with all changes behind a switch.
+//! Places where a source can be changed by one operator, and the source with all changes behind a switch.
 use core::ops::Range;
 use proc_macro2::Span;
 use syn::spanned::Spanned as _;
@@ -12,13 +12,13 @@ pub(crate) struct Mutant {
     pub(crate) number: usize,
     /// The file, below the root.
     pub(crate) file: String,
-    /// Which bytes of the file it changes: a line may have several changes of one kind.
+    /// Bytes of the file that it changes: a line may have several changes of one kind.
     pub(crate) range: Range<usize>,
     /// The line, from 1 on.
     pub(crate) line: usize,
     /// The line's text.
     pub(crate) text: String,
-    /// What is done, for example `< to <=`.
+    /// Description of the change, for example `< to <=`.
     pub(crate) change: String,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Mutant {
 struct Site {
     range: Range<usize>,
     kind: Kind,
-    /// What each way is called, and the text of it.
+    /// Name of each way, and its text.
     ways: Vec<(String, String)>,
 }
 
@@ -49,7 +49,7 @@ struct Finder<'a> {
 pub(crate) struct Changed {
     pub(crate) text: String,
     pub(crate) mutants: Vec<Mutant>,
-    /// Where in the text the ways of a number are.
+    /// Places of the ways of a number in the text.
     pub(crate) places: Vec<(Range<usize>, usize)>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Changed {
 ///
 /// # Errors
 ///
-/// When the source is no Rust.
+/// Fails when the source is no Rust.
 pub(crate) fn change(
     file: &str,
     source: &str,
@@ -294,7 +294,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         }
         visit::visit_stmt(self, node);
     }
-    // What a compiler runs, patterns and types cannot be switched.
+    // Code that a compiler runs, patterns and types cannot be switched.
     fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
     fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
     fn visit_item_static(&mut self, _: &'ast syn::ItemStatic) {}
@@ -313,7 +313,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 ///
 /// # Errors
 ///
-/// When the source is no Rust.
+/// Fails when the source is no Rust.
 pub(crate) fn modules_for_tests(file: &str, source: &str) -> Result<Vec<String>, String> {
     let parsed = syn::parse_file(source).map_err(|error| format!("{file}: {error}"))?;
     let is_test = |one: &syn::Attribute| {
@@ -329,17 +329,17 @@ pub(crate) fn modules_for_tests(file: &str, source: &str) -> Result<Vec<String>,
     Ok(parsed.items.iter().filter_map(name).collect())
 }
 
-/// Whether something is built for tests only, or otherwise.
+/// Returns true if something is built for tests only, or otherwise.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let is = |one: &syn::Attribute| one.path().is_ident("cfg") || one.path().is_ident("test");
     attributes.iter().any(is)
 }
 
-/// What stands before a call.
+/// Returns the attributes before a call.
 fn attributes(call: &Expr) -> &[syn::Attribute] {
     match call {
         Expr::Call(call) => &call.attrs,
-        // It belongs to what the method is called on.
+        // The attribute belongs to what the method is called on.
         Expr::MethodCall(call) if call.attrs.is_empty() => attributes(&call.receiver),
         Expr::MethodCall(call) => &call.attrs,
         Expr::Path(path) => &path.attrs,
@@ -347,7 +347,7 @@ fn attributes(call: &Expr) -> &[syn::Attribute] {
     }
 }
 
-/// Whether an expression binds something for what comes after it.
+/// Returns true if an expression binds something for what comes after it.
 fn has_let(of: &Expr) -> bool {
     match of {
         Expr::Let(_) => true,

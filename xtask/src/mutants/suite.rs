@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// A test that takes longer without a mutant is not used.
 const LONGEST: Duration = Duration::from_secs(20);
-/// What it takes to start a test, beside its own time.
+/// Time that it takes to start a test, beside its own time.
 const STARTING: Duration = Duration::from_millis(20);
 /// Prints the tests of Python below the current folder as a test binary lists its own.
 const LIST: &str = "import unittest
@@ -22,7 +22,7 @@ def show(found):
         show(one) if isinstance(one, unittest.TestSuite) else print(one.id() + ': test')
 show(unittest.defaultTestLoader.discover('.'))";
 
-/// What runs tests.
+/// Runner of tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runs {
     /// A test binary that cargo built.
@@ -41,7 +41,7 @@ pub(crate) struct Binary {
     pub(crate) runs: Runs,
 }
 
-/// What a run without a mutant showed of one test.
+/// Findings about one test in a run without a mutant.
 struct Test {
     binary: Binary,
     name: String,
@@ -58,7 +58,7 @@ pub(crate) struct Tests {
     records: Mutex<Vec<Record>>,
 }
 
-/// How a test did with the mutants that it was tried on.
+/// Results of a test with the mutants that it was tried on.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     tried: u32,
@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-/// What came of a mutant.
+/// Outcome of a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Caught,
@@ -85,12 +85,12 @@ pub(crate) enum Verdict {
     Unreached,
 }
 
-/// How a run of one test ended.
+/// Outcome of a run of one test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Passed,
     Failed,
-    /// It was stopped.
+    /// Stopped.
     Late,
 }
 
@@ -226,7 +226,7 @@ fn measure(number: usize, binary: &Binary, name: &str) -> Result<Option<Test>, S
     Ok(None)
 }
 
-/// What runs tests, in the folder where they are at home.
+/// Returns the command that runs tests, in the folder where they are at home.
 fn program(binary: &Binary) -> Command {
     let mut command = match binary.runs {
         Runs::Itself => Command::new(&binary.path),

@@ -2,9 +2,9 @@
 //!
 //! `cargo run -p omniheap-engines --example vulkan_engine [PICTURE.png]`
 //!
-//! It renders 360 meshes with 220 textures, drops two thirds of the objects as a game does between levels, and goes on
-//! rendering while the rest moves together: omniheap copies the meshes, the engine its images. Every picture of that time,
-//! and the one after it, is the same to the last bit as without defragmentation.
+//! The engine renders 360 meshes with 220 textures, drops two thirds of the objects as a game does between levels, and
+//! goes on rendering while the rest moves together: omniheap copies the meshes, the engine its images. Every picture of
+//! that time, and the one after it, is the same to the last bit as without defragmentation.
 mod assets;
 mod device;
 mod frame;
@@ -71,13 +71,13 @@ fn defragment_while_rendering(
         |which: usize| (0..assets.meshes.len()).filter(move |n| n / 3 % 2 == which).collect();
     let halves: [Vec<usize>; 2] = [half(0), half(1)];
     let without = [renderer.render(assets, &halves[0])?, renderer.render(assets, &halves[1])?];
-    // What a frame of a game can spare.
+    // A frame of a game can spare this much.
     let budget = Budget::new().bytes(512 << 10);
     let (mut frames, mut idle, mut moved, mut images) = (0, 0, Moved::default(), 0);
     while idle < 2 {
         let which = usize::from(frames % 2 == 1);
         let moving = Moving::begin(device, manager, assets, &budget)?;
-        // What the frame binds is left where it is.
+        // Objects that the frame binds are left where they are.
         same(&renderer.render(assets, &halves[which])?, &without[which])?;
         let (one, of_images) = moving.end(device, manager, assets, &renderer.pipeline)?;
         idle = if one.moves == 0 { idle + 1 } else { 0 };

@@ -1,7 +1,8 @@
 //! A Vulkan layer that counts what `vkAllocateMemory` gives, and refuses beyond `OMNIHEAP_LAYER_LIMIT` bytes.
 //!
-//! It makes a device small for a program whose allocator is not ours to limit. Load it with `VK_LAYER_PATH` (the folder of its manifest)
-//! and `VK_INSTANCE_LAYERS=VK_LAYER_OMNIHEAP_limit`. When a device is destroyed, it writes the peak to the standard error.
+//! The layer makes a device small for a program whose allocator is not ours to limit. Load it with `VK_LAYER_PATH` (the
+//! folder of its manifest) and `VK_INSTANCE_LAYERS=VK_LAYER_OMNIHEAP_limit`. When a device is destroyed, it writes the
+//! peak to the standard error.
 //!
 //! With `OMNIHEAP_LAYER_SWAP` it also swaps the offsets of staging buffers, as an allocator with a bug might: see [`swap`].
 #![expect(unsafe_code, reason = "is called by the Vulkan loader, and calls the driver")]
@@ -13,7 +14,8 @@ use core::mem::transmute;
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// What the loader and a layer agree on; the layouts below are those of its header `vk_layer.h`.
+/// Struct with which the loader and a layer agree on an interface; the layouts below are those of its header
+/// `vk_layer.h`.
 #[repr(C)]
 pub struct Negotiation {
     kind: u32,

@@ -1,7 +1,8 @@
 //! A planted bug: two staging buffers of one size in one memory object get each other's offset.
 //!
-//! What the host wrote for one is then copied by the other, so a picture that comes out the same proves nothing. A staging buffer is
-//! one that is only copied from; its bind waits for the next one of its size, or for the next submission.
+//! Bytes that the host wrote for one are then copied by the other, so a picture that comes out the same proves nothing.
+//! A staging buffer is one that is only copied from; its bind waits for the next one of its size, or for the next
+//! submission.
 use super::{function, state};
 use ash::vk;
 use core::ffi::CStr;

@@ -6,7 +6,7 @@ mod memory;
 
 use std::{env, error::Error, fs};
 
-/// What the command line says.
+/// Options of the command line.
 struct Options {
     picture: String,
     frames: u32,

@@ -1,4 +1,4 @@
-//! What the allocator under wgpu holds, and how long it takes.
+//! Memory that the allocator under wgpu holds, and the time that it takes.
 use std::{error::Error, time::Instant};
 
 /// Bytes of an allocator: live, and held from the driver.

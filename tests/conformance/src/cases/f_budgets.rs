@@ -19,7 +19,7 @@ pub(super) fn list<B: Backend + 'static>() -> Vec<Case<B>> {
 }
 
 const MIB: u64 = 1 << 20;
-/// How often a count is looked at that others may change.
+/// Number of looks at a count that others may change.
 const ATTEMPTS: u32 = 50;
 
 fn a_budget_holds_against_sixteen_threads<B: Backend + 'static>(world: &World<B>) {

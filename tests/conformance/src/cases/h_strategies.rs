@@ -43,7 +43,7 @@ fn strategies() -> Vec<(&'static str, Box<dyn Strategy>)> {
     ]
 }
 
-/// Which live span a strategy lets go first.
+/// Returns the index of the live span that a strategy lets go first.
 fn turn(name: &str, rng: &mut Rng, live: &[Grant]) -> usize {
     match name {
         "stack" => live.len() - 1,

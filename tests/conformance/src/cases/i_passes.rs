@@ -335,7 +335,7 @@ fn the_last_pages_are_had_wherever_they_lie<B: Backend + 'static>(world: &World<
     live.retain(|(id, _)| ![1, 4].contains(id));
     live.push((6, ask(8)));
     live.extend(manager.allocate(&Request::new(2 * page)).ok().map(|one| (7, one)));
-    // Where copies inside a block are forbidden, nothing is left to carry bytes through.
+    // A device that forbids copies inside a block has nothing left to carry bytes through.
     let may_fail = world.backend().caps().copy.inside_block == InsideBlock::Forbidden;
     assert!(live.len() == 6 || may_fail, "two pages are free");
     live[4..].iter().for_each(|(id, one)| write_stamp(one, *id));

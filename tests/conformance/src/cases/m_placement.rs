@@ -66,7 +66,7 @@ fn constants_that_do_not_fit_go_to_device_memory<B: Backend + 'static>(world: &W
     let elsewhere =
         heaps.iter().filter(|heap| heap.kind != HeapKind::Constant).map(|heap| heap.max_block);
     if elsewhere.max().is_none_or(|largest| largest <= bank) {
-        // Where no block is larger than the bank, there is nowhere to go: refused, not cut.
+        // With no block larger than the bank, there is nowhere to go: refused, not cut.
         let refused = manager.explain(&table(bank + 1)).expect_err("larger than every block");
         assert_eq!(refused.kind(), ErrorKind::ExceedsLimit);
         return;
@@ -96,7 +96,7 @@ fn what_a_request_needs_always_holds<B: Backend + 'static>(world: &World<B>) {
         for heap in told.placement.heaps.as_slice() {
             let about = caps.heap(*heap).expect("exists");
             assert!(request.layout.size <= about.max_block && request.layout.align <= about.align);
-            // Where nothing can be mapped, the host reads by transfers, and any staging memory serves it.
+            // With nothing that can be mapped, the host reads by transfers, and any staging memory serves it.
             let by_map = request.access != Access::Device && manager.backend().as_map().is_some();
             assert!(!by_map || about.host.is_visible(), "the host cannot read {about:?}");
         }

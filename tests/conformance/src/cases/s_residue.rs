@@ -108,7 +108,7 @@ fn zeroed_memory_reads_zero_to_its_last_byte<B: Backend + 'static>(world: &World
         let clean = take(&manager, &Request::new(size).zeroed());
         assert_zero(&clean);
         drop(clean);
-        // What was padding a moment ago is somebody's bytes now.
+        // The padding of a moment ago is somebody's bytes now.
         let neighbour = take(&manager, &Request::new(world.whole(size.next_multiple_of(256))));
         assert_zero(&neighbour);
     }

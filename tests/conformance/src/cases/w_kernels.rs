@@ -227,7 +227,7 @@ fn kernels_see_what_is_published_and_leave_it_as_it_is<B: Backend + 'static>(wor
     assert_eq!(read(&image), words(&[1.0, 2.0, 3.0, 4.0]));
 }
 
-/// What a kernel finds in its shared memory when it starts, group by group; it leaves a canary there.
+/// Returns the shared memory that a kernel finds when it starts, group by group; it leaves a canary there.
 fn found<B: Backend + 'static>(
     manager: &Manager<Stack<B>>,
     array: SharedArray<'_>,

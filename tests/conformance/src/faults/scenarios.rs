@@ -1,4 +1,4 @@
-//! What people do, as short functions that pass every error on.
+//! Tasks of real programs, as short functions that pass every error on.
 mod bytes;
 mod memory;
 mod promises;
@@ -27,11 +27,11 @@ use time::{
 pub(crate) struct Scenario<B: Backend> {
     pub(super) name: &'static str,
     pub(super) run: fn(&mut Scene<B>) -> Result<()>,
-    /// What it may absorb, beside what everything may.
+    /// Failures that it may absorb, beside those that every scenario may.
     pub(super) absorbs: &'static [Absorbs],
 }
 
-/// Whether a failure of this call with this answer may end in success.
+/// Returns true if a failure of this call with this answer may end in success.
 pub(super) type Absorbs = fn(CallKind, ErrorKind) -> bool;
 
 /// A free cannot fail: bytes that could not be zeroed go to nobody else.

@@ -20,7 +20,7 @@ pub(crate) struct Scene<B: Backend> {
     witnesses: Vec<Witness<B>>,
 }
 
-/// What kind of fault was injected, where the invariants differ.
+/// Kind of the injected fault, where the invariants differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// A call, once or for some time.
@@ -33,10 +33,10 @@ pub(super) enum Fault {
     Loss,
 }
 
-/// Whether a fault of this kind may end in success.
+/// Returns true if a fault of this kind may end in success.
 pub(super) const fn absorbed(kind: CallKind, error: ErrorKind) -> bool {
     match kind {
-        // What the driver refuses to take back is quarantined; the caller's free has happened all the same.
+        // Memory that the driver refuses to take back is quarantined; the caller's free has happened all the same.
         CallKind::Free | CallKind::Destroy | CallKind::DestroyOnHost => true,
         CallKind::UnmapPages | CallKind::Unload => true,
         // A smaller block, a shorter reservation or other pages may do.
@@ -116,8 +116,8 @@ impl<B: Backend + 'static> Scene<B> {
         self.bystanders()?;
         self.another_thread()?;
         if let Err(error) = (scenario.run)(&mut self) {
-            // What the driver kept may be missing now, and what a free could neither mark nor wait for, here or in a manager that
-            // the scenario had.
+            // Memory that the driver kept may be missing now, and so may memory that a free could neither mark nor wait
+            // for, here or in a manager that the scenario had.
             let (totals, held) = (self.manager.totals(), self.stack.inner().live().bytes());
             let is_here = totals.live > self.witnesses.len() as u64;
             let is_stuck = is_here || held > totals.reserved_bytes;
@@ -180,7 +180,7 @@ impl<B: Backend + 'static> Scene<B> {
         Ok(())
     }
 
-    /// What lived before lives on, where it was, with its bytes.
+    /// Checks that earlier allocations live on, at their places, with their bytes.
     fn bystanders(&self) -> core::result::Result<(), String> {
         for (id, (one, place)) in (0..).zip(&self.witnesses) {
             // A shortage may have moved it, to one other place.

@@ -60,7 +60,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
         Ok(())
     }
 
-    /// What to do, so that as many live as may.
+    /// Plans the next steps, so that as many allocations live as may.
     fn plan(&mut self, count: u64) -> Vec<Step> {
         let mut live = self.live.len();
         let mut step = || match self.rng.below(1000) {
@@ -138,7 +138,7 @@ impl<B: Backend + 'static> Soak<'_, B> {
         let id = self.done.allocated;
         // Memory that another timeline's lane lent is used in that timeline's order.
         let home = one.timeline();
-        // What cannot be stamped now is given back at once.
+        // An allocation that cannot be stamped now is given back at once.
         if self.is_held(home) {
             self.shadow.free(block, span, Vec::new());
         } else {

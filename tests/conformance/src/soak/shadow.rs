@@ -1,4 +1,4 @@
-//! What is live and what was freed with work still to come, by block and offset: too simple to be wrong.
+//! Shadow of live spans, and of freed spans with work still to come, by block and offset: too simple to be wrong.
 use omniheap_core::{Epoch, Point, Span, TimelineId};
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) struct Shadow {
     live: BTreeMap<Place, u64>,
     /// Freed spans: where they end, and the points that their last uses end at.
     freed: BTreeMap<Place, (u64, Vec<Point>)>,
-    /// How far another timeline has come when later work of one runs: by the one and the other.
+    /// Epoch of another timeline that later work of one runs after: by the one and the other.
     after: BTreeMap<(TimelineId, TimelineId), Epoch>,
 }
 

@@ -55,7 +55,7 @@ impl<B: Backend + 'static> Stamps<B> {
         self.pattern.size() + self.areas.iter().map(|(_, area)| area.size()).sum::<u64>()
     }
 
-    /// Where in the pattern the stamp of `id` is.
+    /// Returns the offset in the pattern of the stamp of `id`.
     fn place(&self, id: u64) -> u64 {
         mix(id) % ((PATTERN - self.length) / self.unit) * self.unit
     }
@@ -64,7 +64,8 @@ impl<B: Backend + 'static> Stamps<B> {
         self.length.min(stamp.one.size())
     }
 
-    /// Where the stamps of an allocation are: at its start, and at its end where it is large enough for two.
+    /// Returns the offsets of the stamps in an allocation: at its start, and at its end where it is large enough for
+    /// two.
     pub(super) fn ends(&self, size: u64) -> (u64, Option<u64>) {
         (0, (size >= 2 * self.length).then(|| size - self.length))
     }

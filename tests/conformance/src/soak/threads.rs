@@ -9,7 +9,7 @@ use omniheap_core::{Allocation, Backend, Manager, Request};
 ///
 /// # Errors
 ///
-/// What a thread found, with the seed.
+/// The finding of a thread, with the seed.
 pub fn soak_threads<B: Backend + 'static>(
     rig: Rig<B>,
     mode: Mode,

@@ -1,6 +1,6 @@
 //! The bugs, each with the cases that must catch it.
 
-/// Where a bug shows.
+/// Mode in which a bug shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
     /// Pools of blocks.
@@ -56,7 +56,7 @@ bugs! {
     FreeAsleep Plain [live_allocations_share_no_byte];
     /// A block has half the bytes.
     BlockTooSmall Plain [a_block_holds_what_was_asked_for];
-    /// What never fits is told as what does not fit now.
+    /// A size that never fits is told as one that does not fit now.
     NeverIsNotNow Plain [a_backend_tells_never_from_not_now];
     /// Zero bytes are allocated.
     ZeroIsServed Plain [zero_bytes_are_refused_everywhere];

@@ -4,7 +4,7 @@ use crate::bug::Bug;
 use crate::buggy::{Block, Buggy, place};
 use omniheap_core::{Argument, Backend, Kernel, Launch, ProgramId, Result, TimelineId, Transfer};
 
-/// What a group of another owner left in shared memory.
+/// Byte that a group of another owner left in shared memory.
 const LEFT: u8 = 0xA5;
 
 // SAFETY: as for `Backend`: nobody may rely on it, and the host checks what reaches it.

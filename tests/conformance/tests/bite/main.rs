@@ -38,7 +38,7 @@ fn open(bug: Bug, place: Where) -> Result<Rig<Buggy>> {
         .with_account(Account::Exact))
 }
 
-/// How a case ends with a bug in the backend, by type and erased.
+/// Returns the outcomes of a case with a bug in the backend, by type and erased.
 fn outcomes(bug: Bug, place: Where, case: &str) -> Vec<Outcome> {
     let mode = if place == Where::Paged { "paged" } else { "plain" };
     let by = |mode: &str| {

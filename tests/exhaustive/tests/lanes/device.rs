@@ -44,7 +44,7 @@ pub(crate) enum Call {
     Unmap,
 }
 
-/// How long the driver refuses.
+/// Duration of a driver's refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Lasting {
     Once,
@@ -52,7 +52,7 @@ pub(crate) enum Lasting {
     ForTheStep,
 }
 
-/// What happens to one call of a step.
+/// Event at one call of a step.
 pub(crate) enum Twist {
     Refuse(Call, u8, ErrorKind, Lasting),
     /// Something that another thread does just before this call.
@@ -541,7 +541,7 @@ impl State {
         None
     }
 
-    /// How far each timeline comes before the end of one, by the orders in the queues.
+    /// Returns the epoch of each timeline that comes before the end of one, by the orders in the queues.
     fn before(&self, on: Option<TimelineId>) -> Vec<u64> {
         let mut covered = vec![0; self.lines.len()];
         let Some(on) = on else { return covered };

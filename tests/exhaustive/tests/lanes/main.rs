@@ -240,7 +240,7 @@ worlds! {
         may: &[May::Sleep],
         bends: MayBend::Refusals,
     }
-    /// What another thread does in the middle of a call, over blocks.
+    /// Acts of another thread in the middle of a call, over blocks.
     threads to 4: {
         pool: blocks_of_four(),
         heaps: &[(8 * CELL, 4 * CELL)],

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 /// Allocations that live at the same time.
 const SLOTS: usize = 4;
 
-/// What is asked for beside bytes.
+/// Kind of a request, beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Plain,
@@ -87,7 +87,7 @@ pub(crate) enum Op {
     Destroy,
 }
 
-/// Why a driver refuses.
+/// Reason why a driver refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Why {
     Memory,
@@ -105,7 +105,7 @@ impl Why {
     }
 }
 
-/// What goes wrong in a step, or what another thread does meanwhile.
+/// Fault in a step, or act of another thread meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Bend {
     Refuse {
@@ -163,7 +163,7 @@ pub(crate) enum May {
     Beside,
 }
 
-/// What may go wrong, once in a path.
+/// Faults that may occur, once in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MayBend {
     Nothing,
@@ -181,7 +181,7 @@ pub(crate) struct Setting {
     pub(crate) heaps: &'static [(u64, u64)],
     pub(crate) pages: bool,
     pub(crate) pool: PoolConfig,
-    /// Whether requests go to a pool that the program made, or to the manager.
+    /// True if requests go to a pool that the program made; false if they go to the manager.
     pub(crate) own_pool: bool,
     pub(crate) slots: usize,
     pub(crate) sizes: &'static [u8],
@@ -217,7 +217,7 @@ pub(crate) struct State {
     store: Arc<Store>,
     asleep: bool,
     bent: bool,
-    /// Whether places may be other than noted, because something moved while a pass was open.
+    /// True if places may be other than noted, because something moved while a pass was open.
     stale: bool,
     /// By cell: the last timeline of who freed it, and the end of its work then.
     freed: BTreeMap<(u32, u32), Option<Point>>,
@@ -421,7 +421,7 @@ impl Setting {
         }
     }
 
-    /// What another thread may do before the first calls of an operation.
+    /// Returns the acts of another thread before the first calls of an operation.
     fn threads(&self, state: &State, op: Op) -> Vec<Bend> {
         if matches!(op, Op::Run { .. } | Op::Close { .. } | Op::Use { .. }) {
             return Vec::new();
@@ -949,7 +949,7 @@ impl State {
             key = key.with((place(&entry.place), names[entry.value as usize]));
         }
         let report = self.manager.report();
-        // Which of two lanes is listed first depends on the thread.
+        // The thread decides which of two lanes is listed first.
         let mut parts: Vec<_> = report.pools.iter().flat_map(|pool| &pool.blocks).collect();
         parts.sort_by_key(|block| block.number);
         for block in parts {

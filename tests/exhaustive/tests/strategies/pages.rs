@@ -23,7 +23,7 @@ struct Pages {
     viewer: Pager,
 }
 
-/// Where the driver stops in a shift; `At` counts its calls for one stretch.
+/// Call at which the driver stops in a shift; `At` counts its calls for one stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stop {
     Never,
@@ -73,7 +73,7 @@ struct Live {
 struct State {
     tlsf: Tlsf,
     pager: Pager,
-    /// What the driver has mapped at each position: the page group, and the page in it.
+    /// Mapping of the driver at each position: the page group, and the page in it.
     mapped: Vec<Option<(u64, u64)>>,
     /// Positions that nobody may use any more.
     stuck: BTreeSet<u64>,
@@ -154,7 +154,8 @@ impl State {
         broken(freed != Ok(one.span), || format!("freed {freed:?}, not {one:?}"))
     }
 
-    /// Whether the group of a position does not begin before it. What the driver did not unmap belongs to nobody.
+    /// Returns true if the group of a position does not begin before it. A page that the driver did not unmap belongs
+    /// to nobody.
     fn group_starts(&self, position: u64) -> bool {
         let group = |at: u64| {
             let page = self.mapped.get(index(at)).copied().flatten();

@@ -7,7 +7,7 @@ use omniheap_strategy::{
     BlockId, Buddy, Bump, Key, Piece, PieceState, Ring, Slab, Stack, Strategy, Usage,
 };
 
-/// How freed bytes come back, and where a request goes.
+/// Rule by which freed bytes come back, and by which a request gets its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Buddy { unit: u64 },
@@ -140,7 +140,7 @@ impl<S: Strategy + Clone + Debug> Plain<S> {
         free
     }
 
-    /// Whether a span shares a granule with one of the other class that was placed in the block.
+    /// Returns true if a span shares a granule with one of the other class that was placed in the block.
     fn is_near(&self, state: &State<S>, block: u32, span: Span, class: Class) -> bool {
         let granules =
             |span: Span| (span.offset / self.granularity, (span.end() - 1) / self.granularity);
@@ -151,7 +151,7 @@ impl<S: Strategy + Clone + Debug> Plain<S> {
         })
     }
 
-    /// Where a request must go, by the documentation of the strategy: the spans among which it may choose.
+    /// Returns the spans among which a request may choose, by the documentation of the strategy.
     fn places(&self, state: &State<S>, size: u64, align: u64, class: Class) -> Vec<(u32, Span)> {
         let mut places = Vec::new();
         for (block, whole) in state.blocks() {

@@ -20,7 +20,7 @@ struct General {
     classes: &'static [Class],
     /// Timelines, numbered from 1.
     users: u16,
-    /// Whether spans are carved, split, joined, widened, slid and exchanged.
+    /// `All` if spans are carved, split, joined, widened, slid and exchanged.
     edits: Edits,
     /// Holes at the start, with a live byte behind each; the first is the last of its list.
     prepared: &'static [u64],
@@ -38,7 +38,7 @@ enum Edits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Anyone,
-    /// What this user used last, and what has passed: among a few holes.
+    /// Holes that this user used last, and those whose use has passed: among a few holes.
     Few(u16),
     /// The same among all holes.
     All(u16),
@@ -182,11 +182,11 @@ impl State {
     }
 }
 
-/// What a step must lead to: the live spans, and the last use of each byte that is free or about to be.
+/// Expected outcome of a step: the live spans, and the last use of each byte that is free or about to be.
 struct Expected {
     live: Vec<Live>,
     uses: Vec<Vec<LastUse>>,
-    /// Whether holes of several users may become one.
+    /// True if holes of several users may become one.
     joins_users: bool,
 }
 
@@ -305,7 +305,7 @@ impl General {
         broken(said != right, || format!("{said:?} where it is {right:?}"))
     }
 
-    /// Where a request would start in a hole, by a search of all places.
+    /// Returns the start of a request in a hole, by a search of all places.
     fn start_in(
         &self,
         state: &State,
@@ -569,7 +569,7 @@ impl General {
             new.span.size += hole.span.size;
             new.last = new.last.join(state.unpassed(hole.last));
         }
-        // What has passed may still be named.
+        // Uses that have passed may still be named.
         let last = state.tlsf.last_use(one.key).unwrap_or(LastUse::SEVERAL);
         let is_known = state.unpassed(last) == state.unpassed(new.last);
         broken(!is_known, || format!("{wide:?} was used by {:?}, not {last:?}", new.last))?;

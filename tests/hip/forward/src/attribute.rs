@@ -6,7 +6,7 @@ use crate::code::Code;
 use crate::export::cu;
 use crate::state;
 
-/// What an attribute is on CUDA.
+/// Meaning of an attribute on CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// CUDA has it under this number.
@@ -61,7 +61,7 @@ const SHARED: &[(u32, u32)] = &[
     (10_002, 81),
 ];
 
-/// What only HIP has, and the answer that fits a CUDA device.
+/// Attributes that only HIP has, and the answers that fit a CUDA device.
 const FIXED: &[(u32, i32)] = &[
     (10_011, 0), // large BAR: through CUDA the host cannot touch device memory
     (10_016, 0), // fine-grained memory of the device

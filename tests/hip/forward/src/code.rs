@@ -1,4 +1,4 @@
-//! What calls answer: HIP's error numbers, most of which are CUDA's.
+//! Answers of calls: HIP's error numbers, most of which are CUDA's.
 
 #![expect(unsafe_code, reason = "exports C symbols")]
 

@@ -11,7 +11,7 @@ use crate::export::{cu, export, forward};
 use crate::properties::{self, Properties};
 use crate::state;
 
-/// What the library says it is; as HIP counts, 7.0.0.
+/// Version that the library claims; as HIP counts, 7.0.0.
 const VERSION: c_int = 70_000_000;
 
 /// Writes where the caller wants the answer.

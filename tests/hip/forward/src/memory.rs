@@ -68,8 +68,8 @@ forward! {
         out: Pointer, length: usize, attribute: c_uint, pointer: u64, size: usize);
 }
 
-/// Where the memory that a pointer lies in begins, and its bytes. As HIP does, it knows mapped pages too, which CUDA's
-/// function of this purpose may not, and refuses reserved addresses with nothing behind them.
+/// Returns the start and the size of the memory that a pointer lies in. As HIP does, it knows mapped pages too, which
+/// CUDA's function of this purpose may not, and refuses reserved addresses with nothing behind them.
 fn range(cuda: &Cuda, pointer: u64) -> Result<(u64, usize), Code> {
     let (mut start, mut length, mut mapped) = (0_u64, 0_usize, 0_u32);
     // CUDA's start of the range, its size, and whether memory is behind the pointer.

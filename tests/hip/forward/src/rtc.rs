@@ -15,7 +15,7 @@ const INVALID_INPUT: u32 = 3;
 /// `HIPRTC_ERROR_INTERNAL_ERROR`
 const INTERNAL: u32 = 11;
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-/// What `#include <hip/hip_runtime.h>` finds: the compiler has everything built in.
+/// Header that `#include <hip/hip_runtime.h>` finds: the compiler has everything built in.
 const HEADER: (&CStr, &CStr) = (c"hip/hip_runtime.h", c"#pragma once\n");
 
 fn compiler() -> Result<&'static Nvrtc, u32> {

@@ -37,7 +37,7 @@ fn start() -> Result<Cuda, String> {
     Ok(cuda)
 }
 
-/// Whether somebody asked to be told what goes wrong.
+/// Returns true if somebody asked to be told what goes wrong.
 fn is_logging() -> bool {
     static LOGGING: OnceLock<bool> = OnceLock::new();
     *LOGGING.get_or_init(|| std::env::var_os("OMNIHEAP_HIP_FORWARD_LOG").is_some())

@@ -18,7 +18,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Where `cargo build -p omniheap-hsa-standin` puts the library, seen from this program's folder.
+/// Returns the path where `cargo build -p omniheap-hsa-standin` puts the library, seen from this program's folder.
 fn standin() -> Option<PathBuf> {
     let example = std::env::current_exe().ok()?;
     Some(example.parent()?.parent()?.join("libomniheap_hsa_standin.so"))

@@ -9,9 +9,9 @@ use crate::error::Error;
 use crate::index::Package;
 use crate::mirror::Mirror;
 
-/// Where apt keeps the helper that reads its compressed lists.
+/// Path of apt's helper that reads its compressed lists.
 const HELPER: &str = "/usr/lib/apt/apt-helper";
-/// What signs Debian's archive when the sources name no key.
+/// Keyring that signs Debian's archive when the sources name no key.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// An apt whose lists, cache and sources live in one folder, so that it needs no root and changes nothing.

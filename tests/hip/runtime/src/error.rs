@@ -1,9 +1,9 @@
-//! Why a runtime could not be had.
+//! Reasons why a runtime could not be had.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why [`ensure`](crate::ensure) returned no runtime, and what to do about it.
+/// Reason why [`ensure`](crate::ensure) returned no runtime, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,7 +17,7 @@ pub enum Error {
     MissingProgram {
         /// The program that was looked for.
         program: &'static str,
-        /// What starting it answered.
+        /// Error of starting it.
         source: io::Error,
     },
     /// The machine's apt configuration names no Debian archive.
@@ -28,9 +28,9 @@ pub enum Error {
     /// A program ran and failed.
     #[error("{step} failed with {status}: {message}")]
     Step {
-        /// What was being done.
+        /// Description of the step.
         step: String,
-        /// How the program ended.
+        /// Exit status of the program.
         status: std::process::ExitStatus,
         /// The last lines the program wrote.
         message: String,
@@ -52,7 +52,7 @@ pub enum Error {
     Checksum {
         /// The package that differs.
         package: String,
-        /// What the check said.
+        /// Output of the check.
         detail: String,
     },
     /// The packages came, and something in them is missing.
@@ -68,7 +68,7 @@ pub enum Error {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What the system answered.
+        /// Error of the system.
         source: io::Error,
     },
 }

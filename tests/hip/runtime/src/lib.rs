@@ -127,7 +127,7 @@ impl Runtime {
     /// Puts the HSA stand-in that cargo built at `library` under this runtime, in place of AMD's HSA library.
     ///
     /// # Errors
-    /// When there is no such file, or the folder of the runtimes cannot be written.
+    /// Fails when there is no such file, or the folder of the runtimes cannot be written.
     pub fn with_standin(self, library: &Path) -> Result<Self, Error> {
         let folder = install::place_standin(&folder(), library)?;
         Ok(self.with_folder_first(&folder))

@@ -1,6 +1,6 @@
 //! HSA's C types, as far as the HIP runtime hands them to us.
 
-/// What a call answered.
+/// Status that a call answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Status(pub u32);
@@ -27,7 +27,7 @@ impl Status {
     pub(crate) const INVALID_MEMORY_POOL: Self = Self(40);
 }
 
-/// What a function of ours answers before it becomes a [`Status`].
+/// Answer of a function of ours before it becomes a [`Status`].
 pub(crate) type Answer = Result<(), Status>;
 
 macro_rules! handles {

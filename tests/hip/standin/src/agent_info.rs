@@ -1,4 +1,4 @@
-//! What an agent answers about itself. Numbers are those of the HSA headers; sizes are those of an MI200 board.
+//! Answers of an agent about itself. Numbers are those of the HSA headers; sizes are those of an MI200 board.
 
 #![expect(unsafe_code, reason = "exports C symbols")]
 

@@ -67,7 +67,7 @@ fn fill_rectangle(dispatch: &Dispatch) {
     }
 }
 
-/// Where to write: 32 bits or 64, of which one is given, and the value.
+/// Writes a value to one of two addresses: 32 bits or 64, of which one is given.
 fn stream_write(dispatch: &Dispatch) {
     let value = dispatch.wide(16).to_ne_bytes();
     match (dispatch.wide(0), dispatch.wide(8)) {

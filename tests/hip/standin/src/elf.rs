@@ -37,7 +37,7 @@ pub(crate) struct Image {
     relocations: Vec<Relocation>,
 }
 
-/// Why a file is not a code object.
+/// Reason why a file is not a code object.
 pub(crate) type Wrong = &'static str;
 
 /// Bytes that are read at offsets, never past their end.
@@ -80,7 +80,7 @@ struct Section {
 }
 
 impl Section {
-    /// Where the 24 bytes of an entry are: symbols and relocations have the same size.
+    /// Returns the position of the 24 bytes of an entry: symbols and relocations have the same size.
     fn entry(self, index: u64) -> Result<u64, Wrong> {
         index
             .checked_mul(24)

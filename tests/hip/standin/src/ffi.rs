@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_char, c_void};
 
 use crate::abi::{Answer, Status};
 
-/// Where C wants one value written.
+/// Address where C wants one value written.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
@@ -51,7 +51,7 @@ impl<T: Copy> Out<T> {
     }
 }
 
-/// Where an attribute's value is written, of a type that the attribute decides.
+/// Address where C wants an attribute's value written, of a type that the attribute decides.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct OutValue(*mut c_void);

@@ -1,4 +1,4 @@
-//! What can be set from outside, by environment variables read once.
+//! Settings from outside, by environment variables read once.
 //!
 //! | variable | default | means |
 //! |---|---|---|
@@ -28,15 +28,15 @@ pub struct Knobs {
     pub arch: String,
     /// Granule of device memory in bytes.
     pub granule: u64,
-    /// Whether the host may touch device memory.
+    /// True if the host may touch device memory.
     pub large_bar: bool,
-    /// Whether page faults of the device are served.
+    /// True if page faults of the device are served.
     pub xnack: bool,
-    /// Whether there is managed memory.
+    /// True if there is managed memory.
     pub svm: bool,
-    /// Whether there is virtual memory.
+    /// True if there is virtual memory.
     pub vmm: bool,
-    /// Whether calls are logged.
+    /// True if calls are logged.
     pub log: bool,
 }
 
@@ -101,7 +101,7 @@ impl Knobs {
     }
 }
 
-/// Which numbers a variable takes, and how to say so.
+/// Numbers that a variable takes, and the words for them.
 type Rule = (fn(u64) -> bool, &'static str);
 
 const DEVICES: Rule = (|value| value <= 8, "give 0 to 8");

@@ -1,4 +1,4 @@
-//! What HIP writes into a queue: 64 bytes that say what to do.
+//! Packets that HIP writes into a queue: 64 bytes that say what to do.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,7 +26,7 @@ pub(crate) struct Launch {
     pub(crate) arguments: u64,
 }
 
-/// What a packet asks for.
+/// Work that a packet asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Launch(Launch),

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Bytes of a page of the host.
 pub(crate) const PAGE: u64 = 4096;
 
-/// Who may touch pages.
+/// Permission to touch pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     None,

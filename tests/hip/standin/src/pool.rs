@@ -103,7 +103,7 @@ impl Pool {
     }
 }
 
-/// Whether an agent may touch a pool's memory: 0 never, 1 always, 2 when allowed.
+/// Returns an agent's access to a pool's memory: 0 never, 1 always, 2 when allowed.
 fn access(agent: Agent, pool: Pool) -> u32 {
     match pool {
         Pool::Host(_) => 1,

@@ -17,7 +17,7 @@ use crate::knobs::log;
 use crate::packet::{Slot, Work};
 use crate::signal::{Signal, now};
 
-/// What HIP holds a pointer to, laid out as `amd_queue_v2_t`.
+/// Struct that HIP holds a pointer to, laid out as `amd_queue_v2_t`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Face {

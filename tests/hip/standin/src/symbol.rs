@@ -9,7 +9,7 @@ use crate::abi::{Status, SymbolHandle};
 use crate::ffi::{OutValue, export};
 use crate::knobs::log;
 
-/// What a kernel's descriptor says it needs, in bytes.
+/// Needs of a kernel by its descriptor, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     pub(crate) group: u32,

@@ -1,4 +1,4 @@
-//! What memory exists: device budgets, allocations, pinned host ranges, and whose they are.
+//! Table of all memory: device budgets, allocations, pinned host ranges, and their owners.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;

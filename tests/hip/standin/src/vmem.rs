@@ -27,7 +27,7 @@ use crate::table;
 struct Physical {
     file: File,
     size: u64,
-    /// Whose budget it was taken from; memory of another process was paid for there.
+    /// Pool whose budget it was taken from; memory of another process was paid for there.
     pool: Option<Pool>,
     /// Times it was created, imported or retained, less the times it was released.
     held: u64,

@@ -20,9 +20,9 @@ use crate::run::Run;
 /// A list of calls with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What it is called on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Whether every library survives it with one device.
+    /// True if every library survives it with one device.
     pub everywhere: bool,
     pub(crate) run: fn(&mut Run),
 }
@@ -35,7 +35,7 @@ const fn special(name: &'static str, run: fn(&mut Run)) -> Case {
     Case { name, everywhere: false, run }
 }
 
-/// What a HIP library is expected to do.
+/// Cases that a HIP library is expected to pass.
 pub const CASES: &[Case] = &[
     case("devices", devices::describe),
     case("plain", plain::allocate_and_free),
@@ -58,7 +58,7 @@ pub const CASES: &[Case] = &[
     special("map-once", virtual_memory::map_once),
 ];
 
-/// What AMD's runtime is known to do wrong; some of these end the process.
+/// Known faults of AMD's runtime; some of these end the process.
 pub const BUGS: &[Case] = &[
     special("threshold", bugs::threshold_is_ignored),
     special("interior-free", bugs::interior_free_frees_all),

@@ -1,4 +1,4 @@
-//! What a case writes its calls and findings to.
+//! Log that a case writes its calls and findings to.
 
 #![expect(unsafe_code, reason = "reads the runtime's names of errors")]
 
@@ -37,7 +37,7 @@ pub(crate) struct Run {
     failed: usize,
 }
 
-/// What became of a case.
+/// Outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Checks that did not hold.

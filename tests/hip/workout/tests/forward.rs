@@ -1,6 +1,6 @@
 //! The workout over the forwarding library: on a CUDA device all of it, without one the clean answer that there is none.
 //!
-//! Where there is no CUDA the device tests are ignored; `OMNIHEAP_REQUIRE=cuda` makes that a failure.
+//! Device tests are ignored where there is no CUDA; `OMNIHEAP_REQUIRE=cuda` makes that a failure.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -1,4 +1,4 @@
-//! What bookkeeping costs: bytes for each live allocation, and nothing at all where memory is reused.
+//! Costs of bookkeeping: bytes for each live allocation, and nothing at all where memory is reused.
 use super::{BYTES, CALLS};
 use omniheap_core::strategy::{Buddy, Slab, Strategy, Tlsf};
 use omniheap_core::{
@@ -99,7 +99,7 @@ fn strategies_that_split_and_join_for_ever_need_no_more_host_memory() {
     }
 }
 
-/// What a round leaves behind, in bytes of this thread.
+/// Returns what a round leaves behind, in bytes of this thread.
 fn left_by(round: impl Fn()) -> i64 {
     const ROUNDS: i64 = 2000;
     (0..200).for_each(|_| round());

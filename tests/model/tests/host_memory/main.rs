@@ -12,9 +12,9 @@ mod footprint;
 mod scarce;
 
 thread_local! {
-    /// How often this thread asked for memory.
+    /// Number of this thread's requests for memory.
     static CALLS: Cell<u64> = const { Cell::new(0) };
-    /// What it has taken and not given back.
+    /// Bytes that it has taken and not given back.
     static BYTES: Cell<i64> = const { Cell::new(0) };
     /// Bytes above which it gets none.
     static MOST: Cell<usize> = const { Cell::new(usize::MAX) };

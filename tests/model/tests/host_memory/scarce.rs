@@ -136,7 +136,7 @@ fn pages_of_a_request_without_a_record_are_free_again() {
     }
 }
 
-/// When slides are published, their bytes were copied: there is no way back, whatever others have taken meanwhile.
+/// Slides are published once their bytes were copied: there is no way back, whatever others have taken meanwhile.
 #[test]
 fn slides_are_published_where_the_host_has_no_memory() {
     let (piece, other) = (Layout::new(256), Layout::new(1024));

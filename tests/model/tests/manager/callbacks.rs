@@ -93,7 +93,7 @@ impl Observer for Giver {
     }
 }
 
-/// What both threads work on.
+/// State that both threads work on.
 struct Shared {
     manager: Manager<Asked>,
     host: Arc<Host>,
@@ -101,7 +101,7 @@ struct Shared {
     live: Mutex<Vec<Allocation<Asked>>>,
 }
 
-/// Whether a call may be refused so: the other thread may close a timeline, take memory or put a pool to sleep.
+/// Returns true if a call may be refused so: the other thread may close a timeline, take memory or put a pool to sleep.
 fn is_usual(kind: ErrorKind) -> bool {
     use ErrorKind::{Asleep, ExceedsLimit, NoSuchTimeline};
     kind.is_out_of_memory() || matches!(kind, Asleep | ExceedsLimit | NoSuchTimeline)

@@ -86,7 +86,8 @@ fn what_lived_on_a_closed_timeline_is_used_on() {
     }
 }
 
-/// What the manager writes on the main timeline for a closed one is over when the call returns: the bytes may be anyone's then.
+/// A write for a closed timeline, which the manager makes on the main one, is over when the call returns: the bytes may
+/// be anyone's then.
 #[test]
 fn a_write_for_a_closed_timeline_is_over_when_it_returns() {
     let host = host(64 * MIB);

@@ -21,7 +21,7 @@ const MOST: usize = 60;
 /// Operations of a program.
 const OPERATIONS: u64 = 600;
 
-/// What a coin adds to a request.
+/// Change that a coin makes to a request.
 type Word = fn(Request<'static>) -> Request<'static>;
 
 /// Timelines that are held until a call waits that may be for them.
@@ -57,7 +57,7 @@ struct Program {
 
 type Step = Result<(), omniheap_core::Error>;
 
-/// Whether a call may be refused so in a program that makes no mistake.
+/// Returns true if a call may be refused so in a program that makes no mistake.
 fn is_usual(kind: ErrorKind) -> bool {
     use ErrorKind::{Asleep, ExceedsLimit, NoSuchHeap, Unsupported};
     kind.is_out_of_memory() || matches!(kind, Asleep | ExceedsLimit | NoSuchHeap | Unsupported)
@@ -292,7 +292,7 @@ impl Program {
 
     fn sleep_or_wake(&mut self) -> Step {
         let Some(pool) = &self.sleepy else { return Ok(()) };
-        // What is pinned or moves keeps it awake; what is awake need not wake.
+        // A pinned or moving allocation keeps the pool awake; a pool that is awake need not wake.
         if self.random.below(2) == 0 {
             let _ = pool.sleep(&Sleep::to(Arc::new(Store::default())));
         } else {

@@ -1,4 +1,4 @@
-//! What passes promise: budgets, decisions, aborts, and allocations that never wait, on host memory.
+//! Promises of passes: budgets, decisions, aborts, and allocations that never wait, on host memory.
 use core::time::Duration;
 use omniheap_core::{
     Align, Allocation, Backend, Background, Budget, Class, Decision, Defragmentation, ErrorKind,

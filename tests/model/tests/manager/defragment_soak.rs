@@ -140,7 +140,7 @@ fn move_about(manager: &Manager<Device>, stop: &AtomicBool) -> u64 {
 fn soak(paged: bool, faults: u32) {
     let mut device = heap(HeapKind::Device, 96 << 20);
     device.host = HostAccess::Cached;
-    // Where calls fail, requests may also be served by copying what is live instead of mapping.
+    // With calls that fail, requests may also be served by copying what is live instead of mapping.
     device.mapper = if faults > 0 { Mapper::Queue } else { Mapper::Host };
     // Small pages, so that there are many to empty.
     device.page = device.page.map(|_| Align::of(64 << 10));
@@ -170,7 +170,7 @@ fn soak(paged: bool, faults: u32) {
         let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         stop.store(true, Relaxed);
         let moves = mover.join().expect("no panic");
-        // What was left lived on, so that the mover had something to move however late it came.
+        // The rest lived on, so that the mover had something to move however late it came.
         ended.into_iter().flat_map(|left| left.expect("no panic")).for_each(|item| item.check());
         moves
     });

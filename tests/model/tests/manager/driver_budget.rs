@@ -10,7 +10,7 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 const DEVICE: HeapId = HeapId(0);
 
-/// What the driver says, and how often it was asked.
+/// Answers of the driver, and the number of times that it was asked.
 #[derive(Debug, Default)]
 struct Script {
     budget: AtomicU64,

@@ -53,7 +53,7 @@ fn what_slides_before_it_has_an_owner_keeps_its_alignment() {
     let line = host.open().expect("another timeline");
     let _first = manager.allocate(&Request::new(256)).expect("fits");
     let rest = manager.allocate(&Request::new(MIB - 256)).expect("fits");
-    // It waits for a timeline that has passed, so the next request has to look.
+    // The allocation waits for a timeline that has passed, so the next request has to look.
     rest.use_on(line).expect("open");
     drop(rest);
     *meanwhile.0.lock().expect("no panic while held") = Some(manager.clone());
@@ -140,7 +140,7 @@ fn the_key_of_a_hole_that_is_gone_fits_nothing() {
     assert!(gone.len() > 200, "{}", gone.len());
 }
 
-/// Where a host-visible heap fills, requests leave it at 14 sixteenths and come back at 12: decisions do not flap.
+/// A host-visible heap that fills is left at 14 sixteenths, and used again at 12: decisions do not flap.
 #[test]
 fn a_heap_that_filled_up_is_used_again_only_when_there_is_room() {
     let mut window = heap(HeapKind::Unified, 256 * MIB);

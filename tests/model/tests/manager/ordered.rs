@@ -80,7 +80,7 @@ fn an_owner_writes_only_after_others_have_read() {
     let old = ask(&manager, MAIN, 160 * MIB);
     old.fill(0, MIB, 0xaa).expect("in range");
     let before = held(&manager);
-    // What the other timeline reads was written: the program orders that itself.
+    // Bytes that the other timeline reads were written: the program orders that itself.
     let epoch = manager.backend().mark(MAIN).expect("open");
     let point = omniheap_core::Point { timeline: MAIN, epoch };
     manager.backend().order(other, point).expect("both are open");
@@ -151,7 +151,7 @@ impl Program {
         self.copy(&old, on, stamp);
         let other = self.timeline();
         if other != on {
-            // What another timeline reads was written: the program orders that itself.
+            // Bytes that another timeline reads were written: the program orders that itself.
             let epoch = self.manager.backend().mark(on).expect("open");
             let point = omniheap_core::Point { timeline: on, epoch };
             self.manager.backend().order(other, point).expect("both are open");

@@ -22,7 +22,7 @@ fn config() -> PoolConfig {
     PoolConfig::new().block(BLOCK)
 }
 
-/// What a strategy does wrong.
+/// Fault of a strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Corruption {
     UnknownBlock,

@@ -1,4 +1,4 @@
-//! What one full defragmentation leaves of pools of pages: holes that add up to a page are gained, whatever the sizes.
+//! Tests of one full defragmentation of pools of pages: holes that add up to a page are gained, whatever the sizes.
 use omniheap_core::{Align, Allocation, Backend, HeapKind, Manager, ManagerConfig, Request};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Plan};
@@ -151,8 +151,8 @@ fn a_call_that_fails_at_any_point_loses_nothing() {
 
 #[test]
 fn a_request_gets_the_pages_that_many_small_holes_add_up_to() {
-    // What stays divides the memory into eight stretches. In each, five holes add up to more than two pages, and none is
-    // long enough for anything that could move there.
+    // The remaining allocations divide the memory into eight stretches. In each, five holes add up to more than two
+    // pages, and none is long enough for anything that could move there.
     let (moves, hole) = (28 << 10, 27 << 10);
     let manager = manager(35 * PAGE);
     let ask = |size| manager.allocate(&Request::new(size)).expect("fits");

@@ -20,15 +20,15 @@ struct PageGroups {
     marks: AtomicU64,
     reached: AtomicU64,
     waits: AtomicU64,
-    /// Which timelines run after which.
+    /// Timelines that run after others.
     orders: Mutex<Vec<(TimelineId, TimelineId)>>,
     /// Blocks, and reservations of addresses.
     blocks: AtomicU64,
-    /// What another thread does while pages are mapped.
+    /// Act of another thread while pages are mapped.
     meanwhile: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
-/// What the device does with work.
+/// Treatment of work by the device.
 #[derive(PartialEq)]
 enum Work {
     /// All of it at once.
@@ -382,7 +382,7 @@ fn where_uses_are_undeclared_whoever_takes_bytes_runs_after_all_work() {
     drop(ask(&manager, ONE, 512));
     drop(ask(&manager, TWO, 256));
     assert_eq!(*manager.backend().orders.lock().unwrap(), [(TWO, TimelineId::ALL)]);
-    // What was lent comes back after all work too.
+    // Lent memory comes back after all work too.
     drop(ask(&manager, ONE, 512));
     assert_eq!(held(&manager), 512);
     let both = [(TWO, TimelineId::ALL), (ONE, TimelineId::ALL)];

@@ -1,4 +1,4 @@
-//! What the manager promises beyond the strategies: moves, pins, staging and soft limits, on host memory.
+//! Promises of the manager beyond the strategies: moves, pins, staging and soft limits, on host memory.
 use super::before::{Asked, asked};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
@@ -347,7 +347,7 @@ fn a_timeline_that_nobody_opened_is_refused_whatever_its_number() {
     }
 }
 
-/// What another thread does, the hook does: while this request makes the pool, another one has made it, with all its minimum.
+/// The hook plays another thread: while this request makes the pool, another one has made it, with all its minimum.
 #[test]
 fn two_requests_make_a_pool_and_its_minimum_once() {
     let host = Host::builder().heap(heap(HeapKind::Device, 64 * MIB)).open().expect("a device");
@@ -456,7 +456,7 @@ fn small_allocations_do_not_live_in_what_a_huge_one_left() {
     assert!(held <= 440 * MIB, "{} MiB held for 407 and 25 live", held / MIB);
 }
 
-/// Where all blocks have one size, a block of the right size is no smaller: an empty one is used again.
+/// In a pool of equal blocks, a block of the right size is no smaller: an empty one is used again.
 #[test]
 fn a_pool_of_equal_blocks_keeps_its_empty_one() {
     let manager = plain(1024 * MIB);

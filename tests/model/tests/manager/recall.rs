@@ -1,4 +1,4 @@
-//! What a recall promises: bytes come back to the heap that they were meant for, or stay where they are, on host memory.
+//! Promises of a recall: bytes come back to the heap that they were meant for, or stay where they are, on host memory.
 use omniheap_core::{
     Allocation, Backend, BlockOffset, Budget, Decision, ErrorKind, HeapId, HeapKind, Limits,
     Manager, ManagerConfig, MoveOutcome, Pass, Reason, Region, Request, SpanState, TimelineId,

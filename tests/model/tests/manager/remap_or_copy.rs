@@ -18,7 +18,7 @@ const LARGE: u64 = CAPACITY / 4;
 
 type Device = Fault<Host>;
 
-/// What one request copied, and what both ways were expected to take before it.
+/// Bytes that one request copied, and the costs that both ways were expected to have before it.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     size: u64,

@@ -76,7 +76,7 @@ fn a_call_that_fails_at_any_point_loses_nothing() {
 
 #[test]
 fn a_driver_that_recovers_soon_loses_nothing() {
-    // What was unmapped is mapped again, insistently.
+    // Unmapped pages are mapped again, insistently.
     fails_at_any_point(|at| Plan::NthThenOk { at, times: 5 });
 }
 
@@ -108,7 +108,7 @@ fn fails_at_any_point(plan: impl Fn(u64) -> Plan) {
         manager.backend().inject(plan(nth), 0);
         let taken = manager.allocate(&Request::new(4 * HALF));
         let failed = manager.backend().injected() > 0;
-        // What the driver does not take back is its own.
+        // Memory that the driver does not take back is its own.
         let kept = manager.backend().first_injected() == Some(CallKind::Destroy);
         manager.backend().inject(Plan::Never, 0);
         assert!(failed || taken.is_ok());
@@ -160,7 +160,7 @@ fn what_is_aligned_to_more_than_a_page_stays_aligned() {
     let (manager, mut random, mut live) = (manager(PAGES), Random(9), Live::new());
     for id in 0..400 {
         let request = Request::new(any_size(&mut random)).align(wide(id));
-        // Whether it fits depends on what the strict ones leave; what lives is sound in any case.
+        // A request that finds no room after the strict ones may fail; what lives is sound in any case.
         live.extend(manager.allocate(&request).ok().map(|one| stamped(id, one)));
         if manager.totals().live_bytes + 2 * PAGE > PAGES * PAGE {
             let at = usize::try_from(random.below(live.len() as u64)).expect("small");

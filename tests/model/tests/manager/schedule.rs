@@ -1,4 +1,4 @@
-//! What a manager promises of an installed schedule: places, owned bytes, and deviations that are served and counted.
+//! Promises of a manager about an installed schedule: places, owned bytes, and deviations that are served and counted.
 use super::before::asked;
 use core::time::Duration;
 use omniheap_core::strategy::{Strategy as _, TakeSpan as _};

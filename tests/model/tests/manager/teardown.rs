@@ -12,7 +12,7 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 const DEVICE: HeapId = HeapId(0);
 
-/// What a device refuses while its work is captured.
+/// Waits that a device refuses while its work is captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refuses {
     /// To be waited for as a whole.
@@ -21,7 +21,7 @@ enum Refuses {
     Waits,
 }
 
-/// Whether the device refuses to be waited for, and how much it was told to take back meanwhile.
+/// True while the device refuses to be waited for, and the number of things that it was told to take back meanwhile.
 #[derive(Default)]
 struct Capture {
     is_on: AtomicBool,

@@ -73,7 +73,7 @@ fn a_frame_never_overwrites_what_the_device_still_reads() {
     }
 }
 
-/// What was freed last is lent again at once, and the host still waits for what its earlier owner does.
+/// The span that was freed last is lent again at once, and the host still waits for what its earlier owner does.
 #[test]
 fn a_span_that_comes_back_at_once_is_mapped_after_its_earlier_work() {
     let host =
@@ -168,7 +168,7 @@ fn frames_in_flight_take_turns_without_driver_calls() {
             if n >= 2 {
                 host.wait(points[usize::from(n) - 2]).expect("open");
             }
-            // How many frames are in flight at once is up to the device's own speed.
+            // The device's own speed decides how many frames are in flight at once.
             let after = now();
             assert!(after == before || after.1 > before.1, "frame {n} of {size} bytes: {after:?}");
             before = after;

@@ -1,4 +1,4 @@
-//! What went wrong in the allocator that engines know best, as tests of ours: VMA's issues #59, #156, #313 and #517.
+//! Faults of the allocator that engines know best, as tests of ours: VMA's issues #59, #156, #313 and #517.
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{
     Align, Allocation, Budget, Class, Decision, HeapId, HeapKind, Manager, ManagerConfig,

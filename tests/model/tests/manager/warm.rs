@@ -228,7 +228,7 @@ fn what_would_come_back_does_and_leaves_no_trace() {
     assert!(kept > 1_000 && searched > 1_000, "{kept} came back, {searched} were searched for");
 }
 
-/// How many blocks the driver had got back when an observer heard of each.
+/// Number of blocks that the driver had got back when an observer heard of each.
 #[derive(Debug)]
 struct Watcher(Arc<Record<Host>>, Mutex<Vec<u64>>);
 

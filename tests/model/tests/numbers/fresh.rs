@@ -1,4 +1,4 @@
-//! What samples of mutants found that no test said: a row of one, a pass of one move, a refusal that is told.
+//! Gaps of the tests that samples of mutants found: a row of one, a pass of one move, a refusal that is told.
 use super::before::asked;
 use super::{MIB, device, managed, one_lane, plain};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! What moves and lanes cost, counted in calls of the driver and in memory that goes back: nothing here is timed.
+//! Costs of moves and lanes, counted in calls of the driver and in memory that goes back: nothing here is timed.
 use super::before::{Asked, asked};
 use super::{HEAP, KIB, MIB, device, managed, one_lane};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -211,7 +211,7 @@ fn spilled(config: ManagerConfig) -> (Manager<Asked>, Vec<Allocation<Asked>>, Al
     (manager, near, one)
 }
 
-/// Whether it goes to memory that the heap holds, or to what the driver gives for it.
+/// Recalls to memory that the heap holds, and to memory that the driver gives.
 #[test]
 fn a_recall_that_is_given_up_leaves_both_heaps_as_they_were() {
     for config in [ManagerConfig::default(), ManagerConfig::default().plain()] {
@@ -364,7 +364,7 @@ fn a_pool_that_ends_returns_the_pages_that_it_kept() {
     assert_eq!(made.load(Relaxed), gone.load(Relaxed), "pages");
 }
 
-/// It is another allocation then, and wishes for the same heap.
+/// The resized allocation is another one, and wishes for the same heap.
 #[test]
 fn what_spilled_and_was_resized_comes_back() {
     let (manager, near, one) = spilled(ManagerConfig::default().plain());
@@ -377,7 +377,8 @@ fn what_spilled_and_was_resized_comes_back() {
     assert_eq!(one.heap(), HEAP);
 }
 
-/// What came back waits for its own timeline when it is freed; what has its slot then lies where it was allocated.
+/// A recalled allocation waits for its own timeline when it is freed; the next one in its slot lies where it was
+/// allocated.
 #[test]
 fn the_slot_of_what_came_back_is_like_any_other_afterwards() {
     let far = heap(HeapKind::Device, 16 * MIB).physical(1);

@@ -47,7 +47,7 @@ fn a_lane_that_borrows_time_and_again_takes_one_block_of_its_own() {
     assert_eq!(manager.totals().reserved_bytes, 8 * MIB, "one block for each");
 }
 
-/// Where the pool says how large blocks are, a lane that has none does not take one while others have much to lend.
+/// In a pool that says how large blocks are, a lane that has none does not take one while others have much to lend.
 #[test]
 fn a_lane_goes_on_borrowing_where_blocks_have_one_size() {
     let mut config = many_lanes();
@@ -108,7 +108,7 @@ fn who_asks_for_bytes_that_slide_is_woken_when_they_have_arrived() {
         tell.send(offset).expect("it is waited for");
     });
     let large = ask(2 * MIB);
-    // It never comes where nobody wakes the thread.
+    // The answer never comes where nobody wakes the thread.
     assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(0));
     let report = manager.report();
     let spans = report.pools.iter().flat_map(|pool| &pool.blocks).flat_map(|block| &block.live);
@@ -119,7 +119,7 @@ fn who_asks_for_bytes_that_slide_is_woken_when_they_have_arrived() {
     drop(large);
 }
 
-/// How one thread gives memory back.
+/// Way in which one thread gives memory back.
 #[derive(Clone, Copy, Debug)]
 enum Carries {
     /// A trim of an empty block.
@@ -182,7 +182,7 @@ fn who_is_refused_gets_what_another_thread_is_giving_back() {
 /// Keeps a call that gives memory back from being made until the driver was asked for some.
 #[derive(Debug, Default)]
 struct Carrying {
-    /// How far it is: a call is to be kept, it is kept, somebody was refused meanwhile.
+    /// Progress: a call is to be kept, it is kept, somebody was refused meanwhile.
     stage: Mutex<u8>,
     changed: Condvar,
 }

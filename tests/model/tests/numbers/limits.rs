@@ -207,7 +207,7 @@ fn what_a_domain_was_promised_is_free_when_it_ends() {
     third.set_reserve(HEAP, 16 * MIB).expect("all of it");
 }
 
-/// What two domains hold, were promised and may hold, heap by heap.
+/// Checks the bytes that two domains hold, were promised and may hold, heap by heap.
 fn accounts_on(caps: Caps) {
     let name = caps.device.name.clone();
     let manager = managed(Host::like(caps).expect("host memory acts it out"), plain());

@@ -1,4 +1,4 @@
-//! What managers count, report and tell, and limits that are exact.
+//! Tests of everything that managers count, report and tell, and of limits that are exact.
 //!
 //! All of it on one kind of device, because each kind builds the manager anew.
 #[path = "../manager/before.rs"]

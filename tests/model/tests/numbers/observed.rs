@@ -318,7 +318,7 @@ fn run(seed: u64, config: ManagerConfig) -> (u64, u64) {
 }
 
 /// Runs a program with blocks and one with pages; each test has few, so that a run which tries tests one by one comes to the next soon.
-/// How many moves there are depends on when timelines pass.
+/// The number of moves depends on when timelines pass.
 fn run_some(seeds: [u64; 2]) {
     for config in [ManagerConfig::default().plain(), ManagerConfig::default()] {
         let failures: u64 = seeds.iter().map(|seed| run(*seed, config.clone()).1).sum();

@@ -1,4 +1,4 @@
-//! What a pass plans within its budget, what it leaves, and what becomes of one that cannot be followed.
+//! Tests of the moves that a pass plans within its budget, of what it leaves, and of one that cannot be followed.
 use super::before::{Asked, asked};
 use super::{HEAP, KIB, MIB, device, managed, one_lane, plain};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -155,7 +155,8 @@ fn number<T>(block: &T) -> usize {
     core::ptr::from_ref(block).addr()
 }
 
-/// Where anybody may use bytes unannounced, their copies run after everything that was submitted, also when nothing was freed.
+/// Copies of bytes that anybody may use unannounced run after everything that was submitted, also when nothing was
+/// freed.
 #[test]
 fn moves_of_what_anybody_may_use_run_after_everybody() {
     for (uses, expected) in [(Uses::Undeclared, true), (Uses::Declared, false)] {
@@ -311,7 +312,7 @@ fn steps_that_go_on_with_an_old_plan_lose_nothing() {
     }
 }
 
-/// What nothing is learnt from leaves what is known as it is.
+/// A pass from which nothing is learnt leaves what is known as it is.
 #[test]
 fn a_pass_that_finds_nothing_teaches_nothing() {
     let manager = managed(device(64 * MIB), plain());
@@ -329,7 +330,7 @@ fn a_pass_that_finds_nothing_teaches_nothing() {
     drop(kept);
 }
 
-/// What is dropped before it copies counts as one pass, and as one that was given up.
+/// A pass that is dropped before it copies counts as one pass, and as one that was given up.
 #[test]
 fn a_pass_that_is_dropped_is_counted_once() {
     let manager = managed(device(64 * MIB), plain());

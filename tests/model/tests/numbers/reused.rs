@@ -175,7 +175,7 @@ fn bytes_that_anybody_may_use_are_waited_for_where_they_are_needed() {
     assert!(held.lock().expect("no panic").is_none(), "it had to wait");
 }
 
-/// What dies while its pool sleeps needs no memory when it wakes, whoever used it.
+/// An allocation that dies while its pool sleeps needs no memory when it wakes, whoever used it.
 #[test]
 fn a_pool_wakes_with_the_memory_of_what_lives() {
     let page = 64 << 10;
@@ -232,7 +232,7 @@ fn bytes_that_nobody_keeps_wake_up_zeroed() {
     }
 }
 
-/// What lives is in two places, and there is memory for one.
+/// The live bytes are in two places, and there is memory for one.
 #[test]
 fn a_pool_that_cannot_wake_gives_back_what_it_got() {
     let page = 64 << 10;

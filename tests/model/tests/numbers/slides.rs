@@ -30,7 +30,7 @@ fn stamp(id: u8, size: u64) -> Vec<u8> {
 }
 
 impl Stage {
-    /// What slides does so by `distance`.
+    /// Makes a stage whose slides go by `distance`.
     fn new(distance: u64, sizes: &[u64], inside: InsideBlock) -> Self {
         let host = Host::builder().heap(heap(HeapKind::Device, 64 * MIB)).inside_block(inside);
         let host = Arc::new(host.open().expect("a host device"));
@@ -134,7 +134,7 @@ impl Unfollowed {
                 CallKind::WaitIdle | CallKind::Wait | CallKind::Mark if captured.load(Relaxed) => {
                     return Verdict::Refuse(ErrorKind::Busy.into());
                 }
-                // What is to be reused waits for the copies, or is ordered behind them.
+                // A request for these bytes waits for the copies, or is ordered behind them.
                 CallKind::WaitIdle | CallKind::Wait | CallKind::Order
                     if call.point.is_none_or(|point| point.timeline == TimelineId::MAIN) =>
                 {
@@ -185,7 +185,7 @@ fn what_is_freed_while_copies_still_write_it_is_given_to_nobody() {
     drop(manager.allocate(&Request::new(10 * MIB)).expect("the copies have left the rest"));
 }
 
-/// How far a free and slides have come that run at once.
+/// Progress of a free and slides that run at once.
 const SLIDES_COPY: u64 = 1;
 const FREE_ASKS: u64 = 2;
 const SLIDES_ENDED: u64 = 3;

@@ -147,7 +147,7 @@ fn a_shortage_is_exact() {
     drop(last);
 }
 
-/// Where staging memory has room for just as much, and one byte less.
+/// Staging memory has room for just as much, or one byte less.
 #[test]
 fn a_shortage_says_whether_host_memory_has_room() {
     for (size, fits) in [(4 * MIB, true), (4 * MIB + 1, false)] {
@@ -286,7 +286,7 @@ fn a_block_that_the_driver_refuses_does_not_count_against_its_limit() {
     assert!(served.is_some(), "the driver has room for one block");
 }
 
-/// What one domain leaves in the driver's memory is cleared before another gets it; alone, nobody pays for that.
+/// Bytes that one domain leaves in the driver's memory are cleared before another gets it; alone, nobody pays for that.
 #[test]
 fn memory_is_cleared_for_a_domain_that_has_neighbours() {
     for config in [plain(), one_lane(ManagerConfig::default())] {

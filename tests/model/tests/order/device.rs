@@ -15,7 +15,7 @@ use omniheap_null::Null;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// When work runs that nobody waits for.
+/// Time at which work runs that nobody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Temper {
     /// Never.
@@ -26,7 +26,7 @@ pub(crate) enum Temper {
     Moody,
 }
 
-/// What a range of bytes must be when its timeline comes to look.
+/// Contents that a range of bytes must have when its timeline comes to look.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wanted {
     All(u8),
@@ -200,7 +200,7 @@ impl State {
         }
     }
 
-    /// What the first work of a timeline still waits for.
+    /// Returns the point that the first work of a timeline still waits for.
     fn blocked_by(&self, line: &Line) -> Option<Point> {
         match line.queue.front() {
             Some(Work::After(point)) if !self.is_reached(*point) => Some(*point),

@@ -9,7 +9,8 @@ use program::{Program, Stage};
 /// Operations of a program on one stage.
 const ROUND: u64 = 2_000;
 
-/// How many operations a test runs: `OMNIHEAP_OPERATIONS`, where it is set. Ten million take minutes, with `--release`.
+/// Returns the number of operations of a test: `OMNIHEAP_OPERATIONS`, where it is set. Ten million take minutes, with
+/// `--release`.
 fn operations(usual: u64) -> u64 {
     let set = std::env::var("OMNIHEAP_OPERATIONS").ok().and_then(|text| text.parse().ok());
     set.unwrap_or(usual)

@@ -7,7 +7,7 @@ use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What memory holds that nobody has written.
+/// Byte of memory that nobody has written.
 pub(crate) const UNWRITTEN: u8 = 0xF5;
 
 /// The memory of a block or of a page.
@@ -87,7 +87,7 @@ fn parts(page: u64, offset: u64, size: u64) -> impl Iterator<Item = (usize, u64,
     })
 }
 
-/// Where each run of equal bytes starts; the last one has no end.
+/// Start of each run of equal bytes; the last one has no end.
 pub(crate) struct Runs(BTreeMap<u64, u8>);
 
 impl Runs {

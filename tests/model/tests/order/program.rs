@@ -1,7 +1,7 @@
 //! A program that keeps every rule, and so must never see a byte that is not its own.
 //!
-//! It orders its own uses of an allocation among each other, as programs have to. That bytes come to it and leave it in order is
-//! the manager's business, and what is tested.
+//! The program orders its own uses of an allocation among each other, as programs have to. That bytes come to it and
+//! leave it in order is the manager's business, and what is tested.
 use super::device::{Adversary, Temper, Wanted};
 use omniheap_core::{
     Align, Allocation, Backend, Budget, Caps, Contents, CopyCaps, CopyRegion, DeviceInfo,
@@ -19,17 +19,17 @@ const DEVICE: HeapId = HeapId(0);
 const UNIFIED: HeapId = HeapId(2);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// What a coin adds to a request.
+/// Change that a coin makes to a request.
 type Word = fn(Request<'static>) -> Request<'static>;
 
 /// Live allocations of a program, at most.
 const MOST: usize = 40;
 /// Bytes that go through the host, at most.
 const SMALL: u64 = 16 * KIB;
-/// What secrets hold, and nothing else does.
+/// Byte that secrets hold, and nothing else does.
 const SECRET: u8 = 0xEE;
 
-/// What programs share.
+/// State that programs share.
 pub(crate) struct Stage {
     device: Device,
     manager: Manager<Device>,
@@ -40,7 +40,7 @@ pub(crate) struct Stage {
     sizes: Vec<u64>,
 }
 
-/// How much of some bytes a use changes.
+/// Part of some bytes that a use changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
@@ -300,7 +300,7 @@ impl<'a> Program<'a> {
         let Some(one) = self.ask(&request)? else { return Ok(()) };
         let value = if request.privacy == Privacy::Secret { SECRET } else { 0 };
         let mut entry = Entry::new(one, value, request.layout.align);
-        // What the host orders may be used on any timeline at once.
+        // Bytes that the host orders may be used on any timeline at once.
         let on = entry.writer.unwrap_or_else(|| self.line());
         let (wanted, what) = match request.contents {
             Contents::Zero => (Wanted::All(0), "zeroed memory"),
@@ -377,7 +377,7 @@ impl<'a> Program<'a> {
         orders.try_for_each(order).map_err(said)
     }
 
-    /// Where uses are not declared, an allocation's own timeline comes after them before the manager uses it.
+    /// Orders an allocation's own timeline after undeclared uses, before the manager uses the bytes.
     fn come_home(&self, entry: &Entry) -> Result<(), String> {
         match (self.stage.uses, entry.one.timeline()) {
             (Uses::Undeclared, Some(home)) if self.mark(home).is_some() => {
@@ -605,7 +605,8 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Whether a request was refused because there is no such memory now, or never in the heap or the pool that must serve it.
+/// Returns true if a request was refused because there is no such memory now, or never in the heap or the pool that
+/// must serve it.
 fn is_shortage(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() || kind == ErrorKind::ExceedsLimit
 }

@@ -1,5 +1,5 @@
-//! Which hole TLSF takes, against lists that are searched from their start: the documentation's algorithm without its bitmaps,
-//! rings and nodes.
+//! Choice of a hole by TLSF, against lists that are searched from their start: the documentation's algorithm without
+//! its bitmaps, rings and nodes.
 use omniheap_core::strategy::{Key, Strategy, Tlsf};
 use omniheap_core::{Align, Class, Layout, Span};
 use omniheap_model::Random;
@@ -67,7 +67,7 @@ impl Lists {
         self.bins.values().flatten().copied().find(is)
     }
 
-    /// Where a request would start in a hole.
+    /// Returns the start of a request in a hole.
     fn start_in(&self, hole: Span, layout: Layout, class: Class) -> Option<u64> {
         let granule = self.granularity;
         let mut start = layout.align.up(hole.offset)?;
@@ -135,7 +135,7 @@ impl Lists {
         }
     }
 
-    /// Whether a free and the same request again would change nothing.
+    /// Returns true if a free and the same request again would change nothing.
     fn would_come_back(&self, span: Span) -> bool {
         let mut after = self.clone();
         let (_, class) = self.live[&span.offset];
@@ -177,7 +177,7 @@ fn run(seed: u64, granularity: Align, aligned: bool) -> [u32; 2] {
             live.extend(made.map(|grant| (grant.span, grant.key)));
         } else {
             let (span, key) = live.swap_remove(random.index(live.len()));
-            // It may say no where it would not look further; never yes where something would change.
+            // TLSF may say no where it would not look further; never yes where something would change.
             if granularity == Align::ONE && tlsf.would_come_back(key) {
                 assert!(lists.would_come_back(span), "seed {seed}: {span:?}");
                 came_back += 1;

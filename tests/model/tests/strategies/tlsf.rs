@@ -1,4 +1,4 @@
-//! What the general-purpose strategy can do beyond the trait: carve, split and join, against a map of live spans.
+//! Abilities of the general-purpose strategy beyond the trait: carve, split and join, against a map of live spans.
 use core::cell::RefCell;
 use omniheap_core::strategy::{BlockId, Grant, Key, LastUse, PieceState, Strategy, Tlsf};
 use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
@@ -180,7 +180,7 @@ struct Shared {
     tlsf: Tlsf,
     block: BlockId,
     granularity: Align,
-    /// Who used each byte last, and when.
+    /// Last user of each byte, and the time of the use.
     uses: Vec<(u16, u64)>,
     clock: u64,
     passed: u64,

@@ -40,7 +40,7 @@ fn marks_that_wait_are_told_apart_or_joined_with_later_ones() {
     assert!(lines.reached(MAIN).expect("alive") >= points[4999].epoch);
 }
 
-/// When too many marks wait and the driver refuses the next one, each that was made can still be waited for.
+/// Marks that were made can still be waited for when too many wait and the driver refuses the next one.
 #[test]
 fn no_mark_is_lost_when_the_next_one_fails() {
     let device = rig::open();

@@ -1,4 +1,4 @@
-//! What a manager promises of bytes: secrets, zeros, contents that survive, places that were planned, kernels.
+//! Promises of a manager about bytes: secrets, zeros, contents that survive, places that were planned, kernels.
 use crate::faults::raw;
 use crate::faults::scene::Scene;
 use crate::rng::is_all;
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 const MAIN: TimelineId = TimelineId::MAIN;
 const SECRET: u8 = 0x5e;
 
-/// Whether the device moves bytes, without which nothing here can be seen.
+/// Returns true if the device moves bytes, without which nothing here can be seen.
 fn is_seen<B: Backend + 'static>(scene: &Scene<B>) -> bool {
     scene.world.backend().as_transfer().is_some()
 }
@@ -186,7 +186,7 @@ pub(super) fn kernel<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     Ok(())
 }
 
-/// Where the host's view and the device's memory are two, a flush or an invalidation that fails must be told.
+/// Checks that a failed flush or invalidation is told where the host's view and the device's memory are two.
 pub(super) fn incoherent<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     let mut heaps = scene.world.backend().caps().heap_ids();
     let found = heaps.find(|(_, heap)| heap.host == HostAccess::Incoherent);

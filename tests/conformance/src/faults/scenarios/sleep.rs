@@ -26,7 +26,7 @@ pub(super) fn sleep_and_wake<B: Backend + 'static>(scene: &mut Scene<B>) -> Resu
     for one in &all {
         one.write(0, &[7; 4096])?;
     }
-    // What can be read is as it was, whatever failed.
+    // Bytes that can be read are as they were, whatever failed.
     let check = || {
         all.iter().try_for_each(|one| {
             let mut found = [0; 4096];

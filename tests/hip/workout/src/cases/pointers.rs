@@ -1,4 +1,4 @@
-//! What the runtime knows of pointers, and memory that the host has too.
+//! Cases about the runtime's knowledge of pointers, and memory that the host has too.
 
 #![expect(unsafe_code, reason = "calls the HIP library under test")]
 

@@ -1,4 +1,4 @@
-//! What each runtime is expected to answer.
+//! Expected answers of each runtime.
 
 use std::fs;
 use std::path::Path;
@@ -215,7 +215,7 @@ fn bug_growth_runs_out(rig: &Rig) -> Result<(), Failed> {
     bug(rig, "growth").says(&["either holds out or says out of memory: ok"])
 }
 
-/// Whether a fault shows depends on where the system puts addresses and on timing, so it has several runs to do so.
+/// Returns true if a fault shows in one of several runs: that depends on where the system puts addresses and on timing.
 /// `always` must hold in each run, shown or not, however the run ends.
 fn shows(rig: &Rig, case: &str, line: &str, always: &[&str]) -> Result<bool, Failed> {
     let mut seen = 0;

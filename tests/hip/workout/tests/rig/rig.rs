@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use omniheap_hip_runtime::{Runtime, Suite};
 
-/// What the workout runs on.
+/// Library under the runtime of a workout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Under {
     /// Our stand-in for AMD's HSA library.
@@ -22,7 +22,7 @@ pub(crate) struct Rig {
     over_standin: Arc<Runtime>,
 }
 
-/// How a run of the workout ended.
+/// End of a run of the workout.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) text: String,
