@@ -262,7 +262,7 @@ impl<B: Backend> Device<B> {
         self.blocks.load(Relaxed)
     }
 
-    /// Bytes that the driver refused to take back.
+    /// Bytes that are lost until the device is closed, or until their secret is zeroed.
     pub(crate) fn quarantined(&self) -> u64 {
         self.quarantined.load(Relaxed)
     }
@@ -275,6 +275,11 @@ impl<B: Backend> Device<B> {
     pub(crate) fn quarantine(&self, bytes: u64, why: &'static str) {
         self.quarantined.fetch_add(bytes, Relaxed);
         tracing::error!(bytes, why, "memory is lost until the device is closed");
+    }
+
+    /// Counts memory as in use again that was counted as lost.
+    pub(crate) fn recover(&self, bytes: u64) {
+        self.quarantined.fetch_sub(bytes, Relaxed);
     }
 
     /// Books bytes of a heap before the driver is asked for them.
@@ -481,13 +486,13 @@ impl<B: Backend> Device<B> {
     /// Returns a block that work may still use: the driver gets it once the device is idle, or never.
     pub(crate) fn give_up(&self, block: Block<B>) {
         if self.settle().is_err() {
-            self.abandon(Arc::new(block));
+            self.abandon(Arc::new(block), "work on a block could not be followed");
         }
     }
 
-    /// Keeps a block that work may still use from the driver for good: nothing has told when that work ends.
-    pub(crate) fn abandon(&self, block: Arc<Block<B>>) {
-        self.quarantine(block.claimed, "work on a block could not be followed");
+    /// Keeps a block from the driver for good: work may still use it, or it has a secret.
+    pub(crate) fn abandon(&self, block: Arc<Block<B>>, why: &'static str) {
+        self.quarantine(block.claimed, why);
         core::mem::forget(block);
     }
 

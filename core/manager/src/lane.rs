@@ -10,6 +10,7 @@ mod config;
 mod extra;
 mod free;
 mod growth;
+mod kept;
 mod moves;
 mod occupancy;
 mod order;

@@ -221,6 +221,7 @@ impl<B: Backend> Manager<B> {
         }
         let mut trimmed = self.end_dropped_pools(&of);
         for pool in self.all_pools().iter().filter(|pool| of(pool.shared.heap)) {
+            pool.lanes().iter().for_each(|lane| lane.zero_kept());
             trimmed += pool.trim(enough.saturating_sub(trimmed))?;
         }
         Ok(trimmed)

@@ -13,7 +13,7 @@ use super::state::{Away, FreeOutcome, Lane, State};
 use crate::device::{Block, insist};
 use crate::event::{AllocationId, Event, StoreKind};
 use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
-use crate::{Backend, Class, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
+use crate::{Backend, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 
 /// Bytes that sleep and wake.
@@ -57,15 +57,6 @@ impl<B: Backend> State<B> {
             }
         }
         None
-    }
-
-    /// Takes free bytes that nobody may read out of use until the block ends.
-    fn keep_from_all(&mut self, span: Span) {
-        let Some((pager, tlsf)) = self.bytes.pages_mut() else { return };
-        match tlsf.carve(pager.block(), span, Class::Linear) {
-            Ok(kept) => self.bytes.count_held(kept.span.size),
-            Err(error) => tracing::error!(?error, "bytes of a secret could not be kept"),
-        }
     }
 
     /// Every allocation whose bytes are in this lane.

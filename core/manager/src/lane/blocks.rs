@@ -223,8 +223,8 @@ impl<B: Backend> Drop for Lane<B> {
         // Even a lost device is asked again: if the report was wrong, it still works.
         let idle = insist(|| self.shared.device.backend().wait_idle());
         match idle.map_err(|error| error.kind()) {
-            Ok(()) | Err(ErrorKind::DeviceLost) => self.dismantle(),
-            Err(_) if self.is_out_of_use(WaitMode::Block) => self.dismantle(),
+            Ok(()) | Err(ErrorKind::DeviceLost) => self.give_back_all(),
+            Err(_) if self.is_out_of_use(WaitMode::Block) => self.give_back_all(),
             Err(kind) => self.abandon(kind),
         }
     }
@@ -249,6 +249,20 @@ impl<B: Backend> Lane<B> {
             && live + bytes.held_bytes() + bytes.stranded_bytes() == 0
     }
 
+    /// Returns all memory to the driver but where a secret stays, for the end of the lane. The device is idle.
+    fn give_back_all(&self) {
+        let secrets = self.zero_last();
+        if self.shared.page().is_some() {
+            return self.dismantle(|span| secrets.iter().any(|(_, secret)| secret.overlaps(span)));
+        }
+        let blocks: Vec<_> = self.state.lock().bytes.take_blocks().collect();
+        for block in blocks {
+            if secrets.iter().any(|(held, _)| Arc::ptr_eq(held, &block)) {
+                self.shared.device.abandon(block, "a secret could not be zeroed");
+            }
+        }
+    }
+
     /// Leaves all memory with the driver, for the end of a lane whose work could not be waited for: it may still run.
     fn abandon(&self, why: ErrorKind) {
         let device = &self.shared.device;
@@ -261,6 +275,6 @@ impl<B: Backend> Lane<B> {
         for (span, _) in mapped {
             device.quarantine(span.size, "work on pages could not be followed");
         }
-        blocks.for_each(|block| device.abandon(block));
+        blocks.for_each(|block| device.abandon(block, "work on a block could not be followed"));
     }
 }

@@ -3,6 +3,7 @@
 mod last_freed;
 
 use self::last_freed::LastFreed;
+use super::extra::Kept;
 use super::growth::{Growth, Ration, Thrift};
 use super::order::User;
 use crate::device::Block;
@@ -59,8 +60,10 @@ pub(super) struct Bytes<B: Backend> {
     last_freed: Option<LastFreed>,
     ration: Ration,
     thrift: Thrift,
-    /// Bytes of spans that no allocation has: a defragmentation pass holds them.
+    /// Bytes of spans that no allocation has: a defragmentation pass holds them, or they are kept.
     held: u64,
+    /// Bytes of secrets that no fill has reached.
+    kept: Vec<Kept>,
 }
 
 impl<B: Backend> Bytes<B> {
@@ -73,6 +76,7 @@ impl<B: Backend> Bytes<B> {
             ration: Ration::NEW,
             thrift: Thrift::OFF,
             held: 0,
+            kept: Vec::new(),
         }
     }
 
@@ -338,6 +342,16 @@ impl<B: Backend> Bytes<B> {
         let freed = self.release_unused(held.key);
         debug_assert!(freed.is_ok(), "held until now");
     }
+
+    /// Notes bytes of a secret that no fill has reached.
+    pub(super) fn keep(&mut self, one: Kept) {
+        self.kept.push(one);
+    }
+
+    /// Takes out everything that [`keep`](Self::keep) noted.
+    pub(super) fn take_kept(&mut self) -> Vec<Kept> {
+        core::mem::take(&mut self.kept)
+    }
 }
 
 /// Lookups of spans, and sums over all bytes.
@@ -407,7 +421,7 @@ impl<B: Backend> Bytes<B> {
         }
     }
 
-    /// Bytes that a defragmentation pass holds.
+    /// Bytes that a defragmentation pass holds, or that are kept without an allocation.
     pub(super) const fn held_bytes(&self) -> u64 {
         self.held
     }

@@ -7,6 +7,7 @@ use crate::event::AllocationId;
 use crate::sleep::BackingStore;
 use crate::{HeapId, Point, Privacy, Request, Sharing, Tag, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use omniheap_strategy::Grant;
 
 /// The longest name that is kept; longer ones are cut at a character.
 const LONGEST_NAME: usize = 256;
@@ -154,4 +155,11 @@ impl Stored {
     pub(super) fn forget(self) {
         self.store.forget(self.id);
     }
+}
+
+/// Bytes of a freed secret that no fill has reached.
+pub(super) struct Kept {
+    pub(super) grant: Grant,
+    /// The allocation that still has them, freed; none where they are held.
+    pub(super) slot: Option<SlotId>,
 }

@@ -8,7 +8,7 @@ use super::snapshot::Resident;
 use super::state::{Lane, State};
 use crate::device::Block;
 use crate::sync::Guard;
-use crate::{Backend, Class, ErrorKind, Layout, Result, Span, TimelineId};
+use crate::{Backend, Class, ErrorKind, Layout, Privacy, Result, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use omniheap_strategy::{BlockId, Grant, Key, LastUse, Strategy};
 
@@ -269,8 +269,14 @@ impl<B: Backend> State<B> {
 
     /// Frees an allocation once its points have passed, or never.
     pub(super) fn defer(&mut self, slot: SlotId, ending: Ending) {
-        if let (Ok(bytes), Ending::After(points, origin)) = (self.occupancy.defer(slot), ending) {
-            self.order.defer(slot, bytes, points, origin);
+        match (self.occupancy.defer(slot), ending) {
+            (Ok(bytes), Ending::After(points, origin)) => {
+                self.order.defer(slot, bytes, points, origin);
+            }
+            (Ok(_), Ending::Never) if self.occupancy.privacy(slot) == Privacy::Secret => {
+                self.keep_freed(slot);
+            }
+            _ => {}
         }
     }
 

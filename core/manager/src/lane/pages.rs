@@ -294,23 +294,15 @@ impl<B: Backend> Lane<B> {
         Ok(self.shared.return_spare(held.saturating_sub(keep).min((most / page).max(1))))
     }
 
-    /// Unmaps and destroys everything, for the end of the lane. The device is idle.
-    pub(in crate::lane) fn dismantle(&mut self) {
+    /// Unmaps and destroys everything but where a secret `stays`, for the end of the lane. The device is idle.
+    pub(in crate::lane) fn dismantle(&self, stays: impl Fn(Span) -> bool) {
         let Some(page) = self.shared.page() else { return };
-        let mut state = self.state.lock_flushed();
+        let state = self.state.lock();
         let Some(block) = state.bytes.reservation() else { return };
-        let mut secrets = Vec::new();
-        while let Some(secret) = state.take_residue() {
-            secrets.push(secret);
-        }
         let (spans, mut is_unmapped) = (state.bytes.mapped_spans(), true);
         drop(state);
-        secrets.retain(|secret| {
-            let clear = || self.shared.device.clear(block.raw(), *secret, TimelineId::MAIN);
-            insist(clear).is_err_and(|error| error.kind() != ErrorKind::DeviceLost)
-        });
         for (span, pages) in spans {
-            if secrets.iter().any(|secret| secret.overlaps(span)) {
+            if stays(span) {
                 self.shared.device.quarantine(span.size, "a secret could not be zeroed");
                 is_unmapped = false;
                 continue;

@@ -126,6 +126,9 @@ impl<B: Backend> Lane<B> {
 
     /// Makes reusable everything deferred whose points were reached; returns how many allocations that were.
     pub(crate) fn retire(&self, wait: WaitMode) -> Result<u64> {
+        if wait == WaitMode::Block {
+            self.zero_kept();
+        }
         let (mut retired, mut before) = (0, Vec::new());
         loop {
             let awaited = self.state.lock().order.awaited();

@@ -188,6 +188,7 @@ impl<B: Backend> Manager<B> {
     pub(super) fn check_idle(pool: &Pool<B>) -> Result<()> {
         for lane in pool.lanes() {
             lane.retire(WaitMode::Poll)?;
+            lane.zero_kept();
             if !lane.is_idle() {
                 return Err(ErrorKind::Busy.into());
             }

@@ -31,7 +31,8 @@ pub struct Report {
     pub driver_calls: u64,
     /// Blocks and reservations held.
     pub blocks: u64,
-    /// Bytes that the driver refused to take back.
+    /// Bytes out of use: the driver refused to take them back, work on them could not be followed, or a secret could not be zeroed.
+    /// Those of a secret come back once a later call zeroes it.
     pub quarantined_bytes: u64,
     /// Number of requests that each rung of the ladder served, in the order of [`Rung::ALL`].
     pub rungs: [u64; Rung::ALL.len()],

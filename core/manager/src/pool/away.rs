@@ -105,6 +105,7 @@ impl<B: Backend> Pool<B> {
         let lanes = self.every_lane();
         for lane in &lanes {
             lane.retire(WaitMode::Poll)?;
+            lane.zero_kept();
         }
         let mut closed = Closed(Vec::with_capacity(lanes.len()), on);
         for lane in &lanes {

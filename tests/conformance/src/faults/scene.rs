@@ -18,6 +18,10 @@ pub(crate) struct Scene<B: Backend> {
     pub(super) stack: Stack<B>,
     pub(super) manager: Manager<Stack<B>>,
     witnesses: Vec<Witness<B>>,
+    /// True while a fault is injected that lasts.
+    lasts: bool,
+    /// Managers of the scenario itself that end when the fault is over.
+    loose: Vec<Manager<Stack<B>>>,
 }
 
 /// Kind of the injected fault, where the invariants differ.
@@ -72,7 +76,15 @@ impl<B: Backend + 'static> Scene<B> {
         };
         let witnesses = (0..).zip(&requests).map(witness).collect();
         world.backend().wait_idle().expect("nothing fails yet");
-        Self { world, stack, manager, witnesses }
+        Self { world, stack, manager, witnesses, lasts: false, loose: Vec::new() }
+    }
+
+    /// Makes a manager for the scenario alone. It ends with the scenario, or with a fault that lasts: a secret that cannot be
+    /// zeroed when its manager ends stays with the driver.
+    pub(super) fn loose_manager(&mut self) -> Manager<Stack<B>> {
+        let manager = self.world.loose_manager(&self.stack);
+        self.loose.extend(self.lasts.then(|| manager.clone()));
+        manager
     }
 
     /// Runs a scenario without faults and says which calls it made.
@@ -90,12 +102,15 @@ impl<B: Backend + 'static> Scene<B> {
         pick: usize,
     ) -> (Option<CallKind>, Result<()>) {
         self.stack.inject(plan, pick);
+        self.lasts = matches!(plan, Plan::From(_));
         let result = (scenario.run)(self);
         let failed = self.stack.first_injected();
         // A device that is lost stays lost.
         if !matches!(plan, Plan::LoseDeviceAt(_)) {
             self.stack.inject(Plan::Never, 0);
         }
+        self.lasts = false;
+        self.loose.clear();
         (failed, result)
     }
 
@@ -133,7 +148,7 @@ impl<B: Backend + 'static> Scene<B> {
 
     /// Drops everything: nothing may be left but what the driver refused to take.
     fn end(self, fault: Fault) -> core::result::Result<(), String> {
-        let Self { world, stack, manager, witnesses } = self;
+        let Self { world, stack, manager, witnesses, .. } = self;
         drop((witnesses, manager));
         listed(&stack)?;
         let (live, kept) = (stack.inner().live(), stack.quarantine());

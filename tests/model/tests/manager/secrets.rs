@@ -1,7 +1,9 @@
 //! Secrets in every kind of memory: while work or their own zeros are on the way, the driver gets nothing back.
-use super::before::asked;
+use super::before::{Asked, asked};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Backend, HeapId, HeapKind, Manager, ManagerConfig, Request, TimelineId, Timelines,
+    Backend, DriverBudget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig, PoolConfig,
+    Request, TimelineId, Timelines, UserPool,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -129,5 +131,103 @@ fn a_secret_is_zeroed_where_its_timeline_is_being_closed() {
         host.wait_idle().expect("alive");
         manager.retire().expect("alive");
         assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (0, 0));
+    }
+}
+
+/// A device that may refuse fills, and counts what it gets back with a secret in it.
+#[derive(Default)]
+struct Forgetful {
+    refuses: AtomicBool,
+    /// Whether memory has a secret that no fill has reached.
+    has_secret: AtomicBool,
+    /// Calls that gave memory back while it had one.
+    leaks: AtomicU64,
+}
+
+fn forgetful(host: &Arc<Host>) -> (Arc<Forgetful>, Asked) {
+    let state = Arc::new(Forgetful::default());
+    let seen = Arc::clone(&state);
+    let device = asked(host, move |call| {
+        match call.kind {
+            CallKind::Write => seen.has_secret.store(true, Relaxed),
+            CallKind::Fill if seen.refuses.load(Relaxed) => {
+                return Verdict::Refuse(ErrorKind::Driver.into());
+            }
+            CallKind::Fill => seen.has_secret.store(false, Relaxed),
+            CallKind::Free | CallKind::UnmapPages if seen.has_secret.load(Relaxed) => {
+                seen.leaks.fetch_add(1, Relaxed);
+            }
+            _ => {}
+        }
+        Verdict::Forward
+    });
+    (state, device)
+}
+
+/// A pool with a secret that was freed while no fill was taken.
+fn freed_unzeroed(
+    is_paged: bool,
+    request: Request<'_>,
+) -> (Arc<Host>, Arc<Forgetful>, Manager<Asked>, UserPool<Asked>) {
+    let host = host();
+    let (state, device) = forgetful(&host);
+    let manager = Manager::with_config(device, ManagerConfig::default().plain());
+    let mut config = PoolConfig::new().lanes(1);
+    config.paged = is_paged;
+    let pool = manager.create_pool(HeapId(0), config).expect("a pool");
+    let secret = pool.allocate(&request).expect("there is room");
+    secret
+        .write(0, &vec![0x5E; usize::try_from(request.layout.size).expect("small")])
+        .expect("in range");
+    state.refuses.store(true, Relaxed);
+    drop(secret);
+    manager.trim().expect("alive");
+    assert_eq!(manager.report().quarantined_bytes, 2 * MIB, "its bytes are nobody's");
+    (host, state, manager, pool)
+}
+
+/// Kinds of memory that a secret can have in a pool: of pages or not, and what is asked for.
+fn kinds() -> [(bool, Request<'static>); 5] {
+    let secret = Request::new(2 * MIB).secret();
+    let line = secret.on(MAIN);
+    [(false, secret), (true, secret), (true, line), (false, line), (false, secret.dedicated())]
+}
+
+#[test]
+fn a_secret_that_no_fill_reached_is_zeroed_before_its_memory_goes() {
+    for (is_paged, request) in kinds() {
+        let (host, state, manager, pool) = freed_unzeroed(is_paged, request);
+        state.refuses.store(false, Relaxed);
+        drop((pool, manager));
+        assert_eq!(state.leaks.load(Relaxed), 0, "pages {is_paged}, {request:?}");
+        assert_eq!(host.budget(HeapId(0)).expect("there").used, 0, "pages {is_paged}, {request:?}");
+    }
+}
+
+#[test]
+fn a_secret_that_no_fill_reaches_stays_with_the_driver() {
+    for (is_paged, request) in kinds() {
+        let (host, state, manager, pool) = freed_unzeroed(is_paged, request);
+        drop((pool, manager));
+        assert_eq!(state.leaks.load(Relaxed), 0, "pages {is_paged}, {request:?}");
+        let left = host.budget(HeapId(0)).expect("there").used;
+        assert!(left >= 2 * MIB, "pages {is_paged}, {request:?}");
+    }
+}
+
+#[test]
+fn bytes_of_a_secret_serve_again_once_a_fill_reaches_them() {
+    for (is_paged, request) in kinds() {
+        let (host, state, manager, pool) = freed_unzeroed(is_paged, request);
+        state.refuses.store(false, Relaxed);
+        manager.trim().expect("alive");
+        manager.trim().expect("alive");
+        let totals = manager.totals();
+        assert_eq!((totals.live, manager.report().quarantined_bytes), (0, 0), "{request:?}");
+        manager.validate().expect("sound");
+        manager.destroy_pool(pool).map_err(|refused| refused.error).expect("nothing lives");
+        manager.trim().expect("alive");
+        assert_eq!(state.leaks.load(Relaxed), 0, "pages {is_paged}, {request:?}");
+        assert_eq!(host.budget(HeapId(0)).expect("there").used, 0, "pages {is_paged}, {request:?}");
     }
 }

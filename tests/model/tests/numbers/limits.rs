@@ -626,5 +626,9 @@ fn a_secret_that_a_failed_wake_left_is_read_by_nobody() {
         assert!(!seen.contains(&SECRET), "its next owner reads the secret");
         other.read(0, &mut seen).expect("in range");
         assert!(seen == bytes(1), "a neighbour lost its bytes");
+        pool.sleep(&to_store()).expect("the next zeroes what is kept");
+        pool.wake(&Wake::all()).expect("idle");
+        assert_eq!(manager.report().quarantined_bytes, 0);
+        manager.validate().expect("sound");
     }
 }

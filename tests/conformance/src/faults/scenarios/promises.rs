@@ -51,7 +51,7 @@ pub(super) fn secret<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> {
     if !is_seen(scene) {
         return Ok(());
     }
-    let manager = scene.world.loose_manager(&scene.stack);
+    let manager = scene.loose_manager();
     let size = scene.world.whole(300_000);
     for request in [Request::new(size), Request::new(size).dedicated(), Request::new(size).on(MAIN)]
     {
@@ -92,7 +92,7 @@ pub(super) fn resize_secret<B: Backend + 'static>(scene: &mut Scene<B>) -> Resul
     if !is_seen(scene) {
         return Ok(());
     }
-    let manager = scene.world.loose_manager(&scene.stack);
+    let manager = scene.loose_manager();
     let size = scene.world.whole(100_000);
     let one = manager.allocate(&Request::new(size).secret())?;
     one.fill(0, size, SECRET)?;
