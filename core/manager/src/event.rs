@@ -208,8 +208,10 @@ impl AllocationId {
 pub enum Rung {
     /// Made reusable what timelines have passed.
     Retire,
-    /// Borrowed idle memory of another thread's or timeline's lane.
+    /// Borrowed idle memory of another thread's lane.
     Lend,
+    /// Took memory that other timelines still use: the request's timeline runs after them.
+    Order,
     /// Asked the driver.
     Driver,
     /// Gave back empty blocks of other pools, then asked the driver.
@@ -228,9 +230,10 @@ pub enum Rung {
 
 impl Rung {
     /// Every rung, in the order they are climbed.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Retire,
         Self::Lend,
+        Self::Order,
         Self::Driver,
         Self::Trim,
         Self::Wait,
@@ -245,6 +248,7 @@ impl Keyword for Rung {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("retire", Self::Retire),
         ("lend", Self::Lend),
+        ("order", Self::Order),
         ("driver", Self::Driver),
         ("trim", Self::Trim),
         ("wait", Self::Wait),

@@ -93,10 +93,12 @@ pub enum Rung {
     Spill = 6,
     /// Every rung was tried and the request failed.
     Failed = 7,
-    /// Idle memory of another thread or stream was lent.
+    /// Idle memory of another thread was lent.
     Lend = 8,
     /// Streams were waited for.
     Wait = 9,
+    /// Memory that other streams still used was taken in their order.
+    Order = 10,
 }
 
 /// Place of the bytes of a block.

@@ -414,13 +414,12 @@ impl<'a, B: Backend> Climb<'a, B> {
         }
         lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
         for each in lanes {
-            if let Ok(Some(slot)) = each.take_in_order(ask) {
-                return Ok(Some((Some(Rung::Lend), (each, slot))));
+            let mut taken = each.take_in_order(ask);
+            if !matches!(taken, Ok(Some(_))) && each.retire_in_order() > 0 {
+                taken = each.take_in_order(ask);
             }
-            if each.retire_in_order() > 0
-                && let Ok(Some(slot)) = each.take_in_order(ask)
-            {
-                return Ok(Some((Some(Rung::Retire), (each, slot))));
+            if let Ok(Some(slot)) = taken {
+                return Ok(Some((Some(Rung::Order), (each, slot))));
             }
         }
         Ok(None)

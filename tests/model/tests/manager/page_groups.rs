@@ -442,7 +442,7 @@ fn what_was_taken_in_order_is_a_timelines_own() {
     for _ in 0..1000 {
         drop(ask(&manager, TWO, 256));
     }
-    assert_eq!((held(&manager), manager.report().rungs[Rung::Lend as usize]), (512, 1));
+    assert_eq!((held(&manager), manager.report().rungs[Rung::Order as usize]), (512, 1));
     assert_eq!(*manager.backend().orders.lock().unwrap(), [(TWO, ONE)]);
     assert_eq!(manager.backend().waits.load(Relaxed), 0);
 }

@@ -350,7 +350,7 @@ fn an_observer_is_told_of_bytes_that_are_used_again_in_order() {
     drop(old);
     assert_eq!(freed.0.load(Relaxed), 0, "it may be in use");
     let new = ask(&manager, 160 * MIB, TimelineId::MAIN);
-    assert_eq!(manager.report().rungs[Rung::Retire as usize], 1, "it was taken back");
+    assert_eq!(manager.report().rungs[Rung::Order as usize], 1, "it was taken in order");
     assert_eq!(freed.0.load(Relaxed), 1);
     drop(new);
     assert_eq!(freed.0.load(Relaxed), 2);

@@ -412,6 +412,7 @@ fn rung(value: u64) -> Result<Rung, &'static str> {
         Rung::Failed,
         Rung::Lend,
         Rung::Wait,
+        Rung::Order,
     ];
     all.into_iter().find(|rung| *rung as u64 == value).ok_or("rung")
 }

@@ -151,6 +151,7 @@ const fn climbed(rung: core::Rung) -> Rung {
     match rung {
         core::Rung::Retire => Rung::Retire,
         core::Rung::Lend => Rung::Lend,
+        core::Rung::Order => Rung::Order,
         core::Rung::Driver => Rung::Driver,
         core::Rung::Trim => Rung::Trim,
         core::Rung::Wait => Rung::Wait,
