@@ -71,9 +71,9 @@ pub struct Extent<R> {
     pub free: u64,
     /// Bytes of the largest hole; only for blocks.
     pub largest_hole: u64,
-    /// Bytes of movable allocations that begin in it; only for pages.
+    /// Bytes of movable allocations that begin in it, side by side with others as aligned; only for pages.
     pub begins: u64,
-    /// Bytes of movable allocations that end in it; only for pages.
+    /// As `begins`, of those that end in it; only for pages.
     pub ends: u64,
 }
 

@@ -26,7 +26,7 @@ impl<B: Backend> LanePlanner<B> {
             if residents.is_empty() {
                 return;
             }
-            let bytes: u64 = residents.iter().map(|one| one.span.size).sum();
+            let bytes: u64 = residents.iter().map(Resident::packed_bytes).sum();
             let before = self.lane.shared.reserved();
             match self.lane.take_fresh_pages(bytes.next_multiple_of(page)) {
                 Ok(fresh) => {

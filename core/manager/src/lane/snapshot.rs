@@ -23,6 +23,13 @@ pub(crate) struct Resident {
     pub(crate) class: Class,
 }
 
+impl Resident {
+    /// Bytes that it takes side by side with others of its alignment.
+    pub(crate) fn packed_bytes(&self) -> u64 {
+        self.align.up(self.span.size).unwrap_or(u64::MAX)
+    }
+}
+
 /// An extent of a lane. The residents of blocks are looked up when it is the block's turn.
 pub(crate) type Extent = omniheap_strategy::moves::Extent<Resident>;
 
@@ -90,7 +97,7 @@ impl Snapshot {
     fn add_to_pages(&mut self, pager: &Pager, span: Span, resident: Option<Resident>) {
         let page = pager.page();
         let (mut number, last) = (span.offset / page, (span.end() - 1) / page);
-        let moves = if resident.is_some() { span.size } else { 0 };
+        let moves = resident.map_or(0, |resident| resident.packed_bytes());
         while number <= last {
             let Some(at) = self.find(number).or_else(|| self.add_group(pager, number)) else {
                 return;

@@ -176,3 +176,21 @@ fn a_request_gets_the_pages_that_many_small_holes_add_up_to() {
         assert!(found == stamp(*id, moves), "allocation {id} lost its bytes");
     }
 }
+
+/// Each is a little longer than its alignment, so the bytes between two of them are lost wherever they lie.
+#[test]
+fn bytes_that_alignment_loses_are_not_packed_again_and_again() {
+    for (size, align) in [(4352, 4096), (2304, 2048), (12_544, 4096)] {
+        let manager = manager(64 << 20);
+        let request = Request::new(size).align(Align::of(align));
+        let live: Vec<_> = (0..1000).map(|_| manager.allocate(&request).expect("fits")).collect();
+        manager.defragment().expect("alive");
+        let before = manager.totals().reserved_bytes;
+        let moves = || manager.report().defragmentation.moves;
+        let first = moves();
+        assert_eq!(manager.defragment().expect("alive"), 0, "{size}");
+        let last = (moves(), manager.totals().reserved_bytes);
+        assert_eq!(last, (first, before), "{size} bytes at {align}");
+        drop(live);
+    }
+}
