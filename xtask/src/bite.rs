@@ -80,7 +80,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>, String> {
 }
 
 /// Copies what git knows of the working tree.
-pub(crate) fn copy(tree: &Path) -> Outcome {
+fn copy(tree: &Path) -> Outcome {
     let last = tree.with_extension("last");
     let fails = |error: std::io::Error| format!("{}: {error}", tree.display());
     if last.exists() {
@@ -147,11 +147,11 @@ fn passes(suite: &Path, case: &str, bug: Option<usize>) -> Result<bool, String> 
     Err(format!("{case}: no case has this name, or none can run on host memory"))
 }
 
-pub(crate) fn read(path: &Path) -> Result<String, String> {
+fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-pub(crate) fn save(path: &Path, text: &str) -> Outcome {
+fn save(path: &Path, text: &str) -> Outcome {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 

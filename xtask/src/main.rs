@@ -38,10 +38,8 @@ usage: cargo xtask TASK
                          add results of the suite (see OMNIHEAP_RESULTS in docs/conformance.md) to
                          docs/results/conformance.json and write the table of docs/conformance.md from it
   bite [NAME]            plant bugs in a copy of the core, all or those with NAME in theirs, and see the suite catch them
-  mutants [PATH…] [--sample N [--seed S]] [--minutes M] [--most SECONDS] [--quick | --tests PACKAGE…] [--again]
-                         change the sources by a list of operators, all or below PATHs, see the tests catch it, and write
-                         the score of each module to docs/results/mutants.md; or try N changes only, or what was not caught before, or
-                         the tests of some packages, or those of the test run
+  mutants [ARGS…]        change the lines that differ from origin/main, one operator at a time, and show what the tests do not
+                         catch; ARGS choose others, as for cargo-mutants, which it needs (docs/mutants.md)
   golden                 record the places of today's manager in tests/golden/golden.txt; do it only for a change that is
                          meant to move allocations (traces: see OMNIHEAP_TRACES in tests/golden)
   spirv                  compile shaders/spirv again from the WGSL; do it after a change of a kernel or of naga

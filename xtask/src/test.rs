@@ -2,8 +2,8 @@
 use crate::binaries::{Binary, Kind, build, test};
 use crate::step::{Apart, Outcome, Step, run_all, status};
 use crate::{
-    WORKSPACE, arrows, cargo, circles, compat, embed, header, images, mutants, nightly, packages,
-    python, root, system, table, target, words,
+    WORKSPACE, arrows, cargo, circles, compat, embed, header, images, nightly, packages, python,
+    root, system, table, target, words,
 };
 use core::cell::Cell;
 use std::process::Command;
@@ -46,8 +46,7 @@ const SOAK: [&str; 13] = [
 ];
 
 /// Steps that share no build with the others. They run beside these, which leave cores idle while they link or wait.
-const APART: [&str; 4] =
-    ["five million random operations", "models of threads", "sanitizers", "a sample of mutants"];
+const APART: [&str; 3] = ["five million random operations", "models of threads", "sanitizers"];
 
 /// Runs every check and every test, or only the steps whose name contains one of `only`; after `--long`, each in its long form.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
@@ -152,7 +151,6 @@ fn steps(length: Length) -> Vec<Step> {
             Step::new("sanitizers", || nightly::sanitize(&[])),
         ],
     });
-    steps.push(Step::new("a sample of mutants", mutants::sample));
     steps
 }
 

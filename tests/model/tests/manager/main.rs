@@ -1,7 +1,6 @@
 //! Promises of managers, on host memory.
 //!
-//! One binary, because each builds the manager anew; `host_memory` is another, because it counts for its whole process, and the
-//! test run's mutants have those that take least to build.
+//! One binary, because each builds the manager anew; `host_memory` is another, because it counts for its whole process.
 mod before;
 mod callbacks;
 mod closed;
