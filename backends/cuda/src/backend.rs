@@ -5,7 +5,7 @@ use crate::{
     caps::Attributes,
     config::Config,
     constant::Bank,
-    driver::{Driver, Sharing, owner_of},
+    driver::{Driver, Sharing},
     module::{self, Arch, Module},
     pool::AsyncPool,
     selftest,
@@ -18,10 +18,12 @@ use omniheap_seam::{
     Result, Timelines, Transfer,
 };
 use omniheap_stream::{
-    BuildError, Caching, Described, Device, IpcDriver, Memory, MemoryDriver, Raw, Registry, Source,
-    StreamDriver, address_of_pinned, selftest::Outcome,
+    BuildError, Caching, Described, Device, IpcDriver, Memory, MemoryDriver, NativeStreams, Raw,
+    Registry, Source, StreamDriver, StreamOwner, address_of_pinned, selftest::Outcome,
 };
 use std::sync::Arc;
+
+type Stream = <Driver as StreamDriver>::Stream;
 
 /// One CUDA device.
 pub struct Cuda {
@@ -75,16 +77,21 @@ impl Cuda {
     ) -> Result<Self> {
         // SAFETY: the caller's promise.
         let driver = unsafe { Driver::wrap(context) }?;
-        if let Some(stream) = stream {
+        let main = stream.map(Driver::of_caller);
+        if let Some((stream, _)) = main {
             // SAFETY: the caller's promise.
             unsafe { driver.owns_stream(stream) }?;
         }
-        Self::start(Arc::new(driver), stream, config)
+        Self::start(Arc::new(driver), main, config)
     }
 
-    fn start(driver: Arc<Driver>, main: Option<CUstream>, config: Config) -> Result<Self> {
+    fn start(
+        driver: Arc<Driver>,
+        main: Option<(Stream, StreamOwner)>,
+        config: Config,
+    ) -> Result<Self> {
         let attributes = Attributes::read(&driver, config.block_source)?;
-        let timelines = Registry::new(&driver, main.map(owner_of))?;
+        let timelines = Registry::new(&driver, main)?;
         let Outcome { mut usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
         if cfg!(unix) && attributes.has_fd_handles && usable.page.is_some() {
             usable.exportable = Align::new(driver.granularity(Sharing::Exportable)?);

@@ -15,7 +15,6 @@ use core::{ffi::c_int, fmt};
 use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Raw, StreamDriver};
 pub(crate) use pages::Sharing;
-pub(crate) use stream::{handle, owner_of};
 
 /// The oldest driver this backend talks to: CUDA 12.0.
 const OLDEST_DRIVER: i32 = 12_000;

@@ -14,7 +14,6 @@ mod remap;
 mod rtc;
 mod selftest;
 mod sys;
-mod timeline;
 
 pub use backend::Cuda;
 pub use block::Block;

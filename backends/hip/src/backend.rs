@@ -4,7 +4,7 @@ use crate::{
     block::{Block, Kind},
     caps::Attributes,
     config::Config,
-    driver::{Coherence, Driver, owner_of},
+    driver::{Coherence, Driver},
     module::{self, Module},
     pages::Pages,
     pool::AsyncPool,
@@ -19,8 +19,8 @@ use omniheap_seam::{
     Remap, Result, SystemLimit, Timelines, Transfer,
 };
 use omniheap_stream::{
-    BuildError, Caching, Described, Device, IpcDriver, MemoryDriver, Raw, Registry, Source,
-    StreamDriver, address_of_pinned, selftest::Outcome,
+    BuildError, Caching, Described, Device, IpcDriver, MemoryDriver, NativeStreams, Raw, Registry,
+    Source, StreamDriver, StreamOwner, address_of_pinned, selftest::Outcome,
 };
 use std::sync::Arc;
 
@@ -77,12 +77,16 @@ impl Hip {
         let driver = Driver::open(ordinal)?;
         // SAFETY: the caller's promise.
         unsafe { driver.owns_stream(stream) }?;
-        Self::start(Arc::new(driver), Some(stream), config)
+        Self::start(Arc::new(driver), Some(Driver::of_caller(stream)), config)
     }
 
-    fn start(driver: Arc<Driver>, main: Option<hipStream_t>, config: Config) -> Result<Self> {
+    fn start(
+        driver: Arc<Driver>,
+        main: Option<(hipStream_t, StreamOwner)>,
+        config: Config,
+    ) -> Result<Self> {
         let attributes = Attributes::read(&driver, config.block_source)?;
-        let timelines = Registry::new(&driver, main.map(owner_of))?;
+        let timelines = Registry::new(&driver, main)?;
         let Outcome { mut usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
         usable.exportable = usable.page.filter(|_| cfg!(unix));
         let (caps, sources) = attributes.facts().translate(usable);

@@ -21,7 +21,6 @@ use check::{check, check_release, success};
 pub use memory::Coherence;
 use omniheap_seam::{Error, ErrorKind, Result};
 pub use pages::{Reserved, Sharing};
-pub(crate) use stream::{handle, owner_of};
 
 use crate::sys::{
     Api, Core, Properties, hipDeviceAttribute_t, hipDeviceProp_tR0000, hipDeviceProp_tR0600,

@@ -17,7 +17,6 @@ pub mod rtc;
 mod selftest;
 #[doc(hidden)]
 pub mod sys;
-mod timeline;
 
 pub use backend::Hip;
 pub use block::Block;

@@ -33,6 +33,13 @@ impl<T> Clone for Raw<T> {
     }
 }
 impl<T> Copy for Raw<T> {}
+
+impl<T> From<*mut T> for Raw<T> {
+    fn from(raw: *mut T) -> Self {
+        Self(raw)
+    }
+}
+
 // SAFETY: it gives no access to what it points to, and drivers may be called from any thread.
 unsafe impl<T> Send for Raw<T> {}
 // SAFETY: as for `Send`.

@@ -20,6 +20,7 @@ mod registry;
 mod rows;
 pub mod selftest;
 mod staging;
+mod streams;
 mod timeline;
 mod transfer;
 mod view;
@@ -44,6 +45,7 @@ pub use registry::Registry;
 pub use rows::Rows;
 pub use selftest::{BlockSource, Feature, Finding, Verdict};
 pub use staging::Staging;
+pub use streams::NativeStreams;
 pub use timeline::{DefaultStream, StreamOwner, Timeline};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -83,7 +83,7 @@ impl Streams for Cuda {
     #[inline]
     unsafe fn standing(&self, stream: *mut c_void) -> Result<Standing<Self::Graph>> {
         // SAFETY: the caller's promise.
-        unsafe { self.standing(stream.cast()) }
+        unsafe { (**self).standing(stream.cast()) }
     }
 
     /// The driver follows all streams at once, so nobody's life matters.
@@ -94,7 +94,7 @@ impl Streams for Cuda {
 
     unsafe fn borrow_again(&self, timeline: TimelineId, stream: *mut c_void) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.borrow_again(timeline, stream.cast()) }
+        unsafe { (**self).borrow_again(timeline, stream.cast()) }
     }
 
     unsafe fn watch(&self, graph: Self::Graph) -> Result<Arc<AtomicBool>> {
@@ -126,7 +126,7 @@ impl Streams for Hip {
 
     unsafe fn standing(&self, stream: *mut c_void) -> Result<Standing<Self::Graph>> {
         // SAFETY: the caller's promise.
-        unsafe { self.standing(hipStream_t(stream)) }
+        unsafe { (**self).standing(hipStream_t(stream)) }
     }
 
     /// HIP can follow only streams that are sure to live.

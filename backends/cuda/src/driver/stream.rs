@@ -10,7 +10,9 @@ use core::{
 };
 use cudarc::driver::sys::{CUevent_st, CUgraph_st, CUstream_st};
 use omniheap_seam::{ErrorKind, Result};
-use omniheap_stream::{Caching, Capture, DefaultStream, Progress, Raw, StreamDriver, StreamOwner};
+use omniheap_stream::{
+    Caching, Capture, DefaultStream, NativeStreams, Progress, Raw, StreamDriver, StreamOwner,
+};
 use std::{sync::Arc, thread};
 
 const STREAM_NON_BLOCKING: u32 = 0x1;
@@ -28,25 +30,6 @@ const NO_DESTRUCTOR_SYNC: u32 = 1;
 /// A graph takes over the caller's reference.
 const MOVE: u32 = 1;
 
-/// Returns the driver's reserved handle of a default stream.
-pub(crate) fn handle(which: DefaultStream) -> Raw<CUstream_st> {
-    Raw(match which {
-        DefaultStream::Legacy => LEGACY,
-        DefaultStream::PerThread => PER_THREAD,
-    })
-}
-
-/// Distinguishes a caller's stream from the reserved handles.
-pub(crate) fn owner_of(stream: CUstream) -> (Raw<CUstream_st>, StreamOwner) {
-    if stream.is_null() {
-        return (Raw(LEGACY), StreamOwner::Caller);
-    }
-    if stream == PER_THREAD {
-        return (Raw(stream), StreamOwner::Thread(thread::current().id()));
-    }
-    (Raw(stream), StreamOwner::Caller)
-}
-
 /// Sets a flag, and lets it go. The driver's threads call this, where nothing of the driver may be called.
 ///
 /// # Safety
@@ -59,19 +42,6 @@ unsafe extern "C" fn tell(flag: *mut c_void) {
 }
 
 impl Driver {
-    /// Refuses a stream of another context.
-    ///
-    /// # Safety
-    ///
-    /// `stream` is a live stream.
-    pub(crate) unsafe fn owns_stream(&self, stream: CUstream) -> Result<()> {
-        let _current = self.enter()?;
-        let mut context = ptr::null_mut();
-        // SAFETY: `context` is a valid out-pointer; the caller promises the stream.
-        check(unsafe { (self.fns.stream_context)(stream, &raw mut context) })?;
-        if context == self.context.0 { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
-    }
-
     /// Queries a stream. Its context is usually current, so that is not checked first: every allocation of
     /// a framework comes through here.
     #[inline]
@@ -83,6 +53,39 @@ impl Driver {
             }
             code => check(code),
         }
+    }
+}
+
+impl NativeStreams for Driver {
+    type Native = CUstream;
+
+    fn of_caller(stream: CUstream) -> (Raw<CUstream_st>, StreamOwner) {
+        if stream.is_null() {
+            return (Raw(LEGACY), StreamOwner::Caller);
+        }
+        if stream == PER_THREAD {
+            return (Raw(stream), StreamOwner::Thread(thread::current().id()));
+        }
+        (Raw(stream), StreamOwner::Caller)
+    }
+
+    fn default_stream(which: DefaultStream) -> CUstream {
+        match which {
+            DefaultStream::Legacy => LEGACY,
+            DefaultStream::PerThread => PER_THREAD,
+        }
+    }
+
+    fn native(stream: Raw<CUstream_st>) -> CUstream {
+        stream.0
+    }
+
+    unsafe fn owns_stream(&self, stream: Raw<CUstream_st>) -> Result<()> {
+        let _current = self.enter()?;
+        let mut context = ptr::null_mut();
+        // SAFETY: `context` is a valid out-pointer; the caller promises the stream.
+        check(unsafe { (self.fns.stream_context)(stream.0, &raw mut context) })?;
+        if context == self.context.0 { Ok(()) } else { Err(ErrorKind::Foreign.into()) }
     }
 }
 

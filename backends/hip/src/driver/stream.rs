@@ -1,4 +1,7 @@
 //! Streams, events, and the pinned memory that copies go through.
+//!
+//! AMD's runtime spreads streams over a few hardware queues (`GPU_MAX_HW_QUEUES`, four by default). Beyond that, a timeline
+//! may have to wait for work of another one that shares its queue: order is kept, only overlap is lost.
 
 #![expect(unsafe_code, reason = "calls the runtime")]
 
@@ -9,7 +12,9 @@ use std::sync::Arc;
 use std::thread;
 
 use omniheap_seam::{Error, ErrorKind, Result};
-use omniheap_stream::{Caching, Capture, DefaultStream, Progress, StreamDriver, StreamOwner};
+use omniheap_stream::{
+    Caching, Capture, DefaultStream, NativeStreams, Progress, StreamDriver, StreamOwner,
+};
 
 use super::{Coherence, Current, Driver, address, check, pointer};
 use crate::sys::{
@@ -34,31 +39,29 @@ unsafe extern "C" fn tell(flag: *mut c_void) {
     gone.store(true, Ordering::Release);
 }
 
-/// Returns the runtime's reserved handle of a default stream.
-pub(crate) const fn handle(which: DefaultStream) -> hipStream_t {
-    match which {
-        DefaultStream::Legacy => hipStream_t::NULL,
-        DefaultStream::PerThread => hipStreamPerThread,
-    }
-}
+impl NativeStreams for Driver {
+    type Native = hipStream_t;
 
-/// Distinguishes a caller's stream from the reserved handles.
-pub(crate) fn owner_of(stream: hipStream_t) -> (hipStream_t, StreamOwner) {
-    if stream == hipStreamPerThread {
-        return (stream, StreamOwner::Thread(thread::current().id()));
+    fn of_caller(stream: hipStream_t) -> (hipStream_t, StreamOwner) {
+        if stream == hipStreamPerThread {
+            return (stream, StreamOwner::Thread(thread::current().id()));
+        }
+        (stream, StreamOwner::Caller)
     }
-    (stream, StreamOwner::Caller)
-}
 
-impl Driver {
-    /// Refuses a stream of another device; a runtime that cannot tell refuses none.
-    ///
-    /// # Errors
-    /// `Foreign`, or the runtime's error.
-    ///
-    /// # Safety
-    /// `stream` is a live stream.
-    pub unsafe fn owns_stream(&self, stream: hipStream_t) -> Result<()> {
+    fn default_stream(which: DefaultStream) -> hipStream_t {
+        match which {
+            DefaultStream::Legacy => hipStream_t::NULL,
+            DefaultStream::PerThread => hipStreamPerThread,
+        }
+    }
+
+    fn native(stream: hipStream_t) -> hipStream_t {
+        stream
+    }
+
+    /// A runtime that cannot tell refuses none.
+    unsafe fn owns_stream(&self, stream: hipStream_t) -> Result<()> {
         let Some(table) = self.api.stream_device else { return Ok(()) };
         let _current = self.enter()?;
         let mut device = -1;

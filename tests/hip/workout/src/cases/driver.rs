@@ -10,7 +10,8 @@ use omniheap_hip::driver::{Coherence, Driver};
 use omniheap_hip::rtc::{Arch, compile};
 use omniheap_hip::sys::{hipDeviceAttribute_t, hipFunction_t, hipStream_t};
 use omniheap_stream::{
-    Caching, CodeDriver, CopyDriver, MemoryDriver, Progress, RowCopy, Shape, StreamDriver,
+    Caching, CodeDriver, CopyDriver, MemoryDriver, NativeStreams, Progress, RowCopy, Shape,
+    StreamDriver,
 };
 
 use super::copies::pattern;
