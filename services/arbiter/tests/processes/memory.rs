@@ -4,7 +4,7 @@ use crate::support::{Arbiter, MIB, Process, listen, often, path, say};
 use core::time::Duration;
 use omniheap_arbiter::frame::Tell;
 use omniheap_arbiter::{ArbiterError, Arbitrated, Tenant, arbitrated, tenants};
-use omniheap_core::{ErrorKind, HeapId, Manager, Relief, Request};
+use omniheap_core::{Backend, ErrorKind, HeapId, Manager, Relief, Request};
 use omniheap_host::{Host, real_devices};
 use omniheap_layers::{Fault, Plan};
 use rustix::net::{
@@ -27,20 +27,30 @@ fn request(mib: u64) -> Request<'static> {
     Request::new(mib * MIB).heap(HEAP)
 }
 
+/// The usual host device, and each real one. The first heap of each is what the arbiter divides.
+fn devices() -> impl Iterator<Item = Host> {
+    let real = real_devices().into_iter().map(Host::like);
+    [Host::new()].into_iter().chain(real.map(|host| host.expect("host memory acts it out")))
+}
+
 pub(crate) fn what_a_manager_holds_is_what_the_arbiter_counts() {
-    let arbiter = Arbiter::start("manager.sock", "capacity = \"64MiB\"\n");
-    let (manager, tenant) = manager(&arbiter.path);
-    let live = manager.allocate(&request(24)).expect("it fits");
-    assert_eq!(tenant.held(), manager.heap_use(HEAP).expect("a heap").reserved);
-    let refused = manager.allocate(&request(48)).expect_err("the device is smaller");
-    assert_eq!(refused.kind(), ErrorKind::OutOfDeviceMemory);
-    drop(live);
-    manager.trim().expect("host memory");
-    assert_eq!(tenant.held(), manager.heap_use(HEAP).expect("a heap").reserved);
-    let again = manager.allocate(&request(48)).expect("the books are as they were");
-    drop((again, manager));
-    assert_eq!(tenant.held(), 0, "everything was given back");
-    arbiter.await_tenants(|all| all.iter().all(|it| it.held == 0));
+    for host in devices() {
+        println!("on {}", host.caps().device.name);
+        let arbiter = Arbiter::start("manager.sock", "capacity = \"64MiB\"\n");
+        let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
+        let manager = Manager::new(arbitrated(host, Arc::clone(&tenant)));
+        let live = manager.allocate(&request(24)).expect("it fits");
+        assert_eq!(tenant.held(), manager.heap_use(HEAP).expect("a heap").reserved);
+        let refused = manager.allocate(&request(48)).expect_err("the share is smaller");
+        assert_eq!(refused.kind(), ErrorKind::OutOfDeviceMemory);
+        drop(live);
+        manager.trim().expect("host memory");
+        assert_eq!(tenant.held(), manager.heap_use(HEAP).expect("a heap").reserved);
+        let again = manager.allocate(&request(48)).expect("the books are as they were");
+        drop((again, manager));
+        assert_eq!(tenant.held(), 0, "everything was given back");
+        arbiter.await_tenants(|all| all.iter().all(|it| it.held == 0));
+    }
 }
 
 pub(crate) fn all_memory_of_every_device_is_counted() {
@@ -70,27 +80,34 @@ pub(crate) fn all_memory_of_every_device_is_counted() {
 pub(crate) fn a_driver_that_fails_leaves_the_books_right() {
     let arbiter = Arbiter::start("fault.sock", "capacity = \"64MiB\"\n");
     let tenant = Tenant::shared(&arbiter.path).expect("a tenant");
-    let mut injected = 0;
-    let plans = (0..40).flat_map(|at| [Plan::Nth(at), Plan::LoseDeviceAt(at)]);
-    for plan in plans {
-        let manager = Manager::new(arbitrated(Fault::new(Host::new()), Arc::clone(&tenant)));
-        manager.backend().inner().inject(plan, 0);
-        for mib in [3, 24, 7] {
-            if let Ok(live) = manager.allocate(&request(mib)) {
-                let given = manager.heap_use(HEAP).expect("a heap").reserved;
-                assert!(tenant.held() >= given, "{plan:?}: {} of {given}", tenant.held());
-                drop(live);
-            }
-            let _ = manager.trim();
-        }
-        let reserved = manager.heap_use(HEAP).expect("a heap").reserved;
-        let lost = manager.report().quarantined_bytes;
-        assert!(tenant.held() <= reserved + lost, "{plan:?}: {} of {reserved}", tenant.held());
-        injected += manager.backend().inner().injected();
-        drop(manager);
-        assert_eq!(tenant.held(), 0, "{plan:?}");
+    let plans = || (0..40).flat_map(|at| [Plan::Nth(at), Plan::LoseDeviceAt(at)]);
+    for number in 0..devices().count() {
+        let host = || devices().nth(number).expect("counted");
+        println!("on {}", host().caps().device.name);
+        let injected: u64 = plans().map(|plan| books_after(plan, host(), &tenant)).sum();
+        assert!(injected > 5, "{injected}");
     }
-    assert!(injected > 5, "{injected}");
+}
+
+/// Follows the books over a driver that fails; returns how many calls failed.
+fn books_after(plan: Plan, host: Host, tenant: &Arc<Tenant>) -> u64 {
+    let manager = Manager::new(arbitrated(Fault::new(host), Arc::clone(tenant)));
+    manager.backend().inner().inject(plan, 0);
+    let reserved = || manager.heap_use(HEAP).expect("a heap").reserved;
+    for mib in [3, 24, 7] {
+        if let Ok(live) = manager.allocate(&request(mib)) {
+            let given = reserved();
+            assert!(tenant.held() >= given, "{plan:?}: {} of {given}", tenant.held());
+            drop(live);
+        }
+        let _ = manager.trim();
+    }
+    let most = reserved() + manager.report().quarantined_bytes;
+    assert!(tenant.held() <= most, "{plan:?}: {} of {most}", tenant.held());
+    let injected = manager.backend().inner().injected();
+    drop(manager);
+    assert_eq!(tenant.held(), 0, "{plan:?}");
+    injected
 }
 
 /// Holds everything in a pool that is empty, and returns it when it is asked to.
