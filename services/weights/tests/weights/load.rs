@@ -4,7 +4,7 @@ use crate::write::{self, Folder, Given};
 use core::cell::Cell;
 use core::ops::ControlFlow;
 use omniheap_core::{Align, HeapKind, Manager, PoolConfig, Request};
-use omniheap_host::{Host, heap};
+use omniheap_host::{Host, heap, real_devices};
 use omniheap_layers::{Fault, Plan};
 use omniheap_weights::{Destination, Dtype, ErrorKind, Load, LoadWeights, Loaded, WeightsFile};
 use std::path::PathBuf;
@@ -97,6 +97,27 @@ fn devices_that_copy_whole_words() {
         let (path, given) = files(&folder, seed);
         let file = WeightsFile::open(&[path]).unwrap();
         compare(&manager.load_weights(&file, &Load::new()).unwrap(), &given);
+    }
+}
+
+/// Every heap that takes writes, of every kind of device: mapped and not, aligned to words, of pages and of blocks.
+#[test]
+fn every_heap_of_every_real_device() {
+    let folder = Folder::new();
+    let made: Vec<_> = (0..6).map(|seed| files(&folder, seed)).collect();
+    let files: Vec<_> =
+        made.iter().map(|(path, given)| (WeightsFile::open(&[path]).unwrap(), given)).collect();
+    for caps in real_devices() {
+        let manager = Manager::new(Host::like(caps).unwrap());
+        let heaps = manager.caps().heap_ids();
+        for (heap, about) in heaps.filter(|(_, about)| about.kind != HeapKind::Constant) {
+            println!("{about:?} of {}", manager.caps().device.name);
+            let pool = manager.create_pool(heap, PoolConfig::default()).unwrap();
+            for (file, given) in &files {
+                compare(&manager.load_weights(file, &Load::new().into(&pool)).unwrap(), given);
+            }
+        }
+        assert_eq!(manager.report().totals.live, 0);
     }
 }
 
