@@ -388,4 +388,19 @@ impl<B: Backend> Lane<B> {
         }
         Ok(())
     }
+
+    /// Zeroes the secrets whose owners have freed them and that still wait: what was copied back may have come over their zeros.
+    /// Those that are freed later are zeroed after that.
+    pub(crate) fn zero_freed(&self, on: TimelineId) -> Result<()> {
+        let state = self.state.lock();
+        let Some(block) = state.bytes.reservation() else { return Ok(()) };
+        let freed = state.sleepers().into_iter().filter(|one| {
+            let extra = state.occupancy.extra(one.slot);
+            one.privacy == Privacy::Secret && extra.is_some_and(|extra| extra.ending.is_some())
+        });
+        let spans: Vec<_> = freed.map(|one| one.span).collect();
+        drop(state);
+        let mut spans = spans.into_iter();
+        spans.try_for_each(|span| insist(|| self.shared.device.clear(block.raw(), span, on)))
+    }
 }

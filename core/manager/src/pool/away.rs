@@ -168,6 +168,7 @@ impl<B: Backend> Pool<B> {
         }
         lanes.iter().try_for_each(|lane| lane.restore(on))?;
         self.shared.device.finish(on)?;
+        lanes.iter().try_for_each(|lane| lane.zero_freed(on))?;
         for lane in &lanes {
             lane.unstore();
             lane.open(on);

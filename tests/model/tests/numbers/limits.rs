@@ -632,3 +632,29 @@ fn a_secret_that_a_failed_wake_left_is_read_by_nobody() {
         manager.validate().expect("sound");
     }
 }
+
+/// A lane that sleeps keeps its memory where the device cannot zero its secrets. One that is freed then is zeroed at once, and the
+/// wake, which copies everything back, must not bring it back.
+#[test]
+fn a_secret_that_was_freed_asleep_does_not_come_back() {
+    const SECRET: u8 = 0x5E;
+    let [is_captured, refuses_fills] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let manager = Manager::with_config(capturing(&is_captured, &refuses_fills), plain());
+    let pool = manager.create_pool(HEAP, PoolConfig::new().sleepable()).expect("pages");
+    let bytes = |value: u8| vec![value; usize::try_from(MIB).expect("small")];
+    let secret = pool.allocate(&Request::new(MIB).secret()).expect("fits");
+    secret.write(0, &bytes(SECRET)).expect("in range");
+    refuses_fills.store(true, Relaxed);
+    assert!(pool.sleep(&to_store()).expect("idle").kept > 0, "its memory stays");
+    refuses_fills.store(false, Relaxed);
+    drop(secret);
+    pool.wake(&Wake::all()).expect("nothing refuses");
+    manager.retire().expect("alive");
+    assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (0, 0));
+    let held = pool.reserved();
+    let next = pool.allocate(&Request::new(held)).expect("all that is free");
+    assert_eq!(pool.reserved(), held, "the bytes of the secret are among them");
+    let mut seen = vec![0; usize::try_from(held).expect("small")];
+    next.read(0, &mut seen).expect("in range");
+    assert!(!seen.contains(&SECRET), "its next owner reads the secret");
+}
