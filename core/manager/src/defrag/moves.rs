@@ -4,7 +4,7 @@ use super::budget::BudgetMeter;
 use crate::device::Block;
 use crate::event::AllocationId;
 use crate::lane::{Consent, Lane, MoveGuard, MoveOutcome, Presence, Reservation, Resident, SlotId};
-use crate::{Backend, BlockOffset, Move as CopyRegion, Result, Span};
+use crate::{Backend, BlockOffset, Move as CopyRegion, Result, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::time::Duration;
 use omniheap_strategy::{BlockId, Grant};
@@ -386,11 +386,11 @@ impl<B: Backend> MoveList<B> {
         self.list.truncate(first);
     }
 
-    /// Ends the pass but keeps the new places reserved forever, because the device may still write there.
-    pub(super) fn abandon(&self) {
+    /// Ends the pass but keeps the new places reserved forever, because copies on a timeline may still write there.
+    pub(super) fn abandon(&self, on: TimelineId) {
         for few in self.batches(0) {
             let mut guard = self.lane(&few[0]).lock_moves();
-            few.iter().for_each(|planned| guard.abandon(planned.slot));
+            few.iter().for_each(|planned| guard.abandon(planned.slot, planned.to.span.size, on));
         }
     }
 

@@ -211,7 +211,7 @@ impl<B: Backend> Drop for Pass<B> {
                 ?stopped,
                 "copies could not be followed; their bytes are not used again"
             );
-            moves.abandon();
+            moves.abandon(self.on);
             if let Some(bounce) = self.under_way.take().and_then(|under_way| under_way.bounce) {
                 self.device.give_up(bounce);
             }

@@ -238,12 +238,24 @@ impl<B: Backend> MoveGuard<'_, B> {
         MoveOutcome::of(state.let_go(self.lane, slot), arrives)
     }
 
-    /// Ends a move whose target stays held forever, because the device may still write there.
-    pub(crate) fn abandon(&mut self, slot: SlotId) {
-        if !self.state.occupancy.is_in_pass(slot) {
-            let _ = self.state.occupancy.change(slot, |extra| extra.ending = Some(Ending::Never));
+    /// Ends a move whose copy may still run on a timeline: its target of `held` bytes stays held forever, and the timeline counts as
+    /// a user of its source.
+    pub(crate) fn abandon(&mut self, slot: SlotId, held: u64, on: TimelineId) {
+        let state = &mut *self.state;
+        let mut lost = held;
+        let is_freed = !state.occupancy.is_in_pass(slot);
+        let _ = state.occupancy.change(slot, |extra| {
+            extra.add_use(on);
+            if is_freed {
+                // It was freed meanwhile, when nobody knew of the copy.
+                extra.ending = Some(Ending::Never);
+            }
+        });
+        if is_freed && let Some(key) = state.occupancy.moving_key(slot) {
+            lost += state.bytes.spot(key).map_or(0, |(_, span)| span.size);
         }
-        self.state.let_go(self.lane, slot);
+        self.lane.shared.device.quarantine(lost, "copies of a pass could not be followed");
+        state.let_go(self.lane, slot);
     }
 }
 
