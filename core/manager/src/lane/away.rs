@@ -135,7 +135,8 @@ impl<B: Backend> Lane<B> {
         self.named(&state, |id, slot| {
             // A secret is pinned once for life, so that no move leaves a copy of it behind.
             let own = u32::from(state.occupancy.privacy(id) == Privacy::Secret);
-            (slot.pins() > own).then_some(AwakeReason::Pinned)
+            // What was freed is waited for later, pinned or not: it may be a secret that is being zeroed.
+            (slot.pins() > own && !slot.is_deferred()).then_some(AwakeReason::Pinned)
         })
     }
 
