@@ -438,6 +438,20 @@ impl Order {
         });
         self.records[own].after_all = unknown.min().unwrap_or(self.clock);
     }
+
+    /// Checks the counts of allocations and of busy timelines; `users` has the user of each allocation.
+    pub(super) fn validate(&self, users: impl Iterator<Item = User>) -> Result<(), &'static str> {
+        let mut live = vec![0; self.records.len()];
+        users.filter_map(User::index).for_each(|at| live[at] += 1);
+        let busy = self.records.iter().filter(|record| record.is_busy());
+        if !self.records.iter().map(|record| record.live).eq(live) {
+            return Err("a timeline's count of allocations differs from a walk of the slots");
+        }
+        match busy.count() == self.busy as usize {
+            true => Ok(()),
+            false => Err("the count of busy timelines differs from a walk of them"),
+        }
+    }
 }
 
 /// Freed allocations that wait.

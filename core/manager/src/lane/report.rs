@@ -188,6 +188,7 @@ impl<B: Backend> Lane<B> {
         if (live, bytes, granted) != (counts.live(), counts.live_bytes, counts.granted_bytes) {
             return Err("the lane's counters differ from a walk of its slots");
         }
+        state.order.validate(state.occupancy.iter().map(|(_, slot)| slot.user))?;
         state.bytes.validate(granted)
     }
 
