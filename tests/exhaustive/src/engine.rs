@@ -5,7 +5,7 @@ use core::fmt;
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use core::time::Duration;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -254,10 +254,10 @@ impl<W: World> Search<'_, W> {
             let why = "the same steps do not lead to the same state";
             return Err(self.broken(path, why.to_owned()));
         }
-        let steps = self.world.steps(&source.state);
+        let mut steps = VecDeque::from(self.world.steps(&source.state));
         let copies = self.world.copy(&source.state).is_some();
         let mut live = Some(Live { state: source.state, path: path.clone() });
-        for step in steps {
+        while let Some(step) = steps.pop_front() {
             // A copy is taken from what no step has changed yet.
             let mut here = match live.take() {
                 Some(kept) if copies => {
@@ -274,6 +274,7 @@ impl<W: World> Search<'_, W> {
             if let Err(why) = caught(|| self.world.take(&mut here.state, &step)) {
                 return Err(self.broken(here.path, why));
             }
+            steps.extend(self.world.also(&here.state, &step));
             let reached = self.world.key(&here.state);
             if reached == key && !copies {
                 live = Some(here); // Nothing has changed: the next step starts here.

@@ -23,6 +23,12 @@ pub trait World: Sync {
     /// Returns every step that may be taken now.
     fn steps(&self, state: &Self::State) -> Vec<Self::Step>;
 
+    /// Returns further steps from where a step began, now that it was taken: what may go wrong in each of its calls, say.
+    fn also(&self, state: &Self::State, taken: &Self::Step) -> Vec<Self::Step> {
+        let _ = (state, taken);
+        Vec::new()
+    }
+
     /// Takes a step with the shipped code and checks every invariant.
     ///
     /// # Errors

@@ -50,13 +50,37 @@ pub(crate) enum Lasting {
     Once,
     /// Until the step ends.
     ForTheStep,
+    /// Until the step ends, and every other call from then on.
+    Deaf,
+}
+
+/// Whether something happens just before a call or just after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum When {
+    Before,
+    After,
 }
 
 /// Event at one call of a step.
 pub(crate) enum Twist {
     Refuse(Call, u8, ErrorKind, Lasting),
-    /// Something that another thread does just before this call.
-    Before(u8, Box<dyn FnOnce() + Send>),
+    /// Something that another thread does at this call.
+    Meanwhile(When, u8, Box<dyn FnOnce() + Send>),
+}
+
+/// A call that runs. What another thread does just after it comes when this is dropped.
+struct Running<'a> {
+    device: &'a Device,
+    at: u8,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let other = self.device.lock().meanwhile(When::After, self.at);
+        if let Some(other) = other {
+            other();
+        }
+    }
 }
 
 /// Cells side by side in one block.
@@ -149,9 +173,8 @@ struct State {
     lost: u64,
     fault: Option<String>,
     twist: Option<Twist>,
-    /// Calls of the step so far, and those of the kind that is refused.
-    calls: u8,
-    of_kind: u8,
+    /// Calls of the step so far, each with the timelines that could run something before it.
+    calls: Vec<(Call, Vec<TimelineId>)>,
     fired: bool,
     forgives: bool,
 }
@@ -195,8 +218,7 @@ impl Device {
             lost: 0,
             fault: None,
             twist: None,
-            calls: 0,
-            of_kind: 0,
+            calls: Vec::new(),
             fired: false,
             forgives: false,
         };
@@ -231,7 +253,8 @@ impl Device {
     /// Arms a twist for the next step.
     pub(crate) fn arm(&self, twist: Option<Twist>) {
         let mut state = self.lock();
-        (state.twist, state.calls, state.of_kind, state.fired) = (twist, 0, 0, false);
+        (state.twist, state.fired) = (twist, false);
+        state.calls.clear();
     }
 
     /// Disarms it; returns whether it fired.
@@ -289,9 +312,7 @@ impl Device {
 
     /// Timelines that can run something now.
     pub(crate) fn ready(&self) -> Vec<TimelineId> {
-        let state = self.lock();
-        let ids = 0..u32::try_from(state.lines.len()).expect("few timelines");
-        ids.map(TimelineId).filter(|id| state.may_run(*id)).collect()
+        self.lock().ready()
     }
 
     pub(crate) fn is_open(&self, id: TimelineId) -> bool {
@@ -424,33 +445,37 @@ impl Device {
         key
     }
 
+    /// Calls of the last step, each with the timelines that could run something before it.
+    pub(crate) fn calls(&self) -> Vec<(Call, Vec<TimelineId>)> {
+        self.lock().calls.clone()
+    }
+
     /// Begins a call: what another thread does comes first, then a refusal.
-    fn enter(&self, call: Call) -> Result<()> {
+    fn enter(&self, call: Call) -> Result<Running<'_>> {
         let mut state = self.lock();
-        let at = state.calls;
-        state.calls = at.saturating_add(1);
-        match state.twist.take() {
-            Some(Twist::Before(which, other)) if which == at => {
+        let at = u8::try_from(state.calls.len()).unwrap_or(u8::MAX);
+        let number = state.calls.iter().filter(|(known, _)| *known == call).count();
+        let ready = state.ready();
+        state.calls.push((call, ready));
+        if let Some(Twist::Refuse(which, nth, kind, lasting)) = state.twist {
+            let is_first = which == call && number == nth.into();
+            let is_later = which == call && number > nth.into();
+            let goes_on = match lasting {
+                Lasting::Once => false,
+                Lasting::ForTheStep => is_later,
+                Lasting::Deaf => state.fired,
+            };
+            if is_first || goes_on {
                 state.fired = true;
-                drop(state);
-                other();
-                Ok(())
-            }
-            Some(Twist::Refuse(which, nth, kind, lasting)) if which == call => {
-                let number = state.of_kind;
-                state.of_kind += 1;
-                let fires = number == nth || (number > nth && lasting == Lasting::ForTheStep);
-                state.fired |= fires;
-                if !fires || lasting == Lasting::ForTheStep {
-                    state.twist = Some(Twist::Refuse(which, nth, kind, lasting));
-                }
-                if fires { Err(kind.into()) } else { Ok(()) }
-            }
-            other => {
-                state.twist = other;
-                Ok(())
+                return Err(kind.into());
             }
         }
+        let other = state.meanwhile(When::Before, at);
+        drop(state);
+        if let Some(other) = other {
+            other();
+        }
+        Ok(Running { device: self, at })
     }
 
     fn about(&self, heap: HeapId) -> Result<&Heap> {
@@ -463,6 +488,14 @@ impl Device {
 }
 
 impl State {
+    /// Takes out what another thread does at a call.
+    fn meanwhile(&mut self, when: When, at: u8) -> Option<Box<dyn FnOnce() + Send>> {
+        let is_now = |twist: &mut Twist| matches!(twist, Twist::Meanwhile(then, which, _) if (*then, *which) == (when, at));
+        let Some(Twist::Meanwhile(.., other)) = self.twist.take_if(is_now) else { return None };
+        self.fired = true;
+        Some(other)
+    }
+
     fn blame(&mut self, why: impl Into<String>) {
         self.fault.get_or_insert_with(|| why.into());
     }
@@ -564,6 +597,11 @@ impl State {
 
     fn is_reached(&self, point: Point) -> bool {
         self.line(point.timeline).map_or(true, |line| line.done >= point.epoch.0)
+    }
+
+    fn ready(&self) -> Vec<TimelineId> {
+        let ids = 0..u32::try_from(self.lines.len()).expect("few timelines");
+        ids.map(TimelineId).filter(|id| self.may_run(*id)).collect()
     }
 
     fn may_run(&self, id: TimelineId) -> bool {
@@ -704,7 +742,7 @@ unsafe impl Backend for Device {
     }
 
     fn allocate(&self, heap: HeapId, size: u64) -> Result<Block> {
-        self.enter(Call::Allocate)?;
+        let _running = self.enter(Call::Allocate)?;
         let about = self.about(heap)?;
         if size == 0 || size > about.max_block {
             return Err(ErrorKind::ExceedsLimit.into());
@@ -733,11 +771,12 @@ unsafe impl Backend for Device {
             Some(Memory::Addresses(_)) => {}
             None => state.blame("a block is freed twice"),
         }
-        refused
+        drop(state);
+        refused.map(drop)
     }
 
     fn wait_idle(&self) -> Result<()> {
-        self.enter(Call::WaitIdle)?;
+        let _running = self.enter(Call::WaitIdle)?;
         let mut state = self.lock();
         state.run_all();
         Ok(())
@@ -759,7 +798,7 @@ unsafe impl Transfer for Device {
     type Block = Block;
 
     fn write(&self, on: TimelineId, to: BlockOffset<'_, Block>, bytes: &[u8]) -> Result<()> {
-        self.enter(Call::Write)?;
+        let _running = self.enter(Call::Write)?;
         self.check(&to, bytes.len() as u64)?;
         let values = bytes.chunks(to.block.cell as usize).map(|cell| cell[0]).collect();
         let area = Area::of(to.block, to.offset, bytes.len() as u64);
@@ -767,7 +806,7 @@ unsafe impl Transfer for Device {
     }
 
     fn read(&self, on: TimelineId, from: BlockOffset<'_, Block>, bytes: &mut [u8]) -> Result<()> {
-        self.enter(Call::Read)?;
+        let _running = self.enter(Call::Read)?;
         self.check(&from, bytes.len() as u64)?;
         let area = Area::of(from.block, from.offset, bytes.len() as u64);
         let mut state = self.lock();
@@ -789,13 +828,13 @@ unsafe impl Transfer for Device {
     }
 
     fn fill(&self, on: TimelineId, to: BlockOffset<'_, Block>, size: u64, value: u8) -> Result<()> {
-        self.enter(Call::Fill)?;
+        let _running = self.enter(Call::Fill)?;
         self.check(&to, size)?;
         self.lock().submit(on, Work::Set(Area::of(to.block, to.offset, size), value))
     }
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {
-        self.enter(Call::Copy)?;
+        let _running = self.enter(Call::Copy)?;
         self.shared.0.copy.check_batch(moves, |block| Ok(block.bytes))?;
         let areas = |one: &Move<'_, Block>| {
             [one.from, one.to].map(|place| Area::of(place.block, place.offset, one.size))
@@ -808,14 +847,14 @@ unsafe impl Transfer for Device {
 // is closed after its work, and ids are never used twice.
 unsafe impl Timelines for Device {
     fn open(&self) -> Result<TimelineId> {
-        self.enter(Call::Open)?;
+        let _running = self.enter(Call::Open)?;
         let mut state = self.lock();
         state.lines.push(Some(Line::default()));
         Ok(TimelineId(u32::try_from(state.lines.len() - 1).expect("few timelines")))
     }
 
     fn close(&self, timeline: TimelineId) -> Result<()> {
-        self.enter(Call::Close)?;
+        let _running = self.enter(Call::Close)?;
         if timeline == TimelineId::MAIN {
             return Err(ErrorKind::Unsupported.into());
         }
@@ -825,7 +864,7 @@ unsafe impl Timelines for Device {
     }
 
     fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
-        self.enter(Call::Mark)?;
+        let _running = self.enter(Call::Mark)?;
         let mut state = self.lock();
         let line = state.line_mut(timeline)?;
         line.marked = line.submitted();
@@ -833,7 +872,7 @@ unsafe impl Timelines for Device {
     }
 
     fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
-        self.enter(Call::Reached)?;
+        let _running = self.enter(Call::Reached)?;
         let mut state = self.lock();
         let line = state.line_mut(timeline)?;
         line.told = line.done;
@@ -841,7 +880,7 @@ unsafe impl Timelines for Device {
     }
 
     fn wait(&self, point: Point) -> Result<()> {
-        self.enter(Call::Wait)?;
+        let _running = self.enter(Call::Wait)?;
         let mut state = self.lock();
         if point.epoch.0 > state.line(point.timeline)?.submitted() {
             return Err(ErrorKind::OutOfRange.into());
@@ -853,7 +892,7 @@ unsafe impl Timelines for Device {
     }
 
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
-        self.enter(Call::Order)?;
+        let _running = self.enter(Call::Order)?;
         let mut state = self.lock();
         state.line(timeline)?;
         if point.epoch.0 > state.line(point.timeline)?.submitted() {
@@ -868,7 +907,7 @@ unsafe impl Remap for Device {
     type Block = Block;
 
     fn reserve(&self, heap: HeapId, size: u64) -> Result<Block> {
-        self.enter(Call::Reserve)?;
+        let _running = self.enter(Call::Reserve)?;
         self.about(heap)?;
         let pages = size / self.page();
         Ok(self
@@ -877,7 +916,7 @@ unsafe impl Remap for Device {
     }
 
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
-        self.enter(Call::Create)?;
+        let _running = self.enter(Call::Create)?;
         let mut state = self.lock();
         state.charge(heap, self.about(heap)?.size, count * self.page())?;
         for _ in 0..count {
@@ -914,11 +953,12 @@ unsafe impl Remap for Device {
             state.used[usize::from(heap.0)] -= bytes;
             state.lost += if refused.is_err() { bytes } else { 0 };
         }
-        refused
+        drop(state);
+        refused.map(drop)
     }
 
     unsafe fn map_pages(&self, block: &Block, first: u64, pages: &[Page]) -> Result<()> {
-        self.enter(Call::Map)?;
+        let _running = self.enter(Call::Map)?;
         let state = &mut *self.lock();
         let Some(Memory::Addresses(map)) = &mut state.memories[block.number as usize] else {
             return Err(ErrorKind::Unsupported.into());
@@ -944,7 +984,7 @@ unsafe impl Remap for Device {
     }
 
     unsafe fn unmap_pages(&self, block: &Block, first: u64, count: u64) -> Result<()> {
-        self.enter(Call::Unmap)?;
+        let _running = self.enter(Call::Unmap)?;
         let state = &mut *self.lock();
         let bytes = block.cell * PAGE;
         state

@@ -42,6 +42,7 @@ const BLOCKS: Setting = Setting {
     pool: PoolConfig::new(),
     own_pool: true,
     slots: 3,
+    lines: 2,
     sizes: &[2],
     homes: &[Some(0), Some(1), None],
     kinds: &[Kind::Plain],
@@ -84,9 +85,9 @@ worlds! {
         homes: &[Some(1), None],
         may: &[May::Use, May::Close, May::Destroy, May::Trim],
     }
-    /// Secrets, blocks of their own, and bytes that are final.
+    /// Secrets, blocks of their own, and bytes that are final, in a pool with a maximum.
     kinds to 4: {
-        pool: blocks_of_four(),
+        pool: blocks_of_four().maximum(8 * CELL),
         sizes: &[3],
         homes: &[Some(1), None],
         kinds: &[Kind::Plain, Kind::Secret, Kind::Dedicated, Kind::SecretDedicated],
@@ -157,7 +158,7 @@ worlds! {
         may: &[May::Recall, May::Use],
     }
     /// Cells so large that a request rather takes what another timeline may still use than let the pool grow.
-    ordered to 5: {
+    ordered to 6: {
         cell: LARGE,
         pool: PoolConfig::new().block(4 * LARGE).lanes(1),
         heaps: &[(12 * LARGE, 4 * LARGE)],
@@ -199,6 +200,55 @@ worlds! {
         sizes: &[2, 5],
         homes: &[Some(0), Some(1)],
         may: &[May::Beside, May::Trim],
+    }
+    /// Three timelines: what two have used, a third may have after both.
+    several to 5: {
+        cell: LARGE,
+        pool: PoolConfig::new().block(4 * LARGE).lanes(1),
+        heaps: &[(8 * LARGE, 4 * LARGE)],
+        lines: 3,
+        sizes: &[3],
+        homes: &[Some(0), Some(1)],
+        kinds: &[Kind::Plain, Kind::Dedicated],
+        may: &[May::Use, May::FreeAhead],
+    }
+    /// Windows between a look at a timeline and what is made of it.
+    windows to 7: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL)],
+        slots: 2,
+        sizes: &[2],
+        homes: &[Some(1)],
+        may: &[May::Trim],
+        bends: MayBend::Threads,
+    }
+    /// Slides with one refused call.
+    slides_refused to 6: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL)],
+        sizes: &[1, 3],
+        homes: &[Some(1)],
+        may: &[May::Defragment],
+        bends: MayBend::Refusals,
+    }
+    /// Slides with other threads.
+    slides_threads to 5: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL)],
+        sizes: &[1],
+        homes: &[Some(1), None],
+        kinds: &[Kind::Plain, Kind::Secret],
+        may: &[May::Defragment],
+        bends: MayBend::Threads,
+    }
+    /// What is freed while a pass has it, and another timeline uses it.
+    passes_freed to 7: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL)],
+        slots: 2,
+        sizes: &[1],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Pass, May::Use],
     }
     /// One refused call at each place, over blocks.
     refused to 4: {
@@ -270,13 +320,13 @@ worlds! {
         bends: MayBend::Threads,
     }
     /// The same in recalls.
-    recalls_threads to 5: {
+    recalls_threads to 6: {
         pool: blocks_of_four(),
         heaps: &[(4 * CELL, 4 * CELL), (4 * CELL, 4 * CELL)],
         own_pool: false,
         sizes: &[3],
         homes: &[Some(1)],
-        may: &[May::Recall, May::Close],
+        may: &[May::Recall, May::Close, May::Trim],
         bends: MayBend::Threads,
     }
     /// The same while a pool falls asleep and wakes.

@@ -1,9 +1,9 @@
 //! Paths that once led to a broken invariant.
-use crate::device::Call::{Mark, Unmap};
-use crate::device::Lasting::ForTheStep;
+use crate::device::Call::{Copy, Mark, Unmap};
+use crate::device::Lasting::{Deaf, ForTheStep};
 use crate::world::Bend::Refuse;
 use crate::world::Kind::{Consent, Dedicated, Plain, Secret};
-use crate::world::Op::{Allocate, Begin, Commit, Destroy, Free, Sleep, Use, Wake};
+use crate::world::Op::{Allocate, Begin, Commit, Defragment, Destroy, Free, Sleep, Use, Wake};
 use crate::world::Why::Driver;
 use crate::world::{Bend, Op, Setting, Step};
 use omniheap_exhaustive::World;
@@ -73,4 +73,38 @@ fn a_wake_that_fails_leaves_no_secret_behind() {
         ];
         follow(&crate::sleeps_refused(), &path);
     }
+}
+
+/// The bytes that copies may still write were kept from all, and no report said so.
+#[test]
+fn what_a_pass_leaves_to_its_copies_is_counted() {
+    let path = [
+        step(Allocate { cells: 1, on: Some(1), kind: Plain }),
+        step(Allocate { cells: 1, on: Some(1), kind: Plain }),
+        step(Free { slot: 0 }),
+        bent(Defragment, Refuse { call: Copy, nth: 0, why: Driver, lasting: Deaf }),
+    ];
+    follow(&crate::slides_refused(), &path);
+}
+
+/// A copy that could not be followed still read bytes that were handed out.
+#[test]
+fn what_a_lost_copy_reads_is_not_handed_out() {
+    let path = [
+        step(Allocate { cells: 1, on: Some(1), kind: Plain }),
+        step(Allocate { cells: 1, on: Some(1), kind: Plain }),
+        step(Free { slot: 0 }),
+        bent(Defragment, Refuse { call: Mark, nth: 1, why: Driver, lasting: Deaf }),
+        step(Free { slot: 1 }),
+        step(Allocate { cells: 1, on: Some(1), kind: Plain }),
+    ];
+    follow(&crate::slides_refused(), &path);
+}
+
+/// The secret was freed and its zeros had not run: the pool took it for pinned, and stayed awake.
+#[test]
+fn a_pool_falls_asleep_while_a_secret_is_zeroed() {
+    let path =
+        [step(Allocate { cells: 3, on: None, kind: Secret }), step(Free { slot: 0 }), step(Sleep)];
+    follow(&crate::sleeps(), &path);
 }

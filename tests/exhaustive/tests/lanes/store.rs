@@ -7,6 +7,13 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Store(Mutex<HashMap<AllocationId, Vec<u8>>>);
 
+impl Store {
+    /// Allocations whose bytes it keeps.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
 impl BackingStore for Store {
     fn put(&self, id: AllocationId, size: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
         let mut bytes = vec![0; usize::try_from(size).expect("worlds are small")];
