@@ -83,6 +83,9 @@ class stream_layers:
         if slot is None:
             self._figures["unexpected"] += self._at is not None
             slot = self._fetch(number, busy=None)
+        elif self._streamed[number].is_written():
+            # Between passes, say by `load_state_dict`: the slot was filled before.
+            self._fill(slot)
         self._copier.receive(slot)
         self._streamed[number].put(slot)
         self._at = number
@@ -105,10 +108,15 @@ class stream_layers:
         """Begins to copy a layer to the slot that was used the longest time ago."""
         slot = min((slot for slot in self._slots if slot is not busy), key=lambda slot: slot.used)
         slot.layer, slot.used = number, max(each.used for each in self._slots) + 1
-        layer = self._streamed[number]
+        self._fill(slot)
+        return slot
+
+    def _fill(self, slot):
+        """Begins to copy its layer to a slot, after every copy there before."""
+        layer = self._streamed[slot.layer]
+        layer.note_versions()
         self._copier.fetch(layer.host, slot)
         self._figures["copied_bytes"] += layer.size
-        return slot
 
 
 class _Layer:
@@ -130,11 +138,21 @@ class _Layer:
         """Lets the weights be those of a slot; without one, those of the host."""
         for tensor, view in zip(self.tensors, self._views(self.host if slot is None else slot.memory)):
             tensor.data = view
+        self.note_versions()
+
+    def note_versions(self):
         self._versions = [_version(tensor) for tensor in self.tensors]
+
+    def is_written(self):
+        """Returns True if any of the weights was written since the versions were noted."""
+        return any(self._each_written())
+
+    def _each_written(self):
+        return [_version(tensor) != version for tensor, version in zip(self.tensors, self._versions)]
 
     def keep_written(self):
         """Has what was written since the weights were put there keep its bytes where it is, for good; how many bytes these are."""
-        is_written = [_version(tensor) != version for tensor, version in zip(self.tensors, self._versions)]
+        is_written = self._each_written()
         written = list(itertools.compress(self.tensors, is_written))
         for tensor in written:
             tensor.data = tensor.data.clone()

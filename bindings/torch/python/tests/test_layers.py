@@ -97,6 +97,29 @@ class Layers(unittest.TestCase):
                 model(batch)
                 self.assertEqual(streamed.figures()["copied_bytes"], (6 * turn + 1) * size, "and the first one of the next pass")
 
+    def test_weights_that_are_written_between_passes(self):
+        model, batch = self.model(), torch.randn(8, 32)
+        alone = copy.deepcopy(model)
+
+        def load():
+            other = self.model().state_dict()
+            model.load_state_dict(other), alone.load_state_dict(other)
+
+        def average(decay=0.5):
+            for each in (model, alone):
+                for parameter in each.parameters():
+                    parameter.mul_(decay)
+
+        with torch.no_grad():
+            for resident in (2, 3):
+                streamed = self.stream(model, resident)
+                for write in (load, load, average, lambda: None, load):
+                    write()
+                    for _ in range(2):
+                        self.assertTrue(torch.equal(model(batch), alone(batch)))
+                    self.assertEqual(streamed.figures()["unexpected"], 0)
+                streamed.remove()
+
     def test_another_order_is_learned(self):
         model, batch = self.model(), torch.randn(8, 32)
         model.order, counts = [3, 1, 1, 5, 0], []
