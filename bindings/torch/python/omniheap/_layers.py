@@ -95,6 +95,9 @@ class stream_layers:
 
     def _end(self, number):
         """A layer has run: what comes next into its slot comes after that."""
+        if not self._streamed[number].is_placed:
+            # A pass that was refused before the layer had its weights: what was written since then is nothing that the layer writes.
+            return
         self._figures["resident_bytes"] += self._streamed[number].keep_written()
         self._streamed[number].put(None)
         slot = self._slot_of(number)
@@ -138,6 +141,7 @@ class _Layer:
         """Lets the weights be those of a slot; without one, those of the host."""
         for tensor, view in zip(self.tensors, self._views(self.host if slot is None else slot.memory)):
             tensor.data = view
+        self.is_placed = slot is not None
         self.note_versions()
 
     def note_versions(self):

@@ -245,6 +245,20 @@ class Layers(unittest.TestCase):
         with torch.no_grad():
             model(torch.randn(8, 32))
 
+    def test_a_refused_pass_after_a_write_changes_nothing(self):
+        model, batch = self.model(), torch.randn(8, 32)
+        alone = copy.deepcopy(model)
+        streamed = self.stream(model, 2)
+        with torch.no_grad():
+            model(batch)
+        other = self.model().state_dict()
+        model.load_state_dict(other), alone.load_state_dict(other)
+        before = streamed.figures()
+        self.assertRaises(OmniheapError, model, batch)
+        self.assertEqual(streamed.figures(), before, "no weight stays for good")
+        with torch.no_grad():
+            self.assertTrue(torch.equal(model(batch), alone(batch)))
+
     def test_the_example_of_the_documentation(self):
         with open(_PAGE) as file:
             examples = [each.split("```")[0] for each in file.read().split("```python\n")[1:]]
