@@ -57,6 +57,16 @@ fn pickles() {
     tied.tensor(&Given::new("a", Dtype::F32, &[4], 1), "0", &[1]).op(b"q\0");
     tied.op(b"0(").op(&b"h\0".repeat(MANY)).op(b"l.");
     assert!(is_over(read_pickle("one tensor again and again", &tied)));
+    // An empty tensor takes no bytes, so nothing was said of its strides, and each reference read them all.
+    let mut strided = start();
+    strided.tensor(&Given::new("a", Dtype::F32, &[0], 1), "0", &[1; 1000]).op(b"q\0");
+    strided.op(b"0(").op(&b"h\0".repeat(100)).op(b"l.");
+    let outcome = read_pickle("more strides than extents", &strided);
+    assert!(outcome.is_err_and(|error| matches!(error.kind(), ErrorKind::Header(_))));
+    let mut long = start();
+    long.tensor(&Given::new("a", Dtype::F32, &[0; 1000], 1), "0", &[1; 1000]).op(b"q\0");
+    long.op(b"0(").op(&b"h\0".repeat(100)).op(b"l.");
+    assert!(is_over(read_pickle("a long shape again and again", &long)));
     for (name, opcodes) in [("lists", &b"]"[..]), ("dictionaries", b"}"), ("nothing", b"N")] {
         let mut list = start();
         let _ = read_pickle(name, list.op(b"](").op(&opcodes.repeat(MANY)).op(b"e."));

@@ -371,7 +371,12 @@ impl Reader<'_> {
             return Err(ErrorKind::Unresolved(name.into()).into());
         }
         let dtype = typed(name, class)?;
-        let (shape, strides) = (self.numbers(*shape)?, self.numbers(*strides)?);
+        let (shape, strides) = (self.items(*shape)?, self.items(*strides)?);
+        // The shape alone is counted. More strides than that would be read again for each reference, and a pickle may have very many of both.
+        if shape.len() != strides.len() {
+            return Err(damaged().into());
+        }
+        let (shape, strides) = (numbers(shape)?, numbers(strides)?);
         let size = bytes_of(name, dtype, &shape)?;
         if size > 0 && !is_contiguous(&shape, &strides) {
             return Err(ErrorKind::NotContiguous(name.into()).into());
@@ -405,11 +410,10 @@ impl Reader<'_> {
         Ok(Storage { entry, class: *class })
     }
 
-    /// Returns a tuple of numbers, plain or as `torch.Size`.
-    fn numbers(&self, cell: Cell) -> Result<Vec<u64>, Fault> {
+    /// Returns the items of a tuple, plain or as `torch.Size`.
+    fn items(&self, cell: Cell) -> Result<&[Cell], Fault> {
         let inner = self.data.call(cell).and_then(|(_, arguments)| arguments.first().copied());
-        let items = self.data.list(inner.unwrap_or(cell)).ok_or_else(damaged)?;
-        items.iter().map(|item| number(*item)).collect()
+        Ok(self.data.list(inner.unwrap_or(cell)).ok_or_else(damaged)?)
     }
 }
 
@@ -424,6 +428,10 @@ fn number(cell: Cell) -> Result<u64, Fault> {
     }
 }
 
+fn numbers(items: &[Cell]) -> Result<Vec<u64>, Fault> {
+    items.iter().map(|item| number(*item)).collect()
+}
+
 /// Returns the type that a class of storages, or a type of `torch`, says for a tensor.
 fn typed(name: &str, class: Cell) -> Result<Dtype, ErrorKind> {
     let Value::Global(index) = class.value() else { return Err(damaged()) };
@@ -436,12 +444,11 @@ fn typed(name: &str, class: Cell) -> Result<Dtype, ErrorKind> {
 
 fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
     let mut expected = 1;
-    shape.len() == strides.len()
-        && shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
-            let fits = extent == 1 || stride == expected;
-            expected *= extent;
-            fits
-        })
+    shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
+        let fits = extent == 1 || stride == expected;
+        expected *= extent;
+        fits
+    })
 }
 
 /// A source as the standard library reads it.
