@@ -71,10 +71,10 @@ fn error_of(error: &ArbiterError) -> Error {
             .because("the arbiter's quota for this process; see `omniheap tenants`"),
         ArbiterError::Refused(_) => ErrorKind::OutOfDeviceMemory
             .because("other tenants hold the memory; see `omniheap tenants`"),
-        ArbiterError::Version(..) => ErrorKind::OutOfDeviceMemory
+        // No shortage: a smaller request would fail as this one does, and so would freed memory.
+        ArbiterError::Version(..) => ErrorKind::Driver
             .because("the arbiter is of another version; use the same omniheap on both sides"),
-        _ => ErrorKind::OutOfDeviceMemory
-            .because("the arbiter does not answer; start `omniheap serve` again"),
+        _ => ErrorKind::Driver.because("the arbiter does not answer; start `omniheap serve` again"),
     }
 }
 
@@ -104,5 +104,31 @@ unsafe impl Hooks for Tenancy {
         if gives && self.is_divided(call) {
             self.give(call.size);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::FrameError;
+    use std::path::PathBuf;
+
+    /// Programs halve their batch, or free what they can, for the kinds that mean a shortage.
+    #[test]
+    fn only_what_the_arbiter_refuses_for_want_of_memory_is_a_shortage() {
+        let path = PathBuf::new;
+        let failures = [
+            ArbiterError::Version(path(), FrameError::Version(1)),
+            ArbiterError::Lost(path()),
+            ArbiterError::Silent(path()),
+            ArbiterError::System { path: path(), error: std::io::ErrorKind::NotFound.into() },
+        ];
+        for failure in failures {
+            let error = error_of(&failure);
+            assert_eq!(error.kind(), ErrorKind::Driver, "{failure:?}");
+            assert!(error.to_string().contains("the arbiter"), "{error}");
+        }
+        let short = error_of(&ArbiterError::Refused(Refusal::OverQuota));
+        assert_eq!(short.kind(), ErrorKind::OutOfDeviceMemory);
     }
 }
