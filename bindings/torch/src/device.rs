@@ -780,9 +780,9 @@ impl<B: Streams> Device<B> {
 }
 
 /// Returns true if a smaller request would do: PyTorch, and programs that halve their batch, call that out of memory. A
-/// request above all that the device has is one of them.
-pub(crate) const fn is_shortage(kind: ErrorKind) -> bool {
-    kind.is_out_of_memory() || matches!(kind, ErrorKind::ExceedsLimit | ErrorKind::SizeOverflow)
+/// request above all that the device has is one of them; a host that is out of memory is none.
+pub(crate) fn is_shortage(kind: ErrorKind) -> bool {
+    tags::is_full(kind) || matches!(kind, ErrorKind::ExceedsLimit | ErrorKind::SizeOverflow)
 }
 
 /// Bytes in whole units, as PyTorch counts them.

@@ -299,8 +299,8 @@ impl<B: Streams> Tags<B> {
     }
 }
 
-/// Returns true if a wake failed for want of the device's memory: the host may be out of it too, or of open files.
-fn is_full(kind: ErrorKind) -> bool {
+/// Returns true if a call failed for want of the device's memory: the host may be out of it too, or of open files.
+pub(crate) fn is_full(kind: ErrorKind) -> bool {
     kind.is_out_of_memory() && kind != ErrorKind::OutOfHostMemory
 }
 

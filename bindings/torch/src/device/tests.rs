@@ -929,7 +929,6 @@ fn only_what_less_would_help_is_out_of_memory() {
         let is_short = matches!(
             kind,
             ErrorKind::OutOfDeviceMemory
-                | ErrorKind::OutOfHostMemory
                 | ErrorKind::Fragmented
                 | ErrorKind::OverBudget
                 | ErrorKind::ExceedsLimit
