@@ -1,5 +1,6 @@
 //! Holding timelines back, so that a test decides when work finishes, and losing the device.
 use core::sync::atomic::{AtomicBool, Ordering};
+use omniheap_seam::lock;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Keeps a timeline from finishing anything submitted after it. Dropping it lets the timeline go on.
@@ -27,12 +28,12 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn open(&self) {
-        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.is_open) = true;
         self.opened.notify_all();
     }
 
     pub(crate) fn wait(&self) {
-        let guard = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = lock(&self.is_open);
         let opened = self.opened.wait_while(guard, |is_open| !*is_open);
         drop(opened.unwrap_or_else(PoisonError::into_inner));
     }
@@ -58,7 +59,7 @@ impl Status {
 
     /// Remembers a gate, and forgets those without waiters.
     pub(crate) fn register(&self, gate: &Arc<Gate>) {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = lock(&self.gates);
         gates.retain(|gate| Arc::strong_count(gate) > 1);
         gates.push(Arc::clone(gate));
         // Losing the device opens the gates it finds; one that comes later opens itself.
@@ -68,7 +69,7 @@ impl Status {
     }
 
     pub(crate) fn open_all(&self) {
-        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let gates = lock(&self.gates);
         gates.iter().for_each(|gate| gate.open());
     }
 }

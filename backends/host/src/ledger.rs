@@ -1,6 +1,6 @@
 //! Exact, thread-safe accounting of heaps and blocks.
-use omniheap_seam::{Caps, ErrorKind, HeapBudget, HeapId, Result};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use omniheap_seam::{Caps, ErrorKind, HeapBudget, HeapId, Result, lock};
+use std::sync::Mutex;
 
 /// Bytes and blocks in use. One lock, because two counters can only be checked together.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Ledger {
 
     /// Counts `bytes` in `blocks` blocks against the heap and its physical memory: both or neither.
     pub(crate) fn charge(&self, heap: HeapId, bytes: u64, blocks: u64) -> Result<()> {
-        let mut guard = self.lock();
+        let mut guard = lock(&self.state);
         let state = &mut *guard;
         let account = state.heaps.get_mut(usize::from(heap.0)).ok_or(ErrorKind::NoSuchHeap)?;
         let group = &mut state.groups[account.group];
@@ -61,7 +61,7 @@ impl Ledger {
 
     /// Takes back what [`charge`](Self::charge) counted.
     pub(crate) fn refund(&self, heap: HeapId, bytes: u64, blocks: u64) {
-        let mut guard = self.lock();
+        let mut guard = lock(&self.state);
         let state = &mut *guard;
         let Some(account) = state.heaps.get_mut(usize::from(heap.0)) else { return };
         account.used -= bytes;
@@ -71,14 +71,9 @@ impl Ledger {
 
     /// Returns the heap's used and available bytes.
     pub(crate) fn budget(&self, heap: HeapId) -> Result<HeapBudget> {
-        let state = self.lock();
+        let state = lock(&self.state);
         let account = state.heaps.get(usize::from(heap.0)).ok_or(ErrorKind::NoSuchHeap)?;
         let reachable = account.used + state.groups[account.group].free();
         Ok(HeapBudget { budget: account.size.min(reachable), used: account.used })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while the lock is held, so the numbers behind a poisoned one are whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

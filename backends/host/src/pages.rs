@@ -2,9 +2,9 @@
 use crate::driver::File;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
-use omniheap_seam::{ErrorKind, Page, Result};
+use omniheap_seam::{ErrorKind, Page, Result, lock};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// The pages of one heap.
 ///
@@ -170,9 +170,4 @@ impl Pages {
         let mut state = lock(&self.state);
         pieces(pages).for_each(|piece| state.leave(piece));
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while a lock is held, so what lies behind a poisoned one is whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
 //! The positions of one reserved block, and the pages mapped there.
 #![expect(unsafe_code, reason = "maps pages into a block's own reserved addresses")]
 use crate::driver::{Memory, narrow};
-use crate::pages::{Pages, lock, runs};
+use crate::pages::{Pages, runs};
 use core::ops::Range;
-use omniheap_seam::{ErrorKind, Page, Result, Span};
+use omniheap_seam::{ErrorKind, Page, Result, Span, lock};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The positions of one reserved block.

@@ -4,9 +4,9 @@ use crate::hold::{Gate, Status};
 use crate::programs::Run;
 use crate::work;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_seam::{Epoch, ErrorKind, Result};
+use omniheap_seam::{Epoch, ErrorKind, Result, lock};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// One piece of work, with everything that it keeps alive.
@@ -79,7 +79,7 @@ impl Line {
 
     /// Appends a job, which runs after all earlier ones.
     pub(crate) fn submit(self: &Arc<Self>, job: Job) -> Result<()> {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         if queue.closed {
             return Err(ErrorKind::NoSuchTimeline.into());
         }
@@ -110,7 +110,7 @@ impl Line {
         if self.reached() >= epoch {
             return;
         }
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         while self.reached() < epoch {
             queue = self.progress.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
@@ -118,7 +118,7 @@ impl Line {
 
     /// Accepts no more work, finishes the rest, and ends the thread; `false` if another call does so already.
     pub(crate) fn close(&self) -> bool {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         if queue.closed {
             return false;
         }
@@ -138,7 +138,7 @@ impl Line {
         while let Some(job) = self.next() {
             // Runs and drops the job, so that its bytes count as unused before the epoch says so.
             job.run();
-            let queue = self.lock();
+            let queue = lock(&self.queue);
             self.finished.fetch_add(1, Ordering::Release);
             drop(queue);
             self.progress.notify_all();
@@ -146,7 +146,7 @@ impl Line {
     }
 
     fn next(&self) -> Option<Job> {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
                 return Some(job);
@@ -156,10 +156,5 @@ impl Line {
             }
             queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics while the lock is held, so the queue behind a poisoned one is whole.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -48,9 +48,4 @@ pub use staging::Staging;
 pub use streams::NativeStreams;
 pub use timeline::{DefaultStream, StreamOwner, Timeline};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks, whatever happened to an earlier holder: every holder leaves its data consistent before it can panic.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub use omniheap_seam::lock;

@@ -1,14 +1,14 @@
 //! One driver allocation with a buffer over all its bytes, or sparse addresses that pages are mapped into.
 #![expect(unsafe_code, reason = "holds the pointer of a mapping")]
 use crate::driver::{
-    device::{Device, lock},
+    device::Device,
     objects::{Buffer, Memory},
 };
 use crate::remap::table::PageTable;
 use ash::vk;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
-use omniheap_seam::{ErrorKind, HeapId, Result};
+use omniheap_seam::{ErrorKind, HeapId, Result, lock};
 use std::sync::{Arc, Mutex};
 
 /// Native memory: a `VkDeviceMemory` and, where the heap takes buffers, one `VkBuffer` over all of it.

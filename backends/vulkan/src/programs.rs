@@ -3,13 +3,10 @@
 pub(crate) mod sets;
 
 use self::sets::Sets;
-use crate::driver::{
-    check,
-    device::{Device, lock},
-};
+use crate::driver::{check, device::Device};
 use ash::vk;
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_seam::{ErrorKind, Kernel, ProgramId, Result};
+use omniheap_seam::{ErrorKind, Kernel, ProgramId, Result, lock};
 use std::{
     collections::BTreeMap,
     ffi::CString,

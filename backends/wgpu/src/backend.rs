@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_limits::{SystemLimits, Vendor};
 use omniheap_seam::{
     Backend, Caps, DeviceInfo, DriverBudget, Error, ErrorKind, HeapBudget, HeapId, Launch, Result,
-    SystemLimit, Timelines, Transfer,
+    SystemLimit, Timelines, Transfer, lock,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use wgpu::{
     BackendOptions, Backends, BufferUsages, DeviceDescriptor, Features, Instance,
     InstanceDescriptor, Limits, NoopBackendOptions, PollType,
@@ -298,7 +298,7 @@ impl Block {
 
     /// Keeps it from being mapped by one thread while another submits it.
     pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
-        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mapping)
     }
 }
 

@@ -1,9 +1,9 @@
 //! The epochs of the queue, and the timelines that are open over it.
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_seam::{Epoch, ErrorKind, Point, Result, TimelineId};
+use omniheap_seam::{Epoch, ErrorKind, Point, Result, TimelineId, lock};
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 /// The epochs of the queue and the timelines that are open over it.
@@ -25,7 +25,7 @@ struct State {
 
 impl Clock {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Refuses a timeline that is not open.

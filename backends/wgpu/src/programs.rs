@@ -1,9 +1,9 @@
 //! Kernels that are loaded: a compute pipeline each.
 use core::sync::atomic::{AtomicU64, Ordering};
-use omniheap_seam::{ErrorKind, Kernel, ProgramId, Result};
+use omniheap_seam::{ErrorKind, Kernel, ProgramId, Result, lock};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 use wgpu::{BindGroupLayout, ComputePipeline};
 
@@ -15,22 +15,18 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Program>>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn load(&self, program: Program) -> ProgramId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(id, Arc::new(program));
+        lock(&self.loaded).insert(id, Arc::new(program));
         ProgramId(id)
     }
 
     pub(crate) fn unload(&self, program: ProgramId) -> Result<()> {
-        self.lock().remove(&program.0).map(drop).ok_or(ErrorKind::Stale.into())
+        lock(&self.loaded).remove(&program.0).map(drop).ok_or(ErrorKind::Stale.into())
     }
 
     pub(crate) fn get(&self, program: ProgramId) -> Result<Arc<Program>> {
-        self.lock().get(&program.0).cloned().ok_or(ErrorKind::Stale.into())
+        lock(&self.loaded).get(&program.0).cloned().ok_or(ErrorKind::Stale.into())
     }
 }
 

@@ -3,8 +3,8 @@
 //! wgpu's own `write_buffer` allocates on every call and loses the device when that allocation fails; these buffers
 //! fail with an error, are bounded in number, and come back when the device is done with them.
 use crate::driver::{Driver, Start};
-use omniheap_seam::{ErrorKind, Result};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use omniheap_seam::{ErrorKind, Result, lock};
+use std::sync::{Arc, Mutex};
 use wgpu::{Buffer, BufferUsages, MapMode};
 
 /// Bytes that one upload buffer carries at most; longer writes take several.
@@ -43,10 +43,6 @@ struct Uploads {
 pub(crate) struct Upload {
     pub(crate) buffer: Buffer,
     home: Arc<Mutex<Uploads>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Takes the smallest buffer that holds `size` bytes.

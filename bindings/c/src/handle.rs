@@ -1,6 +1,6 @@
 //! Objects behind the handles.
 use crate::status::{Failure, OmniheapStatus};
-use crate::table::{Kind, Table, lock};
+use crate::table::{Kind, Table};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap::arbiter::Arbitrated;
@@ -8,6 +8,7 @@ use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::host::Host;
 use omniheap::residency::{Held, HostStore, Preparation, Residents};
+use omniheap::seam::lock;
 use omniheap::trace::Recorder;
 use omniheap::vulkan::Vulkan;
 use omniheap::weights::Origin;

@@ -5,7 +5,7 @@ use crate::open::{OMNIHEAP_WAITING_LAST_RESORT, waiting};
 use crate::request::heap;
 use crate::sized::{Grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
-use crate::table::lock;
+use omniheap::seam::lock;
 use omniheap::{Align, ErrorKind, GiveBack, PoolConfig, StrategyKind, seam::Layout};
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@ use crate::handle::{OmniheapManager, OmniheapPool, POOLS, Pool, holder};
 use crate::manager::put_optional;
 use crate::sleep::{OMNIHEAP_SLEEP_HOST_MAPPED_WHEN_FULL, OmniheapSleep, asked, store};
 use crate::status::{Failure, OmniheapStatus, call, check};
-use crate::table::lock;
 use omniheap::residency::{Held, Moved, Resident, Residents, WhenFull};
+use omniheap::seam::lock;
 use omniheap::{AllocateError, AnyBackend, ErrorKind};
 use std::sync::MutexGuard;
 

@@ -3,11 +3,11 @@
 use crate::handle::{Holder, OmniheapManager, OmniheapPool, POOLS, holder};
 use crate::sized::{Grows, empty, fill, fillable, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, text};
-use crate::table::lock;
 use core::ffi::c_char;
 use omniheap::residency::{
     Arena, BackingStore, HostStore, Nothing, Residence, Sleep, Slept, Wake, available_host_memory,
 };
+use omniheap::seam::lock;
 use std::sync::Arc;
 
 /// The bytes go to host memory.

@@ -1,7 +1,8 @@
 //! Handles that know when they are stale: a shard, what they stand for, an index, and a generation.
 use crate::status::{Failure, OmniheapStatus};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use omniheap::seam::lock;
+use std::sync::{Arc, Mutex};
 
 const SHARD_BITS: u32 = 4;
 const KIND_BITS: u32 = 3;
@@ -51,11 +52,7 @@ struct Slot<T> {
     value: Option<Arc<T>>,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the kind that a handle claims.
+/// What a handle says that it stands for.
 const fn kind(id: u64) -> u64 {
     (id >> SHARD_BITS) & ((1 << KIND_BITS) - 1)
 }

@@ -7,10 +7,10 @@
 use core::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use core::ptr;
 use libloading::Library;
-use omniheap_seam::{LimitKind, LimitValue, SystemLimit};
+use omniheap_seam::{LimitKind, LimitValue, SystemLimit, lock};
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The variable that names the library to use instead of the driver's.
 pub(crate) const VARIABLE: &str = "OMNIHEAP_NVML_LIBRARY";
@@ -191,7 +191,7 @@ fn hyphenated(uuid: &[u8; 16]) -> String {
 static LOADED: Mutex<BTreeMap<String, Option<&'static Nvml>>> = Mutex::new(BTreeMap::new());
 
 fn loaded(name: &str) -> Option<&'static Nvml> {
-    let mut all = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = lock(&LOADED);
     if let Some(known) = all.get(name) {
         return *known;
     }

@@ -9,6 +9,8 @@ mod erased;
 mod error;
 mod launch;
 mod layout;
+#[cfg(feature = "std")]
+mod lock;
 mod timeline;
 
 pub use backend::{
@@ -24,4 +26,6 @@ pub use erased::{AnyBackend, AnyBlock, erase};
 pub use error::{Advice, Error, ErrorKind, Result};
 pub use launch::{Argument, HostLaunch, Kernel, KernelText, ProgramId, Slot};
 pub use layout::{Align, Class, Layout, Span};
+#[cfg(feature = "std")]
+pub use lock::lock;
 pub use timeline::{Epoch, Point, TimelineId};

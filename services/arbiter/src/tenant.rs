@@ -5,6 +5,7 @@ use crate::frame::{Ask, FrameError, MAX_FRAME, PublicationInfo, Refusal, Tell, T
 use crate::socket;
 use crate::{ArbiterError, OnPress, Order, PATIENCE, failed};
 use core::panic::AssertUnwindSafe;
+use omniheap_seam::lock;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::io;
@@ -61,11 +62,6 @@ struct State {
     unwelcome: Option<Refusal>,
     /// Reason why its answer could not be read.
     unread: Option<FrameError>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here panics while it holds a lock, so what lies behind a poisoned one is whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tenant {

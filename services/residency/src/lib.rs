@@ -24,9 +24,4 @@ pub use nothing::Nothing;
 pub use pieces::{Piece, gather, scatter};
 pub use residents::{Held, Moved, Resident, Residents, WhenFull};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks, also after a panic of another thread: no change of what is guarded here can panic half-way.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use omniheap_seam::lock;

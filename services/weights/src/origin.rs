@@ -10,12 +10,13 @@ use omniheap_core::{
     Allocation, AllocationId, Backend, BackingStore, Error as DeviceError, ErrorKind, GetPiece,
     HostPinner, Privacy, PutPiece, Result, StoreKind,
 };
+use omniheap_seam::lock;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 /// Bytes that are read while as many are copied to the device: a multiple of what stores hand out.
@@ -388,11 +389,6 @@ impl BackingStore for Origin {
     fn kind(&self) -> StoreKind {
         StoreKind::File
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, unix))]

@@ -9,8 +9,9 @@ use omniheap_core::{
     Allocation, Backend, Epoch, ErrorKind as Device, Heap, HeapKind, HostAccess, Manager, Point,
     Request, Result as DeviceResult, TimelineId, Usage,
 };
+use omniheap_seam::lock;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const ALIGN_BYTES: usize = ALIGN as usize;
@@ -155,11 +156,6 @@ impl<'a, B: Backend> Ring<'a, B> {
         Self { manager, on, size, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<B>> {
-        // Nothing panics while it holds the lock, so the state behind a poisoned one is whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns a slot that may be filled. `None` once the load has stopped.
     pub(crate) fn take(&self) -> Result<Option<Arc<Slot<B>>>, ErrorKind> {
         let (slot, copied) = match self.next() {
@@ -182,7 +178,7 @@ impl<'a, B: Backend> Ring<'a, B> {
     }
 
     fn next(&self) -> Next<B> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if state.is_stopped {
                 return Next::None;
@@ -202,7 +198,7 @@ impl<'a, B: Backend> Ring<'a, B> {
 
     /// After a slot could not be made: goes on with those that exist.
     fn do_with_fewer(&self, error: ErrorKind) -> Result<(), ErrorKind> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.made -= 1;
         if state.made == 0 {
             return Err(error);
@@ -212,7 +208,7 @@ impl<'a, B: Backend> Ring<'a, B> {
     }
 
     fn give_back(&self, slot: Arc<Slot<B>>, copied: Copied) {
-        self.lock().slots.push_back((slot, copied));
+        lock(&self.state).slots.push_back((slot, copied));
         self.changed.notify_one();
     }
 
@@ -235,7 +231,7 @@ impl<'a, B: Backend> Ring<'a, B> {
 
     /// Ends every wait for a slot.
     pub(crate) fn stop(&self) {
-        self.lock().is_stopped = true;
+        lock(&self.state).is_stopped = true;
         self.changed.notify_all();
     }
 
@@ -259,14 +255,14 @@ impl<'a, B: Backend> Ring<'a, B> {
 
     /// Waits for every copy.
     pub(crate) fn finish(&self) -> DeviceResult<()> {
-        let state = self.lock();
+        let state = lock(&self.state);
         let copies: Vec<_> = state.slots.iter().map(|(_, copied)| *copied).collect();
         drop(state);
         let waited = copies.into_iter().map(|copied| self.wait(copied));
         let result = waited.fold(Ok(()), Result::and);
         if result.is_err_and(|error| error.kind() != Device::DeviceLost) {
             // Copies may still run: the memory waits for them.
-            let state = self.lock();
+            let state = lock(&self.state);
             let staging = state.slots.iter().filter_map(|(slot, _)| slot.staging());
             staging.for_each(|allocation| allocation.outlast(self.on));
         }

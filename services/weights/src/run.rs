@@ -15,12 +15,13 @@ use omniheap_core::{
     Allocation, Backend, BlockOffset, ErrorKind as Device, Manager, Move, Result as DeviceResult,
     TimelineId, Transfer, bytes,
 };
+use omniheap_seam::lock;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 /// Files that stay open during a load; more are opened again when they are needed.
@@ -449,9 +450,4 @@ impl<B: Backend> Shared<'_, B> {
         last[..rest.len()].copy_from_slice(rest);
         transfer.write(self.run.on, BlockOffset { offset: to.offset + whole, ..to }, &last)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,9 +10,9 @@ use core::{
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use omniheap_seam::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result, lock};
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     thread::{self, ThreadId},
     time::Instant,
 };
@@ -330,11 +330,6 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device").field("raw", &self.raw.handle()).finish_non_exhaustive()
     }
-}
-
-/// Locks; what a panicking thread left behind is still the state that the driver knows.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 #![expect(unsafe_code, reason = "the driver calls back with raw pointers")]
 use ash::vk;
 use core::ffi::{CStr, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use omniheap_seam::lock;
+use std::sync::{Arc, Mutex};
 
 /// Use of the Khronos validation layer, with synchronization checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,11 +33,11 @@ impl Messages {
     /// Returns the messages, oldest first.
     #[must_use]
     pub fn texts(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     fn push(&self, text: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        lock(&self.0).push(text);
     }
 
     /// Returns the pointer that the driver hands back to [`receive`]; good for as long as `self` stays where it is.

@@ -1,14 +1,11 @@
 //! Descriptor sets of one kernel: written for a launch, and used again when it is over.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 use crate::{
-    driver::{
-        check,
-        device::{Device, lock},
-    },
+    driver::{check, device::Device},
     timeline::queue::QueueTimeline,
 };
 use ash::vk;
-use omniheap_seam::{ErrorKind, Result, Slot};
+use omniheap_seam::{ErrorKind, Result, Slot, lock};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex},
@@ -186,8 +183,9 @@ impl Drop for Sets {
 #[cfg(test)]
 mod tests {
     use super::{POOL, Sets};
-    use crate::{driver::device::lock, rig::opened};
+    use crate::rig::opened;
     use ash::vk;
+    use omniheap_seam::lock;
     use omniheap_seam::{Backend as _, ErrorKind, Slot, TimelineId, Timelines as _};
     use std::sync::Arc;
 

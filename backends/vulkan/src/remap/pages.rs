@@ -1,12 +1,12 @@
 //! Physical pages, carved from larger driver allocations so that their number stays within the driver's limit.
 #![forbid(unsafe_code)]
 use crate::driver::{
-    device::{Device, lock},
+    device::Device,
     objects::{Ask, Memory, Share},
     turns::Turns,
 };
 use ash::vk;
-use omniheap_seam::{ErrorKind, HeapId, Page, Result};
+use omniheap_seam::{ErrorKind, HeapId, Page, Result, lock};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},

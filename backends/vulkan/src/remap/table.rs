@@ -1,8 +1,7 @@
 //! Table of the mapped positions of a reserved block. Its lock is never held while the device binds.
 #![forbid(unsafe_code)]
-use crate::driver::device::lock;
 use core::ops::Range;
-use omniheap_seam::{ErrorKind, Page, Result};
+use omniheap_seam::{ErrorKind, Page, Result, lock};
 use std::sync::Mutex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,8 @@
 //! Clock of a timeline: one timeline semaphore, or a queue of fences where there are none.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
-use crate::driver::{
-    check,
-    device::{Device, lock},
-};
+use crate::driver::{check, device::Device};
 use ash::vk;
-use omniheap_seam::Result;
+use omniheap_seam::{Result, lock};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, TryLockError},
@@ -240,7 +237,8 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::{Clock, Clocks};
-    use crate::{driver::device::lock, rig::opened};
+    use crate::rig::opened;
+    use omniheap_seam::lock;
 
     #[test]
     fn who_asks_for_an_epoch_does_not_wait_for_a_thread_that_waits() {

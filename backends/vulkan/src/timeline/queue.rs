@@ -1,7 +1,7 @@
 //! One timeline: a queue, a clock, command buffers that come back, and a staging ring.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 use crate::{
-    driver::device::{Device, lock},
+    driver::device::Device,
     timeline::{
         clock::{Clock, Clocks, Semaphore},
         commands::Commands,
@@ -11,7 +11,7 @@ use crate::{
 };
 use ash::vk;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use omniheap_seam::{ErrorKind, Result};
+use omniheap_seam::{ErrorKind, Result, lock};
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, OnceLock},

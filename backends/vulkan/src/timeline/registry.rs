@@ -1,10 +1,7 @@
 //! Every open timeline, by its number.
 use super::{clock::Clocks, queue::QueueTimeline};
-use crate::{
-    driver::device::{Device, lock},
-    transfer::staging::Plans,
-};
-use omniheap_seam::{ErrorKind, Result, TimelineId};
+use crate::{driver::device::Device, transfer::staging::Plans};
+use omniheap_seam::{ErrorKind, Result, TimelineId, lock};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},

@@ -1,10 +1,7 @@
-//! Choice of the way that bytes go inside the device: the driver's own copies, or the compaction kernel.
-use crate::{
-    Feature,
-    driver::device::{Device, lock},
-    transfer::kernel::Kernel,
-};
+//! Which way bytes go inside the device: by the driver's own copies, or by the compaction kernel.
+use crate::{Feature, driver::device::Device, transfer::kernel::Kernel};
 use ash::vk;
+use omniheap_seam::lock;
 use std::sync::{Arc, Mutex};
 
 /// Implementation of copies inside the device.
