@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, POOLS, holder};
 use crate::request::{OmniheapRequest, read};
-use crate::sized::{Grows, empty, fill};
+use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use crate::timeline::{self, open_in};
 use crate::{OmniheapPool, handle::Holder};
@@ -23,17 +23,7 @@ pub struct OmniheapPlace {
     pub address: u64,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
-unsafe impl Grows for OmniheapPlace {
-    const FIRST: usize = core::mem::offset_of!(OmniheapPlace, address) + size_of::<u64>();
-    const NAMES: [&'static str; 2] = ["place", "omniheap_placed_default"];
-}
-
-impl Default for OmniheapPlace {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapPlace to address: "place" from "omniheap_placed_default");
 
 /// Gives an allocation a handle.
 ///

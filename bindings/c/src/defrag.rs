@@ -1,7 +1,7 @@
 //! Defragmentation that asks the owner about every move.
 #![expect(unsafe_code, reason = "calls the caller's functions")]
 use crate::handle::{ALLOCATIONS, Holder, OmniheapAllocation, OmniheapManager, Owner, holder};
-use crate::sized::{Grows, empty, fill, fillable, read_sized, write_usual};
+use crate::sized::{empty, fill, fillable, grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call};
 use ash::vk::Handle as _;
 use core::ffi::c_void;
@@ -83,17 +83,7 @@ pub struct OmniheapMoved {
     pub taken_bytes: u64,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
-unsafe impl Grows for OmniheapMoved {
-    const FIRST: usize = core::mem::offset_of!(OmniheapMoved, taken_bytes) + size_of::<u64>();
-    const NAMES: [&'static str; 2] = ["moved", "omniheap_moved_default"];
-}
-
-impl Default for OmniheapMoved {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapMoved to taken_bytes: "moved" from "omniheap_moved_default");
 
 impl From<Moved> for OmniheapMoved {
     fn from(sums: Moved) -> Self {
@@ -122,11 +112,7 @@ pub fn omniheap_budget_default() -> OmniheapBudget {
     OmniheapBudget { struct_size, bytes: most, moves: most, microseconds: most }
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
-unsafe impl Grows for OmniheapBudget {
-    const FIRST: usize = core::mem::offset_of!(OmniheapBudget, microseconds) + size_of::<u64>();
-    const NAMES: [&'static str; 2] = ["budget", "omniheap_budget_default"];
-}
+grows!(OmniheapBudget to microseconds: "budget" from "omniheap_budget_default");
 
 /// Writes the usual values into a struct of `struct_size` bytes; `omniheap_budget_default` is the short way.
 ///

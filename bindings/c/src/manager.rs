@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
 use crate::request::{OmniheapRequest, heap, read};
-use crate::sized::{Grows, empty, fill};
+use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text};
 use core::ffi::c_char;
 use omniheap::{
@@ -41,17 +41,7 @@ pub struct OmniheapPlan {
     pub budget_after: u64,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
-unsafe impl Grows for OmniheapPlan {
-    const FIRST: usize = core::mem::offset_of!(OmniheapPlan, budget_after) + size_of::<u64>();
-    const NAMES: [&'static str; 2] = ["plan", "omniheap_planned_default"];
-}
-
-impl Default for OmniheapPlan {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapPlan to budget_after: "plan" from "omniheap_planned_default");
 
 /// Device memory.
 pub const OMNIHEAP_KIND_DEVICE: u32 = 0;
@@ -86,17 +76,7 @@ pub struct OmniheapHeap {
     pub mappable: u32,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
-unsafe impl Grows for OmniheapHeap {
-    const FIRST: usize = core::mem::offset_of!(OmniheapHeap, mappable) + size_of::<u32>();
-    const NAMES: [&'static str; 2] = ["about", "omniheap_heap_info_default"];
-}
-
-impl Default for OmniheapHeap {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapHeap to mappable: "about" from "omniheap_heap_info_default");
 
 /// Says what an allocation would do, without doing it.
 ///

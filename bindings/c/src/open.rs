@@ -1,7 +1,7 @@
 //! Devices: those that are here, opened by backend and number.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, Settings, take_manager};
-use crate::sized::{Grows, read_sized, write_usual};
+use crate::sized::{grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text, text};
 use core::ffi::c_char;
 use omniheap::cuda::Cuda;
@@ -46,11 +46,7 @@ pub fn omniheap_config_default() -> OmniheapConfig {
     }
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
-unsafe impl Grows for OmniheapConfig {
-    const FIRST: usize = core::mem::offset_of!(OmniheapConfig, trace) + size_of::<*const c_char>();
-    const NAMES: [&'static str; 2] = ["config", "omniheap_config_default"];
-}
+grows!(OmniheapConfig to trace: "config" from "omniheap_config_default");
 
 /// Writes the usual values into a struct of `struct_size` bytes; `omniheap_config_default` is the short way.
 ///

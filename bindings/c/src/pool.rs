@@ -3,7 +3,7 @@
 use crate::handle::{OmniheapManager, OmniheapPool, Owner, POOLS, Pool, holder};
 use crate::open::{OMNIHEAP_WAITING_LAST_RESORT, waiting};
 use crate::request::heap;
-use crate::sized::{Grows, read_sized, write_usual};
+use crate::sized::{grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use omniheap::seam::lock;
 use omniheap::{Align, ErrorKind, GiveBack, PoolConfig, StrategyKind, seam::Layout};
@@ -68,12 +68,7 @@ pub fn omniheap_pool_config_default() -> OmniheapPoolConfig {
     }
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
-unsafe impl Grows for OmniheapPoolConfig {
-    const FIRST: usize =
-        core::mem::offset_of!(OmniheapPoolConfig, wakes_on_request) + size_of::<u32>();
-    const NAMES: [&'static str; 2] = ["config", "omniheap_pool_config_default"];
-}
+grows!(OmniheapPoolConfig to wakes_on_request: "config" from "omniheap_pool_config_default");
 
 /// Writes the usual values into a struct of `struct_size` bytes; `omniheap_pool_config_default` is the short way.
 ///

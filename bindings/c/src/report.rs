@@ -1,7 +1,7 @@
 //! Reports of a manager's memory, as JSON and as a page.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{OmniheapManager, holder};
-use crate::sized::{Grows, empty, fill};
+use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, put_text, text};
 use core::ffi::c_char;
 use omniheap::trace::NewFile;
@@ -31,17 +31,7 @@ pub struct OmniheapTotals {
     pub freed: u64,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
-unsafe impl Grows for OmniheapTotals {
-    const FIRST: usize = core::mem::offset_of!(OmniheapTotals, freed) + size_of::<u64>();
-    const NAMES: [&'static str; 2] = ["totals", "omniheap_sums_default"];
-}
-
-impl Default for OmniheapTotals {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapTotals to freed: "totals" from "omniheap_sums_default");
 
 /// Sums, cheap enough for every frame.
 ///

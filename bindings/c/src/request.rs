@@ -1,6 +1,6 @@
 //! Requests as plain data.
 #![expect(unsafe_code, reason = "reads the caller's texts")]
-use crate::sized::{Grows, read_sized, write_usual};
+use crate::sized::{grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, text};
 use core::ffi::c_char;
 use omniheap::{
@@ -144,11 +144,7 @@ pub fn omniheap_request_default(size: u64) -> OmniheapRequest {
     }
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
-unsafe impl Grows for OmniheapRequest {
-    const FIRST: usize = core::mem::offset_of!(OmniheapRequest, name) + size_of::<*const c_char>();
-    const NAMES: [&'static str; 2] = ["request", "omniheap_request_default"];
-}
+grows!(OmniheapRequest to name: "request" from "omniheap_request_default");
 
 /// Writes the usual values into a struct of `struct_size` bytes; `omniheap_request_default` is the short way.
 ///

@@ -25,6 +25,36 @@ pub(crate) unsafe trait Grows: Copy {
     const NAMES: [&'static str; 2];
 }
 
+/// Returns the bytes of a field.
+pub(crate) const fn bytes_of<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}
+
+/// Makes structs [`Grows`]: up to which field the first version went, and its names. One that is `filled` by the library is empty by default.
+macro_rules! grows {
+    (filled $name:ident to $last:ident: $argument:literal from $start:literal) => {
+        crate::sized::grows!($name to $last: $argument from $start);
+
+        impl Default for $name {
+            fn default() -> Self {
+                crate::sized::empty()
+            }
+        }
+    };
+    ($name:ident to $last:ident: $argument:literal from $start:literal) => {
+        const _: () = assert!(core::mem::offset_of!($name, struct_size) == 0);
+
+        // SAFETY: it starts with its size, as was checked just above. It is `repr(C)`, or the header would not have its fields; they are
+        // numbers and raw pointers, which is all that C is passed in a struct.
+        unsafe impl crate::sized::Grows for $name {
+            const FIRST: usize =
+                core::mem::offset_of!($name, $last) + crate::sized::bytes_of(|it: &$name| &it.$last);
+            const NAMES: [&'static str; 2] = [$argument, $start];
+        }
+    };
+}
+pub(crate) use grows;
+
 /// The bytes that both sides know of a struct.
 fn known<T: Grows>(struct_size: usize) -> Result<usize, Failure> {
     if !(T::FIRST..=MOST).contains(&struct_size) {
@@ -136,11 +166,7 @@ mod tests {
         third: u64,
     }
 
-    // SAFETY: it is `repr(C)`, starts with its size, and has numbers only.
-    unsafe impl Grows for Grown {
-        const FIRST: usize = core::mem::offset_of!(Grown, first) + size_of::<u64>();
-        const NAMES: [&'static str; 2] = ["grown", "grown_default"];
-    }
+    grows!(Grown to first: "grown" from "grown_default");
 
     const USUAL: Grown = Grown { struct_size: size_of::<Grown>(), first: 1, second: 2, third: 3 };
 

@@ -1,7 +1,7 @@
 //! Pools whose memory leaves the device and comes back.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{Holder, OmniheapManager, OmniheapPool, POOLS, holder};
-use crate::sized::{Grows, empty, fill, fillable, read_sized, write_usual};
+use crate::sized::{empty, fill, fillable, grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, text};
 use core::ffi::c_char;
 use omniheap::residency::{
@@ -50,12 +50,7 @@ pub fn omniheap_sleep_default() -> OmniheapSleep {
     OmniheapSleep { struct_size, store: OMNIHEAP_STORE_HOST, flags: 0, directory }
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
-unsafe impl Grows for OmniheapSleep {
-    const FIRST: usize =
-        core::mem::offset_of!(OmniheapSleep, directory) + size_of::<*const c_char>();
-    const NAMES: [&'static str; 2] = ["sleep", "omniheap_sleep_default"];
-}
+grows!(OmniheapSleep to directory: "sleep" from "omniheap_sleep_default");
 
 /// Writes the usual values into a struct of `struct_size` bytes; `omniheap_sleep_default` is the short way.
 ///
@@ -87,17 +82,7 @@ pub struct OmniheapSlept {
     pub kept: u64,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
-unsafe impl Grows for OmniheapSlept {
-    const FIRST: usize = core::mem::offset_of!(OmniheapSlept, kept) + size_of::<u64>();
-    const NAMES: [&'static str; 2] = ["slept", "omniheap_slept_default"];
-}
-
-impl Default for OmniheapSlept {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapSlept to kept: "slept" from "omniheap_slept_default");
 
 /// Places of a pool's bytes. Start from `omniheap_residence_default`.
 #[repr(C)]
@@ -117,17 +102,7 @@ pub struct OmniheapResidence {
     pub host_mapped: u64,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
-unsafe impl Grows for OmniheapResidence {
-    const FIRST: usize = core::mem::offset_of!(OmniheapResidence, asleep) + size_of::<u32>();
-    const NAMES: [&'static str; 2] = ["residence", "omniheap_residence_default"];
-}
-
-impl Default for OmniheapResidence {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapResidence to asleep: "residence" from "omniheap_residence_default");
 
 /// The settings that are passed; null is a sleep to host memory.
 ///

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
 use crate::allocation::publish;
 use crate::handle::{ALLOCATIONS, Holder, Native, OmniheapAllocation, OmniheapManager, holder};
-use crate::sized::{Grows, empty, fill};
+use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, check, put, text};
 use crate::timeline::named;
 use crate::{
@@ -32,17 +32,7 @@ pub struct OmniheapVulkanPlace {
     pub size: u64,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers.
-unsafe impl Grows for OmniheapVulkanPlace {
-    const FIRST: usize = core::mem::offset_of!(OmniheapVulkanPlace, size) + size_of::<u64>();
-    const NAMES: [&'static str; 2] = ["place", "omniheap_vulkan_placed_default"];
-}
-
-impl Default for OmniheapVulkanPlace {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapVulkanPlace to size: "place" from "omniheap_vulkan_placed_default");
 
 fn vulkan(holder: &Holder) -> Result<&Vulkan, Failure> {
     arbitrated(holder).map(|vulkan| vulkan.inner())

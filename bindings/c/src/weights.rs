@@ -1,7 +1,7 @@
 //! Weights files: what is in them, and loading them into memory that the caller has.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, Bytes, Holder, OmniheapAllocation, OmniheapManager, holder};
-use crate::sized::{Grows, empty, fill};
+use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, check, check_many, put, text};
 use crate::table::{Kind, Table};
 use core::ffi::{c_char, c_int, c_void};
@@ -41,17 +41,7 @@ pub struct OmniheapTensor {
     pub bytes: u64,
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
-unsafe impl Grows for OmniheapTensor {
-    const FIRST: usize = core::mem::offset_of!(OmniheapTensor, bytes) + size_of::<u64>();
-    const NAMES: [&'static str; 2] = ["tensor", "omniheap_tensor_default"];
-}
-
-impl Default for OmniheapTensor {
-    fn default() -> Self {
-        empty()
-    }
-}
+grows!(filled OmniheapTensor to bytes: "tensor" from "omniheap_tensor_default");
 
 /// Destination of a tensor: an allocation, or host memory where `allocation` is zero.
 #[repr(C)]

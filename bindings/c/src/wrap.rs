@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "takes over the caller's handles")]
 use crate::handle::{Holder, OmniheapManager};
 use crate::open::{OmniheapConfig, publish, settings};
-use crate::sized::{Grows, read_sized, write_usual};
+use crate::sized::{grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check};
 use ash::vk::{self, Handle as _};
 use core::ffi::c_void;
@@ -58,11 +58,7 @@ pub fn omniheap_vulkan_device_default() -> OmniheapVulkanDevice {
     }
 }
 
-// SAFETY: it is `repr(C)` and starts with its size; the rest are numbers and raw pointers.
-unsafe impl Grows for OmniheapVulkanDevice {
-    const FIRST: usize = core::mem::offset_of!(OmniheapVulkanDevice, enabled) + size_of::<u32>();
-    const NAMES: [&'static str; 2] = ["device", "omniheap_vulkan_device_default"];
-}
+grows!(OmniheapVulkanDevice to enabled: "device" from "omniheap_vulkan_device_default");
 
 /// Writes the usual values into a struct of `struct_size` bytes; `omniheap_vulkan_device_default` is the short way.
 ///
