@@ -60,10 +60,10 @@ mod backends;
 #[cfg(feature = "trace")]
 mod picture;
 mod profile;
+#[cfg(all(feature = "schedule", feature = "trace"))]
+mod recorded;
 #[cfg(feature = "serde")]
 mod requests;
-#[cfg(all(feature = "plan", feature = "trace"))]
-mod schedule;
 mod sharing;
 
 #[cfg(feature = "arbiter")]
@@ -146,12 +146,13 @@ pub mod guards {
     pub use omniheap_core::{GuardReport, Guards, Overwrite};
 }
 
-/// The offline planner, and plans for recorded programs.
-#[cfg(feature = "plan")]
-pub mod plan {
+/// Allocations that are known ahead, at their places: schedules, and those of recorded programs.
+#[cfg(feature = "schedule")]
+pub mod schedule {
     #[cfg(feature = "trace")]
-    pub use crate::schedule::{plan_from_trace, problem_from_trace};
-    pub use omniheap_plan::*;
+    pub use crate::recorded::{problem_from_trace, schedule_from_trace};
+    pub use omniheap_extras::{Deviation, Exact, Installed, ScheduleReport};
+    pub use omniheap_schedule::*;
 }
 
 /// Documents whose examples run as tests.

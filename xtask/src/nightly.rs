@@ -66,7 +66,7 @@ const UNOPTIMISED: [&str; 10] = [
     "omniheap-host",
     "omniheap-limits",
     "omniheap-model",
-    "omniheap-plan",
+    "omniheap-schedule",
     "proptest",
     "regex-syntax",
 ];

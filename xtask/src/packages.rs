@@ -2,12 +2,15 @@
 //! features.
 use crate::step::{Outcome, status};
 use crate::words::files;
-use crate::{WORKSPACE, cargo, target};
+use crate::{WORKSPACE, cargo, root, target};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+
+/// Folders of what is not the product: the laboratory, and what is never shipped.
+const BESIDE: [&str; 5] = ["benches", "examples", "lab", "tests", "xtask"];
 
 /// A crate that is published.
 pub(crate) struct Package {
@@ -96,6 +99,35 @@ pub(crate) fn check_features() -> Outcome {
     }
 }
 
+/// Checks that nothing of the product depends on the laboratory.
+pub(crate) fn check_laboratory() -> Outcome {
+    let mut packages = listed()?;
+    for apart in ["bindings/gpu-allocator", "tools/overlay"] {
+        packages.extend(listed_of(&root().join(apart).join("Cargo.toml"))?);
+    }
+    let found: Vec<String> =
+        packages.iter().flat_map(|package| ahead_of_itself(package, &root())).collect();
+    match found.first() {
+        None => Ok(()),
+        Some(first) => Err(format!(
+            "{first}; what programs need of the laboratory belongs to a crate of the product"
+        )),
+    }
+}
+
+/// Returns what a package depends on in the laboratory, unless it is of the laboratory itself or never shipped.
+fn ahead_of_itself(package: &Value, root: &Path) -> Vec<String> {
+    let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
+    if BESIDE.iter().any(|folder| manifest.starts_with(root.join(folder))) {
+        return Vec::new();
+    }
+    let in_lab = |one: &&Value| {
+        one["path"].as_str().is_some_and(|path| Path::new(path).starts_with(root.join("lab")))
+    };
+    let found = package["dependencies"].as_array().into_iter().flatten().filter(in_lab);
+    found.map(|one| format!("{} depends on {}", package["name"], one["name"])).collect()
+}
+
 /// Returns every package that is built along such edges, with its features.
 fn features(edges: &str) -> Result<BTreeSet<String>, String> {
     let mut command =
@@ -119,7 +151,13 @@ fn untested(target: &Value) -> Option<&Path> {
 
 /// Returns what cargo says of every package of the workspace.
 fn listed() -> Result<Vec<Value>, String> {
-    let mut command = cargo(&["metadata", "--format-version", "1", "--no-deps"]);
+    listed_of(&root().join("Cargo.toml"))
+}
+
+/// Returns what cargo says of every package of a manifest's workspace.
+fn listed_of(manifest: &Path) -> Result<Vec<Value>, String> {
+    let mut command = cargo(&["metadata", "--format-version", "1", "--no-deps", "--manifest-path"]);
+    command.arg(manifest);
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cargo metadata: {error}"))?;
     let mut metadata: Value = serde_json::from_slice(&output.stdout)
@@ -175,7 +213,7 @@ fn leaves(package: &Path, file: &Path, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Package, included, is_needed, leaves, unpublished, untested};
+    use super::{Package, ahead_of_itself, included, is_needed, leaves, unpublished, untested};
     use serde_json::json;
     use std::path::Path;
 
@@ -209,6 +247,22 @@ mod tests {
         };
         assert!(of("lib", false) && of("rlib", false) && of("bin", false));
         assert!(!of("lib", true) && !of("example", false) && !of("custom-build", false));
+    }
+
+    #[test]
+    fn what_depends_on_the_laboratory_is_found_outside_of_it() {
+        let of = |folder: &str, need: &str| {
+            let manifest = format!("/w/{folder}/Cargo.toml");
+            let need = json!({"name": "need", "path": format!("/w/{need}"), "kind": "dev"});
+            let package = json!({"name": "own", "manifest_path": manifest, "dependencies": [need]});
+            ahead_of_itself(&package, Path::new("/w"))
+        };
+        assert_eq!(of("core/manager", "lab/plan"), ["\"own\" depends on \"need\""]);
+        assert_eq!(of(".", "lab/fit").len(), 1);
+        assert!(
+            of("core/manager", "core/seam").is_empty() && of("core/a", "laboratory").is_empty()
+        );
+        assert!(of("lab/cli", "lab/plan").is_empty() && of("tests/fuzz", "lab/plan").is_empty());
     }
 
     #[test]

@@ -27,8 +27,12 @@ enum Length {
 const QUICK: [&str; 5] =
     ["omniheap-seam", "omniheap-strategy", "omniheap-core", "omniheap-host", "omniheap-model"];
 
+/// Crates without the standard library.
+const NO_STD: [&str; 6] =
+    ["-p", "omniheap-schedule", "-p", "omniheap-seam", "-p", "omniheap-strategy"];
+
 /// Random work on host memory with checked contents; prints its seed. It is compiled into the test itself: the conformance suite and
-/// the planner are built with it and do not run.
+/// schedules are built with it and do not run.
 const SOAK: [&str; 13] = [
     "test",
     "--quiet",
@@ -36,7 +40,7 @@ const SOAK: [&str; 13] = [
     "--config",
     "profile.release.package.omniheap-conformance.opt-level=0",
     "--config",
-    "profile.release.package.omniheap-plan.opt-level=0",
+    "profile.release.package.omniheap-schedule.opt-level=0",
     "-p",
     "omniheap-host",
     "--test",
@@ -104,6 +108,7 @@ fn rules() -> Vec<Step> {
         }),
         Step::new("modules of the core import one way", arrows::check),
         Step::new("files import one way", circles::check),
+        Step::new("nothing depends on the laboratory", packages::check_laboratory),
         Step::new("no test is left out", packages::check_tests),
         Step::new("every build has the same features", packages::check_features),
         Step::new("tables say what the results say", table::check),
@@ -118,8 +123,7 @@ fn steps(length: Length) -> Vec<Step> {
     doctests.args(WORKSPACE);
     let mut lint = cargo(&["clippy", "--quiet", "--all-targets"]);
     lint.args(WORKSPACE).args(["--", "-D", "warnings"]);
-    let no_std = ["omniheap-seam", "omniheap-strategy"].map(|name| ["-p", name]).concat();
-    let no_std = [vec!["check", "--quiet", "--no-default-features"], no_std].concat();
+    let no_std = [&["check", "--quiet", "--no-default-features"], &NO_STD[..]].concat();
     let mut steps = vec![Step::new("system packages", system::prepare)];
     steps.extend(rules());
     steps.extend([

@@ -3,7 +3,7 @@
 //! A [`Manager`] hands out [`Allocation`]s of one device. It holds blocks of the device's heaps in pools, and a
 //! [strategy] divides each pool's blocks. [`Manager::create_pool`] makes a pool with one of the strategies here,
 //! [`Manager::create_pool_with`] one with a strategy of your own. Plans that were made ahead are followed by
-//! `omniheap_plan::install`.
+//! `omniheap_extras::Installed`.
 extern crate alloc;
 
 /// Implements the common part of errors that carry more than their [`Error`]; `rest` are their other fields where there

@@ -1,11 +1,11 @@
 //! ONNX models, as `plan` and `fit` read them.
 use crate::text::read_bytes;
 use omniheap::Align;
-use omniheap::plan::csv::Table;
-use omniheap::plan::{Buffer, Problem, Region};
 use omniheap::trace::{Limits, Trace};
 use omniheap_cli::Failure;
 use omniheap_fit::onnx::Tensors;
+use omniheap_plan::csv::Table;
+use omniheap_plan::{Buffer, Problem, Region};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 

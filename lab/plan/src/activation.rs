@@ -5,14 +5,14 @@ mod exact;
 mod rows;
 mod segments;
 
-use crate::check::ProblemError;
+use crate::ProblemError;
 use crate::model::Model;
 use crate::options::Options;
 use crate::plan::Plan;
-use crate::problem::{Buffer, Interval, Problem};
 use crate::solve::solve_until;
 use crate::spill::Proof;
 use crate::stop::Stop;
+use crate::{Buffer, Interval, Problem};
 use alloc::vec::Vec;
 use choose::{Chosen, Relaxed};
 use core::fmt;

@@ -2,10 +2,10 @@
 
 use crate::bound::{first_overlap, lower_bound};
 use crate::classes::Classes;
-use crate::greedy::{Portfolio, peak_of};
-use crate::model::Model;
-use crate::problem::{Problem, RegionSet};
+use crate::greedy::Portfolio;
+use crate::model::{Model, peak_of};
 use crate::region::Task;
+use crate::{Problem, RegionSet};
 use alloc::vec::Vec;
 
 /// Greedy rules tried before buffers are moved on.

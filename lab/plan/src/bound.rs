@@ -2,7 +2,7 @@
 
 use crate::classes::{Classes, gcd, lcm};
 use crate::model::{Model, align_up, id};
-use crate::problem::{Problem, RegionSet};
+use crate::{Problem, RegionSet};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::fmt;

@@ -9,8 +9,8 @@
 //! Gaps are written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
 //! such buffers. An `offset` and its `region` are kept apart: they are a plan, not a wish.
 
-use crate::plan::Spot;
-use crate::problem::{Buffer, Interval, Problem, Region, RegionSet};
+use crate::Spot;
+use crate::{Buffer, Interval, Problem, Region, RegionSet};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

@@ -2,7 +2,7 @@
 
 use crate::classes::lcm;
 use crate::plan::Plan;
-use crate::problem::{Buffer, Problem};
+use crate::{Buffer, Problem};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;

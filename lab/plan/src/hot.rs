@@ -2,8 +2,9 @@
 
 use crate::classes::lcm;
 use crate::exact::{Frame, Search, Tactic, Verdict, maximal};
-use crate::greedy::{Rule, first_fit_around, peak_of};
-use crate::model::{Model, align_up, id};
+use crate::first_fit::first_fit_around;
+use crate::greedy::Rule;
+use crate::model::{Model, align_up, id, peak_of};
 use crate::rng::Rng;
 use crate::stop::Stop;
 use alloc::collections::BTreeMap;

@@ -1,17 +1,8 @@
 //! A plan: the place of every buffer, and its proven quality.
 
 use crate::bound::{Certificate, Step, load_profile};
-use crate::problem::Problem;
+use crate::{Problem, Spot};
 use alloc::vec::Vec;
-
-/// Place of one buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Spot {
-    /// Index of the region.
-    pub region: usize,
-    /// Bytes from the region's start.
-    pub offset: u64,
-}
 
 /// Proven quality of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]

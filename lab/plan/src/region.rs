@@ -3,11 +3,11 @@
 use crate::bound::{lower_bound, unit};
 use crate::clusters::{Clusters, MergeRule};
 use crate::exact::{Detail, Frame, Search, Tactic, Verdict};
-use crate::greedy::{Portfolio, peak_of};
+use crate::greedy::Portfolio;
 use crate::handover::{Turns, hand_over};
 use crate::hot::hot_first;
 use crate::improve::{Habit, Improve};
-use crate::model::Model;
+use crate::model::{Model, peak_of};
 use crate::options::{Options, Progress};
 use crate::plan::Usage;
 use crate::repair::Repair;

@@ -1,16 +1,17 @@
 //! The entry point: from a problem to a plan.
 
+use crate::ProblemError;
+use crate::Spot;
 use crate::assign::Assign;
 use crate::bound::{Certificate, refute};
-use crate::check::ProblemError;
 use crate::classes::Classes;
 use crate::model::Model;
 use crate::options::Options;
-use crate::plan::{Plan, Spot, Status};
-use crate::problem::{Problem, RegionSet};
+use crate::plan::{Plan, Status};
 use crate::region::{Outcome, Task};
 use crate::stop::Stop;
-use crate::validate::validate;
+use crate::validate;
+use crate::{Problem, RegionSet};
 use alloc::vec::Vec;
 
 /// Plans a problem.

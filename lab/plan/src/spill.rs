@@ -1,10 +1,10 @@
 //! Advice when a problem does not fit: what to spill, the capacity needed, the largest batch that fits.
 
-use crate::check::ProblemError;
+use crate::Problem;
+use crate::ProblemError;
 use crate::model::Model;
 use crate::options::Options;
 use crate::plan::Plan;
-use crate::problem::Problem;
 use crate::solve::{solve, solve_until};
 use crate::stop::Stop;
 use alloc::collections::BTreeSet;

@@ -2,8 +2,8 @@
 
 use crate::bound::load_profile;
 use crate::plan::{Plan, Status};
-use crate::problem::{Interval, Problem};
 use crate::rng::mix;
+use crate::{Interval, Problem};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;

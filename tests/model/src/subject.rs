@@ -2,7 +2,7 @@
 use crate::first_fit::FirstFit;
 use omniheap_core::strategy::{Buddy, Bump, Piece, PieceState, Ring, Slab, Stack, Strategy, Tlsf};
 use omniheap_core::{Align, Class, Layout};
-use omniheap_plan::install::Exact;
+use omniheap_extras::Exact;
 
 /// A strategy and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 use crate::onnx::Dims;
 use core::time::Duration;
 use omniheap::Align;
-use omniheap::plan::Region;
 use omniheap_cli::file::is_stdout;
 use omniheap_cli::output;
+use omniheap_plan::Region;
 use std::path::{Path, PathBuf};
 use std::thread;
 

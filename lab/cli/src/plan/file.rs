@@ -1,11 +1,11 @@
 //! The JSON file of `omniheap plan`: a problem, and its plan once there is one.
 use core::fmt::Display;
-use omniheap::plan::csv::Table;
-use omniheap::plan::{
+use omniheap_cli::Failure;
+use omniheap_plan::csv::Table;
+use omniheap_plan::{
     Activation, Buffer, Choice, Copies, Flaw, Interval, Plan, Problem, Recompute, Region,
     RegionSet, Spot, Tradeoff, validate,
 };
-use omniheap_cli::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 

@@ -4,10 +4,10 @@ use super::file::{self, Program};
 use crate::onnx;
 use crate::text::read_text;
 use omniheap::Align;
-use omniheap::plan::csv::{self, Table};
-use omniheap::plan::problem_from_trace;
+use omniheap::schedule::problem_from_trace;
 use omniheap::trace::{AllocationId, Trace};
 use omniheap_cli::Failure;
+use omniheap_plan::csv::{self, Table};
 
 /// No planning file is longer: ten million buffers fit.
 const LONGEST_FILE: u64 = 1 << 30;

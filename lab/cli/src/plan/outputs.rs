@@ -2,11 +2,11 @@
 use super::arguments::Arguments;
 use super::file;
 use crate::text::Output;
-use omniheap::plan::csv::{self, Table};
-use omniheap::plan::{Plan, header, svg, validate};
 use omniheap_cli::Failure;
 use omniheap_cli::file::is_stdout;
 use omniheap_cli::output::{self, Format};
+use omniheap_plan::csv::{self, Table};
+use omniheap_plan::{Plan, header, svg, validate};
 use std::path::PathBuf;
 
 /// Checks that no result overwrites another or what is read, and that standard output gets one at most.

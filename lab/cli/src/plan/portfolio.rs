@@ -2,8 +2,8 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
-use omniheap::plan::{Options, Plan, Problem, Progress, Status, solve};
 use omniheap_cli::interrupt;
+use omniheap_plan::{Options, Plan, Problem, Progress, Status, solve};
 use std::thread;
 use std::time::Instant;
 
@@ -116,7 +116,7 @@ impl Portfolio<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use omniheap::plan::{Buffer, Region, Usage};
+    use omniheap_plan::{Buffer, Region, Usage};
 
     fn plan(peak: u64, status: Status) -> (Plan, Duration) {
         let usage = vec![Usage { peak, lower_bound: 8 }];

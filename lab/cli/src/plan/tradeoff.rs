@@ -2,11 +2,11 @@
 use super::arguments::Arguments;
 use super::file::{self, Program};
 use super::outputs::Outputs;
-use omniheap::plan::csv::Table;
-use omniheap::plan::{ActivationError, Choice, Options, Tradeoff, trade};
 use omniheap_cli::Failure;
 use omniheap_cli::file::name_of;
 use omniheap_cli::output::{self, Format};
+use omniheap_plan::csv::Table;
+use omniheap_plan::{ActivationError, Choice, Options, Tradeoff, trade};
 use serde::Serialize;
 use std::time::Instant;
 

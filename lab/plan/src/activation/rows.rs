@@ -2,8 +2,8 @@
 
 use super::segments::{Segments, room, signed};
 use super::{Case, Choice};
+use crate::Interval;
 use crate::model::Model;
-use crate::problem::Interval;
 use alloc::vec::Vec;
 
 /// Bytes that an option adds to rows `start..end`; negative for those that it frees.

@@ -1,8 +1,8 @@
 //! Segments of the forward pass: what is recomputed together.
 
 use super::Case;
+use crate::Interval;
 use crate::model::Model;
-use crate::problem::Interval;
 use alloc::vec::Vec;
 
 /// Spans in which each activation would be away, for one way to cut the forward pass.

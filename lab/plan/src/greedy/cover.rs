@@ -1,7 +1,7 @@
 //! Fills memory from the bottom, a whole floor at a time: with the items that together leave least of it uncovered.
 
-use super::order::life;
 use super::skyline::Runs;
+use crate::first_fit::life;
 use crate::model::{Model, align_up, id};
 use crate::rng::Rng;
 use alloc::vec::Vec;

@@ -1,6 +1,7 @@
 //! The rules by which greedy algorithms prefer one item to another.
 
-use crate::model::{Model, id};
+use crate::first_fit::{descending, life};
+use crate::model::Model;
 use alloc::vec::Vec;
 
 /// A rule that ranks items.
@@ -40,20 +41,6 @@ impl Rule {
             }
         }
     }
-}
-
-/// Lists the items by a key, the largest first and the earlier of equals.
-fn descending<K: Ord + Copy>(model: &Model, key: impl Fn(usize) -> K) -> Vec<u32> {
-    let mut keyed: Vec<(K, u32)> = (0..model.len()).map(|i| (key(i), id(i))).collect();
-    keyed.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-    keyed.into_iter().map(|(_, i)| i).collect()
-}
-
-/// Ticks from the first to the last use of an item.
-pub(crate) fn life(model: &Model, item: usize) -> u64 {
-    let (first, end) = model.hull[item];
-    let last = model.ticks.len() - 1;
-    model.ticks[(end as usize).min(last)] - model.ticks[first as usize]
 }
 
 /// Returns the highest load that each item meets.

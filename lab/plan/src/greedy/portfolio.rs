@@ -1,17 +1,14 @@
 //! Tries one greedy rule after another, and then the one that leaves least uncovered with chance.
 
 use super::cover::{Taste, cover};
-use super::first_fit::{first_fit, first_fit_around};
-use super::online::{Fit, online};
 use super::order::Rule;
 use super::skyline::{Aim, skyline};
-use crate::model::{Model, id};
+use crate::first_fit::{first_fit, first_fit_around, mended};
+use crate::model::Model;
+use crate::online::{Fit, online};
 use crate::rng::Rng;
 use crate::stop::Stop;
-use crate::timetable::Timetable;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 /// One way to place all items.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,45 +102,6 @@ impl Portfolio {
     fn cover(&mut self, model: &Model, life: f64, size: f64, chance: f64) -> Vec<u64> {
         cover(model, self.target, Taste { life, size, chance }, &mut self.rng)
     }
-}
-
-/// Moves the items that overlap a fixed one or one that they must be separate from; the rules know neither.
-fn mended(model: &Model, mut offsets: Vec<u64>) -> Vec<u64> {
-    let is_fixed = |i: u32| model.fixed[i as usize].is_some();
-    let fixed: Vec<u32> = (0..id(model.len())).filter(|&i| is_fixed(i)).collect();
-    for &item in &fixed {
-        offsets[item as usize] = model.fixed[item as usize].unwrap_or(0);
-    }
-    let meet = |a: u32, b: u32| {
-        let place = |i: u32| (i as usize, offsets[i as usize]);
-        model.overlap(place(a), place(b))
-    };
-    let mut moving = BTreeSet::new();
-    if !fixed.is_empty() {
-        let mut table = Timetable::new(model, |i| model.fixed[i].is_none());
-        let mut met = Vec::new();
-        for &item in &fixed {
-            table.meet(&offsets, item, &mut met);
-            moving.extend(met.iter().map(|e| e.item).filter(|&other| meet(item, other)));
-        }
-    }
-    for a in 0..id(model.len()) {
-        let others = model.apart(a as usize).map(|p| p.0).filter(|&b| b < a && meet(a, b));
-        moving.extend(others.map(|b| if is_fixed(a) { b } else { a }).filter(|&i| !is_fixed(i)));
-    }
-    if moving.is_empty() {
-        return offsets;
-    }
-    let mut places: Vec<Option<u64>> = offsets.into_iter().map(Some).collect();
-    moving.iter().for_each(|&i| places[i as usize] = None);
-    let mut order: Vec<u32> = moving.into_iter().collect();
-    order.sort_by_key(|&i| Reverse(model.size[i as usize]));
-    first_fit_around(model, &order, &places)
-}
-
-/// Returns the highest end of an item.
-pub(crate) fn peak_of(model: &Model, offsets: &[u64]) -> u64 {
-    offsets.iter().zip(&model.size).map(|(o, s)| o + s).max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 use super::{Draft, Turns, hand_over};
 use crate::model::Model;
-use crate::problem::{Buffer, Problem, Region};
 use crate::rng::Rng;
 use crate::stop::Stop;
+use crate::{Buffer, Problem, Region};
 use alloc::vec::Vec;
 
 fn model(buffers: Vec<Buffer>) -> Model {
@@ -67,7 +67,7 @@ fn as_many_items_as_are_handed_over_need_no_deep_stack() {
 fn what_has_gaps_or_a_fixed_place_or_odd_bytes_is_left_to_others() {
     let mut gap = in_turns(3);
     gap[1].live.end = 9;
-    gap[1].gaps.push(crate::problem::Interval::new(4, 6));
+    gap[1].gaps.push(crate::Interval::new(4, 6));
     assert!(handed(gap, 64, 1).is_none());
     let mut fixed = in_turns(3);
     fixed[2].fixed = Some(0);

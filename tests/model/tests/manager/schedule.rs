@@ -6,12 +6,12 @@ use omniheap_core::{
     Align, Allocation, Backend as _, Class, ErrorKind, HeapId, HeapKind, Layout, Limits, Manager,
     Request, Span, TimelineId, Timelines as _,
 };
+use omniheap_extras::{Deviation, Exact, Installed};
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
-use omniheap_plan::install::{
-    Deviation, Exact, Installed, Schedule, ScheduleError, ScheduledRegion, ScheduledSpan,
+use omniheap_schedule::{
+    Buffer, Problem, Region, Schedule, ScheduleError, ScheduledRegion, ScheduledSpan, place,
 };
-use omniheap_plan::{Buffer, Options, Problem, Region, solve};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -58,7 +58,7 @@ fn offset(allocation: &Allocation<Host>) -> u64 {
 #[test]
 fn allocations_lie_where_they_were_planned_round_after_round() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let calls = manager.report().driver_calls;
     for round in 0..3 {
         let first = installed.allocate(&ask(4 * KIB)).expect("planned");
@@ -80,7 +80,7 @@ fn allocations_lie_where_they_were_planned_round_after_round() {
 #[test]
 fn an_extra_request_is_served_elsewhere_and_the_schedule_goes_on() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let first = installed.allocate(&ask(4 * KIB)).expect("planned");
     let extra = installed.allocate(&ask(KIB)).expect("served by the usual pools");
     let second = installed.allocate(&ask(4 * KIB)).expect("planned");
@@ -99,7 +99,7 @@ fn an_extra_request_is_served_elsewhere_and_the_schedule_goes_on() {
 #[test]
 fn a_request_that_was_left_out_is_passed_over() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let third = installed.allocate(&ask(2 * KIB)).expect("the third of the schedule");
     assert_eq!(offset(&third), 0);
     let report = installed.report();
@@ -113,7 +113,7 @@ fn a_request_that_was_left_out_is_passed_over() {
 #[test]
 fn a_late_free_never_shares_bytes() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let first = installed.allocate(&ask(4 * KIB)).expect("planned");
     first.write(0, &bytes(1, 4 * KIB)).expect("in range");
     let _second = installed.allocate(&ask(4 * KIB)).expect("planned");
@@ -128,7 +128,7 @@ fn a_late_free_never_shares_bytes() {
 #[test]
 fn a_failed_request_leaves_the_schedule_where_it_stood() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let held = manager.totals().reserved_bytes;
     manager.set_budget(HeapId(0), Limits::hard(held)).expect("nothing more");
     let first = installed.allocate(&ask(4 * KIB)).expect("planned");
@@ -158,7 +158,7 @@ fn nobody_waits_for_the_zeros_of_another_thread() {
         Verdict::Forward
     });
     let manager = Manager::new(device);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     thread::scope(|scope| {
         let zeroed = scope.spawn(|| installed.allocate(&ask(4 * KIB).zeroed()).expect("planned"));
         begun.recv().expect("the zeros are waited for");
@@ -188,7 +188,7 @@ fn a_place_that_could_not_be_zeroed_is_due_again() {
         _ => Verdict::Forward,
     });
     let manager = Manager::new(device);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let before = installed.report();
     let error = installed.allocate(&ask(4 * KIB).zeroed()).expect_err("nothing is filled");
     assert_eq!((error.kind(), installed.report()), (ErrorKind::Driver, before));
@@ -199,7 +199,7 @@ fn a_place_that_could_not_be_zeroed_is_due_again() {
 #[test]
 fn what_needs_more_than_bytes_is_extra() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let odd = [
         ask(4 * KIB).dedicated(),
         ask(4 * KIB).on(TimelineId::MAIN),
@@ -215,7 +215,7 @@ fn what_needs_more_than_bytes_is_extra() {
 #[test]
 fn restart_begins_anew() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     drop(installed.allocate(&ask(4 * KIB)).expect("planned"));
     installed.restart();
     let first = installed.allocate(&ask(4 * KIB)).expect("planned");
@@ -225,7 +225,7 @@ fn restart_begins_anew() {
 #[test]
 fn names_and_stale_ids_work_as_everywhere() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let first = installed.allocate(&ask(4 * KIB).name("weights")).expect("planned");
     let id = first.id();
     assert_eq!(manager.check(id).expect("live"), 4 * KIB);
@@ -239,7 +239,7 @@ fn names_and_stale_ids_work_as_everywhere() {
 #[test]
 fn zeros_are_zeros_where_bytes_are_used_again() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let first = installed.allocate(&ask(4 * KIB)).expect("planned");
     first.fill(0, 4 * KIB, 0xEE).expect("in range");
     let _second = installed.allocate(&ask(4 * KIB)).expect("planned");
@@ -257,7 +257,7 @@ fn bytes_in_use_by_another_timeline_are_not_handed_out() {
     let manager = manager(1 << 30);
     let main = TimelineId::MAIN;
     let other = manager.backend().open().expect("a timeline");
-    let installed = three().install(&manager, Some(main)).expect("it fits");
+    let installed = Installed::new(&manager, three(), Some(main)).expect("it fits");
     let round = || {
         let first = installed.allocate(&ask(4 * KIB).on(main)).expect("planned");
         let second = installed.allocate(&ask(4 * KIB).on(main)).expect("planned");
@@ -283,7 +283,7 @@ fn bytes_in_use_by_another_timeline_are_not_handed_out() {
 #[test]
 fn trimming_keeps_the_regions_and_uninstalling_returns_them() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let held = manager.totals().reserved_bytes;
     assert!(held >= 8 * KIB);
     assert_eq!((manager.trim().expect("alive"), manager.totals().reserved_bytes), (0, held));
@@ -299,7 +299,7 @@ fn trimming_keeps_the_regions_and_uninstalling_returns_them() {
 #[test]
 fn an_allocation_outlives_its_schedule_and_its_manager() {
     let manager = manager(1 << 30);
-    let installed = three().install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, three(), None).expect("it fits");
     let first = installed.allocate(&ask(4 * KIB)).expect("planned");
     first.write(0, &bytes(1, 4 * KIB)).expect("in range");
     drop((installed, manager));
@@ -314,13 +314,13 @@ fn a_region_that_cannot_be_held_is_refused_and_nothing_stays() {
         ScheduledRegion { heap: Some(HeapId(0)), size: 1 << 30 },
     ];
     let schedule = Schedule::new(two, vec![span(0, KIB, 0, 1)]).expect("a sound schedule");
-    let error = schedule.install(&manager, None).expect_err("larger than the heap");
+    let error = Installed::new(&manager, schedule, None).expect_err("larger than the heap");
     assert_eq!(error.kind(), ErrorKind::ExceedsLimit);
     assert_eq!(manager.totals().reserved_bytes, 0);
     let nowhere = vec![ScheduledRegion { heap: Some(HeapId(9)), size: KIB }];
     let schedule = Schedule::new(nowhere, vec![span(0, KIB, 0, 1)]).expect("a sound schedule");
     assert_eq!(
-        schedule.install(&manager, None).expect_err("no heap").kind(),
+        Installed::new(&manager, schedule, None).expect_err("no heap").kind(),
         ErrorKind::NoSuchHeap
     );
 }
@@ -385,7 +385,7 @@ fn chaos_keeps_every_byte() {
     let manager = manager(1 << 24);
     let spans = (0..40).map(|n| span((n % 8) * KIB, KIB - 64 * (n % 3), 2 * n, 2 * n + 15));
     let schedule = Schedule::new(region(8 * KIB), spans.collect()).expect("eight places in turns");
-    let installed: Installed<Host> = schedule.install(&manager, None).expect("it fits");
+    let installed: Installed<Host> = Installed::new(&manager, schedule, None).expect("it fits");
     let mut live: BTreeMap<u64, Allocation<Host>> = BTreeMap::new();
     let mut state = 99_u64;
     for step in 0..5000 {
@@ -451,7 +451,7 @@ fn buffers_that_never_need_bytes_are_left_out_of_a_schedule() {
     let mut problem = Problem::new(Region::bounded(16));
     problem.push(Buffer::new(16, 0, 4));
     problem.push(Buffer::new(99, 1, 3).gap(1, 3));
-    let plan = solve(&problem, &Options::default()).expect("it makes sense");
-    let schedule = Schedule::from_plan(&problem, &plan, &[]).expect("the other one fits");
+    let spots = place(&problem, 100, &|| false).expect("it makes sense");
+    let schedule = Schedule::from_spots(&problem, &spots, &[]).expect("the other one fits");
     assert_eq!(schedule.spans().len(), 1);
 }

@@ -5,7 +5,7 @@ use super::program::Program;
 use super::run::{Played, Until, play};
 use omniheap::host::{Host, heap};
 use omniheap::layers::Limit;
-use omniheap::plan::install::Schedule;
+use omniheap::schedule::Schedule;
 use omniheap::{
     Align, AnyBackend, Backend, BackendKind, Caps, Error, ErrorKind, HeapId, ManagerConfig,
     Request,

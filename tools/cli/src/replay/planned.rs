@@ -2,18 +2,18 @@
 use super::program::{Program, Step};
 use core::time::Duration;
 use omniheap::layers::Record;
-use omniheap::plan::Options;
-use omniheap::plan::install::{NoSchedule, Schedule};
+use omniheap::schedule::{Installed, NoSchedule, Schedule, schedule_from_trace};
 use omniheap::trace::Trace;
 use omniheap::{
     Allocation, AnyBackend, Manager, ManagerConfig, Request,
-    plan::plan_from_trace,
     seam::{Result, erase},
 };
 use std::sync::Arc;
+use std::time::Instant;
 
-/// Time limit of the planner.
+/// Limits of the work on places.
 const LONGEST: Duration = Duration::from_secs(10);
+const STEPS: u64 = 1_000_000;
 
 /// Results of a replay by plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,9 @@ pub fn planned(trace: &Trace) -> Result<Option<Schedule>, NoSchedule> {
     if trace.allocations() == 0 {
         return Ok(None);
     }
-    let options = Options { time_limit: Some(LONGEST), ..Options::default() };
-    plan_from_trace(trace, ManagerConfig::default().unit, &options).map(Some)
+    let start = Instant::now();
+    let is_late = || start.elapsed() > LONGEST;
+    schedule_from_trace(trace, ManagerConfig::default().unit, STEPS, &is_late).map(Some)
 }
 
 /// Replays a program by the schedule of its trace.
@@ -42,7 +43,7 @@ pub(super) fn keep(
 ) -> Result<Kept> {
     let record = Arc::new(Record::new(backend));
     let manager = Manager::with_config(erase(Arc::clone(&record)), config);
-    let installed = schedule.clone().install(&manager, None)?;
+    let installed = Installed::new(&manager, schedule.clone(), None)?;
     let mut live: Vec<Option<Allocation<AnyBackend>>> = Vec::new();
     live.resize_with(program.numbers as usize, || None);
     for step in &program.steps {

@@ -1,10 +1,12 @@
 //! A recorded iteration that runs again by its plan, with every byte checked.
 use crate::support::churn;
 use omniheap::host::Host;
-use omniheap::plan::install::{NoSchedule, Schedule, ScheduleError};
-use omniheap::plan::{Buffer, Options, Problem, Region, solve};
+use omniheap::schedule::{
+    Buffer, Flaw, Installed, NoSchedule, Problem, ProblemError, Region, Schedule, ScheduleError,
+    place, schedule_from_trace,
+};
 use omniheap::trace::{Limits, Op, Trace};
-use omniheap::{Align, Allocation, Manager, Request, plan::plan_from_trace};
+use omniheap::{Align, Allocation, Manager, Request};
 use std::collections::BTreeMap;
 
 fn bytes(seed: u32, size: u64) -> Vec<u8> {
@@ -22,10 +24,10 @@ fn check(allocation: &Allocation<Host>, seed: u32) {
 fn a_recorded_iteration_runs_by_its_plan() {
     let sample = churn(1200, 1, 32 << 10);
     let trace = Trace::read(sample.csv.as_bytes(), &Limits::default()).expect("a trace");
-    let options = Options { effort: 0, ..Options::default() };
-    let schedule = plan_from_trace(&trace, Align::of(256), &options).expect("it can be planned");
+    let schedule = schedule_from_trace(&trace, Align::of(256), 0, &|| false);
+    let schedule = schedule.expect("it can be planned");
     let manager = Manager::new(Host::new());
-    let installed = schedule.install(&manager, None).expect("it fits");
+    let installed = Installed::new(&manager, schedule, None).expect("it fits");
     let mut live = BTreeMap::new();
     for event in trace.events() {
         match event.op {
@@ -55,10 +57,14 @@ fn plans_that_cannot_be_handed_out_say_why() {
     problem.push(Buffer::new(0, 0, 9));
     let a = problem.push(Buffer::new(60, 0, 9));
     let b = problem.push(Buffer::new(60, 5, 12));
-    let plan = solve(&problem, &Options::default()).expect("it makes sense");
-    assert_eq!(Schedule::from_plan(&problem, &plan, &[]), Err(NoSchedule::DoesNotFit));
+    let spots = place(&problem, 100, &|| false).expect("it makes sense");
+    let above = NoSchedule::Places(Flaw::Capacity { buffer: b });
+    assert_eq!(Schedule::from_spots(&problem, &spots, &[]), Err(above));
     problem.aliases.push((a, b));
-    let plan = solve(&problem, &Options::default()).expect("it makes sense");
+    let spots = place(&problem, 100, &|| false).expect("it makes sense");
     let shared = ScheduleError::Overlap { first: a, second: b };
-    assert_eq!(Schedule::from_plan(&problem, &plan, &[]), Err(NoSchedule::Spans(shared)));
+    assert_eq!(Schedule::from_spots(&problem, &spots, &[]), Err(NoSchedule::Spans(shared)));
+    problem.aliases.push((a, 9));
+    let wrong = Schedule::from_spots(&problem, &spots, &[]);
+    assert_eq!(wrong, Err(NoSchedule::Problem(ProblemError::Pair { a, b: 9 })));
 }

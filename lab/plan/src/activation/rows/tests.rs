@@ -1,7 +1,7 @@
 use super::super::{Activation, Copies, Recompute};
 use super::*;
-use crate::problem::{Buffer, Problem, Region};
 use crate::rng::Rng;
+use crate::{Buffer, Problem, Region};
 
 /// Activations that live from 0 to 40, idle in some spans.
 fn made(idle: &[(u64, u64, u64)]) -> (Problem, Vec<Activation>) {

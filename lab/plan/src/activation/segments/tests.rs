@@ -1,7 +1,7 @@
 use super::super::{Activation, Copies, Recompute};
 use super::*;
-use crate::problem::{Buffer, Problem, Region};
 use crate::rng::Rng;
+use crate::{Buffer, Problem, Region};
 
 /// Layers of some sizes: each is used until the next one is made, and again in reverse order; `reads` are its recomputation's.
 fn chain(layers: &[(u64, Option<&[usize]>)]) -> (Problem, Vec<Activation>) {

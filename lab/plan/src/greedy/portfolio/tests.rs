@@ -1,5 +1,6 @@
 use super::*;
 use crate::bound::lower_bound;
+use crate::model::peak_of;
 use crate::{Buffer, Problem, Region};
 
 /// Buffers of many sizes and lives; with `extras` some are aligned, have gaps, are fixed or kept apart.

@@ -8,7 +8,8 @@ use omniheap_core::{
     Allocation, Backend, Background, Budget, Defragmentation, HostAccess, Manager, Request, Result,
     Span, TimelineId,
 };
-use omniheap_plan::install::{Schedule, ScheduledRegion, ScheduledSpan};
+use omniheap_extras::Installed;
+use omniheap_schedule::{Schedule, ScheduledRegion, ScheduledSpan};
 use omniheap_shaders::SCALE;
 use std::sync::Arc;
 
@@ -128,7 +129,7 @@ pub(super) fn install<B: Backend + 'static>(scene: &mut Scene<B>) -> Result<()> 
     let spans = vec![at(0, 0, 2), at(size, 1, 3), at(0, 2, 4)];
     let region = ScheduledRegion { heap: Some(scene.world.device_heap()), size: MIB };
     let schedule = Schedule::new(vec![region], spans).expect("no two overlap");
-    let installed = schedule.install(&manager, None)?;
+    let installed = Installed::new(&manager, schedule, None)?;
     let used = (|| {
         let one = installed.allocate(&Request::new(size).zeroed())?;
         holds(&one, size, 0, "zeroed bytes are not zero")?;

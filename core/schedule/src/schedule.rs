@@ -1,9 +1,11 @@
 //! A schedule: the allocations of a program in order, each with its place.
-use super::Installed;
-use crate::{Plan, Problem, ProblemError};
+
+use crate::check::ProblemError;
+use crate::problem::{Problem, Spot};
+use crate::validate::{Flaw, validate};
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::fmt;
-use omniheap_core::{Backend, HeapId, Manager, Result, Span, TimelineId};
+use omniheap_seam::{HeapId, Span};
 
 /// One stretch of memory that a schedule divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +36,8 @@ pub struct ScheduledSpan {
 /// # Examples
 ///
 /// ```
-/// use omniheap_core::Span;
-/// use omniheap_plan::install::{Schedule, ScheduleError, ScheduledRegion, ScheduledSpan};
+/// use omniheap_schedule::{Schedule, ScheduleError, ScheduledRegion, ScheduledSpan};
+/// use omniheap_seam::Span;
 ///
 /// let regions = vec![ScheduledRegion { heap: None, size: 4096 }];
 /// let at = |offset, start, end| {
@@ -101,9 +103,9 @@ impl core::error::Error for ScheduleError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoSchedule {
-    /// The plan is above a capacity of the problem: spill something, or give it more.
-    DoesNotFit,
-    /// The problem makes no sense to the planner.
+    /// The places may not be used; where a buffer ends behind its region, spill something or give it more.
+    Places(Flaw),
+    /// The problem makes no sense.
     Problem(ProblemError),
     /// The spans cannot be handed out one by one, as with buffers that share bytes; numbers are those of buffers.
     Spans(ScheduleError),
@@ -112,9 +114,7 @@ pub enum NoSchedule {
 impl fmt::Display for NoSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DoesNotFit => f.write_str(
-                "the plan is above its capacity; spill buffers or plan for a larger capacity",
-            ),
+            Self::Places(flaw) => flaw.fmt(f),
             Self::Problem(error) => error.fmt(f),
             Self::Spans(error) => error.fmt(f),
         }
@@ -156,89 +156,43 @@ impl Schedule {
         Ok(Self { regions, spans: order.into_iter().map(|at| spans[at]).collect() })
     }
 
-    /// Makes a schedule of a plan.
+    /// Makes a schedule of places.
     ///
-    /// Region `i` of the plan is of heap `heaps[i]`, or of the heap for plain requests where there is none. Buffers are
+    /// Region `i` of the problem is of heap `heaps[i]`, or of the heap for plain requests where there is none. Buffers are
     /// allocated in the order of their start, those that start together in the order of the problem. Buffers that never need
     /// bytes, because they have none or gaps cover their whole life, are left out.
     ///
-    /// # Examples
-    ///
-    /// Record or know the lifetimes, plan them, and run by the plan:
-    ///
-    /// ```
-    /// use omniheap_core::{Manager, Request};
-    /// use omniheap_host::Host;
-    /// use omniheap_plan::install::Schedule;
-    /// use omniheap_plan::{Buffer, Options, Problem, Region, solve};
-    ///
-    /// let mut problem = Problem::new(Region::unbounded());
-    /// problem.push(Buffer::new(4096, 0, 2).align(256));
-    /// problem.push(Buffer::new(4096, 1, 3).align(256));
-    /// problem.push(Buffer::new(4096, 2, 4).align(256)); // the first is free again: its bytes are used twice
-    /// let plan = solve(&problem, &Options::default())?;
-    ///
-    /// let manager = Manager::new(Host::new());
-    /// let installed = Schedule::from_plan(&problem, &plan, &[])?.install(&manager, None)?;
-    /// let first = installed.allocate(&Request::new(4096))?;
-    /// let second = installed.allocate(&Request::new(4096))?;
-    /// drop(first);
-    /// let third = installed.allocate(&Request::new(4096))?;
-    /// assert_eq!((plan.peak(), installed.report().served), (8192, 3));
-    /// # drop((second, third));
-    /// # Ok::<(), Box<dyn core::error::Error>>(())
-    /// ```
-    ///
     /// # Errors
     ///
-    /// [`NoSchedule::DoesNotFit`], and [`NoSchedule::Spans`] for buffers that share bytes while both live.
-    pub fn from_plan(problem: &Problem, plan: &Plan, heaps: &[HeapId]) -> Result<Self, NoSchedule> {
-        if !plan.fits() {
-            return Err(NoSchedule::DoesNotFit);
+    /// [`NoSchedule`]: a problem that makes no sense, places that may not be used, and buffers that share bytes while both live.
+    pub fn from_spots(
+        problem: &Problem,
+        spots: &[Spot],
+        heaps: &[HeapId],
+    ) -> Result<Self, NoSchedule> {
+        problem.check().map_err(NoSchedule::Problem)?;
+        validate(problem, spots).map_err(NoSchedule::Places)?;
+        let heaps = heaps.iter().copied().map(Some).chain(core::iter::repeat(None));
+        let regions = heaps.take(problem.regions.len());
+        let mut regions: Vec<_> = regions.map(|heap| ScheduledRegion { heap, size: 0 }).collect();
+        let (mut buffers, mut spans) = (Vec::new(), Vec::new());
+        let placed = problem.buffers.iter().zip(spots).enumerate();
+        for (at, (buffer, spot)) in placed.filter(|(_, (buffer, _))| buffer.needs_bytes()) {
+            let span = Span { offset: spot.offset, size: buffer.size };
+            let size = &mut regions[spot.region].size;
+            *size = (*size).max(span.end());
+            let (start, end) = (buffer.live.start, buffer.live.end);
+            spans.push(ScheduledSpan { region: spot.region, span, start, end });
+            buffers.push(at);
         }
-        let regions = plan
-            .usage
-            .iter()
-            .enumerate()
-            .map(|(at, usage)| ScheduledRegion { heap: heaps.get(at).copied(), size: usage.peak });
-        let buffers: Vec<usize> =
-            (0..problem.buffers.len()).filter(|&at| problem.buffers[at].needs_bytes()).collect();
-        let spans = buffers.iter().map(|&at| {
-            let (buffer, spot) = (&problem.buffers[at], plan.spots[at]);
-            ScheduledSpan {
-                region: spot.region,
-                span: Span { offset: spot.offset, size: buffer.size },
-                start: buffer.live.start,
-                end: buffer.live.end,
-            }
-        });
-        Self::new(regions.collect(), spans.collect()).map_err(|error| {
+        Self::new(regions, spans).map_err(|error| {
             NoSchedule::Spans(match error {
-                ScheduleError::Nothing { at } => ScheduleError::Nothing { at: buffers[at] },
-                ScheduleError::OutOfRegion { at } => ScheduleError::OutOfRegion { at: buffers[at] },
                 ScheduleError::Overlap { first, second } => {
                     ScheduleError::Overlap { first: buffers[first], second: buffers[second] }
                 }
                 other => other,
             })
         })
-    }
-
-    /// Reserves the schedule's regions in a manager, one block each, and hands out its spans.
-    ///
-    /// Requests through the result are used and freed in the order of `timeline`; without one, they are freed only when out of
-    /// use.
-    ///
-    /// # Errors
-    ///
-    /// `NoSuchHeap`; `ExceedsLimit` when a region is larger than the heap's largest block; `OverBudget` and what the driver
-    /// says. Nothing is held then.
-    pub fn install<B: Backend>(
-        self,
-        manager: &Manager<B>,
-        timeline: Option<TimelineId>,
-    ) -> Result<Installed<B>> {
-        Installed::new(manager, self, timeline)
     }
 
     /// Returns the stretches of memory.

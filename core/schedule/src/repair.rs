@@ -1,7 +1,6 @@
 //! Lowers the peak of a large plan: what ends too high is put back lower, in place of what is easier to put elsewhere.
 
-use crate::greedy::peak_of;
-use crate::model::{Model, align_up, id};
+use crate::model::{Model, align_up, id, peak_of};
 use crate::rng::Rng;
 use crate::stop::Stop;
 use crate::timetable::{Entry, Timetable};
@@ -36,7 +35,8 @@ const FOREVER: u128 = 1 << 95;
 ///
 /// # Cost
 /// O(k log k) for a step of an item that meets k others. Memory for the times that are touched only.
-pub(crate) struct Repair<'a> {
+#[derive(Debug)]
+pub struct Repair<'a> {
     model: &'a Model,
     offsets: Vec<u64>,
     table: Timetable<'a>,
@@ -53,7 +53,7 @@ pub(crate) struct Repair<'a> {
 
 impl<'a> Repair<'a> {
     /// Starts from a plan.
-    pub(crate) fn new(model: &'a Model, offsets: &[u64]) -> Self {
+    pub fn new(model: &'a Model, offsets: &[u64]) -> Self {
         Self {
             model,
             offsets: offsets.to_vec(),
@@ -70,7 +70,7 @@ impl<'a> Repair<'a> {
     /// Lowers the peak towards `floor` as far as possible; calls `found` with each plan that reaches a goal.
     ///
     /// Returns the steps that it took, which are about as many as `limit` at most.
-    pub(crate) fn run(
+    pub fn run(
         &mut self,
         floor: u64,
         limit: u64,

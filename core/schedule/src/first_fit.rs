@@ -1,9 +1,11 @@
 //! Places items one by one, each in the lowest hole that is large enough.
 
-use crate::model::{Model, align_up};
+use crate::model::{Model, align_up, id};
 use crate::stop::Stop;
 use crate::timetable::{Entry, Timetable};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Up to this many items, checking all of them is faster than finding those that overlap.
 const FEW: usize = 10_000;
@@ -18,13 +20,13 @@ const FEW: usize = 10_000;
 /// O(n²) with a cheap step for few items: 30,000 take half a second. O(k log k) for an item that meets k others when
 /// there are many. The skyline is the rule for large problems; this one knows fixed offsets, hints, gaps in lifetimes,
 /// pairs that stay separate, and holes under placed items.
-pub(crate) fn first_fit_around(model: &Model, order: &[u32], places: &[Option<u64>]) -> Vec<u64> {
+pub fn first_fit_around(model: &Model, order: &[u32], places: &[Option<u64>]) -> Vec<u64> {
     let never = Stop::new(&|| false);
     first_fit(model, order, places, &never).expect("nobody stops it")
 }
 
 /// As [`first_fit_around`]; none when there is no time for all items.
-pub(crate) fn first_fit(
+pub fn first_fit(
     model: &Model,
     order: &[u32],
     places: &[Option<u64>],
@@ -102,4 +104,52 @@ fn place(model: &Model, item: usize, others: &[Entry], in_way: impl Fn(&Entry) -
         }
     }
     at
+}
+
+/// Moves the items that overlap a fixed one or one that they must be separate from; rules that fill from the bottom know neither.
+pub fn mended(model: &Model, mut offsets: Vec<u64>) -> Vec<u64> {
+    let is_fixed = |i: u32| model.fixed[i as usize].is_some();
+    let fixed: Vec<u32> = (0..id(model.len())).filter(|&i| is_fixed(i)).collect();
+    for &item in &fixed {
+        offsets[item as usize] = model.fixed[item as usize].unwrap_or(0);
+    }
+    let meet = |a: u32, b: u32| {
+        let place = |i: u32| (i as usize, offsets[i as usize]);
+        model.overlap(place(a), place(b))
+    };
+    let mut moving = BTreeSet::new();
+    if !fixed.is_empty() {
+        let mut table = Timetable::new(model, |i| model.fixed[i].is_none());
+        let mut met = Vec::new();
+        for &item in &fixed {
+            table.meet(&offsets, item, &mut met);
+            moving.extend(met.iter().map(|e| e.item).filter(|&other| meet(item, other)));
+        }
+    }
+    for a in 0..id(model.len()) {
+        let others = model.apart(a as usize).map(|p| p.0).filter(|&b| b < a && meet(a, b));
+        moving.extend(others.map(|b| if is_fixed(a) { b } else { a }).filter(|&i| !is_fixed(i)));
+    }
+    if moving.is_empty() {
+        return offsets;
+    }
+    let mut places: Vec<Option<u64>> = offsets.into_iter().map(Some).collect();
+    moving.iter().for_each(|&i| places[i as usize] = None);
+    let mut order: Vec<u32> = moving.into_iter().collect();
+    order.sort_by_key(|&i| Reverse(model.size[i as usize]));
+    first_fit_around(model, &order, &places)
+}
+
+/// Lists the items by a key, the largest first and the earlier of equals.
+pub fn descending<K: Ord + Copy>(model: &Model, key: impl Fn(usize) -> K) -> Vec<u32> {
+    let mut keyed: Vec<(K, u32)> = (0..model.len()).map(|i| (key(i), id(i))).collect();
+    keyed.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    keyed.into_iter().map(|(_, i)| i).collect()
+}
+
+/// Ticks from the first to the last use of an item.
+pub fn life(model: &Model, item: usize) -> u64 {
+    let (first, end) = model.hull[item];
+    let last = model.ticks.len() - 1;
+    model.ticks[(end as usize).min(last)] - model.ticks[first as usize]
 }

@@ -6,33 +6,33 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// A piece of time in which the set of live items does not change.
-pub(crate) type Section = u32;
+pub type Section = u32;
 
 /// The items of one region and the sections in which each is live.
 ///
 /// An item is a buffer, or all buffers that use the same bytes. A section is a clique of the conflict graph: the items
 /// of one section stack without overlap. Pairs that must stay separate conflict without sharing a section.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Model {
+pub struct Model {
     /// The most bytes that an item ever needs.
-    pub(crate) size: Vec<u64>,
-    pub(crate) align: Vec<u64>,
-    pub(crate) fixed: Vec<Option<u64>>,
-    pub(crate) hint: Vec<Option<u64>>,
+    pub size: Vec<u64>,
+    pub align: Vec<u64>,
+    pub fixed: Vec<Option<u64>>,
+    pub hint: Vec<Option<u64>>,
     /// From the first section of an item to behind its last.
-    pub(crate) hull: Vec<(Section, Section)>,
+    pub hull: Vec<(Section, Section)>,
     /// Runs of sections, those of item `i` at `runs_at[i]..runs_at[i + 1]`, and the bytes needed in each run.
     runs: Vec<(Section, Section)>,
     bytes: Vec<u64>,
     runs_at: Vec<u32>,
     /// Start of each section, then the end of the last one.
-    pub(crate) ticks: Vec<u64>,
+    pub ticks: Vec<u64>,
     /// Bytes alive in each section.
-    pub(crate) load: Vec<u64>,
+    pub load: Vec<u64>,
     /// Items that must stay separate, both ways and sorted, with the bytes of the first that the second keeps off.
     apart: Vec<(u32, u32, u64)>,
     /// The item that holds each buffer of the problem, if it has bytes in this region.
-    pub(crate) item_of: Vec<Option<u32>>,
+    pub item_of: Vec<Option<u32>>,
 }
 
 /// Buffers that are read at once.
@@ -40,18 +40,23 @@ const BATCH: usize = 64;
 
 /// Narrows an index; `Problem::check` bounds the number of buffers, and each gives at most a few of anything.
 #[expect(clippy::cast_possible_truncation, reason = "counts are checked to fit 32 bits")]
-pub(crate) const fn id(index: usize) -> u32 {
+pub const fn id(index: usize) -> u32 {
     index as u32
 }
 
 /// Returns the least multiple of `align` that is not below `offset`.
-pub(crate) const fn align_up(offset: u64, align: u64) -> u64 {
+pub const fn align_up(offset: u64, align: u64) -> u64 {
     if align <= 1 { offset } else { offset.div_ceil(align) * align }
+}
+
+/// Returns the highest end of an item.
+pub fn peak_of(model: &Model, offsets: &[u64]) -> u64 {
+    offsets.iter().zip(&model.size).map(|(o, s)| o + s).max().unwrap_or(0)
 }
 
 impl Model {
     /// Makes the model of the buffers that `chosen` admits in region `region`.
-    pub(crate) fn new(problem: &Problem, region: usize, chosen: impl Fn(usize) -> bool) -> Self {
+    pub fn new(problem: &Problem, region: usize, chosen: impl Fn(usize) -> bool) -> Self {
         let here = |i: usize| chosen(i) && problem.buffers[i].needs_bytes();
         let clock = Clock::new(ticks_of(problem, &here));
         let mut model = Self {
@@ -93,7 +98,7 @@ impl Model {
 
     /// Returns the model of items that stand for one or several of these: the one it is, or the hull and bytes of them all. Those that are one come in
     /// the order that they have here.
-    pub(crate) fn merged(
+    pub fn merged(
         &self,
         items: impl Iterator<Item = (Option<usize>, (Section, Section), u64, u64)>,
     ) -> Self {
@@ -193,12 +198,13 @@ impl Model {
     }
 
     /// Returns the number of items.
-    pub(crate) const fn len(&self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "nothing asks whether there are none")]
+    pub const fn len(&self) -> usize {
         self.size.len()
     }
 
     /// Returns the number of sections.
-    pub(crate) const fn sections(&self) -> usize {
+    pub const fn sections(&self) -> usize {
         self.load.len()
     }
 
@@ -207,28 +213,28 @@ impl Model {
     }
 
     /// Returns the runs of sections in which an item is live, in order.
-    pub(crate) fn runs(&self, item: usize) -> &[(Section, Section)] {
+    pub fn runs(&self, item: usize) -> &[(Section, Section)] {
         &self.runs[self.run_span(item)]
     }
 
     /// Returns the bytes that an item needs in each of its runs.
-    pub(crate) fn bytes(&self, item: usize) -> &[u64] {
+    pub fn bytes(&self, item: usize) -> &[u64] {
         &self.bytes[self.run_span(item)]
     }
 
     /// Returns the items that must stay separate from one, each with the bytes of the one that it keeps off.
-    pub(crate) fn apart(&self, item: usize) -> impl Iterator<Item = (u32, u64)> + '_ {
+    pub fn apart(&self, item: usize) -> impl Iterator<Item = (u32, u64)> + '_ {
         let at = self.apart.partition_point(|p| (p.0 as usize) < item);
         self.apart[at..].iter().take_while(move |p| p.0 as usize == item).map(|p| (p.1, p.2))
     }
 
     /// Ticks that a section lasts.
-    pub(crate) fn length(&self, section: usize) -> u64 {
+    pub fn length(&self, section: usize) -> u64 {
         self.ticks[section + 1] - self.ticks[section]
     }
 
     /// Returns the bytes of one item that another has to keep off: as many as it needs while both are live.
-    pub(crate) fn in_way(&self, item: usize, of: usize) -> u64 {
+    pub fn in_way(&self, item: usize, of: usize) -> u64 {
         let (x, y) = (self.hull[item], self.hull[of]);
         let mut most = 0;
         if x.0 < y.1 && y.0 < x.1 {
@@ -241,17 +247,17 @@ impl Model {
     }
 
     /// Returns whether two items must not overlap.
-    pub(crate) fn conflict(&self, a: usize, b: usize) -> bool {
+    pub fn conflict(&self, a: usize, b: usize) -> bool {
         self.in_way(a, b) > 0
     }
 
     /// Returns whether two items at these offsets share bytes that both need.
-    pub(crate) fn overlap(&self, (a, x): (usize, u64), (b, y): (usize, u64)) -> bool {
+    pub fn overlap(&self, (a, x): (usize, u64), (b, y): (usize, u64)) -> bool {
         x < y + self.in_way(b, a) && y < x + self.in_way(a, b)
     }
 
     /// Returns whether an item is live in one run of sections and has no item to stay separate from.
-    pub(crate) fn is_plain(&self, item: usize) -> bool {
+    pub fn is_plain(&self, item: usize) -> bool {
         self.run_span(item).len() == 1 && self.apart(item).next().is_none()
     }
 }

@@ -3,13 +3,12 @@
 //! A *deviation* is a request that differs from the schedule: the schedule does not have it, it passes spans over, or
 //! its place is still in use.
 use super::Exact;
-use super::schedule::{Schedule, ScheduledSpan};
-use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 use omniheap_core::{
     AllocateError, Allocation, Backend, Class, Error, ErrorKind, HeapId, Manager, PoolConfig,
     Request, Result, Sharing, TimelineId, UserPool,
 };
+use omniheap_schedule::{Schedule, ScheduledSpan};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Spans that a program may skip before later requests count as extra.
@@ -157,6 +156,35 @@ impl Cursor {
 ///
 /// Dropping it gives its memory back as dropping its [pools](UserPool) would; [`uninstall`](Self::uninstall) refuses while
 /// something in it is live.
+///
+/// # Examples
+///
+/// Know or record the lifetimes, place them, and run by that:
+///
+/// ```
+/// use omniheap_core::{Manager, Request};
+/// use omniheap_extras::Installed;
+/// use omniheap_host::Host;
+/// use omniheap_schedule::{Buffer, Problem, Region, Schedule, place};
+///
+/// let mut problem = Problem::new(Region::unbounded());
+/// problem.push(Buffer::new(4096, 0, 2).align(256));
+/// problem.push(Buffer::new(4096, 1, 3).align(256));
+/// problem.push(Buffer::new(4096, 2, 4).align(256)); // the first is free again: its bytes are used twice
+/// let spots = place(&problem, 10_000, &|| false)?;
+/// let schedule = Schedule::from_spots(&problem, &spots, &[])?;
+/// assert_eq!(schedule.regions()[0].size, 8192);
+///
+/// let manager = Manager::new(Host::new());
+/// let installed = Installed::new(&manager, schedule, None)?;
+/// let first = installed.allocate(&Request::new(4096))?;
+/// let second = installed.allocate(&Request::new(4096))?;
+/// drop(first);
+/// let third = installed.allocate(&Request::new(4096))?;
+/// assert_eq!(installed.report().served, 3);
+/// # drop((second, third));
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
 pub struct Installed<B: Backend> {
     manager: Manager<B>,
     /// A pool of one block for each region.
@@ -171,7 +199,16 @@ impl<B: Backend> fmt::Debug for Installed<B> {
 }
 
 impl<B: Backend> Installed<B> {
-    pub(super) fn new(
+    /// Reserves a schedule's regions in a manager, one block each, to hand out its spans.
+    ///
+    /// Requests through the result are used and freed in the order of `timeline`; without one, they are freed only when out of
+    /// use.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchHeap`; `ExceedsLimit` when a region is larger than the heap's largest block; `OverBudget` and what the driver
+    /// says. Nothing is held then.
+    pub fn new(
         manager: &Manager<B>,
         schedule: Schedule,
         timeline: Option<TimelineId>,

@@ -1,7 +1,6 @@
 //! Schedules from recorded iterations.
 use omniheap_core::Align;
-use omniheap_plan::install::{NoSchedule, Schedule};
-use omniheap_plan::{Buffer, Options, Problem, Region, solve};
+use omniheap_schedule::{Buffer, NoSchedule, Problem, Region, Schedule, place};
 use omniheap_trace::{Op, Trace};
 
 /// Returns the problem of a recorded iteration: each allocation is a buffer from its event to the event of its completed
@@ -26,17 +25,19 @@ pub fn problem_from_trace(trace: &Trace, align: Align) -> Problem {
     problem
 }
 
-/// Plans a recorded iteration, so that the next one can run by the plan.
+/// Places the allocations of a recorded iteration, so that the next one can run by them. `steps` and `stop` limit the work as for
+/// [`place()`].
 ///
 /// # Errors
 ///
-/// As for [`Schedule::from_plan`]; [`NoSchedule::Problem`] when the planner refuses the problem.
-pub fn plan_from_trace(
+/// As for [`Schedule::from_spots`].
+pub fn schedule_from_trace(
     trace: &Trace,
     align: Align,
-    options: &Options<'_>,
+    steps: u64,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Schedule, NoSchedule> {
     let problem = problem_from_trace(trace, align);
-    let plan = solve(&problem, options).map_err(NoSchedule::Problem)?;
-    Schedule::from_plan(&problem, &plan, &[])
+    let spots = place(&problem, steps, stop).map_err(NoSchedule::Problem)?;
+    Schedule::from_spots(&problem, &spots, &[])
 }

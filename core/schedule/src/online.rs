@@ -9,7 +9,7 @@ const TRIES: usize = 32;
 
 /// The hole that an item takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub enum Fit {
     /// The smallest that it fits, the lowest of equals.
     Best,
     /// The lowest that it fits.
@@ -20,7 +20,7 @@ pub(crate) enum Fit {
 ///
 /// # Cost
 /// O(n log n), whatever the alignments, and the fastest of all rules. Where lifetimes are short compared with all time it is also among the best.
-pub(crate) fn online(model: &Model, fit: Fit) -> Vec<u64> {
+pub fn online(model: &Model, fit: Fit) -> Vec<u64> {
     let mut offsets = alloc::vec![0; model.len()];
     let mut ending = by_end(model).into_iter().peekable();
     let mut blocks = Blocks::new(fit);

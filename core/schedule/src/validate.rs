@@ -1,7 +1,6 @@
 //! Checks a plan by sweeping over time; shares no code with the planner.
 
-use crate::plan::Spot;
-use crate::problem::Problem;
+use crate::problem::{Problem, Spot};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;

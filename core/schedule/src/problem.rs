@@ -34,7 +34,7 @@ impl RegionSet {
     pub const ALL: Self = Self(u64::MAX);
 
     /// No region.
-    pub(crate) const NONE: Self = Self(0);
+    pub const NONE: Self = Self(0);
 
     /// Makes a set of one region; indices of 64 and above give the empty set.
     #[must_use]
@@ -43,7 +43,7 @@ impl RegionSet {
     }
 
     /// Returns the regions with indices below `count`.
-    pub(crate) const fn below(count: usize) -> Self {
+    pub const fn below(count: usize) -> Self {
         if count < 64 { Self((1 << count) - 1) } else { Self::ALL }
     }
 
@@ -182,6 +182,15 @@ impl Region {
     pub const fn bounded(capacity: u64) -> Self {
         Self { capacity: Some(capacity), align: 1, cost: 0 }
     }
+}
+
+/// Place of one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Spot {
+    /// Index of the region.
+    pub region: usize,
+    /// Bytes from the region's start.
+    pub offset: u64,
 }
 
 /// A planning problem.

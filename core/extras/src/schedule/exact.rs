@@ -1,7 +1,7 @@
 //! Exact: spans where the caller wants them.
-use alloc::{collections::BTreeMap, vec::Vec};
 use omniheap_core::strategy::{BlockId, Grant, Key, Piece, PieceState, Strategy, TakeSpan, Usage};
 use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
+use std::collections::BTreeMap;
 
 /// Allocates the spans that the caller names, for programs that know all places in advance.
 ///
@@ -27,7 +27,7 @@ use omniheap_core::{Align, Class, ErrorKind, Layout, Span};
 /// ```
 /// use omniheap_core::strategy::{Strategy, TakeSpan};
 /// use omniheap_core::{Align, ErrorKind, Span};
-/// use omniheap_plan::install::Exact;
+/// use omniheap_extras::Exact;
 ///
 /// let mut exact = Exact::new(Align::ONE);
 /// let block = exact.add_block(1024)?;

@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 
 /// The alias classes of a problem. A buffer without aliases is a class of its own.
 #[derive(Debug)]
-pub(crate) struct Classes {
+pub struct Classes {
     /// The first buffer of each buffer's class; empty when there are no aliases.
     root: Vec<usize>,
 }
 
 impl Classes {
-    pub(crate) fn new(problem: &Problem) -> Self {
+    pub fn new(problem: &Problem) -> Self {
         let mut root = Vec::new();
         if !problem.aliases.is_empty() {
             root.extend(0..problem.buffers.len());
@@ -27,12 +27,12 @@ impl Classes {
     }
 
     /// Returns the first buffer of a buffer's class.
-    pub(crate) fn root(&self, buffer: usize) -> usize {
+    pub fn root(&self, buffer: usize) -> usize {
         self.root.get(buffer).copied().unwrap_or(buffer)
     }
 
     /// Returns the offset that each class must have because one of its buffers is fixed; by first buffer.
-    pub(crate) fn fixed(&self, problem: &Problem) -> Vec<Option<u64>> {
+    pub fn fixed(&self, problem: &Problem) -> Vec<Option<u64>> {
         let mut fixed = alloc::vec![None; problem.buffers.len()];
         for (index, buffer) in problem.buffers.iter().enumerate() {
             let class = self.root(index);
@@ -45,7 +45,7 @@ impl Classes {
 
     /// Returns the regions that suit every buffer of each class: all may live there, and a fixed offset is aligned; by first
     /// buffer.
-    pub(crate) fn allowed(&self, problem: &Problem) -> Vec<RegionSet> {
+    pub fn allowed(&self, problem: &Problem) -> Vec<RegionSet> {
         let fixed = self.fixed(problem);
         let mut allowed = alloc::vec![RegionSet::ALL; problem.buffers.len()];
         for (index, buffer) in problem.buffers.iter().enumerate() {
@@ -76,11 +76,11 @@ fn find(root: &mut [usize], mut i: usize) -> usize {
 }
 
 /// Returns the least common multiple, if it is a `u64`.
-pub(crate) const fn lcm(a: u64, b: u64) -> Option<u64> {
+pub const fn lcm(a: u64, b: u64) -> Option<u64> {
     (a / gcd(a, b)).checked_mul(b)
 }
 
-pub(crate) const fn gcd(mut a: u64, mut b: u64) -> u64 {
+pub const fn gcd(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
