@@ -99,6 +99,7 @@ fn rules() -> Vec<Step> {
                 "core/seam/src",
                 "core/placement/src",
                 "core/strategy/src",
+                "core/schedule/src",
                 "core/manager/src",
                 "core/layers/src",
                 "core/extras/src",
