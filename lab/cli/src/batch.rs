@@ -94,10 +94,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     traces.sort_by_key(|(batch, _)| *batch);
     interrupt::watch();
     let found = find(&traces, arguments.room, arguments.most)?;
-    match format {
-        Format::Json => output::print_json(&found)?,
-        Format::Text => output::print_line(&text(&found))?,
-    }
+    output::print(format, &found, text)?;
     match found.largest_batch {
         Some(_) => Ok(()),
         None => Err(Failure::failed("not even the smallest batch fits; `omniheap fit` says why")),

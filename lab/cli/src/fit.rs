@@ -132,10 +132,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     for (name, trace) in &traces {
         let go_on = || interrupt::check(answers.len(), traces.len(), "traces were answered");
         let answer = answer(name, trace, arguments.room, &go_on)?;
-        match format {
-            Format::Json => output::print_json(&answer)?,
-            Format::Text => output::print_line(&text(&answer))?,
-        }
+        output::print(format, &answer, text)?;
         answers.push(answer);
     }
     if let Some(file) = page {

@@ -16,6 +16,31 @@ pub enum Format {
     Json,
 }
 
+/// Prints one result: as `text` says it, or as one line of JSON.
+pub fn print<T: Serialize>(
+    format: Format,
+    result: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    match format {
+        Format::Json => print_json(result),
+        Format::Text => print_line(&text(result)),
+    }
+}
+
+/// Prints results: as rows under a header, or each as one line of JSON.
+pub fn print_rows<T: Serialize>(
+    format: Format,
+    results: &[T],
+    header: &[&str],
+    cells: impl Fn(&T) -> Vec<String>,
+) -> Result<(), Failure> {
+    match format {
+        Format::Json => results.iter().try_for_each(print_json),
+        Format::Text => print_line(&table(header, &results.iter().map(cells).collect::<Vec<_>>())),
+    }
+}
+
 /// Prints one result as one line of JSON.
 pub fn print_json(result: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(result).map_err(|error| Failure::failed(error.to_string()))?;

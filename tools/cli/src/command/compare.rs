@@ -148,26 +148,16 @@ fn replay(work: &Arc<Work>) -> [Option<Result<Figures, Failure>>; ALLOCATORS.len
 }
 
 fn print(name: &str, live: u64, rows: &[Row], format: Format) -> Result<(), Failure> {
-    if format == Format::Json {
-        return rows.iter().try_for_each(output::print_json);
+    if format == Format::Text {
+        let (name, live) = (output::shown(name), output::bytes(live));
+        output::print_line(&format!("{name}, {live} live at peak\n"))?;
     }
-    let cells = |row: &Row| {
-        vec![
-            row.allocator.to_owned(),
-            output::bytes(row.peak_reserved_bytes),
-            format!("{:.4}", row.ratio),
-            row.driver_calls.to_string(),
-            row.oom.to_string(),
-        ]
-    };
-    output::print_line(&format!(
-        "{}, {} live at peak\n",
-        output::shown(name),
-        output::bytes(live)
-    ))?;
-    let cells: Vec<_> = rows.iter().map(cells).collect();
     let header = ["allocator", "peak reserved", "ratio", "calls", "oom"];
-    output::print_line(&output::table(&header, &cells))
+    output::print_rows(format, rows, &header, |row| {
+        let [calls, oom] = [row.driver_calls, row.oom].map(|count| count.to_string());
+        let reserved = output::bytes(row.peak_reserved_bytes);
+        vec![row.allocator.into(), reserved, format!("{:.4}", row.ratio), calls, oom]
+    })
 }
 
 /// Returns the result of a thread, or panics with its panic.

@@ -64,10 +64,7 @@ pub(super) fn run(_: &Arguments, format: Format) -> Result<(), Failure> {
     bar.finish_and_clear();
     for device in &found {
         let entry = entry(device);
-        match format {
-            Format::Json => output::print_json(&entry)?,
-            Format::Text => output::print_line(&text(&entry))?,
-        }
+        output::print(format, &entry, text)?;
     }
     Ok(())
 }

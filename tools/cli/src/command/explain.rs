@@ -97,10 +97,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         any = true;
         for request in &requests {
             let decision = decide(found.backend.name(), &device, request, profile);
-            match format {
-                Format::Json => output::print_json(&decision)?,
-                Format::Text => output::print_line(&text(&decision))?,
-            }
+            output::print(format, &decision, text)?;
         }
     }
     match absent {

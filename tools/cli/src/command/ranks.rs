@@ -80,10 +80,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         page.write(|sink| ranks::write_html(&job, &title, sink))?;
     }
     let found = found(&job, report);
-    match format {
-        Format::Json => output::print_json(&found)?,
-        Format::Text => output::print_line(&text(&found))?,
-    }
+    output::print(format, &found, text)?;
     partial
 }
 

@@ -93,10 +93,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let content = content(arguments, &name, input)?;
     let bytes = file.write(|file| content.write(file))?;
     let file = arguments.out.display().to_string();
-    match format {
-        Format::Json => output::print_json(&Written { name, file, bytes }),
-        Format::Text => output::print_line(&format!("{file}: {}", output::bytes(bytes))),
-    }
+    output::print(format, &Written { name, file, bytes }, |it| {
+        format!("{}: {}", it.file, output::bytes(it.bytes))
+    })
 }
 
 /// Writes to standard output; a reader that has seen enough is no failure.

@@ -66,10 +66,9 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
     interrupt::watch();
     let socket = arguments.socket.display().to_string();
-    match format {
-        Format::Json => output::print_json(&Serving { socket, capacity })?,
-        Format::Text => output::print_line(&format!("{socket}: {}", output::bytes(capacity)))?,
-    }
+    output::print(format, &Serving { socket, capacity }, |it| {
+        format!("{}: {}", it.socket, output::bytes(it.capacity))
+    })?;
     server.run(interrupt::is_wanted).map_err(failure)
 }
 

@@ -109,16 +109,12 @@ fn list_published(all: &[PublicationInfo], format: Format) -> Result<(), Failure
         attached: it.attached,
         is_withdrawn: it.withdrawn == 1,
     });
-    if format == Format::Json {
-        return rows.into_iter().try_for_each(|row| output::print_json(&row));
-    }
-    let row = |it: Published<'_>| {
+    let rows: Vec<_> = rows.collect();
+    output::print_rows(format, &rows, &["name", "uid", "bytes", "attached by", ""], |it| {
         let state = if it.is_withdrawn { "withdrawn" } else { "" };
         let (uid, attached) = (it.uid.to_string(), it.attached.to_string());
-        vec![it.name.to_owned(), uid, output::bytes(it.bytes), attached, state.to_owned()]
-    };
-    let header = ["name", "uid", "bytes", "attached by", ""];
-    output::print_line(&output::table(&header, &rows.map(row).collect::<Vec<_>>()))
+        vec![it.name.into(), uid, output::bytes(it.bytes), attached, state.into()]
+    })
 }
 
 /// Lists the tenants, or gives an order.
@@ -138,17 +134,16 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
 }
 
 fn list(tenants: &[TenantInfo], format: Format) -> Result<(), Failure> {
-    if format == Format::Json {
-        return tenants.iter().map(Row::from).try_for_each(|row| output::print_json(&row));
-    }
-    let row = |it: &TenantInfo| {
-        let sizes = [it.held, it.share, it.quota, it.reserve, it.owed].map(output::bytes);
-        let numbers = [it.weight, it.priority].map(|number| number.to_string());
-        let state = if it.connected == 1 { "connected" } else { "away" };
-        let ids = [it.pid, it.uid].map(|number| number.to_string());
-        ids.into_iter().chain(sizes).chain(numbers).chain([state.to_owned()]).collect()
-    };
     let header =
         ["pid", "uid", "held", "share", "quota", "reserve", "owed", "weight", "priority", ""];
-    output::print_line(&output::table(&header, &tenants.iter().map(row).collect::<Vec<_>>()))
+    let rows: Vec<_> = tenants.iter().map(Row::from).collect();
+    output::print_rows(format, &rows, &header, |it| {
+        let sizes =
+            [it.held_bytes, it.share_bytes, it.quota_bytes, it.reserve_bytes, it.owed_bytes];
+        let numbers = [it.weight, it.priority].map(|number| number.to_string());
+        let state = if it.is_connected { "connected" } else { "away" };
+        let ids = [it.pid, it.uid].map(|number| number.to_string());
+        let sizes = sizes.map(output::bytes).into_iter();
+        ids.into_iter().chain(sizes).chain(numbers).chain([state.to_owned()]).collect()
+    })
 }

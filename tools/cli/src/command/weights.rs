@@ -124,10 +124,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         checked => (checked?, Ok(())),
     };
     let listing = listing(&file, check);
-    match format {
-        Format::Json => output::print_json(&listing)?,
-        Format::Text => output::print_line(&text(&listing))?,
-    }
+    output::print(format, &listing, text)?;
     partial
 }
 
