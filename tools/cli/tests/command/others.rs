@@ -116,12 +116,6 @@ fn the_demo_proves_itself_and_writes_a_page() {
     assert_eq!(demo["reuse"]["timelines"], 2);
     for compaction in demo["compactions"].as_array().expect("a list") {
         assert_eq!(compaction["refused_because"], serde_json::Value::Null, "{compaction}");
-        if compaction["requested_bytes"] == 0 {
-            let of = |name: &str| compaction[name].as_u64().expect("a number");
-            let closed = of("largest_hole_after_bytes") > of("largest_hole_bytes") * 4;
-            assert!(of("returned_bytes") > 0 || closed, "nothing gained: {compaction}");
-            continue;
-        }
         assert!(compaction["free_bytes"].as_u64() > compaction["requested_bytes"].as_u64());
         assert!(compaction["requested_bytes"].as_u64() > compaction["largest_hole_bytes"].as_u64());
     }
