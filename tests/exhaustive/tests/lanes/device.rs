@@ -176,7 +176,6 @@ struct State {
     /// Calls of the step so far, each with the timelines that could run something before it.
     calls: Vec<(Call, Vec<TimelineId>)>,
     fired: bool,
-    forgives: bool,
 }
 
 /// A handle of the device.
@@ -220,7 +219,6 @@ impl Device {
             twist: None,
             calls: Vec::new(),
             fired: false,
-            forgives: false,
         };
         Self { shared: Arc::new((caps, Mutex::new(state))) }
     }
@@ -264,11 +262,6 @@ impl Device {
         drop(state);
         drop(twist); // It may own an allocation, and free it now.
         fired
-    }
-
-    /// Gives secrets up whose zeros were refused.
-    pub(crate) fn forgive_secrets(&self) {
-        self.lock().forgives = true;
     }
 
     /// Has a timeline run a kernel over an area: see [`Work::Kernel`].
@@ -759,7 +752,7 @@ unsafe impl Backend for Device {
             .check_unused(Area::of(&block, 0, block.bytes), "a block that goes back to the driver");
         match state.memories[block.number as usize].take() {
             Some(Memory::Own(heap, cells)) => {
-                if !state.forgives && cells.iter().any(|value| value & SECRET != 0) {
+                if cells.iter().any(|value| value & SECRET != 0) {
                     state.blame("a block goes back to the driver with a secret in it");
                 }
                 state.used[usize::from(heap.0)] -= block.bytes;
@@ -932,7 +925,6 @@ unsafe impl Remap for Device {
         }
         let refused = self.enter(Call::Destroy);
         let mut state = self.lock();
-        let forgives = state.forgives;
         let bytes = state.cell * PAGE;
         for page in pages {
             match state
@@ -944,7 +936,7 @@ unsafe impl Remap for Device {
                 Some(sheet) if sheet.mapped > 0 => {
                     state.blame("a page is destroyed that is mapped");
                 }
-                Some(sheet) if !forgives && sheet.cells.iter().any(|value| value & SECRET != 0) => {
+                Some(sheet) if sheet.cells.iter().any(|value| value & SECRET != 0) => {
                     state.blame("a page goes back to the driver with a secret in it");
                 }
                 Some(sheet) if sheet.heap != heap => state.blame("a page of another heap"),

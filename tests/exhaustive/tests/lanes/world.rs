@@ -1130,13 +1130,10 @@ impl State {
         self.leave()
     }
 
-    /// Drops the pool and the manager, which must leave nothing but what was lost.
+    /// Drops the pool and the manager, which must leave nothing but what was lost or refused.
     fn leave(self) -> Result<(), String> {
-        let Self { pool, manager, device, bent, .. } = self;
+        let Self { pool, manager, device, .. } = self;
         let lost = manager.summary().quarantined_bytes;
-        if bent && lost > 0 {
-            device.forgive_secrets();
-        }
         drop(pool);
         drop(manager);
         let refused = device.disarm();
@@ -1170,9 +1167,7 @@ impl State {
         self.manager.trim().map_err(said)?;
         self.check(world)?;
         let report = self.manager.summary();
-        if self.bent && report.quarantined_bytes > 0 {
-            self.device.forgive_secrets();
-        } else if let Some(secret) = self.device.secret() {
+        if let Some(secret) = self.device.secret() {
             return Err(format!("a secret outlives its owner in {secret}"));
         }
         let (totals, held) = (self.manager.totals(), self.device.held().0);
