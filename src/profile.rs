@@ -159,7 +159,7 @@ pub fn read_profile(path: &Path, caps: &Caps) -> Result<Profile, ProfileError> {
     if size > LONGEST {
         return Err(ProfileError::TooLong { size });
     }
-    parse(&fs::read_to_string(path)?, caps)
+    parse(&String::from_utf8_lossy(&fs::read(path)?), caps)
 }
 
 /// Returns a name as one line of a profile holds it.

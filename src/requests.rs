@@ -241,13 +241,13 @@ pub fn read_requests(path: &Path) -> Result<Vec<WrittenRequest>, RequestError> {
     if size > LONGEST {
         return Err(RequestError::TooLong { size, limit: LONGEST });
     }
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     // A device or a pipe says that it has no bytes, whatever comes out of it.
-    let read = file.take(LONGEST + 1).read_to_string(&mut text)? as u64;
+    let read = file.take(LONGEST + 1).read_to_end(&mut bytes)? as u64;
     if read > LONGEST {
         return Err(RequestError::TooLong { size: read, limit: LONGEST });
     }
-    parse_requests(&text)
+    parse(&bytes)
 }
 
 /// Reads a JSON list of requests.
@@ -256,7 +256,11 @@ pub fn read_requests(path: &Path) -> Result<Vec<WrittenRequest>, RequestError> {
 ///
 /// As for [`read_requests`].
 pub fn parse_requests(text: &str) -> Result<Vec<WrittenRequest>, RequestError> {
-    let requests: Vec<WrittenRequest> = serde_json::from_str(text).map_err(|error| {
+    parse(text.as_bytes())
+}
+
+fn parse(bytes: &[u8]) -> Result<Vec<WrittenRequest>, RequestError> {
+    let requests: Vec<WrittenRequest> = serde_json::from_slice(bytes).map_err(|error| {
         let why = error.to_string();
         let why = why.split(" at line ").next().unwrap_or(&why).to_owned();
         RequestError::Syntax { line: error.line(), column: error.column(), why }

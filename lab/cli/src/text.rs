@@ -48,7 +48,8 @@ pub(crate) fn read_bytes(path: &Path, longest: u64, advice: &str) -> Result<Vec<
 /// As [`read_bytes`], for text.
 pub(crate) fn read_text(path: &Path, longest: u64, advice: &str) -> Result<String, Failure> {
     let text = String::from_utf8(read_bytes(path, longest, advice)?);
-    text.map_err(|error| unreadable(path, &io::Error::new(io::ErrorKind::InvalidData, error)))
+    let expected = "neither a table nor a trace; `omniheap-lab plan --help` says what it may be";
+    text.map_err(|_| Failure::input(format!("{}: {expected}", path.display())))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {

@@ -8,6 +8,12 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_file_that_is_no_text_is_no_table() {
+    let garbage = file("garbage.bin", b"\0\xff\xfe\x80");
+    refuses(&["plan", &garbage], 2, "neither a table nor a trace");
+}
+
+#[test]
 fn nothing_is_written_over_what_is_read() {
     let text = "id,lower,upper,size\n0,0,3,10\n";
     let graph = file("graph-kept.csv", text);

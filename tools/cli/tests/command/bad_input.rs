@@ -157,6 +157,8 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 
 #[test]
 fn requests_that_make_no_sense_are_refused_with_their_place() {
+    let garbage = file("garbage.bin", b"\0\xff\xfe\x80");
+    refuses(&["explain", &garbage], 2, "a list of requests is expected");
     let bad = |name: &str, text: &str| file(name, text);
     let zero = bad("zero.json", r#"[{"size": 1}, {"size": 0}]"#);
     refuses(&["explain", &zero], 2, "request 1: size is 0");
