@@ -1,6 +1,6 @@
 //! Costs of moves and lanes, counted in calls of the driver and in memory that goes back: nothing here is timed.
 use super::before::{Asked, asked};
-use super::{HEAP, KIB, MIB, device, managed, one_lane};
+use super::{HEAP, KIB, MIB, Managed, device, managed, one_lane};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, Allocation, Budget, ErrorKind, HeapId, HeapKind, Limits, Manager, ManagerConfig,
@@ -201,7 +201,7 @@ fn a_request_moves_no_more_than_it_needs() {
 }
 
 /// Two heaps: the near one is full, and something lies in the far one that would rather be there.
-fn spilled(config: ManagerConfig) -> (Manager<Asked>, Vec<Allocation<Asked>>, Allocation<Asked>) {
+fn spilled(config: ManagerConfig) -> (Managed, Vec<Allocation<Asked>>, Allocation<Asked>) {
     let far = heap(HeapKind::Staging, 16 * MIB).physical(1);
     let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).heap(far).open();
     let manager = managed(host.expect("a host device"), one_lane(config));

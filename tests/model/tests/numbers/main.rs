@@ -14,6 +14,7 @@ mod slides;
 mod survived;
 
 use before::{Asked, asked};
+use core::ops::Deref;
 use omniheap_core::{HeapId, HeapKind, Manager, ManagerConfig};
 use omniheap_host::{Host, heap};
 use omniheap_layers::Verdict;
@@ -36,7 +37,26 @@ fn plain() -> ManagerConfig {
     one_lane(ManagerConfig::default().plain())
 }
 
+/// A manager that has quarantined nothing at the end of its test. Tests in which it does on purpose make their own.
+struct Managed(Manager<Asked>);
+
+impl Deref for Managed {
+    type Target = Manager<Asked>;
+
+    fn deref(&self) -> &Manager<Asked> {
+        &self.0
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.0.report().quarantined_bytes, 0, "nobody can have these bytes again");
+        }
+    }
+}
+
 /// A manager of a device that refuses nothing.
-fn managed(host: impl Into<Arc<Host>>, config: ManagerConfig) -> Manager<Asked> {
-    Manager::with_config(asked(&host.into(), |_| Verdict::Forward), config)
+fn managed(host: impl Into<Arc<Host>>, config: ManagerConfig) -> Managed {
+    Managed(Manager::with_config(asked(&host.into(), |_| Verdict::Forward), config))
 }

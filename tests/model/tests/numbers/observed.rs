@@ -1,10 +1,10 @@
 //! Random programs whose observer keeps books of its own: what a manager tells, reports and does must agree after every operation.
 use super::before::Asked;
-use super::{HEAP, MIB, managed};
+use super::{HEAP, MIB, Managed, managed};
 use omniheap_core::{
     Align, Allocation, AllocationId, Backend, Backing, BlockNumber, Budget, Decision, Event,
-    HeapKind, Manager, ManagerConfig, Mobility, Observer, Report, Request, Rung, SpanState,
-    TimelineId, Timelines,
+    HeapKind, ManagerConfig, Mobility, Observer, Report, Request, Rung, SpanState, TimelineId,
+    Timelines,
 };
 use omniheap_host::{Host, heap};
 use omniheap_model::{Random, sound, stamp};
@@ -146,7 +146,7 @@ impl Books {
 type Device = Asked;
 
 struct Program {
-    manager: Manager<Device>,
+    manager: Managed,
     books: Arc<Bookkeeper>,
     lines: Vec<TimelineId>,
     random: Random,

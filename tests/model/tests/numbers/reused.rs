@@ -1,6 +1,6 @@
 //! Bytes and slots that are used again: as soon as may be, and with nothing of those who had them before.
 use super::before::{Asked, asked};
-use super::{HEAP, MIB, device, managed};
+use super::{HEAP, MIB, Managed, device, managed};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, Allocation, AllocationId, BackingStore, Epoch, ErrorKind, Event, GetPiece, HeapKind,
@@ -12,7 +12,7 @@ use omniheap_layers::{CallKind, Verdict};
 use omniheap_model::Store;
 use std::sync::{Arc, Mutex};
 
-fn manager(host: &Arc<Host>) -> Manager<Asked> {
+fn manager(host: &Arc<Host>) -> Managed {
     let mut config = ManagerConfig::default().plain();
     config.pool.lanes = Some(1);
     managed(Arc::clone(host), config)
