@@ -2,9 +2,18 @@
 use std::fs;
 use std::path::Path;
 
+#[path = "../../../tests/fuzz/src/meter.rs"]
+#[expect(unreachable_pub, reason = "the fuzz package counts with the same functions")]
+mod meter;
 #[path = "../../../tests/fuzz/src/arbiter.rs"]
 #[expect(unreachable_pub, reason = "the fuzz package makes targets of these functions")]
 mod target;
+
+#[global_allocator]
+static ALLOCATOR: meter::Counting = meter::Counting;
+
+/// Bytes for each byte of a session, which keeps all that the books say.
+const TIMES: usize = 32;
 
 #[test]
 fn the_corpus_and_its_mutations_keep_the_books_sound() {
@@ -20,7 +29,9 @@ fn the_corpus_and_its_mutations_keep_the_books_sound() {
     let mut count = 0;
     for entry in fs::read_dir(folder).expect("a corpus") {
         let whole = fs::read(entry.expect("a file").path()).expect("a file");
-        target::frames(&whole);
+        // Long enough that what is allowed for any session does not count.
+        let long = whole.repeat((1 << 21) / whole.len());
+        meter::within(TIMES, &long, || target::frames(&long));
         for _ in 0..2000 {
             let mut bytes = whole.clone();
             for _ in 0..=random(4) {

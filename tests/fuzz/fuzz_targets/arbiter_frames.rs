@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| omniheap_fuzz::arbiter::frames(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| omniheap_fuzz::read_frames(data, omniheap_fuzz::arbiter::frames));

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| omniheap_fuzz::fit::onnx(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| omniheap_fuzz::read_model(data, omniheap_fuzz::fit::onnx));

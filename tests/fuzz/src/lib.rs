@@ -7,6 +7,7 @@ pub mod plan;
 pub mod trace;
 pub mod weights;
 
+use omniheap_fit::onnx::Tensors;
 use omniheap_trace::{Limits, Trace};
 
 #[global_allocator]
@@ -28,4 +29,15 @@ pub fn read_trace(data: &[u8], target: fn(&[u8])) {
         let _ = meter::within(4, data, || Trace::read(data, &Limits::default()));
     }
     target(data);
+}
+
+/// Reads a model, which may take as many bytes as `lab/fit/tests/memory.rs` says. Then runs a target, which makes traces of it and takes more.
+pub fn read_model(data: &[u8], target: fn(&[u8])) {
+    let _ = meter::within(256, data, || Tensors::read(data, &std::collections::BTreeMap::new()));
+    target(data);
+}
+
+/// Runs a target that reads frames, which may take as many bytes as `services/arbiter/tests/corpus.rs` says.
+pub fn read_frames(data: &[u8], target: fn(&[u8])) {
+    meter::within(32, data, || target(data));
 }
