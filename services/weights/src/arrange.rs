@@ -3,7 +3,7 @@
 use crate::Tensor;
 use omniheap_core::Align;
 
-/// Every tensor starts at a multiple of this, which kernels of all devices load fast from.
+/// Every tensor starts at a multiple of this in its allocation, which kernels of all devices load fast from.
 pub(crate) const ALIGN: Align = Align::of(256);
 /// Smaller tensors share: an allocation each would cost more than their bytes.
 const OWN: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! Loading of weights into memory, of a manager or of another owner.
 #![expect(unsafe_code, reason = "hands memory to the reader")]
 
-use crate::arrange::{Arrangement, Spot, arrange};
+use crate::arrange::{ALIGN, Arrangement, Spot, arrange};
 use crate::disk::{Disk, System};
 use crate::error::{Error, ErrorKind};
 use crate::list::List;
@@ -15,8 +15,8 @@ use core::ops::{ControlFlow, Index};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU64, Ordering};
 use omniheap_core::{
-    AllocateError, Allocation, Backend, Binding, BlockOffset, ErrorKind as Device, HostAccess,
-    Manager, Mapped, Request, Span, TimelineId, UserPool,
+    Align, AllocateError, Allocation, Backend, Binding, BlockOffset, ErrorKind as Device, Heap,
+    HeapId, HeapKind, HostAccess, Manager, Mapped, Request, Span, TimelineId, UserPool,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -344,12 +344,23 @@ fn allocate<B: Backend>(
     load: &Load<'_, B>,
     size: u64,
 ) -> Result<Allocation<B>, AllocateError> {
-    let mut request = Request::new(size).align(crate::arrange::ALIGN).name("weights");
+    let mut request = Request::new(size).align(alignment(manager, load.pool)).name("weights");
     request.timeline = load.on;
     match load.pool {
         Some(pool) => pool.allocate(&request),
         None => manager.allocate(&request),
     }
+}
+
+/// Returns the alignment of tensors, or what the memory has where that is less: software devices promise little.
+fn alignment<B: Backend>(manager: &Manager<B>, pool: Option<&UserPool<B>>) -> Align {
+    let heaps = manager.caps().heap_ids();
+    let serves = |(id, heap): &(HeapId, &Heap)| match pool {
+        Some(pool) => pool.heap() == *id,
+        None => matches!(heap.kind, HeapKind::Device | HeapKind::Unified),
+    };
+    let most = heaps.filter(serves).map(|(_, heap)| heap.align).max();
+    most.map_or(ALIGN, |most| ALIGN.min(most))
 }
 
 /// A target, and what keeps it in place.

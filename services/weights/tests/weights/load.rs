@@ -121,6 +121,24 @@ fn every_heap_of_every_real_device() {
     }
 }
 
+/// As lavapipe does: blocks begin at multiples of 64 bytes.
+#[test]
+fn devices_that_align_less_than_tensors_would_like() {
+    let folder = Folder::new();
+    let mut device = heap(HeapKind::Device, 256 << 20);
+    device.align = Align::of(64);
+    let host = Host::builder().heap(device).heap(heap(HeapKind::Staging, 256 << 20));
+    let manager = Manager::new(host.open().unwrap());
+    let pool = manager.create_pool(omniheap_core::HeapId(0), PoolConfig::new()).unwrap();
+    for seed in 0..3 {
+        let (path, given) = files(&folder, seed);
+        let file = WeightsFile::open(&[path]).unwrap();
+        for load in [Load::new(), Load::new().into(&pool)] {
+            compare(&manager.load_weights(&file, &load).unwrap(), &given);
+        }
+    }
+}
+
 #[test]
 fn some_tensors_into_a_pool() {
     let folder = Folder::new();
