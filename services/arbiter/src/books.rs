@@ -72,7 +72,7 @@ const WAITING: usize = 64;
 /// Requests of all tenants that may wait at once. Beyond them, each tenant may wait with one.
 const WAITING_IN_ALL: usize = 1024;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Account {
     rules: Rules,
     held: u64,
@@ -115,7 +115,7 @@ struct Pressed {
 }
 
 /// The books of one device.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Books {
     capacity: u64,
     patience: Duration,
