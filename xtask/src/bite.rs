@@ -1,4 +1,4 @@
-//! `cargo xtask bite`: proves that the suite and the tests of processes catch bugs, by planting them in a copy of the tree.
+//! `cargo xtask bite`: proves that the suite, the tests of processes and the small worlds catch bugs, by planting them in a copy of the tree.
 use crate::planted::{BEDS, Bed, Planted};
 use crate::step::{Outcome, status};
 use crate::{cargo, root, target};
@@ -25,10 +25,11 @@ pub(crate) fn run(only: &str) -> Outcome {
     let mut sound = BTreeSet::new();
     for (number, bed, bug) in all().filter(|(.., bug)| bug.name.contains(only)) {
         let suite = built.get(bed.binary).ok_or(format!("cargo built no {}", bed.binary))?;
-        if sound.insert((bed.binary, bug.case)) && !passes(suite, bug.case, None)? {
+        let case = name_of(&bed, bug);
+        if sound.insert((bed.binary, bug.case)) && !passes(suite, &case, None)? {
             return Err(format!("{} does not pass without a bug", bug.case));
         }
-        let is_caught = !passes(suite, bug.case, Some(number))?;
+        let is_caught = !passes(suite, &case, Some(number))?;
         println!("    {} {}", if is_caught { "caught:" } else { "MISSED:" }, bug.name);
         if !is_caught {
             missed.push(format!("{} by {}", bug.name, bug.case));
@@ -56,7 +57,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>, String> {
         save(&library, &text)?;
     }
     let mut command = cargo(&["test", "--no-run", "--message-format=json"]);
-    command.args(["-p", "omniheap-host", "-p", "omniheap-model"]);
+    command.args(["-p", "omniheap-host", "-p", "omniheap-model", "-p", "omniheap-exhaustive"]);
     for binary in BEDS.map(|bed| bed.binary).into_iter().collect::<BTreeSet<_>>() {
         command.args(["--test", binary]);
     }
@@ -128,10 +129,18 @@ fn plant(path: &Path, bug: &Planted, number: usize) -> Outcome {
     save(path, &text.replacen(bug.right, &wrong, 1))
 }
 
-/// Returns true if the case passes in every mode; with a bug, or without one.
-fn passes(suite: &Path, case: &str, bug: Option<usize>) -> Result<bool, String> {
+/// The arguments that name a case in its binary. A world is named in full: the names of others contain it.
+fn name_of(bed: &Bed, bug: &Planted) -> Vec<String> {
+    match bed.binary {
+        "lanes" => Vec::from(["--exact".to_owned(), format!("explored::{}", bug.case)]),
+        _ => Vec::from([bug.case.to_owned()]),
+    }
+}
+
+/// Whether the case passes in every mode; with a bug, or without one.
+fn passes(suite: &Path, case: &[String], bug: Option<usize>) -> Result<bool, String> {
     let mut command = Command::new(suite);
-    command.args([case, "--quiet"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(case).arg("--quiet").stdout(Stdio::piped()).stderr(Stdio::null());
     command.env_remove("OMNIHEAP_PLANTED");
     if let Some(number) = bug {
         command.env("OMNIHEAP_PLANTED", number.to_string());
@@ -144,7 +153,7 @@ fn passes(suite: &Path, case: &str, bug: Option<usize>) -> Result<bool, String> 
     if said.contains("failed") || !output.status.success() {
         return Ok(false);
     }
-    Err(format!("{case}: no case has this name, or none can run on host memory"))
+    Err(format!("{case:?}: no case has this name, or none can run on host memory"))
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -190,13 +199,16 @@ mod tests {
         let cases = texts("tests/conformance/src/cases");
         let model = ["order", "manager", "stream"].map(|name| format!("tests/model/tests/{name}"));
         let model: String = model.iter().map(|folder| texts(folder)).collect();
-        let tests = texts("backends/host/tests/host") + &model;
+        let tests =
+            texts("backends/host/tests/host") + &model + &texts("tests/exhaustive/tests/arbiter");
+        let worlds = texts("tests/exhaustive/tests/lanes");
         for (_, bed, bug) in all() {
             let text = read(&root().join(bed.folder).join(bug.file)).expect(bug.name);
             assert_eq!(text.matches(bug.right).count(), 1, "{}: {}", bug.name, bug.right);
             assert!(bug.wrong.contains("PLANTED"), "{} can be switched off", bug.name);
             let is_there = match bed.binary {
                 "conformance" => cases.contains(&format!("fn {}<", bug.case)),
+                "lanes" => worlds.contains(&format!("\n    {} to ", bug.case)),
                 _ => tests.contains(&format!("fn {}(", bug.case)),
             };
             assert!(is_there, "{}: {}", bug.name, bug.case);

@@ -18,7 +18,7 @@ pub(crate) struct Planted {
     pub(crate) wrong: &'static str,
 }
 
-/// Bugs of one folder, and the test binary that must catch them: one of the host backend's or of the model's.
+/// Bugs of one folder, and the test binary that must catch them: one of the host backend's, of the model's or of the small worlds'.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bed {
     /// The library's folder.
@@ -30,7 +30,7 @@ pub(crate) struct Bed {
 }
 
 /// Every bug: those that the suite catches, and those that show when a process ends in the middle.
-pub(crate) const BEDS: [Bed; 10] = [
+pub(crate) const BEDS: [Bed; 12] = [
     Bed { folder: "core/seam/src", binary: "conformance", bugs: IN_SEAM },
     Bed { folder: "core/strategy/src", binary: "conformance", bugs: IN_STRATEGY },
     Bed { folder: "core/strategy/src", binary: "manager", bugs: STRATEGY_ONCE_MISSED },
@@ -38,9 +38,11 @@ pub(crate) const BEDS: [Bed; 10] = [
     Bed { folder: "core/manager/src", binary: "host", bugs: AT_EXIT },
     Bed { folder: "core/manager/src", binary: "order", bugs: OUT_OF_ORDER },
     Bed { folder: "core/manager/src", binary: "manager", bugs: ONCE_MISSED },
+    Bed { folder: "core/manager/src", binary: "lanes", bugs: IN_WORLDS },
     Bed { folder: "core/extras/src", binary: "order", bugs: STAGING_OUT_OF_ORDER },
     Bed { folder: "backends/host/src", binary: "host", bugs: IN_HOST },
     Bed { folder: "backends/stream/src", binary: "stream", bugs: IN_STREAM },
+    Bed { folder: "services/arbiter/src", binary: "arbiter", bugs: IN_ARBITER },
 ];
 
 macro_rules! planted {
@@ -96,7 +98,7 @@ planted! {
         "(position > 0).then_some(Rung::NextHeap)" => "(position > 0 && !PLANTED).then_some(Rung::NextHeap)";
     held_only_asks_the_driver caught by memory_that_must_be_held_never_comes_from_the_driver in "manager/ladder.rs":
         "Grow::Never => climb.up(&Climb::HELD)," =>
-        "Grow::Never => if PLANTED { climb.up(&Climb::SHARED) } else { climb.up(&Climb::HELD) },";
+        "Grow::Never => if PLANTED { climb.up(&Climb::SHARED.map(|(_, step)| step)) } else { climb.up(&Climb::HELD) },";
     other_pools_keep_their_blocks caught by empty_blocks_of_other_pools_are_given_back_first in "manager/ladder.rs":
         "bytes += other.trim(u64::MAX)?;" => "bytes += if PLANTED { 0 } else { other.trim(u64::MAX)? };";
     relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/budget.rs":
@@ -199,7 +201,12 @@ planted! {
         "self.peak_live_bytes.max(self.live_bytes);" =>
         "self.peak_live_bytes.max(if PLANTED { 0 } else { self.live_bytes });";
     frees_are_not_counted caught by counters_equal_a_model_after_every_step in "lane/occupancy.rs":
-        "self.counts.live_bytes -= size;" => "self.counts.live_bytes -= if PLANTED { 0 } else { size };";
+        "pub(super) const fn count_free(&mut self, size: u64, granted: u64) {
+        self.counts.freed += 1;
+        self.counts.live_bytes -= size;" =>
+        "pub(super) fn count_free(&mut self, size: u64, granted: u64) {
+        self.counts.freed += 1;
+        self.counts.live_bytes -= if PLANTED { 0 } else { size };";
     any_number_of_blocks caught by the_driver_never_sees_more_blocks_than_it_tolerates in "device/opened.rs":
         "(count < limit).then_some(count + 1)" => "(PLANTED || count < limit).then_some(count + 1)";
     quarantine_is_not_counted caught by what_the_driver_refuses_to_take_back_is_quarantined in "device.rs":
@@ -421,6 +428,266 @@ planted! {
 }
 
 planted! {
+    /// In the core, for the small worlds of `tests/exhaustive`: the case is the world.
+    IN_WORLDS:
+    // Who may have a hole.
+    everybody_is_alone caught by ordered_refused in "lane/order.rs":
+        "(self.busy == 1 && self.record(user).is_some_and(Record::is_busy))" =>
+        "(self.busy == 1 && (PLANTED || self.record(user).is_some_and(Record::is_busy)))";
+    holes_of_several_are_anybodys caught by several in "lane/order.rs":
+        "None => own.is_some_and(|own| time <= own.after_all)," =>
+        "None => PLANTED || own.is_some_and(|own| time <= own.after_all),";
+    passes_count_later_frees caught by windows in "lane/order.rs":
+        "self.busy -= u32::from(record.pass(time));" =>
+        "self.busy -= u32::from(record.pass(if PLANTED { self.clock } else { time }));";
+    passes_go_back caught by windows in "lane/order.rs":
+        "self.passed = self.passed.max(time);" =>
+        "self.passed = if PLANTED { time } else { self.passed.max(time) };";
+    calm_timelines_stay_busy caught by slides in "lane/order.rs":
+        "let calmed = self.records.iter_mut().map(|record| u32::from(record.pass(time)));" =>
+        "let calmed = self.records.iter_mut().map(|record| u32::from(record.pass(time) && !PLANTED));";
+    everything_has_passed_that_some_have caught by order in "lane/order.rs":
+        "let least = pending.map(|record| record.passed).min();" =>
+        "let least = pending.map(|record| record.passed); let least = if PLANTED { least.max() } else { least.min() };";
+    only_one_of_several_is_run_after caught by several in "lane/order.rs":
+        "let Some(next) = next else { return RunAfter { others, known } };" =>
+        "let Some(next) = next.filter(|_| !PLANTED || others.is_empty()) else { return RunAfter { others, known } };";
+    marks_count_later_frees caught by windows in "lane/reuse.rs":
+        "self.state.lock().order.set_mark(one.user, one.timeline, (one.time, epoch));" =>
+        "let mut state = self.state.lock(); let now = if PLANTED { state.order.clock() } else { one.time };
+        state.order.set_mark(one.user, one.timeline, (now, epoch)); drop(state);";
+    orders_are_noted_that_the_driver_refused caught by ordered_refused in "lane/reuse.rs":
+        "            Err(error) => {
+                state.withdraw(slot)?;" =>
+        "            Err(error) => {
+                if PLANTED { state.order.set_after(user, &order); }
+                state.withdraw(slot)?;";
+    // What waits.
+    points_of_the_caller_are_ignored caught by neighbours in "lane/free.rs":
+        "let mut points: Vec<Point> = after.into_iter().collect();" =>
+        "let mut points: Vec<Point> = after.into_iter().filter(|_| !PLANTED).collect();";
+    declared_uses_are_not_waited_for caught by beside in "lane/free.rs":
+        "let named = extra.map_or(Vec::new(), |extra| extra.used_on.clone());" =>
+        "let named = extra.map_or(Vec::new(), |extra| extra.used_on.iter().copied().filter(|_| !PLANTED).collect());";
+    what_waits_is_ready_an_epoch_early caught by neighbours in "lane/order/deferred.rs":
+        "let passed = (*timeline, Epoch(0), 0)..=(*timeline, *epoch, u64::MAX);" =>
+        "let passed = (*timeline, Epoch(0), 0)..=(*timeline, Epoch(epoch.0 + u64::from(PLANTED)), u64::MAX);";
+    what_was_ready_stays_counted caught by neighbours in "lane/order/deferred.rs":
+        "                *bytes -= waiting.bytes;" => "                if !PLANTED { *bytes -= waiting.bytes; }";
+    points_of_callers_are_taken_for_marks caught by several in "lane/order/deferred.rs":
+        "waiting.origin == Origin::Marked && may(waiting.id)" => "(PLANTED || waiting.origin == Origin::Marked) && may(waiting.id)";
+    closed_timelines_never_pass caught by ends in "lane/reuse.rs":
+        "reached.push((point.timeline, now.unwrap_or(point.epoch)));" =>
+        "reached.push((point.timeline, now.unwrap_or(if PLANTED { Epoch(0) } else { point.epoch })));";
+    own_blocks_are_taken_in_order caught by several in "lane/reuse.rs":
+        "grant.is_some_and(|grant| bytes.sharing(grant.block) == Sharing::Shared)" =>
+        "grant.is_some_and(|grant| PLANTED || bytes.sharing(grant.block) == Sharing::Shared)";
+    in_order_only_the_last_user_counts caught by several in "lane/reuse.rs":
+        ".fold(self.order.free(own), |last, user| last.join(self.order.free(user)));" =>
+        ".fold(self.order.free(own), |last, user| { let now = self.order.free(user); if PLANTED { now } else { last.join(now) } });";
+    what_is_withdrawn_keeps_its_bytes caught by ordered_refused in "lane/state.rs":
+        "        let grant = self.bytes.release_unused(key)?;
+        let user = self.occupancy.withdraw(id, grant.span.size)?;" =>
+        "        let grant = if PLANTED { self.bytes.strategy().grant(key)? } else { self.bytes.release_unused(key)? };
+        let user = self.occupancy.withdraw(id, grant.span.size)?;";
+    what_is_withdrawn_stays_counted caught by ordered_refused in "lane/occupancy.rs":
+        "        self.counts.allocated -= 1;
+        self.counts.live_bytes -= slot.size;" =>
+        "        self.counts.allocated -= 1;
+        if !PLANTED { self.counts.live_bytes -= slot.size; }";
+    what_is_withdrawn_was_used caught by several in "lane/reuse.rs":
+        "                state.occupancy.unpin(slot);
+                Ok(Some(slot))" =>
+        "                if !PLANTED { state.occupancy.unpin(slot); }
+                Ok(Some(slot))";
+    // The span that was freed last.
+    the_last_span_is_anybodys caught by order in "lane/bytes/last_freed.rs":
+        "            && last.user == user
+            &&" =>
+        "            && (PLANTED || last.user == user)
+            &&";
+    the_last_span_is_a_hole_that_nobody_used caught by neighbours in "lane/bytes/last_freed.rs":
+        "tlsf.free_used(last_freed.grant.key, last_freed.last_use)" =>
+        "tlsf.free_used(last_freed.grant.key, if PLANTED { LastUse::NONE } else { last_freed.last_use })";
+    the_last_span_is_had_twice caught by order in "lane/bytes/last_freed.rs":
+        "            last.now = Now::Live;" => "            if !PLANTED { last.now = Now::Live; }";
+    // Blocks.
+    a_block_too_many_stays_booked caught by threads in "lane/blocks.rs":
+        "            drop(state);
+            self.shared.give_back(Vec::from([block]));
+            in_flight.publish();
+            return Ok(slot);" =>
+        "            drop(state);
+            if !PLANTED { self.shared.give_back(Vec::from([block])); }
+            in_flight.publish();
+            return Ok(slot);";
+    lanes_end_while_work_runs caught by recalls_threads in "lane/blocks.rs":
+        "let idle = insist(|| self.shared.device.backend().wait_idle());
+        match" =>
+        "let idle = if PLANTED { Ok(()) } else { insist(|| self.shared.device.backend().wait_idle()) };
+        match";
+    lanes_end_though_nothing_could_be_waited_for caught by windows in "lane/blocks.rs":
+        "Err(_) if self.is_out_of_use(WaitMode::Block) => self.dismantle()," =>
+        "Err(_) if PLANTED || self.is_out_of_use(WaitMode::Block) => self.dismantle(),";
+    busy_pools_are_destroyed caught by ends in "manager/pools.rs":
+        "match Self::check_idle(pool.pool()).and_then(|()| Self::settle(pool.pool())) {" =>
+        "match Self::check_idle(pool.pool()).or_else(|error| if PLANTED { Ok(()) } else { Err(error) }).and_then(|()| Self::settle(pool.pool())) {";
+    // Secrets.
+    zeros_are_not_waited_for caught by kinds in "lane/free.rs":
+        "if plan.home == Some(home) && !plan.outruns_home {" => "if plan.home == Some(home) && (PLANTED || !plan.outruns_home) {";
+    zeros_of_the_host_are_not_waited_for caught by kinds in "lane/free.rs":
+        "Ok(zeroed) => points = zeroed.into_iter().collect()," =>
+        "Ok(zeroed) => points = zeroed.into_iter().filter(|_| !PLANTED || plan.home.is_some()).collect(),";
+    secrets_whose_zeros_failed_are_reused caught by refused in "lane/free.rs":
+        "Err(error) => return self.condemn(id, error, \"its secret could not be zeroed\")," =>
+        "Err(error) => if PLANTED { points.clear() } else { return self.condemn(id, error, \"its secret could not be zeroed\") },";
+    // Pages.
+    holes_beside_are_taken_in_use caught by paged_beside in "lane/pages.rs":
+        "take_around(piece.key, ask, |last| self.order.may(user, last))?;" =>
+        "take_around(piece.key, ask, |last| PLANTED || self.order.may(user, last))?;";
+    refused_pages_stay_booked caught by paged_refused in "lane/shared.rs":
+        "created.inspect_err(|_| self.release(bytes))?;" => "created.inspect_err(|_| if !PLANTED { self.release(bytes) })?;";
+    unmapped_pages_are_lost caught by paged_beside in "lane/pages.rs":
+        "        self.shared.spare.lock().extend(pages);
+        in_flight.publish();
+        failed" =>
+        "        self.shared.spare.lock().extend(pages.into_iter().filter(|_| !PLANTED));
+        in_flight.publish();
+        failed";
+    pages_that_stay_mapped_are_spare caught by paged_refused in "lane/pages.rs":
+        "                    failed.get_or_insert(error);
+" =>
+        "                    failed.get_or_insert(error);
+                    if PLANTED { unmapped.push(piece); continue; }
+";
+    what_is_not_unmapped_is_not_restored caught by paged_refused in "lane/pages.rs":
+        "pager.restore(tlsf, piece)?;" => "if !PLANTED { pager.restore(tlsf, piece)?; }";
+    pages_found_in_vain_are_lost caught by paged in "lane/pages/gather.rs":
+        "self.shared.spare.lock().append(&mut found);" => "if !PLANTED { self.shared.spare.lock().append(&mut found); }";
+    pages_that_are_not_mapped_are_lost caught by paged_refused in "lane/pages.rs":
+        "                self.shared.spare.lock().extend(pages);
+            })" =>
+        "                self.shared.spare.lock().extend(pages.into_iter().filter(|_| !PLANTED));
+            })";
+    addresses_without_pages_are_lost caught by sleeps_refused in "lane/pages.rs":
+        "                if let Some((pager, tlsf)) = self.state.lock_flushed().bytes.pages_mut() {
+                    pager.abandon(tlsf, piece);
+                }
+                Err(error)" =>
+        "                if let Some((pager, tlsf)) = self.state.lock_flushed().bytes.pages_mut() && !PLANTED {
+                    pager.abandon(tlsf, piece);
+                }
+                Err(error)";
+    a_minimum_is_rounded_down caught by paged in "lane/pages.rs":
+        "let keep = self.shared.config.minimum.div_ceil(page);" =>
+        "let keep = if PLANTED { self.shared.config.minimum / page } else { self.shared.config.minimum.div_ceil(page) };";
+    spare_pages_outlive_their_pool caught by paged_refused in "lane/shared.rs":
+        "    fn drop(&mut self) {
+        self.return_spare(u64::MAX);" =>
+        "    fn drop(&mut self) {
+        if PLANTED { return; }
+        self.return_spare(u64::MAX);";
+    // Passes.
+    copies_do_not_wait_for_users caught by recalls_threads in "defrag/pass.rs":
+        "for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {" =>
+        "for timeline in users.iter().copied().filter(|timeline| *timeline != self.on && !PLANTED) {";
+    cancelled_moves_arrive caught by passes_freed in "lane/moves.rs":
+        "let arrives = copied && state.occupancy.is_copying(slot);" =>
+        "let arrives = copied && (PLANTED || state.occupancy.is_copying(slot));";
+    passes_end_while_copies_run caught by passes_freed in "defrag/pass.rs":
+        "let stopped = self.wait().or_else(|_| self.device.backend().wait_idle());" =>
+        "let stopped = if PLANTED { Ok(()) } else { self.wait().or_else(|_| self.device.backend().wait_idle()) };";
+    what_is_freed_in_a_pass_is_free_at_once caught by passes_threads in "lane/occupancy.rs":
+        "            || slot.state != State::Live
+            || slot.flags" =>
+        "            || (slot.state != State::Live && !(PLANTED && slot.state == State::Copying))
+            || slot.flags";
+    what_is_freed_in_a_pass_is_forgotten caught by passes_threads in "lane/moves.rs":
+        "                    let _ = self.free(slot);" => "                    if !PLANTED { let _ = self.free(slot); }";
+    what_is_freed_in_a_pass_forgets_its_users caught by passes_freed in "lane/free.rs":
+        "let ending = (!at_once).then_some(ending);" => "let ending = (!at_once && !PLANTED).then_some(ending);";
+    owners_copy_to_bytes_in_use caught by passes in "defrag/pass.rs":
+        "if how == How::OwnerCopies {" => "if how == How::OwnerCopies && !PLANTED {";
+    moves_stay_counted caught by passes_threads in "lane/moves.rs":
+        "state.bytes.count_let_go(to.span.size);" => "if !PLANTED { state.bytes.count_let_go(to.span.size); }";
+    both_ends_are_kept caught by passes_threads in "lane/moves.rs":
+        "let left = if arrives { old } else { to.key };" => "let left = if arrives && !PLANTED { old } else { to.key };";
+    // Slides.
+    slides_that_failed_are_published caught by slides_refused in "lane/slides.rs":
+        "for slide in &begun.window.slides[..made] {" =>
+        "for slide in &begun.window.slides[..if PLANTED { begun.window.slides.len() } else { made }] {";
+    copies_that_may_run_are_forgotten caught by slides_refused in "lane/slides.rs":
+        "begun.holes.iter().for_each(|(key, _)| tlsf.set_last_use(*key, last));" =>
+        "begun.holes.iter().filter(|_| !PLANTED).for_each(|(key, _)| tlsf.set_last_use(*key, last));";
+    what_slides_forgets_the_copies caught by slides_refused in "lane/slides.rs":
+        "extra.add_use(on);" => "if !PLANTED { extra.add_use(on); }";
+    shifts_that_failed_are_published caught by paged_refused in "lane/slides.rs":
+        "pager.end_shifts(tlsf, &begun.shifts, shifted);" =>
+        "pager.end_shifts(tlsf, &begun.shifts, if PLANTED { Shifted { made: begun.shifts.len(), ..shifted } } else { shifted });";
+    // Recalls.
+    what_was_recalled_is_never_freed caught by recalls_threads in "lane/state.rs":
+        "        let freed = state.free(self.slot);
+        drop(state);" =>
+        "        let freed = if PLANTED { Ok(None) } else { state.free(self.slot) };
+        drop(state);";
+    room_that_is_held_is_not_counted caught by recalls_threads in "lane/bytes.rs":
+        "        let grant = self.strategy_mut().allocate(layout, class)?;
+        self.held += grant.span.size;" =>
+        "        let grant = self.strategy_mut().allocate(layout, class)?;
+        if !PLANTED { self.held += grant.span.size; }";
+    what_left_stays_its_timelines caught by recalls_threads in "lane/state.rs":
+        "            let user = self.occupancy.end_remote(id)?;
+            self.order.leave(user);" =>
+        "            let user = self.occupancy.end_remote(id)?;
+            if !PLANTED { self.order.leave(user); }";
+    // Sleep.
+    sleeps_do_not_drain caught by sleeps_threads in "pool/away.rs":
+        "self.drain(timelines, &sleep.after)?;" => "if !PLANTED { self.drain(timelines, &sleep.after)?; }";
+    sleeps_leave_secrets_in_their_pages caught by sleeps_threads in "lane/away.rs":
+        "secrets.try_for_each(|one| self.shared.device.clear(block.raw(), one.span, on))?;" =>
+        "secrets.try_for_each(|one| if PLANTED { Ok(()) } else { self.shared.device.clear(block.raw(), one.span, on) })?;";
+    memory_leaves_before_the_last_frees caught by sleeps_threads in "lane/away.rs":
+        "        self.retire(WaitMode::Block)?;
+        self.poll_users(WaitMode::Block)?;
+        let state" =>
+        "        if !PLANTED { self.retire(WaitMode::Block)?; }
+        if !PLANTED { self.poll_users(WaitMode::Block)?; }
+        let state";
+    frees_that_end_do_not_keep_memory caught by sleeps_threads in "lane/away.rs":
+        "if state.here().any(is_ending) || !state.order.is_alone(User::HOST) {" =>
+        "if !PLANTED && (state.here().any(is_ending) || !state.order.is_alone(User::HOST)) {";
+    secrets_freed_asleep_are_forgotten caught by sleeps_threads in "lane/away.rs":
+        "if privacy == Privacy::Secret {" => "if privacy == Privacy::Secret && !PLANTED {";
+    wakes_forget_what_was_freed caught by sleeps_refused in "lane/away.rs":
+        "state.away = Some(Away { spans, residue, ..away });" =>
+        "if PLANTED { residue.clear(); } state.away = Some(Away { spans, residue, ..away });";
+    failed_wakes_leave_secrets caught by sleeps_refused in "lane/away.rs":
+        "let left = idle.and_then(|()| insist(|| self.clear_secrets(&block, span, on)));" =>
+        "let left = idle.and_then(|()| if PLANTED { Ok(()) } else { insist(|| self.clear_secrets(&block, span, on)) });";
+    failed_wakes_do_not_wait caught by sleeps_refused in "lane/away.rs":
+        "let idle = insist(|| self.shared.device.backend().wait_idle());
+        let left" =>
+        "let idle = if PLANTED { Ok(()) } else { insist(|| self.shared.device.backend().wait_idle()) };
+        let left";
+    failed_wakes_keep_their_pages caught by sleeps_refused in "pool/away.rs":
+        "            lane.withdraw_memory(*span, self.1);" => "            if !PLANTED { lane.withdraw_memory(*span, self.1); }";
+    stored_bytes_stay caught by sleeps_threads in "lane/state.rs":
+        "FreeOutcome::Stored(stored) => stored.forget()," => "FreeOutcome::Stored(stored) => if !PLANTED { stored.forget() },";
+    bytes_stored_too_late_stay caught by sleeps_threads in "lane/away.rs":
+        "if !self.is_away(*slot) {" => "if !self.is_away(*slot) && !PLANTED {";
+    wakes_leave_their_store_full caught by sleeps_threads in "lane/away.rs":
+        "if store.kind() != StoreKind::Nothing {
+            sleepers" =>
+        "if store.kind() != StoreKind::Nothing && !PLANTED {
+            sleepers";
+    wakes_do_not_wait_for_their_bytes caught by sleeps_threads in "pool/away.rs":
+        "        self.shared.device.finish(on)?;" => "        if !PLANTED { self.shared.device.finish(on)?; }";
+    mapped_pages_are_given_twice caught by sleeps_refused in "lane/away.rs":
+        "gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();" =>
+        "gaps = spans.iter().flat_map(|span| if PLANTED { Vec::from([*span]) } else { pager.gaps(*span).into_iter().collect() }).collect();";
+}
+
+planted! {
     /// In the strategies, for the suite.
     IN_STRATEGY:
     holes_stay_apart caught by freeing_everything_leaves_one_hole in "tlsf.rs":
@@ -500,4 +767,30 @@ planted! {
         "if index % 2 == 1 || epoch == last {" => "if if PLANTED { index % 2 == 0 } else { index % 2 == 1 || epoch == last } {";
     bounces_in_flight_are_idle caught by a_bounce_in_flight_is_left_alone in "bounce.rs":
         "Ok(!self.in_flight ||" => "Ok(PLANTED || !self.in_flight ||";
+}
+
+planted! {
+    /// In the books of the arbiter, for their small world.
+    IN_ARBITER:
+    requests_of_the_gone_stay caught by three_processes in "books.rs":
+        "self.waiting.retain(|waiting| waiting.tenant != tenant);" =>
+        "if !PLANTED { self.waiting.retain(|waiting| waiting.tenant != tenant); }";
+    reserves_are_free caught by three_processes in "books.rs":
+        "if must_wait || waiting.bytes > sums.available(account) {" =>
+        "if must_wait || waiting.bytes > if PLANTED { sums.free } else { sums.available(account) } {";
+    a_walk_grants_the_same_bytes_twice caught by three_processes in "books.rs":
+        "sums.free = sums.free.saturating_sub(waiting.bytes);" =>
+        "if !PLANTED { sums.free = sums.free.saturating_sub(waiting.bytes); }";
+    grants_are_not_booked caught by three_processes in "books.rs":
+        "        account.held = held;" => "        if !PLANTED { account.held = held; }";
+    never_sent_is_never_had caught by three_processes in "books.rs":
+        "(account.held, account.counted, account.unsent) = (held.min(most), None, Some(0));" =>
+        "(account.held, account.counted, account.unsent) = (if PLANTED { account.held } else { held.min(most) }, None, Some(0));";
+    accounts_of_the_gone_stay caught by three_processes in "books.rs":
+        "self.accounts.remove(&tenant);" => "if !PLANTED { self.accounts.remove(&tenant); }";
+    what_is_given_back_stays_booked caught by three_processes in "books.rs":
+        "        account.held = account.held.checked_sub(bytes).ok_or(Refusal::Contradiction)?;
+        account.counted = counted;" =>
+        "        let held = account.held.checked_sub(bytes).ok_or(Refusal::Contradiction)?; if !PLANTED { account.held = held; }
+        account.counted = counted;";
 }
