@@ -1,16 +1,8 @@
 //! The kernels in Rust: what every other language is compared with, and what host memory runs.
-#[cfg(feature = "lookups")]
-mod lookup;
-
 use bytemuck::{cast_slice, cast_slice_mut, pod_read_unaligned};
 use omniheap_seam::HostLaunch;
 
-#[cfg(feature = "lookups")]
-pub use lookup::Lookup;
-#[cfg(feature = "lookups")]
-pub(crate) use lookup::*;
-
-pub(crate) fn word(launch: &HostLaunch<'_>, index: usize) -> u32 {
+fn word(launch: &HostLaunch<'_>, index: usize) -> u32 {
     pod_read_unaligned(&launch.parameters[4 * index..4 * index + 4])
 }
 
@@ -18,7 +10,7 @@ fn number(launch: &HostLaunch<'_>, index: usize) -> f32 {
     f32::from_bits(word(launch, index))
 }
 
-pub(crate) fn index(value: u32) -> usize {
+fn index(value: u32) -> usize {
     usize::try_from(value).expect("an address has at least 32 bits")
 }
 

@@ -2,10 +2,5 @@
 #![expect(unsafe_code, reason = "answers for the text of the kernels")]
 use crate::Placed;
 use omniheap_seam::{Kernel, KernelText, Slot};
-#[cfg(feature = "lookups")]
-use {
-    crate::Lookup,
-    omniheap_placement::{Dependence, Pattern, Work},
-};
 
 include!(concat!(env!("OUT_DIR"), "/kernels.rs"));

@@ -1,10 +1,12 @@
 #![doc = include_str!("../README.md")]
+#[cfg(feature = "compile")]
+pub mod compile;
 mod host;
 mod kernels;
 mod placed;
+#[doc(hidden)]
+pub mod template;
 
-#[cfg(feature = "lookups")]
-pub use host::Lookup;
 pub use kernels::*;
 pub use placed::Placed;
 

@@ -1,10 +1,8 @@
 use super::*;
-use omniheap_placement::{Keyword as _, Probe, TableSize};
 use omniheap_seam::{Kernel, Slot};
 
 fn tables() -> impl Iterator<Item = Placed> {
-    let lookups = PROBES.iter().chain(JUDGED).map(|lookup| lookup.table);
-    [CONVOLUTION, BILATERAL].into_iter().chain(lookups)
+    [CONVOLUTION, BILATERAL].into_iter()
 }
 
 fn all() -> Vec<Kernel> {
@@ -60,36 +58,4 @@ fn shared_words_are_constant_number_zero() {
         );
     }
     assert!(!instructions(SCALE.spirv).iter().any(|(code, _)| *code == 50));
-}
-
-#[test]
-fn every_probe_is_there_in_every_size_and_of_its_pattern() {
-    for (name, probe) in Probe::WORDS {
-        let found: Vec<_> = PROBES.iter().filter(|lookup| lookup.table.name() == *name).collect();
-        let sizes: Vec<_> = found.iter().map(|lookup| lookup.table.bytes()).collect();
-        assert_eq!(sizes, TableSize::ALL.map(TableSize::most), "{name}");
-        assert!(found.iter().all(|lookup| lookup.pattern == probe.pattern()), "{name}");
-    }
-    assert_eq!(PROBES.len(), Probe::WORDS.len() * TableSize::ALL.len());
-}
-
-#[test]
-fn nothing_is_judged_with_what_calibration_measured() {
-    for judged in JUDGED {
-        for probe in PROBES {
-            assert_ne!(judged.table.name(), probe.table.name());
-            assert_ne!(judged.table.rows, probe.table.rows, "{}", judged.table.name());
-        }
-    }
-}
-
-#[test]
-fn reuse_is_bytes_read_by_a_group_over_bytes_of_the_table() {
-    let find = |name, rows| {
-        let is = |lookup: &&Lookup| lookup.table.name() == name && lookup.table.rows == rows;
-        *PROBES.iter().find(is).expect("a probe")
-    };
-    assert_eq!(find("whole", 64).request(1).reuse, 256, "every item reads the whole table");
-    assert_eq!(find("codes", 64).request(1).reuse, 16, "16 numbers of 4 bytes, 1 KiB");
-    assert_eq!(find("codes", 65_536).request(1).reuse, 0, "less than once");
 }

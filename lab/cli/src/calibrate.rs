@@ -1,6 +1,7 @@
 //! `omniheap calibrate`: measures on this device what the placement rules assume, or how good their choices are.
 mod bench;
 mod costs;
+mod lookup;
 mod regret;
 mod uploads;
 

@@ -1,5 +1,6 @@
 //! Measures the cost of reads from each region, for a profile.
 use super::bench::{Bench, Measured};
+use super::lookup::{Lookup, PROBE_COUNT, probes};
 use indicatif::ProgressBar;
 use omniheap::{
     Caps,
@@ -7,7 +8,6 @@ use omniheap::{
 };
 use omniheap_cli::Failure;
 use omniheap_cli::output::{self, Format};
-use omniheap_shaders::{Lookup, PROBES};
 use serde::Serialize;
 
 /// Items of one thread: little reuse and much.
@@ -55,10 +55,10 @@ struct Seen {
 }
 
 /// A probe with one table, and its times with every load.
-type Timed = (&'static Lookup, Vec<Measured>);
+type Timed = (Lookup, Vec<Measured>);
 
 /// Steps of the whole measurement.
-pub(super) const STEPS: u64 = PROBES.len() as u64;
+pub(super) const STEPS: u64 = PROBE_COUNT as u64;
 
 /// Measures every probe with every table.
 pub(super) fn run(
@@ -68,7 +68,7 @@ pub(super) fn run(
     format: Format,
 ) -> Result<Profile, Failure> {
     let mut all: Vec<Timed> = Vec::new();
-    for lookup in PROBES {
+    for lookup in probes() {
         bar.set_message(format!(
             "{}, {}",
             lookup.table.name(),

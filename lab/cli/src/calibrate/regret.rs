@@ -2,13 +2,13 @@
 //!
 //! *Regret* is the time in the chosen region divided by the time in the fastest one: 1 is the best choice.
 use super::bench::{Bench, Time};
+use super::lookup::{Lookup, judged, judged_names};
 use omniheap::placement::{
     DefaultPolicy, Keyword as _, Knowledge, MeasuredPolicy, Policy, Profile, Region, policy_for,
 };
 use omniheap_cli::Failure;
 use omniheap_cli::interrupt;
 use omniheap_cli::output::{self, Format};
-use omniheap_shaders::{JUDGED, Lookup};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -83,12 +83,9 @@ pub(super) fn run(
         (policy, Knowledge::Measured(_)) => Some(policy),
         _ => None,
     });
-    let wanted = |judged: &&Lookup| filter.is_none_or(|part| judged.table.name().contains(part));
-    let kernels: Vec<_> = JUDGED.iter().filter(wanted).collect();
-    if let (true, Some(part)) = (kernels.is_empty(), filter) {
-        let mut names: Vec<_> = JUDGED.iter().map(|judged| judged.table.name()).collect();
-        names.dedup();
-        let names = names.join(", ");
+    let kernels = judged(filter.unwrap_or_default());
+    if let (0, Some(part)) = (kernels.len(), filter) {
+        let names = judged_names().join(", ");
         return Err(Failure::input(format!(
             "no kernel's name contains `{part}`; there are {names}"
         )));
@@ -97,10 +94,10 @@ pub(super) fn run(
     let mut rows = Vec::new();
     let count = kernels.len();
     interrupt::watch();
-    for kernel in kernels.into_iter().take_while(|_| !interrupt::is_wanted()) {
+    for kernel in kernels.take_while(|_| !interrupt::is_wanted()) {
         bar.set_message(kernel.table.name());
         let backend = bench.manager.caps().device.backend;
-        let row = row(backend, kernel, line(bench, found.as_deref(), kernel));
+        let row = row(backend, &kernel, line(bench, found.as_deref(), &kernel));
         if format == Format::Json {
             output::print_json(&row)?;
         }

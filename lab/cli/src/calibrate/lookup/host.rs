@@ -1,41 +1,13 @@
-//! Kernels that only look up a table, and all of them in Rust: one frame, and what each does with one item.
-use super::{index, word};
-use crate::Placed;
-use bytemuck::{cast_slice, cast_slice_mut};
-use omniheap_placement::{Dependence, Pattern, Request, Work, Writer};
-use omniheap_seam::HostLaunch;
+//! The lookups in Rust: one frame, and what each does with one item.
+use bytemuck::{cast_slice, cast_slice_mut, pod_read_unaligned};
+use omniheap::seam::HostLaunch;
 
-/// A kernel that does nothing but look up a table, and how it does.
-#[derive(Clone, Copy, Debug)]
-pub struct Lookup {
-    /// The kernel, with its table in every place.
-    pub table: Placed,
-    /// Access pattern.
-    pub pattern: Pattern,
-    /// Arithmetic per element.
-    pub work: Work,
-    /// Dependence between reads.
-    pub dependence: Dependence,
-    /// Bytes of the table that one item reads.
-    pub reads: u32,
-    /// Bytes of the table that a group touches with one item for each thread; zero for all of them.
-    pub touches: u32,
+fn word(launch: &HostLaunch<'_>, index: usize) -> u32 {
+    pod_read_unaligned(&launch.parameters[4 * index..4 * index + 4])
 }
 
-impl Lookup {
-    /// Returns the request of its table, for workgroups of 256 threads with `load` items each.
-    #[must_use]
-    pub fn request(&self, load: u32) -> Request<'static> {
-        let reuse = u64::from(self.reads) * 256 * u64::from(load) / self.table.bytes();
-        let request = Request::new(self.table.bytes()).writer(Writer::HostOnce);
-        let request = request.pattern(self.pattern).name(self.table.name());
-        let request = request.work(self.work).dependence(self.dependence);
-        let request = request.reuse(u32::try_from(reuse).unwrap_or(u32::MAX));
-        match u64::from(self.touches) * u64::from(load) {
-            0 => request,
-            touched => request.touches(touched.min(self.table.bytes())),
-        }
-    }
+fn index(value: u32) -> usize {
+    usize::try_from(value).expect("an address has at least 32 bits")
 }
 
 type Row = [f32; 4];
@@ -65,18 +37,18 @@ fn spread(h: u32) -> u32 {
     h.wrapping_mul(2_654_435_761)
 }
 
-pub(crate) fn polynomial(launch: &mut HostLaunch<'_>) {
+pub(super) fn polynomial(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| table.iter().flatten().fold(0.0, |value, c| value * x + c));
 }
 
-pub(crate) fn centroids(launch: &mut HostLaunch<'_>) {
+pub(super) fn centroids(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let distance = |row: &Row| (x - row[0]).powi(2) + (0.5 - row[1]).powi(2);
         table.iter().map(distance).fold(1e30, f32::min)
     });
 }
 
-pub(crate) fn bodies(launch: &mut HostLaunch<'_>) {
+pub(super) fn bodies(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let pull = |row: &Row| {
             let (dx, dy, dz) = (row[0] - x, row[1] - 0.5, row[2] - 0.5);
@@ -86,27 +58,27 @@ pub(crate) fn bodies(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn segments(launch: &mut HostLaunch<'_>) {
+pub(super) fn segments(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let bend = |row: &Row| (x - row[0]).max(0.0) * row[1] + (x - row[2]).min(0.0) * row[3];
         table.iter().map(bend).sum()
     });
 }
 
-pub(crate) fn material(launch: &mut HostLaunch<'_>) {
+pub(super) fn material(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         table[i / 256 % table.len()].iter().fold(0.0, |value, c| value * x + c)
     });
 }
 
-pub(crate) fn palette(launch: &mut HostLaunch<'_>) {
+pub(super) fn palette(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let row = table[index(spread(bits(x)) >> 8) % table.len()];
         row[0] + row[1] * x
     });
 }
 
-pub(crate) fn substitute(launch: &mut HostLaunch<'_>) {
+pub(super) fn substitute(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let mut h = bits(x);
         let mut next = || {
@@ -117,7 +89,7 @@ pub(crate) fn substitute(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn chain(launch: &mut HostLaunch<'_>) {
+pub(super) fn chain(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let (mut h, mut value) = (bits(x), 0.0);
         for _ in 0..8 {
@@ -135,7 +107,7 @@ pub(crate) fn chain(launch: &mut HostLaunch<'_>) {
     clippy::cast_precision_loss,
     reason = "a place inside the table, as on the device"
 )]
-pub(crate) fn interpolate(launch: &mut HostLaunch<'_>) {
+pub(super) fn interpolate(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let place = x * (table.len() - 1) as f32;
         let below = (place as usize).min(table.len() - 2);
@@ -145,22 +117,22 @@ pub(crate) fn interpolate(launch: &mut HostLaunch<'_>) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a place inside the table, as on the device")]
-pub(crate) fn search(launch: &mut HostLaunch<'_>) {
+pub(super) fn search(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| table.partition_point(|row| row[0] < x) as f32);
 }
 
-pub(crate) fn window(launch: &mut HostLaunch<'_>) {
+pub(super) fn window(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         let row = table[i % table.len()];
         x * row[0] + row[1]
     });
 }
 
-pub(crate) fn dither(launch: &mut HostLaunch<'_>) {
+pub(super) fn dither(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| (x * 16.0 + table[i & 15][3]).floor() * 0.0625);
 }
 
-pub(crate) fn twiddle(launch: &mut HostLaunch<'_>) {
+pub(super) fn twiddle(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         let strides = (0..table.len().ilog2()).map(|power| i << power);
         strides.fold(0.0, |value, at| {
@@ -170,15 +142,15 @@ pub(crate) fn twiddle(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn whole(launch: &mut HostLaunch<'_>) {
+pub(super) fn whole(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         table.iter().map(|row| (x - row[0]).abs() * row[1] + (x + row[2]) * row[3]).sum()
     });
 }
 
-pub(crate) use whole as unrolled;
+pub(super) use whole as unrolled;
 
-pub(crate) fn busy(launch: &mut HostLaunch<'_>) {
+pub(super) fn busy(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let bump = |row: &Row| {
             let near = x * row[0] + row[1];
@@ -188,7 +160,7 @@ pub(crate) fn busy(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn walk(launch: &mut HostLaunch<'_>) {
+pub(super) fn walk(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         let start = i / 256 * 31;
         (start..start + 64).fold(0.0, |value, at| {
@@ -198,7 +170,7 @@ pub(crate) fn walk(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn lanes(launch: &mut HostLaunch<'_>) {
+pub(super) fn lanes(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         (0..4).fold(0.0, |value, k| {
             let row = table[(i + 32 * k) % table.len()];
@@ -217,14 +189,14 @@ fn places(x: f32, count: usize, below: usize) -> impl Iterator<Item = usize> {
     .take(count)
 }
 
-pub(crate) fn codes(launch: &mut HostLaunch<'_>) {
+pub(super) fn codes(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         places(x, 16, words.len()).map(|at| words[at]).sum()
     });
 }
 
-pub(crate) fn hops(launch: &mut HostLaunch<'_>) {
+pub(super) fn hops(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         let (mut h, mut value) = (bits(x), 0.0);
@@ -237,14 +209,14 @@ pub(crate) fn hops(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn records(launch: &mut HostLaunch<'_>) {
+pub(super) fn records(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let rows = places(x, 8, table.len()).map(|at| table[at]);
         rows.map(|row| row[0] * row[1] + row[2] * row[3]).sum()
     });
 }
 
-pub(crate) fn curve(launch: &mut HostLaunch<'_>) {
+pub(super) fn curve(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         let h = spread(bits(x));
@@ -256,7 +228,7 @@ pub(crate) fn curve(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn joints(launch: &mut HostLaunch<'_>) {
+pub(super) fn joints(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let h = spread(bits(x));
         let matrix = |h: u32| {
@@ -268,7 +240,7 @@ pub(crate) fn joints(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn lights(launch: &mut HostLaunch<'_>) {
+pub(super) fn lights(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         table.iter().map(|row| (x * row[0] - row[1]).max(0.0) * (row[2] + row[3])).sum()
     });
@@ -280,7 +252,7 @@ pub(crate) fn lights(launch: &mut HostLaunch<'_>) {
     clippy::cast_precision_loss,
     reason = "sixteen bits of a number, as on the device"
 )]
-pub(crate) fn checksum(launch: &mut HostLaunch<'_>) {
+pub(super) fn checksum(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         let h = bits(x);
@@ -292,21 +264,21 @@ pub(crate) fn checksum(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn gain(launch: &mut HostLaunch<'_>) {
+pub(super) fn gain(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         let words = table.as_flattened();
         x * words[i % words.len()]
     });
 }
 
-pub(crate) fn codebook(launch: &mut HostLaunch<'_>) {
+pub(super) fn codebook(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let rows = places(x, 8, 16).map(|at| table[at]);
         rows.map(|row| row[0] * x + row[1] + row[2] + row[3]).sum()
     });
 }
 
-pub(crate) fn blend(launch: &mut HostLaunch<'_>) {
+pub(super) fn blend(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         let others = places(x, 16, words.len() - 16).map(|at| words[16 + at]);
@@ -314,21 +286,21 @@ pub(crate) fn blend(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn rules(launch: &mut HostLaunch<'_>) {
+pub(super) fn rules(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         let rows = (0..32).map(|k| table[(i / 256 * 5 + k) % table.len()]);
         rows.map(|row| if x < row[0] { row[2] } else { row[1] } * row[3]).sum()
     });
 }
 
-pub(crate) fn density(launch: &mut HostLaunch<'_>) {
+pub(super) fn density(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let bell = |row: &Row| row[3] * (-((x - row[0]) * row[2]).powi(2)).exp() + row[1];
         table.iter().map(bell).sum()
     });
 }
 
-pub(crate) fn tree(launch: &mut HostLaunch<'_>) {
+pub(super) fn tree(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let mut node = 0;
         (0..8).fold(0.0, |value, _| {
@@ -345,7 +317,7 @@ pub(crate) fn tree(launch: &mut HostLaunch<'_>) {
     clippy::cast_precision_loss,
     reason = "places inside the table, as on the device"
 )]
-pub(crate) fn tone(launch: &mut HostLaunch<'_>) {
+pub(super) fn tone(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         let first = ((x * words.len() as f32) as usize).min(words.len() - 1);
@@ -355,7 +327,7 @@ pub(crate) fn tone(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn bands(launch: &mut HostLaunch<'_>) {
+pub(super) fn bands(launch: &mut HostLaunch<'_>) {
     each(launch, |table, i, x| {
         (0..8).fold(0.0, |value, k| {
             let row = table[(i / 256 * 8 + k) % table.len()];
@@ -364,14 +336,14 @@ pub(crate) fn bands(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn envelope(launch: &mut HostLaunch<'_>) {
+pub(super) fn envelope(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let line = |value: f32, row: &Row| (value * row[0] + row[1]).max(x * row[2] + row[3]);
         table.iter().fold(0.0, line)
     });
 }
 
-pub(crate) fn steps(launch: &mut HostLaunch<'_>) {
+pub(super) fn steps(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let step = |row: &Row| {
             let t = (x * row[0] + row[1]).clamp(0.0, 1.0);
@@ -381,7 +353,7 @@ pub(crate) fn steps(launch: &mut HostLaunch<'_>) {
     });
 }
 
-pub(crate) fn pairs(launch: &mut HostLaunch<'_>) {
+pub(super) fn pairs(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         let mut h = bits(x);
@@ -399,7 +371,7 @@ pub(crate) fn pairs(launch: &mut HostLaunch<'_>) {
     clippy::cast_sign_loss,
     reason = "sixteen bits of a number, as on the device"
 )]
-pub(crate) fn automaton(launch: &mut HostLaunch<'_>) {
+pub(super) fn automaton(launch: &mut HostLaunch<'_>) {
     each(launch, |table, _, x| {
         let words = table.as_flattened();
         let mut at = (x * 65536.0) as usize % words.len();
