@@ -6,6 +6,8 @@ use std::collections::HashSet;
 
 /// Nodes, tensors and descriptions of values in a file, together.
 const MOST_PARTS: usize = 8_000_000;
+/// The least bytes of one of them that means something: with a name, and an operator or a type.
+const PART_BYTES: usize = 8;
 /// Graphs inside graphs.
 const MOST_DEPTH: usize = 32;
 
@@ -77,7 +79,10 @@ pub(super) struct Model<'a> {
 
 /// Reads a model.
 pub(super) fn model(bytes: &[u8]) -> Result<Model<'_>, Error> {
-    let (mut wire, mut parser) = (Wire::new(bytes), Parser { parts: 0, depth: 0 });
+    let (mut wire, mut parser) = (
+        Wire::new(bytes),
+        Parser { parts: 0, most: MOST_PARTS.min(bytes.len() / PART_BYTES), depth: 0 },
+    );
     let (mut graph, mut functions) = (None, HashSet::new());
     while let Some((field, value)) = wire.next()? {
         match (field, value) {
@@ -108,15 +113,21 @@ fn function(mut wire: Wire<'_>) -> Result<(&str, &str), Error> {
 /// Counts what a file holds, because its parts take more memory than its bytes.
 struct Parser {
     parts: usize,
+    /// What a file of this size can hold.
+    most: usize,
     depth: usize,
 }
 
 impl Parser {
     fn count(&mut self) -> Result<(), Error> {
         self.parts += 1;
-        let limit = MOST_PARTS;
+        let limit = self.most;
         if self.parts > limit {
-            return Err(Error::OverLimit { what: "nodes and tensors", limit });
+            let what = match limit {
+                MOST_PARTS => "nodes and tensors",
+                _ => "nodes and tensors, which is more than a file of this size can hold",
+            };
+            return Err(Error::OverLimit { what, limit });
         }
         Ok(())
     }
