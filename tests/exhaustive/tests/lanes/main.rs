@@ -337,7 +337,7 @@ worlds! {
         sizes: &[3],
         homes: &[Some(1)],
         kinds: &[Kind::Plain, Kind::Secret],
-        may: &[May::Sleep, May::Use],
+        may: &[May::Sleep, May::Use, May::Trim],
         bends: MayBend::Threads,
     }
 }

@@ -554,10 +554,14 @@ impl State {
         {
             return Err(error);
         }
-        if self.pass.is_none() {
-            self.note_places();
+        if self.pass.is_some() {
+            return Ok(());
         }
-        Ok(())
+        self.note_places();
+        match self.live().find(|entry| entry.one.binding().place(0, 1).is_err()) {
+            Some(entry) if !self.asleep => Err(format!("{:?} is away", entry.place)),
+            _ => Ok(()),
+        }
     }
 
     fn twist(&mut self, bend: Bend) -> Twist {
