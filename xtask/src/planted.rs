@@ -366,9 +366,6 @@ planted! {
     moves_forget_other_users caught by one_program_finds_its_own_bytes in "lane/moves.rs":
         "extra.used_on.iter().copied().for_each(&mut add);" =>
         "if !PLANTED { extra.used_on.iter().copied().for_each(&mut add); }";
-    moves_forget_their_own_timeline caught by one_program_finds_its_own_bytes in "lane/moves.rs":
-        "add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN));" =>
-        "if !PLANTED { add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN)); }";
     moves_forget_who_used_the_hole caught by one_program_finds_its_own_bytes in "lane/moves.rs":
         "self.state.order.may_use().for_each(add);" =>
         "if !PLANTED { self.state.order.may_use().for_each(add); }";
@@ -591,6 +588,9 @@ planted! {
     copies_do_not_wait_for_users caught by recalls_threads in "defrag/pass.rs":
         "for timeline in users.iter().copied().filter(|timeline| *timeline != self.on) {" =>
         "for timeline in users.iter().copied().filter(|timeline| *timeline != self.on && !PLANTED) {";
+    moves_forget_their_own_timeline caught by passes_freed in "lane/moves.rs":
+        "add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN));" =>
+        "if !PLANTED { add(self.state.home_of(slot).unwrap_or(TimelineId::MAIN)); }";
     cancelled_moves_arrive caught by passes_freed in "lane/moves.rs":
         "let arrives = copied && state.occupancy.is_copying(slot);" =>
         "let arrives = copied && (PLANTED || state.occupancy.is_copying(slot));";
