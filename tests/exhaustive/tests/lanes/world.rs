@@ -876,7 +876,10 @@ impl State {
             }
             Op::Start => {
                 self.started = true;
-                self.pass.as_mut().expect("offered").start().map_err(said)
+                let started = self.pass.as_mut().expect("offered").start();
+                // As its documentation says: a pass that could not start is dropped.
+                self.pass.take_if(|_| started.is_err());
+                started.map_err(said)
             }
             Op::Abort => {
                 self.pass = None;
