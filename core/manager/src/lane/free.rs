@@ -72,12 +72,15 @@ impl<B: Backend> Lane<B> {
         let (in_flight, state, ending) = loop {
             let known = unfollowed(&state);
             let plan = state.begin_free(id, self.shared.config.uses);
+            let was_gone = plan.is_none();
             drop(state);
             let ending = plan.map_or(Ending::NOW, |plan| self.ending_of(id, &plan, after));
             let in_flight = self.shared.device.in_flight.begin();
             state = self.state.lock_flushed();
-            // Slides may have ended meanwhile whose copies nobody could follow: they use it now.
-            if ending == Ending::Never || unfollowed(&state) == known {
+            // A wake may have brought its bytes back, a secret perhaps; or slides have ended whose copies nobody could follow: they
+            // use it now.
+            let came_back = was_gone && !state.is_gone(id);
+            if ending == Ending::Never || (unfollowed(&state) == known && !came_back) {
                 break (in_flight, state, ending);
             }
         };
