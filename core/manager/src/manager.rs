@@ -200,12 +200,14 @@ impl<B: Backend> Manager<B> {
         retired
     }
 
-    /// Gives empty blocks and pages back to the driver, down to the pools' minimums; returns how many bytes.
+    /// Gives empty blocks and pages back to the driver, down to the pools' minimums; returns how many bytes. Zeroes secrets first whose
+    /// zeros the driver refused, and waits for the device where there are any.
     ///
     /// # Errors
     ///
     /// `DeviceLost`.
     pub fn trim(&self) -> Result<u64> {
+        self.all_pools().iter().for_each(|pool| pool.zero_kept());
         self.trim_some(u64::MAX, |_| true)
     }
 
@@ -221,7 +223,6 @@ impl<B: Backend> Manager<B> {
         }
         let mut trimmed = self.end_dropped_pools(&of);
         for pool in self.all_pools().iter().filter(|pool| of(pool.shared.heap)) {
-            pool.lanes().iter().for_each(|lane| lane.zero_kept());
             trimmed += pool.trim(enough.saturating_sub(trimmed))?;
         }
         Ok(trimmed)

@@ -171,6 +171,11 @@ impl<B: Backend> Pool<B> {
         self.lanes.iter().filter_map(OnceLock::get).cloned().collect()
     }
 
+    /// Zeroes secrets whose zeros the driver refused; waits for the device where there are any.
+    pub(crate) fn zero_kept(&self) {
+        self.lanes().iter().for_each(|lane| lane.zero_kept());
+    }
+
     /// Rounds a request to what the pool divides.
     #[inline]
     pub(crate) fn ask(&self, request: &Request<'_>) -> Result<Ask, ErrorKind> {

@@ -267,6 +267,8 @@ impl<B: Backend> Lane<B> {
     fn abandon(&self, why: ErrorKind) {
         let device = &self.shared.device;
         let mut state = self.state.lock();
+        // They are counted with their block or their pages from now on.
+        state.bytes.take_kept().iter().for_each(|one| device.recover(one.grant.span.size));
         let (mapped, blocks) = (state.bytes.mapped_spans(), state.bytes.take_blocks());
         // Their bytes in other lanes may be in use too, and stay live there.
         core::mem::forget(core::mem::take(&mut state.remote));

@@ -49,7 +49,10 @@ impl<B: Backend> Lane<B> {
         }
         let idle = self.shared.device.settle();
         for one in kept {
-            match idle.and_then(|()| self.zero_one(&one)) {
+            // Bytes whose guard is being looked at stay until that is done.
+            let is_seen = one.slot.is_some_and(|id| self.state.lock().occupancy.is_looked_at(id));
+            let zeroed = if is_seen { Err(ErrorKind::Busy.into()) } else { idle };
+            match zeroed.and_then(|()| self.zero_one(&one)) {
                 Ok(()) => self.release_kept(&one),
                 Err(error) => {
                     tracing::warn!(?error, "a secret still could not be zeroed");

@@ -240,7 +240,7 @@ impl<B: Backend> Manager<B> {
             self.inner.device.heap_use(heap).is_ok_and(|heap| heap.reserved > heap.soft_limit);
         if above {
             // A failure to give memory back is no reason to fail a request that was served.
-            let _ = self.trim();
+            let _ = self.trim_some(u64::MAX, |_| true);
             self.relieve(heap, wanted, Some(pool));
         }
     }

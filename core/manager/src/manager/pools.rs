@@ -132,6 +132,7 @@ impl<B: Backend> Manager<B> {
         if !self.inner.user_pools.lock().iter().any(is_ours) {
             return Err(GiveBack { given: pool, error: ErrorKind::Foreign.into() });
         }
+        pool.pool().zero_kept();
         match Self::check_idle(pool.pool()).and_then(|()| Self::settle(pool.pool())) {
             Ok(()) => {
                 drop(pool);
@@ -188,7 +189,6 @@ impl<B: Backend> Manager<B> {
     pub(super) fn check_idle(pool: &Pool<B>) -> Result<()> {
         for lane in pool.lanes() {
             lane.retire(WaitMode::Poll)?;
-            lane.zero_kept();
             if !lane.is_idle() {
                 return Err(ErrorKind::Busy.into());
             }
