@@ -69,7 +69,7 @@ impl ManagerConfig {
         self
     }
 
-    /// Returns the same settings with guards behind all allocations, for [`Manager::overwrites`].
+    /// Returns the same settings with guards behind all allocations, for [`Manager::overwrites`](crate::Manager::overwrites).
     ///
     /// Every allocation has a guard from its last byte to the end of what it occupies, where there is room for one. Requests fail
     /// with `Unsupported` where the device moves no bytes, and with what it says where a guard cannot be laid.
@@ -103,12 +103,12 @@ impl ManagerConfig {
 /// Occasions on which live data is moved together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Defragmentation {
-    /// Only where the caller says so: [`Manager::defragment`] and [`Manager::begin_defragment`].
+    /// Only where the caller says so: [`Manager::defragment`](crate::Manager::defragment) and [`Manager::begin_defragment`](crate::Manager::begin_defragment).
     Off,
     /// Also before a request would fail.
     #[default]
     OnRequest,
-    /// Also a little with every [`Manager::step`].
+    /// Also a little with every [`Manager::step`](crate::Manager::step).
     Background(Background),
 }
 
