@@ -524,8 +524,8 @@ planted! {
         "let idle = if PLANTED { Ok(()) } else { insist(|| self.shared.device.backend().wait_idle()) };
         match";
     lanes_end_though_nothing_could_be_waited_for caught by windows in "lane/blocks.rs":
-        "Err(_) if self.is_out_of_use(WaitMode::Block) => self.dismantle()," =>
-        "Err(_) if PLANTED || self.is_out_of_use(WaitMode::Block) => self.dismantle(),";
+        "Err(_) if self.is_out_of_use(WaitMode::Block) => self.give_back_all()," =>
+        "Err(_) if PLANTED || self.is_out_of_use(WaitMode::Block) => self.give_back_all(),";
     busy_pools_are_destroyed caught by ends in "manager/pools.rs":
         "match Self::check_idle(pool.pool()).and_then(|()| Self::settle(pool.pool())) {" =>
         "match Self::check_idle(pool.pool()).or_else(|error| if PLANTED { Ok(()) } else { Err(error) }).and_then(|()| Self::settle(pool.pool())) {";
