@@ -88,10 +88,15 @@ impl<B: Backend> Pool<B> {
                 .because("the pool's `block` or `maximum` is below the manager's `unit`"));
         }
         let shared = Arc::new(Shared::new(device, heap, config, growth, unit, watch));
-        if config.sleepable && (shared.page().is_none() || shared.watch.is_some()) {
-            let detail =
-                "`sleepable` needs a heap with pages, and no guards: they are looked at any time";
-            return Err(ErrorKind::Unsupported.because(detail));
+        if config.sleepable {
+            let detail = match (shared.page(), &shared.watch) {
+                (None, _) => Some("`sleepable` needs a heap with pages, which this one has not"),
+                (_, Some(_)) => Some("guards are looked at any time: a guarded pool cannot sleep"),
+                _ => None,
+            };
+            if let Some(detail) = detail {
+                return Err(ErrorKind::Unsupported.because(detail));
+            }
         }
         Ok(Self { shared, names, lanes: (0..lanes).map(|_| OnceLock::new()).collect(), make })
     }

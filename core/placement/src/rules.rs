@@ -200,12 +200,15 @@ pub fn judge(
     regions::ALL.into_iter().map(verdict).collect()
 }
 
-/// Returns the best region for a request and why it cannot be used; for errors of [`Policy::place`].
+/// Returns the best region that the device has for a request and why it cannot be used; for errors of [`Policy::place`].
 pub fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionVerdict {
-    let region = regions::wanted(request, caps, profile).0[0];
-    let refusal = regions::refuse(request, caps, profile, region);
+    let (wanted, _) = regions::wanted(request, caps, profile);
+    let refusal = |region: &Region| regions::refuse(request, caps, profile, *region);
+    let is_there = |region: &&Region| refusal(region) != Refusal::Missing;
+    let region = wanted.iter().find(is_there).unwrap_or(&wanted[0]);
+    let refusal = refusal(region);
     let is_final = matches!(refusal, Refusal::Missing | Refusal::TooLarge { .. });
-    RegionVerdict { region, refusal: is_final.then_some(refusal) }
+    RegionVerdict { region: *region, refusal: is_final.then_some(refusal) }
 }
 
 /// The error of a request for registrable memory that no heap, or not the one it names, can serve.

@@ -278,6 +278,20 @@ fn a_refusal_is_exact_at_its_limit() {
 }
 
 #[test]
+fn a_refused_request_is_told_the_limit_of_memory_that_is_there() {
+    let mut caps = h200();
+    caps.heaps.truncate(1);
+    caps.heaps[0].kind = HeapKind::Unified;
+    let limit = caps.heaps[0].max_block;
+    let verdict = refused(&Request::new(limit + 1), &caps, &Profile::ASSUMED);
+    assert_eq!(verdict.region, Region::Unified, "an integrated device has no device memory");
+    assert_eq!(verdict.refusal, Some(Refusal::TooLarge { size: limit + 1, limit }));
+    caps.heaps.clear();
+    let verdict = refused(&Request::new(1), &caps, &Profile::ASSUMED);
+    assert_eq!((verdict.region, verdict.refusal), (Region::Device, Some(Refusal::Missing)));
+}
+
+#[test]
 fn what_fits_a_block_and_not_its_alignment_is_misaligned_not_too_large() {
     let mut caps = h200();
     caps.heaps.retain(|heap| heap.kind == HeapKind::Device);

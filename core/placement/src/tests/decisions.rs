@@ -11,10 +11,10 @@ const DECIDED: [(&str, u64); 9] = [
     ("RX 7900 XTX, compute", 7_543_032_905_013_446_201),
     ("RTX 4090, graphics", 11_617_121_669_164_660_961),
     ("RTX 2080, graphics, small window", 4_099_042_985_481_640_498),
-    ("Iris Xe, graphics", 1_378_763_863_101_162_775),
-    ("Adreno 740, graphics", 8_410_109_618_668_796_810),
-    ("Mali-G78, graphics", 9_635_676_481_737_968_376),
-    ("WebGPU default limits", 13_742_739_447_616_662_983),
+    ("Iris Xe, graphics", 13_879_958_303_731_936_204),
+    ("Adreno 740, graphics", 6_376_182_465_571_403_339),
+    ("Mali-G78, graphics", 2_223_113_203_548_463_901),
+    ("WebGPU default limits", 2_859_766_153_284_796_209),
 ];
 
 /// Sizes at which something may change: around steps of tables, limits of devices, and shares of heaps.
