@@ -84,7 +84,9 @@ pub mod placement {
         Knowledge, ProfileError, config_for, policy_for, profile_path, read_profile, write_profile,
     };
     #[cfg(feature = "serde")]
-    pub use crate::requests::{RequestError, WrittenRequest, parse_requests, read_requests};
+    pub use crate::requests::{
+        RequestError, WrittenRequest, parse_requests, read_requests, read_requests_from,
+    };
     pub use omniheap_core::{
         Access, Candidate, Clear, Coherence, ConstantChoice, Contents, Cost, DefaultPolicy,
         Dependence, Grow, Keyword, Lifetime, MeasuredPolicy, Mobility, OptIn, Pattern, Placement,

@@ -6,7 +6,7 @@ use omniheap_core::{
 };
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::path::Path;
 
 /// No file of requests is longer.
@@ -241,9 +241,18 @@ pub fn read_requests(path: &Path) -> Result<Vec<WrittenRequest>, RequestError> {
     if size > LONGEST {
         return Err(RequestError::TooLong { size, limit: LONGEST });
     }
-    let mut bytes = Vec::new();
     // A device or a pipe says that it has no bytes, whatever comes out of it.
-    let read = file.take(LONGEST + 1).read_to_end(&mut bytes)? as u64;
+    read_requests_from(file)
+}
+
+/// Reads a JSON list of requests from a stream, such as standard input.
+///
+/// # Errors
+///
+/// As for [`read_requests`].
+pub fn read_requests_from(source: impl Read) -> Result<Vec<WrittenRequest>, RequestError> {
+    let mut bytes = Vec::new();
+    let read = source.take(LONGEST + 1).read_to_end(&mut bytes)? as u64;
     if read > LONGEST {
         return Err(RequestError::TooLong { size: read, limit: LONGEST });
     }

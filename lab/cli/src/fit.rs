@@ -31,8 +31,8 @@ pub(super) struct Arguments {
     #[command(flatten)]
     room: Room,
     /// Draw live and reserved bytes, categories and the table
-    #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    #[arg(short, long, alias = "report", value_name = "FILE.html")]
+    out: Option<PathBuf>,
 }
 
 /// The memory that there is, and the allocator that divides it.
@@ -66,7 +66,7 @@ fn at_least_one(text: &str) -> Result<u64, String> {
 const EXAMPLES: &str = "\
 Examples:
   omniheap fit step.omt --capacity 24G
-  omniheap fit step.omt --capacity 24G --allocator expandable --report step.html
+  omniheap fit step.omt --capacity 24G --allocator expandable --out step.html
   omniheap fit snapshot.pickle --capacity 80G --fixed 523M --json
   omniheap fit model.gguf --context 8192 --capacity 24G
   omniheap fit model.onnx --dim batch=8 --capacity 24G
@@ -118,9 +118,9 @@ pub(super) struct Row {
 /// Answers for every trace; all are read before the first answer.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let traces = open(arguments)?;
-    let page = arguments.report.as_deref().map(|path| {
+    let page = arguments.out.as_deref().map(|path| {
         if traces.len() > 1 {
-            return Err(Failure::input("--report draws one trace; name one"));
+            return Err(Failure::input("--out draws one trace; name one"));
         }
         let others: Vec<_> = arguments.files.iter().map(|file| Some(file.as_path())).collect();
         output::keep_apart(path, &others)?;

@@ -8,12 +8,12 @@ mod text;
 
 use clap::{Parser, Subcommand};
 use omniheap_cli::output::Format;
-use omniheap_cli::{Failure, end};
+use omniheap_cli::{Failure, shell};
 use std::process::ExitCode;
 
 /// The laboratory of omniheap: plans, fits, batches, measured placement.
 #[derive(Debug, Parser)]
-#[command(name = "omniheap-lab", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "omniheap-lab", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 struct Line {
     /// Print JSON: one object per result and line
     #[arg(long, global = true)]
@@ -40,7 +40,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    end("omniheap-lab", run(Line::parse()))
+    shell::run(run)
 }
 
 fn run(line: Line) -> Result<(), Failure> {

@@ -1,9 +1,9 @@
 //! Texts that commands read whole, and those that they write: to a file, or to standard output.
 use omniheap_cli::Failure;
-use omniheap_cli::file::{NewFile, is_stdout};
+use omniheap_cli::file::{NewFile, is_standard};
 use omniheap_cli::output::print_raw;
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 /// Destination of a text.
@@ -18,7 +18,7 @@ pub(crate) enum Output {
 impl Output {
     /// Begins a file, so that a wrong name is known before any work.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        match is_stdout(path) {
+        match is_standard(path) {
             true => Ok(Self::Standard),
             false => NewFile::create(path).map(Self::File),
         }
@@ -37,7 +37,7 @@ impl Output {
 pub(crate) fn read_bytes(path: &Path, longest: u64, advice: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(longest + 1).read_to_end(&mut bytes));
-    read.map_err(|error| unreadable(path, &error))?;
+    read.map_err(|error| Failure::unreadable(path, &error))?;
     if bytes.len() as u64 > longest {
         let (shown, gib) = (path.display(), longest >> 30);
         return Err(Failure::input(format!("{shown}: longer than {gib} GiB; {advice}")));
@@ -50,9 +50,4 @@ pub(crate) fn read_text(path: &Path, longest: u64, advice: &str) -> Result<Strin
     let text = String::from_utf8(read_bytes(path, longest, advice)?);
     let expected = "neither a table nor a trace; `omniheap-lab plan --help` says what it may be";
     text.map_err(|_| Failure::input(format!("{}: {expected}", path.display())))
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    let shown = path.display();
-    Failure::input(format!("{shown}: cannot read: {error}; check the path and its permissions"))
 }

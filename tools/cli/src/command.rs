@@ -1,11 +1,8 @@
 //! The command line: one file for each command.
 mod compare;
-#[cfg(feature = "conformance")]
 mod conformance;
 mod demo;
 mod devices;
-#[cfg(feature = "conformance")]
-mod endurance;
 mod explain;
 mod lab;
 mod ranks;
@@ -19,12 +16,12 @@ mod weights;
 
 use clap::{Parser, Subcommand};
 pub(crate) use omniheap_cli::Failure;
-use omniheap_cli::{choice, file, interrupt, output};
+use omniheap_cli::{choice, file, interrupt, output, shell};
 use output::Format;
 
 /// One memory manager for every GPU.
 #[derive(Debug, Parser)]
-#[command(name = "omniheap", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "omniheap", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Line {
     /// Print JSON: one object per result and line
     #[arg(long, global = true)]
@@ -43,7 +40,7 @@ Examples:
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
   omniheap fit step.omt --capacity 24G             will this training step fit, and what would help?
   omniheap weights model.safetensors               what is in it, and where does it fit?
-  omniheap ranks traces/ --report job.html         which rank of a job needs the most, and why?
+  omniheap ranks traces/ --out job.html            which rank of a job needs the most, and why?
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
 Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible, 130 interrupted by Ctrl-C.";
@@ -65,18 +62,12 @@ enum Command {
     Batch(lab::Arguments),
     /// Measure on this device what the placement rules assume: `omniheap-lab calibrate`
     Calibrate(lab::Arguments),
-    #[cfg(feature = "conformance")]
     Conformance(conformance::Arguments),
-    /// The conformance suite, which is not built in: build with `--features conformance`
-    #[cfg(not(feature = "conformance"))]
-    #[command(disable_help_flag = true)]
-    Conformance {
-        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        ignored: Vec<std::ffi::OsString>,
-    },
     Serve(serve::Arguments),
     Tenants(tenants::Arguments),
     Weights(weights::Arguments),
+    Completions(shell::Completions),
+    Man(shell::Man),
 }
 
 /// Runs a command line.
@@ -91,16 +82,13 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
             lab::run()
         }
         Command::Ranks(arguments) => ranks::run(&arguments, format),
-        #[cfg(feature = "conformance")]
         Command::Conformance(arguments) => conformance::run(&arguments, format),
-        #[cfg(not(feature = "conformance"))]
-        Command::Conformance { .. } => Err(Failure::failed(
-            "the conformance suite is not built in; build with `--features conformance`",
-        )),
-        Command::Report(arguments) => report::run(&arguments, format),
+        Command::Report(arguments) => report::run(arguments, format),
         Command::Replay(arguments) => replay::run(&arguments, format),
         Command::Serve(arguments) => serve::run(&arguments, format),
         Command::Tenants(arguments) => tenants::run(&arguments, format),
         Command::Weights(arguments) => weights::run(&arguments, format),
+        Command::Completions(arguments) => arguments.print::<Line>(),
+        Command::Man(arguments) => arguments.write::<Line>(),
     }
 }

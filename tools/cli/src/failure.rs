@@ -1,9 +1,7 @@
 //! Failures that end a command early: one line and an exit code.
 use core::fmt;
 use omniheap::BackendKind;
-use std::io::{Write as _, stderr};
 use std::path::Path;
-use std::process::ExitCode;
 
 /// A command that did not do what was asked.
 #[derive(Debug)]
@@ -51,24 +49,33 @@ impl Failure {
         ))
     }
 
+    /// Returns the exit code.
+    pub(crate) const fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// Returns a word for programs: the reason behind the exit code.
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self.code {
+            2 => "bad_input",
+            3 => "impossible",
+            130 => "interrupted",
+            _ => "failed",
+        }
+    }
+
+    /// Creates a failure for a file that could not be read.
+    pub fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+        let shown = path.display();
+        Self::input(format!("{shown}: cannot read: {error}; check the path and its permissions"))
+    }
+
     /// Creates a failure for a file that could not be written.
     pub fn unwritable(path: &Path, error: &std::io::Error) -> Self {
         let shown = path.display();
         Self::failed(format!(
             "{shown}: cannot write: {error}; name a file in a folder that you may write"
         ))
-    }
-}
-
-/// Says on standard error why a command failed, and returns the exit code.
-pub fn end(command: &str, outcome: Result<(), Failure>) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            // The code says it too where nobody reads standard error, or it is full.
-            let _ = writeln!(stderr(), "{command}: {failure}");
-            ExitCode::from(failure.code)
-        }
     }
 }
 

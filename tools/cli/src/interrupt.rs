@@ -2,6 +2,9 @@
 #![cfg_attr(unix, expect(unsafe_code, reason = "installs a signal handler"))]
 use crate::Failure;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::time::Duration;
+use std::panic::resume_unwind;
+use std::thread;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -33,6 +36,31 @@ fn is_ignored() -> bool {
     // SAFETY: all zeros are a valid value, and the call writes a whole one.
     let now = unsafe { now.assume_init() };
     asked == 0 && now.sa_sigaction == libc::SIG_IGN
+}
+
+/// Runs work on a thread of its own until it ends or the user wants to end; the end of the process ends the thread.
+///
+/// What the caller keeps, such as a file under way, is dropped as after every failure.
+pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    watch();
+    let thread = thread::spawn(work);
+    if wait(|| thread.is_finished()) {
+        return Ok(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+    }
+    Err(Failure::interrupted("interrupted: the work is partial; no file is written"))
+}
+
+/// Waits until work is done or the user wants to end; returns whether it is done.
+pub fn wait(is_done: impl Fn() -> bool) -> bool {
+    /// Pause between two looks.
+    const NAP: Duration = Duration::from_millis(20);
+    while !is_done() {
+        if is_wanted() {
+            return false;
+        }
+        thread::sleep(NAP);
+    }
+    true
 }
 
 /// Returns whether the user wants to end.

@@ -11,5 +11,6 @@ pub mod interrupt;
 pub mod output;
 pub mod page;
 pub mod replay;
+pub mod shell;
 
-pub use failure::{Failure, end};
+pub use failure::Failure;

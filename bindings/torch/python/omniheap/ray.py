@@ -74,7 +74,7 @@ def ranks(paths, report=None, num_cpus=1):
                 with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                     json.dump(each["result"][0], file)
         # An absolute path: the command runs in this folder.
-        page = [] if report is None else ["--report", os.path.abspath(os.fspath(report))]
+        page = [] if report is None else ["--out", os.path.abspath(os.fspath(report))]
         reduced = _command(["ranks", folder, "--json", *page])
     if "error" in reduced:
         raise OmniheapError(reduced["error"])
@@ -248,8 +248,16 @@ def _command(arguments):
     if done.returncode < 0:
         raise _Ended(f"omniheap {' '.join(arguments)} was ended by signal {-done.returncode}")
     if done.returncode:
-        return {"error": done.stderr.strip() or f"omniheap {' '.join(arguments)} failed with code {done.returncode}"}
+        return {"error": _why(done.stderr) or f"omniheap {' '.join(arguments)} failed with code {done.returncode}"}
     return {"result": [json.loads(line) for line in done.stdout.splitlines() if line.strip()]}
+
+
+def _why(said):
+    """Returns the sentence of the command's error, which is one object with `--json`; other programs' lines as they are."""
+    try:
+        return json.loads(said)["error"]
+    except (ValueError, KeyError, TypeError):
+        return said.strip()
 
 
 def _paths(paths):

@@ -2,7 +2,7 @@
 use crate::onnx::Dims;
 use core::time::Duration;
 use omniheap::Align;
-use omniheap_cli::file::is_stdout;
+use omniheap_cli::file::is_standard;
 use omniheap_cli::output;
 use omniheap_plan::Region;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl Arguments {
 
     /// Returns whether standard output has one of them.
     pub(super) fn is_piped(&self) -> bool {
-        self.outputs().into_iter().flatten().any(is_stdout)
+        self.outputs().into_iter().flatten().any(is_standard)
     }
 }
 

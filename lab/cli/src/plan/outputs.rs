@@ -3,7 +3,7 @@ use super::arguments::Arguments;
 use super::file;
 use crate::text::Output;
 use omniheap_cli::Failure;
-use omniheap_cli::file::is_stdout;
+use omniheap_cli::file::is_standard;
 use omniheap_cli::output::{self, Format};
 use omniheap_plan::csv::{self, Table};
 use omniheap_plan::{Plan, header, svg, validate};
@@ -12,12 +12,12 @@ use std::path::PathBuf;
 /// Checks that no result overwrites another or what is read, and that standard output gets one at most.
 pub(super) fn check_outputs(arguments: &Arguments, format: Format) -> Result<(), Failure> {
     let outputs: Vec<_> = arguments.outputs().into_iter().flatten().collect();
-    let piped = outputs.iter().filter(|path| is_stdout(path)).count();
+    let piped = outputs.iter().filter(|path| is_standard(path)).count();
     if piped + usize::from(format == Format::Json) > 1 {
         let line = "standard output has room for one result; write the others to files";
         return Err(Failure::input(line));
     }
-    for (number, path) in outputs.iter().enumerate().filter(|(_, path)| !is_stdout(path)) {
+    for (number, path) in outputs.iter().enumerate().filter(|(_, path)| !is_standard(path)) {
         let others = outputs[..number].iter().copied().chain([arguments.file.as_path()]);
         output::keep_apart(path, &others.map(Some).collect::<Vec<_>>())?;
     }

@@ -119,7 +119,7 @@ fn what_a_trace_does_not_tell_is_not_known() {
 fn a_page_shows_the_table() {
     let (path, page) = (file("fit-page.csv", PLAIN), folder().join("fit.html"));
     let page = page.to_str().expect("plain");
-    json(&["fit", &path, "--capacity", "1G", "--report", page]);
+    json(&["fit", &path, "--capacity", "1G", "--out", page]);
     let drawn = fs::read_to_string(page).expect("it was written");
     assert!(drawn.contains("\"gains\":[{\"change\":\"float32 becomes bfloat16\""));
     assert!(drawn.contains("{\"name\":\"fits\",\"value\":\"yes\"}"));
@@ -131,8 +131,8 @@ fn bad_input_is_refused() {
         (file("fit-bad.csv", PLAIN), file("fit-empty.csv", "op,id,size,stream,time_us\n"));
     refuses(&["fit", &empty, "--capacity", "1G"], 2, "allocates nothing");
     refuses(&["fit", "missing.omt", "--capacity", "1G"], 2, "cannot read");
-    refuses(&["fit", &plain, "--capacity", "1G", "--report", &plain], 2, "written over");
-    refuses(&["fit", &plain, &plain, "--capacity", "1G", "--report", "x.html"], 2, "name one");
+    refuses(&["fit", &plain, "--capacity", "1G", "--out", &plain], 2, "written over");
+    refuses(&["fit", &plain, &plain, "--capacity", "1G", "--out", "x.html"], 2, "name one");
     refuses(&["fit", &plain, "--context", "8", "--capacity", "1G"], 2, "do not go with traces");
     for wrong in [
         &["fit", &plain][..],

@@ -34,7 +34,7 @@ fn an_interrupted_fit_keeps_the_answers_that_it_gave() {
     assert!(why.contains("of 3 traces were answered"), "{why}");
     let out = empty("interrupted-fit");
     let page = out.join("page.html");
-    let arguments = ["fit", &long, "--capacity", "1T", "--allocator", "omniheap", "--report"];
+    let arguments = ["fit", &long, "--capacity", "1T", "--allocator", "omniheap", "--out"];
     let (told, why) = interrupted(&[&arguments[..], &[shown(&page)]].concat());
     assert!(told.is_empty() && why.contains("0 of 1 traces were answered"), "{told}{why}");
     assert!(is_empty(&out), "neither a page nor a part of one");

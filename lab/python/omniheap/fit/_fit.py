@@ -232,4 +232,12 @@ def _ask(*arguments):
     try:
         return json.loads(done.stdout)
     except ValueError:
-        raise OmniheapError(done.stderr.strip() or f"{program}: ended with code {done.returncode}") from None
+        raise OmniheapError(_why(done.stderr) or f"{program}: ended with code {done.returncode}") from None
+
+
+def _why(said):
+    """Returns the sentence of the command's error, which is one object with `--json`; other programs' lines as they are."""
+    try:
+        return json.loads(said)["error"]
+    except (ValueError, KeyError, TypeError):
+        return said.strip()

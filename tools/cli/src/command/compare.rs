@@ -5,12 +5,12 @@ use super::interrupt;
 use super::output::{self, Format};
 use super::replay::keep_plan;
 use crate::replay::{Capacity, Device, Paging, Program};
-use core::time::Duration;
+use indicatif::ProgressBar;
 use omniheap::trace::{Trace, model};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 /// One table: what the recording allocator reserved, a model of PyTorch's policy, ours plain, ours paged, ours planned
 #[derive(clap::Args, Debug)]
@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
     after_help = "Examples:\n  omniheap compare run.csv.gz\n  omniheap compare snapshot.pickle --json"
 )]
 pub(super) struct Arguments {
-    /// A trace, or a snapshot that holds one
+    /// A trace, or a snapshot that holds one; `-` is standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
 }
@@ -92,18 +92,18 @@ const ALLOCATORS: [(&str, Play); 4] = [
     ("omniheap, planned ahead", Work::plan),
 ];
 
-/// Pause between two looks for Ctrl-C.
-const NAP: Duration = Duration::from_millis(20);
-
 /// Replays the trace through every allocator.
 pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+    let bar = output::progress(format, ALLOCATORS.len() as u64);
+    bar.set_message("reading");
     let trace = open_trace(&arguments.trace)?;
     let name = name_of(&arguments.trace);
+    bar.set_message("allocators");
     let program = Program::new(&trace);
     let work = Arc::new(Work { name, trace, program, device: Device::open(None, 0)? });
     let live = work.program.peak_live(&[]);
     interrupt::watch();
-    let replayed = replay(&work);
+    let replayed = replay(&work, &bar);
     let mut rows: Vec<_> = recorded(&work.trace)
         .iter()
         .map(|figures| work.row("as recorded", live, figures))
@@ -129,14 +129,20 @@ fn recorded(trace: &Trace) -> Option<Figures> {
 }
 
 /// Every allocator on a core of its own, as far as there are cores; after Ctrl-C, those that have ended.
-fn replay(work: &Arc<Work>) -> [Option<Result<Figures, Failure>>; ALLOCATORS.len()] {
+fn replay(
+    work: &Arc<Work>,
+    bar: &ProgressBar,
+) -> [Option<Result<Figures, Failure>>; ALLOCATORS.len()] {
     let plays = ALLOCATORS.map(|(_, play)| {
         let work = Arc::clone(work);
         thread::spawn(move || play(&work))
     });
-    while !plays.iter().all(JoinHandle::is_finished) && !interrupt::is_wanted() {
-        thread::sleep(NAP);
-    }
+    interrupt::wait(|| {
+        let done = plays.iter().filter(|play| play.is_finished()).count();
+        bar.set_position(done as u64);
+        done == plays.len()
+    });
+    bar.finish_and_clear();
     let mut figures = [const { None }; ALLOCATORS.len()];
     for (one, play) in figures.iter_mut().zip(plays) {
         // The end of the process ends the others.

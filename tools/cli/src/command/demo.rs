@@ -5,6 +5,7 @@ mod record;
 use super::Failure;
 use super::choice::Backend;
 use super::file::NewFile;
+use super::interrupt;
 use super::output::{self, Format, bytes};
 use acts::{Compaction, Placed, Reuse};
 use omniheap::report::{Observer, Report};
@@ -27,7 +28,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 0, requires = "backend")]
     device: u32,
     /// The page to write
-    #[arg(long, value_name = "FILE.html", default_value = "omniheap-demo.html")]
+    #[arg(short, long, value_name = "FILE.html", default_value = "omniheap-demo.html")]
     out: PathBuf,
     /// Record everything that the managers do, for `omniheap report` and `omniheap replay`
     #[arg(long, value_name = "FILE.trace|FILE.csv")]
@@ -69,7 +70,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let kept = kept.map(|path| NewFile::create(path).map(|file| (path, file))).transpose()?;
     let bytes = Bytes::default();
     let recorder = bytes.recorder();
-    let mut demo = play(arguments, &device, &recorder, format)?;
+    let mut demo = play(kept.is_some(), &device, &recorder, format)?;
     demo.html = arguments.out.display().to_string();
     let trace = bytes.finish(&recorder)?;
     if let Some((path, file)) = kept {
@@ -86,23 +87,30 @@ fn device(arguments: &Arguments) -> Result<AnyBackend, Failure> {
         .map_err(|error| Failure::no_device(Some(backend.kind()), arguments.device, error))
 }
 
+/// Plays the acts on another thread, so that Ctrl-C ends them.
 fn play(
-    arguments: &Arguments,
+    is_kept: bool,
     device: &AnyBackend,
     recorder: &Arc<Recorder>,
     format: Format,
 ) -> Result<Demo, Failure> {
+    let (device, recorder) = (AnyBackend::clone(device), Arc::clone(recorder));
+    let bar = output::spinner(format, "placing, reusing, compacting");
+    let played = interrupt::run(move || acts(is_kept, &device, &recorder));
+    bar.finish_and_clear();
+    played?
+}
+
+fn acts(is_kept: bool, device: &AnyBackend, recorder: &Arc<Recorder>) -> Result<Demo, Failure> {
     let (plain, rules) = config_for(device.caps());
     let config = plain.clone().observed(Arc::<Recorder>::clone(recorder) as Arc<dyn Observer>);
     // Recording costs more than what the second act measures: only who asks for everything pays.
-    let timed = if arguments.record.is_some() { &config } else { &plain };
-    let bar = output::spinner(format, "placing, reusing, compacting");
+    let timed = if is_kept { &config } else { &plain };
     let (placements, placed_bytes) = acts::place(device, &config)?;
     let reuse = acts::reuse(device, timed)?;
     let stages = acts::stages(device);
     let compactions = stages.iter().map(|stage| acts::compact(device, &config, stage));
     let compactions = compactions.collect::<Result<Vec<_>, _>>()?;
-    bar.finish_and_clear();
     let info = &device.caps().device;
     Ok(Demo {
         backend: info.backend,

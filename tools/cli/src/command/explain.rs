@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Requests: a JSON array of objects with the options below as keys
+    /// Requests: a JSON array of objects with the options below as keys; `-` is standard input
     #[arg(conflicts_with_all = request::OPTIONS)]
     file: Option<PathBuf>,
     #[command(flatten)]

@@ -20,10 +20,10 @@ pub(super) struct Arguments {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Write a page with one band per rank
-    #[arg(long, value_name = "JOB.html")]
-    report: Option<PathBuf>,
+    #[arg(short, long, alias = "report", value_name = "JOB.html")]
+    out: Option<PathBuf>,
     /// Print the figures of one rank's file instead, at most 64 KiB: a folder of such digests gives the same picture
-    #[arg(long, conflicts_with = "report")]
+    #[arg(long, conflicts_with = "out")]
     digest: bool,
 }
 
@@ -32,7 +32,7 @@ The rank is that of the file's content, otherwise the number after `rank` in its
 
 Examples:
   omniheap ranks snapshots/
-  omniheap ranks traces/ --report job.html
+  omniheap ranks traces/ --out job.html
   omniheap ranks traces/ --json | jq .worst
   omniheap ranks traces/rank3.trace --digest > digests/rank3.json";
 
@@ -67,12 +67,12 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     if arguments.digest {
         return digest(&arguments.folder);
     }
-    let page = arguments.report.as_deref().map(NewFile::create).transpose()?;
+    let page = arguments.out.as_deref().map(NewFile::create).transpose()?;
     interrupt::watch();
     let (job, done, all) = open(&arguments.folder, format)?;
     let partial = interrupt::check(done, all, "files were read; no page is written");
     let (page, report) = match &partial {
-        Ok(()) => (page, arguments.report.as_deref()),
+        Ok(()) => (page, arguments.out.as_deref()),
         Err(_) => (None, None),
     };
     if let Some(page) = page {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// Trace files: CSV `op,id,size,stream,time_us`, plain or gzip, or any other format that omniheap reads
+    /// Trace files: CSV `op,id,size,stream,time_us`, plain or gzip, or any other format that omniheap reads; `-` is standard input
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
     /// Backend to replay on; `none` counts only

@@ -1,6 +1,7 @@
 //! `omniheap report`: a trace, or a manager's own report, as a picture or for other tools.
 use super::Failure;
-use super::file::{NewFile, name_of, open_trace};
+use super::file::{NewFile, is_standard, name_of, source};
+use super::interrupt;
 use super::output::{self, Format};
 use clap::ValueEnum;
 use omniheap::trace::export::{chrome, snapshot};
@@ -9,23 +10,23 @@ use omniheap::trace::{Limits, Trace};
 use omniheap_cli::page::{is_placed, page_of};
 use serde::Serialize;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Cursor, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 /// The picture of a trace, snapshot or report: one HTML page with a memory map and a timeline
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// A trace, a snapshot, or a report in JSON
+    /// A trace, a snapshot, or a report in JSON; `-` is standard input
     #[arg(value_name = "TRACE|REPORT.json")]
     input: PathBuf,
     /// An earlier report of the same manager, in JSON: shows what moved between the two
     #[arg(long, value_name = "REPORT.json")]
     before: Option<PathBuf>,
     /// Kind of output
-    #[arg(long, value_enum, default_value_t = Shape::Html)]
-    shape: Shape,
-    /// The file to write; `-` writes to standard output
+    #[arg(long, alias = "shape", value_enum, default_value_t = Kind::Html)]
+    format: Kind,
+    /// The file to write; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
 }
@@ -33,12 +34,12 @@ pub(super) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   omniheap report run.csv.gz -o run.html
-  omniheap report run.trace --shape perfetto -o run.json
+  omniheap report run.trace --format perfetto -o run.json
   omniheap report after.json --before before.json -o defragmented.html";
 
 /// Kind of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Shape {
+enum Kind {
     /// One page that works from disk
     Html,
     /// The report's data, with the schema docs/report.schema.json
@@ -82,17 +83,20 @@ impl Content {
 }
 
 /// Reads the input, writes the file.
-pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> {
+pub(super) fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
     output::keep_apart(&arguments.out, &[Some(&arguments.input), arguments.before.as_deref()])?;
+    let out = arguments.out.clone();
+    // Before the work, so that a wrong name costs none.
+    let file = (!is_standard(&out)).then(|| NewFile::create(&out)).transpose()?;
     let name = name_of(&arguments.input);
-    let input = open(&arguments.input)?;
-    if arguments.out == Path::new("-") {
-        return print(&content(arguments, &name, input)?);
-    }
-    let file = NewFile::create(&arguments.out)?;
-    let content = content(arguments, &name, input)?;
+    let bar = output::spinner(format, "reading and drawing");
+    let title = name.clone();
+    let content = interrupt::run(move || content(&arguments, &title));
+    bar.finish_and_clear();
+    let content = content??;
+    let Some(file) = file else { return print(&content) };
     let bytes = file.write(|file| content.write(file))?;
-    let file = arguments.out.display().to_string();
+    let file = out.display().to_string();
     output::print(format, &Written { name, file, bytes }, |it| {
         format!("{}: {}", it.file, output::bytes(it.bytes))
     })
@@ -106,37 +110,48 @@ fn print(content: &Content) -> Result<(), Failure> {
     }
 }
 
+/// Reads a report or a trace: reports in JSON begin in one way. Dumps of other programs are JSON too.
 fn open(path: &Path) -> Result<Input, Failure> {
-    if is_report(path) {
-        return read_report(path).map(|data| Input::Report(Box::new(data)));
+    let failed =
+        |error: &dyn core::fmt::Display| Failure::input(format!("{}: {error}", path.display()));
+    let (mut source, mut head) = (source(path)?, Vec::new());
+    let read = source.by_ref().take(64).read_to_end(&mut head);
+    read.map_err(|error| Failure::unreadable(path, &error))?;
+    let plain: Vec<u8> = head.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let whole = Cursor::new(head).chain(source);
+    if plain.starts_with(b"{\"schema\":") {
+        let data = report::read_json(BufReader::new(whole)).map_err(|error| failed(&error))?;
+        return Ok(Input::Report(Box::new(data)));
     }
-    Ok(Input::Trace(Box::new(open_trace(path)?)))
+    let trace = Trace::read(whole, &Limits::default()).map_err(|error| failed(&error))?;
+    Ok(Input::Trace(Box::new(trace)))
 }
 
-fn content(arguments: &Arguments, name: &str, input: Input) -> Result<Content, Failure> {
+fn content(arguments: &Arguments, name: &str) -> Result<Content, Failure> {
+    let input = open(&arguments.input)?;
     let unusable = |error: omniheap::trace::Error| {
         Failure::input(format!("{}: {error}", arguments.input.display()))
     };
     let with_before = |data| add_before(arguments, data);
-    Ok(match (arguments.shape, input) {
-        (Shape::Perfetto, Input::Trace(trace)) => Content::Perfetto(trace),
+    Ok(match (arguments.format, input) {
+        (Kind::Perfetto, Input::Trace(trace)) => Content::Perfetto(trace),
         // PyTorch's viewer needs places; a trace without them gets those of PyTorch's policy.
-        (Shape::Snapshot, Input::Trace(trace)) if !is_placed(&trace) => {
+        (Kind::Snapshot, Input::Trace(trace)) if !is_placed(&trace) => {
             let placed = report::bind_by_model(&trace, &Limits::default()).map_err(unusable)?;
             Content::Snapshot(Box::new(placed))
         }
-        (Shape::Snapshot, Input::Trace(trace)) => Content::Snapshot(trace),
-        (Shape::Perfetto | Shape::Snapshot, Input::Report(_)) => {
+        (Kind::Snapshot, Input::Trace(trace)) => Content::Snapshot(trace),
+        (Kind::Perfetto | Kind::Snapshot, Input::Report(_)) => {
             let why = "is a report of one moment; events over time need a trace";
             return Err(Failure::input(format!("{}: {why}", arguments.input.display())));
         }
-        (shape, input) => {
+        (kind, input) => {
             let data = match input {
                 Input::Report(data) => *data,
                 Input::Trace(trace) => page_of(&trace, name).map_err(unusable)?,
             };
             let data = with_before(data)?;
-            if shape == Shape::Json { Content::Json(data) } else { Content::Html(data) }
+            if kind == Kind::Json { Content::Json(data) } else { Content::Html(data) }
         }
     })
 }
@@ -147,15 +162,6 @@ fn add_before(arguments: &Arguments, mut data: ReportData) -> Result<ReportData,
         data.add_before(&read_report(before)?, "between the two reports");
     }
     Ok(data)
-}
-
-/// Returns whether a file begins as reports in JSON do. Dumps of other programs are JSON too.
-fn is_report(path: &Path) -> bool {
-    let mut head = [0; 64];
-    let read = File::open(path).and_then(|mut file| io::Read::read(&mut file, &mut head));
-    let head = &head[..read.unwrap_or(0)];
-    let plain: Vec<u8> = head.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    plain.starts_with(b"{\"schema\":")
 }
 
 fn read_report(path: &Path) -> Result<ReportData, Failure> {

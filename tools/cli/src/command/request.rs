@@ -1,12 +1,14 @@
 //! Requests as the command line writes them.
 use super::Failure;
+use super::file::is_standard;
 use super::output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use omniheap::placement::{
     Access, Coherence, Dependence, Keyword, Lifetime, Pattern, Privacy, Registration, Spill,
-    Substitution, Work, Writer, WrittenRequest, read_requests,
+    Substitution, Work, Writer, WrittenRequest, read_requests, read_requests_from,
 };
+use std::io::stdin;
 use std::path::Path;
 
 /// Returns the words of a type, as the command line checks them.
@@ -114,5 +116,6 @@ impl Options {
 /// Reads a file of requests.
 pub(super) fn read(path: &Path) -> Result<Vec<WrittenRequest>, Failure> {
     let shown = path.display();
-    read_requests(path).map_err(|error| Failure::input(format!("{shown}: {error}")))
+    let read = if is_standard(path) { read_requests_from(stdin()) } else { read_requests(path) };
+    read.map_err(|error| Failure::input(format!("{shown}: {error}")))
 }

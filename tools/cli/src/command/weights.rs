@@ -28,8 +28,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     check: bool,
     /// Draw the tensors as a treemap
-    #[arg(long, value_name = "FILE.html")]
-    html: Option<PathBuf>,
+    #[arg(short, long, alias = "html", value_name = "FILE.html")]
+    out: Option<PathBuf>,
     /// Backend that --check loads to
     #[arg(long, value_enum, default_value = "host", requires = "check")]
     backend: Backend,
@@ -42,7 +42,7 @@ const EXAMPLES: &str = "\
 Examples:
   omniheap weights model.safetensors
   omniheap weights model.safetensors.index.json --check
-  omniheap weights model.safetensors --html model.html
+  omniheap weights model.safetensors --out model.html
   omniheap weights llama.gguf --check --backend cuda --json
 
 Exit codes: 0 all good, 1 a file cannot be read, 2 a file is damaged or bad usage, 130 Ctrl-C ended --check: the list is whole, the check is not.";
@@ -112,7 +112,7 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
         omniheap::weights::ErrorKind::Io(_) => Failure::failed(error.to_string()),
         _ => Failure::input(error.to_string()),
     })?;
-    if let Some(path) = &arguments.html {
+    if let Some(path) = &arguments.out {
         let others: Vec<_> = file.files().iter().map(|part| Some(part.path.as_path())).collect();
         output::keep_apart(path, &others)?;
         NewFile::create(path)?.write(|sink| sink.write_all(treemap(&file).as_bytes()))?;

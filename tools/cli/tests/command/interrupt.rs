@@ -23,7 +23,7 @@ fn interrupted_ranks_are_counted_and_have_no_page() {
         fs::hard_link(&first, ranks.join(format!("rank{rank}.csv"))).expect("one file system");
     }
     let page = out.join("job.html");
-    let (told, why) = interrupted(&["ranks", shown(&ranks), "--report", shown(&page), "--json"]);
+    let (told, why) = interrupted(&["ranks", shown(&ranks), "--out", shown(&page), "--json"]);
     assert!(why.contains("of 300 files were read; no page is written"), "{why}");
     let told: serde_json::Value = serde_json::from_str(&told).expect("one object");
     assert!(told["ranks"].as_u64().is_some_and(|ranks| (1..300).contains(&ranks)), "{told}");

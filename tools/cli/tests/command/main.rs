@@ -15,6 +15,7 @@ mod planned;
 mod ranks;
 mod replay;
 #[cfg(target_os = "linux")]
+mod shell;
 mod signals;
 #[cfg(target_os = "linux")]
 mod streams;

@@ -33,7 +33,7 @@ fn traces_and_reports_of_the_same_rank_give_the_same_figures_and_totals_are_sums
         let trace = traces.join(format!("rank{rank}.csv"));
         fs::write(&trace, sample.csv).expect("a file");
         let out = reports.join(format!("rank{rank}.json"));
-        let made = omniheap(&["report", shown(&trace), "--shape", "json", "-o", shown(&out)]);
+        let made = omniheap(&["report", shown(&trace), "--format", "json", "-o", shown(&out)]);
         assert!(made.status.success(), "{}", text(&made.stderr));
     }
     let found = [&traces, &reports].map(|path| json(&["ranks", shown(path)]).remove(0));
@@ -127,7 +127,7 @@ fn a_page_may_lie_beside_the_traces() {
     let path = empty("beside");
     fs::write(path.join("rank0.csv"), churn(100, 1, 1 << 20).csv).expect("a file");
     let page = path.join("job.html");
-    let found = json(&["ranks", shown(&path), "--report", shown(&page)]).remove(0);
+    let found = json(&["ranks", shown(&path), "--out", shown(&page)]).remove(0);
     assert_eq!(found["problems"], Value::Array(Vec::new()), "what is being written is no rank");
     assert!(page.exists());
 }
@@ -139,7 +139,7 @@ fn folders_without_ranks_are_refused_and_no_page_is_left() {
     refuses(&["ranks", shown(&path.join("absent"))], 2, "cannot list");
     fs::write(path.join("readme.txt"), "hello").expect("a file");
     let page = folder().join("never.html");
-    refuses(&["ranks", shown(&path), "--report", shown(&page)], 2, "not a trace");
+    refuses(&["ranks", shown(&path), "--out", shown(&page)], 2, "not a trace");
     assert!(!page.exists());
 }
 
@@ -151,7 +151,7 @@ fn a_thousand_ranks_fit_one_page() {
         fs::write(path.join(format!("job.rank{rank:04}.csv")), &csv).expect("a file");
     }
     let page = folder().join("thousand.html");
-    let found = json(&["ranks", shown(&path), "--report", shown(&page)]).remove(0);
+    let found = json(&["ranks", shown(&path), "--out", shown(&page)]).remove(0);
     assert_eq!((&found["ranks"], &found["parting"]), (&1000.into(), &Value::Null));
     let page = fs::read_to_string(page).expect("a page");
     assert!(page.len() <= 5 << 20, "{}", page.len());

@@ -28,7 +28,7 @@ fn the_demo_is_recorded_and_replayed() {
 fn a_recording_goes_to_every_tool() {
     let trace = recorded();
     let write = |shape: &str, name: &str| {
-        json(&["report", &trace, "--shape", shape, "-o", name]);
+        json(&["report", &trace, "--format", shape, "-o", name]);
         folder().join(name).to_str().expect("the folder has a plain name").to_owned()
     };
     write("perfetto", "tools.perfetto.json");
@@ -44,7 +44,7 @@ fn a_recording_goes_to_every_tool() {
     let report = write("json", "tools.json");
     json(&["report", &report, "--before", &report, "-o", "tools.html"]);
     assert!(read("tools.html").contains("between the two reports"));
-    refuses(&["report", &report, "--shape", "snapshot", "-o", "x.pickle"], 2, "need a trace");
+    refuses(&["report", &report, "--format", "snapshot", "-o", "x.pickle"], 2, "need a trace");
     let broken = file("broken.json", "{\"schema\":1,\"title\":7}");
     refuses(&["report", &broken, "-o", "x.html"], 2, "schema");
 }
@@ -52,7 +52,7 @@ fn a_recording_goes_to_every_tool() {
 #[test]
 fn a_report_tells_the_recording_from_models_and_replays() {
     let trace = file("plain.csv", churn(4000, 3, 1 << 20).csv);
-    json(&["report", &trace, "--shape", "json", "-o", "plain.json"]);
+    json(&["report", &trace, "--format", "json", "-o", "plain.json"]);
     let report: Value = serde_json::from_str(&read("plain.json")).expect("JSON");
     assert_eq!(report["figures"]["peak_reserved_bytes"], Value::Null, "nobody recorded it");
     assert_eq!(report["placed_by_model"], "PyTorch's default policy");
@@ -67,7 +67,7 @@ fn a_report_tells_the_recording_from_models_and_replays() {
         assert_eq!(shown["ratio"], row["ratio"], "{origin}");
         assert!(shown["curve"]["count"].as_u64() > Some(1), "{origin}");
     }
-    json(&["report", &recorded(), "--shape", "json", "-o", "own.json"]);
+    json(&["report", &recorded(), "--format", "json", "-o", "own.json"]);
     let report: Value = serde_json::from_str(&read("own.json")).expect("JSON");
     assert_eq!(report["placed_by_model"], Value::Null);
     assert!(report["figures"]["peak_reserved_bytes"].as_u64() > Some(64 << 20));
@@ -77,11 +77,11 @@ fn a_report_tells_the_recording_from_models_and_replays() {
 fn a_dash_is_standard_output() {
     let trace = file("dash.csv", churn(400, 1, 4096).csv);
     for (shape, start) in [("html", "<!doctype html>"), ("json", "{")] {
-        let output = omniheap(&["report", &trace, "--shape", shape, "-o", "-"]);
+        let output = omniheap(&["report", &trace, "--format", shape, "-o", "-"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let written = text(&output.stdout);
         assert!(written.starts_with(start), "{shape}: {:.40}", written);
-        json(&["report", &trace, "--shape", shape, "-o", "dash.out"]);
+        json(&["report", &trace, "--format", shape, "-o", "dash.out"]);
         assert_eq!(written, read("dash.out"), "{shape}: the same as in a file");
     }
     assert!(!folder().join("-").exists());
@@ -145,7 +145,7 @@ fn a_full_disk_leaves_what_was_there() {
     fs::create_dir(folder().join("full")).expect("the folder for tests can be written");
     for (line, out) in [
         (vec!["report", &trace, "-o", &report], "disk.html"),
-        (vec!["report", &trace, "--shape", "perfetto", "-o", "full/new.json"], "full/new.json"),
+        (vec!["report", &trace, "--format", "perfetto", "-o", "full/new.json"], "full/new.json"),
     ] {
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$@\"", "sh"]).arg(binary()).args(line);
@@ -168,10 +168,10 @@ fn a_link_stays_one_and_a_file_keeps_its_mode() {
     let _ = fs::remove_file(&link);
     symlink(&target, &link).expect("a link");
     fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).expect("our own file");
-    json(&["report", &trace, "--shape", "json", "-o", "link.json"]);
+    json(&["report", &trace, "--format", "json", "-o", "link.json"]);
     assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
     assert!(read("linked.json").starts_with("{"));
     let mode = fs::metadata(&target).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o640, "who may read it stays");
-    json(&["report", &trace, "--shape", "json", "-o", "/dev/null"]);
+    json(&["report", &trace, "--format", "json", "-o", "/dev/null"]);
 }

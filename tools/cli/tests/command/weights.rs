@@ -35,7 +35,7 @@ fn it_lists_tensors_totals_and_devices() {
 fn it_loads_and_draws() {
     let (path, page) = (sample("check.safetensors"), folder().join("weights.html"));
     let page = page.to_str().expect("plain");
-    let listing = &json(&["weights", &path, "--check", "--html", page])[0];
+    let listing = &json(&["weights", &path, "--check", "--out", page])[0];
     assert!(listing["check"]["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
     let drawn = fs::read_to_string(page).expect("it was written");
     assert!(drawn.contains("layers.0.w: F32 [2, 2], 16 bytes"), "{drawn}");
@@ -68,7 +68,7 @@ fn it_refuses_bad_files() {
     refuses(&["weights", &path], 2, "cut off");
     refuses(&["weights", "missing.safetensors"], 1, "cannot read");
     refuses(
-        &["weights", &sample("own.safetensors"), "--html", &sample("own.safetensors")],
+        &["weights", &sample("own.safetensors"), "--out", &sample("own.safetensors")],
         2,
         "written over",
     );

@@ -1,8 +1,7 @@
 //! `omniheap conformance --soak` and `--faults`: the long runs of the suite, on any device that is here.
-use super::Failure;
-use super::interrupt;
-use super::output::{self, Format};
 use omniheap::{AnyBackend, Backend as _, seam::erase};
+use omniheap_cli::output::{self, Format};
+use omniheap_cli::{Failure, interrupt};
 use omniheap_conformance::faults::{Depth, Tally, sweep_until};
 use omniheap_conformance::soak::{Soaked, soak_until};
 use omniheap_conformance::{Mode, Rig, seed};
