@@ -9,8 +9,17 @@ const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 800.0;
 /// Tensors with less area than this many square pixels are drawn as one.
 const LEAST_AREA: f64 = 4.0;
+/// Height of a line of text.
+const LINE: f64 = 16.0;
+/// Tensors that the table of the largest has.
+const LISTED: usize = 200;
+/// The colours of reports: those of Okabe and Ito and a wine of Tol's, which stay apart for colour-blind people.
 const COLOURS: [&str; 8] =
-    ["#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f"];
+    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255"];
+/// Colours by type or by layer, without a script.
+const CHOICE: &str = "<p class=\"choice\"><label><input type=\"radio\" name=\"by\" checked> colour by type</label> \
+    <label><input type=\"radio\" name=\"by\" id=\"by-layer\"> by layer</label></p>\n";
+const STYLE: &str = include_str!("picture/style.css");
 /// Nothing may be loaded and nothing sent, whatever a name in the file says.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
@@ -104,58 +113,134 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Draws the weights as a treemap: one HTML page that works from disk.
+/// Returns the bytes for people: three digits and a unit.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (mut value, mut unit) = (count as f64 / 1024.0, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    if count < 1024 { format!("{count} B") } else { format!("{value:.2} {}", UNITS[unit]) }
+}
+
+/// Tensors that have a name in common: of one layer, or of one type.
+struct Group<'a> {
+    name: &'a str,
+    tensors: Vec<&'a Tensor>,
+    size: u64,
+    colour: &'static str,
+}
+
+/// Returns groups in the order of their names, each with the next colour.
+fn groups<'a>(file: &'a WeightsFile, name: impl Fn(&'a Tensor) -> &'a str) -> Vec<Group<'a>> {
+    let mut groups = BTreeMap::<&str, Vec<&Tensor>>::new();
+    for tensor in file.tensors() {
+        groups.entry(name(tensor)).or_default().push(tensor);
+    }
+    let group = |(at, (name, tensors)): (usize, (&'a str, Vec<&'a Tensor>))| {
+        let size = tensors.iter().map(|tensor| tensor.size).sum();
+        Group { name, tensors, size, colour: COLOURS[at % COLOURS.len()] }
+    };
+    groups.into_iter().enumerate().map(group).collect()
+}
+
+/// Draws the weights as one HTML page that works from disk: totals, a treemap by layer and type, and tables of both.
 #[must_use]
 pub fn treemap(file: &WeightsFile) -> String {
-    let mut layers = BTreeMap::<&str, Vec<&Tensor>>::new();
-    let mut colours = BTreeMap::<&str, &str>::new();
-    for tensor in file.tensors() {
-        layers.entry(layer_of(&tensor.name)).or_default().push(tensor);
-        let next = COLOURS[colours.len() % COLOURS.len()];
-        colours.entry(tensor.dtype.name()).or_insert(next);
-    }
-    let size = |tensors: &Vec<&Tensor>| tensors.iter().map(|tensor| tensor.size).sum();
-    let sizes: Vec<u64> = layers.values().map(size).collect();
-    let whole = Area { x: 0.0, y: 0.0, width: WIDTH, height: HEIGHT };
+    let (layers, types) =
+        (groups(file, |tensor| layer_of(&tensor.name)), groups(file, |it| it.dtype.name()));
     let mut page = String::new();
+    let title = escape(&title(file));
     let _ = write!(
         page,
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<title>weights</title>\n\
-         <style>body{{font:14px system-ui,sans-serif;color-scheme:light dark}}svg{{width:100%;height:auto}}\
-         rect{{stroke:Canvas;stroke-width:.5}}.layer{{fill:none;stroke:CanvasText;stroke-width:1.5}}\
-         text{{font-size:11px;fill:#fff}}</style>\n"
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}</style>\n<h1>{title}</h1>\n"
     );
-    for (dtype, colour) in &colours {
-        let _ = writeln!(page, "<span style=\"color:{colour}\">&#9632;</span> {dtype} ");
-    }
+    figures(&mut page, file, &layers, &types);
+    page.push_str(CHOICE);
+    legend(&mut page, "types", &types);
+    // Layers have one colour in turn: their names are in the picture.
     let _ = writeln!(page, "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
-    for ((layer, tensors), area) in layers.iter().zip(divide(&sizes, whole)) {
-        draw_layer(&mut page, layer, tensors, area, &colours);
+    let sizes: Vec<_> = layers.iter().map(|layer| layer.size).collect();
+    let whole = Area { x: 0.0, y: 0.0, width: WIDTH, height: HEIGHT };
+    for (layer, area) in layers.iter().zip(divide(&sizes, whole)) {
+        draw_layer(&mut page, layer, area, &types);
     }
-    page.push_str("</svg>\n</html>\n");
+    page.push_str("</svg>\n<main>\n");
+    table(&mut page, "Layers", &layers);
+    table(&mut page, "Types", &types);
+    largest(&mut page, file);
+    page.push_str("</main>\n</html>\n");
     page
 }
 
-fn draw_layer(
-    page: &mut String,
-    layer: &str,
-    tensors: &[&Tensor],
-    area: Area,
-    colours: &BTreeMap<&str, &str>,
-) {
-    let sizes: Vec<_> = tensors.iter().map(|tensor| tensor.size).collect();
-    for (tensor, Area { x, y, width, height }) in tensors.iter().zip(divide(&sizes, area)) {
+fn title(file: &WeightsFile) -> String {
+    let [first, others @ ..] = file.files() else { return "weights".into() };
+    let name = first.path.file_name().unwrap_or(first.path.as_os_str()).to_string_lossy();
+    if others.is_empty() { name.into() } else { format!("{name} and {} more", others.len()) }
+}
+
+/// Writes the totals.
+fn figures(page: &mut String, file: &WeightsFile, layers: &[Group<'_>], types: &[Group<'_>]) {
+    let size: u64 = layers.iter().map(|layer| layer.size).sum();
+    // A tensor of a file has fewer elements than the file has bits.
+    let elements =
+        |tensor: &Tensor| tensor.shape.iter().map(|&extent| extent as f64).product::<f64>();
+    let parameters: f64 = file.tensors().iter().map(elements).sum();
+    let counts = [
+        ("bytes", bytes(size)),
+        (
+            "parameters",
+            match parameters >= 1e9 {
+                true => format!("{:.2} billion", parameters / 1e9),
+                false => format!("{:.2} million", parameters / 1e6),
+            },
+        ),
+        ("tensors", file.tensors().len().to_string()),
+        ("layers", layers.len().to_string()),
+        ("types", types.len().to_string()),
+        ("files", file.files().len().to_string()),
+    ];
+    page.push_str("<p class=\"figures\">\n");
+    for (name, count) in counts {
+        let _ = writeln!(page, "<span>{name} <b>{count}</b></span>");
+    }
+    page.push_str("</p>\n");
+}
+
+fn legend(page: &mut String, class: &str, groups: &[Group<'_>]) {
+    let _ = write!(page, "<p class=\"legend {class}\">");
+    for Group { name, size, colour, .. } in groups {
+        let (name, size) = (escape(name), bytes(*size));
+        let _ = write!(page, "<span><i style=\"background:{colour}\"></i>{name} {size}</span> ");
+    }
+    page.push_str("</p>\n");
+}
+
+fn draw_layer(page: &mut String, layer: &Group<'_>, area: Area, types: &[Group<'_>]) {
+    let sizes: Vec<_> = layer.tensors.iter().map(|tensor| tensor.size).collect();
+    let _ = writeln!(page, "<g style=\"--layer:{}\">", layer.colour);
+    for (tensor, Area { x, y, width, height }) in layer.tensors.iter().zip(divide(&sizes, area)) {
         if width * height < LEAST_AREA {
             continue;
         }
-        let (colour, dtype) = (colours[tensor.dtype.name()], tensor.dtype.name());
-        let name = escape(&tensor.name);
+        let (dtype, name, size) = (tensor.dtype.name(), escape(&tensor.name), bytes(tensor.size));
+        let of_type = types.iter().find(|group| group.name == dtype);
+        let colour = of_type.map_or(COLOURS[0], |group| group.colour);
         let _ = writeln!(
             page,
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\">\
-             <title>{name}: {dtype} {:?}, {} bytes</title></rect>",
-            tensor.shape, tensor.size
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" style=\"--type:{colour}\">\
+             <title>{name}: {dtype} {:?}, {size}</title></rect>",
+            tensor.shape
+        );
+        let inner = tensor.name.strip_prefix(layer.name).unwrap_or(&tensor.name);
+        label(
+            page,
+            "name",
+            inner.trim_start_matches('.'),
+            Area { x, y: y + LINE, width, height: height - LINE },
         );
     }
     let Area { x, y, width, height } = area;
@@ -163,15 +248,49 @@ fn draw_layer(
         page,
         "<rect class=\"layer\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
     );
-    if width > 7.0 * layer.len() as f64 && height > 16.0 {
-        let _ = writeln!(
-            page,
-            "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 4.0,
-            y + 13.0,
-            escape(layer)
-        );
+    label(page, "title", &format!("{} · {}", layer.name, bytes(layer.size)), area);
+    page.push_str("</g>\n");
+}
+
+/// Writes a text at the upper left corner of an area, if it fits there.
+fn label(page: &mut String, class: &str, text: &str, area: Area) {
+    let length = 7.0 * text.chars().count() as f64;
+    if !text.is_empty() && area.width > length && area.height > LINE {
+        let (x, y, text) = (area.x + 4.0, area.y + 13.0, escape(text));
+        let _ = writeln!(page, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
     }
+}
+
+/// Writes the totals of groups, largest first.
+fn table(page: &mut String, title: &str, groups: &[Group<'_>]) {
+    let whole: u64 = groups.iter().map(|group| group.size).sum();
+    let mut order: Vec<_> = groups.iter().collect();
+    order.sort_by_key(|group| core::cmp::Reverse(group.size));
+    let _ = writeln!(
+        page,
+        "<section><h2>{title}</h2><div><table><tr><th>name<th>tensors<th>bytes<th>share</tr>"
+    );
+    for group in order {
+        let share = 100.0 * group.size as f64 / whole.max(1) as f64;
+        let (name, count, size) = (escape(group.name), group.tensors.len(), bytes(group.size));
+        let _ = writeln!(page, "<tr><td>{name}<td>{count}<td>{size}<td>{share:.1} %</tr>");
+    }
+    page.push_str("</table></div></section>\n");
+}
+
+/// Writes the largest tensors.
+fn largest(page: &mut String, file: &WeightsFile) {
+    let mut order: Vec<_> = file.tensors().iter().collect();
+    order.sort_by_key(|tensor| core::cmp::Reverse(tensor.size));
+    let _ = writeln!(
+        page,
+        "<section class=\"wide\"><h2>Largest tensors</h2><div><table><tr><th>name<th>type<th>shape<th>bytes</tr>"
+    );
+    for tensor in order.into_iter().take(LISTED) {
+        let (name, dtype, size) = (escape(&tensor.name), tensor.dtype.name(), bytes(tensor.size));
+        let _ = writeln!(page, "<tr><td>{name}<td>{dtype}<td>{:?}<td>{size}</tr>", tensor.shape);
+    }
+    page.push_str("</table></div></section>\n");
 }
 
 #[cfg(test)]

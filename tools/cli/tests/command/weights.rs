@@ -38,7 +38,11 @@ fn it_loads_and_draws() {
     let listing = &json(&["weights", &path, "--check", "--out", page])[0];
     assert!(listing["check"]["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
     let drawn = fs::read_to_string(page).expect("it was written");
-    assert!(drawn.contains("layers.0.w: F32 [2, 2], 16 bytes"), "{drawn}");
+    assert!(drawn.contains("layers.0.w: F32 [2, 2], 16 B"), "{drawn}");
+    assert!(drawn.contains("<h1>check.safetensors</h1>") && drawn.contains("tensors <b>3</b>"));
+    for table in ["Layers", "Types", "Largest tensors"] {
+        assert!(drawn.contains(&format!("<h2>{table}</h2>")), "{table}");
+    }
     assert!(drawn.contains("head&lt;b&gt;") && !drawn.contains("head<b>"), "names are escaped");
 }
 
