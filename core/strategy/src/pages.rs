@@ -252,7 +252,7 @@ impl Pager {
         may: impl Fn(LastUse) -> bool,
     ) -> Vec<Grant> {
         let chosen = self.choose_pages(tlsf, wanted, keep, may);
-        let carve = |(key, span)| tlsf.carve_in(key, span).ok();
+        let carve = |(key, span)| tlsf.carve_in(key, span, Class::Linear).ok();
         let pieces: Vec<Grant> = chosen.into_iter().filter_map(carve).collect();
         self.in_flight += pieces.iter().map(|piece| piece.span.size).sum::<u64>();
         pieces

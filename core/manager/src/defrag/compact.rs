@@ -7,7 +7,7 @@ use super::budget::BudgetMeter;
 use super::moves::{MoveList, Started, TOGETHER};
 use super::planner::LanePlanner;
 use crate::lane::{Inside, Resident};
-use crate::{Backend, Class, Span};
+use crate::{Backend, Span};
 use alloc::vec::Vec;
 use omniheap_strategy::Key;
 use omniheap_strategy::moves::{MoveDown, Piece, move_down};
@@ -20,7 +20,6 @@ impl<B: Backend> LanePlanner<B> {
             && let Some(at) = self.order.pop()
         {
             let Inside { mut residents, holes, .. } = self.look_into(at, true);
-            residents.retain(|resident| resident.class == Class::Linear);
             residents.sort_unstable_by_key(|resident| resident.span.offset);
             let granularity = self.lane.shared.device.backend().caps().neighbour_granularity;
             let down = move_down(&pieces(&residents, &holes), granularity);
@@ -49,7 +48,7 @@ impl<B: Backend> LanePlanner<B> {
             let hole = holes.partition_point(|(_, hole)| hole.offset <= one.to) - 1;
             let to = Span { offset: one.to, size: one.from.size };
             let started = moves.try_start(&mut guard, &residents[one.what], meter, |guard| {
-                guard.reserve_in(holes[hole].0, to)
+                guard.reserve_in(holes[hole].0, to, residents[one.what].class)
             });
             started != Started::OverBudget
         })

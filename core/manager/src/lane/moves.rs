@@ -137,8 +137,8 @@ impl<B: Backend> MoveGuard<'_, B> {
     }
 
     /// Takes part of a hole that was seen before as a target.
-    pub(crate) fn reserve_in(&mut self, hole: Key, span: Span) -> Option<Grant> {
-        self.state.bytes.general_mut()?.carve_in(hole, span).ok()
+    pub(crate) fn reserve_in(&mut self, hole: Key, span: Span, class: Class) -> Option<Grant> {
+        self.state.bytes.general_mut()?.carve_in(hole, span, class).ok()
     }
 
     /// Takes the start of a span that is held for moves, and leaves the rest held.

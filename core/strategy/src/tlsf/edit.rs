@@ -44,13 +44,14 @@ impl Tlsf {
         Ok(grant)
     }
 
-    /// Allocates exactly `span` of a hole that [`for_each_in`](Self::for_each_in) visited, in constant time.
+    /// Allocates exactly `span` of a hole that [`for_each_in`](Self::for_each_in) visited, in constant time. The caller keeps it out of
+    /// the granules of neighbours of another class.
     ///
     /// # Errors
     ///
     /// `Stale` when the hole is gone, `ZeroSize`, `OutOfRange` when the hole no longer has all of the span; `OutOfHostMemory`
     /// when the bookkeeping cannot grow.
-    pub fn carve_in(&mut self, hole: Key, span: Span) -> Result<Grant, ErrorKind> {
+    pub fn carve_in(&mut self, hole: Key, span: Span, class: Class) -> Result<Grant, ErrorKind> {
         if hole.stamp & 1 == 1 || !self.nodes.is_latest(hole) {
             return Err(ErrorKind::Stale);
         }
@@ -61,7 +62,7 @@ impl Tlsf {
         let end = span.offset.checked_add(span.size).filter(|end| *end <= whole.end());
         let end = end.filter(|_| span.offset >= whole.offset).ok_or(ErrorKind::OutOfRange)?;
         self.reserve(2)?;
-        Ok(self.take(hole.index, span.offset, end, Class::Linear))
+        Ok(self.take(hole.index, span.offset, end, class))
     }
 
     /// As [`carve_in`](Self::carve_in) for whole holes, all or none. Their keys become those of the live spans.
@@ -72,7 +73,7 @@ impl Tlsf {
     pub fn carve_all(&mut self, holes: &mut [(Key, Span)]) -> Result<(), ErrorKind> {
         for at in 0..holes.len() {
             let (key, hole) = holes[at];
-            match self.carve_in(key, hole) {
+            match self.carve_in(key, hole, Class::Linear) {
                 Ok(grant) => holes[at].0 = grant.key,
                 Err(kind) => {
                     self.free_all(&holes[..at]);

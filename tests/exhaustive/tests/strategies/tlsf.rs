@@ -284,7 +284,7 @@ impl General {
             broken(asked != right, || format!("{key:?} is not stale: {asked:?}"))?;
         }
         for key in &state.gone {
-            let carved = state.tlsf.carve_in(*key, Span { offset: 0, size: 0 });
+            let carved = state.tlsf.carve_in(*key, Span { offset: 0, size: 0 }, Class::Linear);
             broken(carved != Err(ErrorKind::Stale), || format!("a hole that is gone: {carved:?}"))?;
         }
         Ok(())
@@ -480,7 +480,7 @@ impl General {
         let mut expected = Expected::of(state);
         let hole = state.holes[hole];
         let span = Span { offset: hole.span.offset + offset, size };
-        let carved = state.tlsf.carve_in(hole.key, span);
+        let carved = state.tlsf.carve_in(hole.key, span, Class::Linear);
         let refused = match size {
             0 => Some(ErrorKind::ZeroSize),
             _ if span.end() > hole.span.end() => Some(ErrorKind::OutOfRange),

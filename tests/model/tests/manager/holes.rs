@@ -1,7 +1,7 @@
 //! Blocks that stay: their holes are closed, by passes that nobody waits for and by one full defragmentation.
 use omniheap_core::{
-    Align, Allocation, Budget, Defragmentation, HeapId, HeapKind, InsideBlock, Manager,
-    ManagerConfig, MoveOutcome, PoolConfig, Request, Span, UserPool,
+    Align, Allocation, Budget, Class, Decision, Defragmentation, HeapId, HeapKind, InsideBlock,
+    Manager, ManagerConfig, MoveOutcome, PoolConfig, Request, Span, UserPool,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Plan};
@@ -221,4 +221,54 @@ fn what_is_pinned_or_aligned_keeps_its_place_or_its_alignment() {
         "misaligned"
     );
     sound(&manager, &live);
+}
+
+/// Bytes of an image, at most.
+const IMAGE: u64 = 64 << 10;
+
+/// Runs passes with an owner that copies, until one is empty; returns the size of the largest hole then.
+fn close_holes(class: impl Fn(u64) -> Class, granularity: Align) -> (u64, Live) {
+    let device = heap(HeapKind::Device, 64 * MIB);
+    let host = Host::builder().heap(device).neighbour_granularity(granularity);
+    let mut config = ManagerConfig::default().plain();
+    config.defragmentation = Defragmentation::Off;
+    let manager = Manager::with_config(host.open().expect("a device"), config);
+    let pool = pool(&manager, 2 * BLOCK, 2 * BLOCK);
+    let one = |id| Request::new(IMAGE - id % 3 * 256).class(class(id)).moved_on_consent();
+    let all: Vec<_> = (0..200).map(|id| (id, pool.allocate(&one(id)).expect("fits"))).collect();
+    // One of four, now here and now there.
+    let live: Live = all.into_iter().filter(|(id, _)| id * 7 % 4 == id / 40 % 4).collect();
+    for pass in 0.. {
+        assert!(pass < 100, "passes do not end");
+        let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        if pass.is_empty() {
+            break;
+        }
+        assert!(pass.moves().all(|one| one.needs_consent()));
+        let outcome = pass.run(|_| Decision::OwnerCopies).expect("alive");
+        assert!(outcome.moves.iter().all(|(_, one)| *one == MoveOutcome::Moved));
+    }
+    (manager.totals().largest_hole, live)
+}
+
+#[test]
+fn holes_between_images_are_closed_as_those_between_other_bytes() {
+    let (linear, _) = close_holes(|_| Class::Linear, Align::ONE);
+    let (tiled, _) = close_holes(|_| Class::Tiled, Align::ONE);
+    assert_eq!(tiled, linear);
+    assert!(tiled > 12 * MIB, "{tiled} of 12.9 MB are in one piece");
+}
+
+#[test]
+fn images_and_other_bytes_close_holes_and_share_no_granule() {
+    let granule = 4096;
+    let class = |id: u64| if id.is_multiple_of(3) { Class::Tiled } else { Class::Linear };
+    let (largest, mut live) = close_holes(class, Align::of(granule));
+    assert!(largest > 10 * MIB, "{largest} of 12.9 MB are in one piece");
+    live.sort_by_key(|(_, one)| place(one).offset);
+    for pair in live.windows(2) {
+        let [first, second] = [&pair[0], &pair[1]].map(|(_, one)| place(one));
+        let apart = (first.end() - 1) / granule < second.offset / granule;
+        assert!(class(pair[0].0) == class(pair[1].0) || apart, "unlike neighbours share a granule");
+    }
 }

@@ -362,12 +362,12 @@ fn a_hole_is_carved_within_its_bounds_or_not_at_all() {
         assert_eq!(whole, middle.span);
         let (span, before) = (Span { offset: start, size }, tlsf.usage());
         let is_inside = size > 0 && start >= whole.offset && span.end() <= whole.end();
-        let carved = tlsf.carve_in(hole, span);
+        let carved = tlsf.carve_in(hole, span, Class::Linear);
         assert_eq!(carved.is_ok(), is_inside, "{span:?} of {whole:?}: {carved:?}");
         match carved {
             Ok(grant) => {
                 assert_eq!((grant.span, tlsf.usage().used), (span, before.used + size));
-                assert!(tlsf.carve_in(hole, span).is_err(), "it is live now");
+                assert!(tlsf.carve_in(hole, span, Class::Linear).is_err(), "it is live now");
             }
             Err(_) => assert_eq!(tlsf.usage(), before),
         }
