@@ -4,6 +4,7 @@
 pub(crate) mod features;
 
 use self::features::Feature;
+use crate::driver::Owner;
 use ash::vk;
 use omniheap_seam::{
     Align, Caps, ConstantCaps, DeviceInfo, Heap, HeapKind, HostAccess, Mapper, SharedCaps, Use,
@@ -12,13 +13,27 @@ use omniheap_seam::{
 /// Heaps that offer pages, where the device has sparse binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Paging {
-    /// Heaps that the host cannot see: a paged block cannot be mapped, so a visible heap would lose that ability.
+    /// As [`DeviceOnly`](Self::DeviceOnly) on a device of our own. None on one that an engine owns: it has buffers and images, which cannot be bound
+    /// to pages.
     #[default]
+    OnOwnDevice,
+    /// Heaps that the host cannot see: a paged block cannot be mapped, so a visible heap would lose that ability.
     DeviceOnly,
     /// Every heap that sparse buffers accept; paged blocks of visible heaps answer `NotMappable`.
     EveryHeap,
     /// None.
     Off,
+}
+
+impl Paging {
+    /// Returns what it means on a device of this owner.
+    pub(crate) fn on_device_of(self, owner: Owner) -> Self {
+        match (self, owner) {
+            (Self::OnOwnDevice, Owner::Us) => Self::DeviceOnly,
+            (Self::OnOwnDevice, Owner::Caller) => Self::Off,
+            (other, _) => other,
+        }
+    }
 }
 
 /// Requirements of sparse buffers.
@@ -169,7 +184,7 @@ fn heap(facts: &Facts, slot: Slot, physical: u32) -> Heap {
 fn page(facts: &Facts, slot: Slot, host: HostAccess) -> Option<Align> {
     let sparse = facts.sparse?;
     let wanted = match facts.paging {
-        Paging::DeviceOnly => !host.is_visible(),
+        Paging::OnOwnDevice | Paging::DeviceOnly => !host.is_visible(),
         Paging::EveryHeap => true,
         Paging::Off => false,
     };

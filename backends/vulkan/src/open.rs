@@ -66,7 +66,7 @@ impl Default for Options {
             device: Which::Best,
             validation: Validation::Off,
             clocks: Clocks::Semaphores,
-            paging: Paging::DeviceOnly,
+            paging: Paging::OnOwnDevice,
             copies: Copies::Fastest,
             max_blocks: None,
             staging: 16 << 20,
@@ -275,7 +275,8 @@ impl Vulkan {
         number: u32,
         options: Options,
     ) -> Result<Self> {
-        let mut facts = probe::facts(&device, physical, options.paging)?;
+        let paging = options.paging.on_device_of(device.owner());
+        let mut facts = probe::facts(&device, physical, paging)?;
         facts.max_blocks = facts.max_blocks.min(options.max_blocks.unwrap_or(u64::MAX));
         device.most_live.store(facts.max_blocks, Ordering::Relaxed);
         let table = caps::translate(&facts);

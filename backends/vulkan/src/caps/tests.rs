@@ -4,6 +4,7 @@ use super::{
     layouts::{self, Reported},
     power, translate,
 };
+use crate::driver::Owner;
 use ash::vk;
 use omniheap_seam::{Align, Error, ErrorKind, HeapId, HeapKind, HostAccess, Mapper, Result, Use};
 
@@ -221,4 +222,12 @@ fn special_memory_needs_its_feature() {
     let amd = needs(layouts::AMD_DISCRETE);
     assert_eq!(amd.iter().flatten().count(), 4);
     assert!(amd.iter().flatten().all(|feature| *feature == Feature::DeviceCoherentMemory));
+}
+
+#[test]
+fn a_device_that_an_engine_owns_has_pages_only_where_they_are_asked_for() {
+    let usual = Paging::default();
+    assert_eq!(usual.on_device_of(Owner::Us), Paging::DeviceOnly);
+    assert_eq!(usual.on_device_of(Owner::Caller), Paging::Off);
+    assert_eq!(Paging::DeviceOnly.on_device_of(Owner::Caller), Paging::DeviceOnly);
 }

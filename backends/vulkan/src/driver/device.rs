@@ -112,6 +112,11 @@ impl Device {
         Self::assemble(instance, physical, raw, &[], Owner::Caller)
     }
 
+    /// Returns whose device it is.
+    pub(crate) const fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// Returns whether this backend may submit work; without a queue, it only allocates and maps memory.
     pub(crate) const fn has_queues(&self) -> bool {
         !self.queues.is_empty()

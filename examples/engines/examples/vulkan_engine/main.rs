@@ -17,7 +17,7 @@ use core::error::Error;
 use device::Device;
 use frame::Renderer;
 use moving::Moving;
-use omniheap_core::{Budget, Manager, ManagerConfig, Moved};
+use omniheap_core::{Budget, Manager, Moved};
 use omniheap_engines::{Picture, Scene};
 use omniheap_vulkan::Vulkan;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     };
     // Images cannot be bound to pages that move, so this engine asks for whole blocks.
-    let manager = Manager::with_config(device.memory()?, ManagerConfig::default().plain());
+    let manager = Manager::new(device.memory()?);
     println!("{}", manager.caps().device.name);
     let scene = Scene::new();
     let mut assets = Assets::load(&device, &manager, &scene)?;
