@@ -12,7 +12,7 @@ use crate::{
     },
     programs::Programs,
     remap::pages::Pages,
-    timeline::registry::Registry,
+    timeline::{registry::Registry, whole::Whole},
     transfer::copier::Copier,
 };
 use ash::vk;
@@ -26,12 +26,14 @@ use std::sync::Arc;
 
 /// One Vulkan device.
 ///
-/// Dropping it waits until the device is idle. Blocks and resources that are still alive keep the device open, so any
+/// Dropping it waits until the device is idle, and destroys what was [retired](Self::retire). Blocks and resources that are still alive keep the device open, so any
 /// order of dropping is safe.
 pub struct Vulkan {
     /// Before the timelines, for whose launches they wait.
     pub(crate) programs: Programs,
     pub(crate) timelines: Registry,
+    /// Marks of all work, and what is destroyed at them.
+    pub(crate) whole: Arc<Whole>,
     pub(crate) pages: Pages,
     pub(crate) copier: Copier,
     pub(crate) table: Table,
@@ -54,6 +56,7 @@ impl Drop for Vulkan {
     fn drop(&mut self) {
         // A lost device has nothing to wait for.
         let _ = self.device.wait_idle();
+        self.whole.end();
     }
 }
 
@@ -253,7 +256,9 @@ unsafe impl Backend for Vulkan {
         Ok(())
     }
     fn wait_idle(&self) -> Result<()> {
-        self.device.wait_idle()
+        self.device.wait_idle()?;
+        self.whole.settle();
+        Ok(())
     }
     fn as_map(&self) -> Option<&dyn Map<Block = Block>> {
         Some(self)
@@ -267,7 +272,7 @@ unsafe impl Backend for Vulkan {
         has.then_some(self)
     }
     fn as_timelines(&self) -> Option<&dyn Timelines> {
-        self.device.has_queues().then_some(self)
+        (self.device.has_queues() || self.whole.counts_frames()).then_some(self)
     }
     fn as_remap(&self) -> Option<&dyn Remap<Block = Block>> {
         self.table.caps.heaps.iter().any(|heap| heap.page.is_some()).then_some(self)

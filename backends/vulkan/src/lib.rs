@@ -26,5 +26,5 @@ pub use resource::{
     Alone, Needs,
     owned::{Native, Resource},
 };
-pub use timeline::{clock::Clocks, family::Exclusive};
+pub use timeline::{clock::Clocks, family::Exclusive, retired::Object};
 pub use transfer::copier::Copies;

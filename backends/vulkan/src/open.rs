@@ -13,7 +13,7 @@ use crate::{
     },
     programs::Programs,
     remap::pages::Pages,
-    timeline::{clock::Clocks, registry::Registry},
+    timeline::{clock::Clocks, registry::Registry, whole::Whole},
     transfer::{
         copier::{Copier, Copies},
         staging::{Plan, Plans},
@@ -49,6 +49,11 @@ pub struct Options {
     pub clocks: Clocks,
     /// Heaps that offer pages.
     pub paging: Paging,
+    /// Frames that an engine has under way at most on queues that this backend does not know; zero where there are none.
+    ///
+    /// Above zero, [`Vulkan::end_frame`] is called once a frame. What is retired in a frame, such as a dropped resource, is destroyed
+    /// once so many more frames and one have ended.
+    pub frames_in_flight: u32,
     /// Implementation of copies inside the device.
     pub copies: Copies,
     /// Driver allocations to hold at most; as many as the driver gives where `None`.
@@ -67,6 +72,7 @@ impl Default for Options {
             validation: Validation::Off,
             clocks: Clocks::Semaphores,
             paging: Paging::OnOwnDevice,
+            frames_in_flight: 0,
             copies: Copies::Fastest,
             max_blocks: None,
             staging: 16 << 20,
@@ -94,6 +100,11 @@ impl Options {
     #[must_use]
     pub const fn paging(self, paging: Paging) -> Self {
         Self { paging, ..self }
+    }
+    /// Chooses how many frames an engine has under way at most on queues that this backend does not know.
+    #[must_use]
+    pub const fn frames_in_flight(self, frames_in_flight: u32) -> Self {
+        Self { frames_in_flight, ..self }
     }
     /// Chooses how bytes move inside the device.
     #[must_use]
@@ -219,6 +230,8 @@ impl Vulkan {
     ///   those are checked; the rest is believed.
     /// - They outlive this backend and everything that it made.
     /// - While this backend lives, its queues are used only inside [`with_queue`](Self::with_queue).
+    /// - Work on other queues uses what comes from this backend only in frames that [`end_frame`](Self::end_frame) counts, and has ended
+    ///   when the manager does.
     pub unsafe fn wrap(existing: Existing<'_>, options: Options) -> Result<Self> {
         let names = match existing.enabled.contains(&Feature::DebugUtils) {
             true => Names::Shown,
@@ -292,6 +305,7 @@ impl Vulkan {
                 true => Registry::new(&device, clocks, plans)?,
                 false => Registry::closed(clocks, plans),
             },
+            whole: Arc::new(Whole::open(&device, clocks, options.frames_in_flight)?),
             pages: Pages::new(&device),
             copier: Copier::new(&device, physical.kind, options.copies),
             sharing: Sharing::read(&device),

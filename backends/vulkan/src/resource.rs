@@ -259,6 +259,10 @@ impl Vulkan {
         needs: &Needs,
     ) -> Result<Allocation<Self>, AllocateError> {
         let vulkan = manager.backend();
+        if vulkan.whole.has_news() {
+            // The memory of resources that were destroyed meanwhile; a lost device is told of by the calls below.
+            let _ = manager.retire();
+        }
         let (caps, align) = (manager.caps(), needs.layout.align);
         let has_align = |heap: &HeapId| caps.heap(*heap).is_some_and(|heap| align <= heap.align);
         let may_share = needs.alone != Alone::Required && needs.heaps.iter().all(has_align);

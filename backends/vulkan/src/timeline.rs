@@ -5,11 +5,15 @@ pub(crate) mod commands;
 pub(crate) mod family;
 pub(crate) mod queue;
 pub(crate) mod registry;
+pub(crate) mod retired;
 pub(crate) mod route;
+pub(crate) mod whole;
 
 use crate::Vulkan;
 use ash::vk;
 use omniheap_seam::{Epoch, ErrorKind, Point, Result, TimelineId, Timelines};
+use retired::{Object, Retired};
+use whole::When;
 
 impl Vulkan {
     /// Opens a timeline on a queue of `family`, so that its transfers run there.
@@ -65,6 +69,41 @@ impl Vulkan {
         Ok(self.timelines.get(timeline)?.semaphore().map(|semaphore| semaphore.raw))
     }
 
+    /// Destroys a handle of the engine's once all work has ended that was submitted so far, without waiting for it.
+    ///
+    /// Work counts that went to queues of this backend, through [`with_queue`](Self::with_queue) or by itself. For work on
+    /// other queues say with [`Options::frames_in_flight`](crate::Options::frames_in_flight) how long it takes. The returned point is
+    /// reached then: give it to `Allocation::free_after` for the memory behind the object. It comes in the order of
+    /// calls, so retire views before what they show.
+    ///
+    /// # Safety
+    ///
+    /// `handle` belongs to this device, nobody else destroys it, and no work is submitted from now on that uses it.
+    pub unsafe fn retire<H: Object>(&self, handle: H) -> Point {
+        // SAFETY: the caller's promise; `Whole` destroys it when the work so far has ended.
+        let epoch = match self.whole.retire(unsafe { Retired::new(handle) }) {
+            When::Now => Epoch::START,
+            When::At(epoch) => Epoch(epoch),
+        };
+        Point { timeline: TimelineId::ALL, epoch }
+    }
+
+    /// Counts a frame of an engine that was opened with [`Options::frames_in_flight`](crate::Options::frames_in_flight): call it once a frame,
+    /// after its last submission. Elsewhere it only destroys what was retired, which other calls do as well.
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    pub fn end_frame(&self) -> Result<()> {
+        self.whole.end_frame()
+    }
+
+    /// Returns whether a timeline is all work of the device: [`TimelineId::ALL`], and without queues also the main one, as the engine's
+    /// frames are then all that is known.
+    fn is_whole(&self, timeline: TimelineId) -> bool {
+        timeline == TimelineId::ALL || timeline == TimelineId::MAIN && !self.device.has_queues()
+    }
+
     fn queues_of(&self, family: u32) -> Vec<usize> {
         (0..self.device.queues.len())
             .filter(|queue| self.device.queues[*queue].family == family)
@@ -72,11 +111,12 @@ impl Vulkan {
     }
 }
 
-// SAFETY: epochs are values of a semaphore, or of fences in order, that the queue signals behind everything submitted before;
-// `close` waits before it forgets a timeline, and ids count up.
+// SAFETY: epochs are values of a semaphore, or of fences in order, that the queue signals behind everything submitted before; those
+// of all work count once that is so on every queue, and once the engine's frames have ended that it counts; `close` waits before it forgets a timeline, and ids count up.
 unsafe impl Timelines for Vulkan {
     fn open(&self) -> Result<TimelineId> {
-        self.open_timeline_on(self.device.queues[0].family)
+        let main = self.device.queues.first().ok_or(ErrorKind::Unsupported)?;
+        self.open_timeline_on(main.family)
     }
 
     fn close(&self, timeline: TimelineId) -> Result<()> {
@@ -90,18 +130,35 @@ unsafe impl Timelines for Vulkan {
     }
 
     fn mark(&self, timeline: TimelineId) -> Result<Epoch> {
+        if self.is_whole(timeline) {
+            return Ok(Epoch(self.whole.mark()?));
+        }
         Ok(Epoch(self.timelines.get(timeline)?.mark()?))
     }
 
     fn reached(&self, timeline: TimelineId) -> Result<Epoch> {
+        if self.is_whole(timeline) {
+            return Ok(Epoch(self.whole.reached()?));
+        }
         Ok(Epoch(self.timelines.get(timeline)?.reached()?))
     }
 
     fn wait(&self, point: Point) -> Result<()> {
+        if self.is_whole(point.timeline) {
+            return self.whole.wait(point.epoch.0);
+        }
         self.timelines.get(point.timeline)?.wait(point.epoch.0)
     }
 
     fn order(&self, timeline: TimelineId, point: Point) -> Result<()> {
+        if self.is_whole(point.timeline) {
+            let before = self.whole.behind(point.epoch.0)?;
+            // Without queues nothing is submitted here, and the point was reached.
+            if !self.is_whole(timeline) || self.device.has_queues() {
+                self.timelines.get(timeline)?.order_behind(before);
+            }
+            return Ok(());
+        }
         let timeline = self.timelines.get(timeline)?;
         let other = self.timelines.get(point.timeline)?;
         timeline.order(&other, point.epoch.0)

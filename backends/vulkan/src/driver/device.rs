@@ -12,7 +12,7 @@ use core::{
 };
 use omniheap_seam::{ErrorKind, Result, lock};
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, TryLockError},
     thread::{self, ThreadId},
     time::Instant,
 };
@@ -25,8 +25,10 @@ pub(crate) struct Queue {
     pub(crate) family: u32,
     pub(crate) flags: vk::QueueFlags,
     raw: Mutex<vk::Queue>,
-    /// True if it was used since it was last seen idle: asking the driver costs 0.2 ms on some devices.
-    used: AtomicBool,
+    /// Number of times that it was used.
+    uses: AtomicU64,
+    /// The last use that it was seen idle behind: asking the driver costs 0.2 ms on some devices.
+    idle_behind: AtomicU64,
     /// True if an engine submits work of its own: other timelines keep away from it then.
     lent: AtomicBool,
 }
@@ -34,6 +36,11 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often it was used so far.
+    pub(crate) fn uses(&self) -> u64 {
+        self.uses.load(Ordering::Acquire)
     }
 }
 
@@ -190,8 +197,41 @@ impl Device {
         let queue = &self.queues[queue];
         let raw = lock(&queue.raw);
         // Under the lock, so that nobody who waits for the queue misses it.
-        queue.used.store(true, Ordering::Relaxed);
+        queue.uses.fetch_add(1, Ordering::AcqRel);
         f(*raw)
+    }
+
+    /// Submits one batch if nobody holds the queue; returns how often the queue was used then, this batch included, or `None`
+    /// where somebody holds it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`submit`](Self::submit).
+    ///
+    /// # Safety
+    ///
+    /// As for [`submit`](Self::submit).
+    pub(crate) unsafe fn try_submit(
+        &self,
+        queue: usize,
+        batch: &vk::SubmitInfo<'_>,
+        fence: vk::Fence,
+    ) -> Result<Option<u64>> {
+        let queue = &self.queues[queue];
+        let raw = match queue.raw.try_lock() {
+            Ok(raw) => raw,
+            Err(TryLockError::Poisoned(raw)) => raw.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let uses = queue.uses.fetch_add(1, Ordering::AcqRel) + 1;
+        // SAFETY: the caller promises the handles; the lock holds the queue for us alone.
+        check(unsafe { self.raw.queue_submit(*raw, core::slice::from_ref(batch), fence) })?;
+        Ok(Some(uses))
+    }
+
+    /// Waits until whoever holds a queue now lets go of it.
+    pub(crate) fn wait_for_queue(&self, queue: usize) {
+        drop(lock(&self.queues[queue].raw));
     }
 
     /// Returns whether another thread submitted to the main queue recently.
@@ -239,10 +279,11 @@ impl Device {
     pub(crate) fn wait_idle(&self) -> Result<()> {
         for queue in &self.queues {
             let raw = lock(&queue.raw);
-            if queue.used.load(Ordering::Relaxed) {
+            let uses = queue.uses();
+            if queue.idle_behind.load(Ordering::Relaxed) < uses {
                 // SAFETY: the queue belongs to this device, and the lock holds it for us alone.
                 check(unsafe { self.raw.queue_wait_idle(*raw) })?;
-                queue.used.store(false, Ordering::Relaxed);
+                queue.idle_behind.store(uses, Ordering::Relaxed);
             }
         }
         Ok(())
@@ -269,9 +310,9 @@ impl Device {
 fn queue(physical: &Physical, family: u32, raw: vk::Queue, owner: Owner) -> Queue {
     let index = usize::try_from(family).expect("families were checked against the list");
     // An engine may have used its queue before it lent it.
-    let used = AtomicBool::new(owner == Owner::Caller);
+    let uses = AtomicU64::new(u64::from(owner == Owner::Caller));
     let (flags, lent) = (physical.families[index].queue_flags, AtomicBool::new(false));
-    Queue { family, flags, raw: Mutex::new(raw), used, lent }
+    Queue { family, flags, raw: Mutex::new(raw), uses, idle_behind: AtomicU64::new(0), lent }
 }
 
 /// `count` queues of one family, all equally urgent; `queues::choose` asks for far fewer than the table holds.

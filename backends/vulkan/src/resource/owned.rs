@@ -2,16 +2,19 @@
 #![expect(unsafe_code, reason = "works on handles that the caller describes")]
 use crate::{
     Block, Needs, Vulkan,
-    driver::{check, device::Device},
+    driver::check,
+    timeline::{
+        retired::{Object, Retired},
+        whole::{When, Whole},
+    },
 };
 use ash::vk;
-use core::fmt;
 use omniheap_core::{AllocateError, Allocation, Manager};
-use omniheap_seam::{Class, HeapKind, Result};
+use omniheap_seam::{Class, Epoch, HeapKind, Point, Result, TimelineId};
 use std::sync::Arc;
 
 /// A buffer or image handle.
-pub trait Native: vk::Handle + Copy + fmt::Debug + Send + Sync + sealed::Sealed {}
+pub trait Native: Object + sealed::Sealed {}
 impl Native for vk::Buffer {}
 impl Native for vk::Image {}
 
@@ -19,28 +22,16 @@ pub(crate) mod sealed {
     use super::vk;
 
     pub trait Sealed {
-        /// # Safety
-        ///
-        /// The handle is the device's, and no work uses it.
-        unsafe fn destroy(self, device: &ash::Device);
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static>;
     }
 
     impl Sealed for vk::Buffer {
-        unsafe fn destroy(self, device: &ash::Device) {
-            // SAFETY: the caller's promise.
-            unsafe { device.destroy_buffer(self, None) }
-        }
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static> {
             vk::MemoryDedicatedAllocateInfo::default().buffer(self)
         }
     }
 
     impl Sealed for vk::Image {
-        unsafe fn destroy(self, device: &ash::Device) {
-            // SAFETY: the caller's promise.
-            unsafe { device.destroy_image(self, None) }
-        }
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static> {
             vk::MemoryDedicatedAllocateInfo::default().image(self)
         }
@@ -49,12 +40,12 @@ pub(crate) mod sealed {
 
 /// A buffer or image with its memory, which counts against its manager's budgets.
 ///
-/// Dropping it waits until the device is idle, then destroys both.
+/// Dropping it waits for nothing: both are [retired](Vulkan::retire), and destroyed once all work has ended that was submitted so far.
 #[derive(Debug)]
 pub struct Resource<H: Native> {
     handle: H,
     memory: Option<Allocation<Vulkan>>,
-    device: Arc<Device>,
+    whole: Arc<Whole>,
 }
 
 impl<H: Native> Resource<H> {
@@ -79,28 +70,24 @@ impl<H: Native> Resource<H> {
     ///
     /// No device work uses it any more.
     pub unsafe fn destroy_now(mut self) {
-        // SAFETY: the caller's promise; `drop` finds no memory and does nothing more.
-        unsafe { self.take_apart() };
-    }
-
-    /// # Safety
-    ///
-    /// No device work uses it any more.
-    unsafe fn take_apart(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
-        // SAFETY: made for this device by `finish`, destroyed once because the memory is taken now.
-        unsafe { self.handle.destroy(&self.device.raw) };
-        drop(memory);
+        if let Some(memory) = self.memory.take() {
+            // SAFETY: made for this device by `finish`; `drop` finds no memory and does nothing more. For the rest, the caller's promise.
+            self.whole.destroy(unsafe { Retired::new(self.handle) });
+            drop(memory);
+        }
     }
 }
 
 impl<H: Native> Drop for Resource<H> {
     fn drop(&mut self) {
-        if self.memory.is_some() {
-            // A lost device runs nothing any more; either way no work uses it.
-            let _ = self.device.wait_idle();
-            // SAFETY: as just established.
-            unsafe { self.take_apart() };
+        let Some(memory) = self.memory.take() else { return };
+        // SAFETY: made for this device by `finish`, given up once because the memory is taken now; `Whole` destroys it when the work
+        // so far has ended, and the owner submits none any more that uses it.
+        match self.whole.retire(unsafe { Retired::new(self.handle) }) {
+            When::Now => drop(memory),
+            When::At(epoch) => {
+                memory.free_after(Point { timeline: TimelineId::ALL, epoch: Epoch(epoch) });
+            }
         }
     }
 }
@@ -128,10 +115,8 @@ impl Vulkan {
         let handle = check(unsafe { vulkan.device.raw.create_buffer(info, None) })?;
         // SAFETY: created just above.
         let needs = unsafe { vulkan.buffer_needs(handle, kind) };
-        finish(manager, handle, needs, |needs, block, offset| {
-            // SAFETY: fresh, with its own needs; the resource keeps the memory, which is pinned.
-            unsafe { vulkan.bind_buffer(handle, needs, block, offset) }
-        })
+        // SAFETY: fresh, with its own needs.
+        unsafe { finish_buffer(manager, handle, needs) }
     }
 
     /// Creates an image, allocates memory for it as [`allocate_for`](Self::allocate_for) does, and binds it.
@@ -149,18 +134,61 @@ impl Vulkan {
         info: &vk::ImageCreateInfo<'_>,
         kind: HeapKind,
     ) -> Result<Resource<vk::Image>, AllocateError> {
-        let vulkan = manager.backend();
+        // SAFETY: the caller's promise.
+        let (handle, needs) = unsafe { manager.backend().new_image(info, kind) }?;
+        // SAFETY: fresh, with its own needs.
+        unsafe { finish_image(manager, handle, needs) }
+    }
+
+    /// Creates an image without memory; returns it with its needs.
+    ///
+    /// # Safety
+    ///
+    /// As for [`create_image`](Self::create_image).
+    unsafe fn new_image(
+        &self,
+        info: &vk::ImageCreateInfo<'_>,
+        kind: HeapKind,
+    ) -> Result<(vk::Image, Result<Needs>)> {
         let linear = info.tiling == vk::ImageTiling::LINEAR;
         let class = if linear { Class::Linear } else { Class::Tiled };
         // SAFETY: the caller's promise.
-        let handle = check(unsafe { vulkan.device.raw.create_image(info, None) })?;
+        let handle = check(unsafe { self.device.raw.create_image(info, None) })?;
         // SAFETY: created just above.
-        let needs = unsafe { vulkan.image_needs(handle, class, kind) };
-        finish(manager, handle, needs, |needs, block, offset| {
-            // SAFETY: fresh, with its own needs; the resource keeps the memory, which is pinned.
-            unsafe { vulkan.bind_image(handle, needs, block, offset) }
-        })
+        Ok((handle, unsafe { self.image_needs(handle, class, kind) }))
     }
+}
+
+/// As [`finish`].
+///
+/// # Safety
+///
+/// The buffer is fresh, of the manager's device, and these are its needs.
+unsafe fn finish_buffer(
+    manager: &Manager<Vulkan>,
+    handle: vk::Buffer,
+    needs: Result<Needs>,
+) -> Result<Resource<vk::Buffer>, AllocateError> {
+    finish(manager, handle, needs, |needs, block, offset| {
+        // SAFETY: the caller's promise; the resource keeps the memory, which stays unless its owner moves it.
+        unsafe { manager.backend().bind_buffer(handle, needs, block, offset) }
+    })
+}
+
+/// As [`finish`].
+///
+/// # Safety
+///
+/// As for [`finish_buffer`].
+unsafe fn finish_image(
+    manager: &Manager<Vulkan>,
+    handle: vk::Image,
+    needs: Result<Needs>,
+) -> Result<Resource<vk::Image>, AllocateError> {
+    finish(manager, handle, needs, |needs, block, offset| {
+        // SAFETY: as in `finish_buffer`.
+        unsafe { manager.backend().bind_image(handle, needs, block, offset) }
+    })
 }
 
 /// Allocates and binds; on failure the handle is destroyed.
@@ -170,7 +198,7 @@ fn finish<H: Native>(
     needs: Result<Needs>,
     bind: impl FnOnce(&Needs, &Block, u64) -> Result<()>,
 ) -> Result<Resource<H>, AllocateError> {
-    let device = &manager.backend().device;
+    let whole = &manager.backend().whole;
     let bound = needs.map_err(AllocateError::from).and_then(|needs| {
         // SAFETY: the only callers pass a handle that they have just created, with its needs.
         let memory = unsafe { Vulkan::allocate_for(manager, handle, &needs) }?;
@@ -180,10 +208,10 @@ fn finish<H: Native>(
         Ok(memory)
     });
     match bound {
-        Ok(memory) => Ok(Resource { handle, memory: Some(memory), device: Arc::clone(device) }),
+        Ok(memory) => Ok(Resource { handle, memory: Some(memory), whole: Arc::clone(whole) }),
         Err(why) => {
             // SAFETY: created by the caller of this function, never used.
-            unsafe { handle.destroy(&device.raw) };
+            whole.destroy(unsafe { Retired::new(handle) });
             Err(why)
         }
     }

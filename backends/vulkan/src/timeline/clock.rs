@@ -160,15 +160,20 @@ impl Clock {
     /// Returns whether an epoch is seen to have passed. A thread that waits holds the fences for its whole wait: it is not waited for, and
     /// nothing is seen meanwhile.
     pub(crate) fn has_passed(&self, epoch: u64) -> bool {
+        self.look(epoch).unwrap_or(false)
+    }
+
+    /// As [`has_passed`](Self::has_passed), and tells why nothing is seen.
+    pub(crate) fn look(&self, epoch: u64) -> Result<bool> {
         let reached = match self {
             Self::Semaphore(semaphore) => semaphore.value(),
             Self::Fences(fences) => match fences.try_lock() {
                 Ok(mut fences) => fences.reached(),
                 Err(TryLockError::Poisoned(fences)) => fences.into_inner().reached(),
-                Err(TryLockError::WouldBlock) => return false,
+                Err(TryLockError::WouldBlock) => return Ok(false),
             },
         };
-        reached.is_ok_and(|at| at >= epoch)
+        Ok(reached? >= epoch)
     }
 
     /// Waits for an epoch that was submitted.
@@ -201,6 +206,36 @@ impl Clock {
         waits: &[(Arc<Semaphore>, u64)],
         epoch: u64,
     ) -> Result<()> {
+        let sent = self.end(device, commands, waits, epoch, |batch, fence| {
+            // SAFETY: the caller's promise; `end` gives what signals `epoch`, which no other batch does.
+            unsafe { device.submit(queue, batch, fence) }.map(Some)
+        });
+        sent.map(|_| ())
+    }
+
+    /// Submits an empty batch that ends at `epoch` if nobody holds the queue; returns how often the queue was used then, or `None`
+    /// where somebody holds it.
+    pub(crate) fn try_signal(
+        &self,
+        device: &Arc<Device>,
+        queue: usize,
+        epoch: u64,
+    ) -> Result<Option<u64>> {
+        self.end(device, &[], &[], epoch, |batch, fence| {
+            // SAFETY: the batch is empty, and `end` gives what signals `epoch`, which no other batch does.
+            unsafe { device.try_submit(queue, batch, fence) }
+        })
+    }
+
+    /// Has `send` submit a batch that ends at `epoch`; `None` says that it did not.
+    fn end<R>(
+        &self,
+        device: &Arc<Device>,
+        commands: &[vk::CommandBuffer],
+        waits: &[(Arc<Semaphore>, u64)],
+        epoch: u64,
+        send: impl FnOnce(&vk::SubmitInfo<'_>, vk::Fence) -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
         let semaphore = match self {
             Self::Semaphore(semaphore) => semaphore,
             Self::Fences(fences) => {
@@ -210,10 +245,14 @@ impl Clock {
                     None => Fence::create(device)?,
                 };
                 let info = vk::SubmitInfo::default().command_buffers(commands);
-                // SAFETY: the caller's promise; the fence is fresh or was reset by `pop`.
-                unsafe { device.submit(queue, &info, fence.raw) }?;
-                fences.pending.push_back((epoch, fence));
-                return Ok(());
+                // The fence is fresh or was reset by `pop`.
+                let sent = send(&info, fence.raw);
+                match &sent {
+                    Ok(Some(_)) => fences.pending.push_back((epoch, fence)),
+                    Ok(None) => fences.spare.push(fence),
+                    Err(_) => {}
+                }
+                return sent;
             }
         };
         let raws: Vec<_> = waits.iter().map(|(semaphore, _)| semaphore.raw).collect();
@@ -229,8 +268,8 @@ impl Clock {
             .wait_dst_stage_mask(&stages)
             .signal_semaphores(&signal)
             .push_next(&mut times);
-        // SAFETY: the caller's promise; epochs of one timeline grow, so the signalled value does.
-        unsafe { device.submit(queue, &info, vk::Fence::null()) }
+        // Epochs of one timeline grow, so the signalled value does.
+        send(&info, vk::Fence::null())
     }
 }
 

@@ -77,6 +77,16 @@ struct Flight {
     _waits: Vec<(Arc<Semaphore>, u64)>,
 }
 
+impl State {
+    /// Has the next batch wait for a semaphore that a queue signals.
+    fn wait_for(&mut self, semaphore: Arc<Semaphore>, epoch: u64, queue: usize) {
+        match self.waits.iter_mut().find(|known| Arc::ptr_eq(&known.semaphore, &semaphore)) {
+            Some(known) => (known.epoch, known.queue) = (epoch.max(known.epoch), queue),
+            None => self.waits.push(Wait { semaphore, epoch, queue }),
+        }
+    }
+}
+
 impl QueueTimeline {
     pub(crate) fn open(
         device: &Arc<Device>,
@@ -201,11 +211,20 @@ impl QueueTimeline {
         };
         // Read after the last epoch: whatever queue that batch or a later one went to, it is behind the point.
         let queue = other.at.load(Ordering::Acquire);
-        match state.waits.iter_mut().find(|known| Arc::ptr_eq(&known.semaphore, &semaphore)) {
-            Some(known) => (known.epoch, known.queue) = (epoch.max(known.epoch), queue),
-            None => state.waits.push(Wait { semaphore, epoch, queue }),
-        }
+        state.wait_for(semaphore, epoch, queue);
         Ok(())
+    }
+
+    /// Makes later work wait for all work before some signals: semaphores with their values and queues, or none of them where fences
+    /// count.
+    pub(crate) fn order_behind(&self, before: Vec<(Arc<Semaphore>, u64, usize)>) {
+        let mut state = self.hold();
+        if self.semaphore().is_none() {
+            state.uncovered = Uncovered::Order; // As in `order`.
+        }
+        for (semaphore, epoch, queue) in before {
+            state.wait_for(semaphore, epoch, queue);
+        }
     }
 
     /// Runs an engine's closure with the queue, after the pending waits.

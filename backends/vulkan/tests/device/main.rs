@@ -15,6 +15,7 @@ mod memory;
 mod model;
 mod pages;
 mod resources;
+mod retire;
 mod rig;
 #[cfg(unix)]
 mod sharing;
@@ -41,6 +42,7 @@ fn main() {
         #[cfg(unix)]
         sharing::CASES,
         resources::CASES,
+        retire::CASES,
         bad_input::CASES,
         endings::CASES,
         model::CASES,
