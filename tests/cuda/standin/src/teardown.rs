@@ -1,0 +1,14 @@
+//! Ends of contexts: what goes with them.
+
+use crate::{context, event, module, pool, space, stream};
+
+/// Waits for the work of a context, and lets everything go that it has.
+pub(crate) fn destroy(context: u64) {
+    stream::drain(context);
+    stream::forget(context);
+    event::forget(context);
+    pool::forget(context);
+    space::forget(context);
+    module::forget(context);
+    context::forget(context);
+}
