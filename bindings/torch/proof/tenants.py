@@ -99,7 +99,7 @@ class Light:
 def light():
     """The life of a light tenant."""
     library = ctypes.CDLL(os.environ["OMNIHEAP_LIBRARY"])
-    allocate, free = library.omniheap_cupy_alloc, library.omniheap_cupy_free
+    allocate, free = library.omniheap_stream_alloc, library.omniheap_stream_free
     allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
     free.restype, free.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
     library.omniheap_torch_configure.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]

@@ -35,6 +35,9 @@ use std::sync::{Arc, Mutex};
 /// From here on PyTorch names no size: a product has overflowed.
 const EXABYTE: u64 = 1 << 60;
 
+/// The line about a free of what is not there.
+pub(crate) const NOT_LIVE: &str = "free of an address that is not live: freed twice, or not ours";
+
 /// The pages of most devices.
 const PAGE: u64 = 2 << 20;
 
@@ -65,7 +68,8 @@ struct Resident<B: Streams> {
 
 /// Keeper of the bytes.
 enum Held<B: Streams> {
-    Plain(Allocation<B>, Seat),
+    /// With the seat of the stream in whose order they are used, if there is one.
+    Plain(Allocation<B>, Option<Seat>),
     Kept(Kept),
 }
 
@@ -207,7 +211,7 @@ impl<B: Streams> Device<B> {
         let request = Request::new(size).registrable().on(seat.timeline);
         let allocation = self.manager.allocate(&request)?;
         let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
-        Ok((address, Held::Plain(allocation, seat)))
+        Ok((address, Held::Plain(allocation, Some(seat))))
     }
 
     /// Notes what an allocation ended with, and tells whoever looks on; returns the address.
@@ -293,19 +297,44 @@ impl<B: Streams> Device<B> {
         number: Option<u64>,
         life: Life,
     ) -> Result<(u64, Held<B>), AllocateError> {
-        if self.late.are_waiting() || self.graphs.is_watching() {
-            self.late.look(|| {
-                self.late.freed(self.graphs.collect(&self.manager));
-                self.manager.retire().unwrap_or(0)
-            });
-        }
+        self.look_for_late();
         // SAFETY: the caller's promise.
         let seat = unsafe { self.seats.of(self.manager.backend(), stream, number, life) }?;
         let source = self.tags.source(&self.manager, self.heap)?;
         let allocation = source.allocate(&Request::new(size).on(seat.timeline))?;
         // The address leaves for good, so the bytes must never move.
         let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
-        Ok((address, Held::Plain(allocation, seat)))
+        Ok((address, Held::Plain(allocation, Some(seat))))
+    }
+
+    /// Takes back what was freed and waited for other streams, from time to time.
+    #[inline]
+    fn look_for_late(&self) {
+        if self.late.are_waiting() || self.graphs.is_watching() {
+            self.late.look(|| {
+                self.late.freed(self.graphs.collect(&self.manager));
+                self.manager.retire().unwrap_or(0)
+            });
+        }
+    }
+
+    /// Allocates in the order of no stream; returns the address. The bytes are out of use on all of them, and once they are freed, they
+    /// wait for all of them.
+    pub(crate) fn allocate_unordered(&self, size: u64) -> Result<u64, AllocateError> {
+        let made = self.take_unordered(size).or_else(|error| {
+            let is_freer =
+                error.kind().is_out_of_memory() && self.graphs.give_back_all(&self.manager);
+            if is_freer { self.take_unordered(size) } else { Err(error) }
+        });
+        self.note_outcome(made, size, core::ptr::null_mut())
+    }
+
+    fn take_unordered(&self, size: u64) -> Result<(u64, Held<B>), AllocateError> {
+        self.look_for_late();
+        let source = self.tags.source(&self.manager, self.heap)?;
+        let allocation = source.allocate(&Request::new(size))?;
+        let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
+        Ok((address, Held::Plain(allocation, None)))
     }
 
     /// Allocates while a capture is under way: on a stream that takes part in it, or on another one.
@@ -373,8 +402,7 @@ impl<B: Streams> Device<B> {
     /// A line that says what is wrong: nothing lives there, or it has another size. What lives there is freed all the same.
     pub(crate) fn free(&self, address: u64, stated: Option<u64>) -> Result<(), String> {
         let resident = self.live.remove(address);
-        let resident =
-            resident.ok_or("free of an address that is not live: freed twice, or not ours")?;
+        let resident = resident.ok_or(NOT_LIVE)?;
         let size = resident.size;
         self.give_back(address, resident);
         match stated {
@@ -396,7 +424,7 @@ impl<B: Streams> Device<B> {
         match held {
             Held::Plain(allocation, seat) => {
                 self.tags.forget(&allocation);
-                let is_current = self.seats.is_current(seat);
+                let is_current = self.is_current(seat);
                 if shared == Shared::Yes || !is_current {
                     self.late.freed(1);
                 }
@@ -410,6 +438,25 @@ impl<B: Streams> Device<B> {
         }
     }
 
+    /// Returns true if the order of a stream protects bytes with this seat.
+    #[inline]
+    fn is_current(&self, seat: Option<Seat>) -> bool {
+        seat.is_some_and(|seat| self.seats.is_current(seat))
+    }
+
+    /// Frees what lives at an address once a stream has passed, whichever stream asked for it.
+    ///
+    /// # Errors
+    ///
+    /// A line that says what is wrong: nothing lives there.
+    pub(crate) fn free_on(&self, address: u64, stream: *mut c_void) -> Result<(), String> {
+        let mut resident = self.live.remove(address).ok_or(NOT_LIVE)?;
+        // On a lost device nothing protects the bytes, nor must.
+        let _ = self.share(&mut resident, stream);
+        self.give_back(address, resident);
+        Ok(())
+    }
+
     /// Frees what lives at an address; whether something does.
     pub(crate) fn free_if_live(&self, address: u64) -> bool {
         let resident = self.live.remove(address);
@@ -418,22 +465,26 @@ impl<B: Streams> Device<B> {
 
     /// Says that a stream uses the bytes at an address too; whether something lives there.
     pub(crate) fn use_on(&self, address: u64, stream: *mut c_void) -> Option<Result<()>> {
-        self.live.with(address, |Resident { held, stream: own, shared, .. }| {
-            let is_own = *own == stream.addr();
-            match held {
-                Held::Plain(_, seat) if is_own && self.seats.is_current(*seat) => Ok(()),
-                Held::Kept(_) if is_own => Ok(()),
-                Held::Kept(_) => {
-                    *shared = Shared::Yes;
-                    Ok(())
-                }
-                Held::Plain(allocation, _) => {
-                    *shared = Shared::Yes;
-                    // Any stream will do here: bytes wait for all of them.
-                    allocation.use_on(TimelineId::ALL)
-                }
+        self.live.with(address, |resident| self.share(resident, stream))
+    }
+
+    /// Notes that a stream uses bytes too.
+    fn share(&self, resident: &mut Resident<B>, stream: *mut c_void) -> Result<()> {
+        let Resident { held, stream: own, shared, .. } = resident;
+        let is_own = *own == stream.addr();
+        match held {
+            Held::Plain(_, seat) if is_own && self.is_current(*seat) => Ok(()),
+            Held::Kept(_) if is_own => Ok(()),
+            Held::Kept(_) => {
+                *shared = Shared::Yes;
+                Ok(())
             }
-        })
+            Held::Plain(allocation, _) => {
+                *shared = Shared::Yes;
+                // Any stream will do here: bytes wait for all of them.
+                allocation.use_on(TimelineId::ALL)
+            }
+        }
     }
 
     /// Gives everything empty back to the driver, and what becomes empty by waiting for the device.

@@ -1,6 +1,6 @@
 //! The C functions. Each catches panics, checks its arguments, and calls what the other modules have.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::device::{Settings, is_shortage};
+use crate::device::{NOT_LIVE, Settings, is_shortage};
 use crate::filter::Function;
 use crate::graph::{PoolId, Split};
 use crate::guard::{BUG, FORKED, LAST_OOM, failed, guarded, is_forked, say, text};
@@ -397,14 +397,14 @@ pub extern "C" fn omniheap_torch_pool_users(device: c_int, captured: u64, named:
     users
 }
 
-/// Allocates for CuPy in the order of a stream; null on failure: `omniheap_torch_error` says why, and
+/// Allocates in the order of a stream; null on failure: `omniheap_torch_error` says why, and
 /// `omniheap_torch_is_shortage` whether memory is short.
 ///
 /// # Safety
 ///
 /// `stream` is null or a live stream of the device.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_cupy_alloc(
+pub unsafe extern "C" fn omniheap_stream_alloc(
     stream: *mut c_void,
     size: usize,
     device: c_int,
@@ -413,15 +413,25 @@ pub unsafe extern "C" fn omniheap_cupy_alloc(
     unsafe { allocate_or_null(size as u64, device, stream, Life::Unknown) }
 }
 
-/// Frees for CuPy.
+/// Frees once a stream has passed, which need not be the one that asked for the bytes. Returns 0, and -1 for an address that is not live.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_cupy_free(stream: *mut c_void, pointer: *mut c_void, device: c_int) {
-    omniheap_torch_free(pointer, 0, device, stream);
+pub extern "C" fn omniheap_stream_free(
+    stream: *mut c_void,
+    pointer: *mut c_void,
+    device: c_int,
+) -> c_int {
+    if pointer.is_null() {
+        return 0;
+    }
+    guarded(|| {
+        let found = state::device(device).map_err(failed("free"))?;
+        on!(found, it => it.free_on(pointer.addr() as u64, stream))
+    })
 }
 
-/// Says that CuPy is about to capture a stream.
+/// Says that somebody is about to capture a stream.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_cupy_begin_capture(device: c_int, stream: *mut c_void) -> c_int {
+pub extern "C" fn omniheap_stream_begin_capture(device: c_int, stream: *mut c_void) -> c_int {
     guarded(|| {
         let found = state::device(device).map_err(failed("capture"))?;
         on!(found, it => it.begin_capture(stream));
@@ -431,10 +441,35 @@ pub extern "C" fn omniheap_cupy_begin_capture(device: c_int, stream: *mut c_void
 
 /// Says that the capture of a stream has ended, or did not begin.
 #[unsafe(no_mangle)]
-pub extern "C" fn omniheap_cupy_end_capture(device: c_int, stream: *mut c_void) -> c_int {
+pub extern "C" fn omniheap_stream_end_capture(device: c_int, stream: *mut c_void) -> c_int {
     guarded(|| {
         let found = state::device(device).map_err(failed("capture"))?;
         on!(found, it => it.end_capture(stream));
         Ok(())
+    })
+}
+
+/// Allocates for a program that names no stream: all of them may use the bytes at once. Null on failure, as for `omniheap_stream_alloc`.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_unordered_alloc(size: usize, device: c_int) -> *mut c_void {
+    let made = explained(|| {
+        let found = opened(device)?;
+        let size = size as u64;
+        on!(found, it => it.allocate_unordered(size).map_err(|error| (kind_of(error.kind()), it.explain(size, &error))))
+    });
+    or_null(made)
+}
+
+/// Frees on whichever device the bytes are, once all streams have passed; those that have a stream, once that one has. Returns 0, and -1 for an
+/// address that is not live.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_unordered_free(pointer: *mut c_void) -> c_int {
+    if pointer.is_null() {
+        return 0;
+    }
+    guarded(|| {
+        let address = pointer.addr() as u64;
+        let is_live = state::opened().any(|device| on!(device, it => it.free_if_live(address)));
+        is_live.then_some(()).ok_or_else(|| NOT_LIVE.into())
     })
 }

@@ -155,7 +155,7 @@ fn handle(stream: usize) -> *mut c_void {
 
 fn on(size: isize, stream: usize) -> *mut c_void {
     // SAFETY: the tests' streams live until they destroy them.
-    let pointer = unsafe { omniheap_cupy_alloc(handle(stream), size.unsigned_abs(), 0) };
+    let pointer = unsafe { omniheap_stream_alloc(handle(stream), size.unsigned_abs(), 0) };
     assert!(!pointer.is_null());
     pointer
 }
@@ -173,7 +173,7 @@ fn allocate_beside([own, captured]: [usize; 2]) {
     for size in 1..12 {
         let beside = lasting(size * MIB, own);
         omniheap_torch_record_stream(beside, handle(captured));
-        omniheap_cupy_free(handle(own), beside, 0);
+        omniheap_stream_free(handle(own), beside, 0);
     }
 }
 
@@ -201,12 +201,12 @@ fn a_capture_that_somebody_else_began_is_not_spoiled() {
     let (first, second) = (hip.stream(), hip.stream());
     for mode in 0..3 {
         let before = lasting(MIB, first);
-        omniheap_cupy_free(handle(first), before, 0);
+        omniheap_stream_free(handle(first), before, 0);
         // The wait is for a mark that the capture must survive the look at.
         let waits = lasting(MIB, second);
         hip.fill(waits, 1, MIB, second);
         omniheap_torch_record_stream(waits, handle(first));
-        omniheap_cupy_free(handle(second), waits, 0);
+        omniheap_stream_free(handle(second), waits, 0);
         hip.call("hipStreamBeginCapture", [first, mode]);
         let inside = lasting(MIB, first);
         assert_ne!(inside, before, "a graph has memory of its own");
@@ -216,14 +216,14 @@ fn a_capture_that_somebody_else_began_is_not_spoiled() {
         let graph = hip.make_second("hipStreamEndCapture", first);
         let executable = hip.make("hipGraphInstantiate", [graph, 0, 0, 0]);
         hip.call("hipGraphDestroy", [graph]);
-        omniheap_cupy_free(handle(first), inside, 0);
+        omniheap_stream_free(handle(first), inside, 0);
         let after = lasting(MIB, first);
         assert_ne!(after, inside, "the graph may run");
         hip.call("hipGraphLaunch", [executable, first]);
         hip.call("hipStreamSynchronize", [first]);
         assert!(hip.holds(inside, 7));
         hip.call("hipGraphExecDestroy", [executable]);
-        omniheap_cupy_free(handle(first), after, 0);
+        omniheap_stream_free(handle(first), after, 0);
     }
     hip.call("hipStreamSynchronize", [second]);
     let left = stats_once_given_back();
@@ -246,12 +246,12 @@ fn streams_die_and_come_back() {
         hip.fill(long, round, MIB, stream);
         omniheap_torch_record_stream(short, handle(stream));
         hip.call("hipStreamDestroy", [stream]);
-        omniheap_cupy_free(handle(stream), short, 0);
+        omniheap_stream_free(handle(stream), short, 0);
         kept.push((long, round));
     }
     assert!(kept.iter().all(|(pointer, round)| hip.holds(*pointer, *round)));
     for (pointer, _) in kept {
-        omniheap_cupy_free(ptr::null_mut(), pointer, 0);
+        omniheap_stream_free(ptr::null_mut(), pointer, 0);
     }
     omniheap_torch_reset();
     assert_eq!(stats()["reserved_bytes"], 0);

@@ -53,7 +53,7 @@ fn use_on(pointer: *mut c_void, on: usize) {
 
 fn cupy(size: usize) -> *mut c_void {
     // SAFETY: as above.
-    unsafe { omniheap_cupy_alloc(stream(9), size, 0) }
+    unsafe { omniheap_stream_alloc(stream(9), size, 0) }
 }
 
 fn fill(pointer: *mut c_void, size: usize, value: u8) {
@@ -180,7 +180,7 @@ fn a_failure_that_is_no_shortage_is_not_called_one() {
     TOLD.lock().expect("nobody panics with it").clear();
     let before = stats()["out_of_memory"].clone();
     // SAFETY: no stream.
-    assert!(unsafe { omniheap_cupy_alloc(ptr::null_mut(), 0, 0) }.is_null());
+    assert!(unsafe { omniheap_stream_alloc(ptr::null_mut(), 0, 0) }.is_null());
     let why = explained();
     assert!(
         why.starts_with("omniheap: host device 0 did not allocate 0 bytes: zero bytes"),
@@ -305,10 +305,64 @@ fn cupy_and_pytorch_share_one_manager() {
     let theirs = cupy(MIB);
     let ours = allocate(MIB, 9);
     assert_eq!(stats()["live"], 2);
-    omniheap_cupy_free(stream(9), theirs, 0);
+    omniheap_stream_free(stream(9), theirs, 0);
     omniheap_torch_free(ours, MIB, 0, stream(9));
     assert!(cupy(usize::MAX).is_null());
     assert_eq!(omniheap_torch_is_shortage(), 1);
+}
+
+/// The function of a slot.
+fn function(device: i32, on: Option<usize>) -> Option<extern "C" fn(usize) -> *mut c_void> {
+    // SAFETY: to the host backend a stream is a number.
+    let address =
+        unsafe { omniheap_slot_alloc(device, stream(on.unwrap_or(0)), i32::from(on.is_some())) };
+    // SAFETY: a function of this kind, or null.
+    unsafe { core::mem::transmute(address) }
+}
+
+#[test]
+fn bytes_of_no_stream_are_freed_wherever_they_are() {
+    let _one = begin();
+    let before = stats()["live"].clone();
+    let held = [0, 1, 0].map(|device| omniheap_unordered_alloc(5000, device));
+    assert!(held.iter().all(|it| !it.is_null() && it.addr().is_multiple_of(512)));
+    fill(held[0], 5000, 7);
+    assert!(holds(held[0], 5000, 7));
+    assert!(held.into_iter().all(|it| omniheap_unordered_free(it) == 0));
+    assert_eq!(stats()["live"], before);
+    assert_eq!(omniheap_unordered_free(ptr::null_mut()), 0);
+    for wrong in [held[0], stream(4096)] {
+        assert_eq!(omniheap_unordered_free(wrong), -1);
+        assert!(text(omniheap_torch_error()).contains("freed twice, or not ours"));
+        assert_eq!(omniheap_stream_free(stream(1), wrong, 0), -1);
+    }
+    assert!(omniheap_unordered_alloc(0, 0).is_null());
+    for (size, device, shortage) in [(1 << 63, 0, 1), (usize::MAX, 0, 1), (1, -1, 0), (1, 1000, 0)]
+    {
+        assert!(omniheap_unordered_alloc(size, device).is_null());
+        assert_eq!(omniheap_torch_is_shortage(), shortage, "{size} bytes of device {device}");
+    }
+}
+
+#[test]
+fn a_runtime_that_names_nothing_has_a_function_for_each_device_and_stream() {
+    let _one = begin();
+    let [plain, second, ordered] = [(0, None), (1, None), (0, Some(9))]
+        .map(|(device, on)| function(device, on).expect("free"));
+    assert_ne!(plain as usize, second as usize);
+    assert_ne!(plain as usize, ordered as usize);
+    assert_eq!(function(0, Some(9)).map(|again| again as usize), Some(ordered as usize));
+    let live = |device| stats_of(device)["live"].as_u64().expect("a number");
+    let before = [live(0), live(1)];
+    let held = [plain(4096), second(4096), ordered(4096)];
+    assert_eq!([live(0) - before[0], live(1) - before[1]], [2, 1]);
+    assert!(held.into_iter().all(|it| omniheap_unordered_free(it) == 0));
+    assert!(plain(0).is_null() && plain(1 << 63).is_null());
+    assert!(function(-1, None).is_none());
+    let taken = (100..200).take_while(|on| function(0, Some(*on)).is_some()).count();
+    assert_eq!(taken, 61, "64 with the three from above");
+    assert!(text(omniheap_torch_error()).contains("use fewer streams"));
+    assert!(function(0, None).is_some(), "those that were taken stay");
 }
 
 #[test]
@@ -431,7 +485,7 @@ fn figures_count_what_the_program_holds() {
     use_on(held[0].0, 1);
     for (pointer, _) in &held {
         // CuPy frees without a size, on whichever stream.
-        omniheap_cupy_free(stream(3), *pointer, 0);
+        omniheap_stream_free(stream(3), *pointer, 0);
     }
     let after = stats();
     let grown = |key: &str| after[key].as_u64().zip(before[key].as_u64()).map(|(a, b)| a - b);

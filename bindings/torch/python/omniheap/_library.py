@@ -94,7 +94,7 @@ def _declare(lib):
     ):
         function = getattr(lib, "omniheap_torch_" + name)
         function.restype, function.argtypes = result, arguments
-    for function in (lib.omniheap_cupy_begin_capture, lib.omniheap_cupy_end_capture):
+    for function in (lib.omniheap_stream_begin_capture, lib.omniheap_stream_end_capture):
         function.restype, function.argtypes = number, [number, pointer]
 
 

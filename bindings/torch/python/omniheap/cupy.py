@@ -42,7 +42,7 @@ def _allocate(size):
     stream = cupy.cuda.get_current_stream().ptr
     allocator = _allocators.get(stream)
     if allocator is None:
-        alloc, free = _library.address("omniheap_cupy_alloc"), _library.address("omniheap_cupy_free")
+        alloc, free = _library.address("omniheap_stream_alloc"), _library.address("omniheap_stream_free")
         allocator = _allocators[stream] = cupy.cuda.CFunctionAllocator(stream, alloc, free, _library.load())
     # CuPy's own pool hands out whole units, and programs may fill them.
     memory = allocator.malloc(-(-size // _UNIT) * _UNIT)
@@ -62,7 +62,7 @@ def _announce_captures(cupy):
     @functools.wraps(begin)
     def begin_capture(self, mode=None):
         began[self.ptr] = device = cupy.cuda.runtime.getDevice()
-        library.omniheap_cupy_begin_capture(device, self.ptr)
+        library.omniheap_stream_begin_capture(device, self.ptr)
         try:
             return begin(self, mode)
         except BaseException:
@@ -78,7 +78,7 @@ def _announce_captures(cupy):
 
     def ends(self):
         device = began.pop(self.ptr, None)
-        library.omniheap_cupy_end_capture(cupy.cuda.runtime.getDevice() if device is None else device, self.ptr)
+        library.omniheap_stream_end_capture(cupy.cuda.runtime.getDevice() if device is None else device, self.ptr)
 
     stream.begin_capture, stream.end_capture = begin_capture, end_capture
 

@@ -113,7 +113,7 @@ class Refusals(unittest.TestCase):
                 return "graph"
 
         say = lambda what: lambda device, stream: said.append((what, device, stream))
-        library = types.SimpleNamespace(omniheap_cupy_begin_capture=say("hold"), omniheap_cupy_end_capture=say("release"))
+        library = types.SimpleNamespace(omniheap_stream_begin_capture=say("hold"), omniheap_stream_end_capture=say("release"))
         devices = [3]
         runtime = types.SimpleNamespace(getDevice=lambda: devices[0])
         cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime, stream=types.SimpleNamespace(_BaseStream=Stream)))
@@ -615,7 +615,7 @@ class Host(OnHost):
         self.assertIn("without omniheap.torch.enable()", str(caught.exception))
 
     def test_what_cupy_sees_of_a_failure(self):
-        alloc = self.lib.omniheap_cupy_alloc
+        alloc = self.lib.omniheap_stream_alloc
         alloc.argtypes, alloc.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], ctypes.c_void_p
         for device, error, words in ((0, MemoryError, "out of memory"), (63, omniheap.OmniheapError, "device 63 cannot be opened")):
             allocator = types.SimpleNamespace(malloc=lambda size: types.SimpleNamespace(ptr=alloc(None, size, device)))

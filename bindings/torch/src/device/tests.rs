@@ -228,6 +228,66 @@ fn what_another_stream_used_is_had_again_once_that_has_passed() {
 }
 
 #[test]
+fn bytes_of_no_stream_wait_for_all_of_them_and_are_out_of_use_on_each() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    let unordered = || device.allocate_unordered(4 * MIB).expect("there is enough");
+    let (x, sink) = (unordered(), take(&device, 4 * MIB, 2));
+    fill(&device, x, 2, 3);
+    synchronize(&device);
+    let late = backend.host.hold(backend.timeline(2)).expect("open");
+    copy(&device, x, sink, 2);
+    free(&device, x);
+    // What stream 1 frees may still be in use there, so it is nobody's who names no stream.
+    let own = take(&device, 4 * MIB, 1);
+    fill(&device, own, 1, 9);
+    free(&device, own);
+    let others = [unordered(), unordered(), take(&device, 4 * MIB, 1)];
+    assert!(!others.contains(&x) && !others[..2].contains(&own), "{x:x} {own:x} {others:x?}");
+    others.iter().for_each(|other| fill(&device, *other, 1, 0));
+    drop(late);
+    synchronize(&device);
+    assert!(holds(&device, sink, 3));
+    others.into_iter().for_each(|other| free(&device, other));
+    assert!(wait_for_all(&device.manager));
+    let again = [unordered(), unordered(), unordered()];
+    assert!(again.contains(&x), "{x:x} has passed: {again:x?}");
+}
+
+#[test]
+fn bytes_that_one_stream_frees_wait_for_it_though_another_asked_for_them() {
+    let device = with_streams([1, 2]);
+    let backend = device.manager.backend();
+    let (x, sink) = (take(&device, 4 * MIB, 1), take(&device, 4 * MIB, 2));
+    fill(&device, x, 1, 3);
+    synchronize(&device);
+    let late = backend.host.hold(backend.timeline(2)).expect("open");
+    copy(&device, x, sink, 2);
+    device.free_on(x, stream(2)).expect("it lives");
+    assert!(device.free_on(x, stream(2)).is_err_and(|line| line.contains("freed twice")));
+    let other = take(&device, 4 * MIB, 1);
+    assert_ne!(other, x, "the copy is still to come");
+    device.free_on(other, stream(1)).expect("it lives");
+    assert_eq!(take(&device, 4 * MIB, 1), other, "its own stream has it again at once");
+    drop(late);
+    synchronize(&device);
+    assert!(holds(&device, sink, 3));
+}
+
+#[test]
+fn a_shortage_of_those_who_name_no_stream_takes_what_graphs_that_are_gone_had() {
+    let device = open(Some(24 * MIB));
+    device.manager.backend().create_stream(1);
+    let pool = PoolId { captured: 7, named: 0 };
+    let inside = capture(&device, pool, 20 * MIB, 1);
+    free(&device, inside);
+    let full = device.allocate_unordered(20 * MIB).map_err(|error| error.kind());
+    assert!(full.is_err_and(ErrorKind::is_out_of_memory), "the graph lives");
+    device.release(pool);
+    device.allocate_unordered(20 * MIB).expect("the graph is gone");
+}
+
+#[test]
 fn what_outlives_its_stream_is_no_other_streams_order() {
     let device = with_streams([1, 2]);
     let backend = device.manager.backend();

@@ -81,9 +81,9 @@ pub(crate) fn tell_story(backend: &CStr) {
     let taken = own().held;
     assert!(taken >= 72 << 20, "{taken}");
     // SAFETY: as above.
-    let cupy = unsafe { omniheap_cupy_alloc(ptr::null_mut(), 32 << 20, 0) };
+    let cupy = unsafe { omniheap_stream_alloc(ptr::null_mut(), 32 << 20, 0) };
     assert!(own().held >= taken + (32 << 20), "CuPy takes from the same device");
-    omniheap_cupy_free(ptr::null_mut(), cupy, 0);
+    omniheap_stream_free(ptr::null_mut(), cupy, 0);
     omniheap_torch_free(empty, 64 << 20, 0, ptr::null_mut());
     assert!(own().held >= taken, "what is kept empty is held");
     let path = PathBuf::from(std::env::var_os(VARIABLE).expect("the test set it"));
