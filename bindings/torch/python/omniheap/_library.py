@@ -94,8 +94,18 @@ def _declare(lib):
     ):
         function = getattr(lib, "omniheap_torch_" + name)
         function.restype, function.argtypes = result, arguments
-    for function in (lib.omniheap_stream_begin_capture, lib.omniheap_stream_end_capture):
-        function.restype, function.argtypes = number, [number, pointer]
+    size = ctypes.c_size_t
+    for name, result, arguments in (
+        ("stream_alloc", pointer, [pointer, size, number]),
+        ("stream_free", number, [pointer, pointer, number]),
+        ("stream_begin_capture", number, [number, pointer]),
+        ("stream_end_capture", number, [number, pointer]),
+        ("unordered_alloc", pointer, [size, number]),
+        ("unordered_free", number, [pointer]),
+        ("slot_alloc", pointer, [number, pointer, number]),
+    ):
+        function = getattr(lib, "omniheap_" + name)
+        function.restype, function.argtypes = result, arguments
 
 
 def address(name):
@@ -200,10 +210,39 @@ def configure(backend, limit, paged):
     _enabled = backend
 
 
+def join(backend, limit=None, paged=True):
+    """As `configure`, for one framework of several: without settings of its own, it takes those that are there."""
+    if _enabled is None or limit is not None or paged is not True:
+        configure(backend, limit, paged)
+
+
+def allocate(size, device, stream=None):
+    """Allocates in the order of a stream, or in that of none; returns the address, 0 for no bytes."""
+    wanted = _whole(size)
+    if isinstance(size, bool) or not isinstance(wanted, int) or wanted < 0:
+        raise OmniheapError(f"size is {size!r}; pass bytes as a whole number, 0 or more")
+    if not wanted:
+        return 0
+    # More than a size_t is more than every device has, as the largest of them is.
+    wanted, lib = min(wanted, ctypes.c_size_t(-1).value), require_enabled()
+    made = lib.omniheap_unordered_alloc(wanted, device) if stream is None else lib.omniheap_stream_alloc(stream, wanted, device)
+    return made or fail()
+
+
+def free(pointer, device, stream):
+    """Frees what `allocate` returned, once a stream has passed; those that have no stream wait for all."""
+    check(load().omniheap_stream_free(stream, pointer, device))
+
+
+def fail():
+    """Raises why the last allocation of this thread failed: MemoryError where memory is short."""
+    raise (MemoryError if load().omniheap_torch_is_shortage() else OmniheapError)(_said())
+
+
 def require_enabled():
     """The library, where a framework was enabled."""
     if _enabled is None:
-        raise OmniheapError("omniheap is not enabled; call omniheap.torch.enable() or omniheap.cupy.enable() first")
+        raise OmniheapError("omniheap is not enabled; call omniheap.torch.enable(), or enable() of the module for another runtime, first")
     return load()
 
 

@@ -27,8 +27,7 @@ def enable(limit=None, paged=True):
     """
     global _allocators
     cupy = _import()
-    if _library._enabled is None or limit is not None or paged is not True:
-        _library.configure("hip" if cupy.cuda.runtime.is_hip else "cuda", limit, paged)
+    _library.join("hip" if cupy.cuda.runtime.is_hip else "cuda", limit, paged)
     if _allocators is None:
         _announce_captures(cupy)
     _allocators = {}
@@ -47,8 +46,7 @@ def _allocate(size):
     # CuPy's own pool hands out whole units, and programs may fill them.
     memory = allocator.malloc(-(-size // _UNIT) * _UNIT)
     if size and not memory.ptr:
-        is_shortage = _library.load().omniheap_torch_is_shortage()
-        raise (MemoryError if is_shortage else OmniheapError)(_library._said())
+        _library.fail()
     return memory
 
 
