@@ -1,4 +1,4 @@
-//! PyTorch and CuPy on omniheap: the functions that both load from a shared library.
+//! PyTorch, CuPy and other runtimes on omniheap: the functions that they load from a shared library.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,9 +1,9 @@
-"""omniheap: one device-memory manager for PyTorch and CuPy.
+"""omniheap: one device-memory manager for PyTorch, CuPy, Numba, Warp, RMM and ONNX Runtime.
 
     import omniheap.torch
     omniheap.torch.enable(limit="8GiB")      # before anything touches the GPU
 
-Both frameworks share one manager in one process.
+All of them share one manager in one process.
 """
 
 import pkgutil

@@ -67,6 +67,12 @@ try:
 except it.OmniheapError as error: print(error)"""
             self.assertIn("unset it, or set it to the built library", child(code, OMNIHEAP_LIBRARY="/no/such/file.so"), module)
 
+    def test_the_page(self):
+        page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/adapters.md")
+        with open(page, encoding="utf-8") as file:
+            program = file.read().split("```python\n")[1].split("```")[0]
+        self.assertEqual(child(program), "4096\n")
+
     def test_no_gpu(self):
         code = """
 from omniheap import _library
