@@ -6,6 +6,7 @@ use crate::{
     caps::{Slot, Suits, Table, features::Feature},
     driver::{
         device::Device,
+        hooks::Hooks,
         objects::{Ask, Buffer, Kind, Memory, Share, Sharing},
         physical,
         validation::Messages,
@@ -95,6 +96,14 @@ impl Vulkan {
     #[must_use]
     pub fn physical_device(&self) -> vk::PhysicalDevice {
         self.device.physical
+    }
+
+    /// Takes an engine's part in every memory call of the device, once; later ones change nothing.
+    ///
+    /// Memory that was allocated before is freed with the callbacks, so call it before anything is allocated.
+    pub fn set_hooks(&self, hooks: Hooks) {
+        // The first stays: memory of the device may have been told to it.
+        let _ = self.device.hooks.set(hooks);
     }
 
     /// Returns whether an ability is enabled on the device.

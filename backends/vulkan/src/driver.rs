@@ -1,6 +1,7 @@
 //! The instance: finding the loader, listing devices, and the one place where the driver's codes become errors.
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 pub(crate) mod device;
+pub(crate) mod hooks;
 pub(crate) mod objects;
 pub(crate) mod physical;
 pub(crate) mod probe;

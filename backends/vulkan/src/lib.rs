@@ -19,7 +19,10 @@ pub use ash;
 pub use backend::{BlockOptions, Vulkan};
 pub use block::Block;
 pub use caps::{Paging, features::Feature};
-pub use driver::validation::{Messages, Validation};
+pub use driver::{
+    hooks::{Hooks, MemoryEvent, MemoryEventKind, MemoryExtras},
+    validation::{Messages, Validation},
+};
 pub use open::{Bare, Existing, Options, Which};
 #[cfg(feature = "manager")]
 pub use resource::{

@@ -330,19 +330,35 @@ impl Vulkan {
         needs: &Needs,
         heap: HeapId,
     ) -> Result<Block> {
+        self.memory_alone(heap, needs.layout.size, Some(handle.dedicated()))
+            .map(|block| block.owned_by(handle.as_raw()))
+    }
+
+    /// Allocates memory of exactly so many bytes for one use: what [`Manager::allocate_made`] wants made where no resource is known,
+    /// or the memory is not to be tied to it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`memory_for`](Self::memory_for), and `ZeroSize`.
+    pub fn memory_untied(&self, heap: HeapId, size: u64) -> Result<Block> {
+        if size == 0 {
+            return Err(ErrorKind::ZeroSize.into());
+        }
+        self.memory_alone(heap, size, None)
+    }
+
+    fn memory_alone(
+        &self,
+        heap: HeapId,
+        size: u64,
+        dedicated: Option<vk::MemoryDedicatedAllocateInfo<'static>>,
+    ) -> Result<Block> {
         let (_, slot) = self.heap(heap)?;
         self.enabled(slot)?;
-        let ask = Ask {
-            size: needs.layout.size,
-            memory_type: slot.memory_type,
-            priority: None,
-            dedicated: Some(handle.dedicated()),
-            share: Share::No,
-        };
+        let (memory_type, share) = (slot.memory_type, Share::No);
+        let ask = Ask { size, memory_type, priority: None, dedicated, share };
         let memory = Memory::allocate(&self.device, ask)?;
-        let (size, none) = (needs.layout.size, Shared::No);
-        let block = Block::with_memory(&self.device, heap, size, None, memory, none);
-        Ok(block.owned_by(handle.as_raw()))
+        Ok(Block::with_memory(&self.device, heap, size, None, memory, Shared::No))
     }
 }
 

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 use crate::{
     caps::features::{Feature, Features},
-    driver::{Instance, Owner, check, physical::Physical, queues},
+    driver::{Instance, Owner, check, hooks::Hooks, physical::Physical, queues},
 };
 use ash::{ext, khr, vk};
 use core::time::Duration;
@@ -12,7 +12,7 @@ use core::{
 };
 use omniheap_seam::{ErrorKind, Result, lock};
 use std::{
-    sync::{Arc, Mutex, TryLockError},
+    sync::{Arc, Mutex, OnceLock, TryLockError},
     thread::{self, ThreadId},
     time::Instant,
 };
@@ -63,6 +63,8 @@ pub(crate) struct Device {
     pub(crate) most_live: AtomicU64,
     /// Driver allocations that the device promises to take (`maxMemoryAllocationCount`). Many take more, so only the driver refuses.
     promised: u64,
+    /// The engine's part in memory calls, where it takes one.
+    pub(crate) hooks: OnceLock<Hooks>,
     owner: Owner,
     pub(crate) instance: Arc<Instance>,
 }
@@ -168,6 +170,7 @@ impl Device {
             most_live: AtomicU64::new(u64::MAX),
             last_user: Mutex::new(None),
             promised: u64::from(physical.limits.max_memory_allocation_count),
+            hooks: OnceLock::new(),
             owner,
             raw,
             instance,

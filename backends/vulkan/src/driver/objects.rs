@@ -2,7 +2,12 @@
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 use crate::{
     caps::features::Feature,
-    driver::{check, device::Device, error},
+    driver::{
+        check,
+        device::Device,
+        error,
+        hooks::{Hooks, MemoryEventKind, MemoryExtras},
+    },
 };
 use ash::vk;
 use core::{ptr::NonNull, sync::atomic::Ordering};
@@ -132,6 +137,7 @@ pub(crate) enum Share {
 pub(crate) struct Memory {
     pub(crate) raw: vk::DeviceMemory,
     pub(crate) size: u64,
+    memory_type: u32,
     device: Arc<Device>,
 }
 
@@ -148,7 +154,13 @@ impl Memory {
             return Err(error(vk::Result::ERROR_TOO_MANY_OBJECTS));
         }
         match ask_driver(device, ask) {
-            Ok(raw) => Ok(Self { raw, size: ask.size, device: Arc::clone(device) }),
+            Ok(raw) => {
+                let Ask { size, memory_type, .. } = ask;
+                if let Some(hooks) = device.hooks.get() {
+                    hooks.tell(MemoryEventKind::Allocated, raw, memory_type, size);
+                }
+                Ok(Self { raw, size, memory_type, device: Arc::clone(device) })
+            }
             Err(why) => {
                 device.live.fetch_sub(1, Ordering::Relaxed);
                 Err(why)
@@ -187,41 +199,53 @@ fn ask_driver(device: &Device, ask: Ask) -> Result<vk::DeviceMemory> {
     let mut flags =
         vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
     let mut priority = vk::MemoryPriorityAllocateInfoEXT::default();
-    let mut dedicated = ask.dedicated;
+    let (mut dedicated, extras, hooks) =
+        (ask.dedicated, MemoryExtras::current(), device.hooks.get());
     let fd = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
-    let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(fd);
+    let told = hooks.map(|hooks| hooks.export_of(ask.memory_type)).unwrap_or_default();
+    let kinds = if matches!(ask.share, Share::Export) { fd | told } else { told };
+    let mut export = vk::ExportMemoryAllocateInfo::default().handle_types(kinds);
     let mut import = vk::ImportMemoryFdInfoKHR::default().handle_type(fd);
     let mut info = vk::MemoryAllocateInfo::default()
         .allocation_size(ask.size)
         .memory_type_index(ask.memory_type);
+    info.p_next = extras.chain();
     let image = ask.dedicated.is_some_and(|one| one.image != vk::Image::null());
     if device.features.has(Feature::BufferDeviceAddress) && !image {
         info = info.push_next(&mut flags);
     }
     let hints = device.features.has(Feature::MemoryPriority);
-    if let Some(level) = ask.priority.filter(|level| hints && !level.is_nan()) {
+    let level = ask.priority.or(extras.priority);
+    if let Some(level) = level.filter(|level| hints && !level.is_nan()) {
         priority = priority.priority(level.clamp(0.0, 1.0));
         info = info.push_next(&mut priority);
     }
     if let Some(dedicated) = &mut dedicated {
         info = info.push_next(dedicated);
     }
-    match ask.share {
-        Share::No => {}
-        Share::Export => info = info.push_next(&mut export),
-        Share::Import(descriptor) => {
-            import = import.fd(descriptor);
-            info = info.push_next(&mut import);
-        }
+    if !kinds.is_empty() {
+        info = info.push_next(&mut export);
     }
-    // SAFETY: the device is alive; size, type and chain were checked against what the device reported.
-    check(unsafe { device.raw.allocate_memory(&info, None) })
+    if let Share::Import(descriptor) = ask.share {
+        import = import.fd(descriptor);
+        info = info.push_next(&mut import);
+    }
+    let callbacks = hooks.and_then(Hooks::for_driver);
+    // SAFETY: the device is alive; size, type and chain were checked against what the device reported, and who chained more or gave
+    // callbacks answers for those.
+    check(unsafe { device.raw.allocate_memory(&info, callbacks) })
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `allocate`, freed once, unmapped by this; whoever drops it knows that no work uses it.
-        unsafe { self.device.raw.free_memory(self.raw, None) };
+        let hooks = self.device.hooks.get();
+        if let Some(hooks) = hooks {
+            hooks.tell(MemoryEventKind::Freed, self.raw, self.memory_type, self.size);
+        }
+        let callbacks = hooks.and_then(Hooks::for_driver);
+        // SAFETY: allocated by `allocate` with the same callbacks, freed once, unmapped by this; whoever drops it knows that no work
+        // uses it.
+        unsafe { self.device.raw.free_memory(self.raw, callbacks) };
         self.device.live.fetch_sub(1, Ordering::Relaxed);
     }
 }

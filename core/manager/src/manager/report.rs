@@ -1,5 +1,5 @@
 //! A snapshot for people and tools.
-use super::Manager;
+use super::{Manager, UserPool};
 use crate::defrag::Moved;
 use crate::device::{HeapLimit, MoveCost};
 use crate::event::Rung;
@@ -52,9 +52,7 @@ impl<B: Backend> Manager<B> {
     /// A snapshot. Each lane is consistent in itself; lanes are read one after the other.
     #[must_use]
     pub fn report(&self) -> Report {
-        let blocks =
-            |pool: &Pool<B>| pool.lanes().iter().flat_map(|lane| lane.block_reports()).collect();
-        self.report_with(blocks)
+        self.report_with(block_reports)
     }
 
     /// As [`report`](Self::report), but no pool shows its blocks: cheap enough for every frame.
@@ -66,10 +64,7 @@ impl<B: Backend> Manager<B> {
     fn report_with(&self, blocks: impl Fn(&Pool<B>) -> Vec<BlockReport>) -> Report {
         let device = &self.inner.device;
         let defragmentation = self.inner.defrag_stats.read();
-        let pool_report = |pool: &Pool<B>| {
-            let (heap, totals) = (pool.shared.heap, pool_totals(pool));
-            PoolReport { heap, totals, blocks: blocks(pool) }
-        };
+        let pool_report = |pool: &Pool<B>| PoolReport { blocks: blocks(pool), ..summed(pool) };
         let pools: Vec<_> = self.all_pools().iter().map(|pool| pool_report(pool)).collect();
         let heaps = self.caps().heap_ids().filter_map(|(heap, _)| device.heap_use(heap).ok());
         Report {
@@ -118,6 +113,23 @@ impl<B: Backend> Manager<B> {
     pub fn validate(&self) -> Result<(), &'static str> {
         self.all_pools().iter().flat_map(|pool| pool.lanes()).try_for_each(|lane| lane.validate())
     }
+}
+
+impl<B: Backend> UserPool<B> {
+    /// A snapshot of this pool alone, as [`Manager::report`] has it.
+    #[must_use]
+    pub fn report(&self) -> PoolReport {
+        PoolReport { blocks: block_reports(self.pool()), ..summed(self.pool()) }
+    }
+}
+
+fn block_reports<B: Backend>(pool: &Pool<B>) -> Vec<BlockReport> {
+    pool.lanes().iter().flat_map(|lane| lane.block_reports()).collect()
+}
+
+/// A pool's part of a report, but for its blocks.
+fn summed<B: Backend>(pool: &Pool<B>) -> PoolReport {
+    PoolReport { heap: pool.shared.heap, totals: pool_totals(pool), blocks: Vec::new() }
 }
 
 pub(super) fn pool_totals<B: Backend>(pool: &Pool<B>) -> Totals {
