@@ -330,8 +330,27 @@ impl Vulkan {
         needs: &Needs,
         heap: HeapId,
     ) -> Result<Block> {
-        self.memory_alone(heap, needs.layout.size, Some(handle.dedicated()))
-            .map(|block| block.owned_by(handle.as_raw()))
+        // SAFETY: the caller's promise.
+        unsafe { self.memory_tied(heap, needs.layout.size, handle) }
+    }
+
+    /// As [`memory_for`](Self::memory_for), for bytes that the caller knows.
+    ///
+    /// # Errors
+    ///
+    /// As for [`memory_for`](Self::memory_for).
+    ///
+    /// # Safety
+    ///
+    /// `handle` belongs to this device, needs `size` bytes, and may live in this heap.
+    pub unsafe fn memory_tied<H: Native>(
+        &self,
+        heap: HeapId,
+        size: u64,
+        handle: H,
+    ) -> Result<Block> {
+        let block = self.memory_alone(heap, size, Some(handle.dedicated()))?;
+        Ok(block.owned_by(handle.as_raw()))
     }
 
     /// Allocates memory of exactly so many bytes for one use: what [`Manager::allocate_made`] wants made where no resource is known,

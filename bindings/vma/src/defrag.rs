@@ -1,0 +1,343 @@
+//! Defragmentation in passes: the library plans moves and holds the new places, the program copies, and the places are exchanged.
+//!
+//! The least used blocks are emptied first. A new place is asked of the pool as any other; one that lies in the block to be emptied plugs
+//! a hole there until the pass is planned, so that the next one lies elsewhere.
+#![expect(unsafe_code, reason = "lends the list of moves to the program")]
+use crate::abi::{
+    VMA_DEFRAGMENTATION_FLAG_ALGORITHM_EXTENSIVE_BIT, VMA_DEFRAGMENTATION_FLAG_ALGORITHM_FULL_BIT,
+    VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY, VMA_DEFRAGMENTATION_MOVE_OPERATION_DESTROY,
+    VmaAllocator, VmaDefragmentationContext, VmaDefragmentationInfo, VmaDefragmentationMove,
+    VmaDefragmentationPassMoveInfo, VmaDefragmentationStats,
+};
+use crate::allocator::{Allocator, on, with};
+use crate::args::{array, put, put_if, read};
+use crate::call::Refused;
+use crate::info::shown;
+use crate::memory::{Managed, Memory, Seen};
+use crate::pools::CustomPool;
+use crate::slots::{Handle, Slot};
+use crate::stats::BlockMap;
+use ash::vk::{self, Handle as _};
+use core::ptr;
+use core::sync::atomic::Ordering::Relaxed;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Places in the emptied block that are plugged at most for one move.
+const MOST_PLUGS: usize = 256;
+
+/// A defragmentation that has begun.
+pub(crate) struct Defragmentation {
+    pool: Option<(Arc<CustomPool>, u32)>,
+    info: VmaDefragmentationInfo,
+    stats: VmaDefragmentationStats,
+    /// Allocations that the program does not move.
+    stays: BTreeSet<usize>,
+    /// Moves of the present pass.
+    moves: Vec<VmaDefragmentationMove>,
+}
+
+// SAFETY: its pointers are the program's user data, which it promised may be used from the thread that calls, and handles.
+unsafe impl Send for Defragmentation {}
+
+/// What is left of a pass's budget.
+struct Budget<'a> {
+    bytes: u64,
+    moves: usize,
+    info: &'a VmaDefragmentationInfo,
+}
+
+impl Budget<'_> {
+    /// Returns whether the pass may move so many bytes more.
+    fn allows(&mut self, bytes: u64) -> bool {
+        let is_ended = self.info.pfn_break_callback.is_some_and(|ends| {
+            // SAFETY: the program's function, with its pointer.
+            unsafe { ends(self.info.p_break_callback_user_data) != vk::FALSE }
+        });
+        if is_ended || self.moves == 0 || bytes > self.bytes {
+            return false;
+        }
+        (self.bytes, self.moves) = (self.bytes - bytes, self.moves - 1);
+        true
+    }
+}
+
+/// A block that may be emptied, or filled.
+struct Candidate<'a> {
+    memory: u64,
+    live_bytes: u64,
+    live: Vec<&'a Slot<Memory>>,
+}
+
+impl<'a> Candidate<'a> {
+    fn of(block: BlockMap<'a>) -> Option<Self> {
+        let memory = block.live.first()?.facts.memory.load(Relaxed);
+        let live_bytes = block.live.iter().map(|slot| slot.facts.size.load(Relaxed)).sum();
+        (!block.is_alone).then_some(Self { memory, live_bytes, live: block.live })
+    }
+}
+
+impl Defragmentation {
+    fn new(of: &Allocator, info: VmaDefragmentationInfo) -> Result<Self, Refused> {
+        let pool = if info.pool.is_null() { None } else { Some(of.pool(info.pool)?) };
+        if pool.as_ref().is_some_and(|(pool, _)| pool.is_linear()) {
+            let why = "a linear pool is not defragmented";
+            return Err(Refused::quietly(vk::Result::ERROR_FEATURE_NOT_PRESENT, why));
+        }
+        let (stats, stays) = (VmaDefragmentationStats::default(), BTreeSet::new());
+        Ok(Self { pool, info, stats, stays, moves: Vec::new() })
+    }
+
+    fn is_thorough(&self) -> bool {
+        let thorough = VMA_DEFRAGMENTATION_FLAG_ALGORITHM_FULL_BIT
+            | VMA_DEFRAGMENTATION_FLAG_ALGORITHM_EXTENSIVE_BIT;
+        self.info.flags & thorough != 0
+    }
+
+    /// Plans the moves of a pass.
+    fn plan(&mut self, of: &Allocator) {
+        let unbound = |most: u64| if most == 0 { u64::MAX } else { most };
+        let most = usize::try_from(self.info.max_allocations_per_pass).unwrap_or(0);
+        let info = self.info;
+        let moves = if most == 0 { usize::MAX } else { most };
+        let mut budget = Budget { bytes: unbound(info.max_bytes_per_pass), moves, info: &info };
+        let own = self.pool.as_ref().map(|(pool, number)| (pool.memory_type, *number));
+        for (home, blocks) in of.blocks() {
+            let is_asked = own.map_or(home.1 == 0, |own| own == home);
+            if is_asked {
+                let blocks = blocks.into_iter().filter_map(Candidate::of).collect();
+                self.plan_home(of, home.0, blocks, &mut budget);
+            }
+        }
+    }
+
+    fn plan_home(
+        &mut self,
+        of: &Allocator,
+        memory_type: u32,
+        mut blocks: Vec<Candidate<'_>>,
+        budget: &mut Budget<'_>,
+    ) {
+        blocks.sort_by_key(|block| (block.live_bytes, block.memory));
+        let mut plugs = Vec::new();
+        let mut emptied = BTreeSet::new();
+        for block in &blocks {
+            emptied.insert(block.memory);
+            for slot in block.live.iter().rev() {
+                let from = slot.handle();
+                let size = slot.facts.size.load(Relaxed);
+                if self.stays.contains(&from.address()) {
+                    continue;
+                }
+                let lowest =
+                    self.is_thorough().then(|| (block.memory, slot.facts.offset.load(Relaxed)));
+                let Some(place) =
+                    self.find_place(of, memory_type, slot, (&emptied, lowest), &mut plugs)
+                else {
+                    break;
+                };
+                if !budget.allows(size) {
+                    return;
+                }
+                let Some(to) = of.keep_beside(slot, place) else { continue };
+                self.moves.push(VmaDefragmentationMove {
+                    operation: VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY,
+                    src_allocation: shown(from),
+                    dst_tmp_allocation: shown(to),
+                });
+            }
+        }
+    }
+
+    /// Finds a place in a block that is not to be emptied, or further down in the same one.
+    fn find_place(
+        &self,
+        of: &Allocator,
+        memory_type: u32,
+        slot: &Slot<Memory>,
+        (emptied, lowest): (&BTreeSet<u64>, Option<(u64, u64)>),
+        plugs: &mut Vec<Managed>,
+    ) -> Option<(Memory, Seen)> {
+        let pool = self.pool.as_ref().map(|(pool, _)| pool);
+        for _ in 0..MOST_PLUGS {
+            let (managed, seen) = of.take_beside(memory_type, slot, pool)?;
+            let memory = seen.memory.as_raw();
+            let is_lower =
+                lowest.is_some_and(|(block, offset)| block == memory && seen.offset < offset);
+            if is_lower || !emptied.contains(&memory) {
+                let memory = match pool {
+                    Some(pool) => Memory::Pooled(managed, Arc::clone(pool)),
+                    None => Memory::Default(managed),
+                };
+                return Some((memory, seen));
+            }
+            plugs.push(managed);
+        }
+        None
+    }
+
+    /// Does what the program decided, and returns empty blocks. Returns whether another pass may find something.
+    fn end_pass(&mut self, of: &Allocator, decided: &[VmaDefragmentationMove]) -> bool {
+        let mut moved = false;
+        for (planned, decided) in core::mem::take(&mut self.moves).into_iter().zip(decided) {
+            let from = Handle::from_address(planned.src_allocation.0.addr());
+            let to = Handle::from_address(planned.dst_tmp_allocation.0.addr());
+            match decided.operation {
+                VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY => {
+                    if let (Some(source), Some(target)) = (of.slots.get(from), of.slots.get(to)) {
+                        source.swap(target);
+                        source.facts.swap_place(&target.facts);
+                        self.stats.bytes_moved += source.facts.size.load(Relaxed);
+                        self.stats.allocations_moved += 1;
+                        moved = true;
+                    }
+                }
+                VMA_DEFRAGMENTATION_MOVE_OPERATION_DESTROY => moved |= of.forget(from),
+                _ => drop(self.stays.insert(from.address())),
+            }
+            // Where it was copied, that is the old place now.
+            of.forget(to);
+        }
+        let (blocks, bytes) = (of.counts.blocks(), of.counts.block_bytes());
+        match self.pool.as_ref().and_then(|(pool, _)| pool.general()) {
+            // A lost device has nothing to give back; the calls that allocate report it.
+            Some(pool) => drop(pool.trim()),
+            None => drop(of.trim()),
+        }
+        let fewer = blocks.saturating_sub(of.counts.blocks());
+        self.stats.device_memory_blocks_freed += u32::try_from(fewer).unwrap_or(u32::MAX);
+        self.stats.bytes_freed += bytes.saturating_sub(of.counts.block_bytes());
+        moved
+    }
+}
+
+/// Runs `work` on a defragmentation.
+fn on_context(
+    of: &Allocator,
+    context: VmaDefragmentationContext,
+    work: impl FnOnce(&mut Defragmentation) -> Result<bool, Refused>,
+) -> Result<bool, Refused> {
+    let found = of.defragmentations.get(Handle::from_address(context.0.addr()));
+    found
+        .and_then(|slot| slot.with(work))
+        .unwrap_or_else(|| Err(Refused::invalid("the defragmentation has ended, or never began")))
+}
+
+/// Begins a defragmentation. Nothing moves yet.
+///
+/// # Safety
+///
+/// Pointers are null, or what C says; no other thread destroys the allocator. The same holds for all functions here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaBeginDefragmentation(
+    allocator: VmaAllocator,
+    info: *const VmaDefragmentationInfo,
+    context: *mut VmaDefragmentationContext,
+) -> vk::Result {
+    let work = |of: &Allocator| {
+        // SAFETY: the caller's promise.
+        unsafe { put(context, VmaDefragmentationContext::NULL, "pContext") }?;
+        // SAFETY: as above.
+        let info = unsafe { read(info, "pInfo") }?;
+        let made = of.defragmentations.keep(Defragmentation::new(of, info)?, |_| ()).handle();
+        let made = VmaDefragmentationContext(ptr::without_provenance_mut(made.address()));
+        // SAFETY: as above.
+        unsafe { put(context, made, "pContext") }
+    };
+    // SAFETY: as above.
+    unsafe { with("vmaBeginDefragmentation", allocator, work) }
+}
+
+/// Ends a defragmentation, and says what it did; `stats` may be null.
+///
+/// # Safety
+///
+/// As for [`vmaBeginDefragmentation`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaEndDefragmentation(
+    allocator: VmaAllocator,
+    context: VmaDefragmentationContext,
+    stats: *mut VmaDefragmentationStats,
+) {
+    let work = |of: &Allocator| {
+        on_context(of, context, |found| {
+            let pending: Vec<_> = found.moves.drain(..).collect();
+            for one in pending {
+                of.forget(Handle::from_address(one.dst_tmp_allocation.0.addr()));
+            }
+            // SAFETY: the caller's promise.
+            unsafe { put_if(stats, || found.stats) };
+            Ok(true)
+        })?;
+        of.defragmentations.release(Handle::from_address(context.0.addr()), |_| ());
+        Ok(())
+    };
+    // SAFETY: as above.
+    unsafe { on("vmaEndDefragmentation", allocator, work) };
+}
+
+/// Plans a pass: `VK_INCOMPLETE` where the program has moves to make, `VK_SUCCESS` where there is nothing to gain.
+///
+/// # Safety
+///
+/// As for [`vmaBeginDefragmentation`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaBeginDefragmentationPass(
+    allocator: VmaAllocator,
+    context: VmaDefragmentationContext,
+    pass: *mut VmaDefragmentationPassMoveInfo,
+) -> vk::Result {
+    let mut has_moves = false;
+    let work = |of: &Allocator| {
+        has_moves = on_context(of, context, |found| {
+            if !found.moves.is_empty() {
+                return Err(Refused::invalid("a pass is under way; end it first"));
+            }
+            found.plan(of);
+            let move_count = u32::try_from(found.moves.len()).unwrap_or(u32::MAX);
+            let p_moves = if move_count == 0 { ptr::null_mut() } else { found.moves.as_mut_ptr() };
+            let lent = VmaDefragmentationPassMoveInfo { move_count, p_moves };
+            // SAFETY: the caller's promise.
+            unsafe { put(pass, lent, "pPassInfo") }?;
+            Ok(move_count > 0)
+        })?;
+        Ok(())
+    };
+    // SAFETY: as above.
+    let result = unsafe { with("vmaBeginDefragmentationPass", allocator, work) };
+    if has_moves { vk::Result::INCOMPLETE } else { result }
+}
+
+/// Ends a pass: the allocations that were copied lie at their new places now. `VK_SUCCESS` where there is nothing more to gain.
+///
+/// # Safety
+///
+/// As for [`vmaBeginDefragmentation`]; the moves are those of the pass.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaEndDefragmentationPass(
+    allocator: VmaAllocator,
+    context: VmaDefragmentationContext,
+    pass: *mut VmaDefragmentationPassMoveInfo,
+) -> vk::Result {
+    let mut may_go_on = false;
+    let work = |of: &Allocator| {
+        // SAFETY: the caller's promise.
+        let pass_info = unsafe { read(pass.cast_const(), "pPassInfo") }?;
+        may_go_on = on_context(of, context, |found| {
+            let count = usize::try_from(pass_info.move_count).unwrap_or(0);
+            if count != found.moves.len() {
+                return Err(Refused::invalid("moveCount is not that of the pass"));
+            }
+            // SAFETY: as above.
+            let decided =
+                unsafe { array(pass_info.p_moves.cast_const(), count, "pMoves") }?.to_vec();
+            Ok(found.end_pass(of, &decided))
+        })?;
+        let none = VmaDefragmentationPassMoveInfo { move_count: 0, p_moves: ptr::null_mut() };
+        // SAFETY: as above.
+        unsafe { put(pass, none, "pPassInfo") }
+    };
+    // SAFETY: as above.
+    let result = unsafe { with("vmaEndDefragmentationPass", allocator, work) };
+    if may_go_on { vk::Result::INCOMPLETE } else { result }
+}

@@ -1,0 +1,47 @@
+//! The interface of the Vulkan Memory Allocator (VMA) 3.4, over omniheap: `include/vk_mem_alloc.h` declares it, and this library is
+//! behind it. `docs/vma.md` shows how programs use it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `abi` | the types, as C lays them out |
+//! | `call`, `args` | the guard around every function; pointers of the program |
+//! | `slots` | handles that know when they are stale, and what is behind them |
+//! | `open`, `allocator` | the program's device and functions; allocators |
+//! | `choice` | the memory type that suits |
+//! | `memory`, `pools`, `linear`, `counts` | allocations; where they come from; their sums, and when empty memory goes back |
+//! | `info`, `resource`, `map` | calls about allocations, about buffers and images, and about mapped bytes |
+//! | `stats`, `text` | sums, and reports as JSON |
+//! | `defrag` | passes of moves that the program makes |
+//! | `margin` | overwrites behind allocations |
+//!
+//! No function unwinds. Every handle is checked; what VMA would assert on is refused and logged. Functions may be called from any thread,
+//! but for the end of an allocator, which excludes other calls.
+
+pub mod abi;
+mod allocator;
+mod args;
+mod call;
+mod choice;
+mod counts;
+mod defrag;
+mod info;
+mod linear;
+mod map;
+mod margin;
+mod memory;
+mod open;
+mod pools;
+mod resource;
+mod slots;
+mod stats;
+mod text;
+
+pub use allocator::*;
+pub use defrag::*;
+pub use info::*;
+pub use map::*;
+pub use margin::*;
+pub use pools::*;
+pub use resource::*;
+pub use stats::*;
+pub use text::*;

@@ -1,0 +1,671 @@
+//! Allocations: from a pool, from a linear one, or with memory of their own; and their end.
+#![expect(unsafe_code, reason = "makes memory for resources of the program")]
+use crate::abi::{
+    VMA_ALLOCATION_CREATE_CAN_ALIAS_BIT, VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT,
+    VMA_ALLOCATION_CREATE_MAPPED_BIT, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT,
+    VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT, VMA_ALLOCATION_CREATE_USER_DATA_COPY_STRING_BIT,
+    VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT, VMA_MEMORY_USAGE_GPU_LAZILY_ALLOCATED, VmaAllocation,
+    VmaAllocationCreateInfo,
+};
+use crate::allocator::Allocator;
+use crate::args::text;
+use crate::call::Refused;
+use crate::choice::{Access, may_map};
+use crate::linear::Side;
+use crate::pools::{CustomPool, Extras, Kind};
+use crate::slots::{Facts, Handle, Slot};
+use ash::vk::{self, Handle as _, MemoryPropertyFlags as F};
+use core::ffi::c_void;
+use core::sync::atomic::Ordering::Relaxed;
+use omniheap_core::{Align, AllocateError, Allocation, AnyBackend, Class, Request, Span, UserPool};
+use omniheap_seam::AnyBlock;
+use omniheap_vulkan::{Block, MemoryExtras};
+use std::sync::Arc;
+
+/// An allocation of the engine.
+pub(crate) type Managed = Allocation<AnyBackend>;
+
+/// What owns the bytes of a slot.
+pub(crate) enum Memory {
+    /// The engine, in a default pool or alone.
+    Default(Managed),
+    /// The engine, in a pool of the program.
+    Pooled(Managed, Arc<CustomPool>),
+    /// A linear pool: its block's number, and the place there.
+    Linear(Arc<CustomPool>, u64, u64),
+}
+
+/// Kind of resource, as reports name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Unknown = 1,
+    Buffer = 2,
+    ImageUnknown = 3,
+    ImageLinear = 4,
+    ImageOptimal = 5,
+}
+
+impl Content {
+    /// Returns the class that neighbours go by. Of memory whose content is unknown, the stricter one.
+    const fn class(self) -> Class {
+        match self {
+            Self::Buffer | Self::ImageLinear => Class::Linear,
+            Self::Unknown | Self::ImageUnknown | Self::ImageOptimal => Class::Tiled,
+        }
+    }
+}
+
+/// Facts about an allocation that never change, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct About(u64);
+
+const ALONE: u64 = 1 << 16;
+const MAPPED: u64 = 1 << 17;
+const MAY_MAP: u64 = 1 << 18;
+
+impl Memory {
+    /// Names it in the engine's reports.
+    pub(crate) fn set_name(&self, name: &str) {
+        match self {
+            Self::Default(managed) | Self::Pooled(managed, _) => managed.set_name(name),
+            Self::Linear(..) => {}
+        }
+    }
+}
+
+impl About {
+    fn new(memory_type: u32, content: Content, flags: u64, pool: u32) -> Self {
+        Self(u64::from(memory_type) | (content as u64) << 8 | flags | u64::from(pool) << 32)
+    }
+
+    pub(crate) fn of(facts: &Facts) -> Self {
+        Self(facts.about.load(Relaxed))
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lowest byte")]
+    pub(crate) const fn memory_type(self) -> u32 {
+        (self.0 & 0xFF) as u32
+    }
+
+    /// Returns the word of VMA's reports for what lies there.
+    pub(crate) const fn content(self) -> &'static str {
+        match self.content_kind() {
+            Content::Unknown => "UNKNOWN",
+            Content::Buffer => "BUFFER",
+            Content::ImageUnknown => "IMAGE_UNKNOWN",
+            Content::ImageLinear => "IMAGE_LINEAR",
+            Content::ImageOptimal => "IMAGE_OPTIMAL",
+        }
+    }
+
+    /// Returns whether nothing shares its memory object.
+    pub(crate) const fn is_alone(self) -> bool {
+        self.0 & ALONE != 0
+    }
+
+    /// Returns whether it is mapped as long as it lives.
+    pub(crate) const fn is_mapped(self) -> bool {
+        self.0 & MAPPED != 0
+    }
+
+    pub(crate) const fn may_map(self) -> bool {
+        self.0 & MAY_MAP != 0
+    }
+
+    /// Returns the number of its pool; zero for the default pools.
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half")]
+    pub(crate) const fn pool(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    pub(crate) const fn content_kind(self) -> Content {
+        match self.0 >> 8 & 0xF {
+            2 => Content::Buffer,
+            3 => Content::ImageUnknown,
+            4 => Content::ImageLinear,
+            5 => Content::ImageOptimal,
+            _ => Content::Unknown,
+        }
+    }
+}
+
+/// The resource that memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    None,
+    Buffer(vk::Buffer),
+    Image(vk::Image),
+}
+
+/// A request, beside what `VmaAllocationCreateInfo` says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) size: u64,
+    pub(crate) align: u64,
+    /// Memory types that will do, as a bit set.
+    pub(crate) types: u32,
+    pub(crate) resource: Resource,
+    pub(crate) content: Content,
+    pub(crate) access: Access,
+    /// Usage flags of the buffer or image, for reports.
+    pub(crate) usage: u32,
+    /// The driver demands memory of its own, or would be faster.
+    pub(crate) needs_own: bool,
+    pub(crate) likes_own: bool,
+    /// Chain for the driver's call; only for memory of its own.
+    pub(crate) next: *const c_void,
+}
+
+/// Place of bytes that were taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) memory: vk::DeviceMemory,
+    pub(crate) offset: u64,
+    pub(crate) block_size: u64,
+    /// Host address of the block, where it is mapped.
+    pub(crate) base: u64,
+}
+
+#[inline]
+fn see(block: &AnyBlock, span: Span) -> Seen {
+    let Some(block) = block.downcast_ref::<Block>() else { return Seen::default() };
+    Seen {
+        memory: block.memory().unwrap_or_default(),
+        offset: span.offset,
+        block_size: block.size(),
+        base: block.user_data().load(Relaxed),
+    }
+}
+
+/// Bytes that were taken, whose they are, and whether they are alone.
+struct Taken {
+    memory: Memory,
+    seen: Seen,
+    is_alone: bool,
+}
+
+fn out_of_memory(why: &'static str) -> Refused {
+    Refused::quietly(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, why)
+}
+
+const fn has(info: &VmaAllocationCreateInfo, flag: u32) -> bool {
+    info.flags & flag != 0
+}
+
+impl Allocator {
+    /// Allocates.
+    #[inline]
+    pub(crate) fn allocate(
+        &self,
+        ask: &Ask,
+        info: &VmaAllocationCreateInfo,
+    ) -> Result<&Slot<Memory>, Refused> {
+        let ask = self.checked(ask, info)?;
+        if !info.pool.is_null() {
+            let (pool, number) = self.pool(info.pool)?;
+            let ask = Ask { align: ask.align.max(pool.min_align), ..ask };
+            let taken = self.take_in(&pool, &ask, info)?;
+            return self.keep(&ask, info, (pool.memory_type, number), taken);
+        }
+        let mut types = ask.types;
+        let mut memory_type = self.types.find(types, info, ask.access)?;
+        loop {
+            match self.take_of(memory_type, &ask, info) {
+                Ok(taken) => return self.keep(&ask, info, (memory_type, 0), taken),
+                Err(why) if !why.may_retry() => return Err(why),
+                Err(why) => {
+                    types &= !(1 << memory_type);
+                    memory_type =
+                        self.types.find(types, info, ask.access).map_err(|_| why.after_all())?;
+                }
+            }
+        }
+    }
+
+    /// Refuses what can never be, and adds what the settings of the allocator ask for.
+    #[inline]
+    fn checked(&self, ask: &Ask, info: &VmaAllocationCreateInfo) -> Result<Ask, Refused> {
+        let align = ask.align.max(info.min_alignment).max(self.debug.min_align).max(1);
+        if ask.size == 0 {
+            return Err(Refused::quietly(
+                vk::Result::ERROR_INITIALIZATION_FAILED,
+                "the size is zero",
+            ));
+        }
+        let aligns = [ask.align, info.min_alignment];
+        if let Some(odd) = aligns.into_iter().find(|one| *one > 0 && !one.is_power_of_two()) {
+            return Err(Refused::invalid(format!("the alignment {odd} is no power of two")));
+        }
+        let is_lazy = info.usage == VMA_MEMORY_USAGE_GPU_LAZILY_ALLOCATED;
+        let may_grow = !has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT);
+        let needs_own = ask.needs_own
+            || !ask.next.is_null()
+            || is_lazy
+            || has(info, VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT)
+            || (self.debug.always_alone && may_grow);
+        if needs_own && !may_grow {
+            let why =
+                "memory of its own and VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT exclude each other";
+            return Err(Refused::new(vk::Result::ERROR_FEATURE_NOT_PRESENT, why));
+        }
+        Ok(Ask { align, needs_own, ..*ask })
+    }
+
+    /// Takes memory of one type, shared or alone.
+    #[inline]
+    fn take_of(
+        &self,
+        memory_type: u32,
+        ask: &Ask,
+        info: &VmaAllocationCreateInfo,
+    ) -> Result<Taken, Refused> {
+        let extras = MemoryExtras::default().priority(info.priority.clamp(0.0, 1.0));
+        let alone = || self.take_alone(memory_type, ask, info, Extras(extras), None);
+        if ask.needs_own {
+            return alone();
+        }
+        let may_grow = !has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT);
+        let is_large = ask.size > (32 << 20).min(self.preferred_block(memory_type) / 2);
+        if may_grow && (is_large || ask.likes_own) && !self.is_near_limit() {
+            if let Ok(taken) = alone() {
+                return Ok(taken);
+            }
+        }
+        let shared = self.take_shared(memory_type, ask, info);
+        match shared {
+            Err(why) if may_grow && why.may_retry() => alone(),
+            shared => shared,
+        }
+    }
+
+    /// Returns whether more than three of four promised driver allocations are taken, so that allocations had better share them.
+    fn is_near_limit(&self) -> bool {
+        self.counts.blocks() > u64::from(self.limits().max_memory_allocation_count) / 4 * 3
+    }
+
+    #[inline]
+    fn take_shared(
+        &self,
+        memory_type: u32,
+        ask: &Ask,
+        info: &VmaAllocationCreateInfo,
+    ) -> Result<Taken, Refused> {
+        let is_visible = self.type_flags(memory_type).contains(F::HOST_VISIBLE);
+        let kind = match ask.access {
+            Access::Transfers if is_visible && ask.content == Content::Buffer => Kind::Scratch,
+            _ => Kind::of(ask.size),
+        };
+        let request = self.request(ask);
+        let limited =
+            VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT | VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT;
+        if info.flags & limited != 0 {
+            return self.take_held(memory_type, &request, kind, info);
+        }
+        let pool = self.defaults.get(self, memory_type, kind)?;
+        let (managed, seen) = pool.allocate_and_look(&request, see)?;
+        Ok(Taken { memory: Memory::Default(managed), seen, is_alone: false })
+    }
+
+    /// Takes memory that is held already, or within the budget.
+    #[cold]
+    fn take_held(
+        &self,
+        memory_type: u32,
+        request: &Request<'_>,
+        kind: Kind,
+        info: &VmaAllocationCreateInfo,
+    ) -> Result<Taken, Refused> {
+        let own = self.defaults.get(self, memory_type, kind)?;
+        let held = request.no_grow();
+        let mut pools = core::iter::once(own).chain(self.defaults.of_type(memory_type));
+        let found = pools.find_map(|pool| pool.allocate_and_look(&held, see).ok());
+        let default =
+            |(managed, seen)| Taken { memory: Memory::Default(managed), seen, is_alone: false };
+        if let Some(found) = found {
+            return Ok(default(found));
+        }
+        if has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT) {
+            return Err(out_of_memory("no block that is held has room"));
+        }
+        self.check_budget(memory_type, request.layout.size.max(kind.block().unwrap_or(0)), info)?;
+        Ok(default(own.allocate_and_look(request, see)?))
+    }
+
+    /// Refuses bytes beyond the budget, where the program asked for that.
+    fn check_budget(
+        &self,
+        memory_type: u32,
+        bytes: u64,
+        info: &VmaAllocationCreateInfo,
+    ) -> Result<(), Refused> {
+        if !has(info, VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT) {
+            return Ok(());
+        }
+        let budget = self.budget(self.heap_of(memory_type));
+        match budget.usage.checked_add(bytes).is_some_and(|sum| sum <= budget.budget) {
+            true => Ok(()),
+            false => Err(out_of_memory("it would exceed the budget")),
+        }
+    }
+
+    /// Returns what the engine is asked for: content of unknown class shares no granule with anything.
+    #[inline]
+    fn request(&self, ask: &Ask) -> Request<'static> {
+        self.laid_out(ask.size, ask.align, ask.content)
+    }
+
+    #[inline]
+    fn laid_out(&self, size: u64, align: u64, content: Content) -> Request<'static> {
+        let class = content.class();
+        let (mut size, mut align) = (size.saturating_add(self.debug.margin), align);
+        let granularity = self.limits().buffer_image_granularity;
+        if content == Content::Unknown && granularity > self.manager.config().unit.get() {
+            (size, align) = (size.next_multiple_of(granularity), align.max(granularity));
+        }
+        let align = Align::new(align).unwrap_or(Align::ONE);
+        Request::new(size).align(align).class(class)
+    }
+
+    /// Takes memory of a pool of the program.
+    fn take_in(
+        &self,
+        pool: &Arc<CustomPool>,
+        ask: &Ask,
+        info: &VmaAllocationCreateInfo,
+    ) -> Result<Taken, Refused> {
+        let may_grow = !has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT);
+        let is_upper = has(info, VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT);
+        if is_upper && !(pool.is_linear() && pool.is_single()) {
+            let why =
+                "VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT needs a linear pool with maxBlockCount 1";
+            return Err(Refused::new(vk::Result::ERROR_FEATURE_NOT_PRESENT, why));
+        }
+        if ask.needs_own {
+            if pool.block_size != 0 && !self.debug.always_alone {
+                let why = "a pool with a blockSize has no memory of its own for single allocations";
+                return Err(Refused::new(vk::Result::ERROR_FEATURE_NOT_PRESENT, why));
+            }
+            return self.take_alone(pool.memory_type, ask, info, pool.extras, Some(pool));
+        }
+        let grows = |bytes: u64| match may_grow {
+            true => self.check_budget(pool.memory_type, bytes, info),
+            false => Err(out_of_memory("no block that is held has room")),
+        };
+        let Some(general) = pool.general() else {
+            let side = if is_upper { Side::Upper } else { Side::Lower };
+            return self.take_linear(pool, ask, side, grows);
+        };
+        let request = self.request(ask);
+        let request =
+            if pool.ignores_neighbours() { request.class(Class::Linear) } else { request };
+        let block = pool.block_size.max(request.layout.size);
+        let limited =
+            VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT | VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT;
+        let taken = pool.extras.0.scoped(|| match info.flags & limited {
+            0 => Ok(general.allocate_and_look(&request, see)?),
+            _ => take_general(general, &request, || grows(block)),
+        });
+        match taken {
+            Ok((managed, seen)) => Ok(Taken {
+                memory: Memory::Pooled(managed, Arc::clone(pool)),
+                seen,
+                is_alone: false,
+            }),
+            Err(why) if pool.block_size == 0 && may_grow && why.may_retry() => {
+                self.take_alone(pool.memory_type, ask, info, pool.extras, Some(pool))
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    fn take_linear(
+        &self,
+        pool: &Arc<CustomPool>,
+        ask: &Ask,
+        side: Side,
+        grows: impl FnOnce(u64) -> Result<(), Refused>,
+    ) -> Result<Taken, Refused> {
+        let (mut size, mut align) = (ask.size.saturating_add(self.debug.margin), ask.align);
+        let granularity = self.limits().buffer_image_granularity;
+        let is_buffer = matches!(ask.content, Content::Buffer | Content::ImageLinear);
+        if !is_buffer && !pool.ignores_neighbours() {
+            (size, align) = (size.next_multiple_of(granularity), align.max(granularity));
+        }
+        let (number, seen) = pool.take_linear(self, (size, align, side), grows)?;
+        let memory = Memory::Linear(Arc::clone(pool), number, seen.offset);
+        Ok(Taken { memory, seen, is_alone: false })
+    }
+
+    /// Takes memory that nothing shares; tied to the resource, unless others are to be bound to it.
+    #[cold]
+    fn take_alone(
+        &self,
+        memory_type: u32,
+        ask: &Ask,
+        info: &VmaAllocationCreateInfo,
+        extras: Extras,
+        pool: Option<&Arc<CustomPool>>,
+    ) -> Result<Taken, Refused> {
+        self.check_budget(memory_type, ask.size, info)?;
+        let extras = match ask.next.is_null() {
+            true => extras.0,
+            // SAFETY: the program's chain for this call, which it keeps valid meanwhile.
+            false => unsafe { extras.0.next(ask.next) },
+        };
+        let can_alias = has(info, VMA_ALLOCATION_CREATE_CAN_ALIAS_BIT);
+        let resource = if can_alias { Resource::None } else { ask.resource };
+        let (managed, seen) = self.make(memory_type, ask.size, resource, Extras(extras))?;
+        let memory = match pool {
+            Some(pool) => Memory::Pooled(managed, Arc::clone(pool)),
+            None => Memory::Default(managed),
+        };
+        Ok(Taken { memory, seen, is_alone: true })
+    }
+
+    /// Makes a driver allocation of exactly so many bytes, which counts against the manager's budgets.
+    fn make(
+        &self,
+        memory_type: u32,
+        size: u64,
+        resource: Resource,
+        extras: Extras,
+    ) -> Result<(Managed, Seen), Refused> {
+        let (heap, vulkan) = (self.heap(memory_type), &self.vulkan);
+        let most = self.manager.caps().heap(heap).map_or(0, |heap| heap.size);
+        if size > most {
+            return Err(out_of_memory("it is larger than the heap"));
+        }
+        let make = || {
+            let block = extras.0.scoped(|| match resource {
+                Resource::None => vulkan.memory_untied(heap, size),
+                // SAFETY: the program's own buffer, whose requirements were just asked for.
+                Resource::Buffer(buffer) => unsafe { vulkan.memory_tied(heap, size, buffer) },
+                // SAFETY: as above, an image.
+                Resource::Image(image) => unsafe { vulkan.memory_tied(heap, size, image) },
+            });
+            block.map(|block| Box::new(block) as AnyBlock)
+        };
+        let request = Request::new(size).heap(heap);
+        // SAFETY: made by the manager's own device, in this heap, with these bytes, for this use alone.
+        let managed = unsafe { self.manager.allocate_made(&request, make) }?;
+        let binding = managed.binding();
+        let seen = see(binding.block(), binding.span());
+        drop(binding);
+        Ok((managed, seen))
+    }
+
+    /// Makes a block of a linear pool.
+    pub(crate) fn block(
+        &self,
+        memory_type: u32,
+        size: u64,
+        extras: Extras,
+    ) -> Result<(Managed, Seen), Refused> {
+        self.make(memory_type, size, Resource::None, extras)
+    }
+
+    /// Enters what was taken into the table.
+    #[inline]
+    fn keep(
+        &self,
+        ask: &Ask,
+        info: &VmaAllocationCreateInfo,
+        (memory_type, pool): (u32, u32),
+        taken: Taken,
+    ) -> Result<&Slot<Memory>, Refused> {
+        let Taken { memory, seen, is_alone } = taken;
+        let is_visible = self.type_flags(memory_type).contains(F::HOST_VISIBLE);
+        let is_mapped = is_visible && has(info, VMA_ALLOCATION_CREATE_MAPPED_BIT);
+        let flags = if is_alone { ALONE } else { 0 }
+            | if is_mapped { MAPPED } else { 0 }
+            | if is_visible && (may_map(info) || is_mapped) { MAY_MAP } else { 0 };
+        let about = About::new(memory_type, ask.content, flags, pool);
+        if let Memory::Pooled(_, pool) | Memory::Linear(pool, ..) = &memory {
+            pool.count(about, ask.size);
+        }
+        self.counts.allocated(memory_type, ask.size);
+        let copies = has(info, VMA_ALLOCATION_CREATE_USER_DATA_COPY_STRING_BIT);
+        let user_data = if copies { crate::allocator::NOTHING } else { info.p_user_data };
+        let slot = self.slots.keep(memory, |facts| {
+            facts.memory.store(seen.memory.as_raw(), Relaxed);
+            facts.block_size.store(seen.block_size, Relaxed);
+            facts.set_place(seen.offset, seen.base);
+            facts.size.store(ask.size, Relaxed);
+            facts.align.store(ask.align, Relaxed);
+            facts.about.store(about.0, Relaxed);
+            facts.usage.store(ask.usage, Relaxed);
+            facts.maps.store(0, Relaxed);
+            facts.user_data.store(user_data, Relaxed);
+        });
+        if is_mapped && seen.base == 0 {
+            self.mapping(slot).inspect_err(|_| {
+                self.forget(slot.handle());
+            })?;
+        }
+        if copies {
+            // SAFETY: the program said that its pointer is a text.
+            slot.set_name(unsafe { text(info.p_user_data.cast_const().cast()) });
+        }
+        self.lay_margin(slot);
+        Ok(slot)
+    }
+
+    /// Takes a place for a copy of an allocation, in the same pool and of memory that is held.
+    pub(crate) fn take_beside(
+        &self,
+        memory_type: u32,
+        slot: &Slot<Memory>,
+        pool: Option<&Arc<CustomPool>>,
+    ) -> Option<(Managed, Seen)> {
+        let size = slot.facts.size.load(Relaxed);
+        let (content, align) =
+            (About::of(&slot.facts).content_kind(), slot.facts.align.load(Relaxed));
+        let request = self.laid_out(size, align, content).no_grow();
+        match pool {
+            Some(pool) => pool.general()?.allocate_and_look(&request, see).ok(),
+            None => {
+                let pool = self.defaults.get(self, memory_type, Kind::of(size)).ok()?;
+                pool.allocate_and_look(&request, see).ok()
+            }
+        }
+    }
+
+    /// Enters a place for a copy of an allocation into the table; none where its memory cannot be mapped.
+    pub(crate) fn keep_beside(
+        &self,
+        slot: &Slot<Memory>,
+        (memory, seen): (Memory, Seen),
+    ) -> Option<Handle> {
+        let (about, size) = (About::of(&slot.facts), slot.facts.size.load(Relaxed));
+        if let Memory::Pooled(_, pool) | Memory::Linear(pool, ..) = &memory {
+            pool.count(about, size);
+        }
+        self.counts.allocated(about.memory_type(), size);
+        let beside = self.slots.keep(memory, |facts| {
+            facts.memory.store(seen.memory.as_raw(), Relaxed);
+            facts.block_size.store(seen.block_size, Relaxed);
+            facts.set_place(seen.offset, seen.base);
+            facts.size.store(size, Relaxed);
+            facts.align.store(slot.facts.align.load(Relaxed), Relaxed);
+            facts.about.store(about.0, Relaxed);
+            facts.usage.store(slot.facts.usage.load(Relaxed), Relaxed);
+            facts.maps.store(0, Relaxed);
+            facts.user_data.store(crate::allocator::NOTHING, Relaxed);
+        });
+        let handle = beside.handle();
+        let is_seen = slot.facts.host.load(Relaxed) != 0;
+        match is_seen && self.mapping(beside).is_err() {
+            true => {
+                self.forget(handle);
+                None
+            }
+            false => Some(handle),
+        }
+    }
+
+    /// Returns the slot of an allocation.
+    #[inline]
+    pub(crate) fn slot(&self, allocation: VmaAllocation) -> Result<&Slot<Memory>, Refused> {
+        let handle = Handle::from_address(allocation.0.addr());
+        self.slots.get(handle).ok_or_else(|| self.not_live(handle))
+    }
+
+    #[cold]
+    fn not_live(&self, handle: Handle) -> Refused {
+        Refused::invalid(self.slots.why_not(handle))
+    }
+
+    /// Frees an allocation; nothing where it is null.
+    #[inline]
+    pub(crate) fn free(&self, allocation: VmaAllocation) -> Result<(), Refused> {
+        if allocation.is_null() {
+            return Ok(());
+        }
+        let handle = Handle::from_address(allocation.0.addr());
+        let slot = self.slots.get(handle).ok_or_else(|| self.not_live(handle))?;
+        self.look_at_margin(slot);
+        match self.forget(handle) {
+            true => Ok(()),
+            false => Err(self.not_live(handle)),
+        }
+    }
+
+    /// Takes an allocation out of the table and gives its bytes back; returns whether it was there.
+    #[inline]
+    pub(crate) fn forget(&self, handle: Handle) -> bool {
+        let read = |facts: &Facts| (About::of(facts), facts.size.load(Relaxed));
+        let Some((memory, (about, size))) = self.slots.release(handle, read) else { return false };
+        match memory {
+            Memory::Default(managed) => drop(managed),
+            Memory::Pooled(managed, pool) => {
+                drop(managed);
+                pool.uncount(about, size);
+            }
+            Memory::Linear(pool, number, offset) => {
+                pool.free_linear(number, offset);
+                pool.uncount(about, size);
+            }
+        }
+        if self.counts.freed(about.memory_type(), size) {
+            self.counts.return_empty(|| self.trim());
+        }
+        true
+    }
+}
+
+/// Takes bytes that the pool holds, else asks whether it may grow.
+fn take_general(
+    pool: &UserPool<AnyBackend>,
+    request: &Request<'_>,
+    may_grow: impl FnOnce() -> Result<(), Refused>,
+) -> Result<(Managed, Seen), Refused> {
+    let held = request.no_grow();
+    let found: Result<_, AllocateError> = pool.allocate_and_look(&held, see);
+    match found {
+        Ok(found) => Ok(found),
+        Err(_) => {
+            may_grow()?;
+            Ok(pool.allocate_and_look(request, see)?)
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The program's device: its functions, by the program's pointers or by name, and the engine over it.
+#![expect(unsafe_code, reason = "asks the loader for functions by name")]
+use crate::abi::{
+    OmniheapVmaFunctions, OmniheapVmaProgram, VMA_ALLOCATOR_CREATE_AMD_DEVICE_COHERENT_MEMORY_BIT,
+    VMA_ALLOCATOR_CREATE_BUFFER_DEVICE_ADDRESS_BIT, VMA_ALLOCATOR_CREATE_EXT_MEMORY_PRIORITY_BIT,
+    VmaAllocatorCreateInfo,
+};
+use crate::call::Refused;
+use ash::vk;
+use core::ffi::{CStr, c_void};
+use core::ptr;
+use omniheap_vulkan::{Bare, Feature, Options, Vulkan};
+use std::ffi::CString;
+
+/// A device of the program, ready for use.
+pub(crate) struct Opened {
+    pub(crate) vulkan: Vulkan,
+    pub(crate) properties: vk::PhysicalDeviceProperties,
+    pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
+    /// The loader, where the library had to open it.
+    pub(crate) loader: Option<ash::Entry>,
+}
+
+/// Functions that the program gave, by name; both names of those that were extensions once.
+struct Given(Vec<(&'static CStr, *const c_void)>);
+
+macro_rules! given {
+    ($from:expr, $($field:ident: $($name:literal),+;)*) => {
+        Given([$($(($name, $from.$field.map_or(ptr::null(), |function| function as *const c_void))),+),*].into())
+    };
+}
+
+impl Given {
+    fn new(from: &OmniheapVmaFunctions) -> Self {
+        given! {
+            from,
+            vk_get_physical_device_properties: c"vkGetPhysicalDeviceProperties";
+            vk_get_physical_device_memory_properties: c"vkGetPhysicalDeviceMemoryProperties";
+            vk_allocate_memory: c"vkAllocateMemory";
+            vk_free_memory: c"vkFreeMemory";
+            vk_map_memory: c"vkMapMemory";
+            vk_unmap_memory: c"vkUnmapMemory";
+            vk_flush_mapped_memory_ranges: c"vkFlushMappedMemoryRanges";
+            vk_invalidate_mapped_memory_ranges: c"vkInvalidateMappedMemoryRanges";
+            vk_bind_buffer_memory: c"vkBindBufferMemory";
+            vk_bind_image_memory: c"vkBindImageMemory";
+            vk_get_buffer_memory_requirements: c"vkGetBufferMemoryRequirements";
+            vk_get_image_memory_requirements: c"vkGetImageMemoryRequirements";
+            vk_create_buffer: c"vkCreateBuffer";
+            vk_destroy_buffer: c"vkDestroyBuffer";
+            vk_create_image: c"vkCreateImage";
+            vk_destroy_image: c"vkDestroyImage";
+            vk_get_buffer_memory_requirements2_khr: c"vkGetBufferMemoryRequirements2";
+            vk_get_image_memory_requirements2_khr: c"vkGetImageMemoryRequirements2";
+            vk_bind_buffer_memory2_khr: c"vkBindBufferMemory2";
+            vk_bind_image_memory2_khr: c"vkBindImageMemory2";
+            vk_get_physical_device_memory_properties2_khr: c"vkGetPhysicalDeviceMemoryProperties2";
+            vk_get_device_buffer_memory_requirements: c"vkGetDeviceBufferMemoryRequirements";
+            vk_get_device_image_memory_requirements: c"vkGetDeviceImageMemoryRequirements";
+            vk_get_physical_device_properties2_khr: c"vkGetPhysicalDeviceProperties2";
+        }
+    }
+
+    /// Returns the program's function of this name, else what `ask` finds, under its older name too.
+    fn find(&self, name: &CStr, ask: impl Fn(&CStr) -> *const c_void) -> *const c_void {
+        let known = self.0.iter().find(|(known, _)| *known == name);
+        let given = known.map_or(ptr::null(), |(_, function)| *function);
+        if !given.is_null() {
+            return given;
+        }
+        let found = ask(name);
+        if !found.is_null() {
+            return found;
+        }
+        let older = CString::new([name.to_bytes(), b"KHR"].concat());
+        older.map_or(ptr::null(), |older| ask(&older))
+    }
+}
+
+fn address(function: vk::PFN_vkVoidFunction) -> *const c_void {
+    function.map_or(ptr::null(), |function| function as *const c_void)
+}
+
+/// Opens what the program describes.
+///
+/// # Errors
+///
+/// `ERROR_INITIALIZATION_FAILED` for null handles, and where no function can be found; what the engine says of the device.
+///
+/// # Safety
+///
+/// The handles belong together and outlive what is returned; the functions are those of their names.
+pub(crate) unsafe fn open(
+    info: &VmaAllocatorCreateInfo,
+    program: Option<&OmniheapVmaProgram>,
+    functions: &OmniheapVmaFunctions,
+) -> Result<Opened, Refused> {
+    use vk::Handle as _;
+    let handles = [
+        (info.instance.as_raw(), "instance"),
+        (info.physical_device.as_raw(), "physicalDevice"),
+        (info.device.as_raw(), "device"),
+    ];
+    if let Some((_, name)) = handles.into_iter().find(|(handle, _)| *handle == 0) {
+        return Err(Refused::invalid(format!("{name} is null")));
+    }
+    let _ = program;
+    let (loader, instance_proc) = loader(functions)?;
+    let given = Given::new(functions);
+    let of_instance = |name: &CStr| {
+        // SAFETY: the loader's function, with a live instance and a text.
+        given.find(name, |name| address(unsafe { instance_proc(info.instance, name.as_ptr()) }))
+    };
+    // SAFETY: a function of this name has this type.
+    let instance = unsafe { ash::Instance::load_with(of_instance, info.instance) };
+    let device_proc =
+        functions.vk_get_device_proc_addr.unwrap_or(instance.fp_v1_0().get_device_proc_addr);
+    let of_device = |name: &CStr| {
+        // SAFETY: as above, with a live device.
+        given.find(name, |name| address(unsafe { device_proc(info.device, name.as_ptr()) }))
+    };
+    // SAFETY: as above.
+    let device = unsafe { ash::Device::load_with(of_device, info.device) };
+    // SAFETY: the caller's promise.
+    let properties = unsafe { instance.get_physical_device_properties(info.physical_device) };
+    // SAFETY: as above.
+    let memory = unsafe { instance.get_physical_device_memory_properties(info.physical_device) };
+    let enabled = enabled(info.flags);
+    let physical_device = info.physical_device;
+    let bare = Bare { instance, physical_device, device, enabled: &enabled };
+    let promised = u64::from(properties.limits.max_memory_allocation_count);
+    let is_bound = program.is_some_and(|one| one.dont_exceed_max_memory_allocation_count != 0);
+    let options =
+        if is_bound { Options::default().max_blocks(promised) } else { Options::default() };
+    // SAFETY: the caller's promise; memory is freed only when the program frees what lies in it, which the device has finished with.
+    let vulkan = unsafe { Vulkan::wrap_memory(bare, options) }?;
+    Ok(Opened { vulkan, properties, memory, loader })
+}
+
+/// Returns the function that finds others: the program's, or that of the system's loader.
+fn loader(
+    functions: &OmniheapVmaFunctions,
+) -> Result<(Option<ash::Entry>, vk::PFN_vkGetInstanceProcAddr), Refused> {
+    if let Some(given) = functions.vk_get_instance_proc_addr {
+        return Ok((None, given));
+    }
+    // SAFETY: loading runs the library's initialisers; the system's loader is trusted like any system library.
+    let entry = unsafe { ash::Entry::load() };
+    let entry = entry.map_err(|why| {
+        Refused::invalid(format!(
+            "vkGetInstanceProcAddr is null, and the system's loader is not to be had: {why}"
+        ))
+    })?;
+    let found = entry.static_fn().get_instance_proc_addr;
+    Ok((Some(entry), found))
+}
+
+fn enabled(flags: u32) -> Vec<Feature> {
+    let known = [
+        (VMA_ALLOCATOR_CREATE_BUFFER_DEVICE_ADDRESS_BIT, Feature::BufferDeviceAddress),
+        (VMA_ALLOCATOR_CREATE_EXT_MEMORY_PRIORITY_BIT, Feature::MemoryPriority),
+        (VMA_ALLOCATOR_CREATE_AMD_DEVICE_COHERENT_MEMORY_BIT, Feature::DeviceCoherentMemory),
+    ];
+    known.into_iter().filter(|(flag, _)| flags & flag != 0).map(|(_, feature)| feature).collect()
+}

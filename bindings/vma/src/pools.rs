@@ -1,0 +1,502 @@
+//! Sources of memory that allocations share: the default pools of each memory type, by size, and pools that programs make.
+#![expect(unsafe_code, reason = "chains structures that the program answers for")]
+use crate::abi::{
+    VMA_POOL_CREATE_IGNORE_BUFFER_IMAGE_GRANULARITY_BIT, VMA_POOL_CREATE_LINEAR_ALGORITHM_BIT,
+    VmaAllocator, VmaPool, VmaPoolCreateInfo,
+};
+use crate::allocator::{Allocator, index, on, with};
+use crate::args::{put, read, text};
+use crate::call::Refused;
+use crate::linear::{Linear, Side};
+use crate::memory::{About, Managed, Seen};
+use crate::slots::Handle;
+use ash::vk;
+use core::ffi::{CStr, c_char};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use omniheap_core::{AnyBackend, PoolConfig, UserPool};
+use omniheap_seam::lock;
+use omniheap_vulkan::MemoryExtras;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, OnceLock};
+
+const KIB: u64 = 1 << 10;
+const MEDIUM_BLOCK: u64 = 1024 * KIB;
+/// Blocks of no kind grow beyond this.
+const MOST_BLOCK: u64 = 32 * 1024 * KIB;
+
+/// Kind of default pool. The larger a piece, the fewer share its block, so that most blocks become empty when most of a scene goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Staging: gone soon.
+    Scratch,
+    /// Up to 32 KiB, eight or more to a block.
+    Small,
+    /// Up to 256 KiB, four or more to a block.
+    Medium,
+    /// Up to 1 MiB.
+    Large,
+    /// In blocks that the pool chooses by request.
+    Huge,
+}
+
+/// Number of kinds, and of sizes of blocks that each may have.
+const KINDS: [Kind; 5] = [Kind::Scratch, Kind::Small, Kind::Medium, Kind::Large, Kind::Huge];
+const GROWTHS: usize = (MOST_BLOCK.ilog2() - MEDIUM_BLOCK.ilog2()) as usize + 1;
+
+impl Kind {
+    pub(crate) const fn of(size: u64) -> Self {
+        match size {
+            _ if size <= 32 * KIB => Self::Small,
+            _ if size <= 256 * KIB => Self::Medium,
+            _ if size <= 1024 * KIB => Self::Large,
+            _ => Self::Huge,
+        }
+    }
+
+    /// Returns the size of its blocks; `None` where the pool chooses by request.
+    pub(crate) const fn block(self) -> Option<u64> {
+        match self {
+            Self::Small => Some(256 * KIB),
+            Self::Medium | Self::Large => Some(MEDIUM_BLOCK),
+            Self::Scratch | Self::Huge => None,
+        }
+    }
+}
+
+/// Returns by how many powers of two blocks are larger: a program of many GiB has larger ones, and so some thousand memory objects.
+fn growth(live_bytes: u64, most: u64) -> u32 {
+    let wanted = (live_bytes >> 30).checked_ilog2().map_or(0, |doubled| doubled + 1);
+    let most = most.clamp(MEDIUM_BLOCK, MOST_BLOCK);
+    wanted.min(most.ilog2() - MEDIUM_BLOCK.ilog2())
+}
+
+/// Settings of a pool without pages; one lane where one thread at a time calls, or where places must not depend on threads.
+pub(crate) fn plain(is_single: bool) -> PoolConfig {
+    PoolConfig::new().lanes(is_single.then_some(1))
+}
+
+/// The default pools, made at first use.
+#[derive(Default)]
+pub(crate) struct Defaults([OnceLock<Box<[OnceLock<UserPool<AnyBackend>>]>>; vk::MAX_MEMORY_TYPES]);
+
+impl Defaults {
+    /// Returns the pool of a memory type for a kind of request.
+    #[inline]
+    pub(crate) fn get(
+        &self,
+        of: &Allocator,
+        memory_type: u32,
+        kind: Kind,
+    ) -> Result<&UserPool<AnyBackend>, Refused> {
+        let pools = self.0[index(memory_type)]
+            .get_or_init(|| (0..KINDS.len() * GROWTHS).map(|_| OnceLock::new()).collect());
+        let most = of.preferred_block(memory_type);
+        let growth = kind.block().map_or(0, |_| growth(of.counts.live_bytes(), most));
+        let slot = &pools[kind as usize * GROWTHS + index(growth)];
+        match slot.get() {
+            Some(pool) => Ok(pool),
+            None => Self::make(of, memory_type, kind.block().map(|block| block << growth), slot),
+        }
+    }
+
+    #[cold]
+    fn make<'a>(
+        of: &Allocator,
+        memory_type: u32,
+        block: Option<u64>,
+        slot: &'a OnceLock<UserPool<AnyBackend>>,
+    ) -> Result<&'a UserPool<AnyBackend>, Refused> {
+        let heap = of.heap(memory_type);
+        let most = of.manager.caps().heap(heap).map_or(u64::MAX, |heap| heap.max_block);
+        let block = block.map(|block| block.min(most));
+        let pool = of.manager.create_pool(heap, plain(of.is_single()).block(block))?;
+        // Where another thread was first, its pool stays, and this one is empty.
+        Ok(slot.get_or_init(|| pool))
+    }
+
+    /// Returns the pools of a memory type that were made.
+    pub(crate) fn of_type(&self, memory_type: u32) -> impl Iterator<Item = &UserPool<AnyBackend>> {
+        let pools = self.0[index(memory_type)].get().map(|pools| &**pools);
+        pools.unwrap_or_default().iter().filter_map(OnceLock::get)
+    }
+}
+
+/// Extras of a pool's blocks. The chain is the program's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extras(pub(crate) MemoryExtras);
+
+// SAFETY: the chain is only read, by the driver; the program promised that it stays as it is while the pool lives.
+unsafe impl Send for Extras {}
+// SAFETY: as above.
+unsafe impl Sync for Extras {}
+
+/// One block of a linear pool.
+struct LinearBlock {
+    number: u64,
+    block: Managed,
+    seen: Seen,
+    linear: Linear,
+}
+
+/// What divides a pool's memory.
+enum Source {
+    General(UserPool<AnyBackend>),
+    /// Blocks by age, and the number of the next.
+    Linear(Mutex<(Vec<LinearBlock>, u64)>),
+}
+
+/// A pool that a program made.
+pub(crate) struct CustomPool {
+    pub(crate) memory_type: u32,
+    pub(crate) flags: u32,
+    /// Size of blocks; zero where the pool chooses.
+    pub(crate) block_size: u64,
+    min_blocks: usize,
+    max_blocks: usize,
+    pub(crate) min_align: u64,
+    pub(crate) extras: Extras,
+    /// Allocations, and those of them with memory of their own.
+    pub(crate) live: AtomicU64,
+    pub(crate) live_bytes: AtomicU64,
+    pub(crate) alone: AtomicU64,
+    pub(crate) alone_bytes: AtomicU64,
+    name: Mutex<Option<CString>>,
+    shown_name: AtomicPtr<c_char>,
+    source: Source,
+}
+
+impl CustomPool {
+    fn new(of: &Allocator, info: &VmaPoolCreateInfo) -> Result<Self, Refused> {
+        let is_linear = info.flags & VMA_POOL_CREATE_LINEAR_ALGORITHM_BIT != 0;
+        let preferred = of.preferred_block(info.memory_type_index);
+        let max_blocks = if info.max_block_count == 0 { usize::MAX } else { info.max_block_count };
+        let block_size = info.block_size;
+        let extras = MemoryExtras::default().priority(info.priority.clamp(0.0, 1.0));
+        // SAFETY: the program promised that the chain lives as long as the pool, and that it suits memory.
+        let extras = unsafe { extras.next(info.p_memory_allocate_next) };
+        let source = if is_linear {
+            Source::Linear(Mutex::new((Vec::new(), 0)))
+        } else {
+            let blocks = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+            let size = if block_size == 0 { preferred } else { block_size };
+            let fixed = (block_size > 0 || info.min_block_count > 0).then_some(size);
+            let config = plain(true).block(fixed);
+            let config = config.minimum(blocks(info.min_block_count).saturating_mul(size));
+            let config = config.maximum(blocks(max_blocks).saturating_mul(size));
+            let heap = of.heap(info.memory_type_index);
+            Source::General(extras.scoped(|| of.manager.create_pool(heap, config))?)
+        };
+        let pool = Self {
+            memory_type: info.memory_type_index,
+            flags: info.flags,
+            block_size: if is_linear && block_size == 0 { preferred } else { block_size },
+            min_blocks: info.min_block_count,
+            max_blocks,
+            min_align: info.min_allocation_alignment.max(1),
+            extras: Extras(extras),
+            live: AtomicU64::new(0),
+            live_bytes: AtomicU64::new(0),
+            alone: AtomicU64::new(0),
+            alone_bytes: AtomicU64::new(0),
+            name: Mutex::new(None),
+            shown_name: AtomicPtr::new(ptr::null_mut()),
+            source,
+        };
+        pool.prime(of)?;
+        Ok(pool)
+    }
+
+    /// Makes the blocks that a linear pool always has.
+    fn prime(&self, of: &Allocator) -> Result<(), Refused> {
+        let Source::Linear(blocks) = &self.source else { return Ok(()) };
+        let mut blocks = lock(blocks);
+        while blocks.0.len() < self.min_blocks {
+            self.grow(of, &mut blocks)?;
+        }
+        Ok(())
+    }
+
+    fn grow(&self, of: &Allocator, blocks: &mut (Vec<LinearBlock>, u64)) -> Result<(), Refused> {
+        let (block, seen) = of.block(self.memory_type, self.block_size, self.extras)?;
+        let number = blocks.1;
+        blocks.1 += 1;
+        blocks.0.push(LinearBlock { number, block, seen, linear: Linear::new(self.block_size) });
+        Ok(())
+    }
+
+    pub(crate) const fn is_linear(&self) -> bool {
+        matches!(self.source, Source::Linear(_))
+    }
+
+    /// Returns whether one block holds all, so that both ends can be used.
+    pub(crate) const fn is_single(&self) -> bool {
+        self.max_blocks == 1
+    }
+
+    pub(crate) const fn ignores_neighbours(&self) -> bool {
+        self.flags & VMA_POOL_CREATE_IGNORE_BUFFER_IMAGE_GRANULARITY_BIT != 0
+    }
+
+    /// Returns the pool of the engine behind it; none for a linear one.
+    pub(crate) const fn general(&self) -> Option<&UserPool<AnyBackend>> {
+        match &self.source {
+            Source::General(pool) => Some(pool),
+            Source::Linear(_) => None,
+        }
+    }
+
+    /// Takes bytes of a linear pool: of the newest block, or of a new one. Returns the block's number and the place.
+    pub(crate) fn take_linear(
+        &self,
+        of: &Allocator,
+        (size, align, side): (u64, u64, Side),
+        may_grow: impl FnOnce(u64) -> Result<(), Refused>,
+    ) -> Result<(u64, Seen), Refused> {
+        let Source::Linear(blocks) = &self.source else {
+            return Err(Refused::invalid("the pool is not linear"));
+        };
+        let mut blocks = lock(blocks);
+        let take = |blocks: &mut (Vec<LinearBlock>, u64)| {
+            let block = blocks.0.last_mut()?;
+            let offset = block.linear.allocate(size, align, side)?;
+            Some((block.number, Seen { offset, ..block.seen }))
+        };
+        if let Some(taken) = take(&mut blocks) {
+            return Ok(taken);
+        }
+        let full = || Refused::quietly(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, "the pool is full");
+        if blocks.0.len() >= self.max_blocks || size > self.block_size {
+            return Err(full());
+        }
+        may_grow(self.block_size)?;
+        self.grow(of, &mut blocks)?;
+        take(&mut blocks).ok_or_else(full)
+    }
+
+    /// Frees bytes of a linear pool; of several empty blocks one stays.
+    pub(crate) fn free_linear(&self, number: u64, offset: u64) {
+        let Source::Linear(blocks) = &self.source else { return };
+        let mut held = lock(blocks);
+        let blocks = &mut held.0;
+        let Some(at) = blocks.iter().position(|block| block.number == number) else { return };
+        let was_live = blocks[at].linear.free(offset);
+        debug_assert!(was_live, "a slot frees its bytes once");
+        let is_other_empty =
+            blocks.iter().enumerate().any(|(other, block)| other != at && block.linear.is_empty());
+        let is_spare =
+            blocks[at].linear.is_empty() && is_other_empty && blocks.len() > self.min_blocks;
+        let ended = is_spare.then(|| blocks.remove(at));
+        drop(held);
+        drop(ended.map(|ended| ended.block));
+    }
+
+    /// Runs `with` on what is known of a linear block.
+    pub(crate) fn linear_block<R>(
+        &self,
+        number: u64,
+        with: impl FnOnce(&Managed) -> R,
+    ) -> Option<R> {
+        let Source::Linear(blocks) = &self.source else { return None };
+        let blocks = lock(blocks);
+        blocks.0.iter().find(|block| block.number == number).map(|block| with(&block.block))
+    }
+
+    /// Returns the sizes of the blocks that its allocations share, and whether each is empty.
+    pub(crate) fn blocks(&self) -> Vec<(u64, bool)> {
+        match &self.source {
+            Source::General(pool) => pool
+                .report()
+                .blocks
+                .iter()
+                .map(|block| (block.size, block.live.is_empty()))
+                .collect(),
+            Source::Linear(blocks) => lock(blocks)
+                .0
+                .iter()
+                .map(|block| (block.seen.block_size, block.linear.is_empty()))
+                .collect(),
+        }
+    }
+
+    pub(crate) fn set_name(&self, name: Option<&CStr>) {
+        let mut own = lock(&self.name);
+        *own = name.map(CStr::to_owned);
+        let shown = own.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        self.shown_name.store(shown.cast_mut(), Relaxed);
+    }
+
+    pub(crate) fn name_text(&self) -> Option<String> {
+        lock(&self.name).as_ref().map(|name| name.to_string_lossy().into_owned())
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, about: About, bytes: u64) {
+        self.live.fetch_add(1, Relaxed);
+        self.live_bytes.fetch_add(bytes, Relaxed);
+        if about.is_alone() {
+            self.alone.fetch_add(1, Relaxed);
+            self.alone_bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn uncount(&self, about: About, bytes: u64) {
+        self.live.fetch_sub(1, Relaxed);
+        self.live_bytes.fetch_sub(bytes, Relaxed);
+        if about.is_alone() {
+            self.alone.fetch_sub(1, Relaxed);
+            self.alone_bytes.fetch_sub(bytes, Relaxed);
+        }
+    }
+}
+
+impl Allocator {
+    /// Returns a pool by its handle, and its number, which its allocations carry.
+    pub(crate) fn pool(&self, pool: VmaPool) -> Result<(Arc<CustomPool>, u32), Refused> {
+        let handle = Handle::from_address(pool.0.addr());
+        let found = self.pools.get(handle).and_then(|slot| slot.with(|pool| Arc::clone(pool)));
+        let found = found.ok_or_else(|| {
+            Refused::invalid(match pool.is_null() {
+                true => "the pool is null",
+                false => "the pool was destroyed, or is not this allocator's",
+            })
+        })?;
+        Ok((found, handle.number()))
+    }
+
+    /// Refuses settings of a pool that contradict the device or each other.
+    fn check_pool(&self, info: &VmaPoolCreateInfo) -> Result<(), Refused> {
+        let missing = |why: &'static str| Refused::new(vk::Result::ERROR_FEATURE_NOT_PRESENT, why);
+        if info.memory_type_index >= self.type_count() {
+            return Err(missing("memoryTypeIndex is out of range"));
+        }
+        if self.types.usable & (1 << info.memory_type_index) == 0 {
+            return Err(missing(
+                "the memory type needs VMA_ALLOCATOR_CREATE_AMD_DEVICE_COHERENT_MEMORY_BIT",
+            ));
+        }
+        if info.max_block_count > 0 && info.min_block_count > info.max_block_count {
+            return Err(Refused::invalid("minBlockCount is above maxBlockCount"));
+        }
+        if info.min_allocation_alignment > 0 && !info.min_allocation_alignment.is_power_of_two() {
+            return Err(Refused::invalid("minAllocationAlignment is not a power of two"));
+        }
+        let most = self.manager.caps().heap(self.heap(info.memory_type_index));
+        if most.is_some_and(|heap| info.block_size > heap.max_block) {
+            let why = "blockSize is above the largest block of the heap";
+            return Err(Refused::new(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, why));
+        }
+        Ok(())
+    }
+}
+
+/// Makes a pool.
+///
+/// # Safety
+///
+/// `info` is null or what C says, `pool` is null or may be written; no other thread destroys the allocator. The same holds for
+/// all functions here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaCreatePool(
+    allocator: VmaAllocator,
+    info: *const VmaPoolCreateInfo,
+    pool: *mut VmaPool,
+) -> vk::Result {
+    let work = |of: &Allocator| {
+        // SAFETY: the caller's promise.
+        unsafe { put(pool, VmaPool::NULL, "pPool") }?;
+        // SAFETY: as above.
+        let info = unsafe { read(info, "pCreateInfo") }?;
+        of.check_pool(&info)?;
+        let made = Arc::new(CustomPool::new(of, &info)?);
+        let handle = of.pools.keep(made, |_| ()).handle();
+        let shown = VmaPool(ptr::without_provenance_mut(handle.address()));
+        // SAFETY: as above.
+        unsafe { put(pool, shown, "pPool") }
+    };
+    // SAFETY: as above.
+    unsafe { with("vmaCreatePool", allocator, work) }
+}
+
+/// Ends a pool; one in which something is live stays, and the log says so.
+///
+/// # Safety
+///
+/// As for [`vmaCreatePool`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaDestroyPool(allocator: VmaAllocator, pool: VmaPool) {
+    let work = |of: &Allocator| {
+        if pool.is_null() {
+            return Ok(());
+        }
+        let (found, _) = of.pool(pool)?;
+        let live = found.live.load(Relaxed);
+        if live > 0 {
+            return Err(Refused::invalid(format!(
+                "{live} allocations live in the pool; free them first"
+            )));
+        }
+        of.pools.release(Handle::from_address(pool.0.addr()), |_| ());
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on("vmaDestroyPool", allocator, work) };
+}
+
+/// Shows a pool's name: null where it has none. It is good until the next name.
+///
+/// # Safety
+///
+/// As for [`vmaCreatePool`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaGetPoolName(
+    allocator: VmaAllocator,
+    pool: VmaPool,
+    name: *mut *const c_char,
+) {
+    let work = |of: &Allocator| {
+        let (found, _) = of.pool(pool)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(name, found.shown_name.load(Relaxed).cast_const(), "ppName") }
+    };
+    // SAFETY: as above.
+    unsafe { on("vmaGetPoolName", allocator, work) };
+}
+
+/// Names a pool; null takes the name away.
+///
+/// # Safety
+///
+/// As for [`vmaCreatePool`]; `name` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaSetPoolName(
+    allocator: VmaAllocator,
+    pool: VmaPool,
+    name: *const c_char,
+) {
+    let work = |of: &Allocator| {
+        let (found, _) = of.pool(pool)?;
+        // SAFETY: the caller's promise.
+        found.set_name(unsafe { text(name) });
+        Ok(())
+    };
+    // SAFETY: as above.
+    unsafe { on("vmaSetPoolName", allocator, work) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_grow_with_the_program_and_stay_below_the_bound() {
+        const GIB: u64 = 1 << 30;
+        let sizes = |most: u64| {
+            [0, GIB - 1, GIB, 2 * GIB, 16 * GIB, u64::MAX].map(|live| growth(live, most))
+        };
+        assert_eq!(sizes(256 << 20), [0, 0, 1, 2, 5, 5]);
+        assert_eq!(sizes(4 << 20), [0, 0, 1, 2, 2, 2]);
+        assert_eq!(sizes(1), [0; 6]);
+    }
+}

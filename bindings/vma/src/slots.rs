@@ -1,0 +1,359 @@
+//! The table of live allocations. A handle is a number that names a slot, and not an address: so a null, foreign, stale or made-up
+//! handle is found out by two comparisons, and nothing is read through it. Slots stay where they are until the allocator ends, and
+//! all that a reader sees is atomic: a reader that races with a free sees old or new numbers and nothing worse.
+#![forbid(unsafe_code)]
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use omniheap_seam::lock;
+use std::ffi::CString;
+use std::sync::{Mutex, OnceLock};
+
+/// Bits of a handle: the slot, the allocator, and how often the slot was used before. A slot is not used again once that overflows.
+const SLOT_BITS: u32 = 32;
+const OWNER_BITS: u32 = 12;
+const LAST_GENERATION: u32 = (1 << (64 - SLOT_BITS - OWNER_BITS)) - 1;
+/// Slots in the first chunk; each further chunk has twice as many.
+const FIRST_CHUNK: usize = 64;
+const CHUNKS: usize = 26;
+const SHARDS: usize = 16;
+/// Fresh slots that a shard takes at once, and the most that it keeps back from others.
+const BATCH: usize = 32;
+
+/// The name of a slot in use: what a `VmaAllocation` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle(u64);
+
+impl Handle {
+    fn new(owner: u16, at: usize, generation: u32) -> Self {
+        let at = u64::try_from(at).unwrap_or(u64::MAX);
+        Self(u64::from(generation) << (SLOT_BITS + OWNER_BITS) | u64::from(owner) << SLOT_BITS | at)
+    }
+
+    pub(crate) fn from_address(address: usize) -> Self {
+        Self(u64::try_from(address).unwrap_or(0))
+    }
+
+    pub(crate) fn address(self) -> usize {
+        usize::try_from(self.0).unwrap_or(0)
+    }
+
+    fn slot(self) -> usize {
+        usize::try_from(self.0 & u64::from(u32::MAX)).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the number of its slot, from one on. What a live allocation carries so is live, too.
+    pub(crate) fn number(self) -> u32 {
+        u32::try_from(self.slot() + 1).unwrap_or(u32::MAX)
+    }
+
+    fn owner(self) -> u64 {
+        self.0 >> SLOT_BITS & ((1 << OWNER_BITS) - 1)
+    }
+
+    fn generation(self) -> u64 {
+        self.0 >> (SLOT_BITS + OWNER_BITS)
+    }
+}
+
+/// What readers see of an allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) memory: AtomicU64,
+    pub(crate) offset: AtomicU64,
+    pub(crate) size: AtomicU64,
+    pub(crate) align: AtomicU64,
+    pub(crate) block_size: AtomicU64,
+    /// Host address of its first byte, where the block is mapped; zero where it is not.
+    pub(crate) host: AtomicUsize,
+    /// Bits of `About`.
+    pub(crate) about: AtomicU64,
+    /// Usage flags of the buffer or image.
+    pub(crate) usage: AtomicU32,
+    /// Calls of `vmaMapMemory` that were not undone.
+    pub(crate) maps: AtomicU32,
+    pub(crate) user_data: AtomicPtr<c_void>,
+    name: AtomicPtr<c_char>,
+}
+
+impl Facts {
+    /// Sets where it lies in its block, and the block's host address, zero where it is not mapped.
+    #[inline]
+    pub(crate) fn set_place(&self, offset: u64, base: u64) {
+        self.offset.store(offset, Relaxed);
+        let host = if base == 0 { 0 } else { base + offset };
+        self.host.store(usize::try_from(host).unwrap_or(0), Relaxed);
+    }
+
+    /// Exchanges the places of two allocations.
+    pub(crate) fn swap_place(&self, other: &Self) {
+        for (a, b) in [
+            (&self.memory, &other.memory),
+            (&self.offset, &other.offset),
+            (&self.block_size, &other.block_size),
+        ] {
+            b.store(a.swap(b.load(Relaxed), Relaxed), Relaxed);
+        }
+        other.host.store(self.host.swap(other.host.load(Relaxed), Relaxed), Relaxed);
+    }
+}
+
+/// One place for an allocation.
+#[derive(Debug)]
+pub(crate) struct Slot<T> {
+    /// Its handle while it is in use, else zero.
+    handle: AtomicU64,
+    generation: AtomicU32,
+    pub(crate) facts: Facts,
+    /// What owns the memory, and the name, which readers may hold an address of.
+    owned: Mutex<Owned<T>>,
+}
+
+#[derive(Debug)]
+struct Owned<T> {
+    memory: Option<T>,
+    name: Option<CString>,
+}
+
+impl<T> Slot<T> {
+    fn new() -> Self {
+        let (facts, owned) = (Facts::default(), Owned { memory: None, name: None });
+        let (handle, generation) = (AtomicU64::new(0), AtomicU32::new(1));
+        Self { handle, generation, facts, owned: Mutex::new(owned) }
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        Handle(self.handle.load(Relaxed))
+    }
+
+    /// Runs `with` on what owns the memory, unless it was freed meanwhile.
+    pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
+        lock(&self.owned).memory.as_mut().map(with)
+    }
+
+    /// Exchanges the memory of two slots in use.
+    pub(crate) fn swap(&self, other: &Self) {
+        let (first, second) =
+            if ptr::from_ref(self) < ptr::from_ref(other) { (self, other) } else { (other, self) };
+        if ptr::eq(first, second) {
+            return;
+        }
+        let (mut a, mut b) = (lock(&first.owned), lock(&second.owned));
+        core::mem::swap(&mut a.memory, &mut b.memory);
+    }
+
+    pub(crate) fn name(&self) -> *const c_char {
+        self.facts.name.load(Relaxed)
+    }
+
+    pub(crate) fn name_text(&self) -> Option<String> {
+        lock(&self.owned).name.as_ref().map(|name| name.to_string_lossy().into_owned())
+    }
+
+    pub(crate) fn set_name(&self, name: Option<&CStr>) {
+        let mut owned = lock(&self.owned);
+        owned.name = name.map(CStr::to_owned);
+        let address = owned.name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        self.facts.name.store(address.cast_mut(), Relaxed);
+    }
+}
+
+/// A list of free slots, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Shard(Mutex<Vec<usize>>);
+
+/// All slots of one allocator.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    owner: u16,
+    chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
+    shards: [Shard; SHARDS],
+    /// Slots that were ever handed to a shard.
+    count: AtomicUsize,
+}
+
+thread_local! {
+    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Returns the shard of this thread.
+fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let mut known = SHARD.get();
+    if known == usize::MAX {
+        known = NEXT.fetch_add(1, Relaxed) % SHARDS;
+        SHARD.set(known);
+    }
+    known
+}
+
+/// Returns the chunk of a slot, and its place there.
+fn place(at: usize) -> Option<(usize, usize)> {
+    let shifted = at.checked_add(FIRST_CHUNK)?;
+    let chunk = usize::try_from(shifted.ilog2() - FIRST_CHUNK.ilog2()).ok()?;
+    (chunk < CHUNKS).then(|| (chunk, shifted - (FIRST_CHUNK << chunk)))
+}
+
+impl<T> Slots<T> {
+    /// A table of the allocator with this number, which is below 4096.
+    pub(crate) fn new(owner: u16) -> Self {
+        let chunks = [const { OnceLock::new() }; CHUNKS];
+        Self { owner, chunks, shards: Default::default(), count: AtomicUsize::new(0) }
+    }
+
+    fn slot(&self, at: usize) -> Option<&Slot<T>> {
+        let (chunk, place) = place(at)?;
+        self.chunks[chunk].get()?.get(place)
+    }
+
+    /// Returns the slot of a live handle of this allocator.
+    #[inline]
+    pub(crate) fn get(&self, handle: Handle) -> Option<&Slot<T>> {
+        let slot = self.slot(handle.slot())?;
+        (handle.0 != 0 && slot.handle.load(Acquire) == handle.0).then_some(slot)
+    }
+
+    /// Returns why a handle is not live, for people.
+    pub(crate) fn why_not(&self, handle: Handle) -> &'static str {
+        if handle.0 == 0 {
+            "the allocation is null"
+        } else if handle.owner() != u64::from(self.owner) {
+            "the allocation is of another allocator, or never was one"
+        } else if self
+            .slot(handle.slot())
+            .is_some_and(|slot| handle.generation() < u64::from(slot.generation.load(Relaxed)))
+        {
+            "the allocation was freed before"
+        } else {
+            "this never was an allocation"
+        }
+    }
+
+    /// Keeps memory; `fill` writes the facts before anybody can see them.
+    #[inline]
+    pub(crate) fn keep(&self, memory: T, fill: impl FnOnce(&Facts)) -> &Slot<T> {
+        let at = self.take_free();
+        let slot = self.slot(at).expect("a shard has only slots that were made");
+        lock(&slot.owned).memory = Some(memory);
+        fill(&slot.facts);
+        let handle = Handle::new(self.owner, at, slot.generation.load(Relaxed));
+        slot.handle.store(handle.0, Release);
+        slot
+    }
+
+    /// Ends a slot, and returns the memory, what `read` says of the facts; none where another thread was first.
+    #[inline]
+    pub(crate) fn release<R>(
+        &self,
+        handle: Handle,
+        read: impl FnOnce(&Facts) -> R,
+    ) -> Option<(T, R)> {
+        let slot = self.get(handle)?;
+        let mut owned = lock(&slot.owned);
+        slot.handle.compare_exchange(handle.0, 0, Acquire, Relaxed).ok()?;
+        let (memory, seen) = (owned.memory.take(), read(&slot.facts));
+        if owned.name.take().is_some() {
+            slot.facts.name.store(ptr::null_mut(), Relaxed);
+        }
+        drop(owned);
+        let generation = slot.generation.load(Relaxed);
+        if generation < LAST_GENERATION {
+            slot.generation.store(generation + 1, Relaxed);
+            lock(&self.shards[shard()].0).push(handle.slot());
+        }
+        memory.map(|memory| (memory, seen))
+    }
+
+    #[inline]
+    fn take_free(&self) -> usize {
+        let own = lock(&self.shards[shard()].0).pop();
+        own.unwrap_or_else(|| self.more())
+    }
+
+    /// Takes half of what another shard has too many of, else fresh slots.
+    #[cold]
+    fn more(&self) -> usize {
+        let own = shard();
+        for other in (0..SHARDS).filter(|other| *other != own) {
+            let mut theirs = lock(&self.shards[other].0);
+            if theirs.len() > BATCH {
+                let half = theirs.len() / 2;
+                let mut taken = theirs.split_off(half);
+                drop(theirs);
+                let one = taken.pop().expect("half of more than one");
+                lock(&self.shards[own].0).append(&mut taken);
+                return one;
+            }
+        }
+        let first = self.count.fetch_add(BATCH, Relaxed);
+        for at in first..first + BATCH {
+            let (chunk, _) = place(at).expect("fewer allocations than four billion");
+            self.chunks[chunk]
+                .get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Slot::new()).collect());
+        }
+        lock(&self.shards[own].0).extend((first + 1..first + BATCH).rev());
+        first
+    }
+
+    /// Returns the slots in use.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot<T>> {
+        let chunks = self.chunks.iter().filter_map(OnceLock::get);
+        chunks.flatten().filter(|slot| slot.handle.load(Acquire) != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{thread, vec::Vec};
+
+    #[test]
+    fn handles_know_when_they_are_stale_or_foreign() {
+        let (slots, others) = (Slots::new(1), Slots::<u32>::new(2));
+        let one = slots.keep(7, |facts| facts.size.store(5, Relaxed)).handle();
+        let two = slots.keep(8, |_| ()).handle();
+        assert_ne!(one, two);
+        assert!(others.get(one).is_none());
+        assert!(others.why_not(one).contains("another allocator"));
+        assert_eq!(slots.release(one, |facts| facts.size.load(Relaxed)), Some((7, 5)));
+        assert!(slots.get(one).is_none() && slots.release(one, |_| ()).is_none());
+        assert!(slots.why_not(one).contains("freed before"));
+        let again = slots.keep(9, |_| ()).handle();
+        assert_eq!((again.slot(), again == one), (one.slot(), false));
+        assert!(slots.get(Handle::from_address(0)).is_none());
+        assert!(slots.get(Handle::from_address(usize::MAX)).is_none());
+        assert_eq!(slots.iter().count(), 2);
+    }
+
+    #[test]
+    fn one_of_many_threads_frees() {
+        let slots = Slots::new(3);
+        for _ in 0..200 {
+            let handle = slots.keep((), |_| ()).handle();
+            let freed = thread::scope(|scope| {
+                let threads: Vec<_> = (0..4)
+                    .map(|_| scope.spawn(|| slots.release(handle, |_| ()).is_some()))
+                    .collect();
+                let won = threads.into_iter().map(|one| one.join().expect("no panic"));
+                won.filter(|won| *won).count()
+            });
+            assert_eq!(freed, 1);
+        }
+    }
+
+    #[test]
+    fn slots_that_another_thread_frees_come_back() {
+        let slots = Slots::new(4);
+        for _ in 0..200 {
+            let handles: Vec<_> = (0..64).map(|_| slots.keep((), |_| ()).handle()).collect();
+            let free = || handles.iter().for_each(|one| drop(slots.release(*one, |_| ())));
+            thread::scope(|scope| scope.spawn(free).join()).expect("no panic");
+        }
+        assert!(slots.count.load(Relaxed) < 4096, "{:?}", slots.count);
+    }
+}

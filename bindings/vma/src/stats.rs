@@ -1,0 +1,281 @@
+//! Sums over allocations and blocks: budgets, and statistics with the extremes of sizes.
+#![expect(unsafe_code, reason = "writes through the caller's pointers")]
+use crate::abi::{
+    VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT, VmaAllocator, VmaBudget, VmaDetailedStatistics,
+    VmaPool, VmaStatistics, VmaTotalStatistics,
+};
+use crate::allocator::{Allocator, index, on};
+use crate::args::put;
+use crate::call::Refused;
+use crate::memory::{About, Memory};
+use crate::pools::CustomPool;
+use crate::slots::Slot;
+use ash::vk;
+use core::sync::atomic::Ordering::Relaxed;
+use omniheap_seam::Backend as _;
+use std::collections::BTreeMap;
+
+/// One memory object, and what lies in it by offset.
+pub(crate) struct BlockMap<'a> {
+    pub(crate) size: u64,
+    pub(crate) is_alone: bool,
+    pub(crate) live: Vec<&'a Slot<Memory>>,
+}
+
+/// Where a block belongs: a memory type, and a pool or zero.
+pub(crate) type Home = (u32, u32);
+
+/// All blocks, by where they belong.
+pub(crate) type Blocks<'a> = BTreeMap<Home, Vec<BlockMap<'a>>>;
+
+impl VmaDetailedStatistics {
+    /// Nothing: the least of nothing is larger than everything.
+    const EMPTY: Self = Self {
+        statistics: VmaStatistics {
+            block_count: 0,
+            allocation_count: 0,
+            block_bytes: 0,
+            allocation_bytes: 0,
+        },
+        unused_range_count: 0,
+        allocation_size_min: vk::WHOLE_SIZE,
+        allocation_size_max: 0,
+        unused_range_size_min: vk::WHOLE_SIZE,
+        unused_range_size_max: 0,
+    };
+
+    fn add_hole(&mut self, bytes: u64) {
+        self.unused_range_count += 1;
+        self.unused_range_size_min = self.unused_range_size_min.min(bytes);
+        self.unused_range_size_max = self.unused_range_size_max.max(bytes);
+    }
+
+    fn add_live(&mut self, bytes: u64) {
+        self.statistics.allocation_count += 1;
+        self.statistics.allocation_bytes += bytes;
+        self.allocation_size_min = self.allocation_size_min.min(bytes);
+        self.allocation_size_max = self.allocation_size_max.max(bytes);
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.statistics.block_count += other.statistics.block_count;
+        self.statistics.allocation_count += other.statistics.allocation_count;
+        self.statistics.block_bytes += other.statistics.block_bytes;
+        self.statistics.allocation_bytes += other.statistics.allocation_bytes;
+        self.unused_range_count += other.unused_range_count;
+        self.allocation_size_min = self.allocation_size_min.min(other.allocation_size_min);
+        self.allocation_size_max = self.allocation_size_max.max(other.allocation_size_max);
+        self.unused_range_size_min = self.unused_range_size_min.min(other.unused_range_size_min);
+        self.unused_range_size_max = self.unused_range_size_max.max(other.unused_range_size_max);
+    }
+}
+
+impl<'a> BlockMap<'a> {
+    /// Visits allocations and holes by rising offset.
+    pub(crate) fn each(&self, mut visit: impl FnMut(u64, u64, Option<&'a Slot<Memory>>)) {
+        let mut end = 0;
+        for slot in &self.live {
+            let (offset, size) = (slot.facts.offset.load(Relaxed), slot.facts.size.load(Relaxed));
+            if offset > end {
+                visit(end, offset - end, None);
+            }
+            visit(offset, size, Some(slot));
+            end = end.max(offset + size);
+        }
+        if self.size > end {
+            visit(end, self.size - end, None);
+        }
+    }
+
+    fn statistics(&self) -> VmaDetailedStatistics {
+        let mut sum = VmaDetailedStatistics::EMPTY;
+        (sum.statistics.block_count, sum.statistics.block_bytes) = (1, self.size);
+        self.each(|_, size, slot| match slot {
+            Some(_) => sum.add_live(size),
+            None if self.is_alone => {}
+            None => sum.add_hole(size),
+        });
+        sum
+    }
+}
+
+pub(crate) fn sum(blocks: &[BlockMap<'_>]) -> VmaDetailedStatistics {
+    let mut sum = VmaDetailedStatistics::EMPTY;
+    blocks.iter().for_each(|block| sum.add(&block.statistics()));
+    sum
+}
+
+impl Allocator {
+    /// Returns all blocks as they are now, with those that nothing lies in.
+    pub(crate) fn blocks(&self) -> Blocks<'_> {
+        let mut by_memory: BTreeMap<(Home, u64), BlockMap<'_>> = BTreeMap::new();
+        for slot in self.slots.iter() {
+            let (facts, about) = (&slot.facts, About::of(&slot.facts));
+            let home = (about.memory_type(), about.pool());
+            let block = by_memory.entry((home, facts.memory.load(Relaxed))).or_insert_with(|| {
+                let size = facts.block_size.load(Relaxed);
+                BlockMap { size, is_alone: about.is_alone(), live: Vec::new() }
+            });
+            block.live.push(slot);
+        }
+        let mut blocks = Blocks::new();
+        for ((home, _), mut block) in by_memory {
+            block.live.sort_by_key(|slot| slot.facts.offset.load(Relaxed));
+            blocks.entry(home).or_default().push(block);
+        }
+        for (home, size) in self.empty_blocks() {
+            let block = BlockMap { size, is_alone: false, live: Vec::new() };
+            blocks.entry(home).or_default().push(block);
+        }
+        blocks
+    }
+
+    /// Returns the blocks that nothing lies in: where they belong, and their sizes.
+    fn empty_blocks(&self) -> Vec<(Home, u64)> {
+        let mut found = Vec::new();
+        for memory_type in 0..self.type_count() {
+            for pool in self.defaults.of_type(memory_type) {
+                let blocks = pool.report().blocks;
+                let empty = blocks.iter().filter(|block| block.live.is_empty());
+                found.extend(empty.map(|block| ((memory_type, 0), block.size)));
+            }
+        }
+        for slot in self.pools.iter() {
+            let number = slot.handle().number();
+            let empty = slot.with(|pool| {
+                let blocks = pool.blocks().into_iter().filter(|(_, is_empty)| *is_empty);
+                blocks.map(|(size, _)| ((pool.memory_type, number), size)).collect::<Vec<_>>()
+            });
+            found.extend(empty.unwrap_or_default());
+        }
+        found
+    }
+
+    /// Returns the budget of one of the driver's heaps.
+    pub(crate) fn budget(&self, heap: usize) -> VmaBudget {
+        let mut budget = VmaBudget::default();
+        let types = (0..self.type_count()).filter(|at| self.heap_of(*at) == heap);
+        for one in types.clone() {
+            let of = self.counts.statistics(one);
+            budget.statistics.block_count += of.block_count;
+            budget.statistics.allocation_count += of.allocation_count;
+            budget.statistics.block_bytes += of.block_bytes;
+            budget.statistics.allocation_bytes += of.allocation_bytes;
+        }
+        let size = self.memory.memory_heaps[heap].size;
+        let is_told = self.flags & VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT != 0;
+        let mut first = types.filter(|_| is_told).map(|at| self.heap(at));
+        let told = first.next().and_then(|heap| self.vulkan.as_budget()?.budget(heap).ok());
+        (budget.usage, budget.budget) = match told {
+            Some(told) => (told.used, told.budget.min(size)),
+            // As much as most drivers give to one process.
+            None => (budget.statistics.block_bytes, size / 10 * 8),
+        };
+        budget
+    }
+}
+
+fn pool_statistics(pool: &CustomPool) -> VmaStatistics {
+    let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let blocks = pool.blocks();
+    let alone = pool.alone.load(Relaxed);
+    VmaStatistics {
+        block_count: small(alone).saturating_add(u32::try_from(blocks.len()).unwrap_or(u32::MAX)),
+        allocation_count: small(pool.live.load(Relaxed)),
+        block_bytes: blocks.iter().map(|(size, _)| size).sum::<u64>()
+            + pool.alone_bytes.load(Relaxed),
+        allocation_bytes: pool.live_bytes.load(Relaxed),
+    }
+}
+
+/// Sums over everything. It walks all allocations.
+///
+/// # Safety
+///
+/// `stats` is null or may be written; no other thread destroys the allocator. The same holds for all functions here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaCalculateStatistics(
+    allocator: VmaAllocator,
+    stats: *mut VmaTotalStatistics,
+) {
+    let work = |of: &Allocator| {
+        let empty = VmaDetailedStatistics::EMPTY;
+        let mut all = VmaTotalStatistics {
+            memory_type: [empty; vk::MAX_MEMORY_TYPES],
+            memory_heap: [empty; vk::MAX_MEMORY_HEAPS],
+            total: empty,
+        };
+        for ((memory_type, _), blocks) in of.blocks() {
+            let sum = sum(&blocks);
+            all.memory_type[index(memory_type)].add(&sum);
+            all.memory_heap[of.heap_of(memory_type)].add(&sum);
+            all.total.add(&sum);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(stats, all, "pStats") }
+    };
+    // SAFETY: as above.
+    unsafe { on("vmaCalculateStatistics", allocator, work) };
+}
+
+/// Says what is held and may be held of each heap. Cheap enough for every frame.
+///
+/// # Safety
+///
+/// As for [`vmaCalculateStatistics`]; `budgets` has an element for each heap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaGetHeapBudgets(allocator: VmaAllocator, budgets: *mut VmaBudget) {
+    let work = |of: &Allocator| {
+        if budgets.is_null() {
+            return Err(Refused::invalid("pBudgets is null"));
+        }
+        for heap in 0..index(of.memory.memory_heap_count) {
+            // SAFETY: the caller's promise.
+            unsafe { put(budgets.wrapping_add(heap), of.budget(heap), "pBudgets") }?;
+        }
+        Ok(())
+    };
+    // SAFETY: as above.
+    unsafe { on("vmaGetHeapBudgets", allocator, work) };
+}
+
+/// Sums over a pool.
+///
+/// # Safety
+///
+/// As for [`vmaCalculateStatistics`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaGetPoolStatistics(
+    allocator: VmaAllocator,
+    pool: VmaPool,
+    stats: *mut VmaStatistics,
+) {
+    let work = |of: &Allocator| {
+        let (pool, _) = of.pool(pool)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(stats, pool_statistics(&pool), "pPoolStats") }
+    };
+    // SAFETY: as above.
+    unsafe { on("vmaGetPoolStatistics", allocator, work) };
+}
+
+/// Sums over a pool, with the extremes of sizes. It walks all allocations.
+///
+/// # Safety
+///
+/// As for [`vmaCalculateStatistics`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmaCalculatePoolStatistics(
+    allocator: VmaAllocator,
+    pool: VmaPool,
+    stats: *mut VmaDetailedStatistics,
+) {
+    let work = |of: &Allocator| {
+        let (found, number) = of.pool(pool)?;
+        let blocks = of.blocks().remove(&(found.memory_type, number));
+        // SAFETY: the caller's promise.
+        unsafe { put(stats, sum(&blocks.unwrap_or_default()), "pPoolStats") }
+    };
+    // SAFETY: as above.
+    unsafe { on("vmaCalculatePoolStatistics", allocator, work) };
+}
