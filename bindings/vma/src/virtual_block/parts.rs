@@ -219,7 +219,7 @@ impl Parts {
     pub(super) fn clear(&mut self) -> Result<(), ErrorKind> {
         self.division = Division::new(self.algorithm, self.size)?;
         for slot in 0..self.slots.len() {
-            drop(self.vacate(slot));
+            let _ = self.vacate(slot);
         }
         Ok(())
     }
