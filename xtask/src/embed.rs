@@ -14,8 +14,8 @@ pub(crate) fn test(built: &Path) -> Outcome {
     }
     // A prefix of two words, and one that is moved after the installation.
     let (first, prefix) = (folder.join("first prefix"), folder.join("moved prefix"));
-    install::put(built, &prefix)?;
-    install::put(built, &first)?;
+    install::put(&install::C, built, &prefix)?;
+    install::put(&install::C, built, &first)?;
     if runs("cc") && runs("pkg-config") {
         with_pkg_config(&first)?;
     } else {
@@ -76,10 +76,10 @@ fn under_a_program(prefix: &Path) -> Outcome {
     let mut running = run.spawn().map_err(failed)?;
     let mut ready = [0; 6];
     let told = running.stdout.as_mut().map(|out| out.read_exact(&mut ready));
-    let installed = install::put(&short, prefix);
+    let installed = install::put(&install::C, &short, prefix);
     drop(running.stdin.take());
     let ended = running.wait().map_err(failed)?;
-    install::put(&whole, prefix).and(installed)?;
+    install::put(&install::C, &whole, prefix).and(installed)?;
     match (told, ended.success()) {
         (Some(Ok(())), true) => Ok(()),
         _ => Err(format!("a program over whose library another was installed ended: {ended}")),

@@ -1,4 +1,4 @@
-//! `cargo xtask install-c PREFIX`: the C library, its header, and the files that find them.
+//! `cargo xtask install-c PREFIX` and `install-vma PREFIX`: a library of C, its header, and the files that find them.
 use crate::step::{Outcome, status};
 use crate::{cargo, root, target};
 use std::ffi::OsString;
@@ -8,29 +8,66 @@ use std::{fs, io};
 /// The part of the version that the ABI changes with.
 const ABI: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
-/// Builds without debugging information, and installs under `prefix`.
-pub(crate) fn run(prefix: &str) -> Outcome {
-    let strip = ["--config", "profile.release.strip=true"];
-    status("build", cargo(&["build", "--release", "-p", "omniheap-c"]).args(strip))?;
-    put(&target().join("release"), Path::new(prefix))
+/// A library of C that programs install.
+pub(crate) struct Library {
+    /// Name that linkers know; that of the package, with underscores.
+    pub(crate) name: &'static str,
+    /// Folder of the package.
+    pub(crate) folder: &'static str,
+    header: &'static str,
+    /// Name that `find_package` knows.
+    pub(crate) cmake: &'static str,
+    /// File that finds the library, and the end of the name of that which compares versions.
+    config: [&'static str; 2],
+    /// Name that pkg-config knows.
+    pub(crate) pkg_config: &'static str,
 }
 
-/// Installs the libraries that lie in the folder `built` under `prefix`. Programs that run with an installed version go on with that one.
-pub(crate) fn put(built: &Path, prefix: &Path) -> Outcome {
+/// Our own interface.
+pub(crate) const C: Library = Library {
+    name: "omniheap_c",
+    folder: "bindings/c",
+    header: "omniheap.h",
+    cmake: "omniheap",
+    config: ["omniheap-config.cmake", "omniheap-config-version.cmake"],
+    pkg_config: "omniheap",
+};
+
+/// The interface of the Vulkan Memory Allocator. Its files have the names of VMA's, so that programs find it in its place.
+pub(crate) const VMA: Library = Library {
+    name: "omniheap_vma",
+    folder: "bindings/vma",
+    header: "vk_mem_alloc.h",
+    cmake: "VulkanMemoryAllocator",
+    config: ["VulkanMemoryAllocatorConfig.cmake", "VulkanMemoryAllocatorConfigVersion.cmake"],
+    pkg_config: "vulkan-memory-allocator",
+};
+
+/// Builds without debugging information, and installs under `prefix`.
+pub(crate) fn run(library: &Library, prefix: &str) -> Outcome {
+    let strip = ["--config", "profile.release.strip=true"];
+    let package = library.name.replace('_', "-");
+    status("build", cargo(&["build", "--release", "-p", &package]).args(strip))?;
+    put(library, &target().join("release"), Path::new(prefix))
+}
+
+/// Installs what lies in the folder `built` under `prefix`. Programs that run with an installed version go on with that one.
+pub(crate) fn put(library: &Library, built: &Path, prefix: &Path) -> Outcome {
     fs::create_dir_all(prefix).map_err(|error| name(prefix, &error))?;
     let prefix = fs::canonicalize(prefix).map_err(|error| name(prefix, &error))?;
-    let source = root().join("bindings/c");
-    let shared = format!("libomniheap_c.so.{ABI}");
-    copy(&built.join("libomniheap_c.so"), &prefix.join("lib").join(&shared))?;
-    link(&shared, &prefix.join("lib/libomniheap_c.so"))?;
-    copy(&built.join("libomniheap_c.a"), &prefix.join("lib/libomniheap_c.a"))?;
-    copy(&source.join("include/omniheap.h"), &prefix.join("include/omniheap.h"))?;
-    let cmake = "omniheap-config.cmake";
-    copy(&source.join("cmake").join(cmake), &prefix.join("lib/cmake/omniheap").join(cmake))?;
-    let version = "omniheap-config-version.cmake";
-    let template = source.join("cmake").join(format!("{version}.in"));
-    fill(&template, &prefix.join("lib/cmake/omniheap").join(version))?;
-    fill(&source.join("omniheap.pc.in"), &prefix.join("lib/pkgconfig/omniheap.pc"))?;
+    let source = root().join(library.folder);
+    let (file, archive) = (format!("lib{}.so", library.name), format!("lib{}.a", library.name));
+    let shared = format!("{file}.{ABI}");
+    copy(&built.join(&file), &prefix.join("lib").join(&shared))?;
+    link(&shared, &prefix.join("lib").join(&file))?;
+    copy(&built.join(&archive), &prefix.join("lib").join(&archive))?;
+    let header = Path::new("include").join(library.header);
+    copy(&source.join(&header), &prefix.join(&header))?;
+    let (cmake, [config, version]) = (prefix.join("lib/cmake").join(library.cmake), library.config);
+    copy(&source.join("cmake").join(config), &cmake.join(config))?;
+    fill(&source.join("cmake").join(format!("{version}.in")), &cmake.join(version))?;
+    let found_by = format!("{}.pc", library.pkg_config);
+    fill(&source.join(format!("{found_by}.in")), &prefix.join("lib/pkgconfig").join(found_by))?;
     println!("installed under {}", prefix.display());
     Ok(())
 }
@@ -80,7 +117,7 @@ fn name(path: &Path, error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::put;
+    use super::{C, VMA, put};
     use std::fs;
 
     #[test]
@@ -96,7 +133,7 @@ mod tests {
             }
         };
         build("first");
-        put(&built, &prefix).expect("a new prefix");
+        put(&C, &built, &prefix).expect("a new prefix");
         let files = ["lib/libomniheap_c.so.0.1", "lib/libomniheap_c.a", "include/omniheap.h"];
         for (number, file) in files.iter().enumerate() {
             fs::hard_link(prefix.join(file), kept.join(number.to_string())).expect("a second name");
@@ -110,7 +147,7 @@ mod tests {
         let before = names();
         build("second");
         fs::write(kept.join("2"), "an older header").expect("the same file as the installed one");
-        put(&built, &prefix).expect("an installed prefix");
+        put(&C, &built, &prefix).expect("an installed prefix");
         let read = |path| fs::read_to_string(path).expect("a file");
         assert_eq!([read(kept.join("0")), read(kept.join("1"))], ["first"; 2]);
         assert_eq!(read(kept.join("2")), "an older header");
@@ -118,8 +155,28 @@ mod tests {
         assert_eq!(read(prefix.join("lib/libomniheap_c.a")), "second");
         assert!(read(prefix.join("include/omniheap.h")).contains("omniheap_open"));
         fs::remove_file(built.join("libomniheap_c.a")).expect("made above");
-        assert!(put(&built, &prefix).is_err_and(|why| why.contains("libomniheap_c.a")));
+        assert!(put(&C, &built, &prefix).is_err_and(|why| why.contains("libomniheap_c.a")));
         assert_eq!(names(), before, "nothing is left over");
+        fs::remove_dir_all(folder).expect("made above");
+    }
+    #[test]
+    fn the_interface_of_vma_is_installed_under_the_names_of_vma() {
+        let folder = std::env::temp_dir().join(format!("omniheap-vma-{}", std::process::id()));
+        let (built, prefix) = (folder.join("built"), folder.join("prefix"));
+        fs::create_dir_all(&built).expect("a folder");
+        for name in ["libomniheap_vma.so", "libomniheap_vma.a"] {
+            fs::write(built.join(name), "a library").expect("a file");
+        }
+        put(&VMA, &built, &prefix).expect("a new prefix");
+        let read = |path| fs::read_to_string(prefix.join(path)).expect("a file");
+        assert!(read("include/vk_mem_alloc.h").contains("vmaCreateAllocator"));
+        let cmake = read("lib/cmake/VulkanMemoryAllocator/VulkanMemoryAllocatorConfig.cmake");
+        assert!(cmake.contains("GPUOpen::VulkanMemoryAllocator"));
+        let version = "lib/cmake/VulkanMemoryAllocator/VulkanMemoryAllocatorConfigVersion.cmake";
+        for text in [read(version), read("lib/pkgconfig/vulkan-memory-allocator.pc")] {
+            assert!(text.contains("3.4.0") && !text.contains('@'), "{text}");
+        }
+        assert_eq!(read("lib/libomniheap_vma.so"), "a library");
         fs::remove_dir_all(folder).expect("made above");
     }
 }

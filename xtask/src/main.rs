@@ -56,6 +56,7 @@ usage: cargo xtask TASK
   bevy                   build a Bevy program with omniheap under wgpu and without (several minutes), and compare both
   header                 write bindings/c/include/omniheap.h
   install-c PREFIX       build the C library and install it with its header, pkg-config and CMake files
+  install-vma PREFIX     the same for the interface of the Vulkan Memory Allocator
   gpu-bundle [PACKAGE…]  put the commands and the test binaries into .gpu, to run where there is no Rust";
 
 /// Everything that one build of the workspace gives. Every step that uses something of it asks for the same packages: others would unify
@@ -84,7 +85,8 @@ fn main() -> ExitCode {
         ("compat", []) => compat::run(),
         ("bevy", []) => compat::bevy(),
         ("header", []) => header::write(),
-        ("install-c", [prefix]) => install::run(prefix),
+        ("install-c", [prefix]) => install::run(&install::C, prefix),
+        ("install-vma", [prefix]) => install::run(&install::VMA, prefix),
         ("gpu-bundle", rest) => bundle::run(rest),
         _ => {
             eprintln!("{USAGE}");
