@@ -8,7 +8,7 @@ use crate::abi::{
     VMA_ALLOCATOR_CREATE_EXTERNALLY_SYNCHRONIZED_BIT, VmaAllocator, VmaAllocatorCreateInfo,
     VmaAllocatorInfo, VmaDeviceMemoryCallbacks,
 };
-use crate::args::{Layout, array, borrow, put, read, read_prefix};
+use crate::args::{Layout, array, borrow, put, read_if, read_prefix};
 use crate::call::{Refused, call, complain, run};
 use crate::choice::Types;
 use crate::counts::Counts;
@@ -214,8 +214,8 @@ fn hooks(
             let Some(function) = function else { return };
             // SAFETY: the program's function, with what it asked for.
             unsafe {
-                function(*allocator, event.memory_type, event.memory, event.size, of.p_user_data)
-            };
+                function(*allocator, event.memory_type, event.memory, event.size, of.p_user_data);
+            }
         }
     }
     let (counts, program) = (Arc::clone(counts), told.map(|told| Program(told, handle)));
@@ -254,16 +254,11 @@ unsafe fn parts<'a>(
     let optional = |is_null: bool, count: u32| if is_null { 0 } else { index(count) };
     let types = optional(exports.is_null(), memory.memory_type_count);
     let heaps = optional(info.p_heap_size_limit.is_null(), memory.memory_heap_count);
-    let (callbacks, told) = (info.p_allocation_callbacks, info.p_device_memory_callbacks);
     Ok(Parts {
         // SAFETY: the caller's promise.
-        callbacks: (!callbacks.is_null())
-            .then(|| unsafe { read(callbacks, "pAllocationCallbacks") })
-            .transpose()?,
+        callbacks: unsafe { read_if(info.p_allocation_callbacks, "pAllocationCallbacks") }?,
         // SAFETY: as above.
-        told: (!told.is_null())
-            .then(|| unsafe { read(told, "pDeviceMemoryCallbacks") })
-            .transpose()?,
+        told: unsafe { read_if(info.p_device_memory_callbacks, "pDeviceMemoryCallbacks") }?,
         // SAFETY: as above.
         exports: unsafe { array(exports, types, "pTypeExternalMemoryHandleTypes") }?,
         // SAFETY: as above.
@@ -340,12 +335,10 @@ fn assemble(
     let Opened { vulkan, properties, memory, loader } = opened;
     vulkan.set_hooks(hooks(&counts, parts.callbacks, parts.told, parts.exports, shown));
     let vulkan = Arc::new(vulkan);
-    let heaps = (0..memory.memory_type_count)
-        .filter_map(|at| vulkan.heaps_with(1 << at, F::empty()).first().copied());
-    let heaps: Vec<_> = heaps.collect();
+    let heaps = heaps(&vulkan, &memory);
     let manager = Manager::with_config(erase(Arc::clone(&vulkan)), config(&vulkan));
-    for (at, heap) in heaps.iter().enumerate() {
-        let limit = parts.limits.get(index(memory.memory_types[at].heap_index));
+    let limits = memory.memory_types.map(|one| parts.limits.get(index(one.heap_index)));
+    for (heap, limit) in heaps.iter().zip(limits) {
         if let Some(limit) = limit.filter(|limit| **limit != vk::WHOLE_SIZE) {
             manager.set_budget(*heap, Limits::hard(*limit))?;
         }
@@ -354,7 +347,7 @@ fn assemble(
     let given = |own: u64, macro_: fn(&OmniheapVmaProgram) -> u64, usual: u64| {
         [own, program.map_or(0, macro_)].into_iter().find(|value| *value > 0).unwrap_or(usual)
     };
-    let large_block = info.preferred_large_heap_block_size;
+    let own = info.preferred_large_heap_block_size;
     Ok(Allocator {
         slots: Slots::new(owner),
         defragmentations: Slots::new(owner),
@@ -366,7 +359,7 @@ fn assemble(
         flags: info.flags,
         layout: program.map_or(Layout::Full, |one| Layout::of(one.layout)),
         debug: program.map(Debug::of).unwrap_or_default(),
-        large_block: given(large_block, |one| one.default_large_heap_block_size, 256 << 20),
+        large_block: given(own, |one| one.default_large_heap_block_size, 256 << 20),
         small_heap: given(0, |one| one.small_heap_max_size, 1 << 30),
         frame: AtomicU64::new(0),
         callbacks: parts.callbacks,
@@ -376,6 +369,12 @@ fn assemble(
         vulkan,
         _loader: loader,
     })
+}
+
+/// Returns the engine's heap of each memory type.
+fn heaps(vulkan: &Vulkan, memory: &vk::PhysicalDeviceMemoryProperties) -> Vec<HeapId> {
+    let types = 0..memory.memory_type_count;
+    types.filter_map(|at| vulkan.heaps_with(1 << at, F::empty()).first().copied()).collect()
 }
 
 /// Settings of the manager: plain blocks, in units of a whole granule where that is small.

@@ -72,6 +72,22 @@ pub(crate) unsafe fn borrow<'a, T>(from: *const T, name: &'static str) -> Result
     Ok(unsafe { &*from })
 }
 
+/// Reads a value; none where there is none.
+///
+/// # Safety
+///
+/// As for [`read`].
+pub(crate) unsafe fn read_if<T: Copy>(
+    from: *const T,
+    name: &'static str,
+) -> Result<Option<T>, Refused> {
+    if from.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { read(from, name) }.map(Some)
+}
+
 /// Borrows an array; an empty one may be null.
 ///
 /// # Safety

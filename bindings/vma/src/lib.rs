@@ -13,6 +13,7 @@
 //! | `stats`, `text` | sums, and reports as JSON |
 //! | `defrag` | passes of moves that the program makes |
 //! | `margin` | overwrites behind allocations |
+//! | `virtual_block` | ranges of the program's own, divided |
 //!
 //! No function unwinds. Every handle is checked; what VMA would assert on is refused and logged. Functions may be called from any thread,
 //! but for the end of an allocator, which excludes other calls.
@@ -35,6 +36,7 @@ mod resource;
 mod slots;
 mod stats;
 mod text;
+mod virtual_block;
 
 pub use allocator::*;
 pub use defrag::*;
@@ -45,3 +47,4 @@ pub use pools::*;
 pub use resource::*;
 pub use stats::*;
 pub use text::*;
+pub use virtual_block::*;

@@ -82,7 +82,6 @@ impl About {
         Self(facts.about.load(Relaxed))
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the lowest byte")]
     pub(crate) const fn memory_type(self) -> u32 {
         (self.0 & 0xFF) as u32
     }
@@ -113,7 +112,6 @@ impl About {
     }
 
     /// Returns the number of its pool; zero for the default pools.
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half")]
     pub(crate) const fn pool(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -266,10 +264,9 @@ impl Allocator {
         }
         let may_grow = !has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT);
         let is_large = ask.size > (32 << 20).min(self.preferred_block(memory_type) / 2);
-        if may_grow && (is_large || ask.likes_own) && !self.is_near_limit() {
-            if let Ok(taken) = alone() {
-                return Ok(taken);
-            }
+        let rather_alone = may_grow && (is_large || ask.likes_own) && !self.is_near_limit();
+        if rather_alone && let Ok(taken) = alone() {
+            return Ok(taken);
         }
         let shared = self.take_shared(memory_type, ask, info);
         match shared {
@@ -375,16 +372,8 @@ impl Allocator {
     ) -> Result<Taken, Refused> {
         let may_grow = !has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT);
         let is_upper = has(info, VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT);
-        if is_upper && !(pool.is_linear() && pool.is_single()) {
-            let why =
-                "VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT needs a linear pool with maxBlockCount 1";
-            return Err(Refused::new(vk::Result::ERROR_FEATURE_NOT_PRESENT, why));
-        }
+        self.check_in(pool, ask, is_upper)?;
         if ask.needs_own {
-            if pool.block_size != 0 && !self.debug.always_alone {
-                let why = "a pool with a blockSize has no memory of its own for single allocations";
-                return Err(Refused::new(vk::Result::ERROR_FEATURE_NOT_PRESENT, why));
-            }
             return self.take_alone(pool.memory_type, ask, info, pool.extras, Some(pool));
         }
         let grows = |bytes: u64| match may_grow {
@@ -416,6 +405,18 @@ impl Allocator {
             }
             Err(why) => Err(why),
         }
+    }
+
+    /// Refuses what a pool never gives.
+    fn check_in(&self, pool: &CustomPool, ask: &Ask, is_upper: bool) -> Result<(), Refused> {
+        let why = if is_upper && !(pool.is_linear() && pool.is_single()) {
+            "VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT needs a linear pool with maxBlockCount 1"
+        } else if ask.needs_own && pool.block_size != 0 && !self.debug.always_alone {
+            "a pool with a blockSize has no memory of its own for single allocations"
+        } else {
+            return Ok(());
+        };
+        Err(Refused::new(vk::Result::ERROR_FEATURE_NOT_PRESENT, why))
     }
 
     fn take_linear(

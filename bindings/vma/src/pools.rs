@@ -78,7 +78,9 @@ pub(crate) fn plain(is_single: bool) -> PoolConfig {
 
 /// The default pools, made at first use.
 #[derive(Default)]
-pub(crate) struct Defaults([OnceLock<Box<[OnceLock<UserPool<AnyBackend>>]>>; vk::MAX_MEMORY_TYPES]);
+pub(crate) struct Defaults([OnceLock<Box<[OfKind]>>; vk::MAX_MEMORY_TYPES]);
+
+type OfKind = OnceLock<UserPool<AnyBackend>>;
 
 impl Defaults {
     /// Returns the pool of a memory type for a kind of request.

@@ -264,14 +264,14 @@ unsafe fn create<K: Kind>(
     let asked = Ask { align: asked.align.max(more.align), needs_own, next: more.next, ..asked };
     // SAFETY: the caller's promise.
     let made = unsafe { hand_out(of, &asked, &wanted, out.allocation, out.info) };
+    // SAFETY: written just now, null where that failed.
+    let allocation = unsafe { read(out.allocation, "pAllocation") }?;
     let bound = made.and_then(|()| match wanted.flags & VMA_ALLOCATION_CREATE_DONT_BIND_BIT {
-        // SAFETY: written just now.
-        0 => unsafe { bind(of, read(out.allocation, "pAllocation")?, 0, resource, ptr::null()) },
+        // SAFETY: made here, with its own memory.
+        0 => unsafe { bind(of, allocation, 0, resource, ptr::null()) },
         _ => Ok(()),
     });
     if let Err(why) = bound {
-        // SAFETY: as above.
-        let allocation = unsafe { read(out.allocation, "pAllocation") }?;
         // SAFETY: made here, and nothing used it.
         unsafe { resource.destroy(of) };
         of.free(allocation)?;

@@ -351,7 +351,8 @@ mod tests {
         let slots = Slots::new(4);
         for _ in 0..200 {
             let handles: Vec<_> = (0..64).map(|_| slots.keep((), |_| ()).handle()).collect();
-            let free = || handles.iter().for_each(|one| drop(slots.release(*one, |_| ())));
+            let free =
+                || handles.iter().for_each(|one| assert!(slots.release(*one, |_| ()).is_some()));
             thread::scope(|scope| scope.spawn(free).join()).expect("no panic");
         }
         assert!(slots.count.load(Relaxed) < 4096, "{:?}", slots.count);

@@ -1,4 +1,5 @@
 //! A Vulkan device of the test's own, and an allocator over it.
+#![allow(dead_code, reason = "each test uses a part")]
 use ash::vk;
 use core::ffi::c_void;
 use omniheap_vma::abi::*;
@@ -6,11 +7,13 @@ use omniheap_vma::*;
 
 /// A device, with the validation layer where it is installed. Its messages count as failures.
 pub(crate) struct Rig {
-    pub(crate) entry: ash::Entry,
+    _entry: ash::Entry,
     pub(crate) instance: ash::Instance,
     pub(crate) physical: vk::PhysicalDevice,
     pub(crate) device: ash::Device,
     pub(crate) allocator: VmaAllocator,
+    /// In a box: the messenger holds the address.
+    #[allow(clippy::box_collection, reason = "the address must stay")]
     messages: Box<Vec<String>>,
     messenger: Option<(ash::ext::debug_utils::Instance, vk::DebugUtilsMessengerEXT)>,
 }
@@ -129,7 +132,7 @@ impl Rig {
         // SAFETY: the device is the instance's, and every device that we test on has family 0 and the feature.
         let device = unsafe { instance.create_device(physical, &info, None) }.ok()?;
         let allocator = VmaAllocator::NULL;
-        Some(Self { entry, instance, physical, device, allocator, messages, messenger })
+        Some(Self { _entry: entry, instance, physical, device, allocator, messages, messenger })
     }
 
     /// Makes a buffer; the call must succeed.

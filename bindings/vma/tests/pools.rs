@@ -1,0 +1,344 @@
+//! Pools, statistics, reports and defragmentation through the C interface, on whatever Vulkan is here.
+#![allow(
+    unsafe_code,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "a test of a C interface"
+)]
+mod rig;
+
+use ash::vk;
+use core::ffi::{CStr, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use omniheap_vma::abi::*;
+use omniheap_vma::*;
+use rig::{Rig, pool_info, wanted};
+
+const KIB: u64 = 1 << 10;
+const DONE: vk::Result = vk::Result::SUCCESS;
+const FULL: vk::Result = vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+
+fn in_pool(pool: VmaPool) -> VmaAllocationCreateInfo {
+    VmaAllocationCreateInfo { pool, ..wanted() }
+}
+
+fn memory(rig: &Rig, size: u64, info: &VmaAllocationCreateInfo) -> (vk::Result, VmaAllocation) {
+    let asked = vk::MemoryRequirements { size, alignment: 1, memory_type_bits: u32::MAX };
+    let mut allocation = VmaAllocation::NULL;
+    let result =
+        unsafe { vmaAllocateMemory(rig.allocator, &asked, info, &mut allocation, ptr::null_mut()) };
+    (result, allocation)
+}
+
+/// Ends a pool in which nothing is live.
+fn end(rig: &Rig, pool: VmaPool) {
+    unsafe { vmaDestroyPool(rig.allocator, pool) };
+}
+
+fn statistics(rig: &Rig, pool: VmaPool) -> (VmaStatistics, VmaDetailedStatistics) {
+    let (mut short, mut long) = (VmaStatistics::default(), VmaDetailedStatistics::default());
+    unsafe { vmaGetPoolStatistics(rig.allocator, pool, &mut short) };
+    unsafe { vmaCalculatePoolStatistics(rig.allocator, pool, &mut long) };
+    assert_eq!(short, long.statistics);
+    (short, long)
+}
+
+#[test]
+fn a_pool_keeps_its_limits_and_counts() {
+    let Some(rig) = Rig::open() else { return };
+    let info = VmaPoolCreateInfo {
+        block_size: 1024 * KIB,
+        min_block_count: 1,
+        max_block_count: 2,
+        ..pool_info(rig.host_type())
+    };
+    let pool = rig.pool(&info);
+    assert_eq!(statistics(&rig, pool).0.block_count, 1, "the least is made at once");
+    let made: Vec<_> = (0..8).map(|_| memory(&rig, 256 * KIB, &in_pool(pool))).collect();
+    assert!(made.iter().all(|(result, _)| *result == DONE));
+    assert_eq!(memory(&rig, 256 * KIB, &in_pool(pool)).0, FULL);
+    let (short, long) = statistics(&rig, pool);
+    assert_eq!((short.block_count, short.allocation_count), (2, 8));
+    assert_eq!((short.block_bytes, short.allocation_bytes), (2048 * KIB, 2048 * KIB));
+    assert_eq!((long.unused_range_count, long.unused_range_size_min), (0, vk::WHOLE_SIZE));
+    end(&rig, pool);
+    assert_eq!(statistics(&rig, pool).0.allocation_count, 8, "it is in use, and stays");
+    made.iter().for_each(|(_, one)| unsafe { vmaFreeMemory(rig.allocator, *one) });
+    end(&rig, pool);
+    let mut name = ptr::null();
+    unsafe { vmaGetPoolName(rig.allocator, pool, &mut name) };
+    assert!(name.is_null());
+    assert_eq!(memory(&rig, 1, &in_pool(pool)).0, vk::Result::ERROR_INITIALIZATION_FAILED);
+}
+
+#[test]
+fn wrong_pools_are_refused() {
+    let Some(rig) = Rig::open() else { return };
+    let host = pool_info(rig.host_type());
+    let create = |info: VmaPoolCreateInfo| {
+        let mut pool = VmaPool::NULL;
+        let result = unsafe { vmaCreatePool(rig.allocator, &info, &mut pool) };
+        assert!(pool.is_null());
+        result
+    };
+    let (absent, bad) =
+        (vk::Result::ERROR_FEATURE_NOT_PRESENT, vk::Result::ERROR_INITIALIZATION_FAILED);
+    assert_eq!(create(pool_info(99)), absent);
+    assert_eq!(create(VmaPoolCreateInfo { min_block_count: 3, max_block_count: 2, ..host }), bad);
+    assert_eq!(create(VmaPoolCreateInfo { min_allocation_alignment: 3, ..host }), bad);
+    assert_eq!(create(VmaPoolCreateInfo { block_size: 1 << 62, ..host }), FULL);
+    assert_eq!(
+        create(VmaPoolCreateInfo { block_size: 1 << 62, min_block_count: usize::MAX, ..host }),
+        FULL
+    );
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 64 * KIB, ..host });
+    let alone = VmaAllocationCreateInfo {
+        flags: VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT,
+        ..in_pool(pool)
+    };
+    assert_eq!(memory(&rig, 1, &alone).0, absent);
+    let never = VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT;
+    assert_eq!(memory(&rig, 1, &VmaAllocationCreateInfo { flags: never, ..in_pool(pool) }).0, FULL);
+    let upper = VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT;
+    assert_eq!(
+        memory(&rig, 1, &VmaAllocationCreateInfo { flags: upper, ..in_pool(pool) }).0,
+        absent
+    );
+    end(&rig, pool);
+}
+
+/// A linear pool of one block of a thousand bytes.
+fn linear(rig: &Rig) -> VmaPool {
+    let flags =
+        VMA_POOL_CREATE_LINEAR_ALGORITHM_BIT | VMA_POOL_CREATE_IGNORE_BUFFER_IMAGE_GRANULARITY_BIT;
+    let info = pool_info(rig.host_type());
+    rig.pool(&VmaPoolCreateInfo { flags, block_size: 1000, max_block_count: 1, ..info })
+}
+
+/// Takes bytes; returns the offset, too.
+fn take(rig: &Rig, pool: VmaPool, size: u64, flags: u32) -> Option<(VmaAllocation, u64)> {
+    let (result, one) = memory(rig, size, &VmaAllocationCreateInfo { flags, ..in_pool(pool) });
+    (result == DONE).then(|| (one, rig.info(one).offset))
+}
+
+#[test]
+fn a_linear_pool_is_a_stack_and_a_ring() {
+    let Some(rig) = Rig::open() else { return };
+    let pool = linear(&rig);
+    let free = |one: VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, one) };
+    let mut live: Vec<_> = (0..10).filter_map(|_| take(&rig, pool, 100, 0)).collect();
+    assert!(live.iter().map(|(_, at)| *at).eq((0..10).map(|at| at * 100)));
+    assert!(take(&rig, pool, 100, 0).is_none());
+    live.drain(..2).for_each(|(one, _)| free(one));
+    live.extend(take(&rig, pool, 150, 0));
+    assert_eq!(live.last().map(|(_, at)| *at), Some(0), "around");
+    assert!(take(&rig, pool, 100, 0).is_none());
+    live.drain(..).for_each(|(one, _)| free(one));
+    assert_eq!(take(&rig, pool, 1000, 0).map(|(one, at)| (free(one), at)), Some(((), 0)));
+    assert_eq!(statistics(&rig, pool).0.block_count, 1);
+    end(&rig, pool);
+}
+
+#[test]
+fn a_linear_pool_is_two_stacks() {
+    let Some(rig) = Rig::open() else { return };
+    let pool = linear(&rig);
+    let mapped = VMA_ALLOCATION_CREATE_MAPPED_BIT;
+    let top = take(&rig, pool, 100, VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT | mapped).unwrap();
+    let bottom = take(&rig, pool, 100, mapped).unwrap();
+    assert_eq!((top.1, bottom.1), (900, 0));
+    let host = |one| rig.info(one).p_mapped_data.addr();
+    assert_eq!(host(top.0) - host(bottom.0), 900);
+    assert!(take(&rig, pool, 801, 0).is_none());
+    for (one, _) in [top, bottom] {
+        unsafe { vmaFreeMemory(rig.allocator, one) };
+    }
+    end(&rig, pool);
+}
+
+#[test]
+fn a_report_shows_pools_and_names() {
+    let Some(rig) = Rig::open() else { return };
+    let pool = linear(&rig);
+    unsafe { vmaSetPoolName(rig.allocator, pool, c"frames".as_ptr()) };
+    let (one, _) = take(&rig, pool, 100, 0).unwrap();
+    unsafe { vmaSetAllocationName(rig.allocator, one, c"first \"half\"".as_ptr()) };
+    let mut text = ptr::null_mut();
+    unsafe { vmaBuildStatsString(rig.allocator, &mut text, vk::TRUE) };
+    let report: serde_json::Value =
+        serde_json::from_str(unsafe { CStr::from_ptr(text) }.to_str().unwrap()).unwrap();
+    let home = &report["CustomPools"][format!("Type {}", rig.host_type())][0];
+    assert_eq!(home["Name"], "0 - frames");
+    let block = &home["Blocks"]["0"];
+    assert_eq!((&block["TotalBytes"], &block["UnusedBytes"]), (&1000.into(), &900.into()));
+    let first = &block["Suballocations"][0];
+    assert_eq!((&first["Type"], &first["Name"]), (&"UNKNOWN".into(), &"first \"half\"".into()));
+    assert_eq!(report["Total"]["AllocationBytes"], 100);
+    assert!(report["MemoryInfo"]["Heap 0"]["Budget"]["UsageBytes"].is_u64());
+    vmaFreeStatsString(rig.allocator, text);
+    vmaFreeStatsString(rig.allocator, text);
+    unsafe { vmaFreeMemory(rig.allocator, one) };
+    end(&rig, pool);
+}
+
+/// Bytes of driver allocations that the callbacks were told of.
+static HELD: AtomicI64 = AtomicI64::new(0);
+
+unsafe extern "system" fn grown(
+    _: VmaAllocator,
+    _: u32,
+    _: vk::DeviceMemory,
+    size: u64,
+    to: *mut c_void,
+) {
+    assert_eq!(to.addr(), 7);
+    HELD.fetch_add(i64::try_from(size).unwrap(), Relaxed);
+}
+
+unsafe extern "system" fn shrunk(
+    _: VmaAllocator,
+    _: u32,
+    _: vk::DeviceMemory,
+    size: u64,
+    _: *mut c_void,
+) {
+    HELD.fetch_sub(i64::try_from(size).unwrap(), Relaxed);
+}
+
+#[test]
+fn budgets_and_callbacks_see_every_driver_allocation() {
+    let told = VmaDeviceMemoryCallbacks {
+        pfn_allocate: Some(grown),
+        pfn_free: Some(shrunk),
+        p_user_data: ptr::without_provenance_mut(7),
+    };
+    let limits = [16384 * KIB; vk::MAX_MEMORY_HEAPS];
+    let info = VmaAllocatorCreateInfo {
+        p_device_memory_callbacks: &told,
+        p_heap_size_limit: limits.as_ptr(),
+        ..rig::described()
+    };
+    let Some(rig) = Rig::open_with(info, None) else { return };
+    let host = VmaAllocationCreateInfo { usage: VMA_MEMORY_USAGE_CPU_ONLY, ..wanted() };
+    let one = memory(&rig, 12288 * KIB, &host);
+    assert_eq!(one.0, DONE);
+    assert!(HELD.load(Relaxed) >= 12288 << 10);
+    let heap = rig.budgets().into_iter().find(|heap| heap.statistics.block_count > 0).unwrap();
+    assert_eq!(i64::try_from(heap.statistics.block_bytes).unwrap(), HELD.load(Relaxed));
+    assert!(heap.usage >= heap.statistics.block_bytes && heap.budget <= 16384 * KIB);
+    assert_eq!(memory(&rig, 8192 * KIB, &host).0, FULL, "beyond the limit");
+    let within = VmaAllocationCreateInfo { flags: VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT, ..host };
+    assert_eq!(memory(&rig, 3072 * KIB, &within).0, FULL, "beyond the budget");
+    unsafe { vmaFreeMemory(rig.allocator, one.1) };
+    drop(rig);
+    assert_eq!(HELD.load(Relaxed), 0);
+}
+
+/// Runs all passes, as a program that copies by the host.
+fn defragment(rig: &Rig, pool: VmaPool, flags: u32, most: u32) -> VmaDefragmentationStats {
+    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    (info.pool, info.flags, info.max_allocations_per_pass) = (pool, flags, most);
+    let mut context = VmaDefragmentationContext::NULL;
+    assert_eq!(unsafe { vmaBeginDefragmentation(rig.allocator, &info, &mut context) }, DONE);
+    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
+    while unsafe { vmaBeginDefragmentationPass(rig.allocator, context, &mut pass) }
+        == vk::Result::INCOMPLETE
+    {
+        let moves = unsafe { core::slice::from_raw_parts(pass.p_moves, pass.move_count as usize) };
+        assert!(most == 0 || moves.len() <= most as usize);
+        for one in moves {
+            let size = rig.info(one.src_allocation).size;
+            let mut bytes = vec![0u8; usize::try_from(size).unwrap()];
+            let (of, to) = (rig.allocator, bytes.as_mut_ptr().cast::<c_void>());
+            assert_eq!(
+                unsafe { vmaCopyAllocationToMemory(of, one.src_allocation, 0, to, size) },
+                DONE
+            );
+            assert_eq!(
+                unsafe { vmaCopyMemoryToAllocation(of, to, one.dst_tmp_allocation, 0, size) },
+                DONE
+            );
+        }
+        if unsafe { vmaEndDefragmentationPass(rig.allocator, context, &mut pass) } == DONE {
+            break;
+        }
+    }
+    let mut stats = VmaDefragmentationStats::default();
+    unsafe { vmaEndDefragmentation(rig.allocator, context, &mut stats) };
+    stats
+}
+
+/// Memory of which each byte is `value`.
+fn filled(rig: &Rig, size: u64, info: &VmaAllocationCreateInfo, value: u8) -> VmaAllocation {
+    let (result, one) = memory(rig, size, info);
+    assert_eq!(result, DONE);
+    let bytes = vec![value; usize::try_from(size).unwrap()];
+    let copied =
+        unsafe { vmaCopyMemoryToAllocation(rig.allocator, bytes.as_ptr().cast(), one, 0, size) };
+    assert_eq!(copied, DONE);
+    one
+}
+
+#[test]
+fn defragmentation_empties_blocks_and_keeps_the_bytes() {
+    let Some(rig) = Rig::open() else { return };
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 256 * KIB, ..pool_info(rig.host_type()) });
+    let info = in_pool(pool);
+    let mut live: Vec<_> = (0..64u8).map(|at| (at, filled(&rig, 16 * KIB, &info, at))).collect();
+    assert_eq!(statistics(&rig, pool).0.block_count, 4);
+    live.retain(|(at, one)| {
+        let stays = at % 4 == 0;
+        if !stays {
+            unsafe { vmaFreeMemory(rig.allocator, *one) };
+        }
+        stays
+    });
+    let stats = defragment(&rig, pool, 0, 3);
+    assert!(stats.allocations_moved > 0 && stats.device_memory_blocks_freed >= 2, "{stats:?}");
+    assert_eq!(stats.bytes_moved, u64::from(stats.allocations_moved) * 16 * KIB);
+    assert!(statistics(&rig, pool).0.block_count <= 2);
+    for (value, one) in &live {
+        let mut bytes = vec![0u8; 16 << 10];
+        let to = bytes.as_mut_ptr().cast();
+        assert_eq!(
+            unsafe { vmaCopyAllocationToMemory(rig.allocator, *one, 0, to, 16 * KIB) },
+            DONE
+        );
+        assert!(bytes.iter().all(|byte| byte == value));
+        unsafe { vmaFreeMemory(rig.allocator, *one) };
+    }
+    assert_eq!(defragment(&rig, VmaPool::NULL, 0, 0).allocations_moved, 0, "nothing is left");
+    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
+    let stale = VmaDefragmentationContext(ptr::without_provenance_mut(1 << 44));
+    let begun = unsafe { vmaBeginDefragmentationPass(rig.allocator, stale, &mut pass) };
+    assert_eq!(begun, vk::Result::ERROR_INITIALIZATION_FAILED);
+    end(&rig, pool);
+}
+
+#[test]
+fn a_write_behind_the_end_is_found() {
+    let mut program: OmniheapVmaProgram = unsafe { core::mem::zeroed() };
+    program.size = size_of::<OmniheapVmaProgram>();
+    (program.layout, program.debug_margin, program.detect_corruption) = (3004, 16, 1);
+    let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
+    let mapped = VmaAllocationCreateInfo {
+        usage: VMA_MEMORY_USAGE_CPU_ONLY,
+        flags: VMA_ALLOCATION_CREATE_MAPPED_BIT,
+        ..wanted()
+    };
+    let one = memory(&rig, 100, &mapped).1;
+    assert_eq!(unsafe { vmaCheckCorruption(rig.allocator, u32::MAX) }, DONE);
+    let data = rig.info(one).p_mapped_data.cast::<u8>();
+    let before = unsafe { data.add(100).read() };
+    unsafe { data.add(100).write(1) };
+    assert_eq!(unsafe { vmaCheckCorruption(rig.allocator, u32::MAX) }, vk::Result::ERROR_UNKNOWN);
+    unsafe { data.add(100).write(before) };
+    assert_eq!(
+        unsafe { vmaCheckCorruption(rig.allocator, 0) },
+        vk::Result::ERROR_FEATURE_NOT_PRESENT
+    );
+    unsafe { vmaFreeMemory(rig.allocator, one) };
+}
