@@ -1,0 +1,134 @@
+//! Questions about memory: how much there is, and what is known of an address.
+#![expect(unsafe_code, reason = "writes what callers point to")]
+use crate::Code;
+use crate::book::{Book, Found};
+use crate::real::Real;
+use crate::{books, ending, settings};
+use core::ffi::c_void;
+use std::sync::Once;
+
+/// The driver's code for an argument that cannot be.
+const INVALID_VALUE: Code = 1;
+/// Attributes of pointers.
+const CONTEXT: u32 = 1;
+const BUFFER_ID: u32 = 7;
+const RANGE_START: u32 = 11;
+const RANGE_SIZE: u32 = 12;
+
+/// Answers `cuMemGetInfo`: what is held and empty is free, and nothing is above the limit.
+pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<Code> {
+    if free.is_null() || total.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's pointers, as it passed them.
+    let code = unsafe { real.cuMemGetInfo_v2?(free, total) };
+    if code != 0 {
+        return Some(code);
+    }
+    let (live, empty) = books::known(real).map_or((0, 0), Book::figures);
+    let limit = settings::get().limit.unwrap_or(u64::MAX);
+    // SAFETY: the driver wrote both just now.
+    let (driver_free, driver_total) = unsafe { (*free as u64, *total as u64) };
+    let seen_total = driver_total.min(limit);
+    let seen_free = (driver_free + empty).min(seen_total.saturating_sub(live));
+    let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    // SAFETY: as above.
+    unsafe { free.write(to_usize(seen_free)) };
+    // SAFETY: as above.
+    unsafe { total.write(to_usize(seen_total)) };
+    Some(0)
+}
+
+/// Returns the live allocation at an address, and its book.
+fn find(real: &Real, address: u64) -> Option<(&'static Book, Found)> {
+    let in_book = |book: &'static Book| book.find(address).map(|found| (book, found));
+    books::known(real).and_then(in_book).or_else(|| books::all().find_map(in_book))
+}
+
+/// Answers `cuMemGetAddressRange`.
+pub(crate) fn range(
+    real: &Real,
+    base: *mut u64,
+    size: *mut usize,
+    address: u64,
+) -> Option<Code> {
+    let (_, found) = find(real, address)?;
+    if !base.is_null() {
+        // SAFETY: the caller of the driver's function promises that it may be written.
+        unsafe { base.write(found.address) };
+    }
+    if !size.is_null() {
+        // SAFETY: as above.
+        unsafe { size.write(usize::try_from(found.size).ok()?) };
+    }
+    Some(0)
+}
+
+/// Writes an attribute that belongs to an allocation, not to the block that it lies in.
+///
+/// # Safety
+///
+/// `data` may be written as the attribute needs it.
+unsafe fn correct((book, found): (&Book, Found), attribute: u32, data: *mut c_void) {
+    let value = match attribute {
+        CONTEXT => book.context() as u64,
+        BUFFER_ID => found.number,
+        RANGE_START => found.address,
+        RANGE_SIZE => found.size,
+        _ => return,
+    };
+    // SAFETY: each of these attributes is eight bytes, and the caller promises that they may be written.
+    unsafe { data.cast::<u64>().write_unaligned(value) };
+}
+
+/// Answers `cuPointerGetAttribute`.
+pub(crate) fn attribute(
+    real: &Real,
+    data: *mut c_void,
+    attribute: u32,
+    address: u64,
+) -> Option<Code> {
+    if data.is_null() || !matches!(attribute, CONTEXT | BUFFER_ID | RANGE_START | RANGE_SIZE) {
+        return None;
+    }
+    let found = find(real, address)?;
+    // SAFETY: the caller of the driver's function promises that it may be written.
+    unsafe { correct((found.0, found.1), attribute, data) };
+    Some(0)
+}
+
+/// Answers `cuPointerGetAttributes`.
+pub(crate) fn attributes(
+    real: &Real,
+    (count, kinds, data): (u32, *const u32, *mut *mut c_void),
+    address: u64,
+) -> Option<Code> {
+    let found = find(real, address)?;
+    // SAFETY: the caller's arguments, as it passed them.
+    let code = unsafe { real.cuPointerGetAttributes?(count, kinds, data, address) };
+    if code != 0 {
+        return Some(code);
+    }
+    for at in 0..count as usize {
+        // SAFETY: the driver read as many of both.
+        let kind = unsafe { kinds.add(at).read() };
+        // SAFETY: as above.
+        let place = unsafe { data.add(at).read() };
+        if !place.is_null() {
+            // SAFETY: the driver wrote there just now.
+            unsafe { correct((found.0, found.1), kind, place) };
+        }
+    }
+    Some(0)
+}
+
+/// Answers `cuIpcGetMemHandle`: a handle stands for a whole block, so that memory which shares one cannot be exported.
+pub(crate) fn export(real: &Real, address: u64) -> Option<Code> {
+    static SAID: Once = Once::new();
+    let (_, found) = find(real, address)?;
+    if found.is_whole {
+        return None;
+    }
+    SAID.call_once(|| ending::say("cuIpcGetMemHandle was refused; set OMNIHEAP_IPC=1 to allow it for 1 MiB and more"));
+    Some(INVALID_VALUE)
+}

@@ -1,0 +1,340 @@
+//! The book of one context: its manager, what is live by address, and frees that wait for the device.
+//!
+//! `cuMemFree` waits for the device, and its callers may count on that: bytes that it frees may still be in use by work that was
+//! submitted before. They stay out of use until a mark behind that work has passed. One mark stands for many frees, and it is
+//! waited for only when memory is wanted.
+#![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
+use crate::{Code, lock, real::Handle, settings};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use omniheap_core::{
+    Align, AllocateError, Allocation, Caps, Defragmentation, Epoch, ErrorKind, HeapId, HeapKind,
+    Manager, ManagerConfig, Placement, Point, Policy, Ranking, Reason, Region, Report, Request,
+    Result, TimelineId, Uses,
+};
+use omniheap_cuda::{Config, Cuda};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// The driver's alignment of device memory.
+pub(crate) const UNIT: u64 = 512;
+/// The smallest request that gets a block of its own where programs export memory.
+const EXPORTED: u64 = 1 << 20;
+/// Frees, and their bytes, that share one mark at most.
+const TOGETHER: (usize, u64) = (64, 64 << 20);
+/// The driver's code for "out of memory".
+pub(crate) const OUT_OF_MEMORY: Code = 2;
+
+thread_local! {
+    /// The book, stream, its number and timeline that this thread used last.
+    static LAST: Cell<(usize, usize, u64, u32)> = const { Cell::new((0, 0, 0, 0)) };
+}
+
+/// Device memory or nothing.
+#[derive(Debug)]
+struct DeviceOnly;
+
+impl Policy for DeviceOnly {
+    fn place(&self, _: &Request<'_>, caps: &Caps) -> Result<Placement> {
+        let mut heaps = Ranking::new();
+        heaps.push(device_heap(caps)?);
+        Ok(Placement { region: Region::Device, heaps, reason: Reason::WrittenByKernels })
+    }
+}
+
+fn device_heap(caps: &Caps) -> Result<HeapId> {
+    let device = caps.heap_ids().find(|(_, heap)| heap.kind == HeapKind::Device);
+    device.map(|(id, _)| id).ok_or(ErrorKind::NoSuchHeap.into())
+}
+
+/// An allocation of the program.
+struct Resident {
+    allocation: Allocation<Cuda>,
+    size: u64,
+    /// A number that no other allocation has.
+    number: u64,
+    /// True if it has a block of its own.
+    is_whole: bool,
+}
+
+/// Place and size of a live allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) number: u64,
+    pub(crate) is_whole: bool,
+}
+
+/// Frees that wait for the device.
+#[derive(Default)]
+struct Frees {
+    unmarked: Vec<Allocation<Cuda>>,
+    bytes: u64,
+    marked: VecDeque<(Epoch, Vec<Allocation<Cuda>>)>,
+}
+
+/// The book of one context.
+pub(crate) struct Book {
+    context: usize,
+    pub(crate) ordinal: i32,
+    manager: Manager<Cuda>,
+    heap: HeapId,
+    live: Mutex<BTreeMap<u64, Resident>>,
+    frees: Mutex<Frees>,
+    /// Number of frees that wait.
+    waiting: AtomicUsize,
+    streams: RwLock<HashMap<(usize, u64), TimelineId>>,
+}
+
+impl Book {
+    /// Opens a book of a context, which is current.
+    ///
+    /// # Safety
+    ///
+    /// The context lives until [`close`](Self::close) was called, or nothing of the book is called any more.
+    pub(crate) unsafe fn open(context: Handle, devices: i32, config: ManagerConfig) -> Result<Self> {
+        // SAFETY: the caller's promise; what else the backend makes is never dropped.
+        let cuda = unsafe { Cuda::wrap(context.cast(), None, Config::new()) }?;
+        let mut config = config;
+        config.policy = Arc::new(DeviceOnly);
+        // Programs say on which stream they free, and not on which streams they use.
+        config.pool.uses = Uses::Undeclared;
+        config.unit = Align::of(UNIT);
+        config.defragmentation = Defragmentation::Off;
+        // Other devices reach plain blocks alone.
+        let config = if devices > 1 { config.plain() } else { config };
+        let ordinal = i32::try_from(cuda.ordinal()).unwrap_or(0);
+        let manager = Manager::with_config(cuda, config);
+        let heap = device_heap(manager.caps())?;
+        Ok(Self {
+            context: context.expose_provenance(),
+            ordinal,
+            manager,
+            heap,
+            live: Mutex::default(),
+            frees: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            streams: RwLock::default(),
+        })
+    }
+
+    pub(crate) const fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Allocates memory that any stream may use at once; returns its address.
+    pub(crate) fn allocate(&self, size: u64) -> Result<u64, AllocateError> {
+        let request = Request::new(size);
+        if size >= EXPORTED && settings::exports() {
+            let allocation = self.manager.allocate(&request.dedicated().pinned())?;
+            return self.admit(size, allocation, true);
+        }
+        if self.waiting.load(Relaxed) == 0 {
+            return self.take(size, &request);
+        }
+        let tight = request.no_grow();
+        let mut made = self.take(size, &tight);
+        while made.is_err() && self.wait_for_some() {
+            made = self.take(size, &tight);
+        }
+        made.or_else(|_| self.take(size, &request))
+    }
+
+    /// Allocates in a stream's order; returns its address.
+    pub(crate) fn allocate_on(&self, size: u64, timeline: TimelineId) -> Result<u64, AllocateError> {
+        if self.waiting.load(Relaxed) > 0 {
+            self.give_back_passed();
+        }
+        self.take(size, &Request::new(size).on(timeline))
+    }
+
+    #[inline]
+    fn take(&self, size: u64, request: &Request<'_>) -> Result<u64, AllocateError> {
+        let allocation = match self.manager.allocate(request) {
+            Err(error) if error.kind().is_out_of_memory() && self.wait_for_all() => {
+                self.manager.allocate(request)
+            }
+            made => made,
+        }?;
+        self.admit(size, allocation, false)
+    }
+
+    #[inline]
+    fn admit(&self, size: u64, allocation: Allocation<Cuda>, is_whole: bool) -> Result<u64, AllocateError> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        // The address leaves for good, so the bytes must never move.
+        let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
+        let number = NUMBERS.fetch_add(1, Relaxed);
+        lock(&self.live).insert(address, Resident { allocation, size, number, is_whole });
+        Ok(address)
+    }
+
+    /// Frees what lives at an address once all work that was submitted until now has run; returns false if nothing does.
+    pub(crate) fn free(&self, address: u64) -> bool {
+        let Some(resident) = lock(&self.live).remove(&address) else { return false };
+        let mut frees = lock(&self.frees);
+        frees.unmarked.push(resident.allocation);
+        frees.bytes += resident.size;
+        self.waiting.fetch_add(1, Relaxed);
+        if frees.unmarked.len() >= TOGETHER.0 || frees.bytes >= TOGETHER.1 {
+            self.mark(&mut frees);
+        }
+        true
+    }
+
+    /// Frees what lives at an address in a stream's order; returns false if nothing does.
+    pub(crate) fn free_on(&self, address: u64, timeline: TimelineId) -> bool {
+        let Some(Resident { allocation, .. }) = lock(&self.live).remove(&address) else {
+            return false;
+        };
+        if allocation.timeline() != Some(timeline) {
+            // On a lost device nothing runs, and nothing protects the bytes.
+            let _ = allocation.use_on(timeline);
+        }
+        drop(allocation);
+        true
+    }
+
+    /// Marks what the frees wait for that have no mark yet; returns false if that cannot be now.
+    fn mark(&self, frees: &mut Frees) -> bool {
+        if frees.unmarked.is_empty() {
+            return true;
+        }
+        let Ok(epoch) = self.manager.backend().timelines().mark(TimelineId::ALL) else {
+            return false;
+        };
+        frees.bytes = 0;
+        let batch = core::mem::take(&mut frees.unmarked);
+        frees.marked.push_back((epoch, batch));
+        true
+    }
+
+    /// Gives back what passed marks stand for; returns how many frees that were.
+    fn give_back_passed(&self) -> usize {
+        let mut frees = lock(&self.frees);
+        self.mark(&mut frees);
+        let Ok(reached) = self.manager.backend().timelines().reached(TimelineId::ALL) else {
+            return 0;
+        };
+        let passed = frees.marked.iter().take_while(|(epoch, _)| *epoch <= reached).count();
+        let batches: Vec<_> = frees.marked.drain(..passed).collect();
+        drop(frees);
+        let count = batches.iter().map(|(_, batch)| batch.len()).sum();
+        drop(batches);
+        self.waiting.fetch_sub(count, Relaxed);
+        count
+    }
+
+    /// Waits until some frees have passed; returns false if none wait, or nothing can be waited for.
+    fn wait_for_some(&self) -> bool {
+        if self.give_back_passed() > 0 {
+            return true;
+        }
+        let first = lock(&self.frees).marked.front().map(|(epoch, _)| *epoch);
+        let Some(epoch) = first else { return false };
+        let point = Point { timeline: TimelineId::ALL, epoch };
+        self.manager.backend().timelines().wait(point).is_ok() && self.give_back_passed() > 0
+    }
+
+    /// Waits until all frees have passed; returns false if none did.
+    fn wait_for_all(&self) -> bool {
+        let mut any = false;
+        while self.waiting.load(Relaxed) > 0 && self.wait_for_some() {
+            any = true;
+        }
+        any
+    }
+
+    /// Returns the live allocation that has an address.
+    pub(crate) fn find(&self, address: u64) -> Option<Found> {
+        let live = lock(&self.live);
+        let (start, resident) = live.range(..=address).next_back()?;
+        let Resident { size, number, is_whole, .. } = *resident;
+        (address - start < size).then_some(Found { address: *start, size, number, is_whole })
+    }
+
+    /// Returns the timeline of a stream of this context, which has this number.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream.
+    pub(crate) unsafe fn timeline(&self, stream: Handle, number: u64) -> Option<TimelineId> {
+        let (own, address) = (core::ptr::from_ref(self).addr(), stream.addr());
+        let last = LAST.get();
+        if (last.0, last.1, last.2) == (own, address, number) {
+            return Some(TimelineId(last.3));
+        }
+        let key = (address, number);
+        let known = self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        let timeline = match known {
+            Some(timeline) => timeline,
+            None => {
+                let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: the caller's promise.
+                let fresh = unsafe { self.manager.backend().borrow_stream(stream.cast()) }.ok()?;
+                *streams.entry(key).or_insert(fresh)
+            }
+        };
+        LAST.set((own, address, number, timeline.0));
+        Some(timeline)
+    }
+
+    /// Marks and waits for nothing from now on.
+    pub(crate) fn hold(&self) {
+        self.manager.backend().timelines().begin_capture();
+    }
+
+    /// Ends what [`hold`](Self::hold) began.
+    pub(crate) fn release(&self) {
+        self.manager.backend().timelines().end_capture();
+    }
+
+    /// Returns the bytes that are live, and those that are held and empty.
+    pub(crate) fn figures(&self) -> (u64, u64) {
+        let totals = self.manager.totals();
+        let held = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
+        (totals.live_bytes, held.saturating_sub(totals.granted_bytes))
+    }
+
+    /// Returns everything to the driver. The context goes, and with it everything that lives there.
+    pub(crate) fn close(&self) {
+        let _ = self.manager.backend().timelines().wait_idle();
+        drop(core::mem::take(&mut *lock(&self.live)));
+        drop(core::mem::take(&mut *lock(&self.frees)));
+        self.waiting.store(0, Relaxed);
+        let _ = self.manager.retire();
+        let _ = self.manager.trim();
+    }
+
+    /// Returns a line about all that was done.
+    pub(crate) fn summary_line(&self) -> String {
+        let Report { totals, peak_reserved_bytes, driver_calls, .. } = self.manager.summary();
+        format!(
+            "device {}: at most {} MiB held for {} MiB live; {} allocations took {driver_calls} driver calls",
+            self.ordinal,
+            peak_reserved_bytes >> 20,
+            totals.peak_live_bytes >> 20,
+            totals.allocated,
+        )
+    }
+
+    /// Returns a snapshot.
+    pub(crate) fn report(&self) -> Report {
+        self.manager.report()
+    }
+
+    pub(crate) fn caps(&self) -> &Caps {
+        self.manager.caps()
+    }
+}
+
+/// Returns the driver's code for a failure; `None` where the driver shall answer itself.
+pub(crate) fn code_of(error: &AllocateError) -> Option<Code> {
+    let native = Code::try_from(error.error().native()).unwrap_or(0);
+    match error.kind() {
+        kind if kind.is_out_of_memory() => Some(OUT_OF_MEMORY),
+        _ if native > 0 => Some(native),
+        _ => None,
+    }
+}

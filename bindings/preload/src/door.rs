@@ -1,0 +1,106 @@
+//! The doors through which programs find the driver's functions: `dlsym` here, `cuGetProcAddress` in `hooks`, and exported symbols.
+#![expect(unsafe_code, reason = "stands before the C library's dlsym")]
+use crate::hooks::HOOKS;
+use crate::inside::is_inside;
+use crate::real::{self, REAL_DLSYM};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+
+/// Programs that want the functions of the calling thread's default stream ask with this bit.
+const PER_THREAD: u64 = 2;
+/// Flag of handles: the next library that has the symbol, behind the caller.
+const NEXT: *mut c_void = libc::RTLD_NEXT;
+
+/// One of our functions, and the name and version by which the driver has it.
+pub(crate) struct Hook {
+    /// The exported symbol.
+    pub(crate) symbol: &'static str,
+    /// The name that `cuGetProcAddress` knows.
+    pub(crate) name: &'static str,
+    /// The first CUDA version whose function of this name has this signature.
+    pub(crate) since: c_int,
+    /// The first version from which on it has another one.
+    pub(crate) until: c_int,
+    /// True if it is the one of the calling thread's default stream.
+    pub(crate) per_thread: bool,
+    pub(crate) function: *const (),
+}
+
+// SAFETY: the pointer is that of a function.
+unsafe impl Sync for Hook {}
+
+/// Returns what a program gets that asks the driver for a name.
+pub(crate) fn by_name(name: &CStr, version: c_int, flags: u64) -> Option<*mut c_void> {
+    let name = name.to_bytes();
+    let fits = |hook: &&Hook| {
+        hook.symbol.as_bytes() == name
+            || hook.name.as_bytes() == name && (hook.since..hook.until).contains(&version)
+    };
+    let wanted = flags & PER_THREAD != 0;
+    let mut found = HOOKS.iter().filter(fits);
+    let first = found.next()?;
+    let other = Some(first).into_iter().chain(found).find(|hook| hook.per_thread == wanted);
+    Some(other.unwrap_or(first).function.cast_mut().cast())
+}
+
+/// Decides what `dlsym` returns; null where the C library shall.
+///
+/// # Safety
+///
+/// As for `dlsym`.
+unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    real::find_dlsym();
+    if name.is_null() || handle == NEXT {
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller passes a C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    if !name.to_bytes().starts_with(b"cu") {
+        return ptr::null_mut();
+    }
+    let Some(hook) = HOOKS.iter().find(|hook| hook.symbol.as_bytes() == name.to_bytes()) else {
+        return ptr::null_mut();
+    };
+    if is_inside() {
+        // The CUDA backend looks the driver up, perhaps by a handle of ours.
+        // SAFETY: the driver stays loaded.
+        return unsafe { real::look_up(real::library(), name.as_ptr()) };
+    }
+    // SAFETY: the caller's promise.
+    let found = unsafe { real::look_up(handle, name.as_ptr()) };
+    if found.is_null() {
+        // Looked up once more by the C library, whose `dlerror` then says why.
+        return found;
+    }
+    crate::settings::looked_up(hook.symbol);
+    hook.function.cast_mut().cast()
+}
+
+/// Stands before the C library's `dlsym`. That one looks at its caller where it searches behind it, so it is jumped to with the caller's
+/// own return address.
+///
+/// # Safety
+///
+/// As for `dlsym`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {decide}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jz 2f",
+        "ret",
+        "2:",
+        "mov rax, qword ptr [rip + {real}]",
+        "jmp rax",
+        decide = sym decide,
+        real = sym REAL_DLSYM,
+    )
+}

@@ -1,0 +1,157 @@
+//! The functions that programs get instead of the driver's.
+#![expect(unsafe_code, reason = "exports the driver's functions")]
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "the driver documents each function; ours promise and need what it does"
+)]
+use crate::door::{Hook, by_name};
+use crate::inside::Inside;
+use crate::real::{self, Handle};
+use crate::{Code, ask, capture, memory};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+
+/// Answer where there is no driver.
+const NOT_INITIALIZED: Code = 3;
+/// Answer where the driver has no such function.
+const NOT_FOUND: Code = 500;
+/// Answer after a bug of ours.
+const UNKNOWN: Code = 999;
+const EVER: c_int = c_int::MAX;
+
+/// Runs our own answer to a call; `None` where the driver shall answer.
+#[inline]
+fn answer(own: impl FnOnce() -> Option<Code>) -> Option<Code> {
+    let _inside = Inside::enter()?;
+    catch_unwind(AssertUnwindSafe(own)).unwrap_or(Some(UNKNOWN))
+}
+
+/// Exports functions of the driver: what we answer, else the driver's own answer, and what we note of that. Lists them in `HOOKS`.
+macro_rules! hooks {
+    ($(
+        fn $symbol:ident($($argument:ident: $kind:ty),*) as $name:literal $since:literal..$until:expr, $per_thread:literal
+            = |$real:ident| $own:expr $(; then |$code:pat_param| $note:expr)?;
+    )*) => {
+        $(
+            #[allow(clippy::allow_attributes, non_snake_case, clippy::unused_unit, reason = "the driver's names")]
+            #[unsafe(no_mangle)]
+            pub(crate) unsafe extern "C" fn $symbol($($argument: $kind),*) -> Code {
+                let Some($real) = real::driver() else { return NOT_INITIALIZED };
+                let Some(function) = $real.$symbol else { return NOT_FOUND };
+                if let Some(code) = answer(|| $own) {
+                    return code;
+                }
+                // SAFETY: the caller's arguments, as it passed them.
+                let code = unsafe { function($($argument),*) };
+                $({ let $code = code; answer(|| { $note; None }); })?
+                code
+            }
+        )*
+
+        /// All functions that programs get.
+        pub(crate) static HOOKS: &[Hook] = &[$(
+            Hook {
+                symbol: stringify!($symbol),
+                name: $name,
+                since: $since,
+                until: $until,
+                per_thread: $per_thread,
+                function: $symbol as *const (),
+            },
+        )*];
+    };
+}
+
+hooks! {
+    fn cuMemAlloc_v2(out: *mut u64, size: usize) as "cuMemAlloc" 3020..EVER, false
+        = |real| memory::allocate(real, out, size);
+    fn cuMemAllocPitch_v2(out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint)
+        as "cuMemAllocPitch" 3020..EVER, false
+        = |real| memory::allocate_pitch(real, out, pitch, (width, height), element);
+    fn cuMemFree_v2(address: u64) as "cuMemFree" 3020..EVER, false
+        = |real| memory::free(real, address);
+    fn cuMemAllocAsync(out: *mut u64, size: usize, stream: Handle) as "cuMemAllocAsync" 11020..EVER, false
+        = |real| memory::allocate_async(real, out, size, stream);
+    fn cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: Handle) as "cuMemAllocAsync" 11020..EVER, true
+        = |real| memory::allocate_async(real, out, size, memory::per_thread(stream));
+    fn cuMemAllocFromPoolAsync(out: *mut u64, size: usize, pool: Handle, stream: Handle)
+        as "cuMemAllocFromPoolAsync" 11020..EVER, false
+        = |real| memory::allocate_from_pool(real, out, size, (pool, stream));
+    fn cuMemAllocFromPoolAsync_ptsz(out: *mut u64, size: usize, pool: Handle, stream: Handle)
+        as "cuMemAllocFromPoolAsync" 11020..EVER, true
+        = |real| memory::allocate_from_pool(real, out, size, (pool, memory::per_thread(stream)));
+    fn cuMemFreeAsync(address: u64, stream: Handle) as "cuMemFreeAsync" 11020..EVER, false
+        = |real| memory::free_async(real, address, stream);
+    fn cuMemFreeAsync_ptsz(address: u64, stream: Handle) as "cuMemFreeAsync" 11020..EVER, true
+        = |real| memory::free_async(real, address, memory::per_thread(stream));
+    fn cuDeviceSetMemPool(device: c_int, pool: Handle) as "cuDeviceSetMemPool" 11020..EVER, false
+        = |real| { memory::chose_pool(); None };
+    fn cuMemPoolSetAccess(pool: Handle, list: *const c_void, count: usize)
+        as "cuMemPoolSetAccess" 11020..EVER, false
+        = |real| { memory::chose_pool(); None };
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) as "cuMemGetInfo" 3020..EVER, false
+        = |real| ask::info(real, free, total);
+    fn cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, address: u64)
+        as "cuMemGetAddressRange" 3020..EVER, false
+        = |real| ask::range(real, base, size, address);
+    fn cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, address: u64)
+        as "cuPointerGetAttribute" 4000..EVER, false
+        = |real| ask::attribute(real, data, attribute, address);
+    fn cuPointerGetAttributes(count: c_uint, kinds: *const c_uint, data: *mut *mut c_void, address: u64)
+        as "cuPointerGetAttributes" 7000..EVER, false
+        = |real| ask::attributes(real, (count, kinds, data), address);
+    fn cuIpcGetMemHandle(handle: *mut c_void, address: u64) as "cuIpcGetMemHandle" 4010..EVER, false
+        = |real| ask::export(real, address);
+    fn cuCtxDestroy_v2(context: Handle) as "cuCtxDestroy" 4000..EVER, false
+        = |real| memory::close(real, context);
+    fn cuDevicePrimaryCtxReset_v2(device: c_int) as "cuDevicePrimaryCtxReset" 7000..EVER, false
+        = |real| memory::primary(real, device).and_then(|context| memory::close(real, context));
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int) as "cuDevicePrimaryCtxRelease" 7000..EVER, false
+        = |real| { memory::releasing(real, device); None }; then |_| memory::released(real, device);
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) as "cuStreamBeginCapture" 10010..EVER, false
+        = |real| { capture::begin(); None }; then |code| if code != 0 { capture::end() };
+    fn cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: c_uint) as "cuStreamBeginCapture" 10010..EVER, true
+        = |real| { capture::begin(); None }; then |code| if code != 0 { capture::end() };
+    fn cuStreamBeginCaptureToGraph(
+        stream: Handle, graph: Handle, nodes: *const c_void, data: *const c_void, count: usize, mode: c_uint
+    ) as "cuStreamBeginCaptureToGraph" 12030..EVER, false
+        = |real| { capture::begin(); None }; then |code| if code != 0 { capture::end() };
+    fn cuStreamBeginCaptureToGraph_ptsz(
+        stream: Handle, graph: Handle, nodes: *const c_void, data: *const c_void, count: usize, mode: c_uint
+    ) as "cuStreamBeginCaptureToGraph" 12030..EVER, true
+        = |real| { capture::begin(); None }; then |code| if code != 0 { capture::end() };
+    fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) as "cuStreamEndCapture" 10000..EVER, false
+        = |real| { capture::ending(real, stream); None }; then |_| capture::ended(real, stream);
+    fn cuStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle) as "cuStreamEndCapture" 10000..EVER, true
+        = |real| { capture::ending(real, memory::per_thread(stream)); None };
+        then |_| capture::ended(real, memory::per_thread(stream));
+    fn cuGetProcAddress(name: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64)
+        as "cuGetProcAddress" 11030..12000, false
+        = |real| None; then |code| replace(code, name, function, (version, flags));
+    fn cuGetProcAddress_v2(
+        name: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
+    ) as "cuGetProcAddress" 12000..EVER, false
+        = |real| None; then |code| replace(code, name, function, (version, flags));
+}
+
+/// Puts our function in the place of the driver's that a program was given.
+fn replace(
+    code: Code,
+    name: *const c_char,
+    function: *mut *mut c_void,
+    (version, flags): (c_int, u64),
+) -> Option<()> {
+    if code != 0 || name.is_null() || function.is_null() {
+        return None;
+    }
+    // SAFETY: the driver wrote there just now.
+    if unsafe { function.read() }.is_null() {
+        return None;
+    }
+    // SAFETY: the driver read it just now, as a C string.
+    let ours = by_name(unsafe { CStr::from_ptr(name) }, version, flags)?;
+    // SAFETY: as above.
+    unsafe { function.write(ours) };
+    Some(())
+}

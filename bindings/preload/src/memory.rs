@@ -1,0 +1,240 @@
+//! Memory: allocations and frees of the program. A function returns `None` where the driver shall answer itself.
+#![expect(unsafe_code, reason = "writes what callers point to")]
+use crate::book::{Book, UNIT, code_of};
+use crate::real::{Handle, Real};
+use crate::{Code, books, capture};
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use omniheap_core::{AllocateError, TimelineId};
+
+/// From here on sizes are mistakes.
+const MOST: usize = 1 << 46;
+/// The handle of the calling thread's default stream.
+const PER_THREAD: Handle = ptr::without_provenance_mut(2);
+/// The handle of the legacy default stream; zero stands for it too.
+const LEGACY: usize = 1;
+
+/// True once the program has chosen or opened a pool of the driver: its asynchronous allocations are the driver's from then on.
+static HAS_OWN_POOL: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the program has chosen or opened a pool of the driver.
+pub(crate) fn chose_pool() {
+    HAS_OWN_POOL.store(true, Relaxed);
+}
+
+/// Returns a stream, as functions of the calling thread's default stream mean it.
+pub(crate) fn per_thread(stream: Handle) -> Handle {
+    if stream.is_null() { PER_THREAD } else { stream }
+}
+
+fn hand_out(out: *mut u64, made: Result<u64, AllocateError>) -> Option<Code> {
+    match made {
+        Ok(address) => {
+            // SAFETY: not null, and the caller of the driver's function promises that it may be written.
+            unsafe { out.write(address) };
+            Some(0)
+        }
+        Err(error) => code_of(&error),
+    }
+}
+
+/// Answers `cuMemAlloc`.
+#[inline]
+pub(crate) fn allocate(real: &Real, out: *mut u64, size: usize) -> Option<Code> {
+    if out.is_null() || size == 0 || size >= MOST || capture::is_under_way() {
+        return None;
+    }
+    let book = books::current(real)?;
+    hand_out(out, book.allocate(size as u64))
+}
+
+/// Answers `cuMemAllocPitch`.
+pub(crate) fn allocate_pitch(
+    real: &Real,
+    out: *mut u64,
+    pitch: *mut usize,
+    (width, height): (usize, usize),
+    element: u32,
+) -> Option<Code> {
+    if pitch.is_null() || !matches!(element, 4 | 8 | 16) {
+        return None;
+    }
+    let row = width.checked_next_multiple_of(usize::try_from(UNIT).ok()?)?;
+    let code = allocate(real, out, row.checked_mul(height)?)?;
+    if code == 0 {
+        // SAFETY: not null, and the caller of the driver's function promises that it may be written.
+        unsafe { pitch.write(row) };
+    }
+    Some(code)
+}
+
+/// Answers `cuMemFree`.
+#[inline]
+pub(crate) fn free(real: &Real, address: u64) -> Option<Code> {
+    if capture::is_under_way()
+        && let Some(code) = refused_in_capture(real)
+    {
+        return Some(code);
+    }
+    if books::known(real).is_some_and(|book| book.free(address)) {
+        return Some(0);
+    }
+    books::all().any(|book| book.free(address)).then_some(0)
+}
+
+/// Returns the driver's code where it refuses to free in a capture: as it refuses to allocate, which is tried.
+#[cold]
+fn refused_in_capture(real: &Real) -> Option<Code> {
+    let mut probe = 0;
+    // SAFETY: a valid out-pointer.
+    let code = unsafe { real.cuMemAlloc_v2?(&raw mut probe, 1) };
+    if code != 0 {
+        return Some(code);
+    }
+    // SAFETY: allocated above, and used by nothing.
+    unsafe { real.cuMemFree_v2?(probe) };
+    None
+}
+
+/// Returns the timeline of a stream; `None` where the driver shall answer itself: in a capture, and for streams of other contexts.
+#[inline]
+fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
+    let mut number = 0;
+    // The legacy stream is never captured, and there is one.
+    if stream.addr() > LEGACY {
+        let mut status = 0;
+        // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
+        if unsafe { real.cuStreamIsCapturing?(stream, &raw mut status) } != 0 || status != 0 {
+            return None;
+        }
+        // SAFETY: as above.
+        if unsafe { real.cuStreamGetId?(stream, &raw mut number) } != 0 {
+            return None;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { book.timeline(stream, number) }
+}
+
+/// Answers `cuMemAllocAsync`.
+#[inline]
+pub(crate) fn allocate_async(
+    real: &Real,
+    out: *mut u64,
+    size: usize,
+    stream: Handle,
+) -> Option<Code> {
+    if out.is_null() || size == 0 || size >= MOST || HAS_OWN_POOL.load(Relaxed) {
+        return None;
+    }
+    let book = books::current(real)?;
+    let timeline = timeline(real, book, stream)?;
+    hand_out(out, book.allocate_on(size as u64, timeline))
+}
+
+/// Answers `cuMemAllocFromPoolAsync`, for the pool that every device has.
+pub(crate) fn allocate_from_pool(
+    real: &Real,
+    out: *mut u64,
+    size: usize,
+    (pool, stream): (Handle, Handle),
+) -> Option<Code> {
+    let book = books::current(real)?;
+    let mut usual = ptr::null_mut();
+    // SAFETY: a valid out-pointer.
+    let code = unsafe { real.cuDeviceGetDefaultMemPool?(&raw mut usual, book.ordinal) };
+    if code != 0 || usual != pool {
+        return None;
+    }
+    allocate_async(real, out, size, stream)
+}
+
+/// Answers `cuMemFreeAsync`.
+#[inline]
+pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Code> {
+    let own = books::known(real);
+    let holds = |book: &&'static Book| book.find(address).is_some_and(|it| it.address == address);
+    let book = own.filter(holds).or_else(|| books::all().find(holds))?;
+    match timeline(real, book, stream) {
+        Some(timeline) => book.free_on(address, timeline).then_some(0),
+        None => free_behind(real, book, address, stream),
+    }
+}
+
+/// Frees memory behind a stream of another context; in a capture the driver answers.
+#[cold]
+fn free_behind(real: &Real, book: &Book, address: u64, stream: Handle) -> Option<Code> {
+    let mut status = 0;
+    // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
+    let code = unsafe { real.cuStreamIsCapturing?(stream, &raw mut status) };
+    if code != 0 || status != 0 {
+        return None;
+    }
+    // SAFETY: as above.
+    match unsafe { real.cuStreamSynchronize?(stream) } {
+        0 => book.free(address).then_some(0),
+        code => Some(code),
+    }
+}
+
+/// Closes the book of a context that goes now, while the driver can still take its memory.
+pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
+    let book = books::take(context.addr())?;
+    // SAFETY: the program's context, live until the driver's function destroys it.
+    if unsafe { real.cuCtxPushCurrent_v2?(context) } == 0 {
+        book.close();
+        let mut popped = ptr::null_mut();
+        // SAFETY: a valid out-pointer; pushed above.
+        unsafe { real.cuCtxPopCurrent_v2?(&raw mut popped) };
+    }
+    None
+}
+
+/// Returns the primary context of a device that has a book.
+pub(crate) fn primary(real: &Real, device: i32) -> Option<Handle> {
+    if !books::all().any(|book| book.ordinal == device) {
+        return None;
+    }
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: valid out-pointers.
+    let code =
+        unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
+    if code != 0 || active == 0 {
+        return None;
+    }
+    let mut context = ptr::null_mut();
+    // SAFETY: a valid out-pointer.
+    if unsafe { real.cuDevicePrimaryCtxRetain?(&raw mut context, device) } != 0 {
+        return None;
+    }
+    // SAFETY: retained above; the program retains it as well, since it is active.
+    unsafe { real.cuDevicePrimaryCtxRelease_v2?(device) };
+    Some(context)
+}
+
+thread_local! {
+    /// The primary context that this thread is releasing.
+    static RELEASING: Cell<Handle> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Notes that a program is about to release a primary context.
+pub(crate) fn releasing(real: &Real, device: i32) {
+    RELEASING.set(primary(real, device).unwrap_or(ptr::null_mut()));
+}
+
+/// Forgets the book of a primary context that the program released, if it is gone: the driver took its memory.
+pub(crate) fn released(real: &Real, device: i32) -> Option<()> {
+    let context = RELEASING.replace(ptr::null_mut());
+    if context.is_null() {
+        return None;
+    }
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: valid out-pointers.
+    let code =
+        unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
+    if code == 0 && active == 0 {
+        books::take(context.addr());
+    }
+    Some(())
+}

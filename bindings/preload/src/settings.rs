@@ -1,0 +1,59 @@
+//! What the environment says, read when the first context allocates.
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use omniheap_limits::parse_size;
+use std::env;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// True once a program looked up what exports memory of `cuMemAlloc` to other processes.
+static EXPORTS: AtomicBool = AtomicBool::new(false);
+
+/// Settings of the process.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// The most bytes that programs shall see.
+    pub(crate) limit: Option<u64>,
+    /// File for the trace.
+    pub(crate) trace: Option<PathBuf>,
+    /// File for the report at the end.
+    pub(crate) report: Option<PathBuf>,
+    /// True if a line at the end says what was used.
+    pub(crate) summary: bool,
+    /// True if bytes behind allocations are watched.
+    pub(crate) guards: bool,
+    /// True if memory shall be fit for export by `cuIpcGetMemHandle`.
+    pub(crate) exports: bool,
+}
+
+fn path(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn is_set(name: &str) -> bool {
+    env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// Returns the settings of the process.
+pub(crate) fn get() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| Settings {
+        limit: env::var("OMNIHEAP_LIMIT").ok().and_then(|text| parse_size(&text)),
+        trace: path("OMNIHEAP_TRACE"),
+        report: path("OMNIHEAP_REPORT"),
+        summary: is_set("OMNIHEAP_SUMMARY"),
+        guards: is_set("OMNIHEAP_GUARDS"),
+        exports: is_set("OMNIHEAP_IPC"),
+    })
+}
+
+/// Notes that a program looked one of our functions up by its own name: a runtime looks all of them up, by other ways.
+pub(crate) fn looked_up(symbol: &str) {
+    if symbol == "cuIpcGetMemHandle" {
+        EXPORTS.store(true, Relaxed);
+    }
+}
+
+/// Returns true if large allocations shall have a block of their own, which other processes can open.
+pub(crate) fn exports() -> bool {
+    EXPORTS.load(Relaxed) || get().exports
+}
