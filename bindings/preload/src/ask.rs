@@ -26,7 +26,7 @@ pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<C
         return Some(code);
     }
     let (live, empty) = books::known(real).map_or((0, 0), Book::figures);
-    let limit = settings::get().limit.unwrap_or(u64::MAX);
+    let limit = settings::limit();
     // SAFETY: the driver wrote both just now.
     let (driver_free, driver_total) = unsafe { (*free as u64, *total as u64) };
     let seen_total = driver_total.min(limit);

@@ -4,15 +4,16 @@
 //! submitted before. They stay out of use until a mark behind that work has passed. One mark stands for many frees, and it is
 //! waited for only when memory is wanted.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
-use crate::{Code, lock, real::Handle, settings};
+use crate::{Code, capture, control, lock, real::Handle, settings};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use omniheap_core::{
-    Align, AllocateError, Allocation, Caps, Defragmentation, Epoch, ErrorKind, HeapId, HeapKind,
-    Manager, ManagerConfig, Placement, Point, Policy, Ranking, Reason, Region, Report, Request,
-    Result, TimelineId, Uses,
+    Align, AllocateError, Allocation, Backend as _, Caps, Defragmentation, Epoch, ErrorKind,
+    HeapId, HeapKind, Limits, Manager, ManagerConfig, Placement, Point, Policy, Ranking, Reason,
+    Region, Report, Request, Result, Sleep, TimelineId, UserPool, Uses, Wake,
 };
 use omniheap_cuda::{Config, Cuda};
+use omniheap_residency::HostStore;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -79,11 +80,14 @@ pub(crate) struct Book {
     context: usize,
     pub(crate) ordinal: i32,
     manager: Manager<Cuda>,
+    /// The pool that sleeps, where orders are taken and the device has pages.
+    pool: Option<UserPool<Cuda>>,
     heap: HeapId,
     live: Mutex<BTreeMap<u64, Resident>>,
     frees: Mutex<Frees>,
-    /// Number of frees that wait.
+    /// Number of frees that wait, and their bytes.
     waiting: AtomicUsize,
+    waiting_bytes: AtomicU64,
     streams: RwLock<HashMap<(usize, u64), TimelineId>>,
 }
 
@@ -107,7 +111,12 @@ impl Book {
         let ordinal = i32::try_from(cuda.ordinal()).unwrap_or(0);
         let manager = Manager::with_config(cuda, config);
         let heap = device_heap(manager.caps())?;
+        let may_sleep = control::is_wanted() && devices == 1;
+        let may_sleep = may_sleep && manager.backend().as_remap().is_some();
+        let own = manager.config().pool.sleepable();
+        let pool = may_sleep.then(|| manager.create_pool(heap, own)).transpose()?;
         Ok(Self {
+            pool,
             context: context.expose_provenance(),
             ordinal,
             manager,
@@ -115,6 +124,7 @@ impl Book {
             live: Mutex::default(),
             frees: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            waiting_bytes: AtomicU64::new(0),
             streams: RwLock::default(),
         })
     }
@@ -151,13 +161,21 @@ impl Book {
 
     #[inline]
     fn take(&self, size: u64, request: &Request<'_>) -> Result<u64, AllocateError> {
-        let allocation = match self.manager.allocate(request) {
+        let allocation = match self.ask(request) {
             Err(error) if error.kind().is_out_of_memory() && self.wait_for_all() => {
-                self.manager.allocate(request)
+                self.ask(request)
             }
             made => made,
         }?;
         self.admit(size, allocation, false)
+    }
+
+    #[inline]
+    fn ask(&self, request: &Request<'_>) -> Result<Allocation<Cuda>, AllocateError> {
+        match &self.pool {
+            None => self.manager.allocate(request),
+            Some(pool) => pool.allocate(request),
+        }
     }
 
     #[inline]
@@ -177,6 +195,7 @@ impl Book {
         frees.unmarked.push(resident.allocation);
         frees.bytes += resident.size;
         self.waiting.fetch_add(1, Relaxed);
+        self.waiting_bytes.fetch_add(resident.size, Relaxed);
         if frees.unmarked.len() >= TOGETHER.0 || frees.bytes >= TOGETHER.1 {
             self.mark(&mut frees);
         }
@@ -221,8 +240,10 @@ impl Book {
         let batches: Vec<_> = frees.marked.drain(..passed).collect();
         drop(frees);
         let count = batches.iter().map(|(_, batch)| batch.len()).sum();
+        let bytes = batches.iter().flat_map(|(_, batch)| batch).map(Allocation::size).sum();
         drop(batches);
         self.waiting.fetch_sub(count, Relaxed);
+        self.waiting_bytes.fetch_sub(bytes, Relaxed);
         count
     }
 
@@ -290,11 +311,13 @@ impl Book {
         self.manager.backend().timelines().end_capture();
     }
 
-    /// Returns the bytes that are live, and those that are held and empty.
+    /// Returns the bytes that are live, and those that are held and free.
     pub(crate) fn figures(&self) -> (u64, u64) {
         let totals = self.manager.totals();
         let held = self.manager.heap_use(self.heap).map_or(0, |held| held.reserved);
-        (totals.live_bytes, held.saturating_sub(totals.granted_bytes))
+        let waiting = self.waiting_bytes.load(Relaxed);
+        let empty = held.saturating_sub(totals.granted_bytes) + waiting;
+        (totals.live_bytes.saturating_sub(waiting), empty)
     }
 
     /// Returns everything to the driver. The context goes, and with it everything that lives there.
@@ -303,8 +326,38 @@ impl Book {
         drop(core::mem::take(&mut *lock(&self.live)));
         drop(core::mem::take(&mut *lock(&self.frees)));
         self.waiting.store(0, Relaxed);
+        self.waiting_bytes.store(0, Relaxed);
         let _ = self.manager.retire();
         let _ = self.manager.trim();
+    }
+
+    /// Sets the most that may be held.
+    pub(crate) fn limit(&self, bytes: u64) -> Result<()> {
+        self.manager.set_budget(self.heap, Limits::hard(bytes))?;
+        self.wait_for_all();
+        self.manager.trim().map(drop)
+    }
+
+    /// Moves all bytes to host memory; returns how many went back to the driver.
+    pub(crate) fn sleep(&self) -> Result<u64, String> {
+        let pool = self.pool.as_ref().ok_or("the memory of this program cannot sleep")?;
+        if capture::is_under_way() {
+            return Err("a graph is being captured; try again later".into());
+        }
+        self.wait_for_all();
+        let sleep = Sleep::to(HostStore::new());
+        // SAFETY: whoever orders a sleep promises that the program uses none of its memory until it is awake. Work that streams were
+        // given before is waited for: the pool's uses are undeclared.
+        let sleep = unsafe { sleep.over_pins() };
+        let slept = pool.sleep(&sleep).map_err(|error| error.to_string())?;
+        Ok(slept.returned + self.manager.trim().unwrap_or(0))
+    }
+
+    /// Brings all bytes back, at their addresses.
+    pub(crate) fn wake(&self) -> Result<u64, String> {
+        let pool = self.pool.as_ref().ok_or("the memory of this program cannot sleep")?;
+        pool.wake(&Wake::all()).map_err(|error| error.to_string())?;
+        Ok(pool.reserved())
     }
 
     /// Returns a line about all that was done.

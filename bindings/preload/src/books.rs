@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "asks the driver for contexts")]
 use crate::book::Book;
 use crate::real::{Handle, Real};
-use crate::{capture, ending, inside, lock};
+use crate::{capture, control, ending, inside, lock};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -72,6 +72,7 @@ fn open(real: &Real) -> Option<&'static Book> {
             let book = Box::leak(Box::new(book));
             BOOKS.write().unwrap_or_else(PoisonError::into_inner).push(book);
             EDITION.fetch_add(1, Relaxed);
+            control::start();
             Some(book)
         }
         Err(error) => {

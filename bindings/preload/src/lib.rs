@@ -10,6 +10,7 @@
 //! | `capture` | how many graphs are being captured |
 //! | `book` | one context: its manager, what is live by address, frees that wait |
 //! | `books` | the books of all contexts |
+//! | `control` | orders to a running program |
 //! | `settings` | what the environment says |
 //! | `ending` | what is said and written when the program ends |
 //!
@@ -23,6 +24,7 @@ mod ask;
 mod book;
 mod books;
 mod capture;
+mod control;
 mod door;
 mod ending;
 mod hooks;

@@ -1,5 +1,5 @@
 //! What the environment says, read when the first context allocates.
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_limits::parse_size;
 use std::env;
 use std::path::PathBuf;
@@ -8,11 +8,14 @@ use std::sync::OnceLock;
 /// True once a program looked up what exports memory of `cuMemAlloc` to other processes.
 static EXPORTS: AtomicBool = AtomicBool::new(false);
 
+/// The limit that was ordered; zero for none.
+static LIMIT: AtomicU64 = AtomicU64::new(0);
+
 /// Settings of the process.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// The most bytes that programs shall see.
-    pub(crate) limit: Option<u64>,
+    /// The most bytes that the program may see, before another limit was ordered.
+    limit: Option<u64>,
     /// File for the trace.
     pub(crate) trace: Option<PathBuf>,
     /// File for the report at the end.
@@ -56,4 +59,17 @@ pub(crate) fn looked_up(symbol: &str) {
 /// Returns true if large allocations shall have a block of their own, which other processes can open.
 pub(crate) fn exports() -> bool {
     EXPORTS.load(Relaxed) || get().exports
+}
+
+/// Sets the most bytes that the program may see.
+pub(crate) fn set_limit(bytes: u64) {
+    LIMIT.store(bytes, Relaxed);
+}
+
+/// Returns the most bytes that the program may see.
+pub(crate) fn limit() -> u64 {
+    match LIMIT.load(Relaxed) {
+        0 => get().limit.unwrap_or(u64::MAX),
+        ordered => ordered,
+    }
 }

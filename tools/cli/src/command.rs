@@ -1,6 +1,8 @@
 //! The command line: one file for each command.
 mod compare;
 mod conformance;
+#[cfg(target_os = "linux")]
+mod control;
 mod demo;
 mod devices;
 mod explain;
@@ -9,6 +11,8 @@ mod ranks;
 mod replay;
 mod report;
 mod request;
+#[cfg(target_os = "linux")]
+mod run;
 mod selftest;
 mod serve;
 mod tenants;
@@ -40,7 +44,8 @@ Examples:
   omniheap plan graph.csv --capacity 1M            does this graph fit, and where goes each buffer?
   omniheap fit step.omt --capacity 24G             will this training step fit, and what would help?
   omniheap weights model.safetensors               what is in it, and where does it fit?
-  omniheap ranks traces/ --out job.html            which rank of a job needs the most, and why?
+  omniheap ranks traces/ --report job.html         which rank of a job needs the most, and why?
+  omniheap run -- python train.py                  any CUDA program, on omniheap
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
 Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible, 130 interrupted by Ctrl-C.";
@@ -63,6 +68,17 @@ enum Command {
     /// Measure on this device what the placement rules assume: `omniheap-lab calibrate`
     Calibrate(lab::Arguments),
     Conformance(conformance::Arguments),
+    /// The conformance suite, which is not built in: build with `--features conformance`
+    #[cfg(not(feature = "conformance"))]
+    #[command(disable_help_flag = true)]
+    Conformance {
+        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        ignored: Vec<std::ffi::OsString>,
+    },
+    #[cfg(target_os = "linux")]
+    Run(run::Arguments),
+    #[cfg(target_os = "linux")]
+    Control(control::Arguments),
     Serve(serve::Arguments),
     Tenants(tenants::Arguments),
     Weights(weights::Arguments),
@@ -85,6 +101,10 @@ pub(crate) fn run(line: Line) -> Result<(), Failure> {
         Command::Conformance(arguments) => conformance::run(&arguments, format),
         Command::Report(arguments) => report::run(arguments, format),
         Command::Replay(arguments) => replay::run(&arguments, format),
+        #[cfg(target_os = "linux")]
+        Command::Run(arguments) => run::run(&arguments),
+        #[cfg(target_os = "linux")]
+        Command::Control(arguments) => control::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments, format),
         Command::Tenants(arguments) => tenants::run(&arguments, format),
         Command::Weights(arguments) => weights::run(&arguments, format),

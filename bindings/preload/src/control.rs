@@ -1,0 +1,131 @@
+//! The socket on which a program answers orders: `report`, `limit BYTES`, `sleep`, `wake`. One line comes, one line goes.
+//!
+//! Only the user who runs the program, and root, are answered. The thread starts with the first context, and only where
+//! `OMNIHEAP_CONTROL` is set: to the path of the socket, or to `1` for the usual one.
+#![expect(unsafe_code, reason = "asks the system who runs the program")]
+use crate::{books, ending, inside::Inside, settings};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::Duration;
+use std::{env, fs, process, thread};
+
+/// The most bytes of an order.
+const LONGEST: u64 = 256;
+/// The longest time that an order may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Returns the path of the socket that `OMNIHEAP_CONTROL` means; `omniheap control` derives the same from a process id.
+fn path() -> Option<PathBuf> {
+    let told = env::var_os("OMNIHEAP_CONTROL").filter(|it| !it.is_empty() && it != "0")?;
+    if told != "1" {
+        return Some(told.into());
+    }
+    let folder = env::var_os("XDG_RUNTIME_DIR").filter(|it| !it.is_empty());
+    let folder = folder.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    Some(folder.join(format!("omniheap-{}-{}.sock", user(), process::id())))
+}
+
+fn user() -> u32 {
+    // SAFETY: the function cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Returns true if orders are taken, so that memory must be able to sleep.
+pub(crate) fn is_wanted() -> bool {
+    path().is_some()
+}
+
+/// Starts the thread that answers, if orders are wanted.
+pub(crate) fn start() {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        let Some(path) = path() else { return };
+        match listen(&path) {
+            Ok(listener) => {
+                let name = thread::Builder::new().name("omniheap".into());
+                // Never joined: it ends with the process.
+                let _ = name.spawn(move || serve(&listener));
+            }
+            Err(error) => ending::say(&format!("{}: no orders: {error}", path.display())),
+        }
+    });
+}
+
+/// Opens the socket so that nobody else can connect to it at any time.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    if UnixStream::connect(path).is_err() {
+        // What an ended process left; a socket that answers is refused by `bind`.
+        let _ = fs::remove_file(path);
+    }
+    // Peers are checked as well, so that nothing is lost between these two.
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn serve(listener: &UnixListener) {
+    // This thread's calls are never the program's.
+    let Some(_inside) = Inside::enter() else { return };
+    for stream in listener.incoming().flatten() {
+        let _ = answer(stream);
+    }
+}
+
+fn answer(mut stream: UnixStream) -> io::Result<()> {
+    if !is_allowed(&stream) {
+        return writeln!(stream, "error: the program belongs to another user");
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(LONGEST)).read_line(&mut line)?;
+    let reply = match obey(line.trim()) {
+        Ok(said) => format!("ok: {said}"),
+        Err(why) => format!("error: {why}"),
+    };
+    writeln!(stream, "{reply}")
+}
+
+/// Returns true if the peer is the user who runs this program, or root.
+fn is_allowed(stream: &UnixStream) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let Ok(mut size) = libc::socklen_t::try_from(size_of::<libc::ucred>()) else { return false };
+    let (option, to) = (libc::SO_PEERCRED, (&raw mut peer).cast());
+    // SAFETY: an open socket; the out-pointers are valid, and the size is that of the structure.
+    let code = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, option, to, &raw mut size)
+    };
+    code == 0 && (peer.uid == user() || peer.uid == 0)
+}
+
+fn obey(order: &str) -> Result<String, String> {
+    match order.split_once(' ').unwrap_or((order, "")) {
+        ("report", "") => Ok(report()),
+        ("limit", size) => limit(size),
+        ("sleep", "") => each(|book| book.sleep()),
+        ("wake", "") => each(|book| book.wake()),
+        _ => Err("expected report, limit BYTES, sleep or wake".into()),
+    }
+}
+
+fn report() -> String {
+    let lines: Vec<_> = books::all().map(|book| book.summary_line()).collect();
+    lines.join("; ")
+}
+
+fn limit(size: &str) -> Result<String, String> {
+    let bytes = omniheap_limits::parse_size(size);
+    let bytes = bytes.ok_or_else(|| format!("{size:?} is no size such as 8GiB"))?;
+    books::all().try_for_each(|book| book.limit(bytes).map_err(|error| error.to_string()))?;
+    settings::set_limit(bytes);
+    Ok(format!("{bytes} bytes"))
+}
+
+fn each(act: impl Fn(&'static crate::book::Book) -> Result<u64, String>) -> Result<String, String> {
+    let bytes = books::all().map(act).sum::<Result<u64, String>>()?;
+    Ok(format!("{bytes} bytes"))
+}

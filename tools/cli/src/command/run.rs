@@ -1,0 +1,147 @@
+//! `omniheap run`: starts a CUDA program on omniheap.
+use super::Failure;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// File name of the library that is put before programs.
+const LIBRARY: &str = "libomniheap_preload.so";
+/// First bytes of programs for this machine: an ELF file, of 64 bits.
+const ELF64: [u8; 5] = [0x7f, b'E', b'L', b'F', 2];
+/// Permissions with which a program gets rights of its own.
+const SETS_ID: u32 = 0o6000;
+
+/// Run a CUDA program on omniheap, without recompiling
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Arguments {
+    /// The most memory that the program may hold of each device, such as 20GiB
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    limit: Option<String>,
+    /// Record every allocation in a file, for `omniheap report` and `omniheap replay`
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Write a page about the memory when the program ends
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Watch the bytes behind every allocation, and say which were written
+    #[arg(long)]
+    guards: bool,
+    /// Give memory of 1 MiB and more blocks of their own, which `cuIpcGetMemHandle` can export
+    #[arg(long)]
+    ipc: bool,
+    /// The library, where it is neither beside this command nor in ../lib
+    #[arg(long, value_name = "PATH", env = "OMNIHEAP_PRELOAD_LIBRARY")]
+    library: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+The program and all that it starts use omniheap for device memory; programs without CUDA run as ever. While it runs,
+`omniheap control PID report` asks it.
+
+Examples:
+  omniheap run -- ./train
+  omniheap run --limit 20GiB -- python train.py
+  omniheap run --trace train.omt --report train.html -- python train.py
+  omniheap run --guards -- ./kernel-test";
+
+fn size(text: &str) -> Result<String, String> {
+    let known = omniheap::limits::parse_size(text);
+    known.map(|_| text.to_owned()).ok_or_else(|| "expected a size such as 20GiB".into())
+}
+
+/// Puts the program in the place of this process.
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let library = library(arguments.library.as_deref())?;
+    let program = &arguments.program[0];
+    check(program)?;
+    let mut command = Command::new(program);
+    command.args(&arguments.program[1..]);
+    command.env("LD_PRELOAD", before(library.as_os_str(), env::var_os("LD_PRELOAD")));
+    command.env("OMNIHEAP_SUMMARY", "1").env("OMNIHEAP_CONTROL", "1");
+    if let Some(limit) = &arguments.limit {
+        command.env("OMNIHEAP_LIMIT", limit);
+    }
+    for (name, file) in [("OMNIHEAP_TRACE", &arguments.trace), ("OMNIHEAP_REPORT", &arguments.report)] {
+        if let Some(file) = file {
+            command.env(name, std::path::absolute(file)?);
+        }
+    }
+    for (name, wanted) in [("OMNIHEAP_GUARDS", arguments.guards), ("OMNIHEAP_IPC", arguments.ipc)] {
+        if wanted {
+            command.env(name, "1");
+        }
+    }
+    let error = command.exec();
+    let shown = program.to_string_lossy();
+    Err(match error.kind() {
+        ErrorKind::NotFound => Failure::input(format!("{shown}: there is no such program")),
+        _ => Failure::input(format!("{shown}: cannot be started: {error}")),
+    })
+}
+
+/// Returns a list for the loader with a library before all others.
+fn before(library: &OsStr, others: Option<OsString>) -> OsString {
+    let mut list = library.to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+/// Finds the library: where the caller says, beside this command, or in `../lib`.
+fn library(told: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(told) = told {
+        return found(told).ok_or_else(|| {
+            Failure::input(format!("{}: there is no such library", told.display()))
+        });
+    }
+    let own = env::current_exe()?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
+    places.iter().find_map(|place| found(place)).ok_or_else(|| {
+        let why = "build it with `cargo build --release -p omniheap-preload`, or name it with --library";
+        Failure::failed(format!("{LIBRARY} is neither beside this command nor in ../lib; {why}"))
+    })
+}
+
+/// Returns the whole path of a library; the loader splits lists at colons and spaces.
+fn found(path: &Path) -> Option<PathBuf> {
+    let path = path.canonicalize().ok()?;
+    let splits = |byte: &u8| matches!(byte, b':' | b' ');
+    (path.is_file() && !path.as_os_str().as_encoded_bytes().iter().any(splits)).then_some(path)
+}
+
+/// Refuses programs that the loader would start without the library.
+fn check(program: &OsStr) -> Result<(), Failure> {
+    let Some(path) = locate(program) else { return Ok(()) };
+    let Ok(mut file) = File::open(&path) else { return Ok(()) };
+    let refuse = |why: &str| Err(Failure::input(format!("{}: {why}", path.display())));
+    if file.metadata()?.permissions().mode() & SETS_ID != 0 {
+        return refuse("a program with rights of its own (setuid) is started without the library");
+    }
+    let mut first = [0; ELF64.len()];
+    let is_elf = file.read_exact(&mut first).is_ok() && first[..4] == ELF64[..4];
+    if is_elf && first != ELF64 {
+        return refuse("a 32-bit program cannot load the library, and CUDA runs none");
+    }
+    Ok(())
+}
+
+/// Finds a program as the system does.
+fn locate(program: &OsStr) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
