@@ -2,13 +2,12 @@
 #![expect(unsafe_code, reason = "writes what callers point to")]
 use crate::Code;
 use crate::book::{Book, Found};
+use crate::memory::INVALID_VALUE;
 use crate::real::Real;
 use crate::{books, ending, settings};
 use core::ffi::c_void;
 use std::sync::Once;
 
-/// The driver's code for an argument that cannot be.
-const INVALID_VALUE: Code = 1;
 /// Attributes of pointers.
 const CONTEXT: u32 = 1;
 const BUFFER_ID: u32 = 7;
@@ -46,12 +45,7 @@ fn find(real: &Real, address: u64) -> Option<(&'static Book, Found)> {
 }
 
 /// Answers `cuMemGetAddressRange`.
-pub(crate) fn range(
-    real: &Real,
-    base: *mut u64,
-    size: *mut usize,
-    address: u64,
-) -> Option<Code> {
+pub(crate) fn range(real: &Real, base: *mut u64, size: *mut usize, address: u64) -> Option<Code> {
     let (_, found) = find(real, address)?;
     if !base.is_null() {
         // SAFETY: the caller of the driver's function promises that it may be written.
@@ -129,6 +123,10 @@ pub(crate) fn export(real: &Real, address: u64) -> Option<Code> {
     if found.is_whole {
         return None;
     }
-    SAID.call_once(|| ending::say("cuIpcGetMemHandle was refused; set OMNIHEAP_IPC=1 to allow it for 1 MiB and more"));
+    SAID.call_once(|| {
+        ending::say(
+            "cuIpcGetMemHandle was refused; set OMNIHEAP_IPC=1 to allow it for 1 MiB and more",
+        )
+    });
     Some(INVALID_VALUE)
 }

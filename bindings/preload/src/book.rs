@@ -4,7 +4,7 @@
 //! submitted before. They stay out of use until a mark behind that work has passed. One mark stands for many frees, and it is
 //! waited for only when memory is wanted.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
-use crate::{Code, capture, control, lock, real::Handle, settings};
+use crate::{Code, capture, control, gate, lock, real::Handle, settings};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use omniheap_core::{
@@ -14,7 +14,7 @@ use omniheap_core::{
 };
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The driver's alignment of device memory.
@@ -23,6 +23,8 @@ pub(crate) const UNIT: u64 = 512;
 const EXPORTED: u64 = 1 << 20;
 /// Frees, and their bytes, that share one mark at most.
 const TOGETHER: (usize, u64) = (64, 64 << 20);
+/// Requests of streams, of which one looks whether frees have passed: to look asks the driver.
+const LOOK: usize = 16;
 /// The driver's code for "out of memory".
 pub(crate) const OUT_OF_MEMORY: Code = 2;
 
@@ -88,7 +90,13 @@ pub(crate) struct Book {
     /// Number of frees that wait, and their bytes.
     waiting: AtomicUsize,
     waiting_bytes: AtomicU64,
+    /// Requests of streams while frees waited.
+    looks: AtomicUsize,
     streams: RwLock<HashMap<(usize, u64), TimelineId>>,
+    /// True if the driver knows the blocks as allocations, which a program could free.
+    is_plain: bool,
+    /// Addresses at which such blocks began.
+    blocks: Mutex<HashSet<u64>>,
 }
 
 impl Book {
@@ -97,7 +105,11 @@ impl Book {
     /// # Safety
     ///
     /// The context lives until [`close`](Self::close) was called, or nothing of the book is called any more.
-    pub(crate) unsafe fn open(context: Handle, devices: i32, config: ManagerConfig) -> Result<Self> {
+    pub(crate) unsafe fn open(
+        context: Handle,
+        devices: i32,
+        config: ManagerConfig,
+    ) -> Result<Self> {
         // SAFETY: the caller's promise; what else the backend makes is never dropped.
         let cuda = unsafe { Cuda::wrap(context.cast(), None, Config::new()) }?;
         let mut config = config;
@@ -109,10 +121,10 @@ impl Book {
         // Other devices reach plain blocks alone.
         let config = if devices > 1 { config.plain() } else { config };
         let ordinal = i32::try_from(cuda.ordinal()).unwrap_or(0);
+        let is_plain = devices > 1 || cuda.as_remap().is_none();
         let manager = Manager::with_config(cuda, config);
         let heap = device_heap(manager.caps())?;
-        let may_sleep = control::is_wanted() && devices == 1;
-        let may_sleep = may_sleep && manager.backend().as_remap().is_some();
+        let may_sleep = control::is_wanted() && !is_plain;
         let own = manager.config().pool.sleepable();
         let pool = may_sleep.then(|| manager.create_pool(heap, own)).transpose()?;
         Ok(Self {
@@ -125,7 +137,10 @@ impl Book {
             frees: Mutex::default(),
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
+            looks: AtomicUsize::new(0),
             streams: RwLock::default(),
+            is_plain,
+            blocks: Mutex::default(),
         })
     }
 
@@ -152,8 +167,12 @@ impl Book {
     }
 
     /// Allocates in a stream's order; returns its address.
-    pub(crate) fn allocate_on(&self, size: u64, timeline: TimelineId) -> Result<u64, AllocateError> {
-        if self.waiting.load(Relaxed) > 0 {
+    pub(crate) fn allocate_on(
+        &self,
+        size: u64,
+        timeline: TimelineId,
+    ) -> Result<u64, AllocateError> {
+        if self.waiting.load(Relaxed) > 0 && self.looks.fetch_add(1, Relaxed).is_multiple_of(LOOK) {
             self.give_back_passed();
         }
         self.take(size, &Request::new(size).on(timeline))
@@ -174,16 +193,29 @@ impl Book {
     fn ask(&self, request: &Request<'_>) -> Result<Allocation<Cuda>, AllocateError> {
         match &self.pool {
             None => self.manager.allocate(request),
-            Some(pool) => pool.allocate(request),
+            Some(pool) => loop {
+                match pool.allocate(request) {
+                    Err(error) if error.kind() == ErrorKind::Asleep => gate::wait(),
+                    made => return made,
+                }
+            },
         }
     }
 
     #[inline]
-    fn admit(&self, size: u64, allocation: Allocation<Cuda>, is_whole: bool) -> Result<u64, AllocateError> {
+    fn admit(
+        &self,
+        size: u64,
+        allocation: Allocation<Cuda>,
+        is_whole: bool,
+    ) -> Result<u64, AllocateError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         // The address leaves for good, so the bytes must never move.
         let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
         let number = NUMBERS.fetch_add(1, Relaxed);
+        if is_whole || self.is_plain {
+            lock(&self.blocks).insert(allocation.binding().block().address());
+        }
         lock(&self.live).insert(address, Resident { allocation, size, number, is_whole });
         Ok(address)
     }
@@ -213,6 +245,16 @@ impl Book {
         }
         drop(allocation);
         true
+    }
+
+    /// Returns true if a block of ours began at an address: the driver would free it, whoever asks.
+    pub(crate) fn is_own_block(&self, address: u64) -> bool {
+        lock(&self.blocks).contains(&address)
+    }
+
+    /// Notes that the driver gave an address to the program itself.
+    pub(crate) fn is_the_programs(&self, address: u64) {
+        lock(&self.blocks).remove(&address);
     }
 
     /// Marks what the frees wait for that have no mark yet; returns false if that cannot be now.
@@ -349,25 +391,32 @@ impl Book {
         // SAFETY: whoever orders a sleep promises that the program uses none of its memory until it is awake. Work that streams were
         // given before is waited for: the pool's uses are undeclared.
         let sleep = unsafe { sleep.over_pins() };
-        let slept = pool.sleep(&sleep).map_err(|error| error.to_string())?;
+        let slept = match pool.sleep(&sleep) {
+            Err(error) if error.kind() == ErrorKind::AlreadyAsleep => return Ok(0),
+            slept => slept.map_err(|error| error.to_string())?,
+        };
         Ok(slept.returned + self.manager.trim().unwrap_or(0))
     }
 
     /// Brings all bytes back, at their addresses.
     pub(crate) fn wake(&self) -> Result<u64, String> {
         let pool = self.pool.as_ref().ok_or("the memory of this program cannot sleep")?;
-        pool.wake(&Wake::all()).map_err(|error| error.to_string())?;
-        Ok(pool.reserved())
+        match pool.wake(&Wake::all()) {
+            Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(0),
+            woken => woken.map(|()| pool.reserved()).map_err(|error| error.to_string()),
+        }
     }
 
     /// Returns a line about all that was done.
     pub(crate) fn summary_line(&self) -> String {
         let Report { totals, peak_reserved_bytes, driver_calls, .. } = self.manager.summary();
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         format!(
-            "device {}: at most {} MiB held for {} MiB live; {} allocations took {driver_calls} driver calls",
+            "device {}: {} MiB live now in {} MiB, at most {} MiB held; {} allocations took {driver_calls} driver calls",
             self.ordinal,
-            peak_reserved_bytes >> 20,
-            totals.peak_live_bytes >> 20,
+            mib(self.figures().0),
+            mib(totals.reserved_bytes),
+            mib(peak_reserved_bytes),
             totals.allocated,
         )
     }

@@ -3,7 +3,8 @@
 //! Only the user who runs the program, and root, are answered. The thread starts with the first context, and only where
 //! `OMNIHEAP_CONTROL` is set: to the path of the socket, or to `1` for the usual one.
 #![expect(unsafe_code, reason = "asks the system who runs the program")]
-use crate::{books, ending, inside::Inside, settings};
+use crate::{books, ending, gate, inside::Inside, settings};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
 use std::{env, fs, process, thread};
+
+/// True if this process has made its socket.
+static LISTENS: AtomicBool = AtomicBool::new(false);
 
 /// The most bytes of an order.
 const LONGEST: u64 = 256;
@@ -27,6 +31,13 @@ fn path() -> Option<PathBuf> {
     let folder = env::var_os("XDG_RUNTIME_DIR").filter(|it| !it.is_empty());
     let folder = folder.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
     Some(folder.join(format!("omniheap-{}-{}.sock", user(), process::id())))
+}
+
+/// Takes the socket away.
+pub(crate) fn end() {
+    if let Some(path) = path().filter(|_| LISTENS.load(Relaxed)) {
+        let _ = fs::remove_file(path);
+    }
 }
 
 fn user() -> u32 {
@@ -46,6 +57,8 @@ pub(crate) fn start() {
         let Some(path) = path() else { return };
         match listen(&path) {
             Ok(listener) => {
+                gate::build();
+                LISTENS.store(true, Relaxed);
                 let name = thread::Builder::new().name("omniheap".into());
                 // Never joined: it ends with the process.
                 let _ = name.spawn(move || serve(&listener));
@@ -106,8 +119,8 @@ fn obey(order: &str) -> Result<String, String> {
     match order.split_once(' ').unwrap_or((order, "")) {
         ("report", "") => Ok(report()),
         ("limit", size) => limit(size),
-        ("sleep", "") => each(|book| book.sleep()),
-        ("wake", "") => each(|book| book.wake()),
+        ("sleep", "") => sleep(),
+        ("wake", "") => wake(),
         _ => Err("expected report, limit BYTES, sleep or wake".into()),
     }
 }
@@ -123,6 +136,21 @@ fn limit(size: &str) -> Result<String, String> {
     books::all().try_for_each(|book| book.limit(bytes).map_err(|error| error.to_string()))?;
     settings::set_limit(bytes);
     Ok(format!("{bytes} bytes"))
+}
+
+/// Puts all memory to sleep; the program's work on it waits from now on. Where one context refuses, all stay awake.
+fn sleep() -> Result<String, String> {
+    if !gate::close() {
+        return Err("a call of the program does not return; try again later".into());
+    }
+    each(|book| book.sleep()).or_else(|why| wake().and(Err(why)))
+}
+
+/// Wakes all memory, and lets the program go on.
+fn wake() -> Result<String, String> {
+    let woken = each(|book| book.wake())?;
+    gate::open();
+    Ok(woken)
 }
 
 fn each(act: impl Fn(&'static crate::book::Book) -> Result<u64, String>) -> Result<String, String> {

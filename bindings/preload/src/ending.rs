@@ -1,6 +1,6 @@
 //! What is recorded while a program runs, and said and written when it ends.
 #![expect(unsafe_code, reason = "registers a function for the end of the process")]
-use crate::{books, inside, settings};
+use crate::{books, control, inside, settings};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::ManagerConfig;
 use omniheap_trace::{Recorder, report};
@@ -69,6 +69,7 @@ extern "C" fn at_exit() {
 
 fn end() {
     let settings = settings::get();
+    control::end();
     if let Some(recorder) = RECORDER.get().and_then(Option::as_ref)
         && let Err(error) = recorder.finish()
     {

@@ -7,7 +7,7 @@
 use crate::door::{Hook, by_name};
 use crate::inside::Inside;
 use crate::real::{self, Handle};
-use crate::{Code, ask, capture, memory};
+use crate::{Code, ask, capture, gate, memory};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -65,10 +65,11 @@ macro_rules! hooks {
 
 hooks! {
     fn cuMemAlloc_v2(out: *mut u64, size: usize) as "cuMemAlloc" 3020..EVER, false
-        = |real| memory::allocate(real, out, size);
+        = |real| memory::allocate(real, out, size); then |code| memory::given(code, out);
     fn cuMemAllocPitch_v2(out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint)
         as "cuMemAllocPitch" 3020..EVER, false
         = |real| memory::allocate_pitch(real, out, pitch, (width, height), element);
+        then |code| memory::given(code, out);
     fn cuMemFree_v2(address: u64) as "cuMemFree" 3020..EVER, false
         = |real| memory::free(real, address);
     fn cuMemAllocAsync(out: *mut u64, size: usize, stream: Handle) as "cuMemAllocAsync" 11020..EVER, false
@@ -133,6 +134,86 @@ hooks! {
         name: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
     ) as "cuGetProcAddress" 12000..EVER, false
         = |real| None; then |code| replace(code, name, function, (version, flags));
+    fn cuLaunchKernel(function_: Handle, x: c_uint, y: c_uint, z: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void) as "cuLaunchKernel" 4000..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuLaunchKernelEx(config: *const c_void, kernel: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void) as "cuLaunchKernelEx" 11060..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuLaunchCooperativeKernel(function_: Handle, x: c_uint, y: c_uint, z: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Handle, arguments: *mut *mut c_void) as "cuLaunchCooperativeKernel" 9000..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuGraphLaunch(graph: Handle, stream: Handle) as "cuGraphLaunch" 10000..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyAsync(to: u64, from: u64, size: usize, stream: Handle) as "cuMemcpyAsync" 4000..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, size: usize, stream: Handle) as "cuMemcpyHtoDAsync" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, size: usize, stream: Handle) as "cuMemcpyDtoHAsync" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, size: usize, stream: Handle) as "cuMemcpyDtoDAsync" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy2DAsync_v2(copy: *const c_void, stream: Handle) as "cuMemcpy2DAsync" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy3DAsync_v2(copy: *const c_void, stream: Handle) as "cuMemcpy3DAsync" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle) as "cuMemsetD8Async" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: Handle) as "cuMemsetD32Async" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuLaunchKernel_ptsz(function_: Handle, x: c_uint, y: c_uint, z: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void) as "cuLaunchKernel" 4000..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuLaunchKernelEx_ptsz(config: *const c_void, kernel: Handle, arguments: *mut *mut c_void, extra: *mut *mut c_void) as "cuLaunchKernelEx" 11060..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuLaunchCooperativeKernel_ptsz(function_: Handle, x: c_uint, y: c_uint, z: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Handle, arguments: *mut *mut c_void) as "cuLaunchCooperativeKernel" 9000..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuGraphLaunch_ptsz(graph: Handle, stream: Handle) as "cuGraphLaunch" 10000..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyAsync_ptsz(to: u64, from: u64, size: usize, stream: Handle) as "cuMemcpyAsync" 4000..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyHtoDAsync_v2_ptsz(to: u64, from: *const c_void, size: usize, stream: Handle) as "cuMemcpyHtoDAsync" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyDtoHAsync_v2_ptsz(to: *mut c_void, from: u64, size: usize, stream: Handle) as "cuMemcpyDtoHAsync" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyDtoDAsync_v2_ptsz(to: u64, from: u64, size: usize, stream: Handle) as "cuMemcpyDtoDAsync" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy2DAsync_v2_ptsz(copy: *const c_void, stream: Handle) as "cuMemcpy2DAsync" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy3DAsync_v2_ptsz(copy: *const c_void, stream: Handle) as "cuMemcpy3DAsync" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemsetD8Async_ptsz(to: u64, value: u8, count: usize, stream: Handle) as "cuMemsetD8Async" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemsetD32Async_ptsz(to: u64, value: c_uint, count: usize, stream: Handle) as "cuMemsetD32Async" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy(to: u64, from: u64, size: usize) as "cuMemcpy" 4000..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, size: usize) as "cuMemcpyHtoD" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, size: usize) as "cuMemcpyDtoH" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyDtoD_v2(to: u64, from: u64, size: usize) as "cuMemcpyDtoD" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy2D_v2(copy: *const c_void) as "cuMemcpy2D" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy3D_v2(copy: *const c_void) as "cuMemcpy3D" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemsetD8_v2(to: u64, value: u8, count: usize) as "cuMemsetD8" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemsetD32_v2(to: u64, value: c_uint, count: usize) as "cuMemsetD32" 3020..EVER, false
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy_ptds(to: u64, from: u64, size: usize) as "cuMemcpy" 4000..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyHtoD_v2_ptds(to: u64, from: *const c_void, size: usize) as "cuMemcpyHtoD" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: u64, size: usize) as "cuMemcpyDtoH" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpyDtoD_v2_ptds(to: u64, from: u64, size: usize) as "cuMemcpyDtoD" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy2D_v2_ptds(copy: *const c_void) as "cuMemcpy2D" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemcpy3D_v2_ptds(copy: *const c_void) as "cuMemcpy3D" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemsetD8_v2_ptds(to: u64, value: u8, count: usize) as "cuMemsetD8" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
+    fn cuMemsetD32_v2_ptds(to: u64, value: c_uint, count: usize) as "cuMemsetD32" 3020..EVER, true
+        = |real| { gate::pass(); None }; then |_| gate::leave();
 }
 
 /// Puts our function in the place of the driver's that a program was given.

@@ -10,7 +10,7 @@
 //! | `capture` | how many graphs are being captured |
 //! | `book` | one context: its manager, what is live by address, frees that wait |
 //! | `books` | the books of all contexts |
-//! | `control` | orders to a running program |
+//! | `control`, `gate` | orders to a running program, and its work on memory that sleeps |
 //! | `settings` | what the environment says |
 //! | `ending` | what is said and written when the program ends |
 //!
@@ -27,6 +27,7 @@ mod capture;
 mod control;
 mod door;
 mod ending;
+mod gate;
 mod hooks;
 mod inside;
 mod memory;

@@ -8,6 +8,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{AllocateError, TimelineId};
 
+/// The driver's code for an argument that cannot be.
+pub(crate) const INVALID_VALUE: Code = 1;
 /// From here on sizes are mistakes.
 const MOST: usize = 1 << 46;
 /// The handle of the calling thread's default stream.
@@ -80,7 +82,21 @@ pub(crate) fn free(real: &Real, address: u64) -> Option<Code> {
     if books::known(real).is_some_and(|book| book.free(address)) {
         return Some(0);
     }
-    books::all().any(|book| book.free(address)).then_some(0)
+    if books::all().any(|book| book.free(address)) {
+        return Some(0);
+    }
+    books::all().any(|book| book.is_own_block(address)).then_some(INVALID_VALUE)
+}
+
+/// Notes what the driver itself gave to the program.
+pub(crate) fn given(code: Code, out: *const u64) -> Option<()> {
+    if code != 0 || out.is_null() {
+        return None;
+    }
+    // SAFETY: the driver wrote there just now.
+    let address = unsafe { out.read() };
+    books::each(|book| book.is_the_programs(address));
+    None
 }
 
 /// Returns the driver's code where it refuses to free in a capture: as it refuses to allocate, which is tried.
@@ -155,7 +171,9 @@ pub(crate) fn allocate_from_pool(
 pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Code> {
     let own = books::known(real);
     let holds = |book: &&'static Book| book.find(address).is_some_and(|it| it.address == address);
-    let book = own.filter(holds).or_else(|| books::all().find(holds))?;
+    let Some(book) = own.filter(holds).or_else(|| books::all().find(holds)) else {
+        return books::all().any(|book| book.is_own_block(address)).then_some(INVALID_VALUE);
+    };
     match timeline(real, book, stream) {
         Some(timeline) => book.free_on(address, timeline).then_some(0),
         None => free_behind(real, book, address, stream),
@@ -198,8 +216,7 @@ pub(crate) fn primary(real: &Real, device: i32) -> Option<Handle> {
     }
     let (mut flags, mut active) = (0, 0);
     // SAFETY: valid out-pointers.
-    let code =
-        unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
+    let code = unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
     if code != 0 || active == 0 {
         return None;
     }
@@ -231,8 +248,7 @@ pub(crate) fn released(real: &Real, device: i32) -> Option<()> {
     }
     let (mut flags, mut active) = (0, 0);
     // SAFETY: valid out-pointers.
-    let code =
-        unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
+    let code = unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
     if code == 0 && active == 0 {
         books::take(context.addr());
     }

@@ -125,6 +125,46 @@ functions! {
     cuStreamGetId(Handle, *mut u64);
     cuStreamIsCapturing(Handle, *mut c_uint);
     cuStreamSynchronize(Handle);
+    cuLaunchKernel(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchKernelEx(*const c_void, Handle, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchCooperativeKernel(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void);
+    cuGraphLaunch(Handle, Handle);
+    cuMemcpyAsync(u64, u64, usize, Handle);
+    cuMemcpyHtoDAsync_v2(u64, *const c_void, usize, Handle);
+    cuMemcpyDtoHAsync_v2(*mut c_void, u64, usize, Handle);
+    cuMemcpyDtoDAsync_v2(u64, u64, usize, Handle);
+    cuMemcpy2DAsync_v2(*const c_void, Handle);
+    cuMemcpy3DAsync_v2(*const c_void, Handle);
+    cuMemsetD8Async(u64, u8, usize, Handle);
+    cuMemsetD32Async(u64, c_uint, usize, Handle);
+    cuLaunchKernel_ptsz(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchKernelEx_ptsz(*const c_void, Handle, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchCooperativeKernel_ptsz(Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void);
+    cuGraphLaunch_ptsz(Handle, Handle);
+    cuMemcpyAsync_ptsz(u64, u64, usize, Handle);
+    cuMemcpyHtoDAsync_v2_ptsz(u64, *const c_void, usize, Handle);
+    cuMemcpyDtoHAsync_v2_ptsz(*mut c_void, u64, usize, Handle);
+    cuMemcpyDtoDAsync_v2_ptsz(u64, u64, usize, Handle);
+    cuMemcpy2DAsync_v2_ptsz(*const c_void, Handle);
+    cuMemcpy3DAsync_v2_ptsz(*const c_void, Handle);
+    cuMemsetD8Async_ptsz(u64, u8, usize, Handle);
+    cuMemsetD32Async_ptsz(u64, c_uint, usize, Handle);
+    cuMemcpy(u64, u64, usize);
+    cuMemcpyHtoD_v2(u64, *const c_void, usize);
+    cuMemcpyDtoH_v2(*mut c_void, u64, usize);
+    cuMemcpyDtoD_v2(u64, u64, usize);
+    cuMemcpy2D_v2(*const c_void);
+    cuMemcpy3D_v2(*const c_void);
+    cuMemsetD8_v2(u64, u8, usize);
+    cuMemsetD32_v2(u64, c_uint, usize);
+    cuMemcpy_ptds(u64, u64, usize);
+    cuMemcpyHtoD_v2_ptds(u64, *const c_void, usize);
+    cuMemcpyDtoH_v2_ptds(*mut c_void, u64, usize);
+    cuMemcpyDtoD_v2_ptds(u64, u64, usize);
+    cuMemcpy2D_v2_ptds(*const c_void);
+    cuMemcpy3D_v2_ptds(*const c_void);
+    cuMemsetD8_v2_ptds(u64, u8, usize);
+    cuMemsetD32_v2_ptds(u64, c_uint, usize);
 }
 
 /// Returns the driver's functions; `None` where there is no driver.
