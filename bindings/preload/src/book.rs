@@ -231,7 +231,20 @@ impl Book {
         if frees.unmarked.len() >= TOGETHER.0 || frees.bytes >= TOGETHER.1 {
             self.mark(&mut frees);
         }
+        drop(frees);
+        if self.manager.config().guards.is_some() {
+            // So that a finding is told where the program frees.
+            self.wait_for_all();
+        }
         true
+    }
+
+    /// Looks at the bytes behind everything that is live, if they are watched.
+    pub(crate) fn look_at_guards(&self) {
+        if self.manager.config().guards.is_some() {
+            // Findings are told as they are noticed; a device that is lost has none.
+            let _ = self.manager.overwrites();
+        }
     }
 
     /// Frees what lives at an address in a stream's order; returns false if nothing does.

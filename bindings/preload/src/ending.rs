@@ -1,7 +1,7 @@
 //! What is recorded while a program runs, and said and written when it ends.
 #![expect(unsafe_code, reason = "registers a function for the end of the process")]
+use crate::book::Book;
 use crate::{books, control, inside, settings};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::ManagerConfig;
 use omniheap_trace::{Recorder, report};
 use std::fs::File;
@@ -10,8 +10,6 @@ use std::path::Path;
 use std::sync::{Arc, Once, OnceLock};
 
 static RECORDER: OnceLock<Option<Arc<Recorder>>> = OnceLock::new();
-/// Bytes that were overwritten behind allocations.
-static OVERWRITES: AtomicU64 = AtomicU64::new(0);
 
 /// Says a line on standard error, whoever reads it.
 pub(crate) fn say(line: &str) {
@@ -31,7 +29,6 @@ pub(crate) fn config() -> ManagerConfig {
     }
     if settings::get().guards {
         config = config.guarded_with(|found| {
-            OVERWRITES.fetch_add(1, Relaxed);
             say(&format!("written behind an allocation: {found:?}"));
         });
     }
@@ -70,6 +67,7 @@ extern "C" fn at_exit() {
 fn end() {
     let settings = settings::get();
     control::end();
+    books::each(Book::look_at_guards);
     if let Some(recorder) = RECORDER.get().and_then(Option::as_ref)
         && let Err(error) = recorder.finish()
     {

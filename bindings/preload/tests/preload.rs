@@ -1,0 +1,208 @@
+//! The library under programs, over the stand-in of the driver.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+use omniheap_trace::Trace;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::{env, fs, process};
+
+/// Folder of this test run: the driver under its name, and programs.
+struct Rig {
+    folder: PathBuf,
+    library: PathBuf,
+}
+
+impl Rig {
+    /// Returns the rig, built once.
+    fn get() -> &'static Self {
+        static RIG: OnceLock<Rig> = OnceLock::new();
+        RIG.get_or_init(|| {
+            let own = env::current_exe().expect("a test has a file");
+            let built = own.parent().expect("it lies in a folder");
+            let folder =
+                Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("preload-{}", process::id()));
+            let _ = fs::remove_dir_all(&folder);
+            fs::create_dir_all(&folder).expect("a folder");
+            let driver = built.join("libomniheap_cuda_standin.so");
+            symlink(driver, folder.join("libcuda.so.1")).expect("a link");
+            Self { folder, library: built.join("libomniheap_preload.so") }
+        })
+    }
+
+    /// Compiles a program, against the driver where it is `linked`.
+    fn compile(&self, name: &str, options: &[&str]) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+        let program = self.folder.join(name).with_extension(process::id().to_string());
+        let mut cc = Command::new("cc");
+        cc.args(["-w", "-O1", "-o"]).arg(&program).arg(source).arg("-L").arg(&self.folder);
+        let done = cc.args(options).output().expect("a C compiler");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        program
+    }
+
+    /// A program with the driver in reach.
+    fn without(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", &self.folder).env_remove("LD_PRELOAD");
+        command
+    }
+
+    /// As [`without`](Self::without), with the library.
+    fn with(&self, program: &Path) -> Command {
+        let mut command = self.without(program);
+        command.env("LD_PRELOAD", &self.library);
+        command
+    }
+}
+
+const LINKED: &[&str] = &["-l:libcuda.so.1", "-lpthread"];
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn complained(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Returns a count that the stand-in wrote.
+fn count(file: &Path, name: &str) -> u64 {
+    let text = fs::read_to_string(file).expect("the stand-in writes its counts");
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0, |count| count.trim().parse().expect("a number"))
+}
+
+#[test]
+fn every_door_gives_the_drivers_answers_and_our_memory() {
+    let rig = Rig::get();
+    let program = rig.compile("doors.c", &["-ldl"]);
+    for words in [&["libcuda.so.1"][..], &["libcuda.so.1", "deep"]] {
+        let counts = rig.folder.join(format!("doors-{}", words.len()));
+        let plain = rig.without(&program).args(words).output().expect("it starts");
+        let ours = rig.with(&program).args(words).env("STANDIN_COUNTS", &counts).output();
+        let ours = ours.expect("it starts");
+        assert_eq!((said(&plain), plain.status), (said(&ours), ours.status), "{words:?}");
+        assert!(said(&ours).contains("twice 1\ninside 1\nforeign 1\n"), "{}", said(&ours));
+        assert_eq!(count(&counts, "cuMemAllocAsync "), 0, "memory is ours");
+    }
+}
+
+#[test]
+fn threads_and_streams_see_their_own_bytes_alone() {
+    let rig = Rig::get();
+    let program = rig.compile("churn.c", LINKED);
+    for (variable, value) in
+        [("A", "plain"), ("STANDIN_DEVICES", "2"), ("OMNIHEAP_IPC", "1"), ("OMNIHEAP_CONTROL", "1")]
+    {
+        let counts = rig.folder.join(format!("churn-{variable}"));
+        let mut command = rig.with(&program);
+        command.env("STANDIN_COUNTS", &counts).env("STANDIN_DELAY", "200").env(variable, value);
+        let done = command.output().expect("it starts");
+        assert_eq!(said(&done), "bad 0\n", "{variable}: {}", complained(&done));
+        assert_eq!(count(&counts, "rules.broken"), 0, "{variable}");
+    }
+}
+
+#[test]
+fn a_program_without_a_driver_or_without_cuda_runs_as_ever() {
+    let rig = Rig::get();
+    let program = rig.compile("doors.c", &["-ldl"]);
+    let done = rig.with(&program).env_remove("LD_LIBRARY_PATH").output().expect("it starts");
+    assert!(
+        said(&done).starts_with("no driver") || said(&done).starts_with("init"),
+        "{}",
+        said(&done)
+    );
+    let done = rig.with(Path::new("/bin/echo")).arg("hello").env("OMNIHEAP_SUMMARY", "1").output();
+    let done = done.expect("it starts");
+    assert_eq!((said(&done), complained(&done)), ("hello\n".into(), String::new()));
+}
+
+#[test]
+fn a_limit_is_what_the_program_sees_and_gets() {
+    let rig = Rig::get();
+    let program = rig.compile("fill.c", LINKED);
+    let done = rig.with(&program).env("OMNIHEAP_LIMIT", "64MiB").output().expect("it starts");
+    assert_eq!(said(&done), "64 blocks, then 2; 0 MiB of 64 free\n");
+}
+
+#[test]
+fn a_trace_a_report_and_a_line_tell_what_was_used() {
+    let rig = Rig::get();
+    let program = rig.compile("fill.c", LINKED);
+    let (trace, report) = (rig.folder.join("fill.omt"), rig.folder.join("fill.html"));
+    let mut command = rig.with(&program);
+    command.env("OMNIHEAP_LIMIT", "16M").env("OMNIHEAP_TRACE", &trace);
+    command.env("OMNIHEAP_REPORT", &report).env("OMNIHEAP_SUMMARY", "1");
+    let done = command.output().expect("it starts");
+    assert!(complained(&done).contains("16 allocations took"), "{}", complained(&done));
+    let trace = Trace::open(&trace).expect("a whole trace");
+    assert_eq!(trace.summary().peak_live_bytes, 16 << 20);
+    assert!(fs::read_to_string(report).expect("a page").starts_with("<!doctype html>"));
+}
+
+#[test]
+fn guards_find_what_is_written_behind_an_allocation() {
+    let rig = Rig::get();
+    let program = rig.compile("overrun.c", LINKED);
+    let plain = rig.with(&program).output().expect("it starts");
+    assert!(plain.status.success() && complained(&plain).is_empty(), "{}", complained(&plain));
+    let guarded = rig.with(&program).env("OMNIHEAP_GUARDS", "1").output().expect("it starts");
+    assert!(
+        complained(&guarded).contains("written behind an allocation"),
+        "{}",
+        complained(&guarded)
+    );
+}
+
+/// Gives an order to a program; returns its answer.
+fn order(socket: &Path, order: &str) -> String {
+    let mut stream = UnixStream::connect(socket).expect("the program listens");
+    writeln!(stream, "{order}").expect("it reads");
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).expect("it answers");
+    answer.trim_end().to_owned()
+}
+
+#[test]
+fn a_program_that_sleeps_waits_and_finds_its_bytes_again() {
+    let rig = Rig::get();
+    let program = rig.compile("loop.c", LINKED);
+    let socket = rig.folder.join("loop.sock");
+    let mut command = rig.with(&program);
+    command.env("OMNIHEAP_CONTROL", &socket).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
+    let mode = fs::metadata(&socket).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    for words in ["", "sleep now", "limit much", "limit", "rm -rf /", &"x".repeat(1000)] {
+        assert!(order(&socket, words).starts_with("error: "), "{words:?}");
+    }
+    assert!(order(&socket, "report").starts_with("ok: device 0: "));
+    assert_eq!(order(&socket, "limit 1GiB"), "ok: 1073741824 bytes");
+    for _ in 0..3 {
+        let slept = order(&socket, "sleep");
+        assert!(slept.starts_with("ok: ") && slept != "ok: 0 bytes", "{slept}");
+        assert_eq!(order(&socket, "sleep"), "ok: 0 bytes", "it sleeps already");
+        assert!(order(&socket, "report").contains(" 0 MiB,"), "{}", order(&socket, "report"));
+        assert!(order(&socket, "wake").starts_with("ok: "));
+    }
+    drop(child.stdin.take());
+    assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("bad 0"));
+    assert!(child.wait().expect("it ends").success());
+    assert!(!socket.exists(), "the socket goes with the program");
+}
+
+#[test]
+fn programs_that_leak_end_well() {
+    let rig = Rig::get();
+    let program = rig.compile("overrun.c", LINKED);
+    for _ in 0..20 {
+        assert!(rig.with(&program).status().expect("it starts").success());
+    }
+}
