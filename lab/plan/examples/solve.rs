@@ -1,4 +1,4 @@
-//! Plans MiniMalloc CSV files and prints one line of JSON for each: `solve [--capacity N] [--time-limit S] FILE…`.
+//! Plans MiniMalloc CSV files and prints one line of JSON for each: `solve [--capacity N] [--time-limit S] [--svg FILE] FILE…`.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -6,7 +6,7 @@ use omniheap_plan::{Options, Plan, Status, csv, solve, validate};
 use std::time::Instant;
 
 fn main() {
-    let (mut capacity, mut limit, mut out, mut svg) = (None, None, None, None);
+    let (mut capacity, mut limit, mut svg) = (None, None, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -14,20 +14,13 @@ fn main() {
             "--time-limit" => {
                 limit = args.next().and_then(|v| v.parse().ok()).map(Duration::from_secs_f64);
             }
-            "--out" => out = args.next(),
             "--svg" => svg = args.next(),
-            file => run(file, capacity, limit, out.as_deref(), svg.as_deref()),
+            file => run(file, capacity, limit, svg.as_deref()),
         }
     }
 }
 
-fn run(
-    file: &str,
-    capacity: Option<u64>,
-    limit: Option<Duration>,
-    out: Option<&str>,
-    svg: Option<&str>,
-) {
+fn run(file: &str, capacity: Option<u64>, limit: Option<Duration>, svg: Option<&str>) {
     let text = std::fs::read_to_string(file).expect("the file can be read");
     let table = match csv::read(&text, capacity) {
         Ok(table) => table,
@@ -57,10 +50,6 @@ fn run(
         first.get().unwrap_or(seconds),
         plan.nodes
     );
-    let offsets: Vec<u64> = plan.spots.iter().map(|s| s.offset).collect();
-    if let Some(path) = out {
-        std::fs::write(path, csv::write(&table, &offsets)).expect("the file can be written");
-    }
     if let Some(path) = svg {
         std::fs::write(path, omniheap_plan::svg::draw(&table.problem, &plan, &table.names))
             .expect("the file can be written");

@@ -1,15 +1,14 @@
-//! Reads and writes the CSV of MiniMalloc: one buffer a line, columns named by the first line.
+//! Reads the CSV of MiniMalloc: one buffer a line, columns named by the first line.
 //!
-//! `id`, `lower`, `upper` and `size` are required, in any order; `alignment`, `gaps`, `hint`, `fixed`, `alias`, `regions`,
-//! `region` and `offset` are optional. A buffer must lie at its `fixed` offset, uses the bytes of the buffers whose ids are in
+//! `id`, `lower`, `upper` and `size` are required, in any order; `alignment`, `gaps`, `hint`, `fixed`, `alias`, `regions`
+//! and `offset` are optional. A buffer must lie at its `fixed` offset, uses the bytes of the buffers whose ids are in
 //! `alias`, and may live in the regions whose numbers, from 0, are in `regions`, with spaces between them; in all of them when
 //! there are none.
 //! Times are half-open, `[lower, upper)`. MiniMalloc's older names are read too: `buffer` and `buffer_id`, `start` and
 //! `begin`, and `end`. An `end` is the last tick, so it is one less than `upper`, and so are the ends of gaps beside it.
 //! Gaps are written `4-7 9-12`; a gap that still uses a window of the bytes (`4-7@0:16`) is refused, because the planner has no
-//! such buffers. An `offset` and its `region` are kept apart: they are a plan, not a wish.
+//! such buffers. An `offset`, as MiniMalloc's own results have it, is kept apart: it is a plan, not a wish.
 
-use crate::Spot;
 use crate::{Buffer, Interval, Problem, Region, RegionSet};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -91,12 +90,7 @@ pub enum CsvErrorKind {
     /// A gap is malformed, out of order, or outside the lifetime.
     Gap(String),
     /// A region is not a number from 0 to 63.
-    Region {
-        /// The column.
-        column: &'static str,
-        /// The field.
-        field: String,
-    },
+    Region(String),
 }
 
 impl fmt::Display for CsvError {
@@ -149,8 +143,8 @@ impl CsvErrorKind {
                     "the gap {gap:?} is malformed, out of order or outside the lifetime; write start-end"
                 )
             }
-            Self::Region { column, field } => {
-                write!(f, "{column} has {field:?}; write numbers of regions, from 0 to 63")
+            Self::Region(field) => {
+                write!(f, "regions has {field:?}; write numbers of regions, from 0 to 63")
             }
             _ => Ok(()),
         }
@@ -175,11 +169,10 @@ enum Column {
     Fixed,
     Alias,
     Regions,
-    Region,
     Offset,
 }
 
-const COLUMNS: [(&str, Column); 17] = [
+const COLUMNS: [(&str, Column); 16] = [
     ("id", Column::Id),
     ("buffer", Column::Id),
     ("buffer_id", Column::Id),
@@ -195,7 +188,6 @@ const COLUMNS: [(&str, Column); 17] = [
     ("fixed", Column::Fixed),
     ("alias", Column::Alias),
     ("regions", Column::Regions),
-    ("region", Column::Region),
     ("offset", Column::Offset),
 ];
 
@@ -226,7 +218,7 @@ pub fn read(text: &str, capacity: Option<u64>) -> Result<Table, CsvError> {
         aliases.extend(row.alias.split_ascii_whitespace().map(|other| (line, index, other)));
         table.names.push(row.name.to_string());
         table.offsets.push(row.offset);
-        table.regions.push(row.region);
+        table.regions.push(None);
         table.problem.push(row.buffer);
     }
     for (line, index, name) in aliases {
@@ -270,7 +262,6 @@ struct Row<'a> {
     name: &'a str,
     buffer: Buffer,
     alias: &'a str,
-    region: Option<usize>,
     offset: Option<u64>,
 }
 
@@ -280,7 +271,7 @@ fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
         return Err(CsvErrorKind::FieldCount { expected: columns.len(), found });
     }
     let buffer = Buffer::new(0, 0, 0);
-    let mut row = Row { name: "", buffer, alias: "", region: None, offset: None };
+    let mut row = Row { name: "", buffer, alias: "", offset: None };
     let behind = u64::from(columns.contains(&Column::End));
     for (column, field) in columns.iter().zip(text.split(',').map(str::trim)) {
         let buffer = &mut row.buffer;
@@ -296,8 +287,6 @@ fn row<'a>(text: &'a str, columns: &[Column]) -> Result<Row<'a>, CsvErrorKind> {
             Column::Fixed => buffer.fixed = optional("fixed", field)?,
             Column::Alias => row.alias = field,
             Column::Regions => buffer.regions = regions(field)?,
-            Column::Region if field.is_empty() => {}
-            Column::Region => row.region = Some(region("region", field)?),
             Column::Offset => row.offset = optional("offset", field)?,
         }
     }
@@ -344,9 +333,9 @@ fn optional(column: &'static str, field: &str) -> Result<Option<u64>, CsvErrorKi
 }
 
 /// Returns the number of a region.
-fn region(column: &'static str, field: &str) -> Result<usize, CsvErrorKind> {
-    let wrong = || CsvErrorKind::Region { column, field: field.to_string() };
-    let number = number(column, field).map_err(|_| wrong())?;
+fn region(field: &str) -> Result<usize, CsvErrorKind> {
+    let wrong = || CsvErrorKind::Region(field.to_string());
+    let number = number("regions", field).map_err(|_| wrong())?;
     usize::try_from(number).ok().filter(|&r| r < MOST_REGIONS).ok_or_else(wrong)
 }
 
@@ -354,7 +343,7 @@ fn region(column: &'static str, field: &str) -> Result<usize, CsvErrorKind> {
 fn regions(field: &str) -> Result<RegionSet, CsvErrorKind> {
     let mut set = None;
     for text in field.split_ascii_whitespace() {
-        let region = region("regions", text)?;
+        let region = region(text)?;
         set = Some(set.map_or(RegionSet::only(region), |set: RegionSet| set.and(region)));
     }
     Ok(set.unwrap_or(RegionSet::ALL))
@@ -370,72 +359,4 @@ fn gaps(field: &str, behind: u64) -> Result<Vec<Interval>, CsvErrorKind> {
     };
     let wrong = |text: &str| CsvErrorKind::Gap(text.to_string());
     field.split_ascii_whitespace().map(|text| gap(text).ok_or_else(|| wrong(text))).collect()
-}
-
-/// Returns the names of the buffers whose bytes each buffer is said to use.
-fn others(table: &Table) -> Vec<Vec<&str>> {
-    let mut others = alloc::vec![Vec::new(); table.names.len()];
-    for &(a, b) in &table.problem.aliases {
-        others[a].push(table.names[b].as_str());
-    }
-    others
-}
-
-/// Returns the numbers of some regions; nothing for all of them.
-fn listed(set: RegionSet) -> String {
-    let inside = (0..MOST_REGIONS).filter(|&r| set != RegionSet::ALL && set.contains(r));
-    inside.map(|r| r.to_string()).collect::<Vec<_>>().join(" ")
-}
-
-/// Writes a table with an offset for each buffer, all in the first region.
-///
-/// Columns that no buffer uses are left out.
-#[must_use]
-pub fn write(table: &Table, offsets: &[u64]) -> String {
-    let spots: Vec<Spot> = offsets.iter().map(|&offset| Spot { region: 0, offset }).collect();
-    write_spots(table, &spots)
-}
-
-/// Writes a table with the spot of each buffer; with a column `region` where there are several regions.
-#[must_use]
-pub fn write_spots(table: &Table, spots: &[Spot]) -> String {
-    use fmt::Write as _;
-    let buffers = &table.problem.buffers;
-    let count = table.problem.regions.len();
-    let columns = [
-        ("alignment", buffers.iter().any(|b| b.align != 1)),
-        ("gaps", buffers.iter().any(|b| !b.gaps.is_empty())),
-        ("hint", buffers.iter().any(|b| b.hint.is_some())),
-        ("fixed", buffers.iter().any(|b| b.fixed.is_some())),
-        ("alias", !table.problem.aliases.is_empty()),
-        ("regions", buffers.iter().any(|b| b.regions != RegionSet::ALL)),
-        ("region", count > 1),
-    ];
-    let others = others(table);
-    let number = |n: Option<u64>| n.map_or_else(String::new, |n| n.to_string());
-    let gap = |g: &Interval| alloc::format!("{}-{}", g.start, g.end);
-    let mut out = String::from("id,lower,upper,size");
-    // Writing to a string cannot fail, here and below, so there is no error to lose.
-    for (name, _) in columns.iter().filter(|c| c.1) {
-        let _ = write!(out, ",{name}");
-    }
-    out.push_str(",offset\n");
-    for (index, (b, spot)) in buffers.iter().zip(spots).enumerate() {
-        let Interval { start, end } = b.live;
-        let _ = write!(out, "{},{start},{end},{}", table.names[index], b.size);
-        for (name, _) in columns.iter().filter(|c| c.1) {
-            let cell = match *name {
-                "alignment" => b.align.to_string(),
-                "gaps" => b.gaps.iter().map(gap).collect::<Vec<_>>().join(" "),
-                "hint" => number(b.hint),
-                "fixed" => number(b.fixed),
-                "regions" => listed(b.regions),
-                "region" => spot.region.to_string(),
-                _ => others[index].join(" "),
-            };
-            let _ = write!(out, ",{cell}");
-        }
-        let _ = writeln!(out, ",{}", spot.offset);
-    }
-    out
 }

@@ -38,14 +38,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=MOST_THREADS))]
     threads: Option<u64>,
     /// Check the offsets that the file has, and plan nothing
-    #[arg(long, conflicts_with_all = ["out", "svg", "header", "plan", "time_limit"])]
+    #[arg(long, conflicts_with_all = ["svg", "header", "plan", "time_limit"])]
     pub(super) check: bool,
     /// Write the problem and its plan as JSON, which `--check` and a later run read; to standard output if it is `-`
     #[arg(long, value_name = "FILE.json")]
     pub(super) plan: Option<PathBuf>,
-    /// Write the table with a column `offset`; to standard output if it is `-`
-    #[arg(long, value_name = "FILE.csv")]
-    pub(super) out: Option<PathBuf>,
     /// Draw time and memory; to standard output if it is `-`
     #[arg(long, value_name = "FILE.svg")]
     pub(super) svg: Option<PathBuf>,
@@ -56,8 +53,8 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Returns the files to write.
-    pub(super) fn outputs(&self) -> [Option<&Path>; 4] {
-        [&self.out, &self.svg, &self.header, &self.plan].map(Option::as_deref)
+    pub(super) fn outputs(&self) -> [Option<&Path>; 3] {
+        [&self.svg, &self.header, &self.plan].map(Option::as_deref)
     }
 
     /// Returns how many seeds to search with. Where a clock may decide, a plan may differ from run to run anyway, and no core needs to idle.
@@ -76,7 +73,7 @@ impl Arguments {
 const EXAMPLES: &str = "\
 Examples:
   omniheap plan graph.csv
-  omniheap plan graph.csv --capacity 1M --out planned.csv --svg planned.svg --header planned.h
+  omniheap plan graph.csv --capacity 1M --svg planned.svg --header planned.h
   omniheap plan graph.csv --region 1M:64 --region any:256:10 --plan planned.json
   omniheap plan planned.json --check
   omniheap plan snapshot.pickle --time-limit 10

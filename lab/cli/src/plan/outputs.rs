@@ -5,7 +5,7 @@ use crate::text::Output;
 use omniheap_cli::Failure;
 use omniheap_cli::file::is_standard;
 use omniheap_cli::output::{self, Format};
-use omniheap_plan::csv::{self, Table};
+use omniheap_plan::csv::Table;
 use omniheap_plan::{Plan, header, svg, validate};
 use std::path::PathBuf;
 
@@ -26,7 +26,6 @@ pub(super) fn check_outputs(arguments: &Arguments, format: Format) -> Result<(),
 
 /// Results that were asked for.
 pub(super) struct Outputs {
-    table: Option<Output>,
     picture: Option<Output>,
     header: Option<Output>,
     pub(super) plan: Option<Output>,
@@ -36,7 +35,6 @@ impl Outputs {
     pub(super) fn open(arguments: &Arguments) -> Result<Self, Failure> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
         Ok(Self {
-            table: open(&arguments.out)?,
             picture: open(&arguments.svg)?,
             header: open(&arguments.header)?,
             plan: open(&arguments.plan)?,
@@ -47,9 +45,6 @@ impl Outputs {
     pub(super) fn write(self, table: &Table, plan: &Plan, name: &str) -> Result<(), Failure> {
         validate(&table.problem, &plan.spots)
             .map_err(|flaw| Failure::failed(format!("the plan is wrong: {flaw}; report this")))?;
-        if let Some(output) = self.table {
-            output.write(&csv::write_spots(table, &plan.spots))?;
-        }
         if let Some(output) = self.picture {
             output.write(&svg::draw(&table.problem, plan, &table.names))?;
         }

@@ -18,8 +18,8 @@ fn nothing_is_written_over_what_is_read() {
     let text = "id,lower,upper,size\n0,0,3,10\n";
     let graph = file("graph-kept.csv", text);
     refuses(&["plan", &graph, "--svg", &graph], 2, "written over");
-    refuses(&["plan", &graph, "--out", &graph], 2, "written over");
-    refuses(&["plan", &graph, "--out", "twice.x", "--svg", "twice.x"], 2, "written over");
+    refuses(&["plan", &graph, "--plan", &graph], 2, "written over");
+    refuses(&["plan", &graph, "--plan", "twice.x", "--svg", "twice.x"], 2, "written over");
     assert_eq!(fs::read_to_string(graph).expect("still there"), text);
 }
 
@@ -38,7 +38,7 @@ fn options_that_would_be_ignored_are_refused() {
 fn a_file_that_cannot_be_written_is_told_before_the_work() {
     let graph = file("for-nowhere-graph.csv", "id,lower,upper,size\n0,0,3,10\n");
     let nowhere = "no-such-folder/file";
-    refuses(&["plan", &graph, "--json", "--out", nowhere], 1, "cannot write");
+    refuses(&["plan", &graph, "--json", "--plan", nowhere], 1, "cannot write");
     refuses(&["plan", &graph, "--json", "--svg", nowhere], 1, "cannot write");
     refuses(&["calibrate", "--backend", "host", "--out", "/dev/null/profile"], 1, "cannot write");
 }

@@ -7,7 +7,7 @@ fn an_interrupted_plan_tells_its_best_and_writes_nothing() {
     let out = empty("interrupted-plan");
     // Thousands of buffers that nothing proves in a day.
     let trace = file("hard.csv", churn(6000, 1, 1 << 20).csv);
-    let [plan, table] = ["plan.json", "table.csv"].map(|name| out.join(name));
+    let [plan, picture] = ["plan.json", "picture.svg"].map(|name| out.join(name));
     let (told, why) = interrupted(&[
         "plan",
         &trace,
@@ -17,8 +17,8 @@ fn an_interrupted_plan_tells_its_best_and_writes_nothing() {
         "86400",
         "--plan",
         shown(&plan),
-        "--out",
-        shown(&table),
+        "--svg",
+        shown(&picture),
         "--json",
     ]);
     let told: serde_json::Value = serde_json::from_str(&told).expect("one object");

@@ -32,19 +32,14 @@ fn json_has_the_fields_of_the_contract() {
 #[test]
 fn the_written_offsets_keep_live_buffers_apart() {
     let path = file("apart.csv", SMALL);
-    json(&["plan", &path, "--capacity", "12", "--out", "offsets.csv", "--svg", "plan.svg"]);
+    json(&["plan", &path, "--capacity", "12", "--plan", "offsets.json", "--svg", "plan.svg"]);
     let folder = folder();
-    let written = fs::read_to_string(folder.join("offsets.csv")).expect("it was written");
-    let mut lines = written.lines();
-    let header: Vec<_> = lines.next().expect("a header").split(',').collect();
-    let column = |name: &str| header.iter().position(|title| *title == name).expect("a column");
-    let columns = ["lower", "upper", "size", "offset"].map(column);
-    let buffers: Vec<[u64; 4]> = lines
-        .map(|line| {
-            let cells: Vec<_> = line.split(',').collect();
-            columns.map(|at| cells[at].parse().expect("a number"))
-        })
-        .collect();
+    let written = fs::read_to_string(folder.join("offsets.json")).expect("it was written");
+    let content: serde_json::Value = serde_json::from_str(&written).expect("JSON");
+    let fields = ["lower", "upper", "size", "offset"];
+    let of = |row: &serde_json::Value| fields.map(|name| row[name].as_u64().expect("a number"));
+    let buffers: Vec<[u64; 4]> =
+        content["buffers"].as_array().expect("a list").iter().map(of).collect();
     assert_eq!(buffers.len(), 3);
     for (at, a) in buffers.iter().enumerate() {
         assert!(a[3] + a[2] <= 12);
@@ -61,14 +56,14 @@ fn the_written_offsets_keep_live_buffers_apart() {
 #[test]
 fn a_dash_is_standard_output() {
     let path = file("dash-plan.csv", SMALL);
-    let output = omniheap(&["plan", &path, "--out", "-"]);
+    let output = omniheap(&["plan", &path, "--plan", "-"]);
     let written = text(&output.stdout);
-    assert!(written.starts_with("id,lower,upper,size,offset\na,0,4,8,"), "{written}");
-    assert_eq!(written.lines().count(), 4, "nothing else is printed: {written}");
+    let whole: serde_json::Value = serde_json::from_str(&written).expect("nothing else is printed");
+    assert_eq!(whole["buffers"].as_array().map(Vec::len), Some(3), "{written}");
     assert!(!folder().join("-").exists());
     let drawn = omniheap(&["plan", &path, "--svg", "-"]);
     assert!(text(&drawn.stdout).contains("<title>buffer a: 8 bytes"));
-    refuses(&["plan", &path, "--out", "-", "--svg", "-"], 2, "standard output");
+    refuses(&["plan", &path, "--plan", "-", "--svg", "-"], 2, "standard output");
 }
 
 #[test]
@@ -84,7 +79,7 @@ fn the_allocations_of_a_trace_are_buffers() {
     let refused = omniheap(&["plan", &path, "--align", "3"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("a power of two"), "{}", text(&refused.stderr));
-    refuses(&["plan", &path, "--out", &path], 2, "written over");
+    refuses(&["plan", &path, "--plan", &path], 2, "written over");
 }
 
 #[test]
@@ -100,8 +95,8 @@ fn a_header_holds_every_offset() {
 #[test]
 fn what_cannot_fit_is_proven_and_nothing_is_written() {
     let path = file("tight.csv", SMALL);
-    refuses(&["plan", &path, "--capacity", "11", "--out", "never.csv"], 3, "tight.csv");
-    assert!(!folder().join("never.csv").exists());
+    refuses(&["plan", &path, "--capacity", "11", "--plan", "never.json"], 3, "tight.csv");
+    assert!(!folder().join("never.json").exists());
     let output = omniheap(&["plan", &path, "--capacity", "11", "--json"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stdout).contains("\"status\":\"infeasible\""));
@@ -148,10 +143,10 @@ fn the_same_threads_give_the_same_plan() {
             csv += &format!("{id},{lower},{},{size}\n", lower + life);
         }
         let path = file(&format!("same-{seed}.csv"), csv);
-        let out = folder().join(format!("same-{seed}-out.csv"));
+        let out = folder().join(format!("same-{seed}-out.json"));
         let plan = || {
             let target = out.to_str().expect("a plain name");
-            json(&["plan", &path, "--threads", "3", "--out", target]);
+            json(&["plan", &path, "--threads", "3", "--plan", target]);
             fs::read_to_string(&out).expect("it was written")
         };
         let first = plan();
@@ -170,10 +165,7 @@ c,4,8,8,4,,a,
 fn a_plan_file_has_everything_and_can_be_checked() {
     let path = file("regions.csv", REGIONS);
     let regions = ["--region", "8", "--region", "any:4:3"];
-    json(
-        &[&["plan", &path, "--plan", "regions.json", "--out", "regions-out.csv"], &regions[..]]
-            .concat(),
-    );
+    json(&[&["plan", &path, "--plan", "regions.json"], &regions[..]].concat());
     let planned = folder().join("regions.json");
     let planned = planned.to_str().expect("a path");
     let written = fs::read_to_string(planned).expect("it was written");
@@ -183,8 +175,6 @@ fn a_plan_file_has_everything_and_can_be_checked() {
     assert_eq!(content["buffers"][1]["fixed"], 0);
     assert_eq!(content["buffers"][2]["alias"][0], "a");
     assert_eq!(content["buffers"][2]["offset"], content["buffers"][0]["offset"]);
-    let table = fs::read_to_string(folder().join("regions-out.csv")).expect("it was written");
-    assert!(table.starts_with("id,lower,upper,size,alignment,fixed,alias,regions,region,offset\n"));
     assert_eq!(json(&["plan", planned, "--check"])[0]["status"], "valid");
     // The plan file is a problem as well, and planning it again changes nothing.
     json(&["plan", planned, "--plan", "regions-again.json"]);
@@ -195,12 +185,13 @@ fn a_plan_file_has_everything_and_can_be_checked() {
         .replace("\"id\":\"b\",", "\"id\":\"b\",\"regions\":[0],")
         .replace(",\"regions\":[1]", "");
     refuses(&["plan", &file("moved.json", moved), "--check"], 1, "(ids \"b\")");
-    // A table is checked as well, once it has offsets.
+    // A table is checked as well, once it has offsets: MiniMalloc's results have them.
     refuses(&[&["plan", &path, "--check"], &regions[..]].concat(), 2, "has no offset");
-    let table = folder().join("regions-out.csv");
-    let table = table.to_str().expect("a path");
-    let checked = json(&[&["plan", table, "--check"], &regions[..]].concat());
-    assert_eq!(checked[0]["status"], "valid");
+    let placed = "id,lower,upper,size,offset\na,0,4,8,0\nb,2,6,4,8\nc,4,8,8,0\n";
+    let checked = json(&["plan", &file("placed.csv", placed), "--check"]);
+    assert_eq!((&checked[0]["status"], &checked[0]["peak"]), (&"valid".into(), &12.into()));
+    let moved = file("moved.csv", placed.replace("4,8\n", "4,6\n"));
+    refuses(&["plan", &moved, "--check"], 1, "(ids \"a\" and \"b\")");
 }
 
 #[test]
