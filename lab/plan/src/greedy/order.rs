@@ -13,8 +13,6 @@ pub(crate) enum Rule {
     Size,
     /// The largest product of size and life first.
     Area,
-    /// The largest product of size squared and life first.
-    Bulk,
     /// Items that meet the highest load first, the longer-lived of equals.
     Load,
 }
@@ -30,11 +28,6 @@ impl Rule {
             Self::Area => {
                 descending(model, |i| (u128::from(size(i)) * u128::from(life(i)), size(i)))
             }
-            // Sizes stay below 2^62, so the square is cut to fit next to a life of any length.
-            Self::Bulk => descending(model, |i| {
-                let square = u128::from(size(i) >> 22) * u128::from(size(i));
-                (square * u128::from(life(i) >> 22).max(1), size(i))
-            }),
             Self::Load => {
                 let peaks = peaks(model);
                 descending(model, |i| (peaks[i], life(i)))

@@ -21,7 +21,7 @@ enum Way {
 }
 
 /// Every way: the fastest first, then the most promising.
-const WAYS: [Way; 21] = [
+const WAYS: [Way; 16] = [
     Way::Online(Fit::Best),
     Way::Skyline(Rule::Life, Aim::Rank),
     Way::Online(Fit::First),
@@ -30,19 +30,14 @@ const WAYS: [Way; 21] = [
     Way::Cover(0.1, 0.1),
     Way::Cover(0.5, 0.5),
     Way::Skyline(Rule::Area, Aim::Rank),
-    Way::Skyline(Rule::Size, Aim::Rank),
     Way::Skyline(Rule::Load, Aim::Rank),
     Way::Cover(0.1, 2.0),
     Way::Cover(2.0, 2.0),
     Way::Cover(0.5, 0.0),
     Way::Cover(0.0, 0.5),
-    Way::Skyline(Rule::Bulk, Aim::Rank),
     Way::Skyline(Rule::Life, Aim::Fullest),
     Way::Skyline(Rule::Area, Aim::Fullest),
-    Way::Skyline(Rule::Size, Aim::Fullest),
     Way::Skyline(Rule::Load, Aim::Fullest),
-    Way::Skyline(Rule::Bulk, Aim::Fullest),
-    Way::FirstFit(Rule::Life),
 ];
 
 /// A sequence of greedy placements, the most promising first.
