@@ -1470,6 +1470,17 @@ class Steps(unittest.TestCase):
         sizes = [size for label, size in self.labels(doubled, fake=False, device="cpu") if "aten.mul" in label]
         self.assertIn(8 * 16 * 4, sizes, "the values of a sparse result")
 
+    def test_optimizers_take_lists_of_parameters_as_on_a_gpu(self):
+        import torch
+
+        def step():
+            model = torch.nn.Linear(16, 16).cuda()
+            optimizer = torch.optim.AdamW(model.parameters())
+            model(torch.ones(4, 16, device="cuda")).sum().backward()
+            optimizer.step()
+
+        self.assertTrue(any("_foreach_sqrt" in label for label, _ in self.labels(step)), "AdamW chooses by the types of its parameters")
+
     def test_experts_in_single_precision_are_followed(self):
         import torch
 

@@ -1,5 +1,10 @@
 """Versions of PyTorch that were not tested, and folders that the packages may lie in."""
 
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +15,8 @@ from unittest import mock
 
 import omniheap.fit
 from omniheap import OmniheapError
-from omniheap.fit import _fit, _upstream
+from omniheap.fit import _fakes, _fit, _ranks, _upstream
+from omniheap.fit._devices import Gpu
 from of_the_product import stand_in
 
 _ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
@@ -72,6 +78,50 @@ class Places(unittest.TestCase):
             if name.endswith((".py", ".json")) and name not in but:
                 with open(os.path.join(source, name), "rb") as read, open(os.path.join(target, name), "wb") as written:
                     written.write(read.read())
+
+
+# Modules of Transformers in which something is replaced, where they are imported.
+_TRANSFORMERS = ("transformers.masking_utils", "transformers.generation.stopping_criteria")
+
+
+def upstream(torch, owner, name):
+    """What a function, class or value of upstream says of itself, shortly: its source, or what C++ tells of it."""
+    original = inspect.getattr_static(owner, name, None) or getattr(owner, name, None)
+    original = getattr(original, "fget", original)
+    try:
+        said = inspect.getsource(original)
+    except (OSError, TypeError):
+        of_class = {each: vars(original)[each].__doc__ for each in sorted(vars(original))} if inspect.isclass(original) else None
+        schemas = list(map(str, torch._C._jit_get_schemas_for_operator(f"aten::{name}")))
+        said = (of_class, schemas, original.__doc__) if callable(original) else original
+    return hashlib.sha256(str(said).encode()).hexdigest()[:12]
+
+
+class Replacements(unittest.TestCase):
+    """What is replaced while a step is recorded is what somebody has read."""
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
+    def test_what_is_replaced_is_as_it_was_read(self):
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "replaced.json"), encoding="utf-8") as file:
+            read = json.load(file)
+        has_transformers = importlib.util.find_spec("transformers") is not None
+        found = self._replaced(has_transformers)
+        wanted = {name: said for version, names in read.items() if has_transformers or version.startswith("torch") for name, said in names.items()}
+        other = {name: said for name, said in found.items() if wanted.get(name) != said}
+        self.assertFalse(other, f"upstream has others than {', '.join(read)} had: read them, mend what stands for them, and put this into replaced.json: {json.dumps(other)}")
+        self.assertFalse(wanted.keys() - found.keys(), "nothing stands for these any more: take them out of replaced.json")
+
+    def _replaced(self, has_transformers):
+        import torch
+        from torch.amp.autocast_mode import autocast
+
+        for name in _TRANSFORMERS if has_transformers else ():
+            importlib.import_module(name)
+        with _ranks.group(torch, 2):
+            replaced = _fakes.replacements(torch, torch.device("cuda", 0), None, Gpu("NVIDIA H200"))
+        replaced.append((autocast, "__exit__", None))
+        prefix = lambda owner: f"{owner.__module__}.{owner.__name__}" if inspect.isclass(owner) else owner.__name__
+        return {f"{prefix(owner)}.{name}": upstream(torch, owner, name) for owner, name, _ in replaced}
 
 
 if __name__ == "__main__":

@@ -72,7 +72,6 @@ def replacements(torch, device, ledger, gpu):
         (FakeTensor, "__deepcopy__", copied),
         (FakeTensor, "__format__", lambda self, form: format(self.item() if self.dim() == 0 else repr(self), form)),
         (FakeTensor, "__int__", asking(torch.Tensor.__int__, WHOLE)),
-        (FakeTensor, "__float__", asking(torch.Tensor.__float__, ANY)),
         (FakeTensor, "item", asking(torch.Tensor.item, ANY)),
         (FakeTensor, "pin_memory", lambda self, device=None: self),
         # Functions that are scripted know what they were.
@@ -226,6 +225,8 @@ def explained(torch):
     except fake_tensor.UnsupportedOperatorException as error:
         raise OmniheapError(f"{error.func}{place(torch, error)} has no fake kernel; register one with torch.library.register_fake, or {_REAL}") from error
     except (AttributeError, TypeError, pickle.PicklingError) as error:
+        if "comm_hook()" in str(error):
+            raise OmniheapError("communication hooks of DistributedDataParallel run in C++; record the step without them, or with fake=False on a GPU") from error
         if "pickle" not in str(error):
             raise
         raise OmniheapError(f"the step{place(torch, error)} saves or sends fake tensors, which have no bytes ({error}); leave that out of the step") from error

@@ -37,37 +37,12 @@ def patches(torch, ledger):
     """Replaces what distributed programs ask of real tensors while they are set up, which has nothing to do with the device's memory."""
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return []
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    def apart(original):
-        def call(*arguments, **options):
-            with _disable_current_modes():
-                return original(*arguments, **options)
-
-        return call
-
-    meshes = importlib.import_module("torch.distributed.device_mesh")
-    owners = [torch.distributed, meshes, *map(importlib.import_module, ("torch.distributed.fsdp._fully_shard._fsdp_init",))]
-    patches = [(owner, "init_device_mesh", apart(meshes.init_device_mesh)) for owner in owners if hasattr(owner, "init_device_mesh")]
     groups = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group").FSDPParamGroup
-    # A DTensor remembers the device "meta" that C++ is told.
-    patches.append((groups, "_validate_no_meta_params", lambda self: None))
-    patches += _replicas(torch, ledger)
-    # Programs that imported init_device_mesh before have the original, which looks its modules up when it is called.
-    patches.append((meshes, "torch", _Apart(torch, apart, ("arange", "tensor", "as_tensor"))))
-    asked = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_local_rank", "get_coordinate")
-    return [*patches, *((meshes.DeviceMesh, name, apart(getattr(meshes.DeviceMesh, name))) for name in asked if hasattr(meshes.DeviceMesh, name))]
-
-
-class _Apart:
-    """A module, some functions of which are called apart from the modes."""
-
-    def __init__(self, module, apart, names):
-        self._module = module
-        self.__dict__.update({name: apart(getattr(module, name)) for name in names})
-
-    def __getattr__(self, name):
-        return getattr(self._module, name)
+    return [
+        # A DTensor remembers the device "meta" that C++ is told.
+        (groups, "_validate_no_meta_params", lambda self: None),
+        *_replicas(torch, ledger),
+    ]
 
 
 def _replicas(torch, ledger):
@@ -81,9 +56,6 @@ def _replicas(torch, ledger):
                 each.detach().copy_(flat[start : start + each.numel()].view(each.shape))
                 start += each.numel()
 
-    def refuse(*_):
-        raise OmniheapError("communication hooks of DistributedDataParallel run in C++; record the step without them, or with fake=False on a GPU")
-
     def reducer(*arguments):
         return Reducer(torch, ledger, *arguments)
 
@@ -92,9 +64,6 @@ def _replicas(torch, ledger):
         (distributed, "Logger", _Logger),
         (distributed, "_broadcast_coalesced", broadcast_coalesced),
         (distributed, "_verify_params_across_processes", lambda *_: None),
-        (torch.distributed.utils, "_verify_params_across_processes", lambda *_: None),
-        (distributed, "_register_comm_hook", refuse),
-        (distributed, "_register_builtin_comm_hook", refuse),
     ]
 
 
