@@ -39,8 +39,13 @@ impl Queue {
     }
 
     /// Returns how often it was used so far.
-    pub(crate) fn uses(&self) -> u64 {
+    fn uses(&self) -> u64 {
         self.uses.load(Ordering::Acquire)
+    }
+
+    /// Returns whether nothing was submitted behind its first `uses` uses that may still run.
+    pub(crate) fn is_covered_by(&self, uses: u64) -> bool {
+        uses.max(self.idle_behind.load(Ordering::Acquire)) >= self.uses()
     }
 }
 
@@ -286,7 +291,7 @@ impl Device {
             if queue.idle_behind.load(Ordering::Relaxed) < uses {
                 // SAFETY: the queue belongs to this device, and the lock holds it for us alone.
                 check(unsafe { self.raw.queue_wait_idle(*raw) })?;
-                queue.idle_behind.store(uses, Ordering::Relaxed);
+                queue.idle_behind.store(uses, Ordering::Release);
             }
         }
         Ok(())

@@ -310,7 +310,7 @@ impl Whole {
     /// Gives out an epoch that covers everything so far.
     fn give(&self, state: &mut State) -> u64 {
         let queues = self.device.queues.iter().zip(&state.covered);
-        let is_covered = queues.clone().all(|(queue, covered)| queue.uses() == *covered)
+        let is_covered = queues.clone().all(|(queue, covered)| queue.is_covered_by(*covered))
             && (!self.counts_frames() || state.marked_frame == Some(state.frame));
         if is_covered && !state.promised {
             return state.last;
@@ -326,7 +326,7 @@ impl Whole {
     /// Sends the mark that was given out. Where another thread holds a queue, it stays to be sent.
     fn send(&self, state: &mut State) -> Result<()> {
         for (at, clock) in self.clocks.iter().enumerate() {
-            if self.device.queues[at].uses() == state.covered[at] {
+            if self.device.queues[at].is_covered_by(state.covered[at]) {
                 continue;
             }
             let signal = state.signals[at] + 1;

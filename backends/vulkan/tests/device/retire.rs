@@ -342,7 +342,12 @@ fn nothing_is_destroyed_while_work_uses_it(rig: &Rig) {
     manager.backend().wait_idle().unwrap();
     assert_eq!(LIVE.load(SeqCst), before - 1, "an idle device uses nothing");
     assert_eq!(manager.retire(), Ok(1));
-    assert!(!is_deferred(&manager));
+    manager.backend().with_queue(MAIN, |_, _| ()).unwrap();
+    manager.backend().wait_idle().unwrap();
+    let submits = SUBMITS.load(SeqCst);
+    drop(make(&manager, 5000));
+    assert_eq!(LIVE.load(SeqCst), before - 1, "nor does it later");
+    assert!(!is_deferred(&manager) && SUBMITS.load(SeqCst) == submits);
 }
 
 fn all_work_counts_whatever_its_queue(rig: &Rig) {
