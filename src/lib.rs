@@ -210,6 +210,10 @@ mod documents {
     #[doc = include_str!("../docs/uploads.md")]
     mod uploads {}
 
+    #[cfg(feature = "vulkan")]
+    #[doc = include_str!("../docs/vulkan.md")]
+    mod vulkan {}
+
     #[doc = include_str!("../docs/writing-a-backend.md")]
     mod writing_a_backend {}
 

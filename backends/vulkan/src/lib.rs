@@ -28,6 +28,7 @@ pub use open::{Bare, Existing, Options, Which};
 pub use resource::{
     Alone, Needs,
     owned::{Native, Resource},
+    twin::Twin,
 };
 pub use timeline::{clock::Clocks, family::Exclusive, retired::Object};
 pub use transfer::copier::Copies;

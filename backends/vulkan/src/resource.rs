@@ -1,6 +1,7 @@
 //! Memory for an engine's own buffers and images.
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
 pub(crate) mod owned;
+pub(crate) mod twin;
 
 use crate::{
     Block, Native, Vulkan,
@@ -38,10 +39,28 @@ pub struct Needs {
     /// The heaps it may live in, best first; never empty.
     pub heaps: Vec<HeapId>,
     types: u32,
+    mobility: Mobility,
+}
+
+/// Permission to move the memory of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mobility {
+    Pinned,
+    OnConsent,
 }
 
 impl Needs {
-    /// Returns requests to try, best heap first. They are pinned, because a resource is bound for life.
+    /// Returns the same needs in memory that may move when the owner agrees: it then makes the resource again at the new place.
+    ///
+    /// Memory that is only for this resource never moves.
+    #[must_use]
+    pub const fn moved_on_consent(mut self) -> Self {
+        self.mobility = Mobility::OnConsent;
+        self
+    }
+
+    /// Returns requests to try, best heap first. They are pinned, because a resource is bound for life, unless the needs say
+    /// otherwise.
     ///
     /// They share blocks. [`Vulkan::allocate_for`] also gives a resource memory of its own where it wants some.
     pub fn requests(&self) -> impl Iterator<Item = Request<'static>> + '_ {
@@ -50,7 +69,11 @@ impl Needs {
 
     fn request(&self, heap: HeapId) -> Request<'static> {
         let request = Request::new(self.layout.size).heap(heap);
-        request.align(self.layout.align).class(self.class).pinned()
+        let request = request.align(self.layout.align).class(self.class);
+        match self.mobility {
+            Mobility::Pinned => request.pinned(),
+            Mobility::OnConsent => request.moved_on_consent(),
+        }
     }
 }
 
@@ -123,7 +146,8 @@ impl Vulkan {
             return Err(ErrorKind::ExceedsLimit.into());
         }
         let layout = Layout { size: asked.size, align };
-        Ok(Needs { layout, class, alone, heaps, types: asked.memory_type_bits })
+        let (types, mobility) = (asked.memory_type_bits, Mobility::Pinned);
+        Ok(Needs { layout, class, alone, heaps, types, mobility })
     }
 
     /// Returns the memory requirements of a buffer.

@@ -64,6 +64,11 @@ impl<H: Native> Resource<H> {
         self.memory.as_ref().expect("a finished resource has its memory")
     }
 
+    /// Returns the handle, for a twin to take its place.
+    pub(super) const fn handle_mut(&mut self) -> &mut H {
+        &mut self.handle
+    }
+
     /// Destroys it without waiting.
     ///
     /// # Safety
@@ -119,6 +124,34 @@ impl Vulkan {
         unsafe { finish_buffer(manager, handle, needs) }
     }
 
+    /// As [`create_buffer`](Self::create_buffer), in memory that a pass of
+    /// [`begin_defragment`](omniheap_core::Manager::begin_defragment) may move, if its owner agrees and no memory of its own is wanted.
+    ///
+    /// The owner decides [`OwnerCopies`](omniheap_core::Decision::OwnerCopies), and makes a [`Twin`](crate::Twin) at the new place.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_buffer`](Self::create_buffer).
+    ///
+    /// # Safety
+    ///
+    /// As for [`create_buffer`](Self::create_buffer). When a move of its memory was committed, the handle is used no more before
+    /// [`switch_to`](Resource::switch_to) has replaced it; all work that used the old one has ended by then.
+    #[inline] // as above
+    pub unsafe fn create_movable_buffer(
+        manager: &Manager<Self>,
+        info: &vk::BufferCreateInfo<'_>,
+        kind: HeapKind,
+    ) -> Result<Resource<vk::Buffer>, AllocateError> {
+        let vulkan = manager.backend();
+        // SAFETY: the caller's promise.
+        let handle = check(unsafe { vulkan.device.raw.create_buffer(info, None) })?;
+        // SAFETY: created just above.
+        let needs = unsafe { vulkan.buffer_needs(handle, kind) };
+        // SAFETY: fresh, with its own needs.
+        unsafe { finish_buffer(manager, handle, needs.map(Needs::moved_on_consent)) }
+    }
+
     /// Creates an image, allocates memory for it as [`allocate_for`](Self::allocate_for) does, and binds it.
     ///
     /// # Errors
@@ -138,6 +171,27 @@ impl Vulkan {
         let (handle, needs) = unsafe { manager.backend().new_image(info, kind) }?;
         // SAFETY: fresh, with its own needs.
         unsafe { finish_image(manager, handle, needs) }
+    }
+
+    /// As [`create_image`](Self::create_image), in memory that may move as that of a [movable buffer](Self::create_movable_buffer).
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_image`](Self::create_image).
+    ///
+    /// # Safety
+    ///
+    /// As for [`create_image`](Self::create_image) and [`create_movable_buffer`](Self::create_movable_buffer).
+    #[inline] // as above
+    pub unsafe fn create_movable_image(
+        manager: &Manager<Self>,
+        info: &vk::ImageCreateInfo<'_>,
+        kind: HeapKind,
+    ) -> Result<Resource<vk::Image>, AllocateError> {
+        // SAFETY: the caller's promise.
+        let (handle, needs) = unsafe { manager.backend().new_image(info, kind) }?;
+        // SAFETY: fresh, with its own needs.
+        unsafe { finish_image(manager, handle, needs.map(Needs::moved_on_consent)) }
     }
 
     /// Creates an image without memory; returns it with its needs.

@@ -21,6 +21,7 @@ mod rig;
 mod sharing;
 mod timelines;
 mod transfers;
+mod twins;
 
 use libtest_mimic::{Arguments, Trial};
 use omniheap_vulkan::Vulkan;
@@ -43,6 +44,7 @@ fn main() {
         sharing::CASES,
         resources::CASES,
         retire::CASES,
+        twins::CASES,
         bad_input::CASES,
         endings::CASES,
         model::CASES,

@@ -13,6 +13,7 @@ pub(crate) struct Device {
     queue: vk::Queue,
     family: u32,
     physical: vk::PhysicalDevice,
+    enabled: Vec<Feature>,
     instance: ash::Instance,
     entry: ash::Entry,
 }
@@ -43,13 +44,13 @@ impl Device {
             unsafe { instance.destroy_instance(None) };
             return Ok(None);
         };
-        let raw = create(&instance, physical, family)?;
+        let (raw, enabled) = create(&instance, physical, family)?;
         // SAFETY: `create` asked for this queue.
         let queue = unsafe { raw.get_device_queue(family, 0) };
         let info = vk::CommandPoolCreateInfo::default().queue_family_index(family);
         // SAFETY: the family is the device's.
         let pool = unsafe { raw.create_command_pool(&info, None) }?;
-        Ok(Some(Self { raw, pool, queue, family, physical, instance, entry }))
+        Ok(Some(Self { raw, pool, queue, family, physical, enabled, instance, entry }))
     }
 
     /// Lends the device to omniheap, which then manages memory on it.
@@ -60,9 +61,9 @@ impl Device {
             physical_device: self.physical,
             device: self.raw.clone(),
             queues: &[(self.family, self.queue)],
-            enabled: &[Feature::TimelineSemaphore, Feature::BufferDeviceAddress],
+            enabled: &self.enabled,
         };
-        // SAFETY: the handles belong together, `create` enabled both features, `main` drops the manager first, and the
+        // SAFETY: the handles belong together, `create` enabled these features, `main` drops the manager first, and the
         // queue is used only inside `with_queue`.
         Ok(unsafe { Vulkan::wrap(existing, Options::default()) }?)
     }
@@ -131,21 +132,39 @@ fn family(instance: &ash::Instance, physical: vk::PhysicalDevice) -> Option<u32>
     (0u32..).zip(&families).find(|(_, family)| renders(family)).map(|(index, _)| index)
 }
 
+/// Creates a device with what omniheap makes use of; returns it with the list for [`Existing::enabled`].
 fn create(
     instance: &ash::Instance,
     physical: vk::PhysicalDevice,
     family: u32,
-) -> Result<ash::Device, vk::Result> {
+) -> Result<(ash::Device, Vec<Feature>), vk::Result> {
+    // SAFETY: the physical device is this instance's.
+    let known = unsafe { instance.enumerate_device_extension_properties(physical) }?;
+    let has = |name| known.iter().any(|one| one.extension_name_as_c_str() == Ok(name));
     let queues =
         [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
     let mut newer = vk::PhysicalDeviceVulkan13Features::default().dynamic_rendering(true);
     let mut new = vk::PhysicalDeviceVulkan12Features::default()
         .timeline_semaphore(true)
         .buffer_device_address(true);
-    let info = vk::DeviceCreateInfo::default()
+    let mut priority = vk::PhysicalDeviceMemoryPriorityFeaturesEXT::default().memory_priority(true);
+    let mut enabled = vec![Feature::TimelineSemaphore, Feature::BufferDeviceAddress];
+    let mut info = vk::DeviceCreateInfo::default()
         .queue_create_infos(&queues)
         .push_next(&mut newer)
         .push_next(&mut new);
-    // SAFETY: the family exists; version 1.3 demands all three features.
-    unsafe { instance.create_device(physical, &info, None) }
+    let mut names = Vec::new();
+    if has(ash::ext::memory_budget::NAME) {
+        names.push(ash::ext::memory_budget::NAME.as_ptr());
+        enabled.push(Feature::MemoryBudget);
+    }
+    if has(ash::ext::memory_priority::NAME) {
+        names.push(ash::ext::memory_priority::NAME.as_ptr());
+        enabled.push(Feature::MemoryPriority);
+        info = info.push_next(&mut priority);
+    }
+    let info = info.enabled_extension_names(&names);
+    // SAFETY: the family exists, version 1.3 demands the first features, and the extensions are there.
+    let device = unsafe { instance.create_device(physical, &info, None) }?;
+    Ok((device, enabled))
 }

@@ -28,7 +28,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("no Vulkan 1.3 device here");
         return Ok(());
     };
-    // Images cannot be bound to pages that move, so this engine asks for whole blocks.
     let manager = Manager::new(device.memory()?);
     println!("{}", manager.caps().device.name);
     let scene = Scene::new();
