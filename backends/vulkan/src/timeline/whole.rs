@@ -347,6 +347,18 @@ impl Whole {
     }
 }
 
+impl Drop for Whole {
+    fn drop(&mut self) {
+        // A twin may outlive the backend: it is retired when nobody looks any more.
+        if lock(&self.state).retired.is_empty() {
+            return;
+        }
+        // A lost device runs nothing any more.
+        let _ = self.device.wait_idle();
+        self.end();
+    }
+}
+
 /// Next thing to wait for.
 enum Step {
     Reached,

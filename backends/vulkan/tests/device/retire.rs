@@ -23,6 +23,7 @@ crate::cases! {
     all_work_counts_whatever_its_queue if |vulkan| vulkan.has(Feature::TimelineSemaphore);
     many_drops_share_a_mark if |vulkan| vulkan.has(Feature::TimelineSemaphore);
     a_drop_waits_for_no_thread_that_holds_the_queue if |_| true;
+    threads_drop_while_frames_are_submitted if |_| true;
     memory_that_is_short_takes_back_what_was_dropped if |vulkan| vulkan.has(Feature::TimelineSemaphore);
     blocks_that_are_few_take_back_what_was_dropped if |_| true;
     frames_of_other_queues_are_counted if |_| true;
@@ -220,6 +221,15 @@ impl<'a> Engine<'a> {
         let info = vk::CommandBufferBeginInfo::default();
         // SAFETY: the frame has ended.
         unsafe { self.device.begin_command_buffer(commands, &info) }.unwrap();
+        // Older layers do not see that the host read a timeline semaphore before it used bytes again.
+        use vk::{AccessFlags as A, PipelineStageFlags as S};
+        let before = [vk::MemoryBarrier::default()
+            .src_access_mask(A::MEMORY_WRITE)
+            .dst_access_mask(A::TRANSFER_WRITE)];
+        let none = vk::DependencyFlags::empty();
+        let (from, to) = (S::ALL_COMMANDS, S::TRANSFER);
+        // SAFETY: recording.
+        unsafe { self.device.cmd_pipeline_barrier(commands, from, to, none, &before, &[], &[]) };
         // SAFETY: recording; the buffer is bound.
         unsafe { self.device.cmd_fill_buffer(commands, buffer, 0, vk::WHOLE_SIZE, 7) };
         // SAFETY: recording.
@@ -375,6 +385,7 @@ fn all_work_counts_whatever_its_queue(rig: &Rig) {
     assert!(times.reached(TimelineId::ALL).unwrap() >= later);
     times.close(line).unwrap();
     assert_eq!(times.close(TimelineId::ALL).unwrap_err().kind(), ErrorKind::NoSuchTimeline);
+    vulkan.wait_idle().unwrap();
 }
 
 fn many_drops_share_a_mark(rig: &Rig) {
@@ -417,6 +428,40 @@ fn a_drop_waits_for_no_thread_that_holds_the_queue(rig: &Rig) {
     assert!(manager.retire().is_ok() && manager.totals().live == 0);
 }
 
+fn threads_drop_while_frames_are_submitted(rig: &Rig) {
+    let owner = rig.open();
+    let (manager, engine) = (guest(&owner, usual(rig)), Engine::new(&owner, 2));
+    let vulkan = manager.backend();
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    drop([(); 4].map(|()| make(&manager, 5000)));
+                    manager.retire().unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            let times = vulkan.as_timelines().expect("it has a queue");
+            for _ in 0..300 {
+                let epoch = times.mark(TimelineId::ALL).unwrap();
+                let point = Point { timeline: TimelineId::ALL, epoch };
+                times.order(MAIN, point).unwrap();
+                times.wait(point).unwrap();
+                assert!(times.reached(TimelineId::ALL).unwrap() >= epoch);
+            }
+        });
+        for frame in 0..300 {
+            let made = make(&manager, 5000);
+            engine.fill(vulkan, frame % 2, made.handle(), None);
+        }
+    });
+    vulkan.wait_idle().unwrap();
+    manager.retire().unwrap();
+    assert_eq!(manager.totals().live, 0);
+    assert!(!is_deferred(&manager));
+}
+
 fn memory_that_is_short_takes_back_what_was_dropped(rig: &Rig) {
     let owner = rig.open();
     let (manager, engine) = (guest(&owner, usual(rig)), Engine::new(&owner, 1));
@@ -435,6 +480,8 @@ fn memory_that_is_short_takes_back_what_was_dropped(rig: &Rig) {
         assert_eq!(next.memory().heap(), heap);
     });
     assert_eq!(WAITS.load(SeqCst), 0, "it waits for the mark alone");
+    // The layer learns that the gate is out of use.
+    manager.backend().wait_idle().unwrap();
 }
 
 fn blocks_that_are_few_take_back_what_was_dropped(rig: &Rig) {

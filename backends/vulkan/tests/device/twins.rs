@@ -12,6 +12,7 @@ crate::cases! {
     moves_that_are_called_off_leave_resources_as_they_are if |_| true;
     resources_that_nobody_moves_stay if |_| true;
     twins_that_do_not_fit_are_refused if |_| true;
+    a_twin_outlives_its_backend if |_| true;
 }
 
 type Buffer = Resource<vk::Buffer>;
@@ -118,6 +119,20 @@ fn resources_that_nobody_moves_stay(rig: &Rig) {
     let outcome = pass.commit().unwrap();
     assert!(outcome.moves.iter().all(|(_, one)| *one == MoveOutcome::Stayed));
     assert!(buffers.iter().map(place).eq(places));
+}
+
+fn a_twin_outlives_its_backend(rig: &Rig) {
+    // Nobody ends a frame, so nothing is destroyed before the end.
+    let vulkan = rig.open_with(rig.options.frames_in_flight(1));
+    let heap = vulkan.candidates(!0, HeapKind::Device)[0];
+    let block = vulkan.allocate(heap, 1 << 20).unwrap();
+    let to = BlockRange { block: &block, span: Span { offset: 0, size: 1 << 20 } };
+    // SAFETY: a plain buffer, which is never used.
+    let [first, last] = [(); 2].map(|()| unsafe { vulkan.twin_of_buffer(&info(), &to) }.unwrap());
+    drop(first);
+    drop(vulkan);
+    // The layer tells of handles that the end of the device leaves behind.
+    drop(last);
 }
 
 fn twins_that_do_not_fit_are_refused(rig: &Rig) {
