@@ -1,6 +1,7 @@
 //! Contexts, and the stack of them that each thread has.
 
 use core::cell::RefCell;
+use core::mem::ManuallyDrop;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,7 +41,9 @@ static STATE: Mutex<State> = Mutex::new(State {
 });
 
 thread_local! {
-    static STACK: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    // Never dropped: programs call the driver when their threads, and they themselves, end.
+    static STACK: RefCell<ManuallyDrop<Vec<u64>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 fn state() -> MutexGuard<'static, State> {
@@ -175,7 +178,7 @@ pub(crate) fn push(context: u64) {
 }
 
 pub(crate) fn pop() -> Answer<u64> {
-    STACK.with_borrow_mut(Vec::pop).ok_or(Code::INVALID_CONTEXT)
+    STACK.with_borrow_mut(|stack| stack.pop()).ok_or(Code::INVALID_CONTEXT)
 }
 
 /// Replaces the current context; zero leaves the thread with the one below.
