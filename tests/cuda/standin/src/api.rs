@@ -8,6 +8,8 @@ pub(crate) mod event;
 pub(crate) mod graph;
 pub(crate) mod host;
 pub(crate) mod ipc;
+#[cfg(test)]
+mod layout;
 pub(crate) mod memory;
 pub(crate) mod pointer;
 pub(crate) mod pool;

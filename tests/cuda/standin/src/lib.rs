@@ -11,7 +11,7 @@
 //! | names, codes, life of the driver | `api`, `doors`, `entry`, `ffi`, `code`, `life` |
 //! | memory: bytes, ranges, pools, virtual memory, handles for other processes | `pages`, `space`, `budget`, `pool`, `physical`, `ipc`, `file` |
 //! | progress: streams, captures, events, graphs | `stream`, `marker`, `event`, `graph`, `op` |
-//! | contexts, modules, kernels | `context`, `teardown`, `module`, `kernel` |
+//! | contexts, modules, kernels | `context`, `teardown`, `module`, `kernel`, `nvrtc` |
 //!
 //! Broken rules are said on standard error and counted: freeing twice or what is no allocation, using what is gone, not yet
 //! there or not allowed, freeing or unmapping under work that was not waited for.
@@ -34,6 +34,7 @@ mod knobs;
 mod life;
 mod marker;
 mod module;
+mod nvrtc;
 mod op;
 mod pages;
 mod physical;

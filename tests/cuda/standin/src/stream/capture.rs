@@ -135,7 +135,7 @@ pub(crate) fn begin(stream: u64, mode: Mode) -> Answer {
         return Err(Code::CAPTURE_UNSUPPORTED);
     }
     if found.capture.is_some() {
-        return Err(Code(401)); // CUDA_ERROR_ILLEGAL_STATE
+        return Err(Code::ILLEGAL_STATE);
     }
     let graph = graph::create();
     found.capture = Some(graph);
@@ -149,7 +149,7 @@ pub(crate) fn begin(stream: u64, mode: Mode) -> Answer {
 /// Ends a capture, and returns its graph.
 pub(crate) fn end(stream: u64) -> Answer<u64> {
     let mut streams = streams();
-    let graph = streams.get(stream)?.capture.ok_or(Code(401))?;
+    let graph = streams.get(stream)?.capture.ok_or(Code::ILLEGAL_STATE)?;
     let capture = *streams.captures.all.get(&graph).ok_or(Code::UNKNOWN)?;
     if capture.origin != stream {
         return Err(Code::CAPTURE_UNMATCHED);
