@@ -49,6 +49,7 @@ pub(crate) fn find(name: &str) -> Option<Kernel> {
         "omniheap_hold" => (&[8, 8], hold),
         "omniheap_sum_shared" => (&[8, 4], sum_shared),
         "set" => (&[8], |launch| space::write(launch.argument(0), &42u32.to_ne_bytes())),
+        "stray" => (&[8], |launch| space::write(launch.argument(0), &1u32.to_ne_bytes())),
         "standin_fill" => (&[8, 4, 8], fill),
         "standin_spin" => (&[8], spin),
         _ => return None,
