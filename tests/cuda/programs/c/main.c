@@ -18,8 +18,14 @@
     X(captured_memory) X(spoiled_captures) X(senseless_sizes) X(wrong_frees) X(wrong_async_frees) X(in_callback) \
     X(at_exit) X(in_signal) X(forked) X(shared) X(deep) X(hidden)
 
+// What the stand-in must see; asked for by name alone.
+#define MISUSES(X) \
+    X(use_after_free) X(use_before_allocation) X(free_under_work) X(use_without_access) X(unmap_under_work) \
+    X(use_beyond_the_end)
+
 #define DECLARE_CASE(name) void name(void);
 CASES(DECLARE_CASE)
+MISUSES(DECLARE_CASE)
 
 Driver D;
 Handle fill_kernel, spin_kernel;
@@ -168,7 +174,11 @@ static const struct {
     void (*run)(void);
 } ALL[] = {
 #define ENTRY(name) {#name, name},
-    CASES(ENTRY)};
+    CASES(ENTRY) MISUSES(ENTRY)};
+
+// How many of them are listed.
+#define ONE(name) +1
+enum { LISTED = CASES(ONE) };
 
 static int enter(const char *door) {
 #ifdef LINKED
@@ -184,7 +194,7 @@ static int enter(const char *door) {
 
 int main(int count, char **arguments) {
     if (count == 2 && !strcmp(arguments[1], "list")) {
-        for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++) printf("%s\n", ALL[i].name);
+        for (size_t i = 0; i < LISTED; i++) printf("%s\n", ALL[i].name);
         return 0;
     }
     if (count < 3) return 2;

@@ -18,7 +18,7 @@ pub const DOORS: [&str; 5] = ["linked", "soname", "name", "proc", "thread"];
 const LONGEST: &str = "120";
 
 /// The C files of every program but the plugin.
-const SOURCES: [&str; 4] = ["main.c", "memory.c", "work.c", "bad.c"];
+const SOURCES: [&str; 5] = ["main.c", "memory.c", "work.c", "bad.c", "misuse.c"];
 
 /// The built programs, and the folder where they find the driver.
 #[derive(Clone, Debug)]
@@ -95,13 +95,22 @@ impl Rig {
     ///
     /// A run that ends badly, with all that it said.
     pub fn run(&self, job: &Job<'_>) -> Result<String, Failed> {
-        let Output { status, stdout, stderr } = self.command(job).output()?;
+        let Output { status, stdout, stderr } = self.output(job)?;
         let text = String::from_utf8_lossy(&stdout).into_owned();
         if status.success() {
             return Ok(text);
         }
         let errors = String::from_utf8_lossy(&stderr);
         Err(format!("{} by {}: {status}\n{text}\n{errors}", job.case, job.door).into())
+    }
+
+    /// Runs a case, however it ends.
+    ///
+    /// # Errors
+    ///
+    /// A program that does not start.
+    pub fn output(&self, job: &Job<'_>) -> Result<Output, Failed> {
+        Ok(self.command(job).output()?)
     }
 
     fn command(&self, job: &Job<'_>) -> Command {

@@ -23,6 +23,16 @@ const WRONG: [&str; 9] = [
     "shared",
 ];
 
+/// Cases of memory that is used when it may not be, and what the stand-in says of them.
+const MISUSES: [(&str, &str); 6] = [
+    ("use_after_free", "work uses memory that is not there"),
+    ("use_before_allocation", "work uses memory before its allocation ran"),
+    ("free_under_work", "memory was freed"),
+    ("use_without_access", "work uses memory without the right to"),
+    ("unmap_under_work", "memory was unmapped"),
+    ("use_beyond_the_end", "work uses memory that is not there"),
+];
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda-programs");
@@ -41,6 +51,7 @@ fn main() -> ExitCode {
         trials.push(trial("plain", &rig, &case, None));
         trials.push(trial("preloaded", &rig, &case, Some(&library)));
     }
+    trials.extend(MISUSES.map(|(case, said)| seen(&rig, case, said)));
     trials.extend(without_driver(&rig, &library));
     trials.extend(counted(&rig, &library));
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -91,6 +102,22 @@ fn same(rig: &Rig, case: &str, door: &str, preload: Option<&Path>) -> Result<(),
             Err(format!("{case} by {door}, line {line}:\n  {got}\nand not\n  {expected}").into())
         }
     }
+}
+
+/// The stand-in sees a misuse and says what it is; strict, it ends the program, and else the context may be lost.
+fn seen(rig: &Rig, case: &'static str, said: &'static str) -> Trial {
+    let rig = rig.clone();
+    Trial::test(format!("misuse::{case}"), move || {
+        for strict in ["0", "1"] {
+            let variables = vec![("STANDIN_STRICT", strict)];
+            let output = rig.output(&Job { case, door: "soname", variables, ..Job::default() })?;
+            let errors = String::from_utf8_lossy(&output.stderr);
+            if !errors.contains(said) || output.status.success() == (strict == "1") {
+                return Err(format!("strict {strict}: {}\n{errors}", output.status).into());
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Programs that find no driver say so themselves, whatever is loaded before them.
