@@ -19,7 +19,7 @@
 //! | `record`, `watch` | the trace that is being recorded, and Python's history of allocations |
 //! | `tags`, `sleep` | pools that sleep and wake, which of them a thread allocates from, and the C functions of both |
 //! | `weights` | weights files, loaded to plain addresses |
-//! | `slots` | addresses of functions for runtimes whose hooks name no device |
+//! | `functions` | addresses of functions for runtimes whose hooks name no device |
 //! | `share` | memory that processes publish and attach |
 //! | `map` | the memory of a device as PyTorch's snapshots show it |
 //!
@@ -32,6 +32,7 @@ mod driver;
 mod exports;
 mod figures;
 mod filter;
+mod functions;
 mod graph;
 mod guard;
 mod late;
@@ -45,7 +46,6 @@ mod record;
 mod seats;
 mod share;
 mod sleep;
-mod slots;
 mod state;
 mod streams;
 mod tags;
@@ -57,10 +57,10 @@ pub use checkpoint::*;
 pub use exports::*;
 pub use figures::*;
 pub use filter::Function;
+pub use functions::*;
 pub use graph::PoolId;
 pub use share::*;
 pub use sleep::*;
-pub use slots::*;
 pub use virtuals::*;
 pub use watch::{Event, Happened, Watcher, omniheap_torch_watch};
 pub use weights::*;

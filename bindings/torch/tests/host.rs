@@ -311,11 +311,12 @@ fn cupy_and_pytorch_share_one_manager() {
     assert_eq!(omniheap_torch_is_shortage(), 1);
 }
 
-/// The function of a slot.
+/// The function of a device and a stream.
 fn function(device: i32, on: Option<usize>) -> Option<extern "C" fn(usize) -> *mut c_void> {
     // SAFETY: to the host backend a stream is a number.
-    let address =
-        unsafe { omniheap_slot_alloc(device, stream(on.unwrap_or(0)), i32::from(on.is_some())) };
+    let address = unsafe {
+        omniheap_alloc_function(device, stream(on.unwrap_or(0)), i32::from(on.is_some()))
+    };
     // SAFETY: a function of this kind, or null.
     unsafe { core::mem::transmute(address) }
 }

@@ -102,7 +102,7 @@ def _declare(lib):
         ("stream_end_capture", number, [number, pointer]),
         ("unordered_alloc", pointer, [size, number]),
         ("unordered_free", number, [pointer]),
-        ("slot_alloc", pointer, [number, pointer, number]),
+        ("alloc_function", pointer, [number, pointer, number]),
     ):
         function = getattr(lib, "omniheap_" + name)
         function.restype, function.argtypes = result, arguments

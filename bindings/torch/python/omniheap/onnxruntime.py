@@ -25,7 +25,7 @@ def options(device=0, stream=None, limit=None, paged=True, backend="cuda"):
     if device >= 64:
         raise OmniheapError(f"device is {device}; a process has 64 at most")
     _library.join(backend, limit, paged)
-    allocate = _library.load().omniheap_slot_alloc(device, stream, int(stream is not None))
+    allocate = _library.load().omniheap_alloc_function(device, stream, int(stream is not None))
     if allocate is None:
         raise OmniheapError(_library._said())
     address = lambda name: str(_library.address(name))

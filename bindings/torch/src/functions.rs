@@ -10,32 +10,32 @@ use std::sync::{Mutex, OnceLock};
 
 /// Device, and the stream in whose order its bytes are used, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
+struct Pair {
     device: c_int,
     stream: Option<usize>,
 }
 
 /// Pairs of device and stream in one process.
-const SLOTS: usize = 64;
-static TAKEN: [OnceLock<Slot>; SLOTS] = [const { OnceLock::new() }; SLOTS];
+const PAIRS: usize = 64;
+static TAKEN: [OnceLock<Pair>; PAIRS] = [const { OnceLock::new() }; PAIRS];
 
 type Allocate = extern "C" fn(usize) -> *mut c_void;
 
-/// Allocates for a slot; null for no bytes.
+/// Allocates for a pair; null for no bytes.
 extern "C" fn allocate<const AT: usize>(size: usize) -> *mut c_void {
     match TAKEN[AT].get() {
         Some(_) if size == 0 => ptr::null_mut(),
-        Some(Slot { device, stream: None }) => omniheap_unordered_alloc(size, *device),
-        Some(Slot { device, stream: Some(stream) }) => {
+        Some(Pair { device, stream: None }) => omniheap_unordered_alloc(size, *device),
+        Some(Pair { device, stream: Some(stream) }) => {
             let stream = ptr::with_exposed_provenance_mut(*stream);
-            // SAFETY: whoever took the slot promised that the stream lives while the function is called.
+            // SAFETY: whoever asked for the function promised that the stream lives while the function is called.
             unsafe { omniheap_stream_alloc(stream, size, *device) }
         }
         None => ptr::null_mut(),
     }
 }
 
-/// The functions of eight slots.
+/// The functions of eight pairs.
 macro_rules! eight {
     ($($first:literal)*) => {
         [$(
@@ -45,13 +45,13 @@ macro_rules! eight {
     };
 }
 
-static FUNCTIONS: [Allocate; SLOTS] = eight!(0 8 16 24 32 40 48 56);
+static FUNCTIONS: [Allocate; PAIRS] = eight!(0 8 16 24 32 40 48 56);
 
-/// Returns the place of a slot, taken now if it was not; nothing where all are taken by others.
-fn place(slot: Slot) -> Option<usize> {
+/// Returns the place of a pair, taken now if it was not; nothing where all are taken by others.
+fn place(pair: Pair) -> Option<usize> {
     static TAKING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = lock(&TAKING);
-    TAKEN.iter().position(|taken| *taken.get_or_init(|| slot) == slot)
+    TAKEN.iter().position(|taken| *taken.get_or_init(|| pair) == pair)
 }
 
 /// Returns the address of a `void *(size_t)` that allocates on a device: in the order of `stream`, or where `ordered` is 0 in that of no stream.
@@ -61,7 +61,7 @@ fn place(slot: Slot) -> Option<usize> {
 ///
 /// Where `ordered` is not 0, `stream` is null or a stream of the device that lives while the function is called.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn omniheap_slot_alloc(
+pub unsafe extern "C" fn omniheap_alloc_function(
     device: c_int,
     stream: *mut c_void,
     ordered: c_int,
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn omniheap_slot_alloc(
         state::device(device).map_err(failed("device"))?;
         let none =
             "64 pairs of device and stream have functions already; use fewer streams, or none";
-        let at = place(Slot { device, stream }).ok_or(none)?;
+        let at = place(Pair { device, stream }).ok_or(none)?;
         found = FUNCTIONS[at] as *const c_void;
         Ok(())
     });
