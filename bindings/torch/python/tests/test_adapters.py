@@ -67,6 +67,10 @@ try:
 except it.OmniheapError as error: print(error)"""
             self.assertIn("unset it, or set it to the built library", child(code, OMNIHEAP_LIBRARY="/no/such/file.so"), module)
 
+    def test_headers_lie_in_the_package(self):
+        folder = os.path.join(omniheap.__path__[0], "include")
+        self.assertEqual(sorted(os.listdir(folder)), ["omniheap_rmm.hpp", "omniheap_streams.h", "omniheap_tensorrt.hpp"])
+
     def test_the_page(self):
         page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../docs/adapters.md")
         with open(page, encoding="utf-8") as file:
