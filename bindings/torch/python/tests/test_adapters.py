@@ -235,6 +235,23 @@ class Rmm(OnHost):
                 omniheap.rmm.resource()
 
 
+@unittest.skipUnless(importlib.util.find_spec("rmm"), "RMM is not here")
+class RmmItself(OnHost):
+    def test_its_resource_calls_ours(self):
+        try:
+            from rmm.pylibrmm.stream import DEFAULT_STREAM
+        except Exception as error:
+            self.skipTest(f"RMM cannot be imported: {error}")
+        before, made = live(), omniheap.rmm.resource()
+        pointer = made.allocate(MIB, DEFAULT_STREAM)
+        ctypes.memset(pointer, 7, MIB)
+        self.assertEqual(live(), before + 1)
+        made.deallocate(pointer, MIB, DEFAULT_STREAM)
+        self.assertEqual(live(), before)
+        with self.assertRaisesRegex(MemoryError, "out of memory"):
+            made.allocate(1 << 63, DEFAULT_STREAM)
+
+
 class _Pointer:
     """Numba's pointers, as far as their life goes."""
 
