@@ -14,7 +14,7 @@ pub(crate) struct Library {
     pub(crate) name: &'static str,
     /// Folder of the package.
     pub(crate) folder: &'static str,
-    header: &'static str,
+    headers: &'static [&'static str],
     /// Name that `find_package` knows.
     pub(crate) cmake: &'static str,
     /// File that finds the library, and the end of the name of that which compares versions.
@@ -27,7 +27,7 @@ pub(crate) struct Library {
 pub(crate) const C: Library = Library {
     name: "omniheap_c",
     folder: "bindings/c",
-    header: "omniheap.h",
+    headers: &["omniheap.h", "omniheap.hpp"],
     cmake: "omniheap",
     config: ["omniheap-config.cmake", "omniheap-config-version.cmake"],
     pkg_config: "omniheap",
@@ -37,7 +37,7 @@ pub(crate) const C: Library = Library {
 pub(crate) const VMA: Library = Library {
     name: "omniheap_vma",
     folder: "bindings/vma",
-    header: "vk_mem_alloc.h",
+    headers: &["vk_mem_alloc.h"],
     cmake: "VulkanMemoryAllocator",
     config: ["VulkanMemoryAllocatorConfig.cmake", "VulkanMemoryAllocatorConfigVersion.cmake"],
     pkg_config: "vulkan-memory-allocator",
@@ -61,8 +61,10 @@ pub(crate) fn put(library: &Library, built: &Path, prefix: &Path) -> Outcome {
     copy(&built.join(&file), &prefix.join("lib").join(&shared))?;
     link(&shared, &prefix.join("lib").join(&file))?;
     copy(&built.join(&archive), &prefix.join("lib").join(&archive))?;
-    let header = Path::new("include").join(library.header);
-    copy(&source.join(&header), &prefix.join(&header))?;
+    for header in library.headers {
+        let header = Path::new("include").join(header);
+        copy(&source.join(&header), &prefix.join(&header))?;
+    }
     let (cmake, [config, version]) = (prefix.join("lib/cmake").join(library.cmake), library.config);
     copy(&source.join("cmake").join(config), &cmake.join(config))?;
     fill(&source.join("cmake").join(format!("{version}.in")), &cmake.join(version))?;

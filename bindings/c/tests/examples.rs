@@ -44,19 +44,22 @@ enum Link {
 
 /// Returns the file of an example. That of the documentation is the program which is printed there.
 fn path(here: &Path, source: &str) -> PathBuf {
-    if source != PRINTED {
-        return here.join("examples").join(source);
-    }
+    let start = match source {
+        PRINTED => "```c\n",
+        PRINTED_CPP => "```cpp\n",
+        _ => return here.join("examples").join(source),
+    };
     let page = fs::read_to_string(here.join("../../docs/c.md")).expect("the page is there");
-    let (_, program) = page.split_once("```c\n").expect("the page has a program");
+    let (_, program) = page.split_once(start).expect("the page has a program");
     let (program, _) = program.split_once("```").expect("the program ends");
     let file = folder().join(source);
     fs::write(&file, program).expect("the temporary folder can be written");
     file
 }
 
-/// The program in `docs/c.md`.
+/// The programs in `docs/c.md`.
 const PRINTED: &str = "printed.c";
+const PRINTED_CPP: &str = "printed.cpp";
 
 /// Compiles an example; nothing where the compiler lacks the sanitizer.
 fn compile(compiler: &str, source: &str, link: Link) -> Option<PathBuf> {
@@ -116,13 +119,15 @@ fn the_c_example_runs_with_both_libraries() {
 }
 
 #[test]
-fn the_program_in_the_documentation_runs() {
-    if !runs("cc") {
-        println!("SKIPPED: no C compiler here; install gcc or clang");
-        return;
+fn the_programs_in_the_documentation_run() {
+    for (compiler, source) in [("cc", PRINTED), ("c++", PRINTED_CPP)] {
+        if !runs(compiler) {
+            println!("SKIPPED: no {compiler} here; install gcc and g++, or clang");
+            continue;
+        }
+        let program = compile(compiler, source, Link::Shared).expect("no sanitizer was asked for");
+        assert_eq!(run(&mut Command::new(program)), "ok\n");
     }
-    let program = compile("cc", PRINTED, Link::Shared).expect("no sanitizer was asked for");
-    assert_eq!(run(&mut Command::new(program)), "ok\n");
 }
 
 #[test]
@@ -136,6 +141,18 @@ fn the_c_example_is_clean_under_valgrind() {
     command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
     command.args(["--errors-for-leak-kinds=definite"]).arg(program);
     assert!(run(&mut command).ends_with("ok\n"));
+}
+
+#[test]
+fn owners_of_handles_move_and_end_by_themselves() {
+    if !runs("c++") {
+        println!("SKIPPED: no C++ compiler here; install g++ or clang");
+        return;
+    }
+    for link in [Link::Shared, Link::Sanitized] {
+        let Some(program) = compile("c++", "owners.cpp", link) else { continue };
+        assert_eq!(run(&mut Command::new(program)), "ok\n");
+    }
 }
 
 #[test]

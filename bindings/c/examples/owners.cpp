@@ -1,0 +1,97 @@
+// omniheap.hpp on host memory: owners that move, end by themselves, and say what is wrong.
+#include <omniheap.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+static_assert(!std::is_copy_constructible<omniheap::allocation>::value, "bytes have one owner");
+static_assert(std::is_nothrow_move_constructible<omniheap::allocation>::value, "vectors move them");
+
+#define EXPECT(what) \
+    do { \
+        if (!(what)) { \
+            std::fprintf(stderr, "line %d: %s\n", __LINE__, #what); \
+            std::exit(1); \
+        } \
+    } while (0)
+
+// The status with which something fails; OMNIHEAP_STATUS_OK where it does not.
+template <class Work>
+static omniheap_status failure(Work work) {
+    try {
+        work();
+    } catch (const omniheap::error &error) {
+        EXPECT(std::strlen(error.what()) > 10);
+        return error.status();
+    }
+    return OMNIHEAP_STATUS_OK;
+}
+
+static void bytes(omniheap::manager &manager) {
+    omniheap_request request = omniheap_request_default(4096);
+    request.writer = OMNIHEAP_WRITER_HOST_ONCE;
+    request.name = "weights";
+    omniheap::allocation weights = manager.allocate(request);
+    const char text[] = "one manager for every device";
+    char back[sizeof text];
+    weights.write(0, text, sizeof text);
+    weights.read(0, back, sizeof back);
+    EXPECT(std::memcmp(text, back, sizeof text) == 0 && weights.place().size == 4096);
+    EXPECT(manager.report_json().find("weights") != std::string::npos);
+    EXPECT(failure([&] { weights.read(4096, back, 1); }) == OMNIHEAP_STATUS_OUT_OF_RANGE);
+
+    omniheap::allocation moved = std::move(weights);
+    EXPECT(moved && !weights && failure([&] { weights.pin(); }) == OMNIHEAP_STATUS_STALE);
+    omniheap::allocation &same = moved;
+    moved = std::move(same);
+    EXPECT(moved.pin() != 0 && failure([&] { moved.map(); }) == OMNIHEAP_STATUS_NOT_MAPPABLE);
+    request.writer = OMNIHEAP_WRITER_HOST_PER_FRAME;
+    moved = manager.allocate(request);
+    std::memset(moved.map(), 7, 4096);
+    EXPECT(manager.totals().live == 1);
+    omniheap::allocation stale(moved.get());
+    moved.free();
+    EXPECT(!moved && failure([&] { stale.free(); }) == OMNIHEAP_STATUS_STALE);
+    EXPECT(failure([&] { moved.free(); }) == OMNIHEAP_STATUS_STALE);
+    manager.allocate(64).free_after(0, 0);
+}
+
+static void refusals(omniheap::manager &manager) {
+    EXPECT(failure([&] { manager.allocate(0); }) == OMNIHEAP_STATUS_ZERO_SIZE);
+    EXPECT(failure([] { omniheap::manager::open("metal"); }) == OMNIHEAP_STATUS_INVALID_ARGUMENT);
+    EXPECT(failure([] { omniheap::manager().allocate(1); }) == OMNIHEAP_STATUS_STALE);
+    for (std::uint64_t size : {std::uint64_t{1} << 63, UINT64_MAX}) {
+        EXPECT(failure([&] { manager.allocate(size); }) != OMNIHEAP_STATUS_OK);
+    }
+    omniheap::pool pool = manager.create_pool(0, omniheap_pool_config_default());
+    omniheap::allocation inside = pool.allocate(1 << 20);
+    EXPECT(failure([&] { pool.destroy(); }) == OMNIHEAP_STATUS_BUSY && pool);
+    EXPECT(failure([&] { manager.close(); }) == OMNIHEAP_STATUS_BUSY && manager);
+    inside.free();
+    pool.destroy();
+}
+
+int main() {
+    omniheap::manager manager = omniheap::manager::open("host");
+    bytes(manager);
+    refusals(manager);
+    std::vector<std::thread> threads;
+    for (int number = 1; number <= 4; ++number) {
+        threads.emplace_back([&] {
+            std::vector<omniheap::allocation> held;
+            for (std::uint64_t round = 1; round < 200; ++round) {
+                held.push_back(manager.allocate(977 * round));
+                if (round % 3 == 0) held.erase(held.begin());
+            }
+        });
+    }
+    for (std::thread &thread : threads) thread.join();
+    EXPECT(manager.totals().live == 0);
+    manager.close();
+    std::puts("ok");
+}

@@ -1,0 +1,208 @@
+/* omniheap.h for C++17: owners of handles that move and close themselves, and exceptions instead of statuses.
+ *
+ *     auto manager = omniheap::manager::open("cuda");
+ *     omniheap::allocation weights = manager.allocate(1 << 20);
+ *     weights.write(0, bytes.data(), bytes.size());
+ *
+ * An owner may be used from any thread, as its handle may, but moved and ended by one. What came of a manager ends before it: members and
+ * variables that are declared after it do. `get()` is the handle, for every function of omniheap.h that has no method here.
+ */
+#pragma once
+
+#include "omniheap.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace omniheap {
+
+/* A call that failed; `what()` says what to do. */
+class error : public std::runtime_error {
+public:
+    error(omniheap_status status, const char *reason) : std::runtime_error(reason), status_(status) {}
+
+    omniheap_status status() const noexcept { return status_; }
+
+    /* Returns true if there would have been memory for less. */
+    bool is_out_of_memory() const noexcept {
+        return status_ == OMNIHEAP_STATUS_OUT_OF_DEVICE_MEMORY || status_ == OMNIHEAP_STATUS_OUT_OF_HOST_MEMORY
+            || status_ == OMNIHEAP_STATUS_FRAGMENTED || status_ == OMNIHEAP_STATUS_OVER_BUDGET;
+    }
+
+private:
+    omniheap_status status_;
+};
+
+/* Throws where a call of omniheap.h has failed on this thread. */
+inline void check(omniheap_status status) {
+    if (status != OMNIHEAP_STATUS_OK) {
+        throw error(status, omniheap_error());
+    }
+}
+
+/* The owner of a handle, which ends with it. */
+template <class Handle, omniheap_status (*End)(Handle)>
+class owner {
+public:
+    owner() noexcept = default;
+    explicit owner(Handle handle) noexcept : handle_(handle) {}
+    owner(owner &&other) noexcept : handle_(other.release()) {}
+    owner &operator=(owner &&other) noexcept {
+        if (this != &other) {
+            end_quietly();
+            handle_ = other.release();
+        }
+        return *this;
+    }
+    owner(const owner &) = delete;
+    owner &operator=(const owner &) = delete;
+    ~owner() { end_quietly(); }
+
+    /* Returns true if it owns a handle. */
+    explicit operator bool() const noexcept { return handle_.id != 0; }
+
+    /* Returns the handle; zero where there is none. */
+    Handle get() const noexcept { return handle_; }
+
+    /* Returns the handle, which nobody ends from now on. */
+    [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, Handle{}); }
+
+protected:
+    /* Ends the handle; where that fails, it is kept. */
+    void end() {
+        check(End(handle_));
+        handle_ = Handle{};
+    }
+
+private:
+    // Destructors do not throw: what cannot end, because something of it lives, stays open without an owner. `close` and `destroy` say so.
+    void end_quietly() noexcept {
+        if (handle_.id != 0) {
+            (void)End(release());
+        }
+    }
+
+    Handle handle_{};
+};
+
+/* Bytes. They are freed at the end, in the order of their timeline. */
+class allocation : public owner<omniheap_allocation, omniheap_free> {
+public:
+    using owner::owner;
+
+    /* Frees now. */
+    void free() { end(); }
+
+    /* Frees once a timeline has reached an epoch. */
+    void free_after(std::uint32_t timeline, std::uint64_t epoch) {
+        check(omniheap_free_after(get(), timeline, epoch));
+        (void)release();
+    }
+
+    /* Says that another timeline uses the bytes too. */
+    void use_on(std::uint32_t timeline) { check(omniheap_use_on(get(), timeline)); }
+
+    /* Returns where it is, until something may move it. */
+    omniheap_placed place() const {
+        omniheap_placed found = omniheap_placed_default();
+        check(omniheap_place(get(), &found));
+        return found;
+    }
+
+    /* Pins it for the rest of its life and returns its address; zero where the backend has none. */
+    std::uint64_t pin() {
+        std::uint64_t address = 0;
+        check(omniheap_pin(get(), &address));
+        return address;
+    }
+
+    /* Maps it for the host. */
+    void *map() {
+        void *pointer = nullptr;
+        check(omniheap_map(get(), &pointer));
+        return pointer;
+    }
+
+    void write(std::uint64_t offset, const void *data, std::size_t size) { check(omniheap_write(get(), offset, data, size)); }
+    void read(std::uint64_t offset, void *data, std::size_t size) const { check(omniheap_read(get(), offset, data, size)); }
+};
+
+namespace detail {
+template <class Of>
+allocation allocated(omniheap_status (*call)(Of, const omniheap_request *, omniheap_allocation *), Of of, const omniheap_request &request) {
+    omniheap_allocation made{};
+    check(call(of, &request, &made));
+    return allocation(made);
+}
+} // namespace detail
+
+/* A pool of its own. Its allocations end before it. */
+class pool : public owner<omniheap_pool, omniheap_pool_destroy> {
+public:
+    using owner::owner;
+
+    allocation allocate(const omniheap_request &request) { return detail::allocated(omniheap_pool_allocate, get(), request); }
+    allocation allocate(std::uint64_t size) { return allocate(omniheap_request_default(size)); }
+
+    /* Destroys it; throws while something of it lives. */
+    void destroy() { end(); }
+};
+
+/* The memory of one device. */
+class manager : public owner<omniheap_manager, omniheap_close> {
+public:
+    using owner::owner;
+
+    /* Opens a device: "cuda", "hip", "vulkan", "wgpu" or "host". Without settings, the usual ones. */
+    static manager open(const char *backend, std::uint32_t ordinal = 0, const omniheap_config *config = nullptr) {
+        omniheap_manager made{};
+        check(omniheap_open(backend, ordinal, config, &made));
+        return manager(made);
+    }
+
+    /* Opens the best device here; host memory where there is nothing else. */
+    static manager open_best(const omniheap_config *config = nullptr) {
+        omniheap_manager made{};
+        check(omniheap_open_best(config, &made));
+        return manager(made);
+    }
+
+    allocation allocate(const omniheap_request &request) { return detail::allocated(omniheap_allocate, get(), request); }
+    allocation allocate(std::uint64_t size) { return allocate(omniheap_request_default(size)); }
+
+    /* Makes a pool in one of the heaps that `omniheap_heap` describes. */
+    pool create_pool(std::uint32_t heap, const omniheap_pool_config &config) {
+        omniheap_pool made{};
+        check(omniheap_pool_create(get(), heap, &config, &made));
+        return pool(made);
+    }
+
+    omniheap_sums totals() const {
+        omniheap_sums sums = omniheap_sums_default();
+        check(omniheap_totals(get(), &sums));
+        return sums;
+    }
+
+    /* Returns the report as JSON. */
+    std::string report_json() const {
+        for (std::string text(4096, '\0');;) {
+            std::size_t length = 0;
+            const omniheap_status status = omniheap_report_json(get(), text.data(), text.size(), &length);
+            if (status != OMNIHEAP_STATUS_SHORT_BUFFER) {
+                check(status);
+                text.resize(length);
+                return text;
+            }
+            // It may have grown by the next call.
+            text.resize(2 * length);
+        }
+    }
+
+    /* Closes it; throws while something of it lives. */
+    void close() { end(); }
+};
+
+} // namespace omniheap
