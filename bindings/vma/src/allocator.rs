@@ -25,7 +25,7 @@ use core::sync::atomic::{
     AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use omniheap_core::{AnyBackend, HeapId, Limits, Manager, ManagerConfig};
+use omniheap_core::{AnyBackend, Defragmentation as Moves, HeapId, Limits, Manager, ManagerConfig};
 use omniheap_seam::{Backend as _, erase, lock};
 use omniheap_vulkan::{Hooks, MemoryEventKind, Vulkan};
 use std::sync::{Arc, Mutex};
@@ -381,6 +381,8 @@ fn heaps(vulkan: &Vulkan, memory: &vk::PhysicalDeviceMemoryProperties) -> Vec<He
 fn config(vulkan: &Vulkan) -> ManagerConfig {
     let mut config = ManagerConfig::default().plain();
     config.pool = plain(true);
+    // Without queues nothing is copied: a request that fails would only look for moves in vain.
+    config.defragmentation = Moves::Off;
     let granule = vulkan.caps().neighbour_granularity;
     if granule.get() <= 1024 {
         config.unit = config.unit.max(granule);

@@ -120,9 +120,10 @@ impl Defragmentation {
     ) {
         blocks.sort_by_key(|block| (block.live_bytes, block.memory));
         let mut plugs = Vec::new();
-        let mut emptied = BTreeSet::new();
+        // Not blocks that nothing lies in: they go back to the driver.
+        let mut targets: BTreeSet<_> = blocks.iter().map(|block| block.memory).collect();
         for block in &blocks {
-            emptied.insert(block.memory);
+            targets.remove(&block.memory);
             for slot in block.live.iter().rev() {
                 let from = slot.handle();
                 let size = slot.facts.size.load(Relaxed);
@@ -132,7 +133,7 @@ impl Defragmentation {
                 let lowest =
                     self.is_thorough().then(|| (block.memory, slot.facts.offset.load(Relaxed)));
                 let Some(place) =
-                    self.find_place(of, memory_type, slot, (&emptied, lowest), &mut plugs)
+                    self.find_place(of, memory_type, slot, (&targets, lowest), &mut plugs)
                 else {
                     break;
                 };
@@ -155,7 +156,7 @@ impl Defragmentation {
         of: &Allocator,
         memory_type: u32,
         slot: &Slot<Memory>,
-        (emptied, lowest): (&BTreeSet<u64>, Option<(u64, u64)>),
+        (targets, lowest): (&BTreeSet<u64>, Option<(u64, u64)>),
         plugs: &mut Vec<Managed>,
     ) -> Option<(Memory, Seen)> {
         let pool = self.pool.as_ref().map(|(pool, _)| pool);
@@ -164,7 +165,7 @@ impl Defragmentation {
             let memory = seen.memory.as_raw();
             let is_lower =
                 lowest.is_some_and(|(block, offset)| block == memory && seen.offset < offset);
-            if is_lower || !emptied.contains(&memory) {
+            if is_lower || targets.contains(&memory) {
                 let memory = match pool {
                     Some(pool) => Memory::Pooled(managed, Arc::clone(pool)),
                     None => Memory::Default(managed),
@@ -179,6 +180,7 @@ impl Defragmentation {
     /// Does what the program decided, and returns empty blocks. Returns whether another pass may find something.
     fn end_pass(&mut self, of: &Allocator, decided: &[VmaDefragmentationMove]) -> bool {
         let mut moved = false;
+        let (blocks, bytes) = (of.counts.blocks(), of.counts.block_bytes());
         for (planned, decided) in core::mem::take(&mut self.moves).into_iter().zip(decided) {
             let from = Handle::from_address(planned.src_allocation.0.addr());
             let to = Handle::from_address(planned.dst_tmp_allocation.0.addr());
@@ -198,7 +200,6 @@ impl Defragmentation {
             // Where it was copied, that is the old place now.
             of.forget(to);
         }
-        let (blocks, bytes) = (of.counts.blocks(), of.counts.block_bytes());
         match self.pool.as_ref().and_then(|(pool, _)| pool.general()) {
             // A lost device has nothing to give back; the calls that allocate report it.
             Some(pool) => drop(pool.trim()),

@@ -163,6 +163,8 @@ pub(crate) struct CustomPool {
     pub(crate) live_bytes: AtomicU64,
     pub(crate) alone: AtomicU64,
     pub(crate) alone_bytes: AtomicU64,
+    /// Bytes that were freed since blocks were last returned.
+    freed: AtomicU64,
     name: Mutex<Option<CString>>,
     shown_name: AtomicPtr<c_char>,
     source: Source,
@@ -201,6 +203,7 @@ impl CustomPool {
             live_bytes: AtomicU64::new(0),
             alone: AtomicU64::new(0),
             alone_bytes: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
             name: Mutex::new(None),
             shown_name: AtomicPtr::new(ptr::null_mut()),
             source,
@@ -276,7 +279,7 @@ impl CustomPool {
         take(&mut blocks).ok_or_else(full)
     }
 
-    /// Frees bytes of a linear pool; of several empty blocks one stays.
+    /// Frees bytes of a linear pool. An empty block that was left by an earlier call goes then.
     pub(crate) fn free_linear(&self, number: u64, offset: u64) {
         let Source::Linear(blocks) = &self.source else { return };
         let mut held = lock(blocks);
@@ -284,11 +287,12 @@ impl CustomPool {
         let Some(at) = blocks.iter().position(|block| block.number == number) else { return };
         let was_live = blocks[at].linear.free(offset);
         debug_assert!(was_live, "a slot frees its bytes once");
-        let is_other_empty =
-            blocks.iter().enumerate().any(|(other, block)| other != at && block.linear.is_empty());
-        let is_spare =
-            blocks[at].linear.is_empty() && is_other_empty && blocks.len() > self.min_blocks;
-        let ended = is_spare.then(|| blocks.remove(at));
+        let is_other =
+            |(other, block): (usize, &LinearBlock)| other != at && block.linear.is_empty();
+        let other = blocks.iter().enumerate().position(is_other);
+        let spare = if blocks[at].linear.is_empty() { Some(at) } else { other };
+        let spare = spare.filter(|_| other.is_some() && blocks.len() > self.min_blocks);
+        let ended = spare.map(|spare| blocks.remove(spare));
         drop(held);
         drop(ended.map(|ended| ended.block));
     }
@@ -342,10 +346,21 @@ impl CustomPool {
         }
     }
 
+    /// Notes a free, and returns blocks that nothing lies in where that may be two of them.
     #[inline]
     pub(crate) fn uncount(&self, about: About, bytes: u64) {
         self.live.fetch_sub(1, Relaxed);
-        self.live_bytes.fetch_sub(bytes, Relaxed);
+        let live = self.live_bytes.fetch_sub(bytes, Relaxed) - bytes;
+        let freed = self.freed.fetch_add(bytes, Relaxed) + bytes;
+        if let Source::General(pool) = &self.source
+            && self.block_size > 0
+            && freed >= self.block_size
+            && pool.reserved().saturating_sub(live) / 2 >= self.block_size
+        {
+            self.freed.store(0, Relaxed);
+            // A lost device has nothing to give back; the calls that allocate report it.
+            let _ = pool.trim();
+        }
         if about.is_alone() {
             self.alone.fetch_sub(1, Relaxed);
             self.alone_bytes.fetch_sub(bytes, Relaxed);

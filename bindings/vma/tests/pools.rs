@@ -319,6 +319,37 @@ fn defragmentation_empties_blocks_and_keeps_the_bytes() {
 }
 
 #[test]
+fn two_blocks_that_are_half_full_become_one() {
+    let Some(rig) = Rig::open() else { return };
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 512 * KIB, ..pool_info(rig.host_type()) });
+    let all: Vec<_> = (0..16u8).map(|at| filled(&rig, 64 * KIB, &in_pool(pool), at)).collect();
+    let free = |one: &VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, *one) };
+    all.iter().skip(1).step_by(2).for_each(free);
+    let fast = VMA_DEFRAGMENTATION_FLAG_ALGORITHM_FAST_BIT;
+    let stats = defragment(&rig, pool, fast, 0);
+    assert_eq!((stats.allocations_moved, stats.bytes_moved), (4, 256 * KIB));
+    assert_eq!((stats.device_memory_blocks_freed, stats.bytes_freed), (1, 512 * KIB));
+    all.iter().step_by(2).for_each(free);
+    end(&rig, pool);
+}
+
+#[test]
+fn of_two_empty_blocks_one_goes_back() {
+    let Some(rig) = Rig::open() else { return };
+    let info = pool_info(rig.host_type());
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 1024 * KIB, min_block_count: 2, ..info });
+    let all: Vec<_> = (0..5).map(|_| memory(&rig, 512 * KIB, &in_pool(pool)).1).collect();
+    let free = |one: &VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, *one) };
+    all[..2].iter().for_each(free);
+    assert_eq!(statistics(&rig, pool).0.block_count, 3, "one that is empty stays");
+    free(&all[4]);
+    assert_eq!(statistics(&rig, pool).0.block_count, 2);
+    all[2..4].iter().for_each(free);
+    assert_eq!(statistics(&rig, pool).0.block_count, 2, "the least stays");
+    end(&rig, pool);
+}
+
+#[test]
 fn a_write_behind_the_end_is_found() {
     let mut program: OmniheapVmaProgram = unsafe { core::mem::zeroed() };
     program.size = size_of::<OmniheapVmaProgram>();
