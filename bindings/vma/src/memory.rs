@@ -390,6 +390,8 @@ impl Allocator {
         let block = pool.block_size.max(request.layout.size);
         let limited =
             VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT | VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT;
+        // Nothing that a manager does for a request that it cannot serve gives such a pool more.
+        let request = if pool.is_at_most() { request.no_grow() } else { request };
         let taken = pool.extras.0.scoped(|| match info.flags & limited {
             0 => Ok(general.allocate_and_look(&request, see)?),
             _ => take_general(general, &request, || grows(block)),

@@ -243,6 +243,13 @@ impl CustomPool {
         self.flags & VMA_POOL_CREATE_IGNORE_BUFFER_IMAGE_GRANULARITY_BIT != 0
     }
 
+    /// Returns whether the pool has as many blocks of its size as it may.
+    pub(crate) fn is_at_most(&self) -> bool {
+        let blocks = u64::try_from(self.max_blocks).unwrap_or(u64::MAX);
+        let most = blocks.saturating_mul(self.block_size);
+        self.block_size > 0 && self.general().is_some_and(|pool| pool.reserved() >= most)
+    }
+
     /// Returns the pool of the engine behind it; none for a linear one.
     pub(crate) const fn general(&self) -> Option<&UserPool<AnyBackend>> {
         match &self.source {
