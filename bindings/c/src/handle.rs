@@ -97,9 +97,24 @@ impl Holder {
         let (config, recorder) = settings.recorded()?;
         let manager = Manager::with_config(backend, config);
         let answering = Arc::default();
-        Ok(Arc::new_cyclic(|weak| Self {
+        Ok(Arc::new_cyclic(|weak| {
+            let attending = attend(weak, &answering, ordinal);
+            Self::over(manager, native, (recorder, answering, attending))
+        }))
+    }
+
+    fn over(
+        manager: Manager<AnyBackend>,
+        native: Native,
+        (recorder, answering, _attending): (
+            Option<Arc<Recorder>>,
+            Arc<Mutex<()>>,
+            Option<Attending>,
+        ),
+    ) -> Self {
+        Self {
             preparations: Mutex::default(),
-            _attending: attend(weak, &answering, ordinal),
+            _attending,
             answering,
             residents: OnceLock::new(),
             origin: Origin::with(HostStore::new()),
@@ -107,7 +122,7 @@ impl Holder {
             native,
             recorder,
             handles: AtomicU64::new(0),
-        }))
+        }
     }
 
     /// A manager of a device of its own type, under what the environment says: the same as [`omniheap::open`].
@@ -247,6 +262,17 @@ impl Pool {
         let pool = lock(&self.pool).clone();
         pool.as_ref().map(with).ok_or_else(|| ErrorKind::Stale.into())
     }
+}
+
+/// Gives a manager of another library of omniheap's a handle, for all functions that need no device of a vendor.
+///
+/// # Errors
+///
+/// The status where there is no room for another handle.
+pub fn adopt(manager: Manager<AnyBackend>) -> Result<OmniheapManager, OmniheapStatus> {
+    let holder = Holder::over(manager, Native::Other, (None, Arc::default(), None));
+    let id = MANAGERS.insert(Arc::new(holder)).map_err(|failure| failure.status)?;
+    Ok(OmniheapManager { id })
 }
 
 /// Calls hold what they use, so that a manager is closed only between calls.

@@ -44,7 +44,7 @@ mod wrap;
 pub use allocation::*;
 pub use bytes::*;
 pub use defrag::*;
-pub use handle::{OmniheapAllocation, OmniheapManager, OmniheapPool};
+pub use handle::{OmniheapAllocation, OmniheapManager, OmniheapPool, adopt};
 pub use hooks::*;
 pub use manager::*;
 pub use open::*;

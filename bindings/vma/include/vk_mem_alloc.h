@@ -653,11 +653,12 @@ VMA_CALL_PRE void VMA_CALL_POST vmaFreeStatsString(VmaAllocator allocator, char 
 
 /* ---- What VMA has not ---- */
 
-typedef struct OmniheapManager OmniheapManager;
+/* Complete in <omniheap.h>: include that to call this function. */
+struct omniheap_manager;
 
 /* The manager behind an allocator, for the functions of <omniheap.h>: reports, budgets, sleep, moves that ask. It lives as long as the
  * allocator, which keeps it; null for a handle that is not an allocator. */
-OmniheapManager *omniheap_vma_manager(VmaAllocator allocator);
+struct omniheap_manager omniheap_vma_manager(VmaAllocator allocator);
 
 /* All functions an allocator may call, in one layout whatever the macros are. */
 typedef struct OmniheapVmaFunctions {

@@ -25,10 +25,11 @@ use core::sync::atomic::{
     AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use omniheap_c::{OmniheapManager, OmniheapStatus, adopt, omniheap_close};
 use omniheap_core::{AnyBackend, Defragmentation as Moves, HeapId, Limits, Manager, ManagerConfig};
 use omniheap_seam::{Backend as _, erase, lock};
 use omniheap_vulkan::{Hooks, MemoryEventKind, Vulkan};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Everything behind one `VmaAllocator`. Memory ends before the pools, and those before the device.
 pub(crate) struct Allocator {
@@ -51,6 +52,8 @@ pub(crate) struct Allocator {
     pub(crate) callbacks: Option<vk::AllocationCallbacks<'static>>,
     properties: Box<vk::PhysicalDeviceProperties>,
     pub(crate) memory: Box<vk::PhysicalDeviceMemoryProperties>,
+    /// Handle of the manager in omniheap's own C interface, once the program asked for it.
+    shown: OnceLock<OmniheapManager>,
     pub(crate) manager: Manager<AnyBackend>,
     pub(crate) vulkan: Arc<Vulkan>,
     /// Keeps the loader's library in memory, where the program gave no functions.
@@ -365,6 +368,7 @@ fn assemble(
         callbacks: parts.callbacks,
         properties: Box::new(properties),
         memory: Box::new(memory),
+        shown: OnceLock::new(),
         manager,
         vulkan,
         _loader: loader,
@@ -448,6 +452,14 @@ pub unsafe extern "C" fn vmaDestroyAllocator(allocator: VmaAllocator) {
             ended.filter(|ended| !ended.is_null()).ok_or_else(|| no_allocator(allocator))?;
         // SAFETY: made by `create`, and taken out of the table by this call alone.
         let ended = unsafe { Box::from_raw(ended) };
+        if let Some(shown) = ended.shown.get()
+            && omniheap_close(*shown) == OmniheapStatus::Busy
+        {
+            complain(
+                "vmaDestroyAllocator",
+                "what was made through omniheap_vma_manager is live; free it first",
+            );
+        }
         ended.report_leaks();
         drop(ended);
         Ok(())
@@ -545,6 +557,32 @@ pub unsafe extern "C" fn vmaSetCurrentFrameIndex(allocator: VmaAllocator, frame:
     };
     // SAFETY: the caller's promise.
     unsafe { on("vmaSetCurrentFrameIndex", allocator, work) };
+}
+
+/// Returns the handle of the manager behind an allocator, for the functions of `omniheap.h`: reports, budgets, pressure. It ends with
+/// the allocator. Zero for a handle that is no allocator.
+///
+/// # Safety
+///
+/// As for [`vmaGetAllocatorInfo`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vma_manager(allocator: VmaAllocator) -> OmniheapManager {
+    let mut found = OmniheapManager { id: 0 };
+    let work = |of: &Allocator| {
+        if of.shown.get().is_none() {
+            let made = adopt(of.manager.clone());
+            let made = made.map_err(|_| Refused::invalid("there are too many managers"))?;
+            if of.shown.set(made).is_err() {
+                // Another thread was first; its handle is the one.
+                let _ = omniheap_close(made);
+            }
+        }
+        found = of.shown.get().copied().unwrap_or(found);
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { on("omniheap_vma_manager", allocator, work) };
+    found
 }
 
 /// The address of nothing, as a pointer of the program's own.

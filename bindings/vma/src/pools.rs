@@ -65,8 +65,8 @@ impl Kind {
 }
 
 /// Returns by how many powers of two blocks are larger: a program of many GiB has larger ones, and so some thousand memory objects.
-fn growth(live_bytes: u64, most: u64) -> u32 {
-    let wanted = (live_bytes >> 30).checked_ilog2().map_or(0, |doubled| doubled + 1);
+fn growth(held: u64, most: u64) -> u32 {
+    let wanted = (held >> 30).checked_ilog2().map_or(0, |doubled| doubled + 1);
     let most = most.clamp(MEDIUM_BLOCK, MOST_BLOCK);
     wanted.min(most.ilog2() - MEDIUM_BLOCK.ilog2())
 }
@@ -94,7 +94,7 @@ impl Defaults {
         let pools = self.0[index(memory_type)]
             .get_or_init(|| (0..KINDS.len() * GROWTHS).map(|_| OnceLock::new()).collect());
         let most = of.preferred_block(memory_type);
-        let growth = kind.block().map_or(0, |_| growth(of.counts.live_bytes(), most));
+        let growth = kind.block().map_or(0, |_| growth(of.counts.block_bytes(), most));
         let slot = &pools[kind as usize * GROWTHS + index(growth)];
         match slot.get() {
             Some(pool) => Ok(pool),

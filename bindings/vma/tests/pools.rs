@@ -350,6 +350,25 @@ fn of_two_empty_blocks_one_goes_back() {
 }
 
 #[test]
+fn the_manager_behind_an_allocator_is_within_reach() {
+    let Some(rig) = Rig::open() else { return };
+    let host = VmaAllocationCreateInfo { usage: VMA_MEMORY_USAGE_CPU_ONLY, ..wanted() };
+    let one = memory(&rig, 1000, &host).1;
+    let manager = unsafe { omniheap_vma_manager(rig.allocator) };
+    assert_eq!(unsafe { omniheap_vma_manager(rig.allocator) }, manager);
+    assert_eq!(unsafe { omniheap_vma_manager(VmaAllocator::NULL) }.id, 0);
+    let mut length = 0;
+    let status =
+        unsafe { omniheap_c::omniheap_report_json(manager, ptr::null_mut(), 0, &mut length) };
+    assert!(length > 100, "{status:?}");
+    unsafe { vmaFreeMemory(rig.allocator, one) };
+    drop(rig);
+    let mut count = 0;
+    let status = unsafe { omniheap_c::omniheap_heap_count(manager, &mut count) };
+    assert_eq!(status, omniheap_c::OmniheapStatus::Stale);
+}
+
+#[test]
 fn a_write_behind_the_end_is_found() {
     let mut program: OmniheapVmaProgram = unsafe { core::mem::zeroed() };
     program.size = size_of::<OmniheapVmaProgram>();
