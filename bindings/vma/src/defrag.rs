@@ -15,7 +15,7 @@ use crate::call::Refused;
 use crate::info::shown;
 use crate::memory::{Managed, Memory, Seen};
 use crate::pools::CustomPool;
-use crate::slots::{Handle, Slot};
+use crate::slots::{Handle, NO_WEIGHT, Slot};
 use crate::stats::BlockMap;
 use ash::vk::{self, Handle as _};
 use core::ptr;
@@ -240,7 +240,8 @@ pub unsafe extern "C" fn vmaBeginDefragmentation(
         unsafe { put(context, VmaDefragmentationContext::NULL, "pContext") }?;
         // SAFETY: as above.
         let info = unsafe { read(info, "pInfo") }?;
-        let made = of.defragmentations.keep(Defragmentation::new(of, info)?, |_| ()).handle();
+        let made =
+            of.defragmentations.keep(NO_WEIGHT, Defragmentation::new(of, info)?, |_| ()).handle();
         let made = VmaDefragmentationContext(ptr::without_provenance_mut(made.address()));
         // SAFETY: as above.
         unsafe { put(context, made, "pContext") }
@@ -270,7 +271,7 @@ pub unsafe extern "C" fn vmaEndDefragmentation(
             unsafe { put_if(stats, || found.stats) };
             Ok(true)
         })?;
-        of.defragmentations.release(Handle::from_address(context.0.addr()), |_| ());
+        of.defragmentations.release(Handle::from_address(context.0.addr()), |_| NO_WEIGHT);
         Ok(())
     };
     // SAFETY: as above.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `abi` | the types, as C lays them out |
 //! | `call`, `args` | the guard around every function; pointers of the program |
-//! | `slots` | handles that know when they are stale, and what is behind them |
+//! | `slots`, `spin` | handles that know when they are stale, and what is behind them; a lock |
 //! | `open`, `allocator` | the program's device and functions; allocators |
 //! | `choice` | the memory type that suits |
 //! | `memory`, `pools`, `linear`, `counts` | allocations; where they come from; their sums, and when empty memory goes back |
@@ -34,6 +34,7 @@ mod open;
 mod pools;
 mod resource;
 mod slots;
+mod spin;
 mod stats;
 mod text;
 mod virtual_block;

@@ -526,10 +526,9 @@ impl Allocator {
         if let Memory::Pooled(_, pool) | Memory::Linear(pool, ..) = &memory {
             pool.count(about, ask.size);
         }
-        self.counts.allocated(memory_type, ask.size);
         let copies = has(info, VMA_ALLOCATION_CREATE_USER_DATA_COPY_STRING_BIT);
         let user_data = if copies { crate::allocator::NOTHING } else { info.p_user_data };
-        let slot = self.slots.keep(memory, |facts| {
+        let slot = self.slots.keep((memory_type, ask.size), memory, |facts| {
             facts.memory.store(seen.memory.as_raw(), Relaxed);
             facts.block_size.store(seen.block_size, Relaxed);
             facts.set_place(seen.offset, seen.base);
@@ -583,8 +582,7 @@ impl Allocator {
         if let Memory::Pooled(_, pool) | Memory::Linear(pool, ..) = &memory {
             pool.count(about, size);
         }
-        self.counts.allocated(about.memory_type(), size);
-        let beside = self.slots.keep(memory, |facts| {
+        let beside = self.slots.keep((about.memory_type(), size), memory, |facts| {
             facts.memory.store(seen.memory.as_raw(), Relaxed);
             facts.block_size.store(seen.block_size, Relaxed);
             facts.set_place(seen.offset, seen.base);
@@ -636,9 +634,13 @@ impl Allocator {
     /// Takes an allocation out of the table and gives its bytes back; returns whether it was there.
     #[inline]
     pub(crate) fn forget(&self, handle: Handle) -> bool {
-        let read = |facts: &Facts| (About::of(facts), facts.size.load(Relaxed));
-        let Some((memory, (about, size))) = self.slots.release(handle, read) else { return false };
-        match memory {
+        let (mut about, mut size) = (About(0), 0);
+        let weigh = |facts: &Facts| {
+            (about, size) = (About::of(facts), facts.size.load(Relaxed));
+            (about.memory_type(), size)
+        };
+        let Some(ended) = self.slots.release(handle, weigh) else { return false };
+        match ended.memory {
             Memory::Default(managed) => drop(managed),
             Memory::Pooled(managed, pool) => {
                 drop(managed);
@@ -649,8 +651,8 @@ impl Allocator {
                 pool.uncount(about, size);
             }
         }
-        if self.counts.freed(about.memory_type(), size) {
-            self.counts.return_empty(|| self.trim());
+        if ended.is_worth_a_look {
+            self.counts.return_empty(self.slots.tally().bytes(), || self.trim());
         }
         true
     }

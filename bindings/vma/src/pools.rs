@@ -9,7 +9,7 @@ use crate::args::{put, read, text};
 use crate::call::Refused;
 use crate::linear::{Linear, Side};
 use crate::memory::{About, Managed, Seen};
-use crate::slots::Handle;
+use crate::slots::{Handle, NO_WEIGHT};
 use ash::vk;
 use core::ffi::{CStr, c_char};
 use core::ptr;
@@ -434,7 +434,7 @@ pub unsafe extern "C" fn vmaCreatePool(
         let info = unsafe { read(info, "pCreateInfo") }?;
         of.check_pool(&info)?;
         let made = Arc::new(CustomPool::new(of, &info)?);
-        let handle = of.pools.keep(made, |_| ()).handle();
+        let handle = of.pools.keep(NO_WEIGHT, made, |_| ()).handle();
         let shown = VmaPool(ptr::without_provenance_mut(handle.address()));
         // SAFETY: as above.
         unsafe { put(pool, shown, "pPool") }
@@ -461,7 +461,7 @@ pub unsafe extern "C" fn vmaDestroyPool(allocator: VmaAllocator, pool: VmaPool) 
                 "{live} allocations live in the pool; free them first"
             )));
         }
-        of.pools.release(Handle::from_address(pool.0.addr()), |_| ());
+        of.pools.release(Handle::from_address(pool.0.addr()), |_| NO_WEIGHT);
         Ok(())
     };
     // SAFETY: the caller's promise.

@@ -2,6 +2,8 @@
 //! handle is found out by two comparisons, and nothing is read through it. Slots stay where they are until the allocator ends, and
 //! all that a reader sees is atomic: a reader that races with a free sees old or new numbers and nothing worse.
 #![forbid(unsafe_code)]
+use crate::spin::Spin;
+use ash::vk;
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -9,9 +11,8 @@ use core::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use omniheap_seam::lock;
 use std::ffi::CString;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 /// Bits of a handle: the slot, the allocator, and how often the slot was used before. A slot is not used again once that overflows.
 const SLOT_BITS: u32 = 32;
@@ -23,6 +24,10 @@ const CHUNKS: usize = 26;
 const SHARDS: usize = 16;
 /// Fresh slots that a shard takes at once, and the most that it keeps back from others.
 const BATCH: usize = 32;
+/// Bytes that are freed until it is worth looking for empty memory.
+pub(crate) const WORTH_A_LOOK: u64 = 4 << 20;
+/// Weight of what is counted nowhere.
+pub(crate) const NO_WEIGHT: Weight = (0, 0);
 
 /// The name of a slot in use: what a `VmaAllocation` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +115,7 @@ pub(crate) struct Slot<T> {
     generation: AtomicU32,
     pub(crate) facts: Facts,
     /// What owns the memory, and the name, which readers may hold an address of.
-    owned: Mutex<Owned<T>>,
+    owned: Spin<Owned<T>>,
 }
 
 #[derive(Debug)]
@@ -123,7 +128,7 @@ impl<T> Slot<T> {
     fn new() -> Self {
         let (facts, owned) = (Facts::default(), Owned { memory: None, name: None });
         let (handle, generation) = (AtomicU64::new(0), AtomicU32::new(1));
-        Self { handle, generation, facts, owned: Mutex::new(owned) }
+        Self { handle, generation, facts, owned: Spin::new(owned) }
     }
 
     pub(crate) fn handle(&self) -> Handle {
@@ -132,7 +137,7 @@ impl<T> Slot<T> {
 
     /// Runs `with` on what owns the memory, unless it was freed meanwhile.
     pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
-        lock(&self.owned).memory.as_mut().map(with)
+        self.owned.take().memory.as_mut().map(with)
     }
 
     /// Exchanges the memory of two slots in use.
@@ -142,7 +147,7 @@ impl<T> Slot<T> {
         if ptr::eq(first, second) {
             return;
         }
-        let (mut a, mut b) = (lock(&first.owned), lock(&second.owned));
+        let (mut a, mut b) = (first.owned.take(), second.owned.take());
         core::mem::swap(&mut a.memory, &mut b.memory);
     }
 
@@ -151,21 +156,65 @@ impl<T> Slot<T> {
     }
 
     pub(crate) fn name_text(&self) -> Option<String> {
-        lock(&self.owned).name.as_ref().map(|name| name.to_string_lossy().into_owned())
+        self.owned.take().name.as_ref().map(|name| name.to_string_lossy().into_owned())
     }
 
     pub(crate) fn set_name(&self, name: Option<&CStr>) {
-        let mut owned = lock(&self.owned);
+        let mut owned = self.owned.take();
         owned.name = name.map(CStr::to_owned);
         let address = owned.name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
         self.facts.name.store(address.cast_mut(), Relaxed);
     }
 }
 
-/// A list of free slots, on a cache line of its own.
+/// Numbers of allocations and their bytes, by memory type. A shard's own may be negative, where other threads freed what its allocated.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally([(i64, i64); vk::MAX_MEMORY_TYPES]);
+
+impl Tally {
+    #[inline]
+    fn add(&mut self, (memory_type, bytes): Weight, count: i64) {
+        let at = usize::try_from(memory_type).unwrap_or(0) % vk::MAX_MEMORY_TYPES;
+        let (live, live_bytes) = &mut self.0[at];
+        *live += count;
+        *live_bytes += count * i64::try_from(bytes).unwrap_or(i64::MAX);
+    }
+
+    /// Returns the number of a memory type's allocations, and their bytes.
+    pub(crate) fn of(&self, memory_type: u32) -> (u64, u64) {
+        let at = usize::try_from(memory_type).unwrap_or(usize::MAX);
+        let (live, bytes) = self.0.get(at).copied().unwrap_or_default();
+        (u64::try_from(live).unwrap_or(0), u64::try_from(bytes).unwrap_or(0))
+    }
+
+    /// Returns the bytes of all types.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::try_from(self.0.iter().map(|(_, bytes)| bytes).sum::<i64>()).unwrap_or(0)
+    }
+}
+
+/// Memory type of an allocation, and its bytes.
+pub(crate) type Weight = (u32, u64);
+
+/// Free slots and sums of some threads, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<Vec<usize>>);
+struct Shard(Spin<Part>);
+
+#[derive(Debug, Default)]
+struct Part {
+    free: Vec<usize>,
+    tally: Tally,
+    /// Bytes that were freed since somebody was told to look for empty memory.
+    freed: u64,
+}
+
+/// What a slot held when it ended.
+pub(crate) struct Ended<T> {
+    pub(crate) memory: T,
+    /// True if so much was freed since the last time that it is worth looking for empty memory.
+    pub(crate) is_worth_a_look: bool,
+}
 
 /// All slots of one allocator.
 #[derive(Debug)]
@@ -236,43 +285,66 @@ impl<T> Slots<T> {
 
     /// Keeps memory; `fill` writes the facts before anybody can see them.
     #[inline]
-    pub(crate) fn keep(&self, memory: T, fill: impl FnOnce(&Facts)) -> &Slot<T> {
-        let at = self.take_free();
+    pub(crate) fn keep(&self, weight: Weight, memory: T, fill: impl FnOnce(&Facts)) -> &Slot<T> {
+        let at = self.take_free(weight);
         let slot = self.slot(at).expect("a shard has only slots that were made");
-        lock(&slot.owned).memory = Some(memory);
+        slot.owned.take().memory = Some(memory);
         fill(&slot.facts);
         let handle = Handle::new(self.owner, at, slot.generation.load(Relaxed));
         slot.handle.store(handle.0, Release);
         slot
     }
 
-    /// Ends a slot, and returns the memory, what `read` says of the facts; none where another thread was first.
+    /// Ends a slot; none where another thread was first. `weigh` says what it weighed, and may look at the facts for more.
     #[inline]
-    pub(crate) fn release<R>(
+    pub(crate) fn release(
         &self,
         handle: Handle,
-        read: impl FnOnce(&Facts) -> R,
-    ) -> Option<(T, R)> {
+        weigh: impl FnOnce(&Facts) -> Weight,
+    ) -> Option<Ended<T>> {
         let slot = self.get(handle)?;
-        let mut owned = lock(&slot.owned);
-        slot.handle.compare_exchange(handle.0, 0, Acquire, Relaxed).ok()?;
-        let (memory, seen) = (owned.memory.take(), read(&slot.facts));
+        let mut owned = slot.owned.take();
+        // Under the lock, so that of several threads one finds it live.
+        self.get(handle)?;
+        slot.handle.store(0, Relaxed);
+        let (memory, weight) = (owned.memory.take(), weigh(&slot.facts));
         if owned.name.take().is_some() {
             slot.facts.name.store(ptr::null_mut(), Relaxed);
         }
         drop(owned);
         let generation = slot.generation.load(Relaxed);
+        let mut part = self.shards[shard()].0.take();
         if generation < LAST_GENERATION {
             slot.generation.store(generation + 1, Relaxed);
-            lock(&self.shards[shard()].0).push(handle.slot());
+            part.free.push(handle.slot());
         }
-        memory.map(|memory| (memory, seen))
+        part.tally.add(weight, -1);
+        part.freed += weight.1;
+        let is_worth_a_look = part.freed > WORTH_A_LOOK;
+        part.freed = if is_worth_a_look { 0 } else { part.freed };
+        drop(part);
+        memory.map(|memory| Ended { memory, is_worth_a_look })
     }
 
     #[inline]
-    fn take_free(&self) -> usize {
-        let own = lock(&self.shards[shard()].0).pop();
+    fn take_free(&self, weight: Weight) -> usize {
+        let mut part = self.shards[shard()].0.take();
+        part.tally.add(weight, 1);
+        let own = part.free.pop();
+        drop(part);
         own.unwrap_or_else(|| self.more())
+    }
+
+    /// Returns the sums of all threads.
+    pub(crate) fn tally(&self) -> Tally {
+        let mut sum = Tally::default();
+        for shard in &self.shards {
+            let part = shard.0.take();
+            for (to, (live, bytes)) in sum.0.iter_mut().zip(&part.tally.0) {
+                (to.0, to.1) = (to.0 + live, to.1 + bytes);
+            }
+        }
+        sum
     }
 
     /// Takes half of what another shard has too many of, else fresh slots.
@@ -280,13 +352,13 @@ impl<T> Slots<T> {
     fn more(&self) -> usize {
         let own = shard();
         for other in (0..SHARDS).filter(|other| *other != own) {
-            let mut theirs = lock(&self.shards[other].0);
-            if theirs.len() > BATCH {
-                let half = theirs.len() / 2;
-                let mut taken = theirs.split_off(half);
+            let mut theirs = self.shards[other].0.take();
+            if theirs.free.len() > BATCH {
+                let half = theirs.free.len() / 2;
+                let mut taken = theirs.free.split_off(half);
                 drop(theirs);
                 let one = taken.pop().expect("half of more than one");
-                lock(&self.shards[own].0).append(&mut taken);
+                self.shards[own].0.take().free.append(&mut taken);
                 return one;
             }
         }
@@ -296,7 +368,7 @@ impl<T> Slots<T> {
             self.chunks[chunk]
                 .get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Slot::new()).collect());
         }
-        lock(&self.shards[own].0).extend((first + 1..first + BATCH).rev());
+        self.shards[own].0.take().free.extend((first + 1..first + BATCH).rev());
         first
     }
 
@@ -315,15 +387,18 @@ mod tests {
     #[test]
     fn handles_know_when_they_are_stale_or_foreign() {
         let (slots, others) = (Slots::new(1), Slots::<u32>::new(2));
-        let one = slots.keep(7, |facts| facts.size.store(5, Relaxed)).handle();
-        let two = slots.keep(8, |_| ()).handle();
+        let one = slots.keep((3, 5), 7, |facts| facts.size.store(5, Relaxed)).handle();
+        let two = slots.keep((3, 9), 8, |_| ()).handle();
         assert_ne!(one, two);
         assert!(others.get(one).is_none());
         assert!(others.why_not(one).contains("another allocator"));
-        assert_eq!(slots.release(one, |facts| facts.size.load(Relaxed)), Some((7, 5)));
-        assert!(slots.get(one).is_none() && slots.release(one, |_| ()).is_none());
+        assert_eq!(slots.tally().of(3), (2, 14));
+        let ended = slots.release(one, |facts| (3, facts.size.load(Relaxed)));
+        assert_eq!(ended.map(|ended| ended.memory), Some(7));
+        assert_eq!((slots.tally().of(3), slots.tally().bytes()), ((1, 9), 9));
+        assert!(slots.get(one).is_none() && slots.release(one, |_| NO_WEIGHT).is_none());
         assert!(slots.why_not(one).contains("freed before"));
-        let again = slots.keep(9, |_| ()).handle();
+        let again = slots.keep((3, 9), 9, |_| ()).handle();
         assert_eq!((again.slot(), again == one), (one.slot(), false));
         assert!(slots.get(Handle::from_address(0)).is_none());
         assert!(slots.get(Handle::from_address(usize::MAX)).is_none());
@@ -334,10 +409,10 @@ mod tests {
     fn one_of_many_threads_frees() {
         let slots = Slots::new(3);
         for _ in 0..200 {
-            let handle = slots.keep((), |_| ()).handle();
+            let handle = slots.keep(NO_WEIGHT, (), |_| ()).handle();
             let freed = thread::scope(|scope| {
                 let threads: Vec<_> = (0..4)
-                    .map(|_| scope.spawn(|| slots.release(handle, |_| ()).is_some()))
+                    .map(|_| scope.spawn(|| slots.release(handle, |_| NO_WEIGHT).is_some()))
                     .collect();
                 let won = threads.into_iter().map(|one| one.join().expect("no panic"));
                 won.filter(|won| *won).count()
@@ -350,9 +425,11 @@ mod tests {
     fn slots_that_another_thread_frees_come_back() {
         let slots = Slots::new(4);
         for _ in 0..200 {
-            let handles: Vec<_> = (0..64).map(|_| slots.keep((), |_| ()).handle()).collect();
-            let free =
-                || handles.iter().for_each(|one| assert!(slots.release(*one, |_| ()).is_some()));
+            let handles: Vec<_> =
+                (0..64).map(|_| slots.keep(NO_WEIGHT, (), |_| ()).handle()).collect();
+            let free = || {
+                handles.iter().for_each(|one| assert!(slots.release(*one, |_| NO_WEIGHT).is_some()))
+            };
             thread::scope(|scope| scope.spawn(free).join()).expect("no panic");
         }
         assert!(slots.count.load(Relaxed) < 4096, "{:?}", slots.count);

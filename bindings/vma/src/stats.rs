@@ -155,12 +155,14 @@ impl Allocator {
     pub(crate) fn budget(&self, heap: usize) -> VmaBudget {
         let mut budget = VmaBudget::default();
         let types = (0..self.type_count()).filter(|at| self.heap_of(*at) == heap);
+        let (tally, sum) = (self.slots.tally(), &mut budget.statistics);
         for one in types.clone() {
-            let of = self.counts.statistics(one);
-            budget.statistics.block_count += of.block_count;
-            budget.statistics.allocation_count += of.allocation_count;
-            budget.statistics.block_bytes += of.block_bytes;
-            budget.statistics.allocation_bytes += of.allocation_bytes;
+            let ((blocks, block_bytes), (live, bytes)) =
+                (self.counts.blocks_of(one), tally.of(one));
+            sum.block_count += small(blocks);
+            sum.allocation_count += small(live);
+            sum.block_bytes += block_bytes;
+            sum.allocation_bytes += bytes;
         }
         let size = self.memory.memory_heaps[heap].size;
         let is_told = self.flags & VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT != 0;
@@ -175,8 +177,11 @@ impl Allocator {
     }
 }
 
+fn small(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 fn pool_statistics(pool: &CustomPool) -> VmaStatistics {
-    let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     let blocks = pool.blocks();
     let alone = pool.alone.load(Relaxed);
     VmaStatistics {
