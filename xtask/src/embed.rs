@@ -1,4 +1,4 @@
-//! The C library as its users meet it: installed, found by pkg-config and by `cmake`, and run by the examples.
+//! The C libraries as their users meet them: installed, found by pkg-config and by `cmake`, and run by the examples.
 use crate::step::{Outcome, status};
 use crate::{install, root, target};
 use std::fs;
@@ -61,7 +61,7 @@ fn under_a_program(prefix: &Path) -> Outcome {
     let failed = |error: std::io::Error| format!("{}: {error}", program.display());
     fs::write(&source, SOURCE).map_err(failed)?;
     let mut compile = Command::new("cc");
-    compile.arg(&source).args(flags(prefix, &["--cflags", "--libs"])?);
+    compile.arg(&source).args(flags(prefix, "omniheap", &["--cflags", "--libs"])?);
     status("cc", compile.arg("-o").arg(&program))?;
     for folder in [&short, &whole] {
         fs::create_dir_all(folder).map_err(failed)?;
@@ -87,9 +87,9 @@ fn under_a_program(prefix: &Path) -> Outcome {
 }
 
 /// Returns the output of pkg-config, split into words as a shell does.
-fn flags(prefix: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
+fn flags(prefix: &Path, package: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
     let mut command = Command::new("pkg-config");
-    command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(arguments).arg("omniheap");
+    command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(arguments).arg(package);
     let answer = command.output().map_err(|error| format!("pkg-config: {error}"))?;
     if !answer.status.success() {
         return Err(format!("pkg-config: {}", String::from_utf8_lossy(&answer.stderr)));
@@ -103,12 +103,14 @@ fn flags(prefix: &Path, arguments: &[&str]) -> Result<Vec<String>, String> {
 
 fn with_pkg_config(prefix: &Path) -> Outcome {
     let source = root().join("bindings/c/examples/allocate.c");
-    let shared = flags(prefix, &["--cflags", "--libs"])?;
+    let shared = flags(prefix, "omniheap", &["--cflags", "--libs"])?;
     // Both libraries lie in one folder, and a linker takes the shared one of a name.
     let archive =
         |word: String| if word == "-lomniheap_c" { "-l:libomniheap_c.a".into() } else { word };
-    let fixed =
-        flags(prefix, &["--static", "--cflags", "--libs"])?.into_iter().map(archive).collect();
+    let fixed = flags(prefix, "omniheap", &["--static", "--cflags", "--libs"])?
+        .into_iter()
+        .map(archive)
+        .collect();
     for (name, words) in [("shared", shared), ("static", fixed)] {
         let words: Vec<String> = words;
         let program = prefix.join(format!("allocate-{name}"));
@@ -136,6 +138,48 @@ fn with_cmake(prefix: &Path) -> Outcome {
         example(&build.join(name), prefix)?;
     }
     Ok(())
+}
+
+/// Installs the library with the interface of VMA, and has pkg-config and `cmake` find it as they find VMA.
+pub(crate) fn test_vma(built: &Path) -> Outcome {
+    let folder = target().join("installed-vma");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    let prefix = folder.join("a prefix");
+    install::put(&install::VMA, built, &prefix)?;
+    let mut probe = Command::new("cc");
+    probe.args(["-fsyntax-only", "-include", "vulkan/vulkan.h", "-x", "c", "/dev/null"]);
+    let has_headers = probe.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    if !runs("pkg-config") || !has_headers {
+        println!(
+            "    SKIPPED: no C compiler, no pkg-config or no Vulkan headers (libvulkan-dev) here"
+        );
+        return Ok(());
+    }
+    let program = prefix.join("every_function");
+    let mut compile = Command::new("cc");
+    compile.args(["-std=gnu99", "-DVK_NO_PROTOTYPES"]);
+    compile.arg(root().join("bindings/vma/tests/every_function.c"));
+    compile.args(flags(&prefix, "vulkan-memory-allocator", &["--cflags", "--libs"])?);
+    status("cc", compile.arg("-ldl").arg("-o").arg(&program))?;
+    example(&program, &prefix)?;
+    if runs("cmake") {
+        return vma_with_cmake(&prefix);
+    }
+    println!("    SKIPPED: no CMake here");
+    Ok(())
+}
+
+fn vma_with_cmake(prefix: &Path) -> Outcome {
+    let build = prefix.join("build");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(root().join("bindings/vma/tests")).arg("-B").arg(&build);
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display()));
+    status("cmake", configure.stdout(Stdio::null()))?;
+    let mut make = Command::new("cmake");
+    status("cmake --build", make.arg("--build").arg(&build).stdout(Stdio::null()))?;
+    ["shared", "archive"].iter().try_for_each(|name| example(&build.join(name), prefix))
 }
 
 /// Runs a program, which finds the shared library where it was installed.

@@ -1,10 +1,11 @@
-//! System packages for the tests: a Vulkan loader, a software driver, validation layers; C build tools; a
+//! System packages for the tests: a Vulkan loader and its headers, a software driver, validation layers; C build tools; a
 //! browser.
 use crate::step::{Outcome, status};
 use std::process::{Command, Stdio};
 
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
     "libvulkan1",
+    "libvulkan-dev",
     "mesa-vulkan-drivers",
     "vulkan-validationlayers",
     "cmake",
@@ -51,7 +52,7 @@ pub(crate) fn prepare() -> Outcome {
 }
 
 /// Advice on what to install where there is no `apt-get`.
-const ELSEWHERE: &str = "not Debian or Ubuntu: for the Vulkan tests, install a Vulkan loader, Mesa's lavapipe driver and the \
+const ELSEWHERE: &str = "not Debian or Ubuntu: for the Vulkan tests, install a Vulkan loader with its headers, Mesa's lavapipe driver and the \
     Khronos validation layers; for the C tests, CMake, pkg-config and valgrind; for the report's page, Chromium";
 
 fn missing() -> Vec<&'static str> {

@@ -140,7 +140,7 @@ fn steps(length: Length) -> Vec<Step> {
         Step::new("engines", || of(WORKSPACE, engines)),
         Step::new("wgpu on omniheap", compat::test),
         Step::new("Python package", python::test),
-        Step::new("C library as installed", installed),
+        Step::new("C libraries as installed", installed),
         Step::command("five million random operations", cargo(&SOAK)),
         Step::command("models of threads", models()),
     ]);
@@ -188,7 +188,8 @@ fn packages(names: &[&'static str]) -> Vec<&'static str> {
 /// Installs the C library that the tests were built with.
 fn installed() -> Outcome {
     build(WORKSPACE)?;
-    embed::test(&target().join("debug/deps"))
+    embed::test(&target().join("debug/deps"))?;
+    embed::test_vma(&target().join("debug/deps"))
 }
 
 /// Builds a selection and runs something of it.

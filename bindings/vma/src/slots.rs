@@ -428,7 +428,9 @@ mod tests {
             let handles: Vec<_> =
                 (0..64).map(|_| slots.keep(NO_WEIGHT, (), |_| ()).handle()).collect();
             let free = || {
-                handles.iter().for_each(|one| assert!(slots.release(*one, |_| NO_WEIGHT).is_some()))
+                for one in &handles {
+                    assert!(slots.release(*one, |_| NO_WEIGHT).is_some());
+                }
             };
             thread::scope(|scope| scope.spawn(free).join()).expect("no panic");
         }

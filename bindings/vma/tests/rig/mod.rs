@@ -13,7 +13,7 @@ pub(crate) struct Rig {
     pub(crate) device: ash::Device,
     pub(crate) allocator: VmaAllocator,
     /// In a box: the messenger holds the address.
-    #[allow(clippy::box_collection, reason = "the address must stay")]
+    #[expect(clippy::box_collection, reason = "the address must stay")]
     messages: Box<Vec<String>>,
     messenger: Option<(ash::ext::debug_utils::Instance, vk::DebugUtilsMessengerEXT)>,
 }

@@ -1,0 +1,2 @@
+// The same program in C++: what one may write, the other may.
+#include "every_function.c"
