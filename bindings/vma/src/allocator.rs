@@ -26,7 +26,9 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use omniheap_c::{OmniheapManager, OmniheapStatus, adopt, omniheap_close};
-use omniheap_core::{AnyBackend, Defragmentation as Moves, HeapId, Limits, Manager, ManagerConfig};
+use omniheap_core::{
+    Align, AnyBackend, Defragmentation as Moves, HeapId, Limits, Manager, ManagerConfig,
+};
 use omniheap_seam::{Backend as _, erase, lock};
 use omniheap_vulkan::{Hooks, MemoryEventKind, Vulkan};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -134,6 +136,11 @@ impl Allocator {
 
     pub(crate) fn heap(&self, memory_type: u32) -> HeapId {
         self.heaps[index(memory_type)]
+    }
+
+    /// Returns the alignment of the start of every block.
+    pub(crate) fn base_align(&self, memory_type: u32) -> Align {
+        self.manager.caps().heap(self.heap(memory_type)).map_or(Align::ONE, |heap| heap.align)
     }
 
     pub(crate) fn type_flags(&self, memory_type: u32) -> F {

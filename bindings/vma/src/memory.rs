@@ -182,6 +182,12 @@ struct Taken {
     is_alone: bool,
 }
 
+impl Taken {
+    fn pooled(managed: Managed, seen: Seen, pool: &Arc<CustomPool>) -> Self {
+        Self { memory: Memory::Pooled(managed, Arc::clone(pool)), seen, is_alone: false }
+    }
+}
+
 fn out_of_memory(why: &'static str) -> Refused {
     Refused::quietly(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, why)
 }
@@ -390,18 +396,21 @@ impl Allocator {
         let block = pool.block_size.max(request.layout.size);
         let limited =
             VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT | VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT;
-        // Nothing that a manager does for a request that it cannot serve gives such a pool more.
-        let request = if pool.is_at_most() { request.no_grow() } else { request };
+        if pool.is_at_most() {
+            // Nothing that a manager does for a request that it cannot serve gives such a pool more.
+            let taken = general.allocate_at_once(&request, see);
+            let is_usual = request.layout.align <= self.base_align(pool.memory_type);
+            if taken.is_some() || is_usual {
+                let (managed, seen) = taken.ok_or_else(|| out_of_memory("the pool is full"))?;
+                return Ok(Taken::pooled(managed, seen, pool));
+            }
+        }
         let taken = pool.extras.0.scoped(|| match info.flags & limited {
             0 => Ok(general.allocate_and_look(&request, see)?),
             _ => take_general(general, &request, || grows(block)),
         });
         match taken {
-            Ok((managed, seen)) => Ok(Taken {
-                memory: Memory::Pooled(managed, Arc::clone(pool)),
-                seen,
-                is_alone: false,
-            }),
+            Ok((managed, seen)) => Ok(Taken::pooled(managed, seen, pool)),
             Err(why) if pool.block_size == 0 && may_grow && why.may_retry() => {
                 self.take_alone(pool.memory_type, ask, info, pool.extras, Some(pool))
             }

@@ -258,18 +258,47 @@ impl<B: Backend> UserPool<B> {
         request: &Request<'_>,
         look: impl Fn(&B::Block, Span) -> R,
     ) -> Result<(Allocation<B>, R), AllocateError> {
-        if self.manager.is_fast_in(&self.pool, request)
-            && let Ok(ask) = self.pool.ask(request)
-            && let Some(lane) = self.pool.known_lane()
-            && let Some((owned, seen)) = lane.allocate_and_look(ask, &look)
-        {
-            return Ok((Allocation::new(owned, ask.size), seen));
+        if let Some(held) = self.allocate_at_once(request, &look) {
+            return Ok(held);
         }
         let allocation = self.allocate_slowly(request)?;
         let binding = allocation.binding();
         let seen = look(binding.block(), binding.span());
         drop(binding);
         Ok((allocation, seen))
+    }
+
+    /// As [`allocate_and_look`](Self::allocate_and_look), where a hole that the calling thread's lane holds can serve at once;
+    /// `None` where it would take more, and nothing was tried or explained then.
+    ///
+    /// For callers that know that the pool has nothing else to give, as one with a single lane at its maximum, and that are refused
+    /// often.
+    ///
+    /// ```
+    /// use omniheap_core::{Manager, PoolConfig, Request};
+    /// use omniheap_host::Host;
+    ///
+    /// let manager = Manager::new(Host::new());
+    /// let heap = manager.explain(&Request::new(1))?.placement.heaps.as_slice()[0];
+    /// let config = PoolConfig::new().lanes(1).block(1 << 20).minimum(1 << 20).maximum(1 << 20);
+    /// let pool = manager.create_pool(heap, config)?;
+    /// let all = pool.allocate_at_once(&Request::new(1 << 20), |_, span| span.offset);
+    /// assert_eq!(all.as_ref().map(|(_, offset)| *offset), Some(0));
+    /// assert!(pool.allocate_at_once(&Request::new(1), |_, _| ()).is_none());
+    /// # Ok::<(), omniheap_core::Error>(())
+    /// ```
+    #[inline]
+    pub fn allocate_at_once<R>(
+        &self,
+        request: &Request<'_>,
+        look: impl Fn(&B::Block, Span) -> R,
+    ) -> Option<(Allocation<B>, R)> {
+        if !self.manager.is_fast_in(&self.pool, request) {
+            return None;
+        }
+        let ask = self.pool.ask(request).ok()?;
+        let (owned, seen) = self.pool.known_lane()?.allocate_and_look(ask, look)?;
+        Some((Allocation::new(owned, ask.size), seen))
     }
 
     #[cold]
