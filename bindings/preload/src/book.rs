@@ -1,29 +1,29 @@
 //! The book of one context: its manager, what is live by address, and frees that wait for the device.
 //!
 //! `cuMemFree` waits for the device, and its callers may count on that: bytes that it frees may still be in use by work that was
-//! submitted before. They stay out of use until a mark behind that work has passed. One mark stands for many frees, and it is
-//! waited for only when memory is wanted.
+//! submitted before. They stay out of use until the device was idle once. One wait stands for many frees, and it is made only when
+//! memory is wanted: on a device that has nothing to do it costs a microsecond or two, a mark of all streams sixty.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
 use crate::{Code, capture, control, gate, lock, real::Handle, settings};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use omniheap_core::{
-    Align, AllocateError, Allocation, Backend as _, Caps, Defragmentation, Epoch, ErrorKind,
-    HeapId, HeapKind, Limits, Manager, ManagerConfig, Placement, Point, Policy, Ranking, Reason,
-    Region, Report, Request, Result, Sleep, TimelineId, UserPool, Uses, Wake,
+    Align, AllocateError, Allocation, Backend as _, Caps, Defragmentation, ErrorKind, HeapId,
+    HeapKind, Limits, Manager, ManagerConfig, Placement, Point, Policy, Ranking, Reason, Region,
+    Report, Request, Result, Sleep, TimelineId, UserPool, Uses, Wake,
 };
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The driver's alignment of device memory.
 pub(crate) const UNIT: u64 = 512;
 /// The smallest request that gets a block of its own where programs export memory.
 const EXPORTED: u64 = 1 << 20;
-/// Frees, and their bytes, that share one mark at most.
-const TOGETHER: (usize, u64) = (64, 64 << 20);
-/// Requests of streams, of which one looks whether frees have passed: to look asks the driver.
+/// Bytes of frees that may wait while the program gets more memory: so many of them share one wait.
+const SLACK: u64 = 32 << 20;
+/// Requests of streams, of which one marks the work that frees wait for: a mark asks the driver.
 const LOOK: usize = 16;
 /// The driver's code for "out of memory".
 pub(crate) const OUT_OF_MEMORY: Code = 2;
@@ -69,14 +69,6 @@ pub(crate) struct Found {
     pub(crate) is_whole: bool,
 }
 
-/// Frees that wait for the device.
-#[derive(Default)]
-struct Frees {
-    unmarked: Vec<Allocation<Cuda>>,
-    bytes: u64,
-    marked: VecDeque<(Epoch, Vec<Allocation<Cuda>>)>,
-}
-
 /// The book of one context.
 pub(crate) struct Book {
     context: usize,
@@ -86,7 +78,8 @@ pub(crate) struct Book {
     pool: Option<UserPool<Cuda>>,
     heap: HeapId,
     live: Mutex<BTreeMap<u64, Resident>>,
-    frees: Mutex<Frees>,
+    /// Frees that wait for the device.
+    frees: Mutex<Vec<Allocation<Cuda>>>,
     /// Number of frees that wait, and their bytes.
     waiting: AtomicUsize,
     waiting_bytes: AtomicU64,
@@ -155,15 +148,13 @@ impl Book {
             let allocation = self.manager.allocate(&request.dedicated().pinned())?;
             return self.admit(size, allocation, true);
         }
-        if self.waiting.load(Relaxed) == 0 {
-            return self.take(size, &request);
+        if self.waiting_bytes.load(Relaxed) + size > SLACK && self.waiting.load(Relaxed) > 0 {
+            if let Ok(address) = self.take(size, &request.no_grow()) {
+                return Ok(address);
+            }
+            self.settle();
         }
-        let tight = request.no_grow();
-        let mut made = self.take(size, &tight);
-        while made.is_err() && self.wait_for_some() {
-            made = self.take(size, &tight);
-        }
-        made.or_else(|_| self.take(size, &request))
+        self.take(size, &request)
     }
 
     /// Allocates in a stream's order; returns its address.
@@ -173,7 +164,7 @@ impl Book {
         timeline: TimelineId,
     ) -> Result<u64, AllocateError> {
         if self.waiting.load(Relaxed) > 0 && self.looks.fetch_add(1, Relaxed).is_multiple_of(LOOK) {
-            self.give_back_passed();
+            self.defer();
         }
         self.take(size, &Request::new(size).on(timeline))
     }
@@ -181,9 +172,7 @@ impl Book {
     #[inline]
     fn take(&self, size: u64, request: &Request<'_>) -> Result<u64, AllocateError> {
         let allocation = match self.ask(request) {
-            Err(error) if error.kind().is_out_of_memory() && self.wait_for_all() => {
-                self.ask(request)
-            }
+            Err(error) if error.kind().is_out_of_memory() && self.settle() => self.ask(request),
             made => made,
         }?;
         self.admit(size, allocation, false)
@@ -223,18 +212,13 @@ impl Book {
     /// Frees what lives at an address once all work that was submitted until now has run; returns false if nothing does.
     pub(crate) fn free(&self, address: u64) -> bool {
         let Some(resident) = lock(&self.live).remove(&address) else { return false };
-        let mut frees = lock(&self.frees);
-        frees.unmarked.push(resident.allocation);
-        frees.bytes += resident.size;
+        // Counted first: whoever takes it away counts less.
         self.waiting.fetch_add(1, Relaxed);
         self.waiting_bytes.fetch_add(resident.size, Relaxed);
-        if frees.unmarked.len() >= TOGETHER.0 || frees.bytes >= TOGETHER.1 {
-            self.mark(&mut frees);
-        }
-        drop(frees);
+        lock(&self.frees).push(resident.allocation);
         if self.manager.config().guards.is_some() {
             // So that a finding is told where the program frees.
-            self.wait_for_all();
+            self.settle();
         }
         true
     }
@@ -247,17 +231,24 @@ impl Book {
         }
     }
 
-    /// Frees what lives at an address in a stream's order; returns false if nothing does.
-    pub(crate) fn free_on(&self, address: u64, timeline: TimelineId) -> bool {
-        let Some(Resident { allocation, .. }) = lock(&self.live).remove(&address) else {
-            return false;
+    /// Frees what lives at an address in the order of a stream, whose timeline `find` tells; `None` if nothing lives there, or `find`
+    /// tells none.
+    pub(crate) fn free_on(
+        &self,
+        address: u64,
+        find: impl FnOnce() -> Option<TimelineId>,
+    ) -> Option<()> {
+        let resident = lock(&self.live).remove(&address)?;
+        let Some(timeline) = find() else {
+            lock(&self.live).insert(address, resident);
+            return None;
         };
-        if allocation.timeline() != Some(timeline) {
+        if resident.allocation.timeline() != Some(timeline) {
             // On a lost device nothing runs, and nothing protects the bytes.
-            let _ = allocation.use_on(timeline);
+            let _ = resident.allocation.use_on(timeline);
         }
-        drop(allocation);
-        true
+        drop(resident);
+        Some(())
     }
 
     /// Returns true if a block of ours began at an address: the driver would free it, whoever asks.
@@ -270,56 +261,34 @@ impl Book {
         lock(&self.blocks).remove(&address);
     }
 
-    /// Marks what the frees wait for that have no mark yet; returns false if that cannot be now.
-    fn mark(&self, frees: &mut Frees) -> bool {
-        if frees.unmarked.is_empty() {
-            return true;
-        }
-        let Ok(epoch) = self.manager.backend().timelines().mark(TimelineId::ALL) else {
+    /// Waits for the device, once for all frees; returns false if none waited, or it cannot be waited for now.
+    fn settle(&self) -> bool {
+        let freed = core::mem::take(&mut *lock(&self.frees));
+        if freed.is_empty() {
             return false;
-        };
-        frees.bytes = 0;
-        let batch = core::mem::take(&mut frees.unmarked);
-        frees.marked.push_back((epoch, batch));
+        }
+        if self.manager.backend().wait_idle().is_err() {
+            lock(&self.frees).extend(freed);
+            return false;
+        }
+        self.forget_waiting(&freed);
         true
     }
 
-    /// Gives back what passed marks stand for; returns how many frees that were.
-    fn give_back_passed(&self) -> usize {
-        let mut frees = lock(&self.frees);
-        self.mark(&mut frees);
-        let Ok(reached) = self.manager.backend().timelines().reached(TimelineId::ALL) else {
-            return 0;
+    /// Lets the manager give back what waits, behind one mark of all work that was submitted until now: the host does not wait.
+    fn defer(&self) {
+        let freed = core::mem::take(&mut *lock(&self.frees));
+        let Ok(epoch) = self.manager.backend().timelines().mark(TimelineId::ALL) else {
+            return lock(&self.frees).extend(freed);
         };
-        let passed = frees.marked.iter().take_while(|(epoch, _)| *epoch <= reached).count();
-        let batches: Vec<_> = frees.marked.drain(..passed).collect();
-        drop(frees);
-        let count = batches.iter().map(|(_, batch)| batch.len()).sum();
-        let bytes = batches.iter().flat_map(|(_, batch)| batch).map(Allocation::size).sum();
-        drop(batches);
-        self.waiting.fetch_sub(count, Relaxed);
-        self.waiting_bytes.fetch_sub(bytes, Relaxed);
-        count
-    }
-
-    /// Waits until some frees have passed; returns false if none wait, or nothing can be waited for.
-    fn wait_for_some(&self) -> bool {
-        if self.give_back_passed() > 0 {
-            return true;
-        }
-        let first = lock(&self.frees).marked.front().map(|(epoch, _)| *epoch);
-        let Some(epoch) = first else { return false };
+        self.forget_waiting(&freed);
         let point = Point { timeline: TimelineId::ALL, epoch };
-        self.manager.backend().timelines().wait(point).is_ok() && self.give_back_passed() > 0
+        freed.into_iter().for_each(|allocation| allocation.free_after(point));
     }
 
-    /// Waits until all frees have passed; returns false if none did.
-    fn wait_for_all(&self) -> bool {
-        let mut any = false;
-        while self.waiting.load(Relaxed) > 0 && self.wait_for_some() {
-            any = true;
-        }
-        any
+    fn forget_waiting(&self, freed: &[Allocation<Cuda>]) {
+        self.waiting.fetch_sub(freed.len(), Relaxed);
+        self.waiting_bytes.fetch_sub(freed.iter().map(Allocation::size).sum(), Relaxed);
     }
 
     /// Returns the live allocation that has an address.
@@ -389,7 +358,7 @@ impl Book {
     /// Sets the most that may be held.
     pub(crate) fn limit(&self, bytes: u64) -> Result<()> {
         self.manager.set_budget(self.heap, Limits::hard(bytes))?;
-        self.wait_for_all();
+        self.settle();
         self.manager.trim().map(drop)
     }
 
@@ -399,7 +368,7 @@ impl Book {
         if capture::is_under_way() {
             return Err("a graph is being captured; try again later".into());
         }
-        self.wait_for_all();
+        self.settle();
         let sleep = Sleep::to(HostStore::new());
         // SAFETY: whoever orders a sleep promises that the program uses none of its memory until it is awake. Work that streams were
         // given before is waited for: the pool's uses are undeclared.

@@ -32,12 +32,12 @@ pub(crate) fn end() {
     }
 }
 
-/// Returns true if a stream is captured.
-fn is_captured(real: &Real, stream: Handle) -> bool {
+/// Returns true if a stream is captured; where the driver does not tell, it answers the call itself as well.
+pub(crate) fn is_captured(real: &Real, stream: Handle) -> bool {
     let mut status = 0;
     // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
     let asked = real.cuStreamIsCapturing.map(|ask| unsafe { ask(stream, &raw mut status) });
-    asked == Some(0) && status != 0
+    asked != Some(0) || status != 0
 }
 
 /// Notes that a program is about to end a capture.

@@ -119,12 +119,10 @@ fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
     let mut number = 0;
     // The legacy stream is never captured, and there is one.
     if stream.addr() > LEGACY {
-        let mut status = 0;
-        // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
-        if unsafe { real.cuStreamIsCapturing?(stream, &raw mut status) } != 0 || status != 0 {
+        if capture::is_under_way() && capture::is_captured(real, stream) {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
         if unsafe { real.cuStreamGetId?(stream, &raw mut number) } != 0 {
             return None;
         }
@@ -169,27 +167,26 @@ pub(crate) fn allocate_from_pool(
 /// Answers `cuMemFreeAsync`.
 #[inline]
 pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Code> {
-    let own = books::known(real);
+    let known = books::known(real);
+    if let Some(book) = known
+        && book.free_on(address, || timeline(real, book, stream)).is_some()
+    {
+        return Some(0);
+    }
     let holds = |book: &&'static Book| book.find(address).is_some_and(|it| it.address == address);
-    let Some(book) = own.filter(holds).or_else(|| books::all().find(holds)) else {
-        return books::all().any(|book| book.is_own_block(address)).then_some(INVALID_VALUE);
-    };
-    match timeline(real, book, stream) {
-        Some(timeline) => book.free_on(address, timeline).then_some(0),
-        None => free_behind(real, book, address, stream),
+    match books::all().find(holds) {
+        Some(book) => free_behind(real, book, address, stream),
+        None => books::all().any(|book| book.is_own_block(address)).then_some(INVALID_VALUE),
     }
 }
 
 /// Frees memory behind a stream of another context; in a capture the driver answers.
 #[cold]
 fn free_behind(real: &Real, book: &Book, address: u64, stream: Handle) -> Option<Code> {
-    let mut status = 0;
-    // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
-    let code = unsafe { real.cuStreamIsCapturing?(stream, &raw mut status) };
-    if code != 0 || status != 0 {
+    if capture::is_captured(real, stream) {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: the caller of the driver's function promises a live stream.
     match unsafe { real.cuStreamSynchronize?(stream) } {
         0 => book.free(address).then_some(0),
         code => Some(code),
