@@ -27,7 +27,9 @@ pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<C
     let (live, empty) = books::known(real).map_or((0, 0), Book::figures);
     let limit = settings::limit();
     // SAFETY: the driver wrote both just now.
-    let (driver_free, driver_total) = unsafe { (*free as u64, *total as u64) };
+    let driver_free = unsafe { free.read() } as u64;
+    // SAFETY: as above.
+    let driver_total = unsafe { total.read() } as u64;
     let seen_total = driver_total.min(limit);
     let seen_free = (driver_free + empty).min(seen_total.saturating_sub(live));
     let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -103,14 +105,14 @@ pub(crate) fn attributes(
     if code != 0 {
         return Some(code);
     }
-    for at in 0..count as usize {
-        // SAFETY: the driver read as many of both.
-        let kind = unsafe { kinds.add(at).read() };
-        // SAFETY: as above.
-        let place = unsafe { data.add(at).read() };
+    // SAFETY: the driver read as many of them.
+    let kinds = unsafe { core::slice::from_raw_parts(kinds, count as usize) };
+    // SAFETY: as above.
+    let places = unsafe { core::slice::from_raw_parts(data, count as usize) };
+    for (kind, place) in kinds.iter().zip(places) {
         if !place.is_null() {
             // SAFETY: the driver wrote there just now.
-            unsafe { correct((found.0, found.1), kind, place) };
+            unsafe { correct((found.0, found.1), *kind, *place) };
         }
     }
     Some(0)
@@ -123,10 +125,7 @@ pub(crate) fn export(real: &Real, address: u64) -> Option<Code> {
     if found.is_whole {
         return None;
     }
-    SAID.call_once(|| {
-        ending::say(
-            "cuIpcGetMemHandle was refused; set OMNIHEAP_IPC=1 to allow it for 1 MiB and more",
-        )
-    });
+    let why = "cuIpcGetMemHandle was refused; set OMNIHEAP_IPC=1 to allow it for 1 MiB and more";
+    SAID.call_once(|| ending::say(why));
     Some(INVALID_VALUE)
 }

@@ -5,13 +5,13 @@
 #![expect(unsafe_code, reason = "asks the system who runs the program")]
 use crate::{books, ending, gate, inside::Inside, settings};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::time::Duration;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
-use std::time::Duration;
 use std::{env, fs, process, thread};
 
 /// True if this process has made its socket.

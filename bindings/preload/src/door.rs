@@ -1,5 +1,6 @@
 //! The doors through which programs find the driver's functions: `dlsym` here, `cuGetProcAddress` in `hooks`, and exported symbols.
 #![expect(unsafe_code, reason = "stands before the C library's dlsym")]
+use crate::control;
 use crate::hooks::HOOKS;
 use crate::inside::is_inside;
 use crate::real::{self, REAL_DLSYM};
@@ -29,6 +30,14 @@ pub(crate) struct Hook {
 // SAFETY: the pointer is that of a function.
 unsafe impl Sync for Hook {}
 
+/// Names of work on device memory, which passes a gate where orders are taken, and is the driver's own elsewhere.
+const WORK: [&str; 4] = ["cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset"];
+
+/// Returns true if programs that look a function up shall get ours.
+fn is_wanted(hook: &Hook) -> bool {
+    !WORK.iter().any(|work| hook.name.starts_with(work)) || control::is_wanted()
+}
+
 /// Returns what a program gets that asks the driver for a name.
 pub(crate) fn by_name(name: &CStr, version: c_int, flags: u64) -> Option<*mut c_void> {
     let name = name.to_bytes();
@@ -40,7 +49,8 @@ pub(crate) fn by_name(name: &CStr, version: c_int, flags: u64) -> Option<*mut c_
     let mut found = HOOKS.iter().filter(fits);
     let first = found.next()?;
     let other = Some(first).into_iter().chain(found).find(|hook| hook.per_thread == wanted);
-    Some(other.unwrap_or(first).function.cast_mut().cast())
+    let hook = other.unwrap_or(first);
+    is_wanted(hook).then(|| hook.function.cast_mut().cast())
 }
 
 /// Decides what `dlsym` returns; null where the C library shall.
@@ -68,9 +78,9 @@ unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> *mut c_
     }
     // SAFETY: the caller's promise.
     let found = unsafe { real::look_up(handle, name.as_ptr()) };
-    if found.is_null() {
-        // Looked up once more by the C library, whose `dlerror` then says why.
-        return found;
+    if found.is_null() || !is_wanted(hook) {
+        // Looked up once more by the C library, whose `dlerror` then says why it is not there.
+        return ptr::null_mut();
     }
     crate::settings::looked_up(hook.symbol);
     hook.function.cast_mut().cast()

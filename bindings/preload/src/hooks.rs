@@ -1,9 +1,5 @@
-//! The functions that programs get instead of the driver's.
+//! The functions that programs get instead of the driver's. Each promises and needs what the driver's documentation says.
 #![expect(unsafe_code, reason = "exports the driver's functions")]
-#![expect(
-    clippy::missing_safety_doc,
-    reason = "the driver documents each function; ours promise and need what it does"
-)]
 use crate::door::{Hook, by_name};
 use crate::inside::Inside;
 use crate::real::{self, Handle};
