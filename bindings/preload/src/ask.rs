@@ -2,12 +2,14 @@
 #![expect(unsafe_code, reason = "writes what callers point to")]
 use crate::Code;
 use crate::book::{Book, Found};
-use crate::memory::INVALID_VALUE;
+use crate::memory::NOBODYS;
 use crate::real::Real;
 use crate::{books, ending, settings};
 use core::ffi::c_void;
 use std::sync::Once;
 
+/// The driver's code for memory that cannot be exported.
+const INVALID_VALUE: Code = 1;
 /// Attributes of pointers.
 const CONTEXT: u32 = 1;
 const BUFFER_ID: u32 = 7;
@@ -40,6 +42,11 @@ pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<C
     Some(0)
 }
 
+/// Returns true if an address was freed and is still held: to the driver it looks alive.
+fn was_freed(address: u64) -> bool {
+    books::all().any(|book| book.is_waiting(address))
+}
+
 /// Returns the live allocation at an address, and its book.
 fn find(real: &Real, address: u64) -> Option<(&'static Book, Found)> {
     let in_book = |book: &'static Book| book.find(address).map(|found| (book, found));
@@ -48,7 +55,11 @@ fn find(real: &Real, address: u64) -> Option<(&'static Book, Found)> {
 
 /// Answers `cuMemGetAddressRange`.
 pub(crate) fn range(real: &Real, base: *mut u64, size: *mut usize, address: u64) -> Option<Code> {
-    let (_, found) = find(real, address)?;
+    let Some((_, found)) = find(real, address) else {
+        // SAFETY: the caller's pointers, as it passed them.
+        return was_freed(address)
+            .then(|| Some(unsafe { real.cuMemGetAddressRange_v2?(base, size, NOBODYS) }))?;
+    };
     if !base.is_null() {
         // SAFETY: the caller of the driver's function promises that it may be written.
         unsafe { base.write(found.address) };
@@ -84,10 +95,17 @@ pub(crate) fn attribute(
     attribute: u32,
     address: u64,
 ) -> Option<Code> {
-    if data.is_null() || !matches!(attribute, CONTEXT | BUFFER_ID | RANGE_START | RANGE_SIZE) {
+    if data.is_null() {
         return None;
     }
-    let found = find(real, address)?;
+    let Some(found) = find(real, address) else {
+        // SAFETY: the caller's arguments, as it passed them.
+        return was_freed(address)
+            .then(|| Some(unsafe { real.cuPointerGetAttribute?(data, attribute, NOBODYS) }))?;
+    };
+    if !matches!(attribute, CONTEXT | BUFFER_ID | RANGE_START | RANGE_SIZE) {
+        return None;
+    }
     // SAFETY: the caller of the driver's function promises that it may be written.
     unsafe { correct((found.0, found.1), attribute, data) };
     Some(0)
@@ -99,7 +117,11 @@ pub(crate) fn attributes(
     (count, kinds, data): (u32, *const u32, *mut *mut c_void),
     address: u64,
 ) -> Option<Code> {
-    let found = find(real, address)?;
+    let Some(found) = find(real, address) else {
+        // SAFETY: the caller's arguments, as it passed them.
+        return was_freed(address)
+            .then(|| Some(unsafe { real.cuPointerGetAttributes?(count, kinds, data, NOBODYS) }))?;
+    };
     // SAFETY: the caller's arguments, as it passed them.
     let code = unsafe { real.cuPointerGetAttributes?(count, kinds, data, address) };
     if code != 0 {

@@ -79,7 +79,7 @@ pub(crate) struct Book {
     heap: HeapId,
     live: Mutex<BTreeMap<u64, Resident>>,
     /// Frees that wait for the device.
-    frees: Mutex<Vec<Allocation<Cuda>>>,
+    frees: Mutex<Vec<(u64, Resident)>>,
     /// Number of frees that wait, and their bytes.
     waiting: AtomicUsize,
     waiting_bytes: AtomicU64,
@@ -215,7 +215,7 @@ impl Book {
         // Counted first: whoever takes it away counts less.
         self.waiting.fetch_add(1, Relaxed);
         self.waiting_bytes.fetch_add(resident.size, Relaxed);
-        lock(&self.frees).push(resident.allocation);
+        lock(&self.frees).push((address, resident));
         if self.manager.config().guards.is_some() {
             // So that a finding is told where the program frees.
             self.settle();
@@ -283,12 +283,19 @@ impl Book {
         };
         self.forget_waiting(&freed);
         let point = Point { timeline: TimelineId::ALL, epoch };
-        freed.into_iter().for_each(|allocation| allocation.free_after(point));
+        freed.into_iter().for_each(|(_, freed)| freed.allocation.free_after(point));
     }
 
-    fn forget_waiting(&self, freed: &[Allocation<Cuda>]) {
+    fn forget_waiting(&self, freed: &[(u64, Resident)]) {
         self.waiting.fetch_sub(freed.len(), Relaxed);
-        self.waiting_bytes.fetch_sub(freed.iter().map(Allocation::size).sum(), Relaxed);
+        self.waiting_bytes.fetch_sub(freed.iter().map(|(_, it)| it.size).sum(), Relaxed);
+    }
+
+    /// Returns true if an address was freed and waits.
+    pub(crate) fn is_waiting(&self, address: u64) -> bool {
+        let holds =
+            |(start, freed): &(u64, Resident)| (*start..start + freed.size).contains(&address);
+        lock(&self.frees).iter().any(holds)
     }
 
     /// Returns the live allocation that has an address.

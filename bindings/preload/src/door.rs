@@ -41,10 +41,8 @@ fn is_wanted(hook: &Hook) -> bool {
 /// Returns what a program gets that asks the driver for a name.
 pub(crate) fn by_name(name: &CStr, version: c_int, flags: u64) -> Option<*mut c_void> {
     let name = name.to_bytes();
-    let fits = |hook: &&Hook| {
-        hook.symbol.as_bytes() == name
-            || hook.name.as_bytes() == name && (hook.since..hook.until).contains(&version)
-    };
+    let fits =
+        |hook: &&Hook| hook.name.as_bytes() == name && (hook.since..hook.until).contains(&version);
     let wanted = flags & PER_THREAD != 0;
     let mut found = HOOKS.iter().filter(fits);
     let first = found.next()?;

@@ -8,8 +8,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{AllocateError, TimelineId};
 
-/// The driver's code for an argument that cannot be.
-pub(crate) const INVALID_VALUE: Code = 1;
+/// An address at which nothing ever lives: the driver's answers about it are those about memory that was freed.
+pub(crate) const NOBODYS: u64 = 8;
 /// From here on sizes are mistakes.
 const MOST: usize = 1 << 46;
 /// The handle of the calling thread's default stream.
@@ -85,7 +85,11 @@ pub(crate) fn free(real: &Real, address: u64) -> Option<Code> {
     if books::all().any(|book| book.free(address)) {
         return Some(0);
     }
-    books::all().any(|book| book.is_own_block(address)).then_some(INVALID_VALUE)
+    if !books::all().any(|book| book.is_own_block(address)) {
+        return None;
+    }
+    // SAFETY: nothing lives there, which the driver says with its own code.
+    Some(unsafe { real.cuMemFree_v2?(NOBODYS) })
 }
 
 /// Notes what the driver itself gave to the program.
@@ -176,7 +180,9 @@ pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Co
     let holds = |book: &&'static Book| book.find(address).is_some_and(|it| it.address == address);
     match books::all().find(holds) {
         Some(book) => free_behind(real, book, address, stream),
-        None => books::all().any(|book| book.is_own_block(address)).then_some(INVALID_VALUE),
+        None if !books::all().any(|book| book.is_own_block(address)) => None,
+        // SAFETY: nothing lives there, which the driver says with its own code.
+        None => Some(unsafe { real.cuMemFreeAsync?(NOBODYS, stream) }),
     }
 }
 

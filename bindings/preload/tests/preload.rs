@@ -1,6 +1,7 @@
 //! The library under programs, over the stand-in of the driver.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use omniheap_trace::Trace;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -33,10 +34,13 @@ impl Rig {
         })
     }
 
-    /// Compiles a program, against the driver where it is `linked`.
+    /// Compiles a program with some options of the linker.
     fn compile(&self, name: &str, options: &[&str]) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
-        let program = self.folder.join(name).with_extension(process::id().to_string());
+        // Tests run beside each other, and a program that is being written cannot be started.
+        static PROGRAMS: AtomicU32 = AtomicU32::new(0);
+        let number = PROGRAMS.fetch_add(1, Relaxed);
+        let program = self.folder.join(format!("{name}-{number}"));
         let mut cc = Command::new("cc");
         cc.args(["-w", "-O1", "-o"]).arg(&program).arg(source).arg("-L").arg(&self.folder);
         let done = cc.args(options).output().expect("a C compiler");
