@@ -16,7 +16,7 @@ use crate::defrag::Defragmentation;
 use crate::margin::Debug;
 use crate::memory::Memory;
 use crate::open::{self, Opened};
-use crate::pools::{CustomPool, Defaults, plain};
+use crate::pools::{CustomPool, Defaults, one_lane};
 use crate::slots::Slots;
 use ash::vk::{self, MemoryPropertyFlags as F};
 use core::ffi::c_void;
@@ -160,9 +160,10 @@ impl Allocator {
         &self.properties.limits
     }
 
-    /// Returns whether one thread at a time calls.
-    pub(crate) const fn is_single(&self) -> bool {
-        self.flags & VMA_ALLOCATOR_CREATE_EXTERNALLY_SYNCHRONIZED_BIT != 0
+    /// Returns how many lanes pools have: one where one thread at a time calls, else as many as threads need.
+    pub(crate) fn lanes(&self) -> Option<u32> {
+        let is_single = self.flags & VMA_ALLOCATOR_CREATE_EXTERNALLY_SYNCHRONIZED_BIT != 0;
+        is_single.then_some(1)
     }
 
     /// Returns the most that a block of a memory type has, unless a request needs more: what VMA would make every block.
@@ -391,7 +392,7 @@ fn heaps(vulkan: &Vulkan, memory: &vk::PhysicalDeviceMemoryProperties) -> Vec<He
 /// Settings of the manager: plain blocks, in units of a whole granule where that is small.
 fn config(vulkan: &Vulkan) -> ManagerConfig {
     let mut config = ManagerConfig::default().plain();
-    config.pool = plain(true);
+    config.pool = one_lane();
     // Without queues nothing is copied: a request that fails would only look for moves in vain.
     config.defragmentation = Moves::Off;
     let granule = vulkan.caps().neighbour_granularity;

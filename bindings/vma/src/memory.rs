@@ -377,8 +377,11 @@ impl Allocator {
         info: &VmaAllocationCreateInfo,
     ) -> Result<Taken, Refused> {
         let may_grow = !has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT);
-        let is_upper = has(info, VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT);
-        self.check_in(pool, ask, is_upper)?;
+        let side = match has(info, VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT) {
+            true => Side::Upper,
+            false => Side::Lower,
+        };
+        self.check_in(pool, ask, side)?;
         if ask.needs_own {
             return self.take_alone(pool.memory_type, ask, info, pool.extras, Some(pool));
         }
@@ -387,9 +390,24 @@ impl Allocator {
             false => Err(out_of_memory("no block that is held has room")),
         };
         let Some(general) = pool.general() else {
-            let side = if is_upper { Side::Upper } else { Side::Lower };
             return self.take_linear(pool, ask, side, grows);
         };
+        match self.take_pooled((pool, general), ask, info, grows) {
+            Err(why) if pool.block_size == 0 && may_grow && why.may_retry() => {
+                self.take_alone(pool.memory_type, ask, info, pool.extras, Some(pool))
+            }
+            taken => taken,
+        }
+    }
+
+    /// Takes bytes of blocks that allocations of a pool share.
+    fn take_pooled(
+        &self,
+        (pool, general): (&Arc<CustomPool>, &UserPool<AnyBackend>),
+        ask: &Ask,
+        info: &VmaAllocationCreateInfo,
+        grows: impl Fn(u64) -> Result<(), Refused>,
+    ) -> Result<Taken, Refused> {
         let request = self.request(ask);
         let request =
             if pool.ignores_neighbours() { request.class(Class::Linear) } else { request };
@@ -405,22 +423,16 @@ impl Allocator {
                 return Ok(Taken::pooled(managed, seen, pool));
             }
         }
-        let taken = pool.extras.0.scoped(|| match info.flags & limited {
+        let (managed, seen) = pool.extras.0.scoped(|| match info.flags & limited {
             0 => Ok(general.allocate_and_look(&request, see)?),
             _ => take_general(general, &request, || grows(block)),
-        });
-        match taken {
-            Ok((managed, seen)) => Ok(Taken::pooled(managed, seen, pool)),
-            Err(why) if pool.block_size == 0 && may_grow && why.may_retry() => {
-                self.take_alone(pool.memory_type, ask, info, pool.extras, Some(pool))
-            }
-            Err(why) => Err(why),
-        }
+        })?;
+        Ok(Taken::pooled(managed, seen, pool))
     }
 
     /// Refuses what a pool never gives.
-    fn check_in(&self, pool: &CustomPool, ask: &Ask, is_upper: bool) -> Result<(), Refused> {
-        let why = if is_upper && !(pool.is_linear() && pool.is_single()) {
+    fn check_in(&self, pool: &CustomPool, ask: &Ask, side: Side) -> Result<(), Refused> {
+        let why = if side == Side::Upper && !(pool.is_linear() && pool.is_single()) {
             "VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT needs a linear pool with maxBlockCount 1"
         } else if ask.needs_own && pool.block_size != 0 && !self.debug.always_alone {
             "a pool with a blockSize has no memory of its own for single allocations"

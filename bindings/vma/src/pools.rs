@@ -71,9 +71,9 @@ fn growth(held: u64, most: u64) -> u32 {
     wanted.min(most.ilog2() - MEDIUM_BLOCK.ilog2())
 }
 
-/// Settings of a pool without pages; one lane where one thread at a time calls, or where places must not depend on threads.
-pub(crate) fn plain(is_single: bool) -> PoolConfig {
-    PoolConfig::new().lanes(is_single.then_some(1))
+/// Settings of a pool without pages; one lane where places must not depend on threads.
+pub(crate) fn one_lane() -> PoolConfig {
+    PoolConfig::new().lanes(1)
 }
 
 /// The default pools, made at first use.
@@ -112,7 +112,8 @@ impl Defaults {
         let heap = of.heap(memory_type);
         let most = of.manager.caps().heap(heap).map_or(u64::MAX, |heap| heap.max_block);
         let block = block.map(|block| block.min(most));
-        let pool = of.manager.create_pool(heap, plain(of.is_single()).block(block))?;
+        let pool =
+            of.manager.create_pool(heap, PoolConfig::new().lanes(of.lanes()).block(block))?;
         // Where another thread was first, its pool stays, and this one is empty.
         Ok(slot.get_or_init(|| pool))
     }
@@ -185,7 +186,7 @@ impl CustomPool {
             let blocks = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
             let size = if block_size == 0 { preferred } else { block_size };
             let fixed = (block_size > 0 || info.min_block_count > 0).then_some(size);
-            let config = plain(true).block(fixed);
+            let config = one_lane().block(fixed);
             let config = config.minimum(blocks(info.min_block_count).saturating_mul(size));
             let config = config.maximum(blocks(max_blocks).saturating_mul(size));
             let heap = of.heap(info.memory_type_index);

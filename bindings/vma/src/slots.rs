@@ -29,6 +29,8 @@ pub(crate) const WORTH_A_LOOK: u64 = 4 << 20;
 /// Weight of what is counted nowhere.
 pub(crate) const NO_WEIGHT: Weight = (0, 0);
 
+const _: () = assert!(size_of::<usize>() == 8, "a handle is a pointer of 64 bits");
+
 /// The name of a slot in use: what a `VmaAllocation` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(u64);

@@ -17,6 +17,14 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::Mutex;
 
+/// What a report shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detail {
+    Sums,
+    /// Every block and what lies in it, too.
+    Blocks,
+}
+
 /// Texts that programs hold, by address.
 static HELD: Mutex<BTreeMap<usize, CString>> = Mutex::new(BTreeMap::new());
 
@@ -206,7 +214,7 @@ impl Allocator {
         Value::Object(shown.collect())
     }
 
-    fn report(&self, is_detailed: bool) -> String {
+    fn report(&self, detail: Detail) -> String {
         let blocks = self.blocks();
         let mut total = sum(&[]);
         blocks.values().for_each(|blocks| total.add(&sum(blocks)));
@@ -217,7 +225,7 @@ impl Allocator {
             "Total": statistics(&total),
             "MemoryInfo": Value::Object(heaps.collect()),
         });
-        if is_detailed {
+        if detail == Detail::Blocks {
             shown["DefaultPools"] = self.default_pools(&blocks);
             shown["CustomPools"] = self.custom_pools(&blocks);
             shown["CurrentFrame"] = json!(self.frame());
@@ -240,7 +248,8 @@ pub unsafe extern "C" fn vmaBuildStatsString(
     let work = |of: &Allocator| {
         // SAFETY: the caller's promise.
         unsafe { put(text, ptr::null_mut(), "ppStatsString") }?;
-        let shown = hand_out(&of.report(detailed != 0));
+        let detail = if detailed == vk::FALSE { Detail::Sums } else { Detail::Blocks };
+        let shown = hand_out(&of.report(detail));
         // SAFETY: as above.
         unsafe { put(text, shown, "ppStatsString") }
     };
