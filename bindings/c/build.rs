@@ -5,7 +5,8 @@ fn main() {
         let [major, minor] = ["MAJOR", "MINOR"]
             .map(|part| std::env::var(format!("CARGO_PKG_VERSION_{part}")).unwrap_or_default());
         let name = std::env::var("CARGO_PKG_NAME").unwrap_or_default().replace('-', "_");
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,lib{name}.so.{major}.{minor}");
+        // Of this package alone: cargo hands `rustc-cdylib-link-arg` on to the libraries of packages that use this one.
+        println!("cargo:rustc-link-arg=-Wl,-soname,lib{name}.so.{major}.{minor}");
     }
     println!("cargo:rerun-if-changed=build.rs");
 }

@@ -21,6 +21,9 @@ pub(crate) struct Opened {
     pub(crate) loader: Option<ash::Entry>,
 }
 
+/// Functions of [`Given`] that every program has to have: those up to `vkDestroyImage`.
+const OF_VULKAN_1_0: usize = 16;
+
 /// Functions that the program gave, by name; both names of those that were extensions once.
 struct Given(Vec<(&'static CStr, *const c_void)>);
 
@@ -58,6 +61,18 @@ impl Given {
             vk_get_device_buffer_memory_requirements: c"vkGetDeviceBufferMemoryRequirements";
             vk_get_device_image_memory_requirements: c"vkGetDeviceImageMemoryRequirements";
             vk_get_physical_device_properties2_khr: c"vkGetPhysicalDeviceProperties2";
+        }
+    }
+
+    /// Checks that the functions of Vulkan 1.0 are all there, where no other may be asked for.
+    fn must_be_enough(&self, may_ask: bool) -> Result<(), Refused> {
+        let missing = self.0.iter().take(OF_VULKAN_1_0).find(|(_, function)| function.is_null());
+        match missing {
+            Some((name, _)) if !may_ask => Err(Refused::invalid(format!(
+                "VMA_DYNAMIC_VULKAN_FUNCTIONS is 0, and pVulkanFunctions has no {}",
+                name.to_string_lossy()
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -104,17 +119,20 @@ pub(crate) unsafe fn open(
     if let Some((_, name)) = handles.into_iter().find(|(handle, _)| *handle == 0) {
         return Err(Refused::invalid(format!("{name} is null")));
     }
-    let _ = program;
-    let (loader, instance_proc) = loader(functions)?;
+    // A program may say that it gave all that is to be called: then its loader's functions are stubs, or not there.
+    let may_ask = program.is_none_or(|one| one.dynamic_functions != 0);
+    let (loader, instance_proc) =
+        if may_ask { loader(functions)? } else { (None, of_the_process()?) };
     let given = Given::new(functions);
+    given.must_be_enough(may_ask)?;
     let of_instance = |name: &CStr| {
         // SAFETY: the loader's function, with a live instance and a text.
         given.find(name, |name| address(unsafe { instance_proc(info.instance, name.as_ptr()) }))
     };
     // SAFETY: a function of this name has this type.
     let instance = unsafe { ash::Instance::load_with(of_instance, info.instance) };
-    let device_proc =
-        functions.vk_get_device_proc_addr.unwrap_or(instance.fp_v1_0().get_device_proc_addr);
+    let device_proc = functions.vk_get_device_proc_addr.filter(|_| may_ask);
+    let device_proc = device_proc.unwrap_or(instance.fp_v1_0().get_device_proc_addr);
     let of_device = |name: &CStr| {
         // SAFETY: as above, with a live device.
         given.find(name, |name| address(unsafe { device_proc(info.device, name.as_ptr()) }))
@@ -135,6 +153,37 @@ pub(crate) unsafe fn open(
     // SAFETY: the caller's promise; memory is freed only when the program frees what lies in it, which the device has finished with.
     let vulkan = unsafe { Vulkan::wrap_memory(bare, options) }?;
     Ok(Opened { vulkan, properties, memory, loader })
+}
+
+/// Returns the function of the loader that the process already has: for a program that gave its functions and forbids to ask its own
+/// loader. The engine reads more of the device than VMA does.
+fn of_the_process() -> Result<vk::PFN_vkGetInstanceProcAddr, Refused> {
+    let refused = |why: libloading::Error| {
+        Refused::invalid(format!(
+            "VMA_DYNAMIC_VULKAN_FUNCTIONS is 0, and the process has no loader of Vulkan: {why}; define it as 1, and give \
+            vkGetInstanceProcAddr"
+        ))
+    };
+    let library = loaded().map_err(refused)?;
+    // SAFETY: a function of this name has this type.
+    let found = unsafe { library.get::<vk::PFN_vkGetInstanceProcAddr>(b"vkGetInstanceProcAddr\0") };
+    let found = *found.map_err(refused)?;
+    // The function lives as long as the library: until the process ends.
+    core::mem::forget(library);
+    Ok(found)
+}
+
+#[cfg(unix)]
+fn loaded() -> Result<libloading::Library, libloading::Error> {
+    use libloading::os::unix::{Library, RTLD_NOW};
+    let name = if cfg!(target_os = "macos") { "libvulkan.1.dylib" } else { "libvulkan.so.1" };
+    // SAFETY: nothing is loaded, so no initialiser runs.
+    unsafe { Library::open(Some(name), RTLD_NOW | libc::RTLD_NOLOAD) }.map(Into::into)
+}
+
+#[cfg(windows)]
+fn loaded() -> Result<libloading::Library, libloading::Error> {
+    libloading::os::windows::Library::open_already_loaded("vulkan-1.dll").map(Into::into)
 }
 
 /// Returns the function that finds others: the program's, or that of the system's loader.

@@ -73,11 +73,53 @@ static int open_device(void) {
     return CreateDevice(physical, &device_info, NULL, &device) == VK_SUCCESS;
 }
 
+#if VMA_DYNAMIC_VULKAN_FUNCTIONS == 0
+static PFN_vkVoidFunction VKAPI_PTR not_to_be_called(VkInstance of, const char *name) {
+    (void)of;
+    fprintf(stderr, "%s was asked for\n", name);
+    abort();
+}
+
+/* All functions of Vulkan 1.1, and a loader's function that must not be called. */
+static void give_all(VmaVulkanFunctions *to) {
+#define GIVE(name) to->vk##name = (PFN_vk##name)get(instance, "vk" #name)
+#define GIVE_KHR(name) to->vk##name##KHR = (PFN_vk##name##KHR)get(instance, "vk" #name)
+    GIVE(GetPhysicalDeviceProperties);
+    GIVE(GetPhysicalDeviceMemoryProperties);
+    GIVE(AllocateMemory);
+    GIVE(FreeMemory);
+    GIVE(MapMemory);
+    GIVE(UnmapMemory);
+    GIVE(FlushMappedMemoryRanges);
+    GIVE(InvalidateMappedMemoryRanges);
+    GIVE(BindBufferMemory);
+    GIVE(BindImageMemory);
+    GIVE(GetBufferMemoryRequirements);
+    GIVE(GetImageMemoryRequirements);
+    GIVE(CreateBuffer);
+    GIVE(DestroyBuffer);
+    GIVE(CreateImage);
+    GIVE(DestroyImage);
+    GIVE(CmdCopyBuffer);
+    GIVE_KHR(GetBufferMemoryRequirements2);
+    GIVE_KHR(GetImageMemoryRequirements2);
+    GIVE_KHR(BindBufferMemory2);
+    GIVE_KHR(BindImageMemory2);
+    GIVE_KHR(GetPhysicalDeviceMemoryProperties2);
+    GIVE_KHR(GetPhysicalDeviceProperties2);
+    to->vkGetInstanceProcAddr = not_to_be_called;
+    to->vkGetDeviceProcAddr = NULL;
+}
+#endif
+
 static VmaAllocatorCreateInfo allocator_info(VmaVulkanFunctions *functions, VmaDeviceMemoryCallbacks *callbacks) {
     ZEROED(VmaAllocatorCreateInfo, info);
     memset(functions, 0, sizeof(*functions));
     functions->vkGetInstanceProcAddr = get;
     functions->vkGetDeviceProcAddr = (PFN_vkGetDeviceProcAddr)get(instance, "vkGetDeviceProcAddr");
+#if VMA_DYNAMIC_VULKAN_FUNCTIONS == 0
+    give_all(functions);
+#endif
     callbacks->pfnAllocate = note_taken;
     callbacks->pfnFree = note_given;
     callbacks->pUserData = &taken;

@@ -109,6 +109,12 @@ fn the_debug_macros_reach_the_library() {
 }
 
 #[test]
+fn a_program_that_gives_its_functions_is_not_asked_for_others() {
+    let given = [LOADED, "-DVMA_STATIC_VULKAN_FUNCTIONS=0", "-DVMA_DYNAMIC_VULKAN_FUNCTIONS=0"];
+    run("every_function.c", "libomniheap_vma.so", &given);
+}
+
+#[test]
 fn the_program_leaves_no_function_out() {
     let header = include_str!("../include/vk_mem_alloc.h");
     let program = include_str!("every_function.c");

@@ -372,7 +372,8 @@ fn the_manager_behind_an_allocator_is_within_reach() {
 fn a_write_behind_the_end_is_found() {
     let mut program: OmniheapVmaProgram = unsafe { core::mem::zeroed() };
     program.size = size_of::<OmniheapVmaProgram>();
-    (program.layout, program.debug_margin, program.detect_corruption) = (3004, 16, 1);
+    (program.layout, program.dynamic_functions) = (3004, 1);
+    (program.debug_margin, program.detect_corruption) = (16, 1);
     let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
     let mapped = VmaAllocationCreateInfo {
         usage: VMA_MEMORY_USAGE_CPU_ONLY,
