@@ -677,6 +677,8 @@ typedef struct omniheap_vulkan_device {
   uint32_t queue_count;
   // Features that were enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
   uint32_t enabled;
+  // Frames under way at most on queues that are not in `queues`; above zero, call `omniheap_vulkan_end_frame` once a frame.
+  uint32_t frames_in_flight;
 } omniheap_vulkan_device;
 
 #ifdef __cplusplus
@@ -1336,6 +1338,28 @@ enum omniheap_status omniheap_vulkan_with_queue(struct omniheap_manager manager,
                                                 uint32_t timeline,
                                                 void (*submit)(uint64_t queue, uint32_t family, void *user),
                                                 void *user);
+
+// Destroys a `VkBuffer` and frees the memory behind it, once all work has ended that was submitted so far. Waits for nothing.
+//
+// Work counts that was submitted in `omniheap_vulkan_with_queue`, or by omniheap. For work on other queues set
+// `device.frames_in_flight`. The handles are stale at once.
+//
+// # Safety
+//
+// `buffer` is of the allocation's device, nobody else destroys it, and no work that uses it is submitted from now on.
+enum omniheap_status omniheap_vulkan_retire_buffer(uint64_t buffer,
+                                                   struct omniheap_allocation allocation);
+
+// As `omniheap_vulkan_retire_buffer`, for a `VkImage`. Its views are the caller's: destroy each when no work uses it.
+//
+// # Safety
+//
+// As for `omniheap_vulkan_retire_buffer`.
+enum omniheap_status omniheap_vulkan_retire_image(uint64_t image,
+                                                  struct omniheap_allocation allocation);
+
+// Counts a frame of an engine that set `device.frames_in_flight`: call it once a frame, after its last submission.
+enum omniheap_status omniheap_vulkan_end_frame(struct omniheap_manager manager);
 
 // Opens weights files together: safetensors, an `index.json` that names some, GGUF, or PyTorch's zip files. Headers are checked, no data is read, and no code of
 // a file runs. `BAD_FILE` where one cannot be read or makes no sense; `omniheap_error` says which and why.

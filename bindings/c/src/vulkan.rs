@@ -282,5 +282,65 @@ pub unsafe extern "C" fn omniheap_vulkan_with_queue(
     })
 }
 
+/// Destroys a handle once all work has ended that was submitted so far, and frees the memory behind it then.
+///
+/// # Safety
+///
+/// As for [`Vulkan::retire`].
+unsafe fn retire<H: vulkan::Object>(
+    handle: H,
+    what: &str,
+    allocation: OmniheapAllocation,
+) -> Result<(), Failure> {
+    if handle.is_null() {
+        return Err(Failure::null(what));
+    }
+    let live = ALLOCATIONS.get(allocation.id)?;
+    let vulkan = vulkan(live.owner.holder())?;
+    let freed = ALLOCATIONS.remove(allocation.id)?;
+    // SAFETY: the caller's promise.
+    let point = unsafe { vulkan.retire(handle) };
+    // Only the call that removed it gets here, so nothing is set yet.
+    let _ = freed.after.set(point);
+    Ok(())
+}
+
+/// Destroys a `VkBuffer` and frees the memory behind it, once all work has ended that was submitted so far. Waits for nothing.
+///
+/// Work counts that was submitted in `omniheap_vulkan_with_queue`, or by omniheap. For work on other queues set
+/// `device.frames_in_flight`. The handles are stale at once.
+///
+/// # Safety
+///
+/// `buffer` is of the allocation's device, nobody else destroys it, and no work that uses it is submitted from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vulkan_retire_buffer(
+    buffer: u64,
+    allocation: OmniheapAllocation,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { retire(vk::Buffer::from_raw(buffer), "buffer", allocation) })
+}
+
+/// As `omniheap_vulkan_retire_buffer`, for a `VkImage`. Its views are the caller's: destroy each when no work uses it.
+///
+/// # Safety
+///
+/// As for `omniheap_vulkan_retire_buffer`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_vulkan_retire_image(
+    image: u64,
+    allocation: OmniheapAllocation,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { retire(vk::Image::from_raw(image), "image", allocation) })
+}
+
+/// Counts a frame of an engine that set `device.frames_in_flight`: call it once a frame, after its last submission.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_vulkan_end_frame(manager: OmniheapManager) -> OmniheapStatus {
+    call(|| Ok(vulkan(&*holder(manager)?)?.end_frame()?))
+}
+
 #[cfg(test)]
 mod tests;

@@ -41,6 +41,8 @@ pub struct OmniheapVulkanDevice {
     pub queue_count: u32,
     /// Features that were enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
     pub enabled: u32,
+    /// Frames under way at most on queues that are not in `queues`; above zero, call `omniheap_vulkan_end_frame` once a frame.
+    pub frames_in_flight: u32,
 }
 
 /// No handles yet; C has it as an inline function.
@@ -55,6 +57,7 @@ pub fn omniheap_vulkan_device_default() -> OmniheapVulkanDevice {
         queues: core::ptr::null(),
         queue_count: 0,
         enabled: 0,
+        frames_in_flight: 0,
     }
 }
 
@@ -230,7 +233,7 @@ unsafe fn adopt(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failure> {
     let existing =
         Existing { entry, instance, physical_device, device, queues: &queues, enabled: &enabled };
     // SAFETY: the caller's promise.
-    Ok(unsafe { Vulkan::wrap(existing, Options::default()) }?)
+    Ok(unsafe { Vulkan::wrap(existing, options(described)) }?)
 }
 
 /// # Safety
@@ -248,7 +251,11 @@ unsafe fn adopt_memory(described: &OmniheapVulkanDevice) -> Result<Vulkan, Failu
     let physical_device = vk::PhysicalDevice::from_raw(described.physical_device.addr() as u64);
     let bare = Bare { instance, physical_device, device, enabled: &enabled(described) };
     // SAFETY: the caller's promise.
-    Ok(unsafe { Vulkan::wrap_memory(bare, Options::default()) }?)
+    Ok(unsafe { Vulkan::wrap_memory(bare, options(described)) }?)
+}
+
+fn options(described: &OmniheapVulkanDevice) -> Options {
+    Options::default().frames_in_flight(described.frames_in_flight)
 }
 
 /// Refuses null handles, and features that are none.

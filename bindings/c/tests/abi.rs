@@ -167,6 +167,7 @@ fn misaligned_queues_are_refused_before_the_device_is_asked() {
         queues: beside(&mut [0; 16]),
         queue_count: 1,
         enabled: 0,
+        frames_in_flight: 0,
     };
     let mut none = OmniheapManager { id: 0 };
     let status = c!(omniheap_wrap_vulkan(&raw const described, ptr::null(), &raw mut none));

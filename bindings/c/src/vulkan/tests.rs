@@ -1,7 +1,7 @@
 //! Memory that a driver ties to one resource.
 use super::*;
 use crate::open::settings;
-use omniheap::{Limits, report::SpanState};
+use omniheap::{Backend as _, Limits, TimelineId, report::SpanState};
 use std::sync::Arc;
 
 const SIZE: u64 = 100_000;
@@ -87,4 +87,25 @@ fn a_bound_buffer_moves_only_where_its_owner_said_so() {
     assert_eq!(wrong.err().map(|why| why.status), Some(OmniheapStatus::InvalidArgument));
     // SAFETY: never bound.
     unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
+}
+
+#[test]
+fn a_retired_buffer_goes_when_its_work_has_ended() {
+    let Some(holder) = open() else { return };
+    let vulkan = vulkan(&holder).unwrap();
+    let (buffer, needs) = tied(vulkan);
+    // SAFETY: the needs are the buffer's own.
+    let made = unsafe { allocate(&holder, buffer, &needs, 0, None) }.unwrap();
+    let mut allocation = OmniheapAllocation { id: 0 };
+    // SAFETY: a place of this test's.
+    unsafe { publish(&holder, made, &raw mut allocation) }.unwrap();
+    vulkan.with_queue(TimelineId::MAIN, |_, _| ()).unwrap();
+    // SAFETY: null is refused; the buffer is never used.
+    let retire = |buffer| unsafe { omniheap_vulkan_retire_buffer(buffer, allocation) };
+    assert_eq!(retire(0), OmniheapStatus::NullArgument);
+    assert_eq!(retire(buffer.as_raw()), OmniheapStatus::Ok);
+    assert_eq!(retire(buffer.as_raw()), OmniheapStatus::Stale);
+    holder.manager.backend().wait_idle().unwrap();
+    holder.manager.retire().unwrap();
+    assert_eq!(holder.manager.heap_use(needs.heaps[0]).unwrap().reserved, 0);
 }
