@@ -306,12 +306,9 @@ impl<B: Backend> Bytes<B> {
     ) -> bool {
         let Suballocator::General(tlsf) = &mut self.suballocator else { return false };
         let Some(left) = tlsf.free_beside_only(grant.key) else { return false };
-        if !self.thrift.keeps_whole(ask.layout.size, left, granted)
-            || !self.ration.allows_exchange(operations)
-        {
-            return false;
-        }
-        tlsf.free(grant.key).is_ok()
+        let saving = self.thrift.saving(ask.layout.size, left, granted);
+        saving.is_some_and(|saving| self.ration.allows_exchange(operations, saving))
+            && tlsf.free(grant.key).is_ok()
     }
 }
 

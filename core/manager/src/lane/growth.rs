@@ -78,10 +78,27 @@ pub(super) struct Ration {
     calls: u64,
 }
 
-/// Operations that pay for one driver call.
-const OPERATIONS_PER_CALL: u64 = 140;
-/// Driver calls granted in advance: a pool that starts has to grow.
-const ADVANCE: u64 = 512;
+/// Memory that an exchange of a block saves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Saving {
+    /// More than 2 % of what the pool held at most.
+    Large,
+    /// Half as much and more.
+    Small,
+}
+
+impl Saving {
+    /// Driver calls granted in advance, because a pool that starts has to grow; and operations that pay for one more.
+    ///
+    /// A small saving leaves the better part of the ration to large ones: it is made while all calls are at most one for 200 of
+    /// 96,000 operations, and fewer of more.
+    const fn price(self) -> (u64, u64) {
+        match self {
+            Self::Large => (512, 140),
+            Self::Small => (240, 400),
+        }
+    }
+}
 
 impl Ration {
     pub(super) const NEW: Self = Self { calls: 0 };
@@ -91,8 +108,9 @@ impl Ration {
     }
 
     /// Returns whether the operations so far pay for two more calls: one block returned and one taken.
-    pub(super) const fn allows_exchange(&self, operations: u64) -> bool {
-        (self.calls + 2).saturating_sub(ADVANCE) * OPERATIONS_PER_CALL <= operations
+    pub(super) const fn allows_exchange(&self, operations: u64, saving: Saving) -> bool {
+        let (advance, operations_per_call) = saving.price();
+        (self.calls + 2).saturating_sub(advance) * operations_per_call <= operations
     }
 }
 
@@ -107,6 +125,8 @@ pub(crate) struct Thrift {
     live_above: u64,
     /// Bytes left over above which a request does not break an empty block.
     left_above: u64,
+    /// Bytes left over above which that is a large saving.
+    much_above: u64,
     /// Bytes left over from which a request never breaks an empty block.
     huge: u64,
     /// True if a block has that many bytes.
@@ -125,12 +145,13 @@ impl Thrift {
     pub(super) const OFF: Self = Self {
         live_above: u64::MAX,
         left_above: u64::MAX,
+        much_above: u64::MAX,
         huge: u64::MAX,
         has_huge: false,
         growth: Growth { smallest: 0, largest: 0, granule: Align::ONE, shared_up_to: 0 },
     };
 
-    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for blocks of 2 % of it and more; for blocks
+    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for 1 % of it and more left over; for blocks
     /// of 25 % of it and more, always. Where the pool says how large blocks are, a new one leaves as much over as an empty one.
     pub(super) fn new(high: u64, largest_block: u64, growth: &Growth) -> Self {
         if growth.shared_up_to == 0 {
@@ -138,8 +159,14 @@ impl Thrift {
         }
         let has_one_size = growth.smallest == growth.largest;
         let huge = if has_one_size { u64::MAX } else { LEAST_HUGE.max(high / 4) };
-        let (live_above, left_above) = (high / 10 * 7, high / 50);
-        Self { live_above, left_above, huge, has_huge: largest_block >= huge, growth: *growth }
+        Self {
+            live_above: high / 10 * 7,
+            left_above: high / 100,
+            much_above: high / 50,
+            huge,
+            has_huge: largest_block >= huge,
+            growth: *growth,
+        }
     }
 
     #[inline]
@@ -153,12 +180,18 @@ impl Thrift {
         live > self.live_above
     }
 
-    /// Returns true if a request of `size` that would leave `left` of an empty block over should have a block of its
-    /// own. Not where a new block would have as much left over.
-    pub(super) fn keeps_whole(&self, size: u64, left: u64, live: u64) -> bool {
-        let is_worth_it = (self.is_near(live) && left > self.left_above && left > size / 10)
-            || (left >= self.huge && left > size / HUGE_REST);
-        is_worth_it && self.growth.block_for(size).is_some_and(|fresh| fresh - size < left)
+    /// Returns what is saved where a request of `size` that would leave `left` of an empty block over gets a block of its
+    /// own; `None` where that is too little, or where a new block would have as much left over.
+    pub(super) fn saving(&self, size: u64, left: u64, live: u64) -> Option<Saving> {
+        let is_waste = self.is_near(live) && left > size / 10;
+        let is_huge = left >= self.huge && left > size / HUGE_REST;
+        let saving = match left {
+            _ if is_huge => Saving::Large,
+            left if is_waste && left > self.much_above => Saving::Large,
+            left if is_waste && left > self.left_above => Saving::Small,
+            _ => return None,
+        };
+        self.growth.block_for(size).filter(|fresh| fresh - size < left).map(|_| saving)
     }
 }
 
@@ -200,18 +233,29 @@ mod tests {
     fn an_empty_block_stays_whole_only_for_a_better_one() {
         let growth = Growth::new(1 << 40, Align::of(2 << 20));
         let (thrift, live) = (Thrift::new(100 * MIB, 8 * MIB, &growth), 90 * MIB);
-        assert!(thrift.keeps_whole(MIB, 7 * MIB, live), "a new block has 4 MiB");
-        assert!(!thrift.keeps_whole(MIB, 3 * MIB, live), "a new block would be the same");
-        assert!(!thrift.keeps_whole(MIB, 7 * MIB, 60 * MIB), "far from the peak");
+        let saving = |left: u64, live| thrift.saving(MIB, left, live);
+        assert_eq!(saving(7 * MIB, live), Some(Saving::Large), "a new block has 4 MiB");
+        assert_eq!(saving(3 * MIB, live), None, "a new block would be the same");
+        assert_eq!(saving(7 * MIB, 60 * MIB), None, "far from the peak");
+        let thrift = Thrift::new(400 * MIB, 8 * MIB, &growth);
+        let saving = |left: u64| thrift.saving(MIB, left, 390 * MIB);
+        assert_eq!(saving(7 * MIB), Some(Saving::Small), "between 1 % and 2 % of the peak");
+        assert_eq!(saving(4 * MIB), None, "1 % of the peak");
     }
 
     #[test]
     fn calls_are_paid_for_by_operations() {
+        for saving in [Saving::Large, Saving::Small] {
+            let (mut ration, (advance, operations_per_call)) = (Ration::NEW, saving.price());
+            ration.spend(advance);
+            assert!(!ration.allows_exchange(2 * operations_per_call - 1, saving));
+            assert!(ration.allows_exchange(2 * operations_per_call, saving));
+            ration.spend(2);
+            assert!(!ration.allows_exchange(2 * operations_per_call, saving));
+        }
         let mut ration = Ration::NEW;
-        ration.spend(ADVANCE);
-        assert!(!ration.allows_exchange(2 * OPERATIONS_PER_CALL - 1));
-        assert!(ration.allows_exchange(2 * OPERATIONS_PER_CALL));
-        ration.spend(2);
-        assert!(!ration.allows_exchange(2 * OPERATIONS_PER_CALL));
+        ration.spend(400);
+        assert!(!ration.allows_exchange(0, Saving::Small), "the rest is for large savings");
+        assert!(ration.allows_exchange(0, Saving::Large));
     }
 }
