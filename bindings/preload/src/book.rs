@@ -2,9 +2,9 @@
 //!
 //! `cuMemFree` waits for the device, and its callers may count on that: bytes that it frees may still be in use by work that was
 //! submitted before. They stay out of use until the device was idle once. One wait stands for many frees, and it is made only when
-//! memory is wanted: on a device that has nothing to do it costs a microsecond or two, a mark of all streams sixty.
+//! memory is wanted: also on a device that has nothing to do it takes some sixty microseconds.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
-use crate::{Code, capture, control, gate, lock, real::Handle, settings};
+use crate::{Code, capture, gate, lock, real::Handle, settings};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use omniheap_core::{
@@ -14,17 +14,21 @@ use omniheap_core::{
 };
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, btree_map::Entry};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The driver's alignment of device memory.
 pub(crate) const UNIT: u64 = 512;
 /// The smallest request that gets a block of its own where programs export memory.
 const EXPORTED: u64 = 1 << 20;
-/// Bytes of frees that may wait while the program gets more memory: so many of them share one wait.
-const SLACK: u64 = 32 << 20;
+/// Bytes of frees that may wait while the program gets more memory, so that many share one wait: a part of the device, and at
+/// least so many.
+const SLACK: (u64, u64) = (512, 32 << 20);
 /// Requests of streams, of which one marks the work that frees wait for: a mark asks the driver.
 const LOOK: usize = 16;
+/// Answer to orders for memory that cannot sleep.
+const AWAKE: &str =
+    "this memory cannot sleep: start the program with --sleepable, on one device with pages";
 /// The driver's code for "out of memory".
 pub(crate) const OUT_OF_MEMORY: Code = 2;
 
@@ -58,6 +62,8 @@ struct Resident {
     number: u64,
     /// True if it has a block of its own.
     is_whole: bool,
+    /// Handle of the stream in whose order it was made; zero for none.
+    stream: usize,
 }
 
 /// Place and size of a live allocation.
@@ -74,12 +80,14 @@ pub(crate) struct Book {
     context: usize,
     pub(crate) ordinal: i32,
     manager: Manager<Cuda>,
-    /// The pool that sleeps, where orders are taken and the device has pages.
+    /// The pool that sleeps, where that is wanted and the device has pages.
     pool: Option<UserPool<Cuda>>,
     heap: HeapId,
     live: Mutex<BTreeMap<u64, Resident>>,
     /// Frees that wait for the device.
     frees: Mutex<Vec<(u64, Resident)>>,
+    /// Bytes of frees that may wait while the program gets more memory.
+    slack: u64,
     /// Number of frees that wait, and their bytes.
     waiting: AtomicUsize,
     waiting_bytes: AtomicU64,
@@ -117,7 +125,9 @@ impl Book {
         let is_plain = devices > 1 || cuda.as_remap().is_none();
         let manager = Manager::with_config(cuda, config);
         let heap = device_heap(manager.caps())?;
-        let may_sleep = control::is_wanted() && !is_plain;
+        let total = manager.caps().heap(heap).map_or(0, |heap| heap.size);
+        let slack = (total / SLACK.0).max(SLACK.1);
+        let may_sleep = settings::get().sleeps && !is_plain;
         let own = manager.config().pool.sleepable();
         let pool = may_sleep.then(|| manager.create_pool(heap, own)).transpose()?;
         Ok(Self {
@@ -128,6 +138,7 @@ impl Book {
             heap,
             live: Mutex::default(),
             frees: Mutex::default(),
+            slack,
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
             looks: AtomicUsize::new(0),
@@ -146,36 +157,36 @@ impl Book {
         let request = Request::new(size);
         if size >= EXPORTED && settings::exports() {
             let allocation = self.manager.allocate(&request.dedicated().pinned())?;
-            return self.admit(size, allocation, true);
+            return self.admit(size, allocation, true, 0);
         }
-        if self.waiting_bytes.load(Relaxed) + size > SLACK && self.waiting.load(Relaxed) > 0 {
-            if let Ok(address) = self.take(size, &request.no_grow()) {
+        if self.waiting_bytes.load(Relaxed) + size > self.slack && self.waiting.load(Relaxed) > 0 {
+            if let Ok(address) = self.take(size, 0, &request.no_grow()) {
                 return Ok(address);
             }
             self.settle();
         }
-        self.take(size, &request)
+        self.take(size, 0, &request)
     }
 
     /// Allocates in a stream's order; returns its address.
     pub(crate) fn allocate_on(
         &self,
         size: u64,
-        timeline: TimelineId,
+        (stream, timeline): (Handle, TimelineId),
     ) -> Result<u64, AllocateError> {
         if self.waiting.load(Relaxed) > 0 && self.looks.fetch_add(1, Relaxed).is_multiple_of(LOOK) {
             self.defer();
         }
-        self.take(size, &Request::new(size).on(timeline))
+        self.take(size, stream.addr(), &Request::new(size).on(timeline))
     }
 
     #[inline]
-    fn take(&self, size: u64, request: &Request<'_>) -> Result<u64, AllocateError> {
+    fn take(&self, size: u64, stream: usize, request: &Request<'_>) -> Result<u64, AllocateError> {
         let allocation = match self.ask(request) {
             Err(error) if error.kind().is_out_of_memory() && self.settle() => self.ask(request),
             made => made,
         }?;
-        self.admit(size, allocation, false)
+        self.admit(size, allocation, false, stream)
     }
 
     #[inline]
@@ -197,6 +208,7 @@ impl Book {
         size: u64,
         allocation: Allocation<Cuda>,
         is_whole: bool,
+        stream: usize,
     ) -> Result<u64, AllocateError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         // The address leaves for good, so the bytes must never move.
@@ -205,7 +217,7 @@ impl Book {
         if is_whole || self.is_plain {
             lock(&self.blocks).insert(allocation.binding().block().address());
         }
-        lock(&self.live).insert(address, Resident { allocation, size, number, is_whole });
+        lock(&self.live).insert(address, Resident { allocation, size, number, is_whole, stream });
         Ok(address)
     }
 
@@ -229,6 +241,23 @@ impl Book {
             // Findings are told as they are noticed; a device that is lost has none.
             let _ = self.manager.overwrites();
         }
+    }
+
+    /// Frees what lives at an address in the order of the stream that it was made for; `None` for another stream.
+    ///
+    /// A stream of the same handle may be a later one: its number is not asked for. The timeline of the earlier one is nobody's then, so
+    /// that everybody else gets the bytes behind a mark of all work.
+    #[inline]
+    pub(crate) fn free_in_own_order(&self, address: u64, stream: Handle) -> Option<()> {
+        let mut live = lock(&self.live);
+        let Entry::Occupied(entry) = live.entry(address) else { return None };
+        if entry.get().stream == 0 || entry.get().stream != stream.addr() {
+            return None;
+        }
+        let resident = entry.remove();
+        drop(live);
+        drop(resident);
+        Some(())
     }
 
     /// Frees what lives at an address in the order of a stream, whose timeline `find` tells; `None` if nothing lives there, or `find`
@@ -371,7 +400,7 @@ impl Book {
 
     /// Moves all bytes to host memory; returns how many went back to the driver.
     pub(crate) fn sleep(&self) -> Result<u64, String> {
-        let pool = self.pool.as_ref().ok_or("the memory of this program cannot sleep")?;
+        let pool = self.pool.as_ref().ok_or(AWAKE)?;
         if capture::is_under_way() {
             return Err("a graph is being captured; try again later".into());
         }
@@ -389,7 +418,7 @@ impl Book {
 
     /// Brings all bytes back, at their addresses.
     pub(crate) fn wake(&self) -> Result<u64, String> {
-        let pool = self.pool.as_ref().ok_or("the memory of this program cannot sleep")?;
+        let pool = self.pool.as_ref().ok_or(AWAKE)?;
         match pool.wake(&Wake::all()) {
             Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(0),
             woken => woken.map(|()| pool.reserved()).map_err(|error| error.to_string()),

@@ -45,11 +45,6 @@ fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Returns true if orders are taken, so that memory must be able to sleep.
-pub(crate) fn is_wanted() -> bool {
-    path().is_some()
-}
-
 /// Starts the thread that answers, if orders are wanted.
 pub(crate) fn start() {
     static START: Once = Once::new();
@@ -57,7 +52,9 @@ pub(crate) fn start() {
         let Some(path) = path() else { return };
         match listen(&path) {
             Ok(listener) => {
-                gate::build();
+                if settings::get().sleeps {
+                    gate::build();
+                }
                 LISTENS.store(true, Relaxed);
                 let name = thread::Builder::new().name("omniheap".into());
                 // Never joined: it ends with the process.
@@ -143,7 +140,11 @@ fn sleep() -> Result<String, String> {
     if !gate::close() {
         return Err("a call of the program does not return; try again later".into());
     }
-    each(|book| book.sleep()).or_else(|why| wake().and(Err(why)))
+    each(|book| book.sleep()).inspect_err(|_| {
+        // Those that cannot sleep cannot wake either.
+        books::each(|book| drop(book.wake()));
+        gate::open();
+    })
 }
 
 /// Wakes all memory, and lets the program go on.

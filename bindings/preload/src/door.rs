@@ -1,9 +1,9 @@
 //! The doors through which programs find the driver's functions: `dlsym` here, `cuGetProcAddress` in `hooks`, and exported symbols.
 #![expect(unsafe_code, reason = "stands before the C library's dlsym")]
-use crate::control;
 use crate::hooks::HOOKS;
 use crate::inside::is_inside;
 use crate::real::{self, REAL_DLSYM};
+use crate::settings;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 
@@ -30,12 +30,12 @@ pub(crate) struct Hook {
 // SAFETY: the pointer is that of a function.
 unsafe impl Sync for Hook {}
 
-/// Names of work on device memory, which passes a gate where orders are taken, and is the driver's own elsewhere.
+/// Names of work on device memory, which passes a gate where memory can sleep, and is the driver's own elsewhere.
 const WORK: [&str; 4] = ["cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset"];
 
 /// Returns true if programs that look a function up shall get ours.
 fn is_wanted(hook: &Hook) -> bool {
-    !WORK.iter().any(|work| hook.name.starts_with(work)) || control::is_wanted()
+    !WORK.iter().any(|work| hook.name.starts_with(work)) || settings::get().sleeps
 }
 
 /// Returns what a program gets that asks the driver for a name.
@@ -80,7 +80,7 @@ unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> *mut c_
         // Looked up once more by the C library, whose `dlerror` then says why it is not there.
         return ptr::null_mut();
     }
-    crate::settings::looked_up(hook.symbol);
+    settings::looked_up(hook.symbol);
     hook.function.cast_mut().cast()
 }
 

@@ -1,6 +1,6 @@
 //! The gate before work on device memory, which is closed while that memory sleeps.
 //!
-//! It exists only where orders are taken. A call that is past it when it closes is waited for, so that its work is in a stream
+//! It exists only where memory can sleep. A call that is past it when it closes is waited for, so that its work is in a stream
 //! before the sleep marks all streams.
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ thread_local! {
     static PAST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True if orders are taken.
+/// True if memory can sleep.
 static STANDS: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicBool = AtomicBool::new(false);
 /// Calls that are past the gate.

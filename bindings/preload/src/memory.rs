@@ -148,7 +148,7 @@ pub(crate) fn allocate_async(
     }
     let book = books::current(real)?;
     let timeline = timeline(real, book, stream)?;
-    hand_out(out, book.allocate_on(size as u64, timeline))
+    hand_out(out, book.allocate_on(size as u64, (stream, timeline)))
 }
 
 /// Answers `cuMemAllocFromPoolAsync`, for the pool that every device has.
@@ -172,6 +172,13 @@ pub(crate) fn allocate_from_pool(
 #[inline]
 pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Code> {
     let known = books::known(real);
+    // Each thread has another stream of that handle.
+    let may_skip = stream != PER_THREAD && !capture::is_under_way();
+    if let Some(book) = known.filter(|_| may_skip)
+        && book.free_in_own_order(address, stream).is_some()
+    {
+        return Some(0);
+    }
     if let Some(book) = known
         && book.free_on(address, || timeline(real, book, stream)).is_some()
     {

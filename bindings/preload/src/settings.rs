@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) summary: bool,
     /// True if bytes behind allocations are watched.
     pub(crate) guards: bool,
+    /// True if memory shall be able to sleep.
+    pub(crate) sleeps: bool,
     /// True if memory shall be fit for export by `cuIpcGetMemHandle`.
     pub(crate) exports: bool,
 }
@@ -45,6 +47,7 @@ pub(crate) fn get() -> &'static Settings {
         report: path("OMNIHEAP_REPORT"),
         summary: is_set("OMNIHEAP_SUMMARY"),
         guards: is_set("OMNIHEAP_GUARDS"),
+        sleeps: is_set("OMNIHEAP_SLEEP"),
         exports: is_set("OMNIHEAP_IPC"),
     })
 }

@@ -100,7 +100,7 @@ fn threads_and_streams_see_their_own_bytes_alone() {
     let rig = Rig::get();
     let program = rig.compile("churn.c", LINKED);
     for (variable, value) in
-        [("A", "plain"), ("STANDIN_DEVICES", "2"), ("OMNIHEAP_IPC", "1"), ("OMNIHEAP_CONTROL", "1")]
+        [("A", "plain"), ("STANDIN_DEVICES", "2"), ("OMNIHEAP_IPC", "1"), ("OMNIHEAP_SLEEP", "1")]
     {
         let counts = rig.folder.join(format!("churn-{variable}"));
         let mut command = rig.with(&program);
@@ -178,7 +178,11 @@ fn a_program_that_sleeps_waits_and_finds_its_bytes_again() {
     let program = rig.compile("loop.c", LINKED);
     let socket = rig.folder.join("loop.sock");
     let mut command = rig.with(&program);
-    command.env("OMNIHEAP_CONTROL", &socket).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .env("OMNIHEAP_CONTROL", &socket)
+        .env("OMNIHEAP_SLEEP", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
@@ -208,5 +212,25 @@ fn programs_that_leak_end_well() {
     let program = rig.compile("overrun.c", LINKED);
     for _ in 0..20 {
         assert!(rig.with(&program).status().expect("it starts").success());
+    }
+}
+
+#[test]
+fn a_program_that_cannot_sleep_goes_on() {
+    let rig = Rig::get();
+    let program = rig.compile("loop.c", LINKED);
+    for (variable, value) in [("A", "awake"), ("STANDIN_DEVICES", "2")] {
+        let socket = rig.folder.join(format!("awake-{variable}.sock"));
+        let mut command = rig.with(&program);
+        command.env("OMNIHEAP_CONTROL", &socket).env(variable, value);
+        command.env("OMNIHEAP_SLEEP", if variable == "A" { "0" } else { "1" });
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
+        assert!(order(&socket, "sleep").contains("cannot sleep"), "{variable}");
+        drop(child.stdin.take());
+        assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("bad 0"));
+        assert!(child.wait().expect("it ends").success());
     }
 }

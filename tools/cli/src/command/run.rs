@@ -32,6 +32,9 @@ pub(super) struct Arguments {
     /// Watch the bytes behind every allocation, and say which were written
     #[arg(long)]
     guards: bool,
+    /// Let the memory sleep when `omniheap control` says so; takes it in groups of 32 MiB
+    #[arg(long)]
+    sleepable: bool,
     /// Give memory of 1 MiB and more blocks of their own, which `cuIpcGetMemHandle` can export
     #[arg(long)]
     ipc: bool,
@@ -70,12 +73,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(limit) = &arguments.limit {
         command.env("OMNIHEAP_LIMIT", limit);
     }
-    for (name, file) in [("OMNIHEAP_TRACE", &arguments.trace), ("OMNIHEAP_REPORT", &arguments.report)] {
+    for (name, file) in
+        [("OMNIHEAP_TRACE", &arguments.trace), ("OMNIHEAP_REPORT", &arguments.report)]
+    {
         if let Some(file) = file {
             command.env(name, std::path::absolute(file)?);
         }
     }
-    for (name, wanted) in [("OMNIHEAP_GUARDS", arguments.guards), ("OMNIHEAP_IPC", arguments.ipc)] {
+    for (name, wanted) in [
+        ("OMNIHEAP_GUARDS", arguments.guards),
+        ("OMNIHEAP_SLEEP", arguments.sleepable),
+        ("OMNIHEAP_IPC", arguments.ipc),
+    ] {
         if wanted {
             command.env(name, "1");
         }
@@ -109,7 +118,8 @@ fn library(told: Option<&Path>) -> Result<PathBuf, Failure> {
     let folder = own.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)];
     places.iter().find_map(|place| found(place)).ok_or_else(|| {
-        let why = "build it with `cargo build --release -p omniheap-preload`, or name it with --library";
+        let why =
+            "build it with `cargo build --release -p omniheap-preload`, or name it with --library";
         Failure::failed(format!("{LIBRARY} is neither beside this command nor in ../lib; {why}"))
     })
 }

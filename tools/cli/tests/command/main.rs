@@ -15,7 +15,10 @@ mod planned;
 mod ranks;
 mod replay;
 #[cfg(target_os = "linux")]
+mod run;
+#[cfg(target_os = "linux")]
 mod shell;
+#[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
 mod streams;

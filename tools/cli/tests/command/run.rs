@@ -1,0 +1,76 @@
+//! Programs that start with the library before them, and orders to them. The library has its own tests.
+use crate::support::{binary, file, folder, refuses, text};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+/// Runs `omniheap run`, with a file in the place of the library, which the loader ignores.
+fn run(library: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(binary());
+    command.args(["run", "--library", library]).args(arguments);
+    let output = command.env("LD_PRELOAD", "").current_dir(folder()).output().expect("it starts");
+    (output.status.code(), text(&output.stdout))
+}
+
+#[test]
+fn a_program_gets_the_library_its_settings_and_its_own_arguments() {
+    let library = file("run-a.so", "no library");
+    let (code, printed) = run(
+        &library,
+        &[
+            "--limit",
+            "20GiB",
+            "--trace",
+            "a.omt",
+            "--guards",
+            "--",
+            "sh",
+            "-c",
+            "env; echo $0 $1; exit 7",
+            "--limit",
+            "x",
+        ],
+    );
+    assert_eq!(code, Some(7), "the code is the program's");
+    let has = |line: &str| printed.lines().any(|printed| printed == line);
+    assert!(
+        printed.lines().any(|line| line.starts_with("LD_PRELOAD=") && line.ends_with("run-a.so"))
+    );
+    let trace = format!("OMNIHEAP_TRACE={}", folder().join("a.omt").display());
+    for line in [
+        "OMNIHEAP_LIMIT=20GiB",
+        "OMNIHEAP_GUARDS=1",
+        "OMNIHEAP_CONTROL=1",
+        "OMNIHEAP_SUMMARY=1",
+        "--limit x",
+        &trace,
+    ] {
+        assert!(has(line), "{line:?} is not in {printed}");
+    }
+    assert!(!printed.contains("OMNIHEAP_REPORT") && !printed.contains("OMNIHEAP_IPC"));
+}
+
+#[test]
+fn programs_that_cannot_have_the_library_are_refused_in_one_line() {
+    let library = file("run-b.so", "no library");
+    let program = |name: &str, content: &[u8], mode: u32| {
+        let path = file(name, content);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is our own");
+        path
+    };
+    let own_rights = program("run-setuid", b"#!/bin/sh\n", 0o4755);
+    let narrow = program("run-32-bit", b"\x7fELF\x01\x01\x01", 0o755);
+    let begin = ["run", "--library", &library];
+    let refused = |rest: &[&str], word: &str| refuses(&[&begin[..], rest].concat(), 2, word);
+    refused(&["--", &own_rights], "setuid");
+    refused(&["--", &narrow], "32-bit");
+    refused(&["--", "/no/such/program"], "no such program");
+    refuses(&["run", "--library", "/no/such.so", "--", "true"], 2, "no such library");
+}
+
+#[test]
+fn orders_to_programs_that_do_not_listen_fail_in_one_line() {
+    refuses(&["control", "4294967294", "report"], 2, "no such process");
+    refuses(&["control", &std::process::id().to_string(), "sleep"], 1, "does not run on omniheap");
+    refuses(&["control", "/no/such.sock", "limit", "8GiB"], 1, "does not run on omniheap");
+}
