@@ -100,7 +100,7 @@ planted! {
         "Grow::Never => climb.up(&Climb::HELD)," =>
         "Grow::Never => if PLANTED { climb.up(&Climb::SHARED.map(|(_, step)| step)) } else { climb.up(&Climb::HELD) },";
     other_pools_keep_their_blocks caught by empty_blocks_of_other_pools_are_given_back_first in "manager/ladder.rs":
-        "bytes += other.trim(u64::MAX)?;" => "bytes += if PLANTED { 0 } else { other.trim(u64::MAX)? };";
+        "bytes += trim_what_passed(&other, wait)?;" => "bytes += if PLANTED { 0 } else { trim_what_passed(&other, wait)? };";
     relief_is_asked_for_twice caught by relief_buys_exactly_one_more_try in "manager/budget.rs":
         "let mut relief = Relief::Nothing;" =>
         "let mut relief = Relief::Nothing; if PLANTED { for callback in &callbacks { callback(&pressure); } }";

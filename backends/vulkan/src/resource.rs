@@ -260,6 +260,12 @@ impl Vulkan {
         Ok(memory)
     }
 
+    /// Returns whether anything that was retired has been destroyed since the last call. The memory behind it is freed by the next
+    /// [`Manager::retire`](omniheap_core::Manager::retire), which [`allocate_for`](Self::allocate_for) calls by itself.
+    pub fn has_news(&self) -> bool {
+        self.whole.has_news()
+    }
+
     /// Allocates memory for this buffer or image, as the driver wants it.
     ///
     /// A resource that [requires](Alone::Required) memory of its own gets it. One that [prefers](Alone::Preferred) it gets it too,
@@ -283,7 +289,7 @@ impl Vulkan {
         needs: &Needs,
     ) -> Result<Allocation<Self>, AllocateError> {
         let vulkan = manager.backend();
-        if vulkan.whole.has_news() {
+        if vulkan.has_news() {
             // The memory of resources that were destroyed meanwhile; a lost device is told of by the calls below.
             let _ = manager.retire();
         }

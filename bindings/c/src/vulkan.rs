@@ -14,7 +14,7 @@ use omniheap::arbiter::Arbitrated;
 use omniheap::layers::Wrapped;
 use omniheap::vulkan::{self, Alone, Block, Needs, Vulkan};
 use omniheap::{
-    Allocation, AnyBackend, ErrorKind, Request,
+    Allocation, AnyBackend, Epoch, ErrorKind, Request,
     seam::{AnyBlock, Class, HeapKind},
 };
 
@@ -72,6 +72,10 @@ unsafe fn allocate<H: vulkan::Native>(
     name: Option<&str>,
 ) -> Result<Allocation<AnyBackend>, Failure> {
     let arbitrated = arbitrated(holder)?;
+    if arbitrated.inner().has_news() {
+        // The memory of resources that were destroyed meanwhile; a lost device is told of by the calls below.
+        let _ = holder.manager.retire();
+    }
     let may_move = match flags {
         0 => false,
         OMNIHEAP_MOVED_ON_CONSENT => true,
@@ -300,8 +304,10 @@ unsafe fn retire<H: vulkan::Object>(
     let freed = ALLOCATIONS.remove(allocation.id)?;
     // SAFETY: the caller's promise.
     let point = unsafe { vulkan.retire(handle) };
-    // Only the call that removed it gets here, so nothing is set yet.
-    let _ = freed.after.set(point);
+    if point.epoch != Epoch::START {
+        // Only the call that removed it gets here, so nothing is set yet.
+        let _ = freed.after.set(point);
+    }
     Ok(())
 }
 

@@ -336,7 +336,7 @@ impl<B: Backend> Manager<B> {
         }
         let goal = Goal { wanted: ask.layout.size, holes: Holes::Leave, ..Goal::ALL };
         if self.release_by_moving(core::slice::from_ref(pool), &goal)?.moves > 0 {
-            self.trim_beside(pool)?;
+            self.trim_beside(pool, WaitMode::Poll)?;
             if let Some((_, taken)) = climb.retry()? {
                 return Ok(Some(taken));
             }

@@ -245,19 +245,24 @@ impl<B: Backend> Manager<B> {
         }
     }
 
-    /// Returns everything empty that shares physical memory with the pool's heap to the driver, or a limit of the device. Returns the number
-    /// of bytes.
-    pub(super) fn trim_for(&self, pool: &Pool<B>) -> Result<u64> {
-        self.trim_if(pool, |_| true)
+    /// Returns everything empty that shares physical memory with the pool's heap to the driver, or a limit of the device, with what was
+    /// freed after points that have passed, or are waited for. Returns the number of bytes.
+    pub(super) fn trim_for(&self, pool: &Pool<B>, wait: WaitMode) -> Result<u64> {
+        self.trim_if(pool, wait, |_| true)
     }
 
     /// As [`trim_for`](Self::trim_for), but a pool of pages keeps its own: it can use them as they are.
-    pub(super) fn trim_beside(&self, pool: &Pool<B>) -> Result<u64> {
+    pub(super) fn trim_beside(&self, pool: &Pool<B>, wait: WaitMode) -> Result<u64> {
         let is_paged = pool.shared.page().is_some();
-        self.trim_if(pool, |other| !is_paged || !Arc::ptr_eq(&other.shared, &pool.shared))
+        self.trim_if(pool, wait, |other| !is_paged || !Arc::ptr_eq(&other.shared, &pool.shared))
     }
 
-    fn trim_if(&self, pool: &Pool<B>, may: impl Fn(&Pool<B>) -> bool) -> Result<u64> {
+    fn trim_if(
+        &self,
+        pool: &Pool<B>,
+        wait: WaitMode,
+        may: impl Fn(&Pool<B>) -> bool,
+    ) -> Result<u64> {
         let (caps, own) = (self.caps(), pool.shared.heap);
         let physical = self.inner.device.heap(own)?.physical;
         let shares = |heap: HeapId| {
@@ -267,11 +272,26 @@ impl<B: Backend> Manager<B> {
         let mut bytes = 0;
         for other in self.all_pools() {
             if shares(other.shared.heap) && may(&other) {
-                bytes += other.trim(u64::MAX)?;
+                bytes += trim_what_passed(&other, wait)?;
             }
         }
         Ok(bytes)
     }
+}
+
+/// Gives back what is empty in a pool once what was freed after points is free, as far as they have passed or can be waited for.
+fn trim_what_passed<B: Backend>(pool: &Pool<B>, wait: WaitMode) -> Result<u64> {
+    let held = pool.shared.reserved();
+    for lane in pool.lanes() {
+        match lane.retire(wait) {
+            // A timeline that tells nothing now keeps what waits for it, and no more.
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            retired => drop(retired?),
+        }
+    }
+    // Blocks of their own go back as they are retired, and are empty at no time.
+    let trimmed = pool.trim(u64::MAX)?;
+    Ok(trimmed.max(held.saturating_sub(pool.shared.reserved())))
 }
 
 /// Asks the driver for a block.
@@ -465,15 +485,19 @@ impl<'a, B: Backend> Climb<'a, B> {
 
     /// Gives back what is empty, but for the pool's own pages, which it can use as they are.
     fn trim_others(&mut self) -> Result<Option<Served<B>>> {
-        match self.manager.trim_beside(self.pool)? {
-            0 => Ok(None),
-            _ => Ok(by(Rung::Trim, self.retry()?)),
-        }
+        Ok(by(Rung::Trim, self.give_back_beside(WaitMode::Poll)?))
     }
 
-    /// As [`trim_others`](Self::trim_others), of what was waited for.
+    /// As [`trim_others`](Self::trim_others), of what is waited for.
     fn trim_what_passed(&mut self) -> Result<Option<Served<B>>> {
-        Ok(by(Rung::Wait, self.trim_others()?))
+        Ok(by(Rung::Wait, self.give_back_beside(WaitMode::Block)?))
+    }
+
+    fn give_back_beside(&mut self, wait: WaitMode) -> Result<Option<Served<B>>> {
+        match self.manager.trim_beside(self.pool, wait)? {
+            0 => Ok(None),
+            _ => self.retry(),
+        }
     }
 
     /// Waits for what may still be in use. Bytes that another thread frees meanwhile may join a hole that was waited for; then
@@ -507,7 +531,7 @@ impl<'a, B: Backend> Climb<'a, B> {
         }
         let mut found = self.search(WaitMode::Poll)?;
         if found.is_none() {
-            self.manager.trim_beside(self.pool)?;
+            self.manager.trim_beside(self.pool, WaitMode::Poll)?;
             found = self.retry()?;
         }
         Ok(by(Rung::Pressure, found))
@@ -520,7 +544,9 @@ impl<'a, B: Backend> Climb<'a, B> {
 
     /// Gives back page groups that are too long for the request, for shorter ones.
     fn trim_own_pages(&mut self) -> Result<Option<Served<B>>> {
-        if self.pool.shared.page().is_none() || self.manager.trim_for(self.pool)? == 0 {
+        if self.pool.shared.page().is_none()
+            || self.manager.trim_for(self.pool, WaitMode::Poll)? == 0
+        {
             return Ok(None);
         }
         Ok(by(Rung::Trim, self.retry()?))
@@ -549,7 +575,7 @@ impl<'a, B: Backend> Climb<'a, B> {
             retired += each.retire(wait)?;
             each.poll_users(wait)?;
         }
-        match self.manager.trim_for(self.pool)? + retired {
+        match self.manager.trim_for(self.pool, wait)? + retired {
             0 => Ok(None),
             _ => served(self.take_block()),
         }
@@ -559,7 +585,7 @@ impl<'a, B: Backend> Climb<'a, B> {
         if self.relieve() == Relief::Nothing {
             return Ok(None);
         }
-        self.manager.trim_for(self.pool)?;
+        self.manager.trim_for(self.pool, WaitMode::Poll)?;
         Ok(by(Rung::Pressure, served(self.take_block())?))
     }
 }

@@ -404,7 +404,7 @@ impl<B: Backend> UserPool<B> {
     pub fn wake(&self, wake: &Wake) -> Result<(), AllocateError> {
         let make_room = || {
             // The second try says whether it was enough.
-            let _ = self.manager.trim_for(&self.pool);
+            let _ = self.manager.trim_for(&self.pool, WaitMode::Poll);
         };
         Ok(self.pool.wake(wake, self.manager.mover()?, make_room)?)
     }
