@@ -9,7 +9,7 @@ use crate::map::{self, Addresses, Tenant};
 use crate::meter::{Meter, SizeClass, UNIT};
 use crate::profile::{self, Change};
 use crate::record;
-use crate::seats::{Seat, Seats};
+use crate::seats::{Handle, Seat, Seats};
 use crate::streams::{Life, Streams};
 use crate::tags::{self, Refusal, Tags, Target};
 use crate::watch::{self, Event, Happened};
@@ -62,7 +62,7 @@ fn device_heap(caps: &Caps) -> Result<HeapId> {
 struct Resident<B: Streams> {
     held: Held<B>,
     size: u64,
-    stream: usize,
+    stream: Handle,
     shared: Shared,
 }
 
@@ -77,7 +77,7 @@ enum Held<B: Streams> {
 pub(crate) struct Saved {
     kept: Kept,
     size: u64,
-    stream: usize,
+    stream: Handle,
 }
 
 impl Saved {
@@ -227,7 +227,7 @@ impl<B: Streams> Device<B> {
                 self.tell(Happened::OutOfMemory, 0, size, stream.addr());
             }
         })?;
-        let resident = Resident { held, size, stream: stream.addr(), shared: Shared::No };
+        let resident = Resident { held, size, stream: Handle::of(stream), shared: Shared::No };
         self.admit(address, resident);
         Ok(address)
     }
@@ -235,7 +235,7 @@ impl<B: Streams> Device<B> {
     /// Notes what lives at an address from now on, and tells everybody.
     #[inline]
     fn admit(&self, address: u64, resident: Resident<B>) {
-        let (size, stream) = (resident.size, resident.stream);
+        let (size, stream) = (resident.size, resident.stream.address);
         self.meter.allocated(size);
         self.live.insert(address, resident);
         record::allocated(address, size, stream);
@@ -420,7 +420,7 @@ impl<B: Streams> Device<B> {
         record::freed(address);
         self.tell_profiler(address, -rounded(size));
         // Told before the bytes can be somebody else's: an address that is told twice was free between.
-        self.tell(Happened::Freed, address, size, stream);
+        self.tell(Happened::Freed, address, size, stream.address);
         match held {
             Held::Plain(allocation, seat) => {
                 self.tags.forget(&allocation);
@@ -471,7 +471,7 @@ impl<B: Streams> Device<B> {
     /// Notes that a stream uses bytes too.
     fn share(&self, resident: &mut Resident<B>, stream: *mut c_void) -> Result<()> {
         let Resident { held, stream: own, shared, .. } = resident;
-        let is_own = *own == stream.addr();
+        let is_own = *own == Handle::of(stream);
         match held {
             Held::Plain(_, seat) if is_own && self.is_current(*seat) => Ok(()),
             Held::Kept(_) if is_own => Ok(()),
@@ -778,7 +778,7 @@ impl<B: Streams> Device<B> {
                 }
                 Held::Kept(kept) => (kept.granted, None),
             };
-            let tenant = Tenant { size: *size, granted, stream: *stream, id };
+            let tenant = Tenant { size: *size, granted, stream: stream.address, id };
             addresses.tenants.insert(address, tenant);
         });
         self.graphs.for_each_block(|pool, address, allocation| {

@@ -7,7 +7,7 @@ use crate::arena::{Arena, block_size};
 use crate::filter::{Filter, Function};
 use crate::lock;
 use crate::meter::{SizeClass, UNIT};
-use crate::seats::mark_all;
+use crate::seats::{Handle, mark_all};
 use crate::streams::Streams;
 use crate::tags::{Source, Tag};
 use core::ffi::c_void;
@@ -72,7 +72,7 @@ impl Kept {
 }
 
 /// Key of an arena of a pool: the stream, the class of requests, and the tag whose memory it has, if any.
-type ArenaKey = (usize, SizeClass, Option<Tag>);
+type ArenaKey = (Handle, SizeClass, Option<Tag>);
 
 /// The pools of one device, and the captures that fill them now.
 pub(crate) struct Graphs<B: Streams> {
@@ -116,7 +116,7 @@ struct Found {
     /// The driver's number, once a stream that takes part in it has allocated.
     id: Option<u64>,
     /// Streams that were seen to take part in it.
-    streams: Vec<usize>,
+    streams: Vec<Handle>,
 }
 
 struct Pool<B: Streams> {
@@ -316,7 +316,7 @@ impl<B: Streams> Graphs<B> {
         let owner = Owner::Found(capture.id);
         let backend = source.manager.backend();
         let mut inner = lock(&self.inner);
-        inner.note(backend, capture.id, stream.addr());
+        inner.note(backend, capture.id, Handle::of(stream));
         let born = inner.tick();
         inner.pools.entry(owner).or_insert_with(|| {
             let gone = match capture.graph {
@@ -334,7 +334,7 @@ impl<B: Streams> Graphs<B> {
     /// Notes that a capture of a stream begins now.
     pub(crate) fn announce(&self, backend: &B, stream: *mut c_void) {
         let mut inner = lock(&self.inner);
-        inner.found.push(Found { id: None, streams: vec![stream.addr()] });
+        inner.found.push(Found { id: None, streams: vec![Handle::of(stream)] });
         self.count(&inner);
         drop(inner);
         backend.begin_capture();
@@ -342,8 +342,8 @@ impl<B: Streams> Graphs<B> {
 
     /// Notes that captures have ended which a stream took part in: its work runs again.
     pub(crate) fn runs_again(&self, backend: &B, stream: *mut c_void) {
-        let mut inner = lock(&self.inner);
-        inner.end_found(backend, |found| found.streams.contains(&stream.addr()));
+        let (mut inner, stream) = (lock(&self.inner), Handle::of(stream));
+        inner.end_found(backend, |found| found.streams.contains(&stream));
         inner.end_gone(backend);
         self.count(&inner);
     }
@@ -509,7 +509,7 @@ impl<B: Streams> Inner<B> {
         let born = self.tick();
         let pool = self.pools.entry(owner).or_insert_with(|| Pool::new(born, None));
         let size = if pool.split == Split::Never { block_size(size) } else { size };
-        let which = (stream.addr(), SizeClass::of(size), source.tag());
+        let which = (Handle::of(stream), SizeClass::of(size), source.tag());
         let (address, key) =
             pool.arenas.entry(which).or_insert_with(Arena::new).allocate(source, size)?;
         pool.live += 1;
@@ -518,7 +518,7 @@ impl<B: Streams> Inner<B> {
     }
 
     /// Notes that a stream takes part in a capture.
-    fn note(&mut self, backend: &B, id: u64, stream: usize) {
+    fn note(&mut self, backend: &B, id: u64, stream: Handle) {
         let is_it = |found: &&mut Found| match found.id {
             Some(known) => known == id,
             None => found.streams.contains(&stream),

@@ -16,7 +16,7 @@ use std::thread::ThreadId;
 /// Timelines that may go to another stream; any further ones stay with theirs.
 const TURNS: usize = 4096;
 /// The handle that stands for another stream on every thread, with both vendors.
-const PER_THREAD: usize = 2;
+pub(crate) const PER_THREAD: usize = 2;
 
 thread_local! {
     /// The device, stream and seat that this thread used last: most programs stay on one.
@@ -25,10 +25,21 @@ thread_local! {
 
 /// Tells streams apart that live now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Handle {
-    address: usize,
-    /// The thread, where the handle means another stream on each and has no number.
+pub(crate) struct Handle {
+    pub(crate) address: usize,
+    /// The thread, where the handle means another stream on each.
     thread: Option<ThreadId>,
+}
+
+impl Handle {
+    /// The handle of a stream, as this thread names it.
+    #[inline]
+    pub(crate) fn of(stream: *mut c_void) -> Self {
+        let address = stream.addr();
+        // All of them live at once, so that a number that is not the last thread's does not say that another stream is gone.
+        let thread = (address == PER_THREAD).then(|| std::thread::current().id());
+        Self { address, thread }
+    }
 }
 
 /// Tells all streams of the process apart.
@@ -40,10 +51,7 @@ struct Name {
 
 impl Name {
     fn new(stream: *mut c_void, number: Option<u64>) -> Self {
-        let address = stream.addr();
-        let is_each = address == PER_THREAD && number.is_none();
-        let thread = is_each.then(|| std::thread::current().id());
-        Self { handle: Handle { address, thread }, number }
+        Self { handle: Handle::of(stream), number }
     }
 }
 
@@ -183,16 +191,37 @@ pub(crate) fn mark_all<B: Streams>(backend: &B) -> Result<Point> {
 mod tests {
     use super::*;
     use core::ptr;
+    use omniheap::host::Host;
 
     #[test]
-    fn one_handle_is_another_stream_on_every_thread_where_it_has_no_number() {
+    fn one_handle_is_another_stream_on_every_thread_whether_it_has_a_number() {
         let name = |handle: usize, number| Name::new(ptr::without_provenance_mut(handle), number);
         let same = |handle: usize, number: Option<u64>| {
             let there = std::thread::spawn(move || name(handle, number)).join();
             there.expect("it has no reason to panic") == name(handle, number)
         };
-        assert!(same(5, None) && same(5, Some(1)) && same(PER_THREAD, Some(1)));
-        assert!(!same(PER_THREAD, None));
+        assert!(same(5, None) && same(5, Some(1)));
+        assert!(!same(PER_THREAD, None) && !same(PER_THREAD, Some(1)));
         assert_ne!(name(5, Some(1)), name(5, Some(2)));
+    }
+
+    #[test]
+    fn streams_of_threads_have_a_timeline_each_and_keep_it() {
+        let (seats, host) = (Seats::new(0), Host::new());
+        let seat = |number| {
+            let stream = ptr::without_provenance_mut(PER_THREAD);
+            // SAFETY: to host memory a stream is a number.
+            unsafe { seats.of(&host, stream, Some(number), Life::Process) }
+                .map(|seat| seat.timeline)
+        };
+        let elsewhere = |number| {
+            let there = std::thread::scope(|scope| scope.spawn(|| seat(number)).join());
+            there.expect("it has no reason to panic").expect("a timeline of its own")
+        };
+        let here = seat(1).expect("a timeline");
+        let others = [2, 3].map(elsewhere);
+        assert!(others[0] != others[1] && !others.contains(&here), "{here:?} {others:?}");
+        assert_eq!(seats.inner.read().map(|inner| inner.left.len()).ok(), Some(0), "all live");
+        assert_eq!(seat(1).ok(), Some(here));
     }
 }

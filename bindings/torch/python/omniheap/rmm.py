@@ -21,7 +21,8 @@ def resource(device=0, limit=None, paged=True):
         return _library.allocate(size, device, _handle(stream))
 
     def deallocate(pointer, size, stream):
-        _library.free(pointer, device, _handle(stream))
+        # RMM calls this where nothing may be raised: the process would end. As in C++, an address that is not live is left alone.
+        _library.load().omniheap_stream_free(_handle(stream), pointer, device)
 
     return rmm.mr.CallbackMemoryResource(allocate, deallocate)
 

@@ -2,6 +2,7 @@
 //! crash a process or spoil a capture panics.
 #![expect(unsafe_code, reason = "signs the contract of a backend")]
 use crate::lock;
+use crate::seats::Handle;
 use crate::streams::{Life, Streams};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +20,13 @@ pub(super) struct Scripted {
 
 #[derive(Debug, Default)]
 struct Script {
-    /// Numbers of the streams that live, by handle.
-    alive: HashMap<usize, u64>,
+    /// Numbers of the streams that live.
+    alive: HashMap<Handle, u64>,
     created: u64,
     /// Timelines, by the stream's number.
     timelines: HashMap<u64, TimelineId>,
-    /// The capture that a stream takes part in, by handle.
-    captured: HashMap<usize, u64>,
+    /// The capture that a stream takes part in.
+    captured: HashMap<Handle, u64>,
     /// Flag that watches the graph of a capture.
     watched: HashMap<u64, Arc<AtomicBool>>,
     held: usize,
@@ -34,24 +35,29 @@ struct Script {
     is_owed: bool,
 }
 
+/// The handle as this thread means it.
+fn named(handle: usize) -> Handle {
+    Handle::of(core::ptr::without_provenance_mut(handle))
+}
+
 impl Scripted {
     pub(super) fn create_stream(&self, handle: usize) {
         let mut script = lock(&self.script);
         script.created += 1;
         let number = script.created;
-        assert!(script.alive.insert(handle, number).is_none(), "it lives already");
+        assert!(script.alive.insert(named(handle), number).is_none(), "it lives already");
     }
 
     pub(super) fn destroy_stream(&self, handle: usize) {
-        lock(&self.script).alive.remove(&handle).expect("it lives");
+        lock(&self.script).alive.remove(&named(handle)).expect("it lives");
     }
 
     pub(super) fn begin_capture_of(&self, handle: usize, id: u64) {
-        lock(&self.script).captured.insert(handle, id);
+        lock(&self.script).captured.insert(named(handle), id);
     }
 
     pub(super) fn end_capture_of(&self, handle: usize) {
-        lock(&self.script).captured.remove(&handle);
+        lock(&self.script).captured.remove(&named(handle));
     }
 
     /// Nothing is left of a capture's graph.
@@ -67,7 +73,7 @@ impl Scripted {
     /// The timeline of a stream that has allocated.
     pub(super) fn timeline(&self, handle: usize) -> TimelineId {
         let script = lock(&self.script);
-        script.timelines[&script.alive[&handle]]
+        script.timelines[&script.alive[&named(handle)]]
     }
 
     /// Timelines that were ever opened.
@@ -83,7 +89,7 @@ impl Scripted {
         let handle = stream.addr();
         *script
             .alive
-            .get(&handle)
+            .get(&Handle::of(stream))
             .unwrap_or_else(|| panic!("stream {handle} is gone, and was used"))
     }
 
@@ -202,7 +208,7 @@ impl Streams for Scripted {
     unsafe fn standing(&self, stream: *mut c_void) -> Result<Standing<u64>> {
         let script = lock(&self.script);
         let number = Self::number(&script, stream);
-        Ok(match script.captured.get(&stream.addr()) {
+        Ok(match script.captured.get(&Handle::of(stream)) {
             Some(id) => Standing::Captured(Capture { id: *id, graph: Some(*id) }),
             None => Standing::Running(Some(number)),
         })

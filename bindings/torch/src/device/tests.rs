@@ -5,6 +5,7 @@ use super::{Device, Held, Resident, Saved, UNIT, human, is_shortage};
 use crate::device::Settings;
 use crate::graph::{PoolId, Split, Stock, wait_for_all};
 use crate::meter::SizeClass;
+use crate::seats::PER_THREAD;
 use crate::streams::Life;
 use core::ffi::c_void;
 use core::ptr;
@@ -159,13 +160,61 @@ fn work(device: &Device<Scripted>, [own, other]: [usize; 2], rounds: u8) {
 
 #[test]
 fn threads_and_streams_do_not_see_each_others_bytes() {
-    let device = with_streams(1..=16);
+    let device = with_streams(3..=18);
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let device = &device;
-            scope.spawn(move || work(device, [2 * thread + 1, 2 * thread + 2], 200));
+            scope.spawn(move || {
+                // Each thread has another one, with a number of its own.
+                device.manager.backend().create_stream(PER_THREAD);
+                work(device, [PER_THREAD, 2 * thread + 3], 100);
+                work(device, [2 * thread + 3, 2 * thread + 4], 100);
+            });
         }
     });
+}
+
+#[test]
+fn bytes_that_another_thread_frees_wait_for_its_stream_too() {
+    let device = with_streams([PER_THREAD, 3]);
+    let backend = device.manager.backend();
+    let (x, sink) = (take(&device, 4 * MIB, PER_THREAD), take(&device, 4 * MIB, 3));
+    fill(&device, x, PER_THREAD, 3);
+    synchronize(&device);
+    let there = || {
+        backend.create_stream(PER_THREAD);
+        free(&device, take(&device, MIB, PER_THREAD));
+        let late = backend.host.hold(backend.timeline(PER_THREAD)).expect("open");
+        copy(&device, x, sink, PER_THREAD);
+        device.free_on(x, stream(PER_THREAD)).expect("it lives");
+        late
+    };
+    let late = std::thread::scope(|scope| scope.spawn(there).join());
+    let other = take(&device, 4 * MIB, PER_THREAD);
+    assert_ne!(other, x, "the other thread's copy is still to come");
+    fill(&device, other, PER_THREAD, 0);
+    device.free_on(other, stream(PER_THREAD)).expect("it lives");
+    assert_eq!(take(&device, 4 * MIB, PER_THREAD), other, "its own stream has it again at once");
+    drop(late);
+    synchronize(&device);
+    assert!(holds(&device, sink, 3));
+}
+
+#[test]
+fn a_thread_that_runs_ends_no_capture_of_another_ones_stream() {
+    let device = with_streams([PER_THREAD]);
+    let backend = device.manager.backend();
+    backend.begin_capture_of(PER_THREAD, 5);
+    let inside = take(&device, MIB, PER_THREAD);
+    let there = || {
+        backend.create_stream(PER_THREAD);
+        take(&device, MIB, PER_THREAD)
+    };
+    let beside = std::thread::scope(|scope| scope.spawn(there).join()).expect("no panic");
+    let held = backend.held();
+    backend.end_capture_of(PER_THREAD);
+    [inside, beside].into_iter().for_each(|address| free(&device, address));
+    assert_eq!(held, 1, "the capture was under way");
 }
 
 #[test]
