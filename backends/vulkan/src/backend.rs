@@ -100,7 +100,7 @@ impl Vulkan {
 
     /// Takes an engine's part in every memory call of the device, once; later ones change nothing.
     ///
-    /// Memory that was allocated before is freed with the callbacks, so call it before anything is allocated.
+    /// Memory that was allocated before is freed without them, so call it before anything is allocated.
     pub fn set_hooks(&self, hooks: Hooks) {
         // The first stays: memory of the device may have been told to it.
         let _ = self.device.hooks.set(hooks);

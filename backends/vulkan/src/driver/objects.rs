@@ -138,6 +138,8 @@ pub(crate) struct Memory {
     pub(crate) raw: vk::DeviceMemory,
     pub(crate) size: u64,
     memory_type: u32,
+    /// True if the device had its hooks when it was allocated: older memory is freed without them.
+    has_hooks: bool,
     device: Arc<Device>,
 }
 
@@ -154,12 +156,13 @@ impl Memory {
             return Err(error(vk::Result::ERROR_TOO_MANY_OBJECTS));
         }
         match ask_driver(device, ask) {
-            Ok(raw) => {
+            Ok((raw, hooks)) => {
                 let Ask { size, memory_type, .. } = ask;
-                if let Some(hooks) = device.hooks.get() {
+                if let Some(hooks) = hooks {
                     hooks.tell(MemoryEventKind::Allocated, raw, memory_type, size);
                 }
-                Ok(Self { raw, size, memory_type, device: Arc::clone(device) })
+                let has_hooks = hooks.is_some();
+                Ok(Self { raw, size, memory_type, has_hooks, device: Arc::clone(device) })
             }
             Err(why) => {
                 device.live.fetch_sub(1, Ordering::Relaxed);
@@ -195,7 +198,8 @@ impl Memory {
     }
 }
 
-fn ask_driver(device: &Device, ask: Ask) -> Result<vk::DeviceMemory> {
+/// Returns the memory, and the hooks that it was allocated with.
+fn ask_driver(device: &Device, ask: Ask) -> Result<(vk::DeviceMemory, Option<&Hooks>)> {
     let mut flags =
         vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
     let mut priority = vk::MemoryPriorityAllocateInfoEXT::default();
@@ -233,18 +237,19 @@ fn ask_driver(device: &Device, ask: Ask) -> Result<vk::DeviceMemory> {
     let callbacks = hooks.and_then(Hooks::for_driver);
     // SAFETY: the device is alive; size, type and chain were checked against what the device reported, and who chained more or gave
     // callbacks answers for those.
-    check(unsafe { device.raw.allocate_memory(&info, callbacks) })
+    let raw = check(unsafe { device.raw.allocate_memory(&info, callbacks) })?;
+    Ok((raw, hooks))
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let hooks = self.device.hooks.get();
+        let hooks = self.device.hooks.get().filter(|_| self.has_hooks);
         if let Some(hooks) = hooks {
             hooks.tell(MemoryEventKind::Freed, self.raw, self.memory_type, self.size);
         }
         let callbacks = hooks.and_then(Hooks::for_driver);
-        // SAFETY: allocated by `allocate` with the same callbacks, freed once, unmapped by this; whoever drops it knows that no work
-        // uses it.
+        // SAFETY: allocated by `allocate`, freed once, unmapped by this; whoever drops it knows that no work uses it. The callbacks are
+        // those it was allocated with: `has_hooks` says whether the hooks were there, and once there they never change.
         unsafe { self.device.raw.free_memory(self.raw, callbacks) };
         self.device.live.fetch_sub(1, Ordering::Relaxed);
     }
@@ -287,5 +292,26 @@ impl Sharing {
             true => Some(vk::MemoryDedicatedAllocateInfo::default().buffer(buffer)),
             false => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::opened;
+    use omniheap_seam::{Backend as _, lock};
+    use std::sync::Mutex;
+
+    #[test]
+    fn memory_from_before_the_hooks_is_freed_without_them() {
+        let Some(vulkan) = opened() else { return };
+        let (heap, _) = vulkan.caps().heap_ids().next().expect("every device has memory");
+        let make = || vulkan.allocate(heap, 4096).expect("4 KiB are free");
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (before, heard) = (make(), Arc::clone(&told));
+        vulkan.set_hooks(Hooks::default().told(move |event| lock(&heard).push(event.kind)));
+        let after = make();
+        drop((before, after));
+        assert_eq!(*lock(&told), [MemoryEventKind::Allocated, MemoryEventKind::Freed]);
     }
 }
