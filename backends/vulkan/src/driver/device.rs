@@ -279,22 +279,29 @@ impl Device {
         })
     }
 
-    /// Waits until every queue has finished what was submitted to it.
+    /// Waits until every queue has finished what was submitted to it; asks the others, too, where the driver refuses for one.
     ///
     /// # Errors
     ///
     /// `DeviceLost`, out of memory.
     pub(crate) fn wait_idle(&self) -> Result<()> {
+        let mut answer = Ok(());
         for queue in &self.queues {
             let raw = lock(&queue.raw);
             let uses = queue.uses();
             if queue.idle_behind.load(Ordering::Relaxed) < uses {
                 // SAFETY: the queue belongs to this device, and the lock holds it for us alone.
-                check(unsafe { self.raw.queue_wait_idle(*raw) })?;
-                queue.idle_behind.store(uses, Ordering::Release);
+                match check(unsafe { self.raw.queue_wait_idle(*raw) }) {
+                    Ok(()) => queue.idle_behind.store(uses, Ordering::Release),
+                    // A device is lost as a whole.
+                    Err(error) if answer.is_ok() || error.kind() == ErrorKind::DeviceLost => {
+                        answer = Err(error);
+                    }
+                    Err(_) => {}
+                }
             }
         }
-        Ok(())
+        answer
     }
 
     /// Sets a debug name; does nothing without debug-utils.

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "every call into the driver is unsafe")]
 use crate::driver::{check, device::Device};
 use ash::vk;
+use core::mem;
 use omniheap_seam::{Result, lock};
 use std::{
     collections::VecDeque,
@@ -190,6 +191,14 @@ impl Clock {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Leaves to the driver what batches may still signal, and with it the device.
+    pub(crate) fn leave(&self) {
+        match self {
+            Self::Semaphore(semaphore) => mem::forget(Arc::clone(semaphore)),
+            Self::Fences(fences) => mem::forget(mem::take(&mut *lock(fences))),
         }
     }
 

@@ -9,7 +9,10 @@ use super::{
     retired::Retired,
 };
 use crate::driver::device::Device;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::{
+    mem,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use omniheap_seam::{ErrorKind, Result, lock};
 use std::{
     collections::VecDeque,
@@ -136,19 +139,20 @@ impl Whole {
     pub(crate) fn wait(&self, epoch: u64) -> Result<()> {
         loop {
             let step = self.with(|state| {
-                let sent = self.look(state);
+                let looked = self.look(state);
                 if epoch <= state.reached {
                     return Ok(Step::Reached);
                 }
                 if epoch > state.last + u64::from(state.promised) {
                     return Err(ErrorKind::NoSuchTimeline.into());
                 }
+                looked?;
                 match state.sent.back() {
                     Some(sent) => Ok(Step::Signals(sent.signals.clone())),
                     None if epoch <= state.last => Err(ErrorKind::Busy.because(
                         "frames of the engine are under way; call `Vulkan::end_frame` after each",
                     )),
-                    None => sent.map(|()| Step::Queues),
+                    None => Ok(Step::Queues),
                 }
             })?;
             match step {
@@ -244,10 +248,18 @@ impl Whole {
         let _ = last.map(|epoch| self.wait(epoch));
     }
 
-    /// Destroys all that was retired. The device is idle or lost, and so are the engine's own queues.
+    /// Waits for the device, and destroys all that was retired. The engine's own queues are idle or lost.
     pub(crate) fn end(&self) {
-        let mut state = lock(&self.state);
-        state.retired.drain(..).for_each(|(_, retired)| retired.destroy(&self.device.raw));
+        let idle = self.device.wait_idle();
+        let retired = mem::take(&mut lock(&self.state).retired);
+        match idle {
+            // Work may still use it: it is left to the driver, as are the clocks.
+            Err(error) if error.kind() != ErrorKind::DeviceLost => {
+                self.clocks.iter().for_each(Clock::leave);
+            }
+            // A lost device runs nothing any more.
+            _ => retired.into_iter().for_each(|(_, one)| one.destroy(&self.device.raw)),
+        }
     }
 
     /// Returns whether anything was destroyed since the last call.
@@ -350,12 +362,9 @@ impl Whole {
 impl Drop for Whole {
     fn drop(&mut self) {
         // A twin may outlive the backend: it is retired when nobody looks any more.
-        if lock(&self.state).retired.is_empty() {
-            return;
+        if !lock(&self.state).retired.is_empty() {
+            self.end();
         }
-        // A lost device runs nothing any more.
-        let _ = self.device.wait_idle();
-        self.end();
     }
 }
 

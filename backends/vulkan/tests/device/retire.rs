@@ -11,7 +11,7 @@ use omniheap_core::{
     TimelineId,
 };
 use omniheap_vulkan::{
-    Bare, Existing, Feature, Options, Paging, Resource, Validation, Vulkan,
+    Bare, Clocks, Existing, Feature, Options, Paging, Resource, Validation, Vulkan,
     ash::{self, vk},
 };
 use std::{sync::Mutex, thread};
@@ -29,6 +29,8 @@ crate::cases! {
     frames_of_other_queues_are_counted if |_| true;
     a_bare_device_counts_frames if |_| true;
     a_lost_device_destroys_at_once if |_| true;
+    a_wait_tells_that_the_device_is_lost if |vulkan| vulkan.has(Feature::TimelineSemaphore);
+    what_a_driver_does_not_wait_for_is_left if |vulkan| vulkan.has(Feature::TimelineSemaphore);
     a_pass_under_way_keeps_what_is_retired if |_| true;
     secrets_are_zeroed_behind_the_work_that_used_them if |_| true;
     an_engines_device_has_plain_pools if |_| true;
@@ -40,6 +42,10 @@ static SUBMITS: AtomicU64 = AtomicU64::new(0);
 /// Buffers and images that live.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 static LOST: AtomicBool = AtomicBool::new(false);
+/// True if the driver refuses to wait for a queue.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+/// Semaphores that live.
+static SEMAPHORES: AtomicI64 = AtomicI64::new(0);
 static REAL: Mutex<Option<Real>> = Mutex::new(None);
 
 #[derive(Clone)]
@@ -59,6 +65,9 @@ fn unless_lost(call: impl FnOnce() -> vk::Result) -> vk::Result {
 
 unsafe extern "system" fn queue_wait_idle(queue: vk::Queue) -> vk::Result {
     WAITS.fetch_add(1, SeqCst);
+    if REFUSED.load(SeqCst) {
+        return vk::Result::ERROR_OUT_OF_HOST_MEMORY;
+    }
     // SAFETY: the backend's own call, passed on unchanged; here and below.
     unless_lost(|| unsafe { (real().table.queue_wait_idle)(queue) })
 }
@@ -115,6 +124,27 @@ unsafe extern "system" fn destroy_buffer(
     unsafe { (real().table.destroy_buffer)(device, buffer, callbacks) };
 }
 
+unsafe extern "system" fn destroy_semaphore(
+    device: vk::Device,
+    semaphore: vk::Semaphore,
+    callbacks: *const vk::AllocationCallbacks<'_>,
+) {
+    SEMAPHORES.fetch_sub(1, SeqCst);
+    // SAFETY: as above.
+    unsafe { (real().table.destroy_semaphore)(device, semaphore, callbacks) };
+}
+
+unsafe extern "system" fn create_semaphore(
+    device: vk::Device,
+    info: *const vk::SemaphoreCreateInfo<'_>,
+    callbacks: *const vk::AllocationCallbacks<'_>,
+    semaphore: *mut vk::Semaphore,
+) -> vk::Result {
+    SEMAPHORES.fetch_add(1, SeqCst);
+    // SAFETY: as above.
+    unsafe { (real().table.create_semaphore)(device, info, callbacks, semaphore) }
+}
+
 unsafe extern "system" fn look_up(
     device: vk::Device,
     name: *const c_char,
@@ -128,6 +158,8 @@ unsafe extern "system" fn look_up(
         b"vkGetFenceStatus" => get_fence_status as *const (),
         b"vkCreateBuffer" => create_buffer as *const (),
         b"vkDestroyBuffer" => destroy_buffer as *const (),
+        b"vkCreateSemaphore" => create_semaphore as *const (),
+        b"vkDestroySemaphore" => destroy_semaphore as *const (),
         // SAFETY: the binding's own call, passed on unchanged.
         _ => return unsafe { (real().look_up)(device, name) },
     };
@@ -145,6 +177,8 @@ fn counted(owner: &Vulkan) -> ash::Device {
     WAITS.store(0, SeqCst);
     SUBMITS.store(0, SeqCst);
     LIVE.store(0, SeqCst);
+    SEMAPHORES.store(0, SeqCst);
+    REFUSED.store(false, SeqCst);
     LOST.store(false, SeqCst);
     // SAFETY: the owner's device, alive; `look_up` answers for every function.
     unsafe { ash::Device::load(&table, device.handle()) }
@@ -152,6 +186,10 @@ fn counted(owner: &Vulkan) -> ash::Device {
 
 /// An engine's device, and a manager on it that has plain pools by itself.
 fn guest(owner: &Vulkan, options: Options) -> Manager<Vulkan> {
+    Manager::new(guest_backend(owner, options))
+}
+
+fn guest_backend(owner: &Vulkan, options: Options) -> Vulkan {
     let all = [Feature::TimelineSemaphore, Feature::BufferDeviceAddress, Feature::SparseBuffers];
     let enabled: Vec<_> = all.into_iter().filter(|feature| owner.has(*feature)).collect();
     let (queue, family) = owner.with_queue(MAIN, |queue, family| (queue, family)).unwrap();
@@ -164,7 +202,7 @@ fn guest(owner: &Vulkan, options: Options) -> Manager<Vulkan> {
         enabled: &enabled,
     };
     // SAFETY: the owner outlives the guest and does not touch its queue meanwhile.
-    Manager::new(unsafe { Vulkan::wrap(existing, options) }.unwrap())
+    unsafe { Vulkan::wrap(existing, options) }.unwrap()
 }
 
 /// What an engine opens its device with.
@@ -586,12 +624,52 @@ fn a_lost_device_destroys_at_once(rig: &Rig) {
     // SAFETY: the only fence of the engine, which was submitted.
     unsafe { owner.ash_device().wait_for_fences(&engine.fences, true, u64::MAX) }.unwrap();
     LOST.store(true, SeqCst);
+    // The first drop finds out, and the second one has nothing to wait for.
     drop(made);
-    let times = manager.backend().as_timelines().expect("it has a queue");
-    assert!(LIVE.load(SeqCst) < before || times.reached(TimelineId::ALL).is_err());
+    assert_eq!(LIVE.load(SeqCst), before - 1);
     drop(manager);
     assert_eq!(LIVE.load(SeqCst), 0);
     LOST.store(false, SeqCst);
+}
+
+fn a_wait_tells_that_the_device_is_lost(rig: &Rig) {
+    let owner = rig.open();
+    let (manager, gate) = (guest(&owner, usual(rig)), Gate::new(owner.ash_device()));
+    let vulkan = manager.backend();
+    vulkan.with_queue(MAIN, |queue, _| gate.stop(queue, 1)).unwrap();
+    let times = vulkan.as_timelines().expect("it has a queue");
+    let epoch = times.mark(TimelineId::ALL).unwrap();
+    LOST.store(true, SeqCst);
+    let told = times.wait(Point { timeline: TimelineId::ALL, epoch }).unwrap_err();
+    LOST.store(false, SeqCst);
+    assert_eq!(told.kind(), ErrorKind::DeviceLost, "and nobody waits for the gate");
+    gate.open(1);
+    vulkan.wait_idle().unwrap();
+}
+
+fn what_a_driver_does_not_wait_for_is_left(rig: &Rig) {
+    // The layer would report what is left.
+    let owner = rig.open_with(rig.options.validation(Validation::Off));
+    let device = owner.ash_device();
+    let info = vk::BufferCreateInfo::default().size(64).usage(vk::BufferUsageFlags::TRANSFER_DST);
+    // SAFETY: a plain buffer, which no work uses.
+    let buffer = unsafe { device.create_buffer(&info, None) }.unwrap();
+    let (vulkan, gate) = (guest_backend(&owner, usual(rig)), Gate::new(device));
+    vulkan.with_queue(MAIN, |queue, _| gate.stop(queue, 1)).unwrap();
+    // SAFETY: nobody uses it, and it is destroyed below only because the backend cannot.
+    let _ = unsafe { vulkan.retire(buffer) };
+    let before = LIVE.load(SeqCst);
+    REFUSED.store(true, SeqCst);
+    drop(vulkan);
+    REFUSED.store(false, SeqCst);
+    let left = LIVE.load(SeqCst);
+    gate.open(1);
+    owner.wait_idle().unwrap();
+    assert_eq!(left, before, "work may still use it");
+    let clocks = i64::from(rig.options.clocks == Clocks::Semaphores);
+    assert_eq!(SEMAPHORES.load(SeqCst), clocks, "the mark is still on its way");
+    // SAFETY: left by the backend; the queues are idle.
+    unsafe { device.destroy_buffer(buffer, None) };
 }
 
 fn a_pass_under_way_keeps_what_is_retired(rig: &Rig) {
