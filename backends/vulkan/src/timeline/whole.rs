@@ -207,19 +207,20 @@ impl Whole {
         }
     }
 
-    /// Has something destroyed once all work so far has ended: at once where it has.
+    /// Has something destroyed once all work so far has ended: at once where it has, behind what was retired before.
     pub(crate) fn retire(&self, retired: Retired) -> When {
         self.with(|state| {
             // A lost device runs nothing any more.
             let is_lost =
                 self.look(state).is_err_and(|error| error.kind() == ErrorKind::DeviceLost);
             let epoch = self.give(state);
-            if is_lost || epoch <= state.reached {
+            if is_lost {
                 self.destroy(retired);
                 return When::Now;
             }
+            // `with` destroys what was reached, oldest first.
             state.retired.push_back((epoch, retired));
-            When::At(epoch)
+            if epoch <= state.reached { When::Now } else { When::At(epoch) }
         })
     }
 

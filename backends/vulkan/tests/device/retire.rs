@@ -11,7 +11,7 @@ use omniheap_core::{
     TimelineId,
 };
 use omniheap_vulkan::{
-    Bare, Clocks, Existing, Feature, Options, Paging, Resource, Validation, Vulkan,
+    Bare, Clocks, Existing, Feature, Needs, Options, Paging, Resource, Validation, Vulkan,
     ash::{self, vk},
 };
 use std::{sync::Mutex, thread};
@@ -33,6 +33,8 @@ crate::cases! {
     what_a_driver_does_not_wait_for_is_left if |vulkan| vulkan.has(Feature::TimelineSemaphore);
     a_pass_under_way_keeps_what_is_retired if |_| true;
     secrets_are_zeroed_behind_the_work_that_used_them if |_| true;
+    secrets_wait_for_frames_of_other_queues if |_| true;
+    what_is_retired_goes_in_its_order if |vulkan| vulkan.has(Feature::TimelineSemaphore);
     an_engines_device_has_plain_pools if |_| true;
 }
 
@@ -46,6 +48,8 @@ static LOST: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicBool = AtomicBool::new(false);
 /// Semaphores that live.
 static SEMAPHORES: AtomicI64 = AtomicI64::new(0);
+/// Buffers that were destroyed.
+static GONE: Mutex<Vec<vk::Buffer>> = Mutex::new(Vec::new());
 static REAL: Mutex<Option<Real>> = Mutex::new(None);
 
 #[derive(Clone)]
@@ -120,6 +124,7 @@ unsafe extern "system" fn destroy_buffer(
     callbacks: *const vk::AllocationCallbacks<'_>,
 ) {
     LIVE.fetch_sub(1, SeqCst);
+    GONE.lock().unwrap().push(buffer);
     // SAFETY: as above.
     unsafe { (real().table.destroy_buffer)(device, buffer, callbacks) };
 }
@@ -178,6 +183,7 @@ fn counted(owner: &Vulkan) -> ash::Device {
     SUBMITS.store(0, SeqCst);
     LIVE.store(0, SeqCst);
     SEMAPHORES.store(0, SeqCst);
+    GONE.lock().unwrap().clear();
     REFUSED.store(false, SeqCst);
     LOST.store(false, SeqCst);
     // SAFETY: the owner's device, alive; `look_up` answers for every function.
@@ -708,8 +714,34 @@ fn a_pass_under_way_keeps_what_is_retired(rig: &Rig) {
 
 fn secrets_are_zeroed_behind_the_work_that_used_them(rig: &Rig) {
     let owner = rig.open();
-    let (manager, engine) = (guest(&owner, usual(rig)), Engine::new(&owner, 1));
-    let vulkan = manager.backend();
+    let manager = guest(&owner, usual(rig));
+    let needs = drop_a_secret(&owner, &manager);
+    manager.backend().wait_idle().unwrap();
+    manager.retire().unwrap();
+    assert_eq!((manager.totals().live, is_deferred(&manager)), (0, false));
+    expect_zeros(&manager, &needs);
+}
+
+fn secrets_wait_for_frames_of_other_queues(rig: &Rig) {
+    let owner = rig.open();
+    let manager = guest(&owner, usual(rig).frames_in_flight(1));
+    let kept = || manager.report().quarantined_bytes > 0;
+    // Keeps the block, which a trim would give back with the bytes to look at.
+    let _beside = make(&manager, 5000);
+    let needs = drop_a_secret(&owner, &manager);
+    for _ in 0..2 {
+        manager.trim().unwrap();
+        assert!(kept(), "a frame under way may use it");
+        manager.backend().end_frame().unwrap();
+    }
+    manager.trim().unwrap();
+    assert!(!kept() && !is_deferred(&manager));
+    expect_zeros(&manager, &needs);
+}
+
+/// Fills a secret, and drops it behind that; returns its needs.
+fn drop_a_secret(owner: &Vulkan, manager: &Manager<Vulkan>) -> Needs {
+    let (vulkan, engine) = (manager.backend(), Engine::new(owner, 1));
     let info = vk::BufferCreateInfo::default().size(5000).usage(vk::BufferUsageFlags::TRANSFER_DST);
     // SAFETY: a plain buffer.
     let buffer = unsafe { vulkan.ash_device().create_buffer(&info, None) }.unwrap();
@@ -723,13 +755,34 @@ fn secrets_are_zeroed_behind_the_work_that_used_them(rig: &Rig) {
     engine.fill(vulkan, 0, buffer, None);
     // SAFETY: this engine submits nothing more with it.
     memory.free_after(unsafe { vulkan.retire(buffer) });
-    vulkan.wait_idle().unwrap();
-    manager.retire().unwrap();
-    assert_eq!((manager.totals().live, is_deferred(&manager)), (0, false));
+    needs
+}
+
+/// Looks at the bytes that a secret had.
+fn expect_zeros(manager: &Manager<Vulkan>, needs: &Needs) {
     let next = manager.allocate(&needs.requests().next().unwrap()).unwrap();
     let mut bytes = vec![1; 4996];
     next.read(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 0), "the fill is gone");
+}
+
+fn what_is_retired_goes_in_its_order(rig: &Rig) {
+    let owner = rig.open();
+    let (device, vulkan) = (owner.ash_device(), guest_backend(&owner, usual(rig)));
+    let info = vk::BufferCreateInfo::default().size(64).usage(vk::BufferUsageFlags::TRANSFER_DST);
+    // SAFETY: a plain buffer, which no work uses.
+    let made = [(); 2].map(|()| unsafe { device.create_buffer(&info, None) }.unwrap());
+    let gate = Gate::new(device);
+    vulkan.with_queue(MAIN, |queue, _| gate.stop(queue, 1)).unwrap();
+    // SAFETY: nobody uses it.
+    let _ = unsafe { vulkan.retire(made[0]) };
+    gate.open(1);
+    // SAFETY: no other thread uses the device.
+    unsafe { device.device_wait_idle() }.unwrap();
+    // SAFETY: as above.
+    let _ = unsafe { vulkan.retire(made[1]) };
+    let gone = core::mem::take(&mut *GONE.lock().unwrap());
+    assert!(gone.ends_with(&made), "{made:?} of {gone:?}");
 }
 
 fn an_engines_device_has_plain_pools(rig: &Rig) {

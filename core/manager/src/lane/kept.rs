@@ -3,7 +3,7 @@
 use super::extra::{Kept, SlotId};
 use super::state::{Lane, State};
 use crate::device::{Block, insist};
-use crate::{Backend, Class, ErrorKind, Result, Span, TimelineId};
+use crate::{Backend, Class, ErrorKind, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::Grant;
 
@@ -14,7 +14,7 @@ impl<B: Backend> State<B> {
         match tlsf.carve(pager.block(), span, Class::Linear) {
             Ok(grant) => {
                 self.bytes.count_held(grant.span.size);
-                self.bytes.keep(Kept { grant, slot: None });
+                self.bytes.keep(Kept { grant, slot: None, after: None });
             }
             Err(error) => tracing::error!(?error, "bytes of a secret could not be kept"),
         }
@@ -24,7 +24,7 @@ impl<B: Backend> State<B> {
     pub(super) fn keep_freed(&mut self, id: SlotId) {
         let key = self.occupancy.deferred_key(id);
         if let Some(Ok(grant)) = key.map(|key| self.bytes.strategy().grant(key)) {
-            self.bytes.keep(Kept { grant, slot: Some(id) });
+            self.bytes.keep(Kept { grant, slot: Some(id), after: None });
         }
     }
 
@@ -48,11 +48,12 @@ impl<B: Backend> Lane<B> {
             return;
         }
         let idle = self.shared.device.settle();
-        for one in kept {
+        for mut one in kept {
             // Bytes whose guard is being looked at stay until that is done.
             let is_seen = one.slot.is_some_and(|id| self.state.lock().occupancy.is_looked_at(id));
             let zeroed = if is_seen { Err(ErrorKind::Busy.into()) } else { idle };
-            match zeroed.and_then(|()| self.zero_one(&one)) {
+            let ended = zeroed.and_then(|()| self.wait_for_uses(&mut one));
+            match ended.and_then(|()| self.zero_one(&one)) {
                 Ok(()) => self.release_kept(&one),
                 Err(error) => {
                     tracing::warn!(?error, "a secret still could not be zeroed");
@@ -60,6 +61,21 @@ impl<B: Backend> Lane<B> {
                 }
             }
         }
+    }
+
+    /// Waits for all work so far: an idle device says nothing of work that the backend only counts.
+    fn wait_for_uses(&self, one: &mut Kept) -> Result<()> {
+        let Some(timelines) = self.shared.device.backend().as_timelines() else { return Ok(()) };
+        let timeline = TimelineId::ALL;
+        let point = match one.after {
+            Some(point) => point,
+            None => match timelines.mark(timeline) {
+                // The device cannot mark all of its work, and is idle.
+                Err(error) if error.kind() == ErrorKind::NoSuchTimeline => return Ok(()),
+                marked => *one.after.insert(Point { timeline, epoch: marked? }),
+            },
+        };
+        timelines.wait(point)
     }
 
     /// Zeroes bytes that nothing uses.
