@@ -41,6 +41,8 @@ pub(crate) mod sealed {
 /// A buffer or image with its memory, which counts against its manager's budgets.
 ///
 /// Dropping it waits for nothing: both are [retired](Vulkan::retire), and destroyed once all work has ended that was submitted so far.
+/// Two drops need a timeline itself, and must not happen inside its [`with_queue`](Vulkan::with_queue), where they would never end: of
+/// memory with [`use_on`](Allocation::use_on) that timeline, and of a secret, which is zeroed there.
 #[derive(Debug)]
 pub struct Resource<H: Native> {
     handle: H,

@@ -40,8 +40,8 @@ impl<H: Native> Drop for Twin<H> {
 impl<H: Native> Resource<H> {
     /// Takes a twin's handle if the memory lies at the twin's place now, and retires the old one; returns whether it does.
     ///
-    /// Call it when the pass was committed, whatever came of the move: a twin that is not taken is retired. Until the commit work
-    /// may use the old handle; when it returns, all of that work has ended, because the old place is free.
+    /// Call it when the pass was committed, whatever came of the move: a twin that is not taken is retired. The caller has waited for
+    /// work on the old handle before the commit, which frees the old place.
     pub fn switch_to(&mut self, mut twin: Twin<H>) -> bool {
         let binding = self.memory().binding();
         let place = binding.block().memory().map(|memory| (memory, binding.span().offset));
@@ -63,7 +63,8 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// `info` is what the buffer of the moving resource was made of. The pass lives until the buffer was used last, or is committed.
+    /// `info` is what the buffer of the moving resource was made of. The pass lives until the buffer was used last, or is
+    /// committed; a twin is dropped when its pass ends without the move.
     pub unsafe fn twin_of_buffer(
         &self,
         info: &vk::BufferCreateInfo<'_>,
