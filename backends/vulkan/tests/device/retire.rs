@@ -7,8 +7,8 @@ use core::{
     time::Duration,
 };
 use omniheap_core::{
-    Align, Backend, Budget, Decision, ErrorKind, HeapKind, Limits, Manager, MoveOutcome, Point,
-    TimelineId,
+    Align, Backend, Budget, Decision, ErrorKind, HeapKind, HostAccess, Limits, Manager,
+    MoveOutcome, Point, Request, TimelineId,
 };
 use omniheap_vulkan::{
     Bare, Clocks, Existing, Feature, Needs, Options, Paging, Resource, Validation, Vulkan,
@@ -28,6 +28,7 @@ crate::cases! {
     blocks_that_are_few_take_back_what_was_dropped if |_| true;
     frames_of_other_queues_are_counted if |_| true;
     a_bare_device_counts_frames if |_| true;
+    a_map_is_refused_while_frames_use_the_bytes if |_| true;
     a_lost_device_destroys_at_once if |_| true;
     a_wait_tells_that_the_device_is_lost if |vulkan| vulkan.has(Feature::TimelineSemaphore);
     what_a_driver_does_not_wait_for_is_left if |vulkan| vulkan.has(Feature::TimelineSemaphore);
@@ -617,6 +618,33 @@ fn a_bare_device_counts_frames(rig: &Rig) {
     assert_eq!((LIVE.load(SeqCst), is_deferred(&manager)), (1, true), "idle queues say nothing");
     drop(manager);
     assert_eq!(LIVE.load(SeqCst), 0);
+}
+
+fn a_map_is_refused_while_frames_use_the_bytes(rig: &Rig) {
+    let owner = rig.open();
+    let bare = Bare {
+        instance: owner.ash_instance().clone(),
+        physical_device: owner.physical_device(),
+        device: counted(&owner),
+        enabled: &[],
+    };
+    let counting = Options::default().frames_in_flight(1);
+    // SAFETY: the owner outlives the guest; no work uses its memory.
+    let manager = Manager::new(unsafe { Vulkan::wrap_memory(bare, counting) }.unwrap());
+    let make = || manager.allocate(&Request::new(4096).on(MAIN)).unwrap();
+    let first = make();
+    if manager.backend().caps().heap(first.heap()).unwrap().host == HostAccess::None {
+        return;
+    }
+    let place = first.binding().span().offset;
+    drop(first);
+    let next = make();
+    assert_eq!(next.binding().span().offset, place, "its bytes");
+    for _ in 0..2 {
+        assert_eq!(next.map().unwrap_err().kind(), ErrorKind::Busy, "a frame may use them");
+        manager.backend().end_frame().unwrap();
+    }
+    next.map().unwrap();
 }
 
 fn a_lost_device_destroys_at_once(rig: &Rig) {

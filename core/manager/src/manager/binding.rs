@@ -75,8 +75,8 @@ impl<B: Backend> Allocation<B> {
     ///
     /// # Errors
     ///
-    /// `NotMappable` where the heap is not host-visible, `Published` for bytes that are final, `Asleep` while the pool sleeps, or
-    /// what the driver says.
+    /// `NotMappable` where the heap is not host-visible, `Published` for bytes that are final, `Asleep` while the pool sleeps, `Busy`
+    /// where an earlier owner's work is under way and cannot be waited for now, or what the driver says.
     pub fn map(&self) -> Result<Mapped<'_, B>> {
         let (pin, view) = self.view()?;
         Ok(Mapped { view, _pin: pin })
@@ -117,6 +117,11 @@ impl<B: Backend> Allocation<B> {
         let base = map.map(block.raw())?;
         if self.lane().may_be_in_use(self.slot()) {
             self.lane().poll_users(WaitMode::Block)?;
+            // Not every timeline can be waited for now.
+            let is_left = self.lane().may_be_in_use(self.slot());
+            if is_left {
+                return Err(ErrorKind::Busy.because("work of an earlier owner is under way"));
+            }
         }
         Ok((pin, View { block, span, base, access }))
     }
