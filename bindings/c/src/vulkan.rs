@@ -14,8 +14,8 @@ use omniheap::arbiter::Arbitrated;
 use omniheap::layers::Wrapped;
 use omniheap::vulkan::{self, Alone, Block, Needs, Vulkan};
 use omniheap::{
-    Allocation, AnyBackend, Epoch, ErrorKind, Request,
-    seam::{AnyBlock, Class, HeapKind},
+    Allocation, AnyBackend, ErrorKind, Request,
+    seam::{AnyBlock, Class, Epoch, HeapKind},
 };
 
 /// Place of an allocation in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
