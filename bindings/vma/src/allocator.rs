@@ -45,6 +45,7 @@ pub(crate) struct Allocator {
     heaps: Vec<HeapId>,
     pub(crate) flags: u32,
     pub(crate) layout: Layout,
+    pub(crate) binds_chains: bool,
     pub(crate) debug: Debug,
     /// Size of blocks that the program would like, for heaps above a GiB; zero where it says nothing.
     large_block: u64,
@@ -341,9 +342,8 @@ fn assemble(
     parts: &Parts<'_>,
     (place, shown): (usize, VmaAllocator),
 ) -> Result<Allocator, Refused> {
-    let counts = Arc::new(Counts::default());
-    let types = types(&opened, info.flags);
-    let Opened { vulkan, properties, memory, loader } = opened;
+    let (counts, types) = (Arc::new(Counts::default()), types(&opened, info.flags));
+    let Opened { vulkan, properties, memory, binds_chains, loader } = opened;
     vulkan.set_hooks(hooks(&counts, parts.callbacks, parts.told, parts.exports, shown));
     let vulkan = Arc::new(vulkan);
     let heaps = heaps(&vulkan, &memory);
@@ -369,6 +369,7 @@ fn assemble(
         heaps,
         flags: info.flags,
         layout: program.map_or(Layout::Full, |one| Layout::of(one.layout)),
+        binds_chains,
         debug: program.map(Debug::of).unwrap_or_default(),
         large_block: given(own, |one| one.default_large_heap_block_size, 256 << 20),
         small_heap: given(0, |one| one.small_heap_max_size, 1 << 30),
@@ -451,6 +452,9 @@ pub unsafe extern "C" fn vmaDestroyAllocator(allocator: VmaAllocator) {
         if allocator.is_null() {
             return Ok(());
         }
+        // While the handle is good, for callbacks that use it.
+        // SAFETY: the caller's promise.
+        unsafe { find(allocator) }?.trim();
         let changes = lock(&CHANGES);
         let (number, place) = (allocator.0.addr(), allocator.0.addr() % MOST);
         let is_own = HANDLES[place].compare_exchange(number, 0, Acquire, Relaxed).is_ok();

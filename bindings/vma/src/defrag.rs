@@ -13,7 +13,7 @@ use crate::allocator::{Allocator, on, with};
 use crate::args::{array, put, put_if, read};
 use crate::call::Refused;
 use crate::info::shown;
-use crate::memory::{Managed, Memory, Seen};
+use crate::memory::{About, Managed, Memory, Seen};
 use crate::pools::CustomPool;
 use crate::slots::{Handle, NO_WEIGHT, Slot};
 use crate::stats::BlockMap;
@@ -48,13 +48,13 @@ struct Budget<'a> {
 }
 
 impl Budget<'_> {
-    /// Returns whether the pass may move so many bytes more.
+    /// Returns whether the pass may go on, and takes what fits.
     fn allows(&mut self, bytes: u64) -> bool {
         let is_ended = self.info.pfn_break_callback.is_some_and(|ends| {
             // SAFETY: the program's function, with its pointer.
             unsafe { ends(self.info.p_break_callback_user_data) != vk::FALSE }
         });
-        if is_ended || self.moves == 0 || bytes > self.bytes {
+        if is_ended || self.moves == 0 {
             return false;
         }
         (self.bytes, self.moves) = (self.bytes - bytes, self.moves - 1);
@@ -74,6 +74,38 @@ impl<'a> Candidate<'a> {
         let memory = block.live.first()?.facts.memory.load(Relaxed);
         let live_bytes = block.live.iter().map(|slot| slot.facts.size.load(Relaxed)).sum();
         (!block.is_alone).then_some(Self { memory, live_bytes, live: block.live })
+    }
+}
+
+/// Returns what a copy must share with its source: size, kind and pool.
+fn facts(of: &Slot<Memory>) -> (u64, About) {
+    (of.facts.size.load(Relaxed), About::of(&of.facts))
+}
+
+/// Enters the place of a copy; none where another thread freed the source since its facts were `first`: a later allocation may
+/// have its slot then.
+fn enter(
+    of: &Allocator,
+    slot: &Slot<Memory>,
+    (from, first): (Handle, (u64, About)),
+    place: (Memory, Seen),
+) -> Option<Handle> {
+    let to = of.keep_beside(slot, place)?;
+    if of.slots.get(to).map(facts) != Some(first) || of.slots.get(from).is_none() {
+        of.forget(to);
+        return None;
+    }
+    Some(to)
+}
+
+/// Exchanges an allocation and its copy, and maps the new place where the program sees the old one.
+fn exchange(of: &Allocator, source: &Slot<Memory>, target: &Slot<Memory>) {
+    source.swap(target);
+    source.facts.swap_place(&target.facts);
+    // It may have been mapped for the first time since the pass was planned.
+    if target.facts.host.load(Relaxed) != 0 || source.facts.maps.load(Relaxed) > 0 {
+        // The calls that map report what fails.
+        let _ = of.mapping(source);
     }
 }
 
@@ -126,8 +158,9 @@ impl Defragmentation {
             targets.remove(&block.memory);
             for slot in block.live.iter().rev() {
                 let from = slot.handle();
-                let size = slot.facts.size.load(Relaxed);
-                if self.stays.contains(&from.address()) {
+                let Some(first) = of.slots.get(from).map(facts) else { continue };
+                // One that is too large for what is left of the pass leaves room for smaller ones.
+                if self.stays.contains(&from.address()) || first.0 > budget.bytes {
                     continue;
                 }
                 let lowest =
@@ -137,10 +170,10 @@ impl Defragmentation {
                 else {
                     break;
                 };
-                if !budget.allows(size) {
+                if !budget.allows(first.0) {
                     return;
                 }
-                let Some(to) = of.keep_beside(slot, place) else { continue };
+                let Some(to) = enter(of, slot, (from, first), place) else { continue };
                 self.moves.push(VmaDefragmentationMove {
                     operation: VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY,
                     src_allocation: shown(from),
@@ -187,8 +220,7 @@ impl Defragmentation {
             match decided.operation {
                 VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY => {
                     if let (Some(source), Some(target)) = (of.slots.get(from), of.slots.get(to)) {
-                        source.swap(target);
-                        source.facts.swap_place(&target.facts);
+                        exchange(of, source, target);
                         self.stats.bytes_moved += source.facts.size.load(Relaxed);
                         self.stats.allocations_moved += 1;
                         moved = true;

@@ -416,8 +416,12 @@ impl Allocator {
             VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT | VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT;
         if pool.is_at_most() {
             // Nothing that a manager does for a request that it cannot serve gives such a pool more.
-            let taken = general.allocate_at_once(&request, see);
             let is_usual = request.layout.align <= self.base_align(pool.memory_type);
+            let taken = match general.allocate_at_once(&request, see) {
+                // Not at once is not never: this thread may have no lane of the pool yet.
+                None if is_usual => general.allocate_and_look(&request.no_grow(), see).ok(),
+                taken => taken,
+            };
             if taken.is_some() || is_usual {
                 let (managed, seen) = taken.ok_or_else(|| out_of_memory("the pool is full"))?;
                 return Ok(Taken::pooled(managed, seen, pool));
@@ -454,6 +458,11 @@ impl Allocator {
         let is_buffer = matches!(ask.content, Content::Buffer | Content::ImageLinear);
         if !is_buffer && !pool.ignores_neighbours() {
             (size, align) = (size.next_multiple_of(granularity), align.max(granularity));
+        }
+        let flags = self.type_flags(pool.memory_type);
+        if flags.contains(F::HOST_VISIBLE) && !flags.contains(F::HOST_COHERENT) {
+            // A flush of one allocation must not cover bytes of its neighbour.
+            align = align.max(self.limits().non_coherent_atom_size);
         }
         let (number, seen) = pool.take_linear(self, (size, align, side), grows)?;
         let memory = Memory::Linear(Arc::clone(pool), number, seen.offset);
@@ -640,13 +649,24 @@ impl Allocator {
     /// Frees an allocation; nothing where it is null.
     #[inline]
     pub(crate) fn free(&self, allocation: VmaAllocation) -> Result<(), Refused> {
+        self.free_after(allocation, || ())
+    }
+
+    /// Frees an allocation after `last`, which runs once the allocation is this call's alone; where it is null, `last` runs.
+    #[inline]
+    pub(crate) fn free_after(
+        &self,
+        allocation: VmaAllocation,
+        last: impl FnOnce(),
+    ) -> Result<(), Refused> {
         if allocation.is_null() {
+            last();
             return Ok(());
         }
         let handle = Handle::from_address(allocation.0.addr());
         let slot = self.slots.get(handle).ok_or_else(|| self.not_live(handle))?;
         self.look_at_margin(slot);
-        match self.forget(handle) {
+        match self.forget_after(handle, last) {
             true => Ok(()),
             false => Err(self.not_live(handle)),
         }
@@ -655,12 +675,19 @@ impl Allocator {
     /// Takes an allocation out of the table and gives its bytes back; returns whether it was there.
     #[inline]
     pub(crate) fn forget(&self, handle: Handle) -> bool {
+        self.forget_after(handle, || ())
+    }
+
+    /// As [`forget`](Self::forget); `last` runs in between.
+    #[inline]
+    fn forget_after(&self, handle: Handle, last: impl FnOnce()) -> bool {
         let (mut about, mut size) = (About(0), 0);
         let weigh = |facts: &Facts| {
             (about, size) = (About::of(facts), facts.size.load(Relaxed));
             (about.memory_type(), size)
         };
         let Some(ended) = self.slots.release(handle, weigh) else { return false };
+        last();
         match ended.memory {
             Memory::Default(managed) => drop(managed),
             Memory::Pooled(managed, pool) => {

@@ -17,12 +17,31 @@ pub(crate) struct Opened {
     pub(crate) vulkan: Vulkan,
     pub(crate) properties: vk::PhysicalDeviceProperties,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
+    /// Resources can be bound with a chain.
+    pub(crate) binds_chains: bool,
     /// The loader, where the library had to open it.
     pub(crate) loader: Option<ash::Entry>,
 }
 
 /// Functions of [`Given`] that every program has to have: those up to `vkDestroyImage`.
 const OF_VULKAN_1_0: usize = 16;
+
+/// Functions beyond Vulkan 1.0 that every allocator calls, of the instance and of the device.
+const OF_INSTANCES: [&CStr; 2] =
+    [c"vkGetPhysicalDeviceProperties2", c"vkGetPhysicalDeviceFeatures2"];
+const OF_DEVICES: [&CStr; 2] =
+    [c"vkGetBufferMemoryRequirements2", c"vkGetImageMemoryRequirements2"];
+
+/// Refuses an instance of Vulkan 1.0, which lacks them: a call of a function that is not there would end the process.
+fn must_be_there(names: [&CStr; 2], find: impl Fn(&CStr) -> *const c_void) -> Result<(), Refused> {
+    match names.into_iter().find(|name| find(name).is_null()) {
+        None => Ok(()),
+        Some(name) => Err(Refused::invalid(format!(
+            "there is no {}; create the instance with VkApplicationInfo::apiVersion VK_API_VERSION_1_1 or above",
+            name.to_string_lossy()
+        ))),
+    }
+}
 
 /// Functions that the program gave, by name; both names of those that were extensions once.
 struct Given(Vec<(&'static CStr, *const c_void)>);
@@ -129,6 +148,7 @@ pub(crate) unsafe fn open(
         // SAFETY: the loader's function, with a live instance and a text.
         given.find(name, |name| address(unsafe { instance_proc(info.instance, name.as_ptr()) }))
     };
+    must_be_there(OF_INSTANCES, of_instance)?;
     // SAFETY: a function of this name has this type.
     let instance = unsafe { ash::Instance::load_with(of_instance, info.instance) };
     let device_proc = functions.vk_get_device_proc_addr.filter(|_| may_ask);
@@ -137,6 +157,9 @@ pub(crate) unsafe fn open(
         // SAFETY: as above, with a live device.
         given.find(name, |name| address(unsafe { device_proc(info.device, name.as_ptr()) }))
     };
+    must_be_there(OF_DEVICES, of_device)?;
+    let binders = [c"vkBindBufferMemory2", c"vkBindImageMemory2"];
+    let binds_chains = must_be_there(binders, of_device).is_ok();
     // SAFETY: as above.
     let device = unsafe { ash::Device::load_with(of_device, info.device) };
     // SAFETY: the caller's promise.
@@ -152,7 +175,7 @@ pub(crate) unsafe fn open(
         if is_bound { Options::default().max_blocks(promised) } else { Options::default() };
     // SAFETY: the caller's promise; memory is freed only when the program frees what lies in it, which the device has finished with.
     let vulkan = unsafe { Vulkan::wrap_memory(bare, options) }?;
-    Ok(Opened { vulkan, properties, memory, loader })
+    Ok(Opened { vulkan, properties, memory, binds_chains, loader })
 }
 
 /// Returns the function of the loader that the process already has: for a program that gave its functions and forbids to ask its own

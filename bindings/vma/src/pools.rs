@@ -176,7 +176,9 @@ impl CustomPool {
         let is_linear = info.flags & VMA_POOL_CREATE_LINEAR_ALGORITHM_BIT != 0;
         let preferred = of.preferred_block(info.memory_type_index);
         let max_blocks = if info.max_block_count == 0 { usize::MAX } else { info.max_block_count };
-        let block_size = info.block_size;
+        // The engine divides blocks into whole units.
+        let unit = if is_linear { 1 } else { of.manager.config().unit.get() };
+        let block_size = info.block_size.next_multiple_of(unit);
         let extras = MemoryExtras::default().priority(info.priority.clamp(0.0, 1.0));
         // SAFETY: the program promised that the chain lives as long as the pool, and that it suits memory.
         let extras = unsafe { extras.next(info.p_memory_allocate_next) };

@@ -247,8 +247,9 @@ unsafe fn create<K: Kind>(
     unsafe { put(out.resource, K::from_raw(0), "the resource") }?;
     // SAFETY: as above.
     unsafe { put(out.allocation, VmaAllocation::NULL, "pAllocation") }?;
-    if !more.align.is_power_of_two() {
-        return Err(Refused::invalid(format!("minAlignment {} is no power of two", more.align)));
+    let align = more.align.max(1);
+    if !align.is_power_of_two() {
+        return Err(Refused::invalid(format!("minAlignment {align} is no power of two")));
     }
     // SAFETY: as above.
     let info = unsafe { read(info, "the description of the resource") }?;
@@ -261,7 +262,7 @@ unsafe fn create<K: Kind>(
     // SAFETY: made just now.
     let asked = unsafe { ask(of, resource, known) };
     let needs_own = asked.needs_own || more.is_alone;
-    let asked = Ask { align: asked.align.max(more.align), needs_own, next: more.next, ..asked };
+    let asked = Ask { align: asked.align.max(align), needs_own, next: more.next, ..asked };
     // SAFETY: the caller's promise.
     let made = unsafe { hand_out(of, &asked, &wanted, out.allocation, out.info) };
     // SAFETY: written just now, null where that failed.
@@ -301,6 +302,10 @@ unsafe fn bind<K: Kind>(
     }
     if offset >= facts.size.load(Relaxed) {
         return Err(Refused::invalid("the offset lies behind the allocation"));
+    }
+    if !next.is_null() && !of.binds_chains {
+        let why = "a chain needs Vulkan 1.1 or VK_KHR_bind_memory2";
+        return Err(Refused::new(vk::Result::ERROR_EXTENSION_NOT_PRESENT, why));
     }
     let memory = vk::DeviceMemory::from_raw(facts.memory.load(Relaxed));
     // SAFETY: the caller's promise; live memory.
@@ -355,14 +360,13 @@ unsafe fn destroy<K: Kind>(
     resource: K,
     allocation: VmaAllocation,
 ) -> Result<(), Refused> {
-    if !allocation.is_null() {
-        of.slot(allocation)?;
-    }
-    if !resource.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { resource.destroy(of) };
-    }
-    of.free(allocation)
+    // Of several threads that destroy both, the one whose call ends the allocation destroys the resource.
+    of.free_after(allocation, || {
+        if !resource.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { resource.destroy(of) };
+        }
+    })
 }
 
 /// Allocates memory for a resource of the program, and does not bind it.

@@ -120,7 +120,8 @@ impl Allocator {
         }
         let mut blocks = Blocks::new();
         for ((home, _), mut block) in by_memory {
-            block.live.sort_by_key(|slot| slot.facts.offset.load(Relaxed));
+            // Other threads free and take meanwhile: each offset is read once.
+            block.live.sort_by_cached_key(|slot| slot.facts.offset.load(Relaxed));
             blocks.entry(home).or_default().push(block);
         }
         for (home, size) in self.empty_blocks() {
@@ -168,7 +169,8 @@ impl Allocator {
         let is_told = self.flags & VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT != 0;
         let mut first = types.filter(|_| is_told).map(|at| self.heap(at));
         let told = first.next().and_then(|heap| self.vulkan.as_budget()?.budget(heap).ok());
-        (budget.usage, budget.budget) = match told {
+        // A driver that knows none says zero.
+        (budget.usage, budget.budget) = match told.filter(|told| told.budget > 0) {
             Some(told) => (told.used, told.budget.min(size)),
             // As much as most drivers give to one process.
             None => (budget.statistics.block_bytes, size / 10 * 8),
@@ -210,13 +212,15 @@ pub unsafe extern "C" fn vmaCalculateStatistics(
             memory_heap: [empty; vk::MAX_MEMORY_HEAPS],
             total: empty,
         };
+        // SAFETY: the caller's promise.
+        unsafe { put(stats, all, "pStats") }?;
         for ((memory_type, _), blocks) in of.blocks() {
             let sum = sum(&blocks);
             all.memory_type[index(memory_type)].add(&sum);
             all.memory_heap[of.heap_of(memory_type)].add(&sum);
             all.total.add(&sum);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: as above.
         unsafe { put(stats, all, "pStats") }
     };
     // SAFETY: as above.
@@ -277,8 +281,10 @@ pub unsafe extern "C" fn vmaCalculatePoolStatistics(
 ) {
     let work = |of: &Allocator| {
         let (found, number) = of.pool(pool)?;
-        let blocks = of.blocks().remove(&(found.memory_type, number));
         // SAFETY: the caller's promise.
+        unsafe { put(stats, VmaDetailedStatistics::EMPTY, "pPoolStats") }?;
+        let blocks = of.blocks().remove(&(found.memory_type, number));
+        // SAFETY: as above.
         unsafe { put(stats, sum(&blocks.unwrap_or_default()), "pPoolStats") }
     };
     // SAFETY: as above.

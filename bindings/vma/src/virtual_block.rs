@@ -15,13 +15,13 @@ use crate::abi::{
 };
 use crate::call::{Refused, call, complain, run};
 use crate::linear::Side;
+use crate::text::{hand_out, take_back};
 use ash::vk;
 use core::ffi::{c_char, c_void};
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
 use omniheap_seam::{Align, Error, ErrorKind, lock};
 use serde_json::{Value, json};
-use std::ffi::CString;
 use std::sync::{Mutex, PoisonError, RwLock};
 
 /// All blocks. A slot that is empty is used again, with another stamp.
@@ -381,9 +381,7 @@ pub unsafe extern "C" fn vmaBuildVirtualBlockStatsString(
             }
             Ok(shown)
         })?;
-        let shown = CString::new(format!("{shown:#}"))
-            .map_err(|_| Refused::invalid("a text with a zero byte"))?;
-        *text = shown.into_raw();
+        *text = hand_out(&format!("{shown:#}"));
         Ok(())
     });
 }
@@ -436,22 +434,9 @@ fn map(parts: &Parts) -> Value {
 }
 
 /// Frees a text of [`vmaBuildVirtualBlockStatsString`]; null does nothing.
-///
-/// # Safety
-///
-/// `text` is null, or that function returned it and it was not freed since.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vmaFreeVirtualBlockStatsString(
-    _block: VmaVirtualBlock,
-    text: *mut c_char,
-) {
-    run("vmaFreeVirtualBlockStatsString", || {
-        if !text.is_null() {
-            // SAFETY: it came from `CString::into_raw`, as the caller promises, and is given back once.
-            drop(unsafe { CString::from_raw(text) });
-        }
-        Ok(())
-    });
+pub extern "C" fn vmaFreeVirtualBlockStatsString(_: VmaVirtualBlock, text: *mut c_char) {
+    run("vmaFreeVirtualBlockStatsString", || take_back(text));
 }
 
 #[cfg(test)]

@@ -247,3 +247,65 @@ fn threads_that_free_the_same_allocation_free_it_once() {
     }
     assert_eq!(rig.total().statistics.allocation_count, 0);
 }
+
+#[test]
+fn threads_that_destroy_the_same_buffer_destroy_it_once() {
+    let Some(rig) = Rig::open() else { return };
+    let allocator = rig.allocator.0.addr();
+    for _ in 0..200 {
+        let (buffer, allocation) = rig.buffer(4096, &auto(0));
+        let which = allocation.0.addr();
+        let all_here = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    all_here.wait();
+                    let of = VmaAllocator(ptr::without_provenance_mut(allocator));
+                    let which = VmaAllocation(ptr::without_provenance_mut(which));
+                    unsafe { vmaDestroyBuffer(of, buffer, which) };
+                });
+            }
+        });
+    }
+    assert_eq!(rig.total().statistics.allocation_count, 0);
+}
+
+#[test]
+fn an_instance_of_vulkan_1_0_is_refused_or_served() {
+    let Some(mut rig) = Rig::bare_of(vk::API_VERSION_1_0) else { return };
+    let mut info = rig::described();
+    rig.fill(&mut info);
+    info.vulkan_api_version = vk::API_VERSION_1_0;
+    let made = unsafe { omniheap_vma_create_allocator(&info, ptr::null(), &mut rig.allocator) };
+    match made {
+        vk::Result::SUCCESS => rig.destroy(rig.buffer(4096, &auto(0))),
+        refused => {
+            assert_eq!(refused, vk::Result::ERROR_INITIALIZATION_FAILED);
+            assert!(rig.allocator.is_null());
+        }
+    }
+}
+
+#[test]
+fn a_buffer_without_an_alignment_of_its_own_is_made() {
+    let Some(rig) = Rig::open() else { return };
+    let make = |align: u64| {
+        let mut made = (vk::Buffer::null(), VmaAllocation::NULL);
+        let result = unsafe {
+            vmaCreateBufferWithAlignment(
+                rig.allocator,
+                &buffer_info(64),
+                &auto(0),
+                align,
+                &mut made.0,
+                &mut made.1,
+                ptr::null_mut(),
+            )
+        };
+        (result, made)
+    };
+    let (result, made) = make(0);
+    assert_eq!(result, vk::Result::SUCCESS);
+    rig.destroy(made);
+    assert_eq!(make(3).0, vk::Result::ERROR_INITIALIZATION_FAILED);
+}

@@ -12,7 +12,7 @@ mod rig;
 use ash::vk;
 use core::ffi::{CStr, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use omniheap_vma::abi::*;
 use omniheap_vma::*;
 use rig::{Rig, pool_info, wanted};
@@ -199,12 +199,15 @@ unsafe extern "system" fn grown(
 }
 
 unsafe extern "system" fn shrunk(
-    _: VmaAllocator,
+    allocator: VmaAllocator,
     _: u32,
     _: vk::DeviceMemory,
     size: u64,
     _: *mut c_void,
 ) {
+    let mut memory = ptr::null();
+    unsafe { vmaGetMemoryProperties(allocator, &mut memory) };
+    assert!(!memory.is_null(), "the handle is good in callbacks, to the last");
     HELD.fetch_sub(i64::try_from(size).unwrap(), Relaxed);
 }
 
@@ -233,6 +236,9 @@ fn budgets_and_callbacks_see_every_driver_allocation() {
     let within = VmaAllocationCreateInfo { flags: VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT, ..host };
     assert_eq!(memory(&rig, 3072 * KIB, &within).0, FULL, "beyond the budget");
     unsafe { vmaFreeMemory(rig.allocator, one.1) };
+    let small = memory(&rig, 1000, &host);
+    unsafe { vmaFreeMemory(rig.allocator, small.1) };
+    assert!(HELD.load(Relaxed) > 0, "a block is held for what comes next");
     drop(rig);
     assert_eq!(HELD.load(Relaxed), 0);
 }
@@ -392,4 +398,153 @@ fn a_write_behind_the_end_is_found() {
         vk::Result::ERROR_FEATURE_NOT_PRESENT
     );
     unsafe { vmaFreeMemory(rig.allocator, one) };
+}
+
+/// Runs `work` while other threads free and take memory of a pool.
+fn beside_threads(rig: &Rig, info: &VmaAllocationCreateInfo, mut work: impl FnMut()) {
+    let ends = AtomicBool::new(false);
+    let (allocator, pool) = (rig.allocator.0.addr(), info.pool.0.addr());
+    let churn = || {
+        let of = VmaAllocator(ptr::without_provenance_mut(allocator));
+        let info = in_pool(VmaPool(ptr::without_provenance_mut(pool)));
+        let mut live = [VmaAllocation::NULL; 301];
+        for at in (0..live.len()).cycle().take_while(|_| !ends.load(Relaxed)) {
+            unsafe { vmaFreeMemory(of, live[at]) };
+            let size = 256 << (at % 5);
+            let asked = vk::MemoryRequirements { size, alignment: 1, memory_type_bits: u32::MAX };
+            let _ = unsafe { vmaAllocateMemory(of, &asked, &info, &mut live[at], ptr::null_mut()) };
+        }
+        live.into_iter().for_each(|one| unsafe { vmaFreeMemory(of, one) });
+    };
+    std::thread::scope(|scope| {
+        (0..3).for_each(|_| drop(scope.spawn(churn)));
+        work();
+        ends.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn sums_are_told_while_other_threads_free() {
+    let Some(rig) = Rig::open() else { return };
+    let pool =
+        rig.pool(&VmaPoolCreateInfo { block_size: 8192 * KIB, ..pool_info(rig.host_type()) });
+    let info = in_pool(pool);
+    let stays = memory(&rig, 256, &info).1;
+    let mut least = u32::MAX;
+    beside_threads(&rig, &info, || {
+        for _ in 0..100 {
+            least = least.min(rig.total().statistics.allocation_count);
+        }
+    });
+    assert!((1..u32::MAX).contains(&least), "{least}");
+    unsafe { vmaFreeMemory(rig.allocator, stays) };
+    end(&rig, pool);
+}
+
+#[test]
+fn passes_name_their_sources_while_other_threads_free() {
+    let Some(rig) = Rig::open() else { return };
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 16 * KIB, ..pool_info(rig.host_type()) });
+    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    info.pool = pool;
+    let mut nulls = 0;
+    beside_threads(&rig, &in_pool(pool), || {
+        for _ in 0..100 {
+            let mut context = VmaDefragmentationContext::NULL;
+            assert_eq!(
+                unsafe { vmaBeginDefragmentation(rig.allocator, &info, &mut context) },
+                DONE
+            );
+            let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
+            let _ = unsafe { vmaBeginDefragmentationPass(rig.allocator, context, &mut pass) };
+            if pass.move_count > 0 {
+                let count = pass.move_count as usize;
+                let moves = unsafe { core::slice::from_raw_parts_mut(pass.p_moves, count) };
+                for one in moves {
+                    nulls += u32::from(one.src_allocation.is_null());
+                    one.operation = VMA_DEFRAGMENTATION_MOVE_OPERATION_IGNORE;
+                }
+                let _ = unsafe { vmaEndDefragmentationPass(rig.allocator, context, &mut pass) };
+            }
+            unsafe { vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()) };
+        }
+    });
+    assert_eq!(nulls, 0);
+    assert_eq!(statistics(&rig, pool).0.allocation_count, 0);
+    end(&rig, pool);
+}
+
+#[test]
+fn what_is_mapped_during_a_pass_stays_mapped() {
+    let Some(rig) = Rig::open() else { return };
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 128 * KIB, ..pool_info(rig.host_type()) });
+    let all: Vec<_> = (0..4).map(|_| memory(&rig, 64 * KIB, &in_pool(pool)).1).collect();
+    let free = |one: VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, one) };
+    [all[0], all[3]].into_iter().for_each(free);
+    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    info.pool = pool;
+    let mut context = VmaDefragmentationContext::NULL;
+    assert_eq!(unsafe { vmaBeginDefragmentation(rig.allocator, &info, &mut context) }, DONE);
+    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
+    let begun = unsafe { vmaBeginDefragmentationPass(rig.allocator, context, &mut pass) };
+    assert_eq!((begun, pass.move_count), (vk::Result::INCOMPLETE, 1));
+    let moved = unsafe { (*pass.p_moves).src_allocation };
+    let mut data = ptr::null_mut();
+    assert_eq!(unsafe { vmaMapMemory(rig.allocator, moved, &mut data) }, DONE);
+    let _ = unsafe { vmaEndDefragmentationPass(rig.allocator, context, &mut pass) };
+    let now = rig.info(moved).p_mapped_data;
+    assert!(!now.is_null() && now != data);
+    unsafe { vmaUnmapMemory(rig.allocator, moved) };
+    unsafe { vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()) };
+    [all[1], all[2]].into_iter().for_each(free);
+    end(&rig, pool);
+}
+
+#[test]
+fn a_pass_passes_over_what_is_too_large_for_it() {
+    let Some(rig) = Rig::open() else { return };
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 256 * KIB, ..pool_info(rig.host_type()) });
+    let sizes = [160, 96, 16, 64, 176].map(|size| size * KIB);
+    let all = sizes.map(|size| memory(&rig, size, &in_pool(pool)).1);
+    let free = |one: VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, one) };
+    // Of the second block a small and a large one stay; the first has room for both.
+    [all[1], all[4]].into_iter().for_each(free);
+    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    (info.pool, info.max_bytes_per_pass) = (pool, 32 * KIB);
+    let mut context = VmaDefragmentationContext::NULL;
+    assert_eq!(unsafe { vmaBeginDefragmentation(rig.allocator, &info, &mut context) }, DONE);
+    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
+    let _ = unsafe { vmaBeginDefragmentationPass(rig.allocator, context, &mut pass) };
+    assert_eq!(pass.move_count, 1, "the small one");
+    assert_eq!(unsafe { (*pass.p_moves).src_allocation }, all[2]);
+    unsafe { vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()) };
+    [all[0], all[2], all[3]].into_iter().for_each(free);
+    end(&rig, pool);
+}
+
+#[test]
+fn a_full_pool_serves_threads_that_are_new_to_it() {
+    let Some(rig) = Rig::open() else { return };
+    let info = VmaPoolCreateInfo {
+        block_size: 1000 * KIB + 1,
+        min_block_count: 1,
+        max_block_count: 1,
+        ..pool_info(rig.host_type())
+    };
+    let pool = rig.pool(&info);
+    assert_eq!(statistics(&rig, pool).0.block_count, 1);
+    let (allocator, number) = (rig.allocator.0.addr(), pool.0.addr());
+    let all = std::thread::spawn(move || {
+        let of = VmaAllocator(ptr::without_provenance_mut(allocator));
+        let info = in_pool(VmaPool(ptr::without_provenance_mut(number)));
+        let size = 1000 * KIB + 1;
+        let asked = vk::MemoryRequirements { size, alignment: 1, memory_type_bits: u32::MAX };
+        let mut one = VmaAllocation::NULL;
+        let _ = unsafe { vmaAllocateMemory(of, &asked, &info, &mut one, ptr::null_mut()) };
+        one.0.addr()
+    });
+    let all = VmaAllocation(ptr::without_provenance_mut(all.join().unwrap()));
+    assert!(!all.is_null(), "the whole block, by a thread that has no lane of it yet");
+    unsafe { vmaFreeMemory(rig.allocator, all) };
+    end(&rig, pool);
 }

@@ -96,9 +96,14 @@ impl Rig {
 
     /// A device without an allocator.
     pub(crate) fn bare() -> Option<Self> {
+        Self::bare_of(vk::API_VERSION_1_3)
+    }
+
+    /// A device of an instance of this version, without an allocator.
+    pub(crate) fn bare_of(version: u32) -> Option<Self> {
         // SAFETY: the system's loader.
         let entry = unsafe { ash::Entry::load() }.ok()?;
-        let app = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_3);
+        let app = vk::ApplicationInfo::default().api_version(version);
         // SAFETY: the entry is loaded.
         let layers = unsafe { entry.enumerate_instance_layer_properties() }.ok()?;
         let layer = c"VK_LAYER_KHRONOS_validation";
@@ -127,8 +132,10 @@ impl Rig {
         let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
         let mut address =
             vk::PhysicalDeviceBufferDeviceAddressFeatures::default().buffer_device_address(true);
-        let info =
-            vk::DeviceCreateInfo::default().queue_create_infos(&queues).push_next(&mut address);
+        let mut info = vk::DeviceCreateInfo::default().queue_create_infos(&queues);
+        if version >= vk::API_VERSION_1_2 {
+            info = info.push_next(&mut address);
+        }
         // SAFETY: the device is the instance's, and every device that we test on has family 0 and the feature.
         let device = unsafe { instance.create_device(physical, &info, None) }.ok()?;
         let allocator = VmaAllocator::NULL;
