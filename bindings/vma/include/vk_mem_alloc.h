@@ -12,9 +12,8 @@
  *   VMA_MEMORY_PRIORITY, VMA_KHR_MAINTENANCE4, VMA_KHR_MAINTENANCE5, VMA_EXTERNAL_MEMORY, VMA_EXTERNAL_MEMORY_WIN32
  *   VMA_VULKAN_HEADERS_ALREADY_INCLUDED, VMA_CALL_PRE, VMA_CALL_POST, VMA_STATS_STRING_ENABLED
  *   VMA_DEBUG_MARGIN, VMA_DEBUG_DETECT_CORRUPTION, VMA_DEBUG_INITIALIZE_ALLOCATIONS, VMA_DEBUG_ALWAYS_DEDICATED_MEMORY,
- *   VMA_DEBUG_MIN_BUFFER_IMAGE_GRANULARITY, VMA_DEBUG_DONT_EXCEED_MAX_MEMORY_ALLOCATION_COUNT,
- *   VMA_DEBUG_DONT_EXCEED_HEAP_SIZE_WITH_ALLOCATION_SIZE, VMA_MIN_ALIGNMENT, VMA_SMALL_HEAP_MAX_SIZE, VMA_DEFAULT_LARGE_HEAP_BLOCK_SIZE,
- *   VMA_DEBUG_LOG_FORMAT, VMA_DEBUG_LOG   read in the file that defines VMA_IMPLEMENTATION
+ *   VMA_DEBUG_DONT_EXCEED_MAX_MEMORY_ALLOCATION_COUNT, VMA_MIN_ALIGNMENT, VMA_SMALL_HEAP_MAX_SIZE, VMA_DEFAULT_LARGE_HEAP_BLOCK_SIZE
+ *                                   read in the file that defines VMA_IMPLEMENTATION
  *   OMNIHEAP_VMA_LAYOUT             3003: layouts of VMA 3.3, for bindings of other languages that were made from it
  */
 #ifndef AMD_VULKAN_MEMORY_ALLOCATOR_H
@@ -653,12 +652,11 @@ VMA_CALL_PRE void VMA_CALL_POST vmaFreeStatsString(VmaAllocator allocator, char 
 
 /* ---- What VMA has not ---- */
 
-/* Complete in <omniheap.h>: include that to call this function. */
-struct omniheap_manager;
-
 /* The manager behind an allocator, for the functions of <omniheap.h>: reports, budgets, sleep, moves that ask. It lives as long as the
- * allocator, which keeps it; null for a handle that is not an allocator. */
+ * allocator, which keeps it; null for a handle that is not an allocator. Include <omniheap.h> first: its struct is returned. */
+#ifdef OMNIHEAP_MOVE_COPY
 struct omniheap_manager omniheap_vma_manager(VmaAllocator allocator);
+#endif
 
 /* All functions an allocator may call, in one layout whatever the macros are. */
 typedef struct OmniheapVmaFunctions {

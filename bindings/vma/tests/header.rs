@@ -1,6 +1,6 @@
 //! The header compiles without a warning, in C and C++ and with the macros that programs set.
 mod compile;
-use compile::compile;
+use compile::{Outcome, compile};
 
 /// Sets of macros: what programs define ahead of the header.
 const MACROS: [&[&str]; 7] = [
@@ -97,4 +97,15 @@ fn the_header_declares_every_function() {
     let (functions, _) = rest.split_once("/* ---- What VMA has not ---- */").expect("its end");
     let names = functions.split(" VMA_CALL_POST ").skip(1).filter_map(|one| one.split_once('('));
     assert_eq!(names.count(), 76);
+}
+
+#[test]
+fn the_manager_is_declared_where_its_struct_is_known() {
+    let call = "#include <vk_mem_alloc.h>\nvoid show(VmaAllocator of);\nvoid show(VmaAllocator of) { (void)omniheap_vma_manager(of); }\n";
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../c/include");
+    for standard in ["-std=c99", "-std=c++11"] {
+        let known = format!("#include <omniheap.h>\n{call}");
+        compile(standard, &known, &[include]).must_not_fail();
+    }
+    assert!(!matches!(compile("-std=c++11", call, &[]), Outcome::Compiled), "an incomplete type");
 }
