@@ -3,19 +3,19 @@
 //! Only the user who runs the program, and root, are answered. The thread starts with the first context, and only where
 //! `OMNIHEAP_CONTROL` is set: to the path of the socket, or to `1` for the usual one.
 #![expect(unsafe_code, reason = "asks the system who runs the program")]
-use crate::{books, ending, gate, inside::Inside, settings};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::ending::{self, Signals};
+use crate::{books, gate, inside::Inside, settings};
 use core::time::Duration;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 use std::{env, fs, process, thread};
 
-/// True if this process has made its socket.
-static LISTENS: AtomicBool = AtomicBool::new(false);
+/// The whole path of the socket that this process has made: the program may go to another folder.
+static LISTENS: OnceLock<PathBuf> = OnceLock::new();
 
 /// The most bytes of an order.
 const LONGEST: u64 = 256;
@@ -35,7 +35,7 @@ fn path() -> Option<PathBuf> {
 
 /// Takes the socket away.
 pub(crate) fn end() {
-    if let Some(path) = path().filter(|_| LISTENS.load(Relaxed)) {
+    if let Some(path) = LISTENS.get() {
         let _ = fs::remove_file(path);
     }
 }
@@ -50,13 +50,16 @@ pub(crate) fn start() {
     static START: Once = Once::new();
     START.call_once(|| {
         let Some(path) = path() else { return };
+        let path = std::path::absolute(&path).unwrap_or(path);
         match listen(&path) {
             Ok(listener) => {
                 if settings::get().sleeps {
                     gate::build();
                 }
-                LISTENS.store(true, Relaxed);
+                let _ = LISTENS.set(path);
                 let name = thread::Builder::new().name("omniheap".into());
+                // The thread gets this mask: signals are the program's, whose handlers must not run in here.
+                let _blocked = Signals::block(&[]);
                 // Never joined: it ends with the process.
                 let _ = name.spawn(move || serve(&listener));
             }
@@ -67,8 +70,9 @@ pub(crate) fn start() {
 
 /// Opens the socket so that nobody else can connect to it at any time.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    if UnixStream::connect(path).is_err() {
-        // What an ended process left; a socket that answers is refused by `bind`.
+    let is_socket = |about: fs::Metadata| about.file_type().is_socket();
+    if fs::symlink_metadata(path).is_ok_and(is_socket) && UnixStream::connect(path).is_err() {
+        // What an ended process left; a socket that answers is refused by `bind`, and so are other files.
         let _ = fs::remove_file(path);
     }
     // Peers are checked as well, so that nothing is lost between these two.
@@ -124,14 +128,16 @@ fn obey(order: &str) -> Result<String, String> {
 
 fn report() -> String {
     let lines: Vec<_> = books::all().map(|book| book.summary_line()).collect();
-    lines.join("; ")
+    if lines.is_empty() { "nothing allocated yet".into() } else { lines.join("; ") }
 }
 
 fn limit(size: &str) -> Result<String, String> {
     let bytes = omniheap_limits::parse_size(size);
     let bytes = bytes.ok_or_else(|| format!("{size:?} is no size such as 8GiB"))?;
-    books::all().try_for_each(|book| book.limit(bytes).map_err(|error| error.to_string()))?;
+    // Set first, so that contexts that are opened meanwhile get it as well.
     settings::set_limit(bytes);
+    let bytes = settings::limit();
+    books::all().try_for_each(|book| book.limit(bytes).map_err(|error| error.to_string()))?;
     Ok(format!("{bytes} bytes"))
 }
 

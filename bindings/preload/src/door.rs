@@ -51,12 +51,65 @@ pub(crate) fn by_name(name: &CStr, version: c_int, flags: u64) -> Option<*mut c_
     is_wanted(hook).then(|| hook.function.cast_mut().cast())
 }
 
-/// Decides what `dlsym` returns; null where the C library shall.
+/// The handle that stands for all libraries, this one among them.
+const EVERYWHERE: *mut c_void = libc::RTLD_DEFAULT;
+
+/// Returns true if the driver is loaded: its names are ours too, and without it nobody has them.
+fn is_driver_loaded() -> bool {
+    let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+    // SAFETY: a C string; nothing is loaded.
+    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) };
+    if !driver.is_null() {
+        // SAFETY: opened above.
+        unsafe { libc::dlclose(driver) };
+    }
+    !driver.is_null()
+}
+
+/// Answer to `dlsym`, in the two registers of a result: where `found` is null, the C library shall answer, for `handle`.
+#[repr(C)]
+struct Decision {
+    found: *mut c_void,
+    handle: *mut c_void,
+}
+
+/// Decides what `dlsym` returns.
 ///
 /// # Safety
 ///
 /// As for `dlsym`.
-unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> Decision {
+    // SAFETY: the caller's promise.
+    let found = unsafe { choose(handle, name) };
+    // SAFETY: as above.
+    let is_ours_alone = found.is_null() && handle == EVERYWHERE && unsafe { is_hook(name) };
+    let handle = if is_ours_alone && !is_driver_loaded() {
+        // A library that has none of these names, so that `dlerror` says it. It stays loaded anyway.
+        // SAFETY: a C string; nothing is loaded.
+        unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
+    } else {
+        handle
+    };
+    Decision { found, handle }
+}
+
+/// Returns true if a name is that of a function of ours.
+///
+/// # Safety
+///
+/// `name` is null or a C string.
+unsafe fn is_hook(name: *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    let is_named = || unsafe { CStr::from_ptr(name) }.to_bytes();
+    !name.is_null() && HOOKS.iter().any(|hook| hook.symbol.as_bytes() == is_named())
+}
+
+/// Returns our function where a program gets it; null where the C library shall answer.
+///
+/// # Safety
+///
+/// As for `dlsym`.
+unsafe fn choose(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     real::find_dlsym();
     if name.is_null() || handle == NEXT {
         return ptr::null_mut();
@@ -73,6 +126,9 @@ unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> *mut c_
         // The CUDA backend looks the driver up, perhaps by a handle of ours.
         // SAFETY: the driver stays loaded.
         return unsafe { real::look_up(real::library(), name.as_ptr()) };
+    }
+    if handle == EVERYWHERE && !is_driver_loaded() {
+        return ptr::null_mut();
     }
     // SAFETY: the caller's promise.
     let found = unsafe { real::look_up(handle, name.as_ptr()) };
@@ -106,6 +162,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
         "jz 2f",
         "ret",
         "2:",
+        "mov rdi, rdx",
         "mov rax, qword ptr [rip + {real}]",
         "jmp rax",
         decide = sym decide,

@@ -1,19 +1,29 @@
 //! What is recorded while a program runs, and said and written when it ends.
-#![expect(unsafe_code, reason = "registers a function for the end of the process")]
+#![expect(
+    unsafe_code,
+    reason = "registers a function for the end of the process, and blocks signals"
+)]
 use crate::book::Book;
-use crate::{books, control, inside, settings};
+use crate::{books, control, inside, lock, settings};
+use core::ffi::c_int;
+use core::ptr;
 use omniheap_core::ManagerConfig;
 use omniheap_trace::{Recorder, report};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, Once, OnceLock};
+
+/// Lines about contexts that went before the program ended.
+static KEPT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 static RECORDER: OnceLock<Option<Arc<Recorder>>> = OnceLock::new();
 
-/// Says a line on standard error, whoever reads it.
+/// Says a line on standard error, whoever reads it: a reader that is gone must not end the program, which has more to write.
 pub(crate) fn say(line: &str) {
+    let before = Signals::block(&[libc::SIGPIPE]);
     let _ = writeln!(std::io::stderr(), "omniheap: {line}");
+    before.consume(libc::SIGPIPE);
 }
 
 /// Returns the settings of a manager, as the environment wants them.
@@ -33,6 +43,57 @@ pub(crate) fn config() -> ManagerConfig {
         });
     }
     config
+}
+
+/// Signals of this thread, as they were before some were blocked; dropped, they are so again.
+pub(crate) struct Signals {
+    mask: libc::sigset_t,
+    pending: libc::sigset_t,
+}
+
+impl Signals {
+    /// Blocks signals on this thread; all of them if none is named.
+    pub(crate) fn block(named: &[c_int]) -> Self {
+        let [mut blocked, mut mask, mut pending] = [Self::none(); 3];
+        if named.is_empty() {
+            // SAFETY: a valid pointer.
+            unsafe { libc::sigfillset(&raw mut blocked) };
+        }
+        for signal in named {
+            // SAFETY: as above.
+            unsafe { libc::sigaddset(&raw mut blocked, *signal) };
+        }
+        // SAFETY: as above.
+        unsafe { libc::sigpending(&raw mut pending) };
+        // SAFETY: valid pointers.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut mask) };
+        Self { mask, pending }
+    }
+
+    /// Takes a signal away that has come since.
+    fn consume(&self, signal: c_int) {
+        // SAFETY: a valid pointer.
+        if unsafe { libc::sigismember(&raw const self.pending, signal) } == 1 {
+            return;
+        }
+        let (mut set, at_once) = (Self::none(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        // SAFETY: as above.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+        // SAFETY: valid pointers; where nobody wants to know more, null is allowed.
+        unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const at_once) };
+    }
+
+    const fn none() -> libc::sigset_t {
+        // SAFETY: on Linux all zeros is the empty set.
+        unsafe { core::mem::zeroed() }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: valid pointers; null is allowed where the mask before is not wanted.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, ptr::null_mut()) };
+    }
 }
 
 fn record() -> Option<Arc<Recorder>> {
@@ -73,18 +134,33 @@ fn end() {
     {
         say(&format!("the trace is not whole: {error}"));
     }
-    if let Some(path) = &settings.report
-        && let Err(error) = write_report(path)
-    {
-        say(&format!("{}: no report: {error}", path.display()));
+    if let Some(book) = books::all().next() {
+        report_on(book);
     }
     if settings.summary {
+        lock(&KEPT).iter().for_each(|line| say(line));
         books::each(|book| say(&book.summary_line()));
     }
 }
 
-fn write_report(path: &Path) -> std::io::Result<()> {
-    let Some(book) = books::all().next() else { return Ok(()) };
+/// Keeps what is told at the end of a context that goes now.
+pub(crate) fn keep(book: &Book) {
+    if settings::get().summary {
+        lock(&KEPT).push(book.summary_line());
+    }
+    report_on(book);
+}
+
+/// Writes the page about a book, if one is wanted.
+fn report_on(book: &Book) {
+    if let Some(path) = &settings::get().report
+        && let Err(error) = write_report(path, book)
+    {
+        say(&format!("{}: no report: {error}", path.display()));
+    }
+}
+
+fn write_report(path: &Path, book: &Book) -> std::io::Result<()> {
     let data = report::from_manager(&book.report(), book.caps(), &program());
     let mut file = BufWriter::new(File::create(path)?);
     report::write_html(&data, &mut file)?;

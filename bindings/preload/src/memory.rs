@@ -2,8 +2,9 @@
 #![expect(unsafe_code, reason = "writes what callers point to")]
 use crate::book::{Book, UNIT, code_of};
 use crate::real::{Handle, Real};
-use crate::{Code, books, capture};
+use crate::{Code, books, capture, ending};
 use core::cell::Cell;
+use core::ops::RangeInclusive;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{AllocateError, TimelineId};
@@ -12,6 +13,8 @@ use omniheap_core::{AllocateError, TimelineId};
 pub(crate) const NOBODYS: u64 = 8;
 /// From here on sizes are mistakes.
 const MOST: usize = 1 << 46;
+/// The driver's codes for what a capture does not allow.
+const CAPTURE_CODES: RangeInclusive<Code> = 900..=907;
 /// The handle of the calling thread's default stream.
 const PER_THREAD: Handle = ptr::without_provenance_mut(2);
 /// The handle of the legacy default stream; zero stands for it too.
@@ -109,12 +112,12 @@ fn refused_in_capture(real: &Real) -> Option<Code> {
     let mut probe = 0;
     // SAFETY: a valid out-pointer.
     let code = unsafe { real.cuMemAlloc_v2?(&raw mut probe, 1) };
-    if code != 0 {
-        return Some(code);
+    if code == 0 {
+        // SAFETY: allocated above, and used by nothing.
+        unsafe { real.cuMemFree_v2?(probe) };
     }
-    // SAFETY: allocated above, and used by nothing.
-    unsafe { real.cuMemFree_v2?(probe) };
-    None
+    // Also where there is no memory for the probe the program may free.
+    CAPTURE_CODES.contains(&code).then_some(code)
 }
 
 /// Returns the timeline of a stream; `None` where the driver shall answer itself: in a capture, and for streams of other contexts.
@@ -211,6 +214,8 @@ pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
     let book = books::take(context.addr())?;
     // SAFETY: the program's context, live until the driver's function destroys it.
     if unsafe { real.cuCtxPushCurrent_v2?(context) } == 0 {
+        book.look_at_guards();
+        ending::keep(book);
         book.close();
         let mut popped = ptr::null_mut();
         // SAFETY: a valid out-pointer; pushed above.
@@ -260,7 +265,7 @@ pub(crate) fn released(real: &Real, device: i32) -> Option<()> {
     // SAFETY: valid out-pointers.
     let code = unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
     if code == 0 && active == 0 {
-        books::take(context.addr());
+        books::take(context.addr()).inspect(|book| ending::keep(book));
     }
     Some(())
 }

@@ -69,10 +69,13 @@ pub(crate) fn set_limit(bytes: u64) {
     LIMIT.store(bytes, Relaxed);
 }
 
+/// Returns the limit that was ordered, or the variable's, if that is smaller.
+pub(crate) fn ordered_limit() -> Option<u64> {
+    let ordered = Some(LIMIT.load(Relaxed)).filter(|ordered| *ordered > 0)?;
+    Some(ordered.min(get().limit.unwrap_or(u64::MAX)))
+}
+
 /// Returns the most bytes that the program may see.
 pub(crate) fn limit() -> u64 {
-    match LIMIT.load(Relaxed) {
-        0 => get().limit.unwrap_or(u64::MAX),
-        ordered => ordered,
-    }
+    ordered_limit().or(get().limit).unwrap_or(u64::MAX)
 }

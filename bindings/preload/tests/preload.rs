@@ -234,3 +234,77 @@ fn a_program_that_cannot_sleep_goes_on() {
         assert!(child.wait().expect("it ends").success());
     }
 }
+
+#[test]
+fn a_context_that_is_reset_is_looked_at_and_told_of() {
+    let rig = Rig::get();
+    let program = rig.compile("odd.c", LINKED);
+    let report = rig.folder.join("resets.html");
+    let mut command = rig.with(&program);
+    command.arg("resets").env("OMNIHEAP_GUARDS", "1").env("OMNIHEAP_SUMMARY", "1");
+    let done = command.env("OMNIHEAP_REPORT", &report).output().expect("it starts");
+    for words in ["written behind an allocation", "1 allocations took"] {
+        assert!(complained(&done).contains(words), "{}", complained(&done));
+    }
+    assert!(report.exists());
+}
+
+#[test]
+fn without_the_driver_nobody_has_its_names() {
+    let rig = Rig::get();
+    let program = rig.compile("absent.c", &["-ldl"]);
+    let done = rig.with(&program).output().expect("it starts");
+    assert_eq!(said(&done), "found 0, said 1\n");
+}
+
+#[test]
+fn a_file_in_the_place_of_the_socket_stays() {
+    let rig = Rig::get();
+    let program = rig.compile("fill.c", LINKED);
+    let file = rig.folder.join("precious");
+    fs::write(&file, "bytes").expect("a file");
+    let mut command = rig.with(&program);
+    let done = command.env("OMNIHEAP_CONTROL", &file).env("OMNIHEAP_LIMIT", "4M").output();
+    assert!(complained(&done.expect("it starts")).contains("no orders"));
+    assert_eq!(fs::read_to_string(&file).ok().as_deref(), Some("bytes"));
+}
+
+#[test]
+fn an_ordered_limit_is_never_above_the_variables() {
+    let rig = Rig::get();
+    let program = rig.compile("loop.c", LINKED);
+    let socket = rig.folder.join("limit.sock");
+    let mut command = rig.with(&program);
+    command.env("OMNIHEAP_CONTROL", &socket).env("OMNIHEAP_LIMIT", "512MiB");
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"));
+    assert_eq!(order(&socket, "limit 1GiB"), "ok: 536870912 bytes");
+    assert_eq!(order(&socket, "limit 256MiB"), "ok: 268435456 bytes");
+    assert_eq!(blocked_signals(child.id()).as_deref(), Some("fffffffe7ffbfeff"));
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// Returns the signals that the thread for orders of a process blocks, as the system writes them.
+fn blocked_signals(process: u32) -> Option<String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten();
+    let mut about = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    let about = about.find(|about| about.starts_with("Name:\tomniheap\n"))?;
+    about.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).map(str::to_owned)
+}
+
+#[test]
+fn a_program_whose_error_stream_has_no_reader_writes_its_output() {
+    let rig = Rig::get();
+    let program = rig.compile("fill.c", LINKED);
+    let mut command = rig.with(&program);
+    command.env("OMNIHEAP_LIMIT", "4M").env("OMNIHEAP_SUMMARY", "1");
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stderr.take());
+    let done = child.wait_with_output().expect("it ends");
+    assert!(done.status.success(), "{}", done.status);
+    assert!(said(&done).starts_with("4 blocks, then 2"), "{}", said(&done));
+}

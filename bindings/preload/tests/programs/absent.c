@@ -1,0 +1,9 @@
+/* Looks for the driver among what is loaded, where it is not. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void) {
+    void* found = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
+    printf("found %d, said %d\n", found != 0, dlerror() != 0);
+    return 0;
+}
