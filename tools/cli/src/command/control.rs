@@ -1,11 +1,15 @@
 //! `omniheap control`: orders to a program that `omniheap run` started.
 use super::Failure;
+use core::time::Duration;
 use omniheap_cli::output;
 use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+
+/// The longest wait for an answer: a sleep moves all memory to the host first.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Ask a program that runs on omniheap, or give it an order
 #[derive(clap::Args, Debug)]
@@ -50,11 +54,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Order::Sleep => "sleep".to_owned(),
         Order::Wake => "wake".to_owned(),
     };
-    let path = socket(&arguments.program)?;
-    let mut stream = UnixStream::connect(&path).map_err(|error| {
-        let why = "it does not run on omniheap, has not used its device yet, or has ended";
-        Failure::failed(format!("{}: {error}: {why}", path.display()))
-    })?;
+    let mut stream = connect(&sockets(&arguments.program)?)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     writeln!(stream, "{order}")?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;
@@ -65,12 +66,29 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Returns the path of a program's socket, which the program derives from the same.
-fn socket(program: &str) -> Result<PathBuf, Failure> {
-    let Ok(pid) = program.parse::<u32>() else { return Ok(program.into()) };
+/// Connects to the first path at which a program listens.
+fn connect(paths: &[PathBuf]) -> Result<UnixStream, Failure> {
+    let mut refused = None;
+    for path in paths {
+        match UnixStream::connect(path) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refused = refused.or(Some((path, error))),
+        }
+    }
+    let why = "it does not run on omniheap, has not used its device yet, or has ended";
+    Err(Failure::failed(match refused {
+        Some((path, error)) => format!("{}: {error}: {why}", path.display()),
+        None => why.into(),
+    }))
+}
+
+/// Returns the paths at which a program's socket may be: the program takes the first folder that its own environment names.
+fn sockets(program: &str) -> Result<Vec<PathBuf>, Failure> {
+    let Ok(pid) = program.parse::<u32>() else { return Ok(vec![program.into()]) };
     let about = std::fs::metadata(format!("/proc/{pid}"));
     let user = about.map_err(|_| Failure::input(format!("{pid}: there is no such process")))?.uid();
-    let folder = env::var_os("XDG_RUNTIME_DIR").filter(|it| !it.is_empty());
-    let folder = folder.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    Ok(folder.join(format!("omniheap-{user}-{pid}.sock")))
+    let own = env::var_os("XDG_RUNTIME_DIR").filter(|it| !it.is_empty()).map(PathBuf::from);
+    let usual = [PathBuf::from(format!("/run/user/{user}")), PathBuf::from("/tmp")];
+    let folders = own.into_iter().chain(usual);
+    Ok(folders.map(|folder| folder.join(format!("omniheap-{user}-{pid}.sock"))).collect())
 }

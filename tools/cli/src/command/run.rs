@@ -69,7 +69,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut command = Command::new(program);
     command.args(&arguments.program[1..]);
     command.env("LD_PRELOAD", before(library.as_os_str(), env::var_os("LD_PRELOAD")));
-    command.env("OMNIHEAP_SUMMARY", "1").env("OMNIHEAP_CONTROL", "1");
+    for name in ["OMNIHEAP_SUMMARY", "OMNIHEAP_CONTROL"] {
+        // Whoever set it knows better: a path, or 0.
+        if env::var_os(name).is_none() {
+            command.env(name, "1");
+        }
+    }
     if let Some(limit) = &arguments.limit {
         command.env("OMNIHEAP_LIMIT", limit);
     }

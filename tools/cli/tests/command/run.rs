@@ -1,8 +1,11 @@
 //! Programs that start with the library before them, and orders to them. The library has its own tests.
 use crate::support::{binary, file, folder, refuses, text};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::thread;
 
 /// Runs `omniheap run`, with a file in the place of the library, which the loader ignores.
 fn run(library: &str, arguments: &[&str]) -> (Option<i32>, String) {
@@ -73,4 +76,36 @@ fn orders_to_programs_that_do_not_listen_fail_in_one_line() {
     refuses(&["control", "4294967294", "report"], 2, "no such process");
     refuses(&["control", &std::process::id().to_string(), "sleep"], 1, "does not run on omniheap");
     refuses(&["control", "/no/such.sock", "limit", "8GiB"], 1, "does not run on omniheap");
+}
+
+#[test]
+fn settings_that_stand_in_the_environment_stay() {
+    let library = file("run-c.so", "no library");
+    let mut command = Command::new(binary());
+    command.args(["run", "--library", &library, "--", "env"]).env("LD_PRELOAD", "");
+    command.env("OMNIHEAP_SUMMARY", "0").env("OMNIHEAP_CONTROL", "/run/own.sock");
+    let printed = text(&command.output().expect("it starts").stdout);
+    for line in ["OMNIHEAP_SUMMARY=0", "OMNIHEAP_CONTROL=/run/own.sock"] {
+        assert!(printed.lines().any(|printed| printed == line), "{line:?} is not in {printed}");
+    }
+}
+
+#[test]
+fn an_order_finds_a_program_that_has_another_runtime_folder() {
+    let mut program = Command::new("sleep").arg("60").spawn().expect("it starts");
+    let about = fs::metadata(format!("/proc/{}", program.id())).expect("it runs");
+    let socket = format!("/tmp/omniheap-{}-{}.sock", about.uid(), program.id());
+    let listener = UnixListener::bind(&socket).expect("nobody has it");
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody comes");
+        BufReader::new(&stream).read_line(&mut String::new()).expect("an order");
+        writeln!(stream, "ok: here").expect("somebody reads");
+    });
+    let mut command = Command::new(binary());
+    command.args(["control", &program.id().to_string(), "report"]);
+    let output = command.env("XDG_RUNTIME_DIR", folder()).output().expect("it starts");
+    program.kill().and_then(|()| program.wait()).expect("it is ours");
+    fs::remove_file(&socket).expect("it is ours");
+    assert_eq!(text(&output.stdout), "here\n", "{}", text(&output.stderr));
+    answering.join().expect("it was asked");
 }
