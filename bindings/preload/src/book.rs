@@ -1,12 +1,12 @@
 //! The book of one context: its manager, what is live by address, and frees that wait for the device.
 //!
 //! `cuMemFree` waits for the device, and its callers may count on that: bytes that it frees may still be in use by work that was
-//! submitted before. They stay out of use until the device was idle once. One wait stands for many frees, and it is made only when
-//! memory is wanted: also on a device that has nothing to do it takes some sixty microseconds.
+//! submitted before. They stay out of use until that work has run: behind a mark of the whole device, of which one stands for many
+//! frees. The host waits for such a mark only when memory has run out: what was submitted may need what the program does next.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
 use crate::{Code, capture, gate, lock, real::Handle, settings};
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use omniheap_core::{
     Align, AllocateError, Allocation, Backend as _, Caps, Defragmentation, ErrorKind, HeapId,
     HeapKind, Limits, Manager, ManagerConfig, Placement, Point, Policy, Ranking, Reason, Region,
@@ -15,7 +15,7 @@ use omniheap_core::{
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
 use std::collections::{BTreeMap, HashMap, HashSet, btree_map::Entry};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 
 /// The driver's alignment of device memory.
 pub(crate) const UNIT: u64 = 512;
@@ -86,6 +86,10 @@ pub(crate) struct Book {
     live: Mutex<BTreeMap<u64, Resident>>,
     /// Frees that wait for the device.
     frees: Mutex<Vec<(u64, Resident)>>,
+    /// Held by whoever takes these frees, until they are given back.
+    turn: Mutex<()>,
+    /// True if frees went to the manager behind a mark, and nobody has waited for the device since.
+    is_deferred: AtomicBool,
     /// Bytes of frees that may wait while the program gets more memory.
     slack: u64,
     /// Number of frees that wait, and their bytes.
@@ -125,6 +129,9 @@ impl Book {
         let is_plain = devices > 1 || cuda.as_remap().is_none();
         let manager = Manager::with_config(cuda, config);
         let heap = device_heap(manager.caps())?;
+        if let Some(ordered) = settings::ordered_limit() {
+            manager.set_budget(heap, Limits::hard(ordered))?;
+        }
         let total = manager.caps().heap(heap).map_or(0, |heap| heap.size);
         let slack = (total / SLACK.0).max(SLACK.1);
         let may_sleep = settings::get().sleeps && !is_plain;
@@ -138,6 +145,8 @@ impl Book {
             heap,
             live: Mutex::default(),
             frees: Mutex::default(),
+            turn: Mutex::default(),
+            is_deferred: AtomicBool::new(false),
             slack,
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
@@ -154,18 +163,18 @@ impl Book {
 
     /// Allocates memory that any stream may use at once; returns its address.
     pub(crate) fn allocate(&self, size: u64) -> Result<u64, AllocateError> {
-        let request = Request::new(size);
-        if size >= EXPORTED && settings::exports() {
-            let allocation = self.manager.allocate(&request.dedicated().pinned())?;
-            return self.admit(size, allocation, true, 0);
+        let mut request = Request::new(size);
+        let is_whole = size >= EXPORTED && settings::exports();
+        if is_whole {
+            request = request.dedicated().pinned();
         }
         if self.waiting_bytes.load(Relaxed) + size > self.slack && self.waiting.load(Relaxed) > 0 {
-            if let Ok(address) = self.take(size, 0, &request.no_grow()) {
-                return Ok(address);
+            if let Ok(allocation) = self.ask(&request.no_grow(), is_whole) {
+                return self.admit(size, allocation, is_whole, 0);
             }
-            self.settle();
+            self.defer();
         }
-        self.take(size, 0, &request)
+        self.take(size, (0, is_whole), &request)
     }
 
     /// Allocates in a stream's order; returns its address.
@@ -177,21 +186,32 @@ impl Book {
         if self.waiting.load(Relaxed) > 0 && self.looks.fetch_add(1, Relaxed).is_multiple_of(LOOK) {
             self.defer();
         }
-        self.take(size, stream.addr(), &Request::new(size).on(timeline))
+        self.take(size, (stream.addr(), false), &Request::new(size).on(timeline))
     }
 
     #[inline]
-    fn take(&self, size: u64, stream: usize, request: &Request<'_>) -> Result<u64, AllocateError> {
-        let allocation = match self.ask(request) {
-            Err(error) if error.kind().is_out_of_memory() && self.settle() => self.ask(request),
+    fn take(
+        &self,
+        size: u64,
+        (stream, is_whole): (usize, bool),
+        request: &Request<'_>,
+    ) -> Result<u64, AllocateError> {
+        let allocation = match self.ask(request, is_whole) {
+            Err(error) if error.kind().is_out_of_memory() && self.settle() => {
+                self.ask(request, is_whole)
+            }
             made => made,
         }?;
-        self.admit(size, allocation, false, stream)
+        self.admit(size, allocation, is_whole, stream)
     }
 
     #[inline]
-    fn ask(&self, request: &Request<'_>) -> Result<Allocation<Cuda>, AllocateError> {
-        match &self.pool {
+    fn ask(
+        &self,
+        request: &Request<'_>,
+        is_whole: bool,
+    ) -> Result<Allocation<Cuda>, AllocateError> {
+        match self.pool.as_ref().filter(|_| !is_whole) {
             None => self.manager.allocate(request),
             Some(pool) => loop {
                 match pool.allocate(request) {
@@ -290,38 +310,61 @@ impl Book {
         lock(&self.blocks).remove(&address);
     }
 
-    /// Waits for the device, once for all frees; returns false if none waited, or it cannot be waited for now.
+    /// Waits for the work that frees wait for, once for all of them; returns false if there were none, or it cannot be waited for now.
+    ///
+    /// The bytes of another thread that waits count as well: they are there when this returns.
     fn settle(&self) -> bool {
+        let waited = self.waiting.load(Relaxed) > 0 || self.is_deferred.load(Relaxed);
+        let _turn = lock(&self.turn);
         let freed = core::mem::take(&mut *lock(&self.frees));
-        if freed.is_empty() {
-            return false;
+        let was_deferred = self.is_deferred.load(Relaxed);
+        if freed.is_empty() && !was_deferred {
+            return waited;
         }
-        if self.manager.backend().wait_idle().is_err() {
+        let timelines = self.manager.backend().timelines();
+        let wait = |point| timelines.wait(point);
+        if self.mark().and_then(wait).is_err() {
             lock(&self.frees).extend(freed);
             return false;
         }
-        self.forget_waiting(&freed);
+        self.is_deferred.store(false, Relaxed);
+        self.give_back(freed, drop);
         true
     }
 
-    /// Lets the manager give back what waits, behind one mark of all work that was submitted until now: the host does not wait.
+    /// Lets the manager give back what waits, behind one mark of all work that was submitted until now: the host does not wait, also
+    /// for another thread that does.
     fn defer(&self) {
-        let freed = core::mem::take(&mut *lock(&self.frees));
-        let Ok(epoch) = self.manager.backend().timelines().mark(TimelineId::ALL) else {
-            return lock(&self.frees).extend(freed);
+        let _turn = match self.turn.try_lock() {
+            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Ok(turn) => turn,
         };
-        self.forget_waiting(&freed);
-        let point = Point { timeline: TimelineId::ALL, epoch };
-        freed.into_iter().for_each(|(_, freed)| freed.allocation.free_after(point));
+        let freed = core::mem::take(&mut *lock(&self.frees));
+        let Ok(point) = self.mark() else { return lock(&self.frees).extend(freed) };
+        self.is_deferred.store(true, Relaxed);
+        self.give_back(freed, |allocation| allocation.free_after(point));
     }
 
-    fn forget_waiting(&self, freed: &[(u64, Resident)]) {
-        self.waiting.fetch_sub(freed.len(), Relaxed);
-        self.waiting_bytes.fetch_sub(freed.iter().map(|(_, it)| it.size).sum(), Relaxed);
+    /// Marks all work that was submitted until now.
+    fn mark(&self) -> Result<Point> {
+        let epoch = self.manager.backend().timelines().mark(TimelineId::ALL)?;
+        Ok(Point { timeline: TimelineId::ALL, epoch })
+    }
+
+    /// Frees what waited, and then counts it no more: nobody finds that nothing waits before the bytes are there.
+    fn give_back(&self, freed: Vec<(u64, Resident)>, free: impl Fn(Allocation<Cuda>)) {
+        let (count, bytes) = (freed.len(), freed.iter().map(|(_, it)| it.size).sum());
+        freed.into_iter().for_each(|(_, freed)| free(freed.allocation));
+        self.waiting.fetch_sub(count, Relaxed);
+        self.waiting_bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// Returns true if an address was freed and waits.
     pub(crate) fn is_waiting(&self, address: u64) -> bool {
+        if self.waiting.load(Relaxed) == 0 {
+            return false;
+        }
         let holds =
             |(start, freed): &(u64, Resident)| (*start..start + freed.size).contains(&address);
         lock(&self.frees).iter().any(holds)

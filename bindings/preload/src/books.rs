@@ -6,13 +6,14 @@ use crate::{capture, control, ending, inside, lock};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 static BOOKS: RwLock<Vec<&'static Book>> = RwLock::new(Vec::new());
 /// Contexts that no book could be opened for.
 static REFUSED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// Counted up when a book comes or goes.
 static EDITION: AtomicU64 = AtomicU64::new(1);
+/// Held while a book opens, and while captures begin and end: each book is held as often as captures are under way.
 static OPENING: Mutex<()> = Mutex::new(());
 
 /// Edition, context, and its book if it has one.
@@ -24,7 +25,7 @@ thread_local! {
 
 /// Returns this thread's context.
 #[inline]
-fn current_context(real: &Real) -> Option<Handle> {
+pub(crate) fn current_context(real: &Real) -> Option<Handle> {
     let mut context = ptr::null_mut();
     // SAFETY: a valid out-pointer.
     let code = unsafe { real.cuCtxGetCurrent?(&raw mut context) };
@@ -54,10 +55,10 @@ pub(crate) fn current(real: &Real) -> Option<&'static Book> {
 #[cold]
 fn open(real: &Real) -> Option<&'static Book> {
     let context = current_context(real)?;
+    let _alone = alone();
     if capture::is_under_way() || lock(&REFUSED).contains(&context.addr()) {
         return None;
     }
-    let _one_at_a_time = lock(&OPENING);
     if let Some(book) = known(real) {
         return Some(book);
     }
@@ -81,6 +82,11 @@ fn open(real: &Real) -> Option<&'static Book> {
             None
         }
     }
+}
+
+/// Keeps books from opening, and captures from beginning and ending.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    lock(&OPENING)
 }
 
 /// Returns all books.

@@ -1,16 +1,19 @@
 //! Graphs that are being captured: memory is the driver's own business meanwhile.
 #![expect(unsafe_code, reason = "asks the driver for captures")]
-use crate::books;
 use crate::real::{Handle, Real};
+use crate::{books, lock};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::Mutex;
 
 thread_local! {
-    /// True if this thread is ending a capture.
+    /// True if this thread is ending a capture, or the stream of one.
     static ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+/// Streams in which captures began, and the contexts that were current then.
+static CAPTURES: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 /// Returns true if a capture is under way somewhere.
 #[inline]
@@ -18,18 +21,49 @@ pub(crate) fn is_under_way() -> bool {
     UNDER_WAY.load(Relaxed) > 0
 }
 
-/// Notes that a capture is about to begin: nothing marks or waits for a device from now on.
-pub(crate) fn begin() {
+/// Notes that a capture is about to begin: nothing marks or waits for a device from now on, since it may go on in any context.
+pub(crate) fn begin(real: &Real, stream: Handle) {
+    let context = books::current_context(real).map_or(0, |context| context.addr());
+    let _alone = books::alone();
+    lock(&CAPTURES).push((stream.addr(), context));
     UNDER_WAY.fetch_add(1, Relaxed);
     books::each(|book| book.hold());
 }
 
-/// Ends what [`begin`] began.
-pub(crate) fn end() {
-    let less = |count: usize| count.checked_sub(1);
-    if UNDER_WAY.fetch_update(Relaxed, Relaxed, less).is_ok() {
-        books::each(|book| book.release());
+/// Ends what [`begin`] began for a stream.
+pub(crate) fn end(stream: Handle) {
+    let at = |captures: &[(usize, usize)]| captures.iter().position(|it| it.0 == stream.addr());
+    end_one(at);
+}
+
+/// Notes that a program is about to destroy a stream.
+pub(crate) fn destroying(stream: Handle) {
+    ENDING.set(is_under_way() && lock(&CAPTURES).iter().any(|it| it.0 == stream.addr()));
+}
+
+/// Notes that the driver has answered: a capture ends with its stream.
+pub(crate) fn destroyed(stream: Handle, is_done: bool) {
+    if ENDING.take() && is_done {
+        end(stream);
     }
+}
+
+/// Ends the captures of a context that goes.
+pub(crate) fn end_all(context: Handle) {
+    let at = |captures: &[(usize, usize)]| captures.iter().position(|it| it.1 == context.addr());
+    while end_one(at) {}
+}
+
+/// Ends a capture that is found among all; returns false if none is.
+fn end_one(find: impl Fn(&[(usize, usize)]) -> Option<usize>) -> bool {
+    let _alone = books::alone();
+    let mut captures = lock(&CAPTURES);
+    let Some(at) = find(&captures) else { return false };
+    captures.swap_remove(at);
+    UNDER_WAY.fetch_sub(1, Relaxed);
+    drop(captures);
+    books::each(|book| book.release());
+    true
 }
 
 /// Returns true if a stream is captured; where the driver does not tell, it answers the call itself as well.
@@ -48,6 +82,6 @@ pub(crate) fn ending(real: &Real, stream: Handle) {
 /// Notes that the driver has answered; a capture that nothing can be ended of any more has ended, whatever became of it.
 pub(crate) fn ended(real: &Real, stream: Handle) {
     if ENDING.take() && !is_captured(real, stream) {
-        end();
+        end(stream);
     }
 }

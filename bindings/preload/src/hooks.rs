@@ -70,14 +70,20 @@ hooks! {
         = |real| memory::free(real, address);
     fn cuMemAllocAsync(out: *mut u64, size: usize, stream: Handle) as "cuMemAllocAsync" 11020..EVER, false
         = |real| memory::allocate_async(real, out, size, stream);
+        then |code| memory::given(code, out);
     fn cuMemAllocAsync_ptsz(out: *mut u64, size: usize, stream: Handle) as "cuMemAllocAsync" 11020..EVER, true
         = |real| memory::allocate_async(real, out, size, memory::per_thread(stream));
+        then |code| memory::given(code, out);
     fn cuMemAllocFromPoolAsync(out: *mut u64, size: usize, pool: Handle, stream: Handle)
         as "cuMemAllocFromPoolAsync" 11020..EVER, false
         = |real| memory::allocate_from_pool(real, out, size, (pool, stream));
+        then |code| memory::given(code, out);
     fn cuMemAllocFromPoolAsync_ptsz(out: *mut u64, size: usize, pool: Handle, stream: Handle)
         as "cuMemAllocFromPoolAsync" 11020..EVER, true
         = |real| memory::allocate_from_pool(real, out, size, (pool, memory::per_thread(stream)));
+        then |code| memory::given(code, out);
+    fn cuMemAllocManaged(out: *mut u64, size: usize, flags: c_uint) as "cuMemAllocManaged" 6000..EVER, false
+        = |real| None; then |code| memory::given(code, out);
     fn cuMemFreeAsync(address: u64, stream: Handle) as "cuMemFreeAsync" 11020..EVER, false
         = |real| memory::free_async(real, address, stream);
     fn cuMemFreeAsync_ptsz(address: u64, stream: Handle) as "cuMemFreeAsync" 11020..EVER, true
@@ -107,22 +113,28 @@ hooks! {
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) as "cuDevicePrimaryCtxRelease" 7000..EVER, false
         = |real| { memory::releasing(real, device); None }; then |_| memory::released(real, device);
     fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) as "cuStreamBeginCapture" 10010..EVER, false
-        = |real| { capture::begin(); None }; then |code| if code != 0 { capture::end() };
+        = |real| { capture::begin(real, stream); None };
+        then |code| if code != 0 { capture::end(stream) };
     fn cuStreamBeginCapture_v2_ptsz(stream: Handle, mode: c_uint) as "cuStreamBeginCapture" 10010..EVER, true
-        = |real| { capture::begin(); None }; then |code| if code != 0 { capture::end() };
+        = |real| { capture::begin(real, memory::per_thread(stream)); None };
+        then |code| if code != 0 { capture::end(memory::per_thread(stream)) };
     fn cuStreamBeginCaptureToGraph(
         stream: Handle, graph: Handle, nodes: *const c_void, data: *const c_void, count: usize, mode: c_uint
     ) as "cuStreamBeginCaptureToGraph" 12030..EVER, false
-        = |real| { capture::begin(); None }; then |code| if code != 0 { capture::end() };
+        = |real| { capture::begin(real, stream); None };
+        then |code| if code != 0 { capture::end(stream) };
     fn cuStreamBeginCaptureToGraph_ptsz(
         stream: Handle, graph: Handle, nodes: *const c_void, data: *const c_void, count: usize, mode: c_uint
     ) as "cuStreamBeginCaptureToGraph" 12030..EVER, true
-        = |real| { capture::begin(); None }; then |code| if code != 0 { capture::end() };
+        = |real| { capture::begin(real, memory::per_thread(stream)); None };
+        then |code| if code != 0 { capture::end(memory::per_thread(stream)) };
     fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) as "cuStreamEndCapture" 10000..EVER, false
         = |real| { capture::ending(real, stream); None }; then |_| capture::ended(real, stream);
     fn cuStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle) as "cuStreamEndCapture" 10000..EVER, true
         = |real| { capture::ending(real, memory::per_thread(stream)); None };
         then |_| capture::ended(real, memory::per_thread(stream));
+    fn cuStreamDestroy_v2(stream: Handle) as "cuStreamDestroy" 4000..EVER, false
+        = |real| { capture::destroying(stream); None }; then |code| capture::destroyed(stream, code == 0);
     fn cuGetProcAddress(name: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64)
         as "cuGetProcAddress" 11030..12000, false
         = |real| None; then |code| replace(code, name, function, (version, flags));

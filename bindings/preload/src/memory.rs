@@ -211,7 +211,9 @@ fn free_behind(real: &Real, book: &Book, address: u64, stream: Handle) -> Option
 
 /// Closes the book of a context that goes now, while the driver can still take its memory.
 pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
-    let book = books::take(context.addr())?;
+    let book = books::take(context.addr());
+    capture::end_all(context);
+    let book = book?;
     // SAFETY: the program's context, live until the driver's function destroys it.
     if unsafe { real.cuCtxPushCurrent_v2?(context) } == 0 {
         book.look_at_guards();
@@ -266,6 +268,7 @@ pub(crate) fn released(real: &Real, device: i32) -> Option<()> {
     let code = unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
     if code == 0 && active == 0 {
         books::take(context.addr()).inspect(|book| ending::keep(book));
+        capture::end_all(context);
     }
     Some(())
 }

@@ -108,6 +108,7 @@ functions! {
     cuMemAllocFromPoolAsync_ptsz(*mut u64, usize, Handle, Handle);
     cuMemAllocPitch_v2(*mut u64, *mut usize, usize, usize, c_uint);
     cuMemAlloc_v2(*mut u64, usize);
+    cuMemAllocManaged(*mut u64, usize, c_uint);
     cuMemFreeAsync(u64, Handle);
     cuMemFreeAsync_ptsz(u64, Handle);
     cuMemFree_v2(u64);
@@ -120,6 +121,7 @@ functions! {
     cuStreamBeginCapture_v2_ptsz(Handle, c_uint);
     cuStreamBeginCaptureToGraph(Handle, Handle, *const c_void, *const c_void, usize, c_uint);
     cuStreamBeginCaptureToGraph_ptsz(Handle, Handle, *const c_void, *const c_void, usize, c_uint);
+    cuStreamDestroy_v2(Handle);
     cuStreamEndCapture(Handle, *mut Handle);
     cuStreamEndCapture_ptsz(Handle, *mut Handle);
     cuStreamGetId(Handle, *mut u64);

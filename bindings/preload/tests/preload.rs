@@ -236,6 +236,25 @@ fn a_program_that_cannot_sleep_goes_on() {
 }
 
 #[test]
+fn an_allocation_waits_for_no_work_that_came_after_the_frees() {
+    let rig = Rig::get();
+    let program = rig.compile("odd.c", LINKED);
+    let done = rig.with(&program).arg("waits").output().expect("it starts");
+    assert_eq!(said(&done), "done\n", "{}", done.status);
+}
+
+#[test]
+fn a_capture_whose_stream_is_destroyed_has_ended() {
+    let rig = Rig::get();
+    let program = rig.compile("odd.c", LINKED);
+    let counts = rig.folder.join("ends-captures");
+    let mut command = rig.with(&program);
+    let done = command.arg("ends-captures").env("STANDIN_COUNTS", &counts).output();
+    assert_eq!(said(&done.expect("it starts")), "done\n");
+    assert_eq!(count(&counts, "cuMemAlloc_v2 "), 0, "memory is ours again");
+}
+
+#[test]
 fn a_context_that_is_reset_is_looked_at_and_told_of() {
     let rig = Rig::get();
     let program = rig.compile("odd.c", LINKED);
