@@ -262,8 +262,8 @@ impl Vulkan {
 
     /// Returns whether anything that was retired has been destroyed since the last call. The memory behind it is freed by the next
     /// [`Manager::retire`](omniheap_core::Manager::retire), which [`allocate_for`](Self::allocate_for) calls by itself.
-    pub fn has_news(&self) -> bool {
-        self.whole.has_news()
+    pub fn has_destroyed(&self) -> bool {
+        self.whole.has_destroyed()
     }
 
     /// Allocates memory for this buffer or image, as the driver wants it.
@@ -289,7 +289,7 @@ impl Vulkan {
         needs: &Needs,
     ) -> Result<Allocation<Self>, AllocateError> {
         let vulkan = manager.backend();
-        if vulkan.has_news() {
+        if vulkan.has_destroyed() {
             // The memory of resources that were destroyed meanwhile; a lost device is told of by the calls below.
             let _ = manager.retire();
         }

@@ -72,7 +72,7 @@ unsafe fn allocate<H: vulkan::Native>(
     name: Option<&str>,
 ) -> Result<Allocation<AnyBackend>, Failure> {
     let arbitrated = arbitrated(holder)?;
-    if arbitrated.inner().has_news() {
+    if arbitrated.inner().has_destroyed() {
         // The memory of resources that were destroyed meanwhile; a lost device is told of by the calls below.
         let _ = holder.manager.retire();
     }

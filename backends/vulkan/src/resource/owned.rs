@@ -117,11 +117,8 @@ impl Vulkan {
         info: &vk::BufferCreateInfo<'_>,
         kind: HeapKind,
     ) -> Result<Resource<vk::Buffer>, AllocateError> {
-        let vulkan = manager.backend();
         // SAFETY: the caller's promise.
-        let handle = check(unsafe { vulkan.device.raw.create_buffer(info, None) })?;
-        // SAFETY: created just above.
-        let needs = unsafe { vulkan.buffer_needs(handle, kind) };
+        let (handle, needs) = unsafe { manager.backend().new_buffer(info, kind) }?;
         // SAFETY: fresh, with its own needs.
         unsafe { finish_buffer(manager, handle, needs) }
     }
@@ -145,11 +142,8 @@ impl Vulkan {
         info: &vk::BufferCreateInfo<'_>,
         kind: HeapKind,
     ) -> Result<Resource<vk::Buffer>, AllocateError> {
-        let vulkan = manager.backend();
         // SAFETY: the caller's promise.
-        let handle = check(unsafe { vulkan.device.raw.create_buffer(info, None) })?;
-        // SAFETY: created just above.
-        let needs = unsafe { vulkan.buffer_needs(handle, kind) };
+        let (handle, needs) = unsafe { manager.backend().new_buffer(info, kind) }?;
         // SAFETY: fresh, with its own needs.
         unsafe { finish_buffer(manager, handle, needs.map(Needs::moved_on_consent)) }
     }
@@ -194,6 +188,22 @@ impl Vulkan {
         let (handle, needs) = unsafe { manager.backend().new_image(info, kind) }?;
         // SAFETY: fresh, with its own needs.
         unsafe { finish_image(manager, handle, needs.map(Needs::moved_on_consent)) }
+    }
+
+    /// Creates a buffer without memory; returns it with its needs.
+    ///
+    /// # Safety
+    ///
+    /// As for [`create_buffer`](Self::create_buffer).
+    unsafe fn new_buffer(
+        &self,
+        info: &vk::BufferCreateInfo<'_>,
+        kind: HeapKind,
+    ) -> Result<(vk::Buffer, Result<Needs>)> {
+        // SAFETY: the caller's promise.
+        let handle = check(unsafe { self.device.raw.create_buffer(info, None) })?;
+        // SAFETY: created just above.
+        Ok((handle, unsafe { self.buffer_needs(handle, kind) }))
     }
 
     /// Creates an image without memory; returns it with its needs.

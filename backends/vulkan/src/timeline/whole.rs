@@ -28,7 +28,7 @@ pub(crate) struct Whole {
     /// Frames that an engine has under way at most on queues of its own; zero where it submits to no others than ours.
     frames_in_flight: u64,
     /// True if something was destroyed since somebody asked.
-    has_news: AtomicBool,
+    has_destroyed: AtomicBool,
     device: Arc<Device>,
 }
 
@@ -97,9 +97,9 @@ impl Whole {
             marked_frame: None,
             retired: VecDeque::new(),
         };
-        let (state, has_news) = (Mutex::new(state), AtomicBool::new(false));
+        let (state, has_destroyed) = (Mutex::new(state), AtomicBool::new(false));
         let frames_in_flight = u64::from(frames_in_flight);
-        Ok(Self { state, clocks, frames_in_flight, has_news, device: Arc::clone(device) })
+        Ok(Self { state, clocks, frames_in_flight, has_destroyed, device: Arc::clone(device) })
     }
 
     /// Returns whether an engine says when its frames end.
@@ -265,8 +265,9 @@ impl Whole {
 
     /// Returns whether anything was destroyed since the last call.
     #[cfg_attr(not(feature = "manager"), expect(dead_code, reason = "a manager asks"))]
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::Relaxed)
+    pub(crate) fn has_destroyed(&self) -> bool {
+        self.has_destroyed.load(Ordering::Relaxed)
+            && self.has_destroyed.swap(false, Ordering::Relaxed)
     }
 
     /// Runs `f` with the state; then destroys what was retired until the epoch that is now reached, without holding it.
@@ -280,7 +281,7 @@ impl Whole {
         let over: Vec<_> = state.retired.drain(..over).collect();
         drop(state);
         over.into_iter().for_each(|(_, retired)| retired.destroy(&self.device.raw));
-        self.has_news.store(true, Ordering::Relaxed);
+        self.has_destroyed.store(true, Ordering::Relaxed);
         answer
     }
 
