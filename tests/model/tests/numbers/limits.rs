@@ -649,6 +649,7 @@ fn a_secret_that_was_freed_asleep_does_not_come_back() {
     refuses_fills.store(false, Relaxed);
     drop(secret);
     pool.wake(&Wake::all()).expect("nothing refuses");
+    manager.backend().wait_idle().expect("the zeros are work of the device");
     manager.retire().expect("alive");
     assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (0, 0));
     let held = pool.reserved();
