@@ -5,7 +5,7 @@ fn main() {
         let [major, minor] = ["MAJOR", "MINOR"]
             .map(|part| std::env::var(format!("CARGO_PKG_VERSION_{part}")).unwrap_or_default());
         let name = std::env::var("CARGO_PKG_NAME").unwrap_or_default().replace('-', "_");
-        // Of this package alone: cargo hands `rustc-cdylib-link-arg` on to the libraries of packages that use this one.
+        // `rustc-link-arg` is for this package alone. Cargo would pass `rustc-cdylib-link-arg` on to the libraries of dependent packages.
         println!("cargo:rustc-link-arg=-Wl,-soname,lib{name}.so.{major}.{minor}");
     }
     println!("cargo:rerun-if-changed=build.rs");

@@ -10,14 +10,14 @@ const ABI: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_
 
 /// A library of C that programs install.
 pub(crate) struct Library {
-    /// Name that linkers know; that of the package, with underscores.
+    /// Name for linkers: the package's, with underscores.
     pub(crate) name: &'static str,
     /// Folder of the package.
     pub(crate) folder: &'static str,
     headers: &'static [&'static str],
     /// Name that `find_package` knows.
     pub(crate) cmake: &'static str,
-    /// File that finds the library, and the end of the name of that which compares versions.
+    /// CMake files: one finds the library, the other compares versions.
     config: [&'static str; 2],
     /// Name that pkg-config knows.
     pub(crate) pkg_config: &'static str,
@@ -51,7 +51,7 @@ pub(crate) fn run(library: &Library, prefix: &str) -> Outcome {
     put(library, &target().join("release"), Path::new(prefix))
 }
 
-/// Installs what lies in the folder `built` under `prefix`. Programs that run with an installed version go on with that one.
+/// Installs the files of the folder `built` under `prefix`. Running programs keep the version that they loaded.
 pub(crate) fn put(library: &Library, built: &Path, prefix: &Path) -> Outcome {
     fs::create_dir_all(prefix).map_err(|error| name(prefix, &error))?;
     let prefix = fs::canonicalize(prefix).map_err(|error| name(prefix, &error))?;

@@ -1,4 +1,4 @@
-//! The shared suite, on whatever CUDA device is here, and over the stand-in for the driver.
+//! The shared suite, on a CUDA device if there is one, and over the stand-in for the driver.
 #[path = "device/standin.rs"]
 mod standin;
 

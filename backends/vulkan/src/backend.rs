@@ -27,13 +27,13 @@ use std::sync::Arc;
 
 /// One Vulkan device.
 ///
-/// Dropping it waits until the device is idle, and destroys what was [retired](Self::retire). Blocks and resources that are still alive keep the device open, so any
-/// order of dropping is safe.
+/// Dropping it waits until the device is idle, and destroys the handles that were [retired](Self::retire). Blocks and resources
+/// that are still alive keep the device open, so any order of dropping is safe.
 pub struct Vulkan {
     /// Before the timelines, for whose launches they wait.
     pub(crate) programs: Programs,
     pub(crate) timelines: Registry,
-    /// Marks of all work, and what is destroyed at them.
+    /// Marks of all work, and the handles that are destroyed at them.
     pub(crate) whole: Arc<Whole>,
     pub(crate) pages: Pages,
     pub(crate) copier: Copier,
@@ -96,11 +96,11 @@ impl Vulkan {
         self.device.physical
     }
 
-    /// Takes an engine's part in every memory call of the device, once; later ones change nothing.
+    /// Sets an engine's hooks around every memory call of the device. Only the first call has an effect.
     ///
-    /// Memory that was allocated before is freed without them, so call it before anything is allocated.
+    /// Memory that was allocated earlier is freed without the hooks, so call this before anything is allocated.
     pub fn set_hooks(&self, hooks: Hooks) {
-        // The first stays: memory of the device may have been told to it.
+        // The first hooks stay: they may have been told of memory already.
         let _ = self.device.hooks.set(hooks);
     }
 

@@ -13,8 +13,8 @@ use omniheap_seam::{
 /// Heaps that offer pages, where the device has sparse binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Paging {
-    /// As [`DeviceOnly`](Self::DeviceOnly) on a device of our own. None on one that an engine owns: it has buffers and images, which cannot be bound
-    /// to pages.
+    /// [`DeviceOnly`](Self::DeviceOnly) on a device that the backend opened, [`Off`](Self::Off) on an engine's device. An engine
+    /// has buffers and images, and these cannot be bound to pages.
     #[default]
     OnOwnDevice,
     /// Heaps that the host cannot see: a paged block cannot be mapped, so a visible heap would lose that ability.
@@ -26,7 +26,7 @@ pub enum Paging {
 }
 
 impl Paging {
-    /// Returns what it means on a device of this owner.
+    /// Returns the choice on a device of this owner.
     pub(crate) fn on_device_of(self, owner: Owner) -> Self {
         match (self, owner) {
             (Self::OnOwnDevice, Owner::Us) => Self::DeviceOnly,

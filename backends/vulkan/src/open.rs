@@ -49,10 +49,10 @@ pub struct Options {
     pub clocks: Clocks,
     /// Heaps that offer pages.
     pub paging: Paging,
-    /// Frames that an engine has under way at most on queues that this backend does not know; zero where there are none.
+    /// Most frames that an engine has under way on queues unknown to this backend. Zero if it has no such queues.
     ///
-    /// Above zero, [`Vulkan::end_frame`] is called once a frame. What is retired in a frame, such as a dropped resource, is destroyed
-    /// once so many more frames and one have ended.
+    /// Above zero, the engine calls [`Vulkan::end_frame`] once a frame. A resource that is dropped in a frame is destroyed after
+    /// `frames_in_flight + 1` more frames have ended.
     pub frames_in_flight: u32,
     /// Implementation of copies inside the device.
     pub copies: Copies,
@@ -101,7 +101,7 @@ impl Options {
     pub const fn paging(self, paging: Paging) -> Self {
         Self { paging, ..self }
     }
-    /// Chooses how many frames an engine has under way at most on queues that this backend does not know.
+    /// Sets the most frames that an engine has under way on queues unknown to this backend.
     #[must_use]
     pub const fn frames_in_flight(self, frames_in_flight: u32) -> Self {
         Self { frames_in_flight, ..self }
@@ -230,8 +230,8 @@ impl Vulkan {
     ///   those are checked; the rest is believed.
     /// - They outlive this backend and everything that it made.
     /// - While this backend lives, its queues are used only inside [`with_queue`](Self::with_queue).
-    /// - Work on other queues uses what comes from this backend only in frames that [`end_frame`](Self::end_frame) counts, and has ended
-    ///   when the manager does.
+    /// - Work on other queues uses memory and resources of this backend only in frames that [`end_frame`](Self::end_frame) counts. It
+    ///   has ended when the manager ends.
     pub unsafe fn wrap(existing: Existing<'_>, options: Options) -> Result<Self> {
         let names = match existing.enabled.contains(&Feature::DebugUtils) {
             true => Names::Shown,

@@ -50,9 +50,9 @@ enum Mobility {
 }
 
 impl Needs {
-    /// Returns the same needs in memory that may move when the owner agrees: it then makes the resource again at the new place.
+    /// Returns the same needs in memory that may move when the owner agrees. The owner then creates the resource again at the new place.
     ///
-    /// Memory that is only for this resource never moves.
+    /// Dedicated memory never moves.
     #[must_use]
     pub const fn moved_on_consent(mut self) -> Self {
         self.mobility = Mobility::OnConsent;
@@ -290,7 +290,7 @@ impl Vulkan {
     ) -> Result<Allocation<Self>, AllocateError> {
         let vulkan = manager.backend();
         if vulkan.has_destroyed() {
-            // The memory of resources that were destroyed meanwhile; a lost device is told of by the calls below.
+            // Frees the memory of resources that were destroyed meanwhile. The calls below report a lost device.
             let _ = manager.retire();
         }
         let (caps, align) = (manager.caps(), needs.layout.align);
@@ -364,7 +364,7 @@ impl Vulkan {
         unsafe { self.memory_tied(heap, needs.layout.size, handle) }
     }
 
-    /// As [`memory_for`](Self::memory_for), for bytes that the caller knows.
+    /// Allocates memory as [`memory_for`](Self::memory_for) does, for a size that the caller knows.
     ///
     /// # Errors
     ///
@@ -383,8 +383,7 @@ impl Vulkan {
         Ok(block.owned_by(handle.as_raw()))
     }
 
-    /// Allocates memory of exactly so many bytes for one use: what [`Manager::allocate_made`] wants made where no resource is known,
-    /// or the memory is not to be tied to it.
+    /// Allocates exactly `size` bytes of device memory that is not tied to a resource. [`Manager::allocate_made`] takes such a block.
     ///
     /// # Errors
     ///

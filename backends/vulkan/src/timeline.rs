@@ -69,16 +69,17 @@ impl Vulkan {
         Ok(self.timelines.get(timeline)?.semaphore().map(|semaphore| semaphore.raw))
     }
 
-    /// Destroys a handle of the engine's once all work has ended that was submitted so far, without waiting for it.
+    /// Destroys a handle of the engine once all work submitted so far has ended, without waiting for it.
     ///
-    /// Work counts that went to queues of this backend, through [`with_queue`](Self::with_queue) or by itself. For work on
-    /// other queues say with [`Options::frames_in_flight`](crate::Options::frames_in_flight) how long it takes. The returned point is
-    /// reached then: give it to `Allocation::free_after` for the memory behind the object. It comes in the order of
-    /// calls, so retire views before what they show.
+    /// All work on queues of this backend counts: the engine's work in [`with_queue`](Self::with_queue), and the backend's own. For
+    /// other queues, [`Options::frames_in_flight`](crate::Options::frames_in_flight) says how long their work may take.
+    ///
+    /// The returned point is reached when the handle is destroyed: give it to `Allocation::free_after` for the memory behind the
+    /// object. Handles are destroyed in the order of these calls, so retire a view before its image or buffer.
     ///
     /// # Safety
     ///
-    /// `handle` belongs to this device, nobody else destroys it, and no work is submitted from now on that uses it.
+    /// `handle` belongs to this device, nobody else destroys it, and no work submitted from now on uses it.
     pub unsafe fn retire<H: Object>(&self, handle: H) -> Point {
         // SAFETY: the caller's promise; `Whole` destroys it when the work so far has ended.
         let epoch = match self.whole.retire(unsafe { Retired::new(handle) }) {
@@ -88,8 +89,8 @@ impl Vulkan {
         Point { timeline: TimelineId::ALL, epoch }
     }
 
-    /// Counts a frame of an engine that was opened with [`Options::frames_in_flight`](crate::Options::frames_in_flight): call it once a frame,
-    /// after its last submission. Elsewhere it only destroys what was retired, which other calls do as well.
+    /// Counts a frame of an engine that set [`Options::frames_in_flight`](crate::Options::frames_in_flight). Call it once a frame,
+    /// after the last submission. Without that option it only destroys retired handles, as other calls do too.
     ///
     /// # Errors
     ///
@@ -98,8 +99,8 @@ impl Vulkan {
         self.whole.end_frame()
     }
 
-    /// Returns whether a timeline is all work of the device: [`TimelineId::ALL`], and without queues also the main one, as the engine's
-    /// frames are then all that is known.
+    /// Returns true if a timeline stands for all work of the device: [`TimelineId::ALL`], and without queues also the main one. Only
+    /// the engine's frames are known then.
     fn is_whole(&self, timeline: TimelineId) -> bool {
         timeline == TimelineId::ALL || timeline == TimelineId::MAIN && !self.device.has_queues()
     }

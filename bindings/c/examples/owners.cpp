@@ -1,4 +1,4 @@
-// omniheap.hpp on host memory: owners that move, end by themselves, and say what is wrong.
+// omniheap.hpp on host memory: move-only owners that free by themselves and throw on errors.
 #include <omniheap.hpp>
 
 #include <cstdio>

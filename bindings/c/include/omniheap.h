@@ -677,7 +677,7 @@ typedef struct omniheap_vulkan_device {
   uint32_t queue_count;
   // Features that were enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
   uint32_t enabled;
-  // Frames under way at most on queues that are not in `queues`; above zero, call `omniheap_vulkan_end_frame` once a frame.
+  // Most frames under way on queues that are not in `queues`. Above zero, call `omniheap_vulkan_end_frame` once a frame.
   uint32_t frames_in_flight;
 } omniheap_vulkan_device;
 
@@ -1339,9 +1339,9 @@ enum omniheap_status omniheap_vulkan_with_queue(struct omniheap_manager manager,
                                                 void (*submit)(uint64_t queue, uint32_t family, void *user),
                                                 void *user);
 
-// Destroys a `VkBuffer` and frees the memory behind it, once all work has ended that was submitted so far. Waits for nothing.
+// Destroys a `VkBuffer` and frees the memory behind it, once all work submitted so far has ended. Waits for nothing.
 //
-// Work counts that was submitted in `omniheap_vulkan_with_queue`, or by omniheap. For work on other queues set
+// Work counts if it was submitted in `omniheap_vulkan_with_queue`, or by omniheap. For work on other queues set
 // `device.frames_in_flight`. The handles are stale at once.
 //
 // # Safety
@@ -1350,7 +1350,7 @@ enum omniheap_status omniheap_vulkan_with_queue(struct omniheap_manager manager,
 enum omniheap_status omniheap_vulkan_retire_buffer(uint64_t buffer,
                                                    struct omniheap_allocation allocation);
 
-// As `omniheap_vulkan_retire_buffer`, for a `VkImage`. Its views are the caller's: destroy each when no work uses it.
+// Destroys a `VkImage` as `omniheap_vulkan_retire_buffer` destroys a buffer. Views stay the caller's: destroy each when no work uses it.
 //
 // # Safety
 //

@@ -1,11 +1,11 @@
-/* omniheap.h for C++17: owners of handles that move and close themselves, and exceptions instead of statuses.
+/* omniheap.h for C++17: move-only owners that close their handles, and exceptions instead of statuses.
  *
  *     auto manager = omniheap::manager::open("cuda");
  *     omniheap::allocation weights = manager.allocate(1 << 20);
  *     weights.write(0, bytes.data(), bytes.size());
  *
- * An owner may be used from any thread, as its handle may, but moved and ended by one. What came of a manager ends before it: members and
- * variables that are declared after it do. `get()` is the handle, for every function of omniheap.h that has no method here.
+ * Any thread may use an owner, as any thread may use a handle. Only one thread at a time may move or end it. Allocations and pools end
+ * before their manager: declare them after it. `get()` returns the handle, for every function of omniheap.h that has no method here.
  */
 #pragma once
 
@@ -67,18 +67,18 @@ public:
     /* Returns the handle; zero where there is none. */
     Handle get() const noexcept { return handle_; }
 
-    /* Returns the handle, which nobody ends from now on. */
+    /* Gives up the handle and returns it. The caller ends it. */
     [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, Handle{}); }
 
 protected:
-    /* Ends the handle; where that fails, it is kept. */
+    /* Ends the handle. If that fails, the owner keeps it. */
     void end() {
         check(End(handle_));
         handle_ = Handle{};
     }
 
 private:
-    // Destructors do not throw: what cannot end, because something of it lives, stays open without an owner. `close` and `destroy` say so.
+    // Destructors do not throw. A manager or pool in which something lives stays open without an owner; `close` and `destroy` throw instead.
     void end_quietly() noexcept {
         if (handle_.id != 0) {
             (void)End(release());
@@ -88,7 +88,7 @@ private:
     Handle handle_{};
 };
 
-/* Bytes. They are freed at the end, in the order of their timeline. */
+/* Live bytes. They are freed at the end of the scope, in the order of their timeline. */
 class allocation : public owner<omniheap_allocation, omniheap_free> {
 public:
     using owner::owner;
@@ -102,10 +102,10 @@ public:
         (void)release();
     }
 
-    /* Says that another timeline uses the bytes too. */
+    /* Declares that another timeline uses the bytes too. */
     void use_on(std::uint32_t timeline) { check(omniheap_use_on(get(), timeline)); }
 
-    /* Returns where it is, until something may move it. */
+    /* Returns the current place. It is valid until the allocation may move. */
     omniheap_placed place() const {
         omniheap_placed found = omniheap_placed_default();
         check(omniheap_place(get(), &found));
@@ -196,7 +196,7 @@ public:
                 text.resize(length);
                 return text;
             }
-            // It may have grown by the next call.
+            // The text may have grown between the two calls.
             text.resize(2 * length);
         }
     }

@@ -264,11 +264,11 @@ impl Pool {
     }
 }
 
-/// Gives a manager of another library of omniheap's a handle, for all functions that need no device of a vendor.
+/// Gives a handle to a manager of another omniheap library. The handle serves all functions that need no vendor's device.
 ///
 /// # Errors
 ///
-/// The status where there is no room for another handle.
+/// The status if there is no room for another handle.
 pub fn adopt(manager: Manager<AnyBackend>) -> Result<OmniheapManager, OmniheapStatus> {
     let holder = Holder::over(manager, Native::Other, (None, Arc::default(), None));
     let id = MANAGERS.insert(Arc::new(holder)).map_err(|failure| failure.status)?;

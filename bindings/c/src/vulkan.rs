@@ -73,7 +73,7 @@ unsafe fn allocate<H: vulkan::Native>(
 ) -> Result<Allocation<AnyBackend>, Failure> {
     let arbitrated = arbitrated(holder)?;
     if arbitrated.inner().has_destroyed() {
-        // The memory of resources that were destroyed meanwhile; a lost device is told of by the calls below.
+        // Frees the memory of resources that were destroyed meanwhile. The calls below report a lost device.
         let _ = holder.manager.retire();
     }
     let may_move = match flags {
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn omniheap_vulkan_with_queue(
     })
 }
 
-/// Destroys a handle once all work has ended that was submitted so far, and frees the memory behind it then.
+/// Destroys a handle once all work submitted so far has ended, and then frees the memory behind it.
 ///
 /// # Safety
 ///
@@ -305,15 +305,15 @@ unsafe fn retire<H: vulkan::Object>(
     // SAFETY: the caller's promise.
     let point = unsafe { vulkan.retire(handle) };
     if point.epoch != Epoch::START {
-        // Only the call that removed it gets here, so nothing is set yet.
+        // Only one call removes the allocation and gets here, so nothing is set yet.
         let _ = freed.after.set(point);
     }
     Ok(())
 }
 
-/// Destroys a `VkBuffer` and frees the memory behind it, once all work has ended that was submitted so far. Waits for nothing.
+/// Destroys a `VkBuffer` and frees the memory behind it, once all work submitted so far has ended. Waits for nothing.
 ///
-/// Work counts that was submitted in `omniheap_vulkan_with_queue`, or by omniheap. For work on other queues set
+/// Work counts if it was submitted in `omniheap_vulkan_with_queue`, or by omniheap. For work on other queues set
 /// `device.frames_in_flight`. The handles are stale at once.
 ///
 /// # Safety
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn omniheap_vulkan_retire_buffer(
     call(|| unsafe { retire(vk::Buffer::from_raw(buffer), "buffer", allocation) })
 }
 
-/// As `omniheap_vulkan_retire_buffer`, for a `VkImage`. Its views are the caller's: destroy each when no work uses it.
+/// Destroys a `VkImage` as `omniheap_vulkan_retire_buffer` destroys a buffer. Views stay the caller's: destroy each when no work uses it.
 ///
 /// # Safety
 ///

@@ -41,7 +41,7 @@ pub struct OmniheapVulkanDevice {
     pub queue_count: u32,
     /// Features that were enabled when the device was created: `OMNIHEAP_VULKAN_…`, added up.
     pub enabled: u32,
-    /// Frames under way at most on queues that are not in `queues`; above zero, call `omniheap_vulkan_end_frame` once a frame.
+    /// Most frames under way on queues that are not in `queues`. Above zero, call `omniheap_vulkan_end_frame` once a frame.
     pub frames_in_flight: u32,
 }
 

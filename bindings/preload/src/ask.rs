@@ -1,4 +1,4 @@
-//! Questions about memory: how much there is, and what is known of an address.
+//! Answers to questions about memory: free and total bytes, and facts about addresses.
 #![expect(unsafe_code, reason = "writes what callers point to")]
 use crate::Code;
 use crate::book::{Book, Found};
@@ -16,7 +16,7 @@ const BUFFER_ID: u32 = 7;
 const RANGE_START: u32 = 11;
 const RANGE_SIZE: u32 = 12;
 
-/// Answers `cuMemGetInfo`: what is held and empty is free, and nothing is above the limit.
+/// Answers `cuMemGetInfo`. Bytes that are held and empty count as free, and no figure is above the limit.
 pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<Code> {
     if free.is_null() || total.is_null() {
         return None;
@@ -42,7 +42,7 @@ pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<C
     Some(0)
 }
 
-/// Returns true if an address was freed and is still held: to the driver it looks alive.
+/// Returns true if an address was freed and its memory is still held. The driver would take it for live.
 fn was_freed(address: u64) -> bool {
     books::all().any(|book| book.is_waiting(address))
 }
@@ -140,7 +140,7 @@ pub(crate) fn attributes(
     Some(0)
 }
 
-/// Answers `cuIpcGetMemHandle`: a handle stands for a whole block, so that memory which shares one cannot be exported.
+/// Answers `cuIpcGetMemHandle`. A handle stands for a whole block, so memory that shares a block cannot be exported.
 pub(crate) fn export(real: &Real, address: u64) -> Option<Code> {
     static SAID: Once = Once::new();
     let (_, found) = find(real, address)?;

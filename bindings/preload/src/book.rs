@@ -1,8 +1,8 @@
-//! The book of one context: its manager, what is live by address, and frees that wait for the device.
+//! The book of one context: its manager, its live allocations by address, and frees that wait for the device.
 //!
-//! `cuMemFree` waits for the device, and its callers may count on that: bytes that it frees may still be in use by work that was
-//! submitted before. They stay out of use until that work has run: behind a mark of the whole device, of which one stands for many
-//! frees. The host waits for such a mark only when memory has run out: what was submitted may need what the program does next.
+//! The driver's `cuMemFree` waits for the device, and programs may count on that: work submitted earlier may still use the bytes.
+//! So the bytes stay out of use until that work has run. One mark of the whole device stands for many frees. The host waits for a
+//! mark only when memory has run out, because the work may itself wait for the program's next call.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
 use crate::{Code, capture, gate, lock, real::Handle, settings};
 use core::cell::Cell;
@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 pub(crate) const UNIT: u64 = 512;
 /// The smallest request that gets a block of its own where programs export memory.
 const EXPORTED: u64 = 1 << 20;
-/// Bytes of frees that may wait while the program gets more memory, so that many share one wait: a part of the device, and at
-/// least so many.
+/// Bytes of frees that may wait before they are marked, so that many share one mark: this fraction of the device, and at least
+/// this many bytes.
 const SLACK: (u64, u64) = (512, 32 << 20);
-/// Requests of streams, of which one marks the work that frees wait for: a mark asks the driver.
+/// Stream-ordered requests for each mark of the work that frees wait for. A mark calls the driver.
 const LOOK: usize = 16;
 /// Answer to orders for memory that cannot sleep.
 const AWAKE: &str =
@@ -37,7 +37,7 @@ thread_local! {
     static LAST: Cell<(usize, usize, u64, u32)> = const { Cell::new((0, 0, 0, 0)) };
 }
 
-/// Device memory or nothing.
+/// A policy of device memory alone.
 #[derive(Debug)]
 struct DeviceOnly;
 
@@ -80,13 +80,13 @@ pub(crate) struct Book {
     context: usize,
     pub(crate) ordinal: i32,
     manager: Manager<Cuda>,
-    /// The pool that sleeps, where that is wanted and the device has pages.
+    /// The pool that can sleep, if that is wanted and the device has pages.
     pool: Option<UserPool<Cuda>>,
     heap: HeapId,
     live: Mutex<BTreeMap<u64, Resident>>,
     /// Frees that wait for the device.
     frees: Mutex<Vec<(u64, Resident)>>,
-    /// Held by whoever takes these frees, until they are given back.
+    /// Lock of the thread that takes these frees, until they are given back.
     turn: Mutex<()>,
     /// True if frees went to the manager behind a mark, and nobody has waited for the device since.
     is_deferred: AtomicBool,
@@ -98,7 +98,7 @@ pub(crate) struct Book {
     /// Requests of streams while frees waited.
     looks: AtomicUsize,
     streams: RwLock<HashMap<(usize, u64), TimelineId>>,
-    /// True if the driver knows the blocks as allocations, which a program could free.
+    /// True if the driver knows the blocks as allocations, so that a program could free them.
     is_plain: bool,
     /// Addresses at which such blocks began.
     blocks: Mutex<HashSet<u64>>,
@@ -244,12 +244,12 @@ impl Book {
     /// Frees what lives at an address once all work that was submitted until now has run; returns false if nothing does.
     pub(crate) fn free(&self, address: u64) -> bool {
         let Some(resident) = lock(&self.live).remove(&address) else { return false };
-        // Counted first: whoever takes it away counts less.
+        // Counted first, because the thread that takes the free subtracts it.
         self.waiting.fetch_add(1, Relaxed);
         self.waiting_bytes.fetch_add(resident.size, Relaxed);
         lock(&self.frees).push((address, resident));
         if self.manager.config().guards.is_some() {
-            // So that a finding is told where the program frees.
+            // An overwrite is reported inside the program's call of the free.
             self.settle();
         }
         true
@@ -265,8 +265,8 @@ impl Book {
 
     /// Frees what lives at an address in the order of the stream that it was made for; `None` for another stream.
     ///
-    /// A stream of the same handle may be a later one: its number is not asked for. The timeline of the earlier one is nobody's then, so
-    /// that everybody else gets the bytes behind a mark of all work.
+    /// The handle may belong to a later stream, because its number is not compared. Then no live stream has the timeline of the
+    /// earlier one, and other streams get the bytes behind a mark of all work.
     #[inline]
     pub(crate) fn free_in_own_order(&self, address: u64, stream: Handle) -> Option<()> {
         let mut live = lock(&self.live);
@@ -280,8 +280,8 @@ impl Book {
         Some(())
     }
 
-    /// Frees what lives at an address in the order of a stream, whose timeline `find` tells; `None` if nothing lives there, or `find`
-    /// tells none.
+    /// Frees the allocation at an address in the order of the stream whose timeline `find` returns. `None` if nothing lives there, or
+    /// `find` returns none.
     pub(crate) fn free_on(
         &self,
         address: u64,
@@ -300,7 +300,7 @@ impl Book {
         Some(())
     }
 
-    /// Returns true if a block of ours began at an address: the driver would free it, whoever asks.
+    /// Returns true if a block of ours began at an address. The driver would free it for any caller.
     pub(crate) fn is_own_block(&self, address: u64) -> bool {
         lock(&self.blocks).contains(&address)
     }
@@ -310,9 +310,9 @@ impl Book {
         lock(&self.blocks).remove(&address);
     }
 
-    /// Waits for the work that frees wait for, once for all of them; returns false if there were none, or it cannot be waited for now.
+    /// Waits once for the work behind all waiting frees. Returns false if there were none, or a wait is not possible now.
     ///
-    /// The bytes of another thread that waits count as well: they are there when this returns.
+    /// Frees that another thread is waiting for count too: their bytes are free when this returns.
     fn settle(&self) -> bool {
         let waited = self.waiting.load(Relaxed) > 0 || self.is_deferred.load(Relaxed);
         let _turn = lock(&self.turn);
@@ -332,8 +332,8 @@ impl Book {
         true
     }
 
-    /// Lets the manager give back what waits, behind one mark of all work that was submitted until now: the host does not wait, also
-    /// for another thread that does.
+    /// Hands the waiting frees to the manager, behind one mark of all work submitted so far. The host waits neither for the mark nor
+    /// for another thread that waits.
     fn defer(&self) {
         let _turn = match self.turn.try_lock() {
             Err(TryLockError::WouldBlock) => return,
@@ -352,7 +352,7 @@ impl Book {
         Ok(Point { timeline: TimelineId::ALL, epoch })
     }
 
-    /// Frees what waited, and then counts it no more: nobody finds that nothing waits before the bytes are there.
+    /// Frees what waited, and subtracts it afterwards: no thread sees a count of zero before the bytes are free.
     fn give_back(&self, freed: Vec<(u64, Resident)>, free: impl Fn(Allocation<Cuda>)) {
         let (count, bytes) = (freed.len(), freed.iter().map(|(_, it)| it.size).sum());
         freed.into_iter().for_each(|(_, freed)| free(freed.allocation));
@@ -378,7 +378,7 @@ impl Book {
         (address - start < size).then_some(Found { address: *start, size, number, is_whole })
     }
 
-    /// Returns the timeline of a stream of this context, which has this number.
+    /// Returns the timeline of the stream of this context with this number.
     ///
     /// # Safety
     ///
@@ -409,7 +409,7 @@ impl Book {
         self.manager.backend().timelines().begin_capture();
     }
 
-    /// Ends what [`hold`](Self::hold) began.
+    /// Allows marks and waits again after [`hold`](Self::hold).
     pub(crate) fn release(&self) {
         self.manager.backend().timelines().end_capture();
     }
@@ -423,7 +423,7 @@ impl Book {
         (totals.live_bytes.saturating_sub(waiting), empty)
     }
 
-    /// Returns everything to the driver. The context goes, and with it everything that lives there.
+    /// Returns everything to the driver. The context ends, and with it everything that lives there.
     pub(crate) fn close(&self) {
         let _ = self.manager.backend().timelines().wait_idle();
         drop(core::mem::take(&mut *lock(&self.live)));
@@ -441,7 +441,7 @@ impl Book {
         self.manager.trim().map(drop)
     }
 
-    /// Moves all bytes to host memory; returns how many went back to the driver.
+    /// Moves all bytes to host memory. Returns the number of bytes that went back to the driver.
     pub(crate) fn sleep(&self) -> Result<u64, String> {
         let pool = self.pool.as_ref().ok_or(AWAKE)?;
         if capture::is_under_way() {
@@ -468,7 +468,7 @@ impl Book {
         }
     }
 
-    /// Returns a line about all that was done.
+    /// Returns the line for the end: live and held bytes, allocations, driver calls.
     pub(crate) fn summary_line(&self) -> String {
         let Report { totals, peak_reserved_bytes, driver_calls, .. } = self.manager.summary();
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
@@ -492,7 +492,7 @@ impl Book {
     }
 }
 
-/// Returns the driver's code for a failure; `None` where the driver shall answer itself.
+/// Returns the driver's code for a failure, or `None` if the driver must answer the call itself.
 pub(crate) fn code_of(error: &AllocateError) -> Option<Code> {
     let native = Code::try_from(error.error().native()).unwrap_or(0);
     match error.kind() {

@@ -13,7 +13,7 @@ static BOOKS: RwLock<Vec<&'static Book>> = RwLock::new(Vec::new());
 static REFUSED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 /// Counted up when a book comes or goes.
 static EDITION: AtomicU64 = AtomicU64::new(1);
-/// Held while a book opens, and while captures begin and end: each book is held as often as captures are under way.
+/// Lock for opening a book, and for beginning and ending a capture. Each book has one `hold` for each capture under way.
 static OPENING: Mutex<()> = Mutex::new(());
 
 /// Edition, context, and its book if it has one.
@@ -46,7 +46,7 @@ pub(crate) fn known(real: &Real) -> Option<&'static Book> {
     book
 }
 
-/// Returns the book of this thread's context, opened now if it was not. None where none can be, or a capture is under way.
+/// Returns the book of this thread's context, and opens it if needed. `None` if that fails, or a capture is under way.
 #[inline]
 pub(crate) fn current(real: &Real) -> Option<&'static Book> {
     known(real).or_else(|| open(real))
@@ -100,7 +100,7 @@ pub(crate) fn each(act: impl Fn(&Book)) {
     all().for_each(act);
 }
 
-/// Takes a context's book away, which nobody gets any more; returns it, if there was one.
+/// Removes a context's book from the table, and returns it if there was one.
 pub(crate) fn take(context: usize) -> Option<&'static Book> {
     lock(&REFUSED).retain(|refused| *refused != context);
     let mut books = BOOKS.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Graphs that are being captured: memory is the driver's own business meanwhile.
+//! Graph captures. The driver itself answers calls about memory while a graph is captured.
 #![expect(unsafe_code, reason = "asks the driver for captures")]
 use crate::real::{Handle, Real};
 use crate::{books, lock};
@@ -21,7 +21,8 @@ pub(crate) fn is_under_way() -> bool {
     UNDER_WAY.load(Relaxed) > 0
 }
 
-/// Notes that a capture is about to begin: nothing marks or waits for a device from now on, since it may go on in any context.
+/// Notes that a capture is about to begin. From now on nothing marks or waits for a device, because the capture may spread to any
+/// context.
 pub(crate) fn begin(real: &Real, stream: Handle) {
     let context = books::current_context(real).map_or(0, |context| context.addr());
     let _alone = books::alone();
@@ -30,7 +31,7 @@ pub(crate) fn begin(real: &Real, stream: Handle) {
     books::each(|book| book.hold());
 }
 
-/// Ends what [`begin`] began for a stream.
+/// Notes that the capture of a stream has ended.
 pub(crate) fn end(stream: Handle) {
     let at = |captures: &[(usize, usize)]| captures.iter().position(|it| it.0 == stream.addr());
     end_one(at);
@@ -48,13 +49,13 @@ pub(crate) fn destroyed(stream: Handle, is_done: bool) {
     }
 }
 
-/// Ends the captures of a context that goes.
+/// Ends the captures of a context that is being destroyed.
 pub(crate) fn end_all(context: Handle) {
     let at = |captures: &[(usize, usize)]| captures.iter().position(|it| it.1 == context.addr());
     while end_one(at) {}
 }
 
-/// Ends a capture that is found among all; returns false if none is.
+/// Ends the capture that `find` chooses. Returns false if it chooses none.
 fn end_one(find: impl Fn(&[(usize, usize)]) -> Option<usize>) -> bool {
     let _alone = books::alone();
     let mut captures = lock(&CAPTURES);
@@ -66,7 +67,7 @@ fn end_one(find: impl Fn(&[(usize, usize)]) -> Option<usize>) -> bool {
     true
 }
 
-/// Returns true if a stream is captured; where the driver does not tell, it answers the call itself as well.
+/// Returns true if a stream is captured, or if the driver does not say: it then answers the call itself.
 pub(crate) fn is_captured(real: &Real, stream: Handle) -> bool {
     let mut status = 0;
     // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
@@ -79,7 +80,7 @@ pub(crate) fn ending(real: &Real, stream: Handle) {
     ENDING.set(is_captured(real, stream));
 }
 
-/// Notes that the driver has answered; a capture that nothing can be ended of any more has ended, whatever became of it.
+/// Notes that the driver has answered. A stream that is no longer captured has ended its capture, whatever the driver's code.
 pub(crate) fn ended(real: &Real, stream: Handle) {
     if ENDING.take() && !is_captured(real, stream) {
         end(stream);

@@ -68,21 +68,21 @@ pub(crate) fn start() {
     });
 }
 
-/// Opens the socket so that nobody else can connect to it at any time.
+/// Opens the socket. Other users can connect to it at no time.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let is_socket = |about: fs::Metadata| about.file_type().is_socket();
     if fs::symlink_metadata(path).is_ok_and(is_socket) && UnixStream::connect(path).is_err() {
-        // What an ended process left; a socket that answers is refused by `bind`, and so are other files.
+        // A socket left by an ended process. `bind` refuses a socket that answers, and every other file.
         let _ = fs::remove_file(path);
     }
-    // Peers are checked as well, so that nothing is lost between these two.
+    // Peers are checked too, so the moment between these two calls is safe.
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
 fn serve(listener: &UnixListener) {
-    // This thread's calls are never the program's.
+    // Calls of this thread go straight to the driver.
     let Some(_inside) = Inside::enter() else { return };
     for stream in listener.incoming().flatten() {
         let _ = answer(stream);
@@ -147,7 +147,7 @@ fn sleep() -> Result<String, String> {
         return Err("a call of the program does not return; try again later".into());
     }
     each(|book| book.sleep()).inspect_err(|_| {
-        // Those that cannot sleep cannot wake either.
+        // Contexts that cannot sleep cannot wake either, so errors are dropped.
         books::each(|book| drop(book.wake()));
         gate::open();
     })

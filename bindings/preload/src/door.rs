@@ -20,9 +20,9 @@ pub(crate) struct Hook {
     pub(crate) name: &'static str,
     /// The first CUDA version whose function of this name has this signature.
     pub(crate) since: c_int,
-    /// The first version from which on it has another one.
+    /// The first CUDA version in which it has another signature.
     pub(crate) until: c_int,
-    /// True if it is the one of the calling thread's default stream.
+    /// True if the function is the variant for the calling thread's default stream.
     pub(crate) per_thread: bool,
     pub(crate) function: *const (),
 }
@@ -30,7 +30,7 @@ pub(crate) struct Hook {
 // SAFETY: the pointer is that of a function.
 unsafe impl Sync for Hook {}
 
-/// Names of work on device memory, which passes a gate where memory can sleep, and is the driver's own elsewhere.
+/// Prefixes of functions that submit work on device memory. They pass a gate if memory can sleep, and are the driver's otherwise.
 const WORK: [&str; 4] = ["cuLaunch", "cuGraphLaunch", "cuMemcpy", "cuMemset"];
 
 /// Returns true if programs that look a function up shall get ours.
@@ -38,7 +38,7 @@ fn is_wanted(hook: &Hook) -> bool {
     !WORK.iter().any(|work| hook.name.starts_with(work)) || settings::get().sleeps
 }
 
-/// Returns what a program gets that asks the driver for a name.
+/// Returns our function for a name that a program asks the driver for, if we have one.
 pub(crate) fn by_name(name: &CStr, version: c_int, flags: u64) -> Option<*mut c_void> {
     let name = name.to_bytes();
     let fits =
@@ -54,7 +54,7 @@ pub(crate) fn by_name(name: &CStr, version: c_int, flags: u64) -> Option<*mut c_
 /// The handle that stands for all libraries, this one among them.
 const EVERYWHERE: *mut c_void = libc::RTLD_DEFAULT;
 
-/// Returns true if the driver is loaded: its names are ours too, and without it nobody has them.
+/// Returns true if the driver is loaded. Without it, a lookup of its names must fail, although we have them too.
 fn is_driver_loaded() -> bool {
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
     // SAFETY: a C string; nothing is loaded.
@@ -66,7 +66,7 @@ fn is_driver_loaded() -> bool {
     !driver.is_null()
 }
 
-/// Answer to `dlsym`, in the two registers of a result: where `found` is null, the C library shall answer, for `handle`.
+/// Answer to `dlsym`, in the two registers of a result. If `found` is null, the C library answers, for `handle`.
 #[repr(C)]
 struct Decision {
     found: *mut c_void,
@@ -84,7 +84,7 @@ unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> Decisio
     // SAFETY: as above.
     let is_ours_alone = found.is_null() && handle == EVERYWHERE && unsafe { is_hook(name) };
     let handle = if is_ours_alone && !is_driver_loaded() {
-        // A library that has none of these names, so that `dlerror` says it. It stays loaded anyway.
+        // The C library has none of these names, so `dlerror` reports that. It stays loaded anyway.
         // SAFETY: a C string; nothing is loaded.
         unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
     } else {
@@ -93,7 +93,7 @@ unsafe extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> Decisio
     Decision { found, handle }
 }
 
-/// Returns true if a name is that of a function of ours.
+/// Returns true if one of our functions has this name.
 ///
 /// # Safety
 ///
@@ -104,7 +104,7 @@ unsafe fn is_hook(name: *const c_char) -> bool {
     !name.is_null() && HOOKS.iter().any(|hook| hook.symbol.as_bytes() == is_named())
 }
 
-/// Returns our function where a program gets it; null where the C library shall answer.
+/// Returns our function if the program is to get it, or null if the C library must answer.
 ///
 /// # Safety
 ///
@@ -133,14 +133,14 @@ unsafe fn choose(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: the caller's promise.
     let found = unsafe { real::look_up(handle, name.as_ptr()) };
     if found.is_null() || !is_wanted(hook) {
-        // Looked up once more by the C library, whose `dlerror` then says why it is not there.
+        // The C library looks it up once more, so that its `dlerror` says why it is missing.
         return ptr::null_mut();
     }
     settings::looked_up(hook.symbol);
     hook.function.cast_mut().cast()
 }
 
-/// Stands before the C library's `dlsym`. That one looks at its caller where it searches behind it, so it is jumped to with the caller's
+/// Replaces the C library's `dlsym`. For `RTLD_NEXT` that function looks at its caller, so this one jumps to it with the caller's
 /// own return address.
 ///
 /// # Safety

@@ -1,4 +1,4 @@
-//! What is recorded while a program runs, and said and written when it ends.
+//! The recording of a program, and the lines and the report at its end.
 #![expect(
     unsafe_code,
     reason = "registers a function for the end of the process, and blocks signals"
@@ -14,12 +14,12 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, Once, OnceLock};
 
-/// Lines about contexts that went before the program ended.
+/// Summary lines of contexts that were destroyed before the program ended.
 static KEPT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 static RECORDER: OnceLock<Option<Arc<Recorder>>> = OnceLock::new();
 
-/// Says a line on standard error, whoever reads it: a reader that is gone must not end the program, which has more to write.
+/// Writes a line to standard error. A reader that is gone must not end the program, so SIGPIPE is blocked meanwhile.
 pub(crate) fn say(line: &str) {
     let before = Signals::block(&[libc::SIGPIPE]);
     let _ = writeln!(std::io::stderr(), "omniheap: {line}");
@@ -45,7 +45,7 @@ pub(crate) fn config() -> ManagerConfig {
     config
 }
 
-/// Signals of this thread, as they were before some were blocked; dropped, they are so again.
+/// Signal mask of this thread before some signals were blocked. Dropping it restores the mask.
 pub(crate) struct Signals {
     mask: libc::sigset_t,
     pending: libc::sigset_t,
@@ -70,7 +70,7 @@ impl Signals {
         Self { mask, pending }
     }
 
-    /// Takes a signal away that has come since.
+    /// Discards a signal that arrived since.
     fn consume(&self, signal: c_int) {
         // SAFETY: a valid pointer.
         if unsafe { libc::sigismember(&raw const self.pending, signal) } == 1 {
@@ -120,7 +120,7 @@ extern "C" fn at_exit() {
     if inside::is_forked() {
         return;
     }
-    // A thread that is inside ended the process from within: nothing can be looked at.
+    // The process ended while this thread was inside the library, perhaps with a lock held.
     let Some(_inside) = inside::Inside::enter() else { return };
     let _ = std::panic::catch_unwind(end);
 }
@@ -143,7 +143,7 @@ fn end() {
     }
 }
 
-/// Keeps what is told at the end of a context that goes now.
+/// Keeps the summary line of a context that is being destroyed, and writes its report.
 pub(crate) fn keep(book: &Book) {
     if settings::get().summary {
         lock(&KEPT).push(book.summary_line());

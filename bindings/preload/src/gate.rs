@@ -1,7 +1,7 @@
-//! The gate before work on device memory, which is closed while that memory sleeps.
+//! The gate: calls that use device memory wait here while that memory sleeps.
 //!
-//! It exists only where memory can sleep. A call that is past it when it closes is waited for, so that its work is in a stream
-//! before the sleep marks all streams.
+//! The gate exists only if memory can sleep. Closing it waits for calls that are already past it, so that their work is in a
+//! stream before the sleep marks all streams.
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use core::time::Duration;
@@ -65,7 +65,7 @@ pub(crate) fn wait() {
     }
 }
 
-/// Closes the gate, and waits for the calls that are past it; returns false if one does not return, and opens it again then.
+/// Closes the gate, and waits for the calls that are past it. If one does not return, opens the gate again and returns false.
 pub(crate) fn close() -> bool {
     CLOSED.store(true, SeqCst);
     let began = Instant::now();

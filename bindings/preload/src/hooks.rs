@@ -1,4 +1,4 @@
-//! The functions that programs get instead of the driver's. Each promises and needs what the driver's documentation says.
+//! The functions that programs get instead of the driver's. Each has the contract of the driver's documentation.
 #![expect(unsafe_code, reason = "exports the driver's functions")]
 use crate::door::{Hook, by_name};
 use crate::inside::Inside;
@@ -16,14 +16,15 @@ const NOT_FOUND: Code = 500;
 const UNKNOWN: Code = 999;
 const EVER: c_int = c_int::MAX;
 
-/// Runs our own answer to a call; `None` where the driver shall answer.
+/// Runs our own answer to a call. `None` if the driver must answer.
 #[inline]
 fn answer(own: impl FnOnce() -> Option<Code>) -> Option<Code> {
     let _inside = Inside::enter()?;
     catch_unwind(AssertUnwindSafe(own)).unwrap_or(Some(UNKNOWN))
 }
 
-/// Exports functions of the driver: what we answer, else the driver's own answer, and what we note of that. Lists them in `HOOKS`.
+/// Exports functions of the driver, and lists them in `HOOKS`. A function gives our answer or else the driver's, and may take a
+/// note of the driver's.
 macro_rules! hooks {
     ($(
         fn $symbol:ident($($argument:ident: $kind:ty),*) as $name:literal $since:literal..$until:expr, $per_thread:literal

@@ -1,7 +1,7 @@
-//! Which threads are in this library, and whether this process is a fork.
+//! A mark on threads that are inside this library, and on forked processes.
 //!
-//! A call from within, by the CUDA backend or by a signal handler that interrupts us, goes straight to the driver: nothing here
-//! waits for a lock that its own thread holds.
+//! A call from within this library, by the CUDA backend or a signal handler, goes straight to the driver. So no thread waits for a
+//! lock that it holds itself.
 #![expect(unsafe_code, reason = "learns of forks")]
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,7 +17,7 @@ static IS_FORKED: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Inside(());
 
 impl Inside {
-    /// Enters; `None` for a thread that is inside already, and in a fork, whose copy of our books is worth nothing.
+    /// Enters the library. `None` for a thread that is inside already, and in a fork, because its copy of our books is not valid.
     #[inline]
     pub(crate) fn enter() -> Option<Self> {
         if IS_FORKED.load(Relaxed) || INSIDE.replace(true) {
@@ -39,7 +39,7 @@ pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Returns true if this process is a fork of the one whose books these are.
+/// Returns true if this process is a fork of the process that opened the books.
 pub(crate) fn is_forked() -> bool {
     IS_FORKED.load(Relaxed)
 }

@@ -1,4 +1,4 @@
-//! Memory: allocations and frees of the program. A function returns `None` where the driver shall answer itself.
+//! Memory: allocations and frees of the program. A function returns `None` if the driver must answer.
 #![expect(unsafe_code, reason = "writes what callers point to")]
 use crate::book::{Book, UNIT, code_of};
 use crate::real::{Handle, Real};
@@ -9,18 +9,18 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{AllocateError, TimelineId};
 
-/// An address at which nothing ever lives: the driver's answers about it are those about memory that was freed.
+/// An address at which nothing ever lives. The driver answers questions about it as about freed memory.
 pub(crate) const NOBODYS: u64 = 8;
-/// From here on sizes are mistakes.
+/// Limit of sizes: larger ones are mistakes.
 const MOST: usize = 1 << 46;
-/// The driver's codes for what a capture does not allow.
+/// The driver's codes for calls that a capture does not allow.
 const CAPTURE_CODES: RangeInclusive<Code> = 900..=907;
 /// The handle of the calling thread's default stream.
 const PER_THREAD: Handle = ptr::without_provenance_mut(2);
 /// The handle of the legacy default stream; zero stands for it too.
 const LEGACY: usize = 1;
 
-/// True once the program has chosen or opened a pool of the driver: its asynchronous allocations are the driver's from then on.
+/// True once the program has chosen or opened a pool of the driver. From then on the driver serves its asynchronous allocations.
 static HAS_OWN_POOL: AtomicBool = AtomicBool::new(false);
 
 /// Notes that the program has chosen or opened a pool of the driver.
@@ -28,7 +28,7 @@ pub(crate) fn chose_pool() {
     HAS_OWN_POOL.store(true, Relaxed);
 }
 
-/// Returns a stream, as functions of the calling thread's default stream mean it.
+/// Returns a stream for functions in which null means the calling thread's default stream.
 pub(crate) fn per_thread(stream: Handle) -> Handle {
     if stream.is_null() { PER_THREAD } else { stream }
 }
@@ -95,7 +95,7 @@ pub(crate) fn free(real: &Real, address: u64) -> Option<Code> {
     Some(unsafe { real.cuMemFree_v2?(NOBODYS) })
 }
 
-/// Notes what the driver itself gave to the program.
+/// Notes an allocation that the driver itself made for the program.
 pub(crate) fn given(code: Code, out: *const u64) -> Option<()> {
     if code != 0 || out.is_null() {
         return None;
@@ -106,7 +106,7 @@ pub(crate) fn given(code: Code, out: *const u64) -> Option<()> {
     None
 }
 
-/// Returns the driver's code where it refuses to free in a capture: as it refuses to allocate, which is tried.
+/// Returns the driver's code if it refuses frees in a capture. It refuses allocations too, so an allocation is tried.
 #[cold]
 fn refused_in_capture(real: &Real) -> Option<Code> {
     let mut probe = 0;
@@ -116,11 +116,11 @@ fn refused_in_capture(real: &Real) -> Option<Code> {
         // SAFETY: allocated above, and used by nothing.
         unsafe { real.cuMemFree_v2?(probe) };
     }
-    // Also where there is no memory for the probe the program may free.
+    // A lack of memory for the probe does not forbid the free.
     CAPTURE_CODES.contains(&code).then_some(code)
 }
 
-/// Returns the timeline of a stream; `None` where the driver shall answer itself: in a capture, and for streams of other contexts.
+/// Returns the timeline of a stream. `None` if the driver must answer: in a capture, and for streams of other contexts.
 #[inline]
 fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
     let mut number = 0;
@@ -175,7 +175,7 @@ pub(crate) fn allocate_from_pool(
 #[inline]
 pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Code> {
     let known = books::known(real);
-    // Each thread has another stream of that handle.
+    // This handle means another stream on each thread.
     let may_skip = stream != PER_THREAD && !capture::is_under_way();
     if let Some(book) = known.filter(|_| may_skip)
         && book.free_in_own_order(address, stream).is_some()
@@ -209,7 +209,7 @@ fn free_behind(real: &Real, book: &Book, address: u64, stream: Handle) -> Option
     }
 }
 
-/// Closes the book of a context that goes now, while the driver can still take its memory.
+/// Closes the book of a context that is about to end, while the driver can still take its memory.
 pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
     let book = books::take(context.addr());
     capture::end_all(context);

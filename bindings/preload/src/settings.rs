@@ -1,11 +1,11 @@
-//! What the environment says, read when the first context allocates.
+//! Settings from environment variables, read when the first context allocates.
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_limits::parse_size;
 use std::env;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// True once a program looked up what exports memory of `cuMemAlloc` to other processes.
+/// True once the program has looked up `cuIpcGetMemHandle`, which exports memory of `cuMemAlloc` to other processes.
 static EXPORTS: AtomicBool = AtomicBool::new(false);
 
 /// The limit that was ordered; zero for none.
@@ -14,19 +14,19 @@ static LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Settings of the process.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// The most bytes that the program may see, before another limit was ordered.
+    /// The most bytes that the program may see, unless an order sets another limit.
     limit: Option<u64>,
     /// File for the trace.
     pub(crate) trace: Option<PathBuf>,
     /// File for the report at the end.
     pub(crate) report: Option<PathBuf>,
-    /// True if a line at the end says what was used.
+    /// True if a summary line is written at the end.
     pub(crate) summary: bool,
     /// True if bytes behind allocations are watched.
     pub(crate) guards: bool,
-    /// True if memory shall be able to sleep.
+    /// True if memory must be able to sleep.
     pub(crate) sleeps: bool,
-    /// True if memory shall be fit for export by `cuIpcGetMemHandle`.
+    /// True if large allocations must be exportable by `cuIpcGetMemHandle`.
     pub(crate) exports: bool,
 }
 
@@ -52,14 +52,14 @@ pub(crate) fn get() -> &'static Settings {
     })
 }
 
-/// Notes that a program looked one of our functions up by its own name: a runtime looks all of them up, by other ways.
+/// Notes that a program looked up one of our functions with `dlsym`. Runtimes look all of them up, but in other ways.
 pub(crate) fn looked_up(symbol: &str) {
     if symbol == "cuIpcGetMemHandle" {
         EXPORTS.store(true, Relaxed);
     }
 }
 
-/// Returns true if large allocations shall have a block of their own, which other processes can open.
+/// Returns true if large allocations get blocks of their own, so that other processes can open them.
 pub(crate) fn exports() -> bool {
     EXPORTS.load(Relaxed) || get().exports
 }
@@ -69,7 +69,7 @@ pub(crate) fn set_limit(bytes: u64) {
     LIMIT.store(bytes, Relaxed);
 }
 
-/// Returns the limit that was ordered, or the variable's, if that is smaller.
+/// Returns the smaller of the ordered limit and the variable's. `None` if no limit was ordered.
 pub(crate) fn ordered_limit() -> Option<u64> {
     let ordered = Some(LIMIT.load(Relaxed)).filter(|ordered| *ordered > 0)?;
     Some(ordered.min(get().limit.unwrap_or(u64::MAX)))

@@ -55,7 +55,7 @@ impl Rig {
         command
     }
 
-    /// As [`without`](Self::without), with the library.
+    /// A program with the driver in reach and the library loaded.
     fn with(&self, program: &Path) -> Command {
         let mut command = self.without(program);
         command.env("LD_PRELOAD", &self.library);

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex};
 /// From here on PyTorch names no size: a product has overflowed.
 const EXABYTE: u64 = 1 << 60;
 
-/// The line about a free of what is not there.
+/// The error text for a free of an address that is not live.
 pub(crate) const NOT_LIVE: &str = "free of an address that is not live: freed twice, or not ours";
 
 /// The pages of most devices.
@@ -68,7 +68,7 @@ struct Resident<B: Streams> {
 
 /// Keeper of the bytes.
 enum Held<B: Streams> {
-    /// With the seat of the stream in whose order they are used, if there is one.
+    /// An allocation, and the seat of the stream that orders its bytes, if there is one.
     Plain(Allocation<B>, Option<Seat>),
     Kept(Kept),
 }
@@ -307,7 +307,7 @@ impl<B: Streams> Device<B> {
         Ok((address, Held::Plain(allocation, Some(seat))))
     }
 
-    /// Takes back what was freed and waited for other streams, from time to time.
+    /// Retires freed bytes that waited for other streams, once every few calls.
     #[inline]
     fn look_for_late(&self) {
         if self.late.are_waiting() || self.graphs.is_watching() {
@@ -318,8 +318,8 @@ impl<B: Streams> Device<B> {
         }
     }
 
-    /// Allocates in the order of no stream; returns the address. The bytes are out of use on all of them, and once they are freed, they
-    /// wait for all of them.
+    /// Allocates in the order of no stream, and returns the address. No stream uses the bytes. After their free they wait for all
+    /// streams.
     pub(crate) fn allocate_unordered(&self, size: u64) -> Result<u64, AllocateError> {
         let made = self.take_unordered(size).or_else(|error| {
             let is_freer =
@@ -444,11 +444,11 @@ impl<B: Streams> Device<B> {
         seat.is_some_and(|seat| self.seats.is_current(seat))
     }
 
-    /// Frees what lives at an address once a stream has passed, whichever stream asked for it.
+    /// Frees the allocation at an address once a stream has passed. Any stream of the device may free it.
     ///
     /// # Errors
     ///
-    /// A line that says what is wrong: nothing lives there.
+    /// The sentence that nothing lives at the address.
     pub(crate) fn free_on(&self, address: u64, stream: *mut c_void) -> Result<(), String> {
         let mut resident = self.live.remove(address).ok_or(NOT_LIVE)?;
         // On a lost device nothing protects the bytes, nor must.
@@ -481,7 +481,7 @@ impl<B: Streams> Device<B> {
             }
             Held::Plain(allocation, _) => {
                 *shared = Shared::Yes;
-                // Any stream will do here: bytes wait for all of them.
+                // Any stream serves here: these bytes wait for all streams.
                 allocation.use_on(TimelineId::ALL)
             }
         }

@@ -413,7 +413,7 @@ pub unsafe extern "C" fn omniheap_stream_alloc(
     unsafe { allocate_or_null(size as u64, device, stream, Life::Unknown) }
 }
 
-/// Frees once a stream has passed, which need not be the one that asked for the bytes. Returns 0, and -1 for an address that is not live.
+/// Frees bytes once a stream has passed. Another stream may have allocated them. Returns 0, or -1 for an address that is not live.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_stream_free(
     stream: *mut c_void,
@@ -429,7 +429,7 @@ pub extern "C" fn omniheap_stream_free(
     })
 }
 
-/// Says that somebody is about to capture a stream.
+/// Notes that a capture of a stream is about to begin.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_stream_begin_capture(device: c_int, stream: *mut c_void) -> c_int {
     guarded(|| {
@@ -449,7 +449,7 @@ pub extern "C" fn omniheap_stream_end_capture(device: c_int, stream: *mut c_void
     })
 }
 
-/// Allocates for a program that names no stream: all of them may use the bytes at once. Null on failure, as for `omniheap_stream_alloc`.
+/// Allocates for a program that names no stream: every stream may use the bytes at once. Null on failure, as for `omniheap_stream_alloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_unordered_alloc(size: usize, device: c_int) -> *mut c_void {
     let made = explained(|| {
@@ -460,8 +460,8 @@ pub extern "C" fn omniheap_unordered_alloc(size: usize, device: c_int) -> *mut c
     or_null(made)
 }
 
-/// Frees on whichever device the bytes are, once all streams have passed; those that have a stream, once that one has. Returns 0, and -1 for an
-/// address that is not live.
+/// Frees bytes on any device: once their own stream has passed, or all streams if they have none. Returns 0, or -1 for an address
+/// that is not live.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_unordered_free(pointer: *mut c_void) -> c_int {
     if pointer.is_null() {

@@ -8,14 +8,14 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 use std::sync::{Mutex, OnceLock};
 
-/// Device, and the stream in whose order its bytes are used, if there is one.
+/// A device, and the stream that orders its bytes, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     device: c_int,
     stream: Option<usize>,
 }
 
-/// Pairs of device and stream in one process.
+/// Most pairs of device and stream in one process.
 const PAIRS: usize = 64;
 static TAKEN: [OnceLock<Pair>; PAIRS] = [const { OnceLock::new() }; PAIRS];
 
@@ -47,19 +47,19 @@ macro_rules! eight {
 
 static FUNCTIONS: [Allocate; PAIRS] = eight!(0 8 16 24 32 40 48 56);
 
-/// Returns the place of a pair, taken now if it was not; nothing where all are taken by others.
+/// Returns the place of a pair, and takes a free one for a new pair. `None` if other pairs have all places.
 fn place(pair: Pair) -> Option<usize> {
     static TAKING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = lock(&TAKING);
     TAKEN.iter().position(|taken| *taken.get_or_init(|| pair) == pair)
 }
 
-/// Returns the address of a `void *(size_t)` that allocates on a device: in the order of `stream`, or where `ordered` is 0 in that of no stream.
-/// The same device and stream have the same address. Null where a process asks for more than 64 of them.
+/// Returns the address of a `void *(size_t)` that allocates on a device in the order of `stream`. If `ordered` is 0, no stream
+/// orders the bytes. Equal arguments give the same address. Null after 64 different pairs of device and stream.
 ///
 /// # Safety
 ///
-/// Where `ordered` is not 0, `stream` is null or a stream of the device that lives while the function is called.
+/// Unless `ordered` is 0, `stream` is null or a stream of the device that lives while the function is called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omniheap_alloc_function(
     device: c_int,
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn omniheap_alloc_function(
     let stream = (ordered != 0).then(|| stream.expose_provenance());
     let mut found = ptr::null();
     guarded(|| {
-        // Opened now: the runtime that calls the function says nothing of why it fails.
+        // Opens the device now, because the runtime that calls the function will not report why it fails.
         state::device(device).map_err(failed("device"))?;
         let none =
             "64 pairs of device and stream have functions already; use fewer streams, or none";

@@ -182,7 +182,7 @@ extern "C" {
 
 /* ---- Flags and choices ---- */
 
-/* What the program enabled on its device, and how it calls. */
+/* Features that the program enabled on its device, and its promise about threads. */
 typedef enum VmaAllocatorCreateFlagBits {
     VMA_ALLOCATOR_CREATE_EXTERNALLY_SYNCHRONIZED_BIT = 0x00000001,    /* one thread at a time calls */
     VMA_ALLOCATOR_CREATE_KHR_DEDICATED_ALLOCATION_BIT = 0x00000002,   /* for Vulkan 1.0 */
@@ -213,7 +213,7 @@ typedef enum VmaMemoryUsage {
     VMA_MEMORY_USAGE_MAX_ENUM = 0x7FFFFFFF
 } VmaMemoryUsage;
 
-/* How one allocation is made. */
+/* Options of one allocation. */
 typedef enum VmaAllocationCreateFlagBits {
     VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT = 0x00000001,
     VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT = 0x00000002, /* only from blocks that are there */
@@ -236,7 +236,7 @@ typedef enum VmaAllocationCreateFlagBits {
 } VmaAllocationCreateFlagBits;
 typedef VkFlags VmaAllocationCreateFlags;
 
-/* How a pool of the program's own divides its blocks. */
+/* Options of a pool of the program's own. */
 typedef enum VmaPoolCreateFlagBits {
     VMA_POOL_CREATE_IGNORE_BUFFER_IMAGE_GRANULARITY_BIT = 0x00000002,
     VMA_POOL_CREATE_LINEAR_ALGORITHM_BIT = 0x00000004, /* stack, ring or double stack */
@@ -245,7 +245,7 @@ typedef enum VmaPoolCreateFlagBits {
 } VmaPoolCreateFlagBits;
 typedef VkFlags VmaPoolCreateFlags;
 
-/* How thorough defragmentation is. */
+/* Thoroughness of a defragmentation. */
 typedef enum VmaDefragmentationFlagBits {
     VMA_DEFRAGMENTATION_FLAG_ALGORITHM_FAST_BIT = 0x1,
     VMA_DEFRAGMENTATION_FLAG_ALGORITHM_BALANCED_BIT = 0x2,
@@ -263,7 +263,7 @@ typedef enum VmaDefragmentationMoveOperation {
     VMA_DEFRAGMENTATION_MOVE_OPERATION_DESTROY = 2  /* its object is gone: free both places */
 } VmaDefragmentationMoveOperation;
 
-/* How a virtual block is divided. */
+/* Algorithm that divides a virtual block. */
 typedef enum VmaVirtualBlockCreateFlagBits {
     VMA_VIRTUAL_BLOCK_CREATE_LINEAR_ALGORITHM_BIT = 0x00000001,
     VMA_VIRTUAL_BLOCK_CREATE_ALGORITHM_MASK = 0x00000001,
@@ -271,7 +271,7 @@ typedef enum VmaVirtualBlockCreateFlagBits {
 } VmaVirtualBlockCreateFlagBits;
 typedef VkFlags VmaVirtualBlockCreateFlags;
 
-/* How one part of a virtual block is chosen. */
+/* Choice of one part of a virtual block. */
 typedef enum VmaVirtualAllocationCreateFlagBits {
     VMA_VIRTUAL_ALLOCATION_CREATE_UPPER_ADDRESS_BIT = 0x00000040,
     VMA_VIRTUAL_ALLOCATION_CREATE_STRATEGY_MIN_MEMORY_BIT = 0x00010000,
@@ -380,7 +380,7 @@ typedef struct VmaStatistics {
     VkDeviceSize allocationBytes; /* at most blockBytes */
 } VmaStatistics;
 
-/* The least of nothing is VK_WHOLE_SIZE, the largest 0. */
+/* Sums with extremes. Without any, the smallest size is VK_WHOLE_SIZE and the largest is 0. */
 typedef struct VmaDetailedStatistics {
     VmaStatistics statistics;
     uint32_t unusedRangeCount;
@@ -396,7 +396,7 @@ typedef struct VmaTotalStatistics {
     VmaDetailedStatistics total;
 } VmaTotalStatistics;
 
-/* One heap: the library's bytes, the process's, and how many it may have. */
+/* Bytes of one heap: the library's, the process's, and the budget. */
 typedef struct VmaBudget {
     VmaStatistics statistics;
     VkDeviceSize usage;
@@ -428,7 +428,7 @@ typedef struct VmaPoolCreateInfo {
     void *pMemoryAllocateNext; /* chained to each VkMemoryAllocateInfo of the pool; lives as long as it */
 } VmaPoolCreateInfo;
 
-/* What defragmentation, mapping and the setters may change is as of the call. */
+/* State at the time of the call. Defragmentation, mapping and the setters may change it later. */
 typedef struct VmaAllocationInfo {
     uint32_t memoryType;
     VkDeviceMemory deviceMemory;
@@ -445,7 +445,7 @@ typedef struct VmaAllocationInfo2 {
     VkBool32 dedicatedMemory;
 } VmaAllocationInfo2;
 
-/* Asked between moves; VK_TRUE ends the pass. */
+/* Called between moves; VK_TRUE ends the pass. */
 typedef VkBool32(VKAPI_PTR *PFN_vmaCheckDefragmentationBreakFunction)(void *pUserData);
 
 typedef struct VmaDefragmentationInfo {
@@ -650,7 +650,7 @@ VMA_CALL_PRE void VMA_CALL_POST vmaBuildStatsString(VmaAllocator allocator, char
 VMA_CALL_PRE void VMA_CALL_POST vmaFreeStatsString(VmaAllocator allocator, char *pString);
 #endif
 
-/* ---- What VMA has not ---- */
+/* ---- Additions to VMA ---- */
 
 /* The manager behind an allocator, for the functions of <omniheap.h>: reports, budgets, sleep, moves that ask. It lives as long as the
  * allocator, which keeps it; null for a handle that is not an allocator. Include <omniheap.h> first: its struct is returned. */
@@ -658,7 +658,7 @@ VMA_CALL_PRE void VMA_CALL_POST vmaFreeStatsString(VmaAllocator allocator, char 
 struct omniheap_manager omniheap_vma_manager(VmaAllocator allocator);
 #endif
 
-/* All functions an allocator may call, in one layout whatever the macros are. */
+/* All functions that an allocator may call, in one layout for all macros. */
 typedef struct OmniheapVmaFunctions {
     PFN_vkVoidFunction vkGetInstanceProcAddr;
     PFN_vkVoidFunction vkGetDeviceProcAddr;
@@ -690,7 +690,7 @@ typedef struct OmniheapVmaFunctions {
     PFN_vkVoidFunction vkGetPhysicalDeviceProperties2KHR;
 } OmniheapVmaFunctions;
 
-/* What the macros of a program say. */
+/* Values of a program's macros. */
 typedef struct OmniheapVmaProgram {
     size_t size;               /* of this struct */
     uint32_t layout;           /* OMNIHEAP_VMA_LAYOUT */
@@ -821,7 +821,7 @@ static void omniheap_vma_linked(uint32_t version, OmniheapVmaFunctions *to) {
     (void)version;
 }
 
-/* Functions that the program gives, whatever fields its macros leave. */
+/* The program's functions, in the fields that its macros leave. */
 static void omniheap_vma_given(const VmaVulkanFunctions *from, OmniheapVmaFunctions *to) {
 #define OMNIHEAP_VMA_PUT(field) \
     if (from->field) to->field = (PFN_vkVoidFunction)from->field

@@ -11,7 +11,7 @@
 use ash::vk;
 use core::ffi::{c_char, c_void};
 
-/// Declares a handle: a pointer to what only the library knows.
+/// Declares a handle: an opaque pointer of the library.
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -20,10 +20,10 @@ macro_rules! handle {
         pub struct $name(pub *mut c_void);
 
         impl $name {
-            /// The handle of nothing.
+            /// The null handle.
             pub const NULL: Self = Self(core::ptr::null_mut());
 
-            /// Returns `true` for the handle of nothing.
+            /// Returns `true` for the null handle.
             #[must_use]
             pub fn is_null(self) -> bool {
                 self.0.is_null()
@@ -83,7 +83,7 @@ pub const VMA_ALLOCATOR_CREATE_FLAG_BITS_MAX_ENUM: VmaAllocatorCreateFlags = 0x7
 
 /// Use of the memory, from which its type follows.
 pub type VmaMemoryUsage = u32;
-/// The flags say all.
+/// Unspecified: the flags alone decide.
 pub const VMA_MEMORY_USAGE_UNKNOWN: VmaMemoryUsage = 0;
 /// Memory of the device (older name).
 pub const VMA_MEMORY_USAGE_GPU_ONLY: VmaMemoryUsage = 1;
@@ -99,9 +99,9 @@ pub const VMA_MEMORY_USAGE_CPU_COPY: VmaMemoryUsage = 5;
 pub const VMA_MEMORY_USAGE_GPU_LAZILY_ALLOCATED: VmaMemoryUsage = 6;
 /// Follows from the buffer or image and the host-access flags.
 pub const VMA_MEMORY_USAGE_AUTO: VmaMemoryUsage = 7;
-/// As `AUTO`, of the device if it can be.
+/// `AUTO`, and device memory if possible.
 pub const VMA_MEMORY_USAGE_AUTO_PREFER_DEVICE: VmaMemoryUsage = 8;
-/// As `AUTO`, of the host if it can be.
+/// `AUTO`, and host memory if possible.
 pub const VMA_MEMORY_USAGE_AUTO_PREFER_HOST: VmaMemoryUsage = 9;
 /// Makes the type 32 bits wide in C.
 pub const VMA_MEMORY_USAGE_MAX_ENUM: VmaMemoryUsage = 0x7FFF_FFFF;
@@ -110,7 +110,7 @@ pub const VMA_MEMORY_USAGE_MAX_ENUM: VmaMemoryUsage = 0x7FFF_FFFF;
 pub type VmaAllocationCreateFlags = u32;
 /// A `VkDeviceMemory` of its own.
 pub const VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT: VmaAllocationCreateFlags = 0x1;
-/// Only from blocks that are there.
+/// Only from existing blocks.
 pub const VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT: VmaAllocationCreateFlags = 0x2;
 /// Mapped for as long as it lives.
 pub const VMA_ALLOCATION_CREATE_MAPPED_BIT: VmaAllocationCreateFlags = 0x4;
@@ -120,7 +120,7 @@ pub const VMA_ALLOCATION_CREATE_USER_DATA_COPY_STRING_BIT: VmaAllocationCreateFl
 pub const VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT: VmaAllocationCreateFlags = 0x40;
 /// Not bound to the buffer or image.
 pub const VMA_ALLOCATION_CREATE_DONT_BIND_BIT: VmaAllocationCreateFlags = 0x80;
-/// Refused where it would exceed the budget.
+/// Refused if it would exceed the budget.
 pub const VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT: VmaAllocationCreateFlags = 0x100;
 /// Other objects may be bound to it.
 pub const VMA_ALLOCATION_CREATE_CAN_ALIAS_BIT: VmaAllocationCreateFlags = 0x200;
@@ -128,7 +128,7 @@ pub const VMA_ALLOCATION_CREATE_CAN_ALIAS_BIT: VmaAllocationCreateFlags = 0x200;
 pub const VMA_ALLOCATION_CREATE_HOST_ACCESS_SEQUENTIAL_WRITE_BIT: VmaAllocationCreateFlags = 0x400;
 /// The host reads and writes it in any order.
 pub const VMA_ALLOCATION_CREATE_HOST_ACCESS_RANDOM_BIT: VmaAllocationCreateFlags = 0x800;
-/// Memory that the host cannot map will do: the program copies then.
+/// Memory that the host cannot map is acceptable: the program copies then.
 pub const VMA_ALLOCATION_CREATE_HOST_ACCESS_ALLOW_TRANSFER_INSTEAD_BIT: VmaAllocationCreateFlags =
     0x1000;
 /// The least hole that fits.
@@ -176,9 +176,9 @@ pub const VMA_DEFRAGMENTATION_FLAG_BITS_MAX_ENUM: VmaDefragmentationFlags = 0x7F
 pub type VmaDefragmentationMoveOperation = u32;
 /// Copied: the allocation takes the new place.
 pub const VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY: VmaDefragmentationMoveOperation = 0;
-/// It stays where it is.
+/// Ignored: the allocation stays at its old place.
 pub const VMA_DEFRAGMENTATION_MOVE_OPERATION_IGNORE: VmaDefragmentationMoveOperation = 1;
-/// Its object is gone: both places are freed.
+/// Destroyed: the allocation is freed, and so is the new place.
 pub const VMA_DEFRAGMENTATION_MOVE_OPERATION_DESTROY: VmaDefragmentationMoveOperation = 2;
 
 /// Flags of [`VmaVirtualBlockCreateInfo`].
@@ -288,7 +288,7 @@ pub struct VmaStatistics {
     pub allocation_bytes: vk::DeviceSize,
 }
 
-/// Counts, bytes, and the extremes of sizes: the least of nothing is `VK_WHOLE_SIZE`, the largest 0.
+/// Counts, bytes, and the extremes of sizes. Without any, the smallest size is `VK_WHOLE_SIZE` and the largest is 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmaDetailedStatistics {
@@ -318,7 +318,7 @@ pub struct VmaTotalStatistics {
     pub total: VmaDetailedStatistics,
 }
 
-/// One heap's bytes: the library's, the process's, and how many it may have.
+/// Bytes of one heap: the library's, the process's, and the budget.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmaBudget {
@@ -388,7 +388,7 @@ pub struct VmaAllocationInfo {
     pub offset: vk::DeviceSize,
     /// Size in bytes.
     pub size: vk::DeviceSize,
-    /// First byte where it is mapped, else null.
+    /// Address of the first byte if it is mapped, else null.
     pub p_mapped_data: *mut c_void,
     /// Pointer of the program's own.
     pub p_user_data: *mut c_void,
@@ -422,7 +422,7 @@ pub struct VmaDefragmentationInfo {
     pub max_allocations_per_pass: u32,
     /// Callback between moves; may be null.
     pub pfn_break_callback: Option<PfnVmaCheckDefragmentationBreakFunction>,
-    /// Pointer that it gets.
+    /// Pointer that the callback gets.
     pub p_break_callback_user_data: *mut c_void,
 }
 

@@ -1,4 +1,4 @@
-//! Allocators: the handles of those that live, and what each holds.
+//! Allocators: handles of the live ones, and the contents of each.
 #![expect(
     unsafe_code,
     reason = "takes over the program's device, and finds allocators by their handles"
@@ -47,10 +47,10 @@ pub(crate) struct Allocator {
     pub(crate) layout: Layout,
     pub(crate) binds_chains: bool,
     pub(crate) debug: Debug,
-    /// Size of blocks that the program would like, for heaps above a GiB; zero where it says nothing.
+    /// Preferred block size for heaps above a GiB; zero if the program gives none.
     large_block: u64,
     small_heap: u64,
-    /// Number that the program calls the present frame by.
+    /// The program's number of the present frame.
     frame: AtomicU64,
     pub(crate) callbacks: Option<vk::AllocationCallbacks<'static>>,
     properties: Box<vk::PhysicalDeviceProperties>,
@@ -69,7 +69,7 @@ unsafe impl Send for Allocator {}
 unsafe impl Sync for Allocator {}
 
 const MOST: usize = 4096;
-/// Handles of the allocators that live, by place: a handle is the place, and a number that no other allocator ever had.
+/// Handles of live allocators, by place. A handle is the place, and a number that no other allocator ever had.
 static HANDLES: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 static ALLOCATORS: [AtomicPtr<Allocator>; MOST] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
@@ -115,7 +115,7 @@ pub(crate) unsafe fn with(
     call(function, || work(unsafe { find(handle) }?))
 }
 
-/// As [`with`], for a function that returns nothing.
+/// Runs an exported function that returns nothing on an allocator.
 ///
 /// # Safety
 ///
@@ -161,13 +161,13 @@ impl Allocator {
         &self.properties.limits
     }
 
-    /// Returns how many lanes pools have: one where one thread at a time calls, else as many as threads need.
+    /// Returns the number of lanes of pools: one if only one thread at a time calls, else `None`, which lets the pool decide.
     pub(crate) fn lanes(&self) -> Option<u32> {
         let is_single = self.flags & VMA_ALLOCATOR_CREATE_EXTERNALLY_SYNCHRONIZED_BIT != 0;
         is_single.then_some(1)
     }
 
-    /// Returns the most that a block of a memory type has, unless a request needs more: what VMA would make every block.
+    /// Returns the largest size of shared blocks of a memory type. VMA would make every block of this size.
     pub(crate) fn preferred_block(&self, memory_type: u32) -> u64 {
         let size = self.memory.memory_heaps[self.heap_of(memory_type)].size;
         let block = if size <= self.small_heap { size / 8 } else { self.large_block };
@@ -178,13 +178,13 @@ impl Allocator {
         self.frame.load(Relaxed)
     }
 
-    /// Returns memory that nothing lies in to the driver.
+    /// Returns empty memory to the driver.
     pub(crate) fn trim(&self) -> u64 {
         // A lost device has nothing to give back; the calls that allocate report it.
         self.manager.trim().unwrap_or(0)
     }
 
-    /// Logs what was not freed.
+    /// Logs the allocations and pools that were not freed.
     fn report_leaks(&self) {
         for slot in self.slots.iter().take(64) {
             let (size, name) = (slot.facts.size.load(Relaxed), slot.name_text());
@@ -203,7 +203,7 @@ pub(crate) fn index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// What the driver is told, and what is told of it.
+/// Returns the hooks around the driver's memory calls: exports, the program's callbacks, and counts.
 fn hooks(
     counts: &Arc<Counts>,
     callbacks: Option<vk::AllocationCallbacks<'static>>,
@@ -224,7 +224,7 @@ fn hooks(
                 MemoryEventKind::Freed => of.pfn_free,
             };
             let Some(function) = function else { return };
-            // SAFETY: the program's function, with what it asked for.
+            // SAFETY: the program's function, with the arguments and the pointer that it registered.
             unsafe {
                 function(*allocator, event.memory_type, event.memory, event.size, of.p_user_data);
             }
@@ -244,7 +244,7 @@ fn hooks(
     }
 }
 
-/// What a program hands over beside its handles.
+/// Settings that a program passes beside its handles.
 struct Parts<'a> {
     callbacks: Option<vk::AllocationCallbacks<'static>>,
     told: Option<VmaDeviceMemoryCallbacks>,
@@ -278,7 +278,7 @@ unsafe fn parts<'a>(
     })
 }
 
-/// Sets the heaps' sizes to what the program allows, where that is less.
+/// Lowers the heaps' sizes to the program's limits.
 fn limit(memory: &mut vk::PhysicalDeviceMemoryProperties, limits: &[u64]) {
     for (heap, limit) in memory.memory_heaps.iter_mut().zip(limits) {
         heap.size = heap.size.min(*limit);
@@ -394,7 +394,7 @@ fn heaps(vulkan: &Vulkan, memory: &vk::PhysicalDeviceMemoryProperties) -> Vec<He
 fn config(vulkan: &Vulkan) -> ManagerConfig {
     let mut config = ManagerConfig::default().plain();
     config.pool = one_lane();
-    // Without queues nothing is copied: a request that fails would only look for moves in vain.
+    // The manager has no queues and copies nothing, so a request that fails must not look for moves.
     config.defragmentation = Moves::Off;
     let granule = vulkan.caps().neighbour_granularity;
     if granule.get() <= 1024 {
@@ -403,7 +403,7 @@ fn config(vulkan: &Vulkan) -> ManagerConfig {
     config
 }
 
-/// Makes an allocator of a device that the program owns: what the header's `vmaCreateAllocator` calls.
+/// Makes an allocator of a device that the program owns. The header's `vmaCreateAllocator` calls this.
 ///
 /// # Safety
 ///
@@ -441,7 +441,7 @@ pub unsafe extern "C" fn omniheap_vma_create_allocator(
     })
 }
 
-/// Ends an allocator; what was not freed is logged, and ends with it.
+/// Destroys an allocator. Allocations and pools that were not freed are logged, and end with it.
 ///
 /// # Safety
 ///
@@ -452,7 +452,7 @@ pub unsafe extern "C" fn vmaDestroyAllocator(allocator: VmaAllocator) {
         if allocator.is_null() {
             return Ok(());
         }
-        // While the handle is good, for callbacks that use it.
+        // The handle is still valid here, for callbacks that use it.
         // SAFETY: the caller's promise.
         unsafe { find(allocator) }?.trim();
         let changes = lock(&CHANGES);
@@ -478,7 +478,7 @@ pub unsafe extern "C" fn vmaDestroyAllocator(allocator: VmaAllocator) {
     });
 }
 
-/// Says what an allocator was made of.
+/// Writes the Vulkan objects that an allocator was made with.
 ///
 /// # Safety
 ///
@@ -534,7 +534,7 @@ pub unsafe extern "C" fn vmaGetMemoryProperties(
     unsafe { on("vmaGetMemoryProperties", allocator, work) };
 }
 
-/// Says what a memory type has.
+/// Writes the properties of a memory type.
 ///
 /// # Safety
 ///
@@ -556,7 +556,7 @@ pub unsafe extern "C" fn vmaGetMemoryTypeProperties(
     unsafe { on("vmaGetMemoryTypeProperties", allocator, work) };
 }
 
-/// Tells the number of the frame, which reports show.
+/// Sets the number of the frame, for reports.
 ///
 /// # Safety
 ///
@@ -585,7 +585,7 @@ pub unsafe extern "C" fn omniheap_vma_manager(allocator: VmaAllocator) -> Omnihe
             let made = adopt(of.manager.clone());
             let made = made.map_err(|_| Refused::invalid("there are too many managers"))?;
             if of.shown.set(made).is_err() {
-                // Another thread was first; its handle is the one.
+                // Another thread was first, and its handle counts.
                 let _ = omniheap_close(made);
             }
         }

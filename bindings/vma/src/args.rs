@@ -44,7 +44,7 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T, name: &'static str) -> Result
     Ok(unsafe { from.read() })
 }
 
-/// Reads what is wanted of an allocation, in the layout that the program knows.
+/// Reads the description of a new allocation, in the layout of the program's header.
 ///
 /// # Safety
 ///
@@ -72,7 +72,7 @@ pub(crate) unsafe fn borrow<'a, T>(from: *const T, name: &'static str) -> Result
     Ok(unsafe { &*from })
 }
 
-/// Reads a value; none where there is none.
+/// Reads a value; `None` for null.
 ///
 /// # Safety
 ///
@@ -140,7 +140,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// Finds a structure in a chain.
+/// Finds a structure in a chain by its type.
 ///
 /// # Safety
 ///
@@ -165,7 +165,7 @@ pub(crate) unsafe fn chained<'a, T>(
 ///
 /// # Safety
 ///
-/// `from` is null or points to so many bytes of a value; all bits zero are a value of every field behind them.
+/// `from` is null or points to `bytes` bytes of a value. All bits zero are valid for every field behind them.
 pub(crate) unsafe fn read_prefix<T: Copy>(
     from: *const T,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! The guard around every exported function: no panic crosses it, and what is refused is logged.
+//! The guard around every exported function: no panic crosses it, and refusals are logged.
 #![forbid(unsafe_code)]
 use ash::vk;
 use core::panic::AssertUnwindSafe;
@@ -7,7 +7,7 @@ use omniheap_seam::Error;
 use std::borrow::Cow;
 use std::panic::catch_unwind;
 
-/// Why a call failed: its code, and a sentence.
+/// Reason for a failed call: its code, and a sentence.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) code: vk::Result,
@@ -20,7 +20,7 @@ pub(crate) struct Refused {
 enum Level {
     /// The program did something wrong.
     Wrong,
-    /// Programs ask for this to hear the answer: memory is full, or no type suits.
+    /// An expected refusal: memory is full, or no type suits.
     Usual,
 }
 
@@ -30,12 +30,12 @@ impl Refused {
         Self { code, why: why.into(), level: Level::Wrong }
     }
 
-    /// A call of whose failure the code says enough.
+    /// A call that fails as programs expect: the code says enough.
     pub(crate) fn quietly(code: vk::Result, why: impl Into<Cow<'static, str>>) -> Self {
         Self { code, why: why.into(), level: Level::Usual }
     }
 
-    /// An argument that may not be.
+    /// An invalid argument.
     pub(crate) fn invalid(why: impl Into<Cow<'static, str>>) -> Self {
         Self::new(vk::Result::ERROR_INITIALIZATION_FAILED, why)
     }
@@ -44,12 +44,12 @@ impl Refused {
         &self.why
     }
 
-    /// Returns whether other memory may serve where this failed.
+    /// Returns true if another memory type may serve the request.
     pub(crate) fn may_retry(&self) -> bool {
         self.code != vk::Result::ERROR_DEVICE_LOST
     }
 
-    /// The answer where every memory type that suits failed.
+    /// Returns the answer after every suitable memory type has failed.
     pub(crate) fn after_all(self) -> Self {
         Self { code: vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, ..self }
     }
@@ -65,7 +65,7 @@ impl Refused {
     }
 }
 
-/// Says what a program did wrong: to the receiver of `tracing` events, or on standard error where the process has none.
+/// Reports a mistake of the program: to the receiver of `tracing` events, or on standard error if the process has none.
 pub(crate) fn complain(function: &str, why: &str) {
     tracing::error!(target: "omniheap", "{function}: {why}");
     if !tracing::dispatcher::has_been_set() {

@@ -1,4 +1,4 @@
-//! The memory type that suits a request best: what it requires, what it would like, and what it would rather not have.
+//! The memory type that suits a request best, by its required, preferred and unwanted properties.
 #![forbid(unsafe_code)]
 use crate::abi::{
     VMA_ALLOCATION_CREATE_HOST_ACCESS_ALLOW_TRANSFER_INSTEAD_BIT,
@@ -12,14 +12,14 @@ use crate::abi::{
 use crate::call::Refused;
 use ash::vk::{self, MemoryPropertyFlags as F};
 
-/// What is known of the resource that the memory is for.
+/// Known uses of the resource that the memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nothing: only its requirements were told.
+    /// Unknown: only the requirements are given.
     Unknown,
-    /// It is only copied from and to.
+    /// Copies from and to it, and nothing else.
     Transfers,
-    /// Shaders, or other stages of the device, use it.
+    /// Shaders or other stages of the device.
     Device,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Wish {
     avoided: F,
 }
 
-/// A device, as the choice needs it.
+/// The facts of a device that the choice depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct Types {
     pub(crate) flags: Vec<F>,
@@ -59,7 +59,7 @@ pub(crate) struct Types {
 const BOTH: u32 = VMA_ALLOCATION_CREATE_HOST_ACCESS_SEQUENTIAL_WRITE_BIT
     | VMA_ALLOCATION_CREATE_HOST_ACCESS_RANDOM_BIT;
 
-/// Returns whether the usage is one that the library decides by the resource.
+/// Returns true if the usage leaves the choice to the library.
 pub(crate) const fn is_auto(info: &VmaAllocationCreateInfo) -> bool {
     matches!(
         info.usage,
@@ -79,7 +79,7 @@ impl Types {
     ///
     /// # Errors
     ///
-    /// `ERROR_FEATURE_NOT_PRESENT` where none has what is required.
+    /// `ERROR_FEATURE_NOT_PRESENT` if none has the required properties.
     pub(crate) fn find(
         &self,
         bits: u32,
@@ -163,7 +163,7 @@ impl Types {
         if has(VMA_ALLOCATION_CREATE_HOST_ACCESS_RANDOM_BIT) {
             wish.preferred |= F::HOST_CACHED;
             match rather_device {
-                // Without a wish for host-visible memory: device-local and cached memory weigh the same then.
+                // Host-visible memory is not preferred here, so device-local and cached memory weigh the same.
                 true => wish.preferred |= F::DEVICE_LOCAL,
                 false => visible(wish),
             }

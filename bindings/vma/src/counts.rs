@@ -1,13 +1,13 @@
-//! Numbers of driver allocations by memory type, and when empty blocks go back to the driver.
+//! Numbers of driver allocations by memory type, and the rule for returning empty blocks to the driver.
 #![forbid(unsafe_code)]
 use crate::slots::WORTH_A_LOOK;
 use ash::vk;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_vulkan::{MemoryEvent, MemoryEventKind};
 
-/// Empty bytes that may be held: one in 32 of what is live, and this much at least.
+/// Empty bytes that may be held: 1/32 of the live bytes, and at least this many.
 const LEAST_SLACK: u64 = WORTH_A_LOOK;
-/// The most that is held besides because the program took it again soon.
+/// The most empty bytes to hold in addition, because the program took such bytes again soon.
 const MOST_MISSED: u64 = 64 << 20;
 
 /// One memory type, on cache lines of its own.
@@ -25,11 +25,11 @@ pub(crate) struct Counts {
     /// Driver allocations of all types, and their bytes: every request reads these.
     blocks: AtomicU64,
     block_bytes: AtomicU64,
-    /// Bytes that the driver gave since then.
+    /// Bytes that the driver gave since the last look.
     grown: AtomicU64,
     /// Bytes that the last look returned.
     returned: AtomicU64,
-    /// Empty bytes to hold besides, because they were returned too soon before.
+    /// Empty bytes to hold in addition, because they were returned too soon earlier.
     missed: AtomicU64,
     /// Set while a thread returns empty blocks.
     is_returning: AtomicBool,
@@ -40,7 +40,7 @@ impl Counts {
         &self.types[usize::try_from(memory_type).unwrap_or(0).min(vk::MAX_MEMORY_TYPES - 1)]
     }
 
-    /// Notes a driver allocation that was made, or that goes back.
+    /// Counts a driver allocation that was made or is about to be freed.
     pub(crate) fn told(&self, event: MemoryEvent) {
         let of = self.of(event.memory_type);
         match event.kind {
@@ -60,8 +60,8 @@ impl Counts {
         }
     }
 
-    /// Returns empty blocks by `trim`, which says how many bytes that were, where more is empty than worth holding. A program that
-    /// takes back what was returned gets more to hold. `live` is how many bytes are in use.
+    /// Returns empty blocks by `trim` if more bytes are empty than are worth holding. `trim` returns the number of bytes, and `live` is
+    /// the number in use. If the program soon takes returned bytes again, more are held next time.
     #[cold]
     pub(crate) fn return_empty(&self, live: u64, trim: impl FnOnce() -> u64) {
         if self.is_returning.swap(true, Relaxed) {
@@ -76,7 +76,7 @@ impl Counts {
             self.missed.store(now, Relaxed);
         }
         let missed = self.missed.load(Relaxed);
-        // Who has freed most of what is held does not take it again at once.
+        // A program that has just freed most of the held bytes will not take them again at once.
         let missed = if held > missed * 2 && live < held / 4 { 0 } else { missed };
         let worth = LEAST_SLACK.max(live / 32) + missed;
         let now = if held.saturating_sub(live) > worth { trim() } else { 0 };

@@ -1,7 +1,7 @@
 //! Defragmentation in passes: the library plans moves and holds the new places, the program copies, and the places are exchanged.
 //!
-//! The least used blocks are emptied first. A new place is asked of the pool as any other; one that lies in the block to be emptied plugs
-//! a hole there until the pass is planned, so that the next one lies elsewhere.
+//! The least used blocks are emptied first. The pool chooses a new place as for any request. If the place lies in the block to be
+//! emptied, it plugs a hole there until the pass is planned, so that the next place lies elsewhere.
 #![expect(unsafe_code, reason = "lends the list of moves to the program")]
 use crate::abi::{
     VMA_DEFRAGMENTATION_FLAG_ALGORITHM_EXTENSIVE_BIT, VMA_DEFRAGMENTATION_FLAG_ALGORITHM_FULL_BIT,
@@ -23,7 +23,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Places in the emptied block that are plugged at most for one move.
+/// Most places in the emptied block to plug for one move.
 const MOST_PLUGS: usize = 256;
 
 /// A defragmentation that has begun.
@@ -40,7 +40,7 @@ pub(crate) struct Defragmentation {
 // SAFETY: its pointers are the program's user data, which it promised may be used from the thread that calls, and handles.
 unsafe impl Send for Defragmentation {}
 
-/// What is left of a pass's budget.
+/// Remaining budget of a pass.
 struct Budget<'a> {
     bytes: u64,
     moves: usize,
@@ -48,7 +48,7 @@ struct Budget<'a> {
 }
 
 impl Budget<'_> {
-    /// Returns whether the pass may go on, and takes what fits.
+    /// Returns true if the pass may go on, and subtracts the move from the budget.
     fn allows(&mut self, bytes: u64) -> bool {
         let is_ended = self.info.pfn_break_callback.is_some_and(|ends| {
             // SAFETY: the program's function, with its pointer.
@@ -77,13 +77,13 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Returns what a copy must share with its source: size, kind and pool.
+/// Returns the facts that a copy must share with its source: size, kind and pool.
 fn facts(of: &Slot<Memory>) -> (u64, About) {
     (of.facts.size.load(Relaxed), About::of(&of.facts))
 }
 
-/// Enters the place of a copy; none where another thread freed the source since its facts were `first`: a later allocation may
-/// have its slot then.
+/// Enters the place of a copy into the table. `None` if another thread freed the source since its facts were `first`: a later
+/// allocation may have its slot now.
 fn enter(
     of: &Allocator,
     slot: &Slot<Memory>,
@@ -102,7 +102,7 @@ fn enter(
 fn exchange(of: &Allocator, source: &Slot<Memory>, target: &Slot<Memory>) {
     source.swap(target);
     source.facts.swap_place(&target.facts);
-    // It may have been mapped for the first time since the pass was planned.
+    // The allocation may have been mapped for the first time since the pass was planned.
     if target.facts.host.load(Relaxed) != 0 || source.facts.maps.load(Relaxed) > 0 {
         // The calls that map report what fails.
         let _ = of.mapping(source);
@@ -152,14 +152,14 @@ impl Defragmentation {
     ) {
         blocks.sort_by_key(|block| (block.live_bytes, block.memory));
         let mut plugs = Vec::new();
-        // Not blocks that nothing lies in: they go back to the driver.
+        // Empty blocks are left out: they go back to the driver.
         let mut targets: BTreeSet<_> = blocks.iter().map(|block| block.memory).collect();
         for block in &blocks {
             targets.remove(&block.memory);
             for slot in block.live.iter().rev() {
                 let from = slot.handle();
                 let Some(first) = of.slots.get(from).map(facts) else { continue };
-                // One that is too large for what is left of the pass leaves room for smaller ones.
+                // An allocation too large for the rest of the budget is skipped, and smaller ones may fit.
                 if self.stays.contains(&from.address()) || first.0 > budget.bytes {
                     continue;
                 }
@@ -210,7 +210,7 @@ impl Defragmentation {
         None
     }
 
-    /// Does what the program decided, and returns empty blocks. Returns whether another pass may find something.
+    /// Carries out the program's decisions and trims empty blocks. Returns true if another pass may find moves.
     fn end_pass(&mut self, of: &Allocator, decided: &[VmaDefragmentationMove]) -> bool {
         let mut moved = false;
         let (blocks, bytes) = (of.counts.blocks(), of.counts.block_bytes());
@@ -229,7 +229,7 @@ impl Defragmentation {
                 VMA_DEFRAGMENTATION_MOVE_OPERATION_DESTROY => moved |= of.forget(from),
                 _ => drop(self.stays.insert(from.address())),
             }
-            // Where it was copied, that is the old place now.
+            // After a copy, this is the old place.
             of.forget(to);
         }
         match self.pool.as_ref().and_then(|(pool, _)| pool.general()) {

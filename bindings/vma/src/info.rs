@@ -1,4 +1,4 @@
-//! Calls about single allocations: what they are, their names, their end.
+//! Calls about single allocations: facts, names, frees.
 #![expect(unsafe_code, reason = "reads and writes through the caller's pointers")]
 use crate::abi::{
     VmaAllocation, VmaAllocationCreateInfo, VmaAllocationInfo, VmaAllocationInfo2, VmaAllocator,
@@ -19,7 +19,7 @@ pub(crate) fn shown(handle: Handle) -> VmaAllocation {
     VmaAllocation(ptr::without_provenance_mut(handle.address()))
 }
 
-/// Returns what C hears of an allocation.
+/// Returns the description of an allocation for C.
 pub(crate) fn describe(slot: &Slot<Memory>) -> VmaAllocationInfo {
     let (facts, about) = (&slot.facts, About::of(&slot.facts));
     let is_mapped = about.is_mapped() || facts.maps.load(Relaxed) > 0;
@@ -72,7 +72,7 @@ pub(crate) unsafe fn hand_out(
     unsafe { put(allocation, shown(slot.handle()), "pAllocation") }
 }
 
-/// Allocates memory for nothing in particular.
+/// Allocates memory without a resource.
 ///
 /// # Safety
 ///
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn vmaAllocateDedicatedMemory(
     unsafe { with("vmaAllocateDedicatedMemory", allocator, work) }
 }
 
-/// Allocates several times; all or none.
+/// Allocates several times. If one fails, all are freed.
 ///
 /// # Safety
 ///
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn vmaFreeMemoryPages(
     unsafe { on("vmaFreeMemoryPages", allocator, work) };
 }
 
-/// Says what and where an allocation is.
+/// Writes the state and the place of an allocation.
 ///
 /// # Safety
 ///
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn vmaGetAllocationInfo(
     unsafe { on("vmaGetAllocationInfo", allocator, work) };
 }
 
-/// As `vmaGetAllocationInfo`, and what block it lies in.
+/// Writes the state and the place of an allocation, and facts about its block.
 ///
 /// # Safety
 ///
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn vmaSetAllocationName(
     unsafe { on("vmaSetAllocationName", allocator, work) };
 }
 
-/// Says what the memory type of an allocation has.
+/// Writes the properties of an allocation's memory type.
 ///
 /// # Safety
 ///

@@ -5,18 +5,18 @@
 //! |---|---|
 //! | `abi` | the types, as C lays them out |
 //! | `call`, `args` | the guard around every function; pointers of the program |
-//! | `slots`, `spin` | handles that know when they are stale, and what is behind them; a lock |
+//! | `slots`, `spin` | the table of live allocations, whose handles can be checked; a lock |
 //! | `open`, `allocator` | the program's device and functions; allocators |
-//! | `choice` | the memory type that suits |
-//! | `memory`, `pools`, `linear`, `counts` | allocations; where they come from; their sums, and when empty memory goes back |
+//! | `choice` | the memory type for a request |
+//! | `memory`, `pools`, `linear`, `counts` | allocations; their pools; their sums, and the return of empty memory |
 //! | `info`, `resource`, `map` | calls about allocations, about buffers and images, and about mapped bytes |
 //! | `stats`, `text` | sums, and reports as JSON |
 //! | `defrag` | passes of moves that the program makes |
 //! | `margin` | overwrites behind allocations |
 //! | `virtual_block` | ranges of the program's own, divided |
 //!
-//! No function unwinds. Every handle is checked; what VMA would assert on is refused and logged. Functions may be called from any thread,
-//! but for the end of an allocator, which excludes other calls.
+//! No function unwinds. Every handle is checked. Calls on which VMA would assert are refused and logged. Any thread may call any function,
+//! but `vmaDestroyAllocator` excludes other calls on its allocator.
 
 pub mod abi;
 mod allocator;

@@ -1,5 +1,5 @@
-//! The linear algorithm over one block: spans follow one another, and what is freed at an end is used again. By how a program frees, a
-//! block is a stack, a ring, or two stacks that grow towards each other.
+//! The linear algorithm over one block: spans follow one another, and space freed at either end is used again. The order of frees
+//! makes a block a stack, a ring, or two stacks that grow towards each other.
 #![forbid(unsafe_code)]
 use std::collections::VecDeque;
 
@@ -37,20 +37,20 @@ enum Mode {
     Double,
 }
 
-/// One block that is divided so.
+/// One block, divided by the linear algorithm.
 #[derive(Debug)]
 pub(crate) struct Linear {
     size: u64,
     /// Spans by rising offset; those at both ends are in use.
     first: VecDeque<Piece>,
-    /// In a ring by rising offset; in a double stack by falling offset.
+    /// Spans by rising offset in a ring, and by falling offset in a double stack.
     second: VecDeque<Piece>,
     mode: Mode,
     live: usize,
 }
 
 impl Linear {
-    /// A block of which all is free.
+    /// Creates an empty block.
     pub(crate) const fn new(size: u64) -> Self {
         Self { size, first: VecDeque::new(), second: VecDeque::new(), mode: Mode::Single, live: 0 }
     }
@@ -59,7 +59,7 @@ impl Linear {
         self.live == 0
     }
 
-    /// Takes `size` bytes, which is not zero, at a multiple of `align`, which is a power of two. Returns where.
+    /// Takes `size` bytes at a multiple of `align`, and returns their offset. `size` is not zero, and `align` is a power of two.
     pub(crate) fn allocate(&mut self, size: u64, align: u64, side: Side) -> Option<u64> {
         let offset = match side {
             Side::Upper => self.place_above(size, align)?,
@@ -100,7 +100,7 @@ impl Linear {
                 return None;
             }
         }
-        // Around the end, below what is oldest.
+        // Wraps around the end, below the oldest span.
         let ceiling = self.first.front().filter(|_| self.live > 0)?.offset;
         let offset = up(self.second.back().map_or(0, |piece| piece.end()))?;
         if offset.checked_add(size)? > ceiling {
@@ -132,7 +132,7 @@ impl Linear {
         true
     }
 
-    /// Drops what is free at the ends of the lists.
+    /// Drops free spans at the ends of the lists.
     fn tidy(&mut self) {
         if self.live == 0 {
             self.first.clear();
@@ -149,7 +149,7 @@ impl Linear {
         if self.second.is_empty() {
             self.mode = Mode::Single;
         } else if self.first.is_empty() && self.mode == Mode::Ring {
-            // What wrapped around is the oldest now.
+            // The spans that wrapped around are the oldest now.
             core::mem::swap(&mut self.first, &mut self.second);
             self.mode = Mode::Single;
         }

@@ -16,9 +16,9 @@ use omniheap_vulkan::Block;
 /// Direction in which bytes become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sync {
-    /// What the host wrote, to the device.
+    /// Bytes that the host wrote become visible to the device.
     Flush,
-    /// What the device wrote, to the host.
+    /// Bytes that the device wrote become visible to the host.
     Invalidate,
 }
 
@@ -45,7 +45,7 @@ impl Allocator {
         Ok(ptr::with_exposed_provenance_mut(slot.facts.host.load(Relaxed)))
     }
 
-    /// Maps a block, and has it carry its address.
+    /// Maps a block, and stores its host address in the block.
     fn map_block(&self, managed: &Managed) -> omniheap_seam::Result<u64> {
         let binding = managed.binding();
         let block = binding.block().downcast_ref::<Block>().ok_or(ErrorKind::Foreign)?;
@@ -66,7 +66,7 @@ impl Allocator {
         self.mapping(slot)
     }
 
-    /// Returns the range that the driver is told, in whole atoms; none where the memory is coherent or nothing is in it.
+    /// Returns the range for the driver, in whole atoms. `None` if the memory is coherent or the range is empty.
     fn range(
         &self,
         allocation: VmaAllocation,
@@ -133,7 +133,7 @@ impl Allocator {
     }
 }
 
-/// Maps an allocation, and returns the address of its first byte. Calls are counted: each is undone by one of `vmaUnmapMemory`.
+/// Maps an allocation, and returns the address of its first byte. Calls are counted: each needs one `vmaUnmapMemory`.
 ///
 /// # Safety
 ///
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn vmaUnmapMemory(allocator: VmaAllocator, allocation: Vma
     unsafe { on("vmaUnmapMemory", allocator, work) };
 }
 
-/// Makes what the host wrote visible to the device.
+/// Makes the host's writes visible to the device.
 ///
 /// # Safety
 ///
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn vmaFlushAllocation(
     unsafe { with("vmaFlushAllocation", allocator, work) }
 }
 
-/// Makes what the device wrote visible to the host.
+/// Makes the device's writes visible to the host.
 ///
 /// # Safety
 ///

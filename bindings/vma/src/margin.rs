@@ -1,5 +1,4 @@
-//! What the debug macros of a program ask for: bytes behind each allocation that must stay as they are, and known bytes in new and in
-//! freed ones.
+//! The debug macros of a program: margins behind allocations that must stay unchanged, and known bytes in new and freed allocations.
 #![expect(unsafe_code, reason = "writes and reads mapped memory")]
 use crate::abi::{OmniheapVmaProgram, VmaAllocator, VmaPool};
 use crate::allocator::{Allocator, with};
@@ -42,7 +41,7 @@ impl Debug {
     }
 }
 
-/// Memory whose bytes the host may look at without a flush.
+/// Returns true if the host may read and write bytes of this memory type without a flush.
 fn is_plain(of: &Allocator, memory_type: u32) -> bool {
     of.type_flags(memory_type).contains(F::HOST_VISIBLE | F::HOST_COHERENT)
 }
@@ -63,7 +62,7 @@ impl Allocator {
         }
     }
 
-    /// Looks at the margin of an allocation that is about to be freed, and fills it.
+    /// Checks the margin of an allocation that is about to be freed, and fills its bytes.
     pub(crate) fn look_at_margin(&self, slot: &Slot<Memory>) {
         if !self.debug.looks() {
             return;
@@ -77,7 +76,7 @@ impl Allocator {
         }
     }
 
-    /// Returns whether nobody wrote behind the end of an allocation.
+    /// Returns true if the margin of an allocation is intact.
     fn is_whole(&self, slot: &Slot<Memory>) -> bool {
         let about = About::of(&slot.facts);
         if !self.debug.detects || about.is_alone() || !is_plain(self, about.memory_type()) {
@@ -88,7 +87,7 @@ impl Allocator {
         (size..size + margin).all(|at| byte(base, at) == MARGIN)
     }
 
-    /// Looks at the margins of allocations.
+    /// Checks the margins of allocations.
     fn check(&self, is_asked: impl Fn(&Facts) -> bool) -> Result<(), Refused> {
         let slots = self.slots.iter().filter(|slot| is_asked(&slot.facts));
         let mut broken = slots.filter(|slot| !self.is_whole(slot));
@@ -126,7 +125,7 @@ fn byte(base: *mut u8, at: u64) -> u8 {
     unsafe { at.read_volatile() }
 }
 
-/// Looks at the margins of all allocations in the memory types whose bits are set.
+/// Checks the margins of all allocations in the memory types whose bits are set.
 ///
 /// # Safety
 ///
@@ -141,7 +140,7 @@ pub unsafe extern "C" fn vmaCheckCorruption(allocator: VmaAllocator, types: u32)
     unsafe { with("vmaCheckCorruption", allocator, work) }
 }
 
-/// Looks at the margins of all allocations in a pool.
+/// Checks the margins of all allocations in a pool.
 ///
 /// # Safety
 ///

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// An allocation of the engine.
 pub(crate) type Managed = Allocation<AnyBackend>;
 
-/// What owns the bytes of a slot.
+/// Owner of a slot's bytes.
 pub(crate) enum Memory {
     /// The engine, in a default pool or alone.
     Default(Managed),
@@ -46,7 +46,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Returns the class that neighbours go by. Of memory whose content is unknown, the stricter one.
+    /// Returns the class for distances to neighbours. Unknown content has the stricter class.
     const fn class(self) -> Class {
         match self {
             Self::Buffer | Self::ImageLinear => Class::Linear,
@@ -64,7 +64,7 @@ const MAPPED: u64 = 1 << 17;
 const MAY_MAP: u64 = 1 << 18;
 
 impl Memory {
-    /// Names it in the engine's reports.
+    /// Returns its name for the engine's reports.
     pub(crate) fn set_name(&self, name: &str) {
         match self {
             Self::Default(managed) | Self::Pooled(managed, _) => managed.set_name(name),
@@ -86,7 +86,7 @@ impl About {
         (self.0 & 0xFF) as u32
     }
 
-    /// Returns the word of VMA's reports for what lies there.
+    /// Returns the word that VMA's reports use for this content.
     pub(crate) const fn content(self) -> &'static str {
         match self.content_kind() {
             Content::Unknown => "UNKNOWN",
@@ -135,19 +135,19 @@ pub(crate) enum Resource {
     Image(vk::Image),
 }
 
-/// A request, beside what `VmaAllocationCreateInfo` says.
+/// A request, apart from its `VmaAllocationCreateInfo`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) size: u64,
     pub(crate) align: u64,
-    /// Memory types that will do, as a bit set.
+    /// Acceptable memory types, as a bit set.
     pub(crate) types: u32,
     pub(crate) resource: Resource,
     pub(crate) content: Content,
     pub(crate) access: Access,
     /// Usage flags of the buffer or image, for reports.
     pub(crate) usage: u32,
-    /// The driver demands memory of its own, or would be faster.
+    /// True if the driver demands memory of its own; `likes_own` if it would be faster with it.
     pub(crate) needs_own: bool,
     pub(crate) likes_own: bool,
     /// Chain for the driver's call; only for memory of its own.
@@ -175,7 +175,7 @@ fn see(block: &AnyBlock, span: Span) -> Seen {
     }
 }
 
-/// Bytes that were taken, whose they are, and whether they are alone.
+/// Taken bytes: their owner, their place, and a flag for memory that nothing shares.
 struct Taken {
     memory: Memory,
     seen: Seen,
@@ -226,7 +226,7 @@ impl Allocator {
         }
     }
 
-    /// Refuses what can never be, and adds what the settings of the allocator ask for.
+    /// Refuses impossible requests, and applies the allocator's settings to the others.
     #[inline]
     fn checked(&self, ask: &Ask, info: &VmaAllocationCreateInfo) -> Result<Ask, Refused> {
         let align = ask.align.max(info.min_alignment).max(self.debug.min_align).max(1);
@@ -281,7 +281,7 @@ impl Allocator {
         }
     }
 
-    /// Returns whether more than three of four promised driver allocations are taken, so that allocations had better share them.
+    /// Returns true if more than 3/4 of `maxMemoryAllocationCount` are taken. Allocations then share blocks.
     fn is_near_limit(&self) -> bool {
         self.counts.blocks() > u64::from(self.limits().max_memory_allocation_count) / 4 * 3
     }
@@ -334,7 +334,7 @@ impl Allocator {
         Ok(default(own.allocate_and_look(request, see)?))
     }
 
-    /// Refuses bytes beyond the budget, where the program asked for that.
+    /// Refuses bytes beyond the budget, if the program asked for that.
     fn check_budget(
         &self,
         memory_type: u32,
@@ -351,7 +351,7 @@ impl Allocator {
         }
     }
 
-    /// Returns what the engine is asked for: content of unknown class shares no granule with anything.
+    /// Returns the request to the engine. Content of unknown class shares no granule with any neighbour.
     #[inline]
     fn request(&self, ask: &Ask) -> Request<'static> {
         self.laid_out(ask.size, ask.align, ask.content)
@@ -415,10 +415,10 @@ impl Allocator {
         let limited =
             VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT | VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT;
         if pool.is_at_most() {
-            // Nothing that a manager does for a request that it cannot serve gives such a pool more.
+            // The pool may not grow, so the ladder of a request that fails could gain nothing here.
             let is_usual = request.layout.align <= self.base_align(pool.memory_type);
             let taken = match general.allocate_at_once(&request, see) {
-                // Not at once is not never: this thread may have no lane of the pool yet.
+                // This thread may have no lane of the pool yet, so the slower way may still succeed.
                 None if is_usual => general.allocate_and_look(&request.no_grow(), see).ok(),
                 taken => taken,
             };
@@ -434,7 +434,7 @@ impl Allocator {
         Ok(Taken::pooled(managed, seen, pool))
     }
 
-    /// Refuses what a pool never gives.
+    /// Refuses requests that a pool can never serve.
     fn check_in(&self, pool: &CustomPool, ask: &Ask, side: Side) -> Result<(), Refused> {
         let why = if side == Side::Upper && !(pool.is_linear() && pool.is_single()) {
             "VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT needs a linear pool with maxBlockCount 1"
@@ -469,7 +469,7 @@ impl Allocator {
         Ok(Taken { memory, seen, is_alone: false })
     }
 
-    /// Takes memory that nothing shares; tied to the resource, unless others are to be bound to it.
+    /// Takes memory that nothing shares. It is tied to the resource, unless others may be bound to it.
     #[cold]
     fn take_alone(
         &self,
@@ -495,7 +495,7 @@ impl Allocator {
         Ok(Taken { memory, seen, is_alone: true })
     }
 
-    /// Makes a driver allocation of exactly so many bytes, which counts against the manager's budgets.
+    /// Makes a driver allocation of exactly `size` bytes. It counts against the manager's budgets.
     fn make(
         &self,
         memory_type: u32,
@@ -537,7 +537,7 @@ impl Allocator {
         self.make(memory_type, size, Resource::None, extras)
     }
 
-    /// Enters what was taken into the table.
+    /// Enters taken bytes into the table.
     #[inline]
     fn keep(
         &self,
@@ -582,7 +582,7 @@ impl Allocator {
         Ok(slot)
     }
 
-    /// Takes a place for a copy of an allocation, in the same pool and of memory that is held.
+    /// Takes a place for a copy of an allocation, in the same pool, from memory that is already held.
     pub(crate) fn take_beside(
         &self,
         memory_type: u32,
@@ -602,7 +602,7 @@ impl Allocator {
         }
     }
 
-    /// Enters a place for a copy of an allocation into the table; none where its memory cannot be mapped.
+    /// Enters a place for a copy of an allocation into the table. `None` if its memory cannot be mapped.
     pub(crate) fn keep_beside(
         &self,
         slot: &Slot<Memory>,
@@ -646,13 +646,13 @@ impl Allocator {
         Refused::invalid(self.slots.why_not(handle))
     }
 
-    /// Frees an allocation; nothing where it is null.
+    /// Frees an allocation. Null does nothing.
     #[inline]
     pub(crate) fn free(&self, allocation: VmaAllocation) -> Result<(), Refused> {
         self.free_after(allocation, || ())
     }
 
-    /// Frees an allocation after `last`, which runs once the allocation is this call's alone; where it is null, `last` runs.
+    /// Frees an allocation after `last`. `last` runs once no other call can reach the allocation, and also for null.
     #[inline]
     pub(crate) fn free_after(
         &self,
@@ -672,13 +672,13 @@ impl Allocator {
         }
     }
 
-    /// Takes an allocation out of the table and gives its bytes back; returns whether it was there.
+    /// Takes an allocation out of the table and gives its bytes back. Returns true if it was there.
     #[inline]
     pub(crate) fn forget(&self, handle: Handle) -> bool {
         self.forget_after(handle, || ())
     }
 
-    /// As [`forget`](Self::forget); `last` runs in between.
+    /// Does what [`forget`](Self::forget) does, and runs `last` before the bytes go back.
     #[inline]
     fn forget_after(&self, handle: Handle, last: impl FnOnce()) -> bool {
         let (mut about, mut size) = (About(0), 0);
@@ -706,7 +706,7 @@ impl Allocator {
     }
 }
 
-/// Takes bytes that the pool holds, else asks whether it may grow.
+/// Takes bytes that the pool holds. If there are none, takes new ones unless `may_grow` refuses.
 fn take_general(
     pool: &UserPool<AnyBackend>,
     request: &Request<'_>,

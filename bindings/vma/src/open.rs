@@ -23,7 +23,7 @@ pub(crate) struct Opened {
     pub(crate) loader: Option<ash::Entry>,
 }
 
-/// Functions of [`Given`] that every program has to have: those up to `vkDestroyImage`.
+/// Functions of [`Given`] that every program must provide: those up to `vkDestroyImage`.
 const OF_VULKAN_1_0: usize = 16;
 
 /// Functions beyond Vulkan 1.0 that every allocator calls, of the instance and of the device.
@@ -32,7 +32,7 @@ const OF_INSTANCES: [&CStr; 2] =
 const OF_DEVICES: [&CStr; 2] =
     [c"vkGetBufferMemoryRequirements2", c"vkGetImageMemoryRequirements2"];
 
-/// Refuses an instance of Vulkan 1.0, which lacks them: a call of a function that is not there would end the process.
+/// Refuses an instance of Vulkan 1.0 that lacks them: a call of a missing function would end the process.
 fn must_be_there(names: [&CStr; 2], find: impl Fn(&CStr) -> *const c_void) -> Result<(), Refused> {
     match names.into_iter().find(|name| find(name).is_null()) {
         None => Ok(()),
@@ -43,7 +43,7 @@ fn must_be_there(names: [&CStr; 2], find: impl Fn(&CStr) -> *const c_void) -> Re
     }
 }
 
-/// Functions that the program gave, by name; both names of those that were extensions once.
+/// The program's functions by name. A function that was once an extension has both names.
 struct Given(Vec<(&'static CStr, *const c_void)>);
 
 macro_rules! given {
@@ -83,7 +83,7 @@ impl Given {
         }
     }
 
-    /// Checks that the functions of Vulkan 1.0 are all there, where no other may be asked for.
+    /// Checks that all functions of Vulkan 1.0 are given, if none may be looked up by name.
     fn must_be_enough(&self, may_ask: bool) -> Result<(), Refused> {
         let missing = self.0.iter().take(OF_VULKAN_1_0).find(|(_, function)| function.is_null());
         match missing {
@@ -95,7 +95,7 @@ impl Given {
         }
     }
 
-    /// Returns the program's function of this name, else what `ask` finds, under its older name too.
+    /// Returns the program's function of this name, or the one that `ask` finds under this or its older name.
     fn find(&self, name: &CStr, ask: impl Fn(&CStr) -> *const c_void) -> *const c_void {
         let known = self.0.iter().find(|(known, _)| *known == name);
         let given = known.map_or(ptr::null(), |(_, function)| *function);
@@ -115,15 +115,15 @@ fn address(function: vk::PFN_vkVoidFunction) -> *const c_void {
     function.map_or(ptr::null(), |function| function as *const c_void)
 }
 
-/// Opens what the program describes.
+/// Opens the device that the program describes.
 ///
 /// # Errors
 ///
-/// `ERROR_INITIALIZATION_FAILED` for null handles, and where no function can be found; what the engine says of the device.
+/// `ERROR_INITIALIZATION_FAILED` for null handles, and if a function cannot be found; errors of the engine about the device.
 ///
 /// # Safety
 ///
-/// The handles belong together and outlive what is returned; the functions are those of their names.
+/// The handles belong together and outlive the returned device. Each function is the one of its name.
 pub(crate) unsafe fn open(
     info: &VmaAllocatorCreateInfo,
     program: Option<&OmniheapVmaProgram>,
@@ -138,7 +138,7 @@ pub(crate) unsafe fn open(
     if let Some((_, name)) = handles.into_iter().find(|(handle, _)| *handle == 0) {
         return Err(Refused::invalid(format!("{name} is null")));
     }
-    // A program may say that it gave all that is to be called: then its loader's functions are stubs, or not there.
+    // A program may forbid lookups by name. Its loader's functions are then stubs or missing.
     let may_ask = program.is_none_or(|one| one.dynamic_functions != 0);
     let (loader, instance_proc) =
         if may_ask { loader(functions)? } else { (None, of_the_process()?) };
@@ -178,8 +178,8 @@ pub(crate) unsafe fn open(
     Ok(Opened { vulkan, properties, memory, binds_chains, loader })
 }
 
-/// Returns the function of the loader that the process already has: for a program that gave its functions and forbids to ask its own
-/// loader. The engine reads more of the device than VMA does.
+/// Returns the function of the loader that the process already has. The engine reads more facts of the device than VMA, so it needs
+/// a loader even if the program forbids lookups through its own.
 fn of_the_process() -> Result<vk::PFN_vkGetInstanceProcAddr, Refused> {
     let refused = |why: libloading::Error| {
         Refused::invalid(format!(

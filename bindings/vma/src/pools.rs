@@ -22,13 +22,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 const KIB: u64 = 1 << 10;
 const MEDIUM_BLOCK: u64 = 1024 * KIB;
-/// Blocks of no kind grow beyond this.
+/// Largest block of any kind.
 const MOST_BLOCK: u64 = 32 * 1024 * KIB;
 
-/// Kind of default pool. The larger a piece, the fewer share its block, so that most blocks become empty when most of a scene goes.
+/// Kind of default pool. Larger allocations share a block with fewer others, so most blocks become empty when most of a scene is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Staging: gone soon.
+    /// Staging memory, freed soon.
     Scratch,
     /// Up to 32 KiB, eight or more to a block.
     Small,
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// Returns the size of its blocks; `None` where the pool chooses by request.
+    /// Returns the size of its blocks, or `None` if the pool chooses one for each request.
     pub(crate) const fn block(self) -> Option<u64> {
         match self {
             Self::Small => Some(256 * KIB),
@@ -64,14 +64,14 @@ impl Kind {
     }
 }
 
-/// Returns by how many powers of two blocks are larger: a program of many GiB has larger ones, and so some thousand memory objects.
+/// Returns the number of times that the block size doubles. Larger blocks keep a program of many GiB at some thousand memory objects.
 fn growth(held: u64, most: u64) -> u32 {
     let wanted = (held >> 30).checked_ilog2().map_or(0, |doubled| doubled + 1);
     let most = most.clamp(MEDIUM_BLOCK, MOST_BLOCK);
     wanted.min(most.ilog2() - MEDIUM_BLOCK.ilog2())
 }
 
-/// Settings of a pool without pages; one lane where places must not depend on threads.
+/// Settings of a pool with one lane, in which places do not depend on threads.
 pub(crate) fn one_lane() -> PoolConfig {
     PoolConfig::new().lanes(1)
 }
@@ -114,7 +114,7 @@ impl Defaults {
         let block = block.map(|block| block.min(most));
         let pool =
             of.manager.create_pool(heap, PoolConfig::new().lanes(of.lanes()).block(block))?;
-        // Where another thread was first, its pool stays, and this one is empty.
+        // If another thread was first, its pool stays and this empty one is dropped.
         Ok(slot.get_or_init(|| pool))
     }
 
@@ -125,7 +125,7 @@ impl Defaults {
     }
 }
 
-/// Extras of a pool's blocks. The chain is the program's.
+/// Additions to the driver allocations of a pool's blocks. The chain belongs to the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extras(pub(crate) MemoryExtras);
 
@@ -142,7 +142,7 @@ struct LinearBlock {
     linear: Linear,
 }
 
-/// What divides a pool's memory.
+/// Algorithm that divides a pool's memory.
 enum Source {
     General(UserPool<AnyBackend>),
     /// Blocks by age, and the number of the next.
@@ -153,13 +153,13 @@ enum Source {
 pub(crate) struct CustomPool {
     pub(crate) memory_type: u32,
     pub(crate) flags: u32,
-    /// Size of blocks; zero where the pool chooses.
+    /// Size of blocks; zero if the pool chooses.
     pub(crate) block_size: u64,
     min_blocks: usize,
     max_blocks: usize,
     pub(crate) min_align: u64,
     pub(crate) extras: Extras,
-    /// Allocations, and those of them with memory of their own.
+    /// Number of allocations, and of those with memory of their own.
     pub(crate) live: AtomicU64,
     pub(crate) live_bytes: AtomicU64,
     pub(crate) alone: AtomicU64,
@@ -215,7 +215,7 @@ impl CustomPool {
         Ok(pool)
     }
 
-    /// Makes the blocks that a linear pool always has.
+    /// Makes the blocks that a linear pool keeps from the start.
     fn prime(&self, of: &Allocator) -> Result<(), Refused> {
         let Source::Linear(blocks) = &self.source else { return Ok(()) };
         let mut blocks = lock(blocks);
@@ -237,7 +237,7 @@ impl CustomPool {
         matches!(self.source, Source::Linear(_))
     }
 
-    /// Returns whether one block holds all, so that both ends can be used.
+    /// Returns true if the pool has at most one block, so that both ends can be used.
     pub(crate) const fn is_single(&self) -> bool {
         self.max_blocks == 1
     }
@@ -246,7 +246,7 @@ impl CustomPool {
         self.flags & VMA_POOL_CREATE_IGNORE_BUFFER_IMAGE_GRANULARITY_BIT != 0
     }
 
-    /// Returns whether the pool has as many blocks of its size as it may.
+    /// Returns true if the pool has as many blocks as it may.
     pub(crate) fn is_at_most(&self) -> bool {
         let blocks = u64::try_from(self.max_blocks).unwrap_or(u64::MAX);
         let most = blocks.saturating_mul(self.block_size);
@@ -261,7 +261,7 @@ impl CustomPool {
         }
     }
 
-    /// Takes bytes of a linear pool: of the newest block, or of a new one. Returns the block's number and the place.
+    /// Takes bytes from the newest block of a linear pool, or from a new block. Returns the block's number and the place.
     pub(crate) fn take_linear(
         &self,
         of: &Allocator,
@@ -289,7 +289,7 @@ impl CustomPool {
         take(&mut blocks).ok_or_else(full)
     }
 
-    /// Frees bytes of a linear pool. An empty block that was left by an earlier call goes then.
+    /// Frees bytes of a linear pool. Also gives one empty block back, if an earlier call left one.
     pub(crate) fn free_linear(&self, number: u64, offset: u64) {
         let Source::Linear(blocks) = &self.source else { return };
         let mut held = lock(blocks);
@@ -307,7 +307,7 @@ impl CustomPool {
         drop(ended.map(|ended| ended.block));
     }
 
-    /// Runs `with` on what is known of a linear block.
+    /// Runs `with` on the allocation behind a linear block.
     pub(crate) fn linear_block<R>(
         &self,
         number: u64,
@@ -318,7 +318,7 @@ impl CustomPool {
         blocks.0.iter().find(|block| block.number == number).map(|block| with(&block.block))
     }
 
-    /// Returns the sizes of the blocks that its allocations share, and whether each is empty.
+    /// Returns the size of each shared block, and a flag for empty ones.
     pub(crate) fn blocks(&self) -> Vec<(u64, bool)> {
         match &self.source {
             Source::General(pool) => pool
@@ -356,7 +356,7 @@ impl CustomPool {
         }
     }
 
-    /// Notes a free, and returns blocks that nothing lies in where that may be two of them.
+    /// Counts a free, and trims empty blocks once two of them may be empty.
     #[inline]
     pub(crate) fn uncount(&self, about: About, bytes: u64) {
         self.live.fetch_sub(1, Relaxed);
@@ -446,7 +446,7 @@ pub unsafe extern "C" fn vmaCreatePool(
     unsafe { with("vmaCreatePool", allocator, work) }
 }
 
-/// Ends a pool; one in which something is live stays, and the log says so.
+/// Destroys a pool. A pool with live allocations stays, and the log reports it.
 ///
 /// # Safety
 ///
@@ -471,7 +471,7 @@ pub unsafe extern "C" fn vmaDestroyPool(allocator: VmaAllocator, pool: VmaPool) 
     unsafe { on("vmaDestroyPool", allocator, work) };
 }
 
-/// Shows a pool's name: null where it has none. It is good until the next name.
+/// Writes a pool's name, or null if it has none. The name is valid until the next one is set.
 ///
 /// # Safety
 ///

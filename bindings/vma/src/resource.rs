@@ -1,4 +1,4 @@
-//! Buffers and images: made with their memory, bound to it, and the memory types that would serve them.
+//! Calls that make buffers and images with their memory, bind them, and find their memory types.
 #![expect(unsafe_code, reason = "makes and binds resources of the program's device")]
 use crate::abi::{
     VMA_ALLOCATION_CREATE_DONT_BIND_BIT, VMA_ALLOCATOR_CREATE_BUFFER_DEVICE_ADDRESS_BIT,
@@ -19,11 +19,11 @@ use core::sync::atomic::Ordering::Relaxed;
 type BufferInfo = vk::BufferCreateInfo<'static>;
 type ImageInfo = vk::ImageCreateInfo<'static>;
 
-/// Buffers and images, which are made, asked and bound alike.
+/// Buffers or images: both are made, queried and bound in the same way.
 trait Kind: Handle + Copy {
     type Info: Copy;
 
-    /// Refuses what no driver takes, and returns usage and content.
+    /// Refuses descriptions that no driver accepts. Returns usage and content.
     ///
     /// # Safety
     ///
@@ -59,7 +59,7 @@ trait Kind: Handle + Copy {
     fn resource(self) -> Resource;
 }
 
-/// A resource that the driver cannot make.
+/// Returns the refusal of a resource that the driver cannot make.
 fn empty(what: &'static str) -> Refused {
     Refused::quietly(vk::Result::ERROR_INITIALIZATION_FAILED, what)
 }
@@ -189,7 +189,7 @@ impl Kind for vk::Image {
     }
 }
 
-/// Asks what a resource needs.
+/// Queries the memory requirements of a resource.
 ///
 /// # Safety
 ///
@@ -214,24 +214,24 @@ unsafe fn ask<K: Kind>(of: &Allocator, resource: K, known: (Access, Content, u32
     }
 }
 
-/// Where a call that makes a resource writes.
+/// Out-pointers of a call that makes a resource.
 struct Out<K> {
     resource: *mut K,
     allocation: *mut VmaAllocation,
     info: *mut VmaAllocationInfo,
 }
 
-/// What such a call asks for beside its two structs.
+/// Arguments of such a call beside its two structs.
 struct More {
     align: u64,
-    /// It must have memory of its own.
+    /// True if the resource must have memory of its own.
     is_alone: bool,
     next: *const c_void,
 }
 
 const NO_MORE: More = More { align: 1, is_alone: false, next: ptr::null() };
 
-/// Makes a resource with its memory. Of what fails nothing is left.
+/// Makes a resource with its memory. A failure leaves nothing behind.
 ///
 /// # Safety
 ///
@@ -349,8 +349,8 @@ unsafe fn create_over<K: Kind>(
     unsafe { put(out, resource, "the resource") }
 }
 
-/// Destroys a resource and frees its memory; either may be null. Where the memory is not live, the resource stays: a handle that was
-/// destroyed before is not given to the driver.
+/// Destroys a resource and frees its memory; either may be null. If the memory is not live, the resource stays: it may have been
+/// destroyed already, and its handle must not reach the driver again.
 ///
 /// # Safety
 ///
@@ -360,7 +360,7 @@ unsafe fn destroy<K: Kind>(
     resource: K,
     allocation: VmaAllocation,
 ) -> Result<(), Refused> {
-    // Of several threads that destroy both, the one whose call ends the allocation destroys the resource.
+    // If several threads destroy both, the call that ends the allocation destroys the resource.
     of.free_after(allocation, || {
         if !resource.is_null() {
             // SAFETY: the caller's promise.
@@ -450,7 +450,7 @@ export! {
         shown: *mut VmaAllocationInfo,
     ) = |of| create(of, info, wanted, &NO_MORE, &Out { resource, allocation, info: shown });
 
-    /// As `vmaCreateBuffer`, at a multiple of `align`.
+    /// Makes a buffer with its memory, at a multiple of `align`.
     vmaCreateBufferWithAlignment(
         info: *const BufferInfo,
         wanted: *const VmaAllocationCreateInfo,

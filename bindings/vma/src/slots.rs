@@ -1,6 +1,6 @@
-//! The table of live allocations. A handle is a number that names a slot, and not an address: so a null, foreign, stale or made-up
-//! handle is found out by two comparisons, and nothing is read through it. Slots stay where they are until the allocator ends, and
-//! all that a reader sees is atomic: a reader that races with a free sees old or new numbers and nothing worse.
+//! The table of live allocations. A handle is the number of a slot, not an address. Two comparisons find a null, foreign, stale or
+//! invented handle, and nothing is read through it. Slots stay in place until the allocator ends, and readers see only atomic
+//! fields: a reader that races with a free sees old or new numbers, and nothing worse.
 #![forbid(unsafe_code)]
 use crate::spin::Spin;
 use ash::vk;
@@ -14,7 +14,7 @@ use core::sync::atomic::{
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-/// Bits of a handle: the slot, the allocator, and how often the slot was used before. A slot is not used again once that overflows.
+/// Bits of a handle: the slot, the allocator, and the generation. A slot whose generation would overflow is not used again.
 const SLOT_BITS: u32 = 32;
 const OWNER_BITS: u32 = 12;
 const LAST_GENERATION: u32 = (1 << (64 - SLOT_BITS - OWNER_BITS)) - 1;
@@ -24,14 +24,14 @@ const CHUNKS: usize = 26;
 const SHARDS: usize = 16;
 /// Fresh slots that a shard takes at once, and the most that it keeps back from others.
 const BATCH: usize = 32;
-/// Bytes that are freed until it is worth looking for empty memory.
+/// Bytes to free before a look for empty memory is worthwhile.
 pub(crate) const WORTH_A_LOOK: u64 = 4 << 20;
-/// Weight of what is counted nowhere.
+/// Weight of an allocation that no tally counts.
 pub(crate) const NO_WEIGHT: Weight = (0, 0);
 
 const _: () = assert!(size_of::<usize>() == 8, "a handle is a pointer of 64 bits");
 
-/// The name of a slot in use: what a `VmaAllocation` is.
+/// The handle of a slot in use. A `VmaAllocation` is this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(u64);
 
@@ -53,7 +53,7 @@ impl Handle {
         usize::try_from(self.0 & u64::from(u32::MAX)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number of its slot, from one on. What a live allocation carries so is live, too.
+    /// Returns the number of its slot, from one on. A pool outlives its allocations, so the number that they carry stays valid.
     pub(crate) fn number(self) -> u32 {
         u32::try_from(self.slot() + 1).unwrap_or(u32::MAX)
     }
@@ -67,7 +67,7 @@ impl Handle {
     }
 }
 
-/// What readers see of an allocation.
+/// Fields of an allocation that readers see.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) memory: AtomicU64,
@@ -75,20 +75,20 @@ pub(crate) struct Facts {
     pub(crate) size: AtomicU64,
     pub(crate) align: AtomicU64,
     pub(crate) block_size: AtomicU64,
-    /// Host address of its first byte, where the block is mapped; zero where it is not.
+    /// Host address of its first byte if the block is mapped, else zero.
     pub(crate) host: AtomicUsize,
     /// Bits of `About`.
     pub(crate) about: AtomicU64,
     /// Usage flags of the buffer or image.
     pub(crate) usage: AtomicU32,
-    /// Calls of `vmaMapMemory` that were not undone.
+    /// Calls of `vmaMapMemory` without their `vmaUnmapMemory`.
     pub(crate) maps: AtomicU32,
     pub(crate) user_data: AtomicPtr<c_void>,
     name: AtomicPtr<c_char>,
 }
 
 impl Facts {
-    /// Sets where it lies in its block, and the block's host address, zero where it is not mapped.
+    /// Sets the place in the block, and the block's host address: zero if it is not mapped.
     #[inline]
     pub(crate) fn set_place(&self, offset: u64, base: u64) {
         self.offset.store(offset, Relaxed);
@@ -112,11 +112,11 @@ impl Facts {
 /// One place for an allocation.
 #[derive(Debug)]
 pub(crate) struct Slot<T> {
-    /// Its handle while it is in use, else zero.
+    /// Handle of the allocation in this slot; zero if there is none.
     handle: AtomicU64,
     generation: AtomicU32,
     pub(crate) facts: Facts,
-    /// What owns the memory, and the name, which readers may hold an address of.
+    /// Owner of the memory, and the name. Readers may hold the address of the name.
     owned: Spin<Owned<T>>,
 }
 
@@ -137,7 +137,7 @@ impl<T> Slot<T> {
         Handle(self.handle.load(Relaxed))
     }
 
-    /// Runs `with` on what owns the memory, unless it was freed meanwhile.
+    /// Runs `with` on the owner of the memory, unless it was freed meanwhile.
     pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.owned.take().memory.as_mut().map(with)
     }
@@ -169,7 +169,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// Numbers of allocations and their bytes, by memory type. A shard's own may be negative, where other threads freed what its allocated.
+/// Numbers of allocations and their bytes, by memory type. The numbers of one shard may be negative, because other threads free too.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally([(i64, i64); vk::MAX_MEMORY_TYPES]);
 
@@ -207,14 +207,14 @@ struct Shard(Spin<Part>);
 struct Part {
     free: Vec<usize>,
     tally: Tally,
-    /// Bytes that were freed since somebody was told to look for empty memory.
+    /// Bytes freed since the last look for empty memory.
     freed: u64,
 }
 
-/// What a slot held when it ended.
+/// The memory of a slot that ended.
 pub(crate) struct Ended<T> {
     pub(crate) memory: T,
-    /// True if so much was freed since the last time that it is worth looking for empty memory.
+    /// True if enough bytes were freed since the last look for empty memory.
     pub(crate) is_worth_a_look: bool,
 }
 
@@ -269,7 +269,7 @@ impl<T> Slots<T> {
         (handle.0 != 0 && slot.handle.load(Acquire) == handle.0).then_some(slot)
     }
 
-    /// Returns why a handle is not live, for people.
+    /// Returns a sentence about why a handle is not live.
     pub(crate) fn why_not(&self, handle: Handle) -> &'static str {
         if handle.0 == 0 {
             "the allocation is null"
@@ -297,7 +297,7 @@ impl<T> Slots<T> {
         slot
     }
 
-    /// Ends a slot; none where another thread was first. `weigh` says what it weighed, and may look at the facts for more.
+    /// Ends a slot. `None` if another thread was first. `weigh` returns its weight, and may read other facts.
     #[inline]
     pub(crate) fn release(
         &self,
@@ -306,7 +306,7 @@ impl<T> Slots<T> {
     ) -> Option<Ended<T>> {
         let slot = self.get(handle)?;
         let mut owned = slot.owned.take();
-        // Under the lock, so that of several threads one finds it live.
+        // Checked under the lock, so that only one of several threads finds it live.
         self.get(handle)?;
         slot.handle.store(0, Relaxed);
         let (memory, weight) = (owned.memory.take(), weigh(&slot.facts));
@@ -349,7 +349,7 @@ impl<T> Slots<T> {
         sum
     }
 
-    /// Takes half of what another shard has too many of, else fresh slots.
+    /// Takes half of another shard's surplus slots, or else fresh slots.
     #[cold]
     fn more(&self) -> usize {
         let own = shard();

@@ -22,14 +22,14 @@ pub(crate) struct BlockMap<'a> {
     pub(crate) live: Vec<&'a Slot<Memory>>,
 }
 
-/// Where a block belongs: a memory type, and a pool or zero.
+/// Owner of a block: its memory type, and the number of its pool or zero.
 pub(crate) type Home = (u32, u32);
 
-/// All blocks, by where they belong.
+/// All blocks, by their owners.
 pub(crate) type Blocks<'a> = BTreeMap<Home, Vec<BlockMap<'a>>>;
 
 impl VmaDetailedStatistics {
-    /// Nothing: the least of nothing is larger than everything.
+    /// Statistics of nothing: the smallest size is larger than every size.
     const EMPTY: Self = Self {
         statistics: VmaStatistics {
             block_count: 0,
@@ -106,7 +106,7 @@ pub(crate) fn sum(blocks: &[BlockMap<'_>]) -> VmaDetailedStatistics {
 }
 
 impl Allocator {
-    /// Returns all blocks as they are now, with those that nothing lies in.
+    /// Returns all blocks as they are now, empty ones included.
     pub(crate) fn blocks(&self) -> Blocks<'_> {
         let mut by_memory: BTreeMap<(Home, u64), BlockMap<'_>> = BTreeMap::new();
         for slot in self.slots.iter() {
@@ -131,7 +131,7 @@ impl Allocator {
         blocks
     }
 
-    /// Returns the blocks that nothing lies in: where they belong, and their sizes.
+    /// Returns the empty blocks: their owners and sizes.
     fn empty_blocks(&self) -> Vec<(Home, u64)> {
         let mut found = Vec::new();
         for memory_type in 0..self.type_count() {
@@ -172,7 +172,7 @@ impl Allocator {
         // A driver that knows none says zero.
         (budget.usage, budget.budget) = match told.filter(|told| told.budget > 0) {
             Some(told) => (told.used, told.budget.min(size)),
-            // As much as most drivers give to one process.
+            // Most drivers give this much to one process.
             None => (budget.statistics.block_bytes, size / 10 * 8),
         };
         budget
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn vmaCalculateStatistics(
     unsafe { on("vmaCalculateStatistics", allocator, work) };
 }
 
-/// Says what is held and may be held of each heap. Cheap enough for every frame.
+/// Writes the held bytes and the budget of each heap. Cheap enough for every frame.
 ///
 /// # Safety
 ///

@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::Mutex;
 
-/// What a report shows.
+/// Level of detail of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detail {
     Sums,
-    /// Every block and what lies in it, too.
+    /// Sums, and every block with its allocations.
     Blocks,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn hand_out(text: &str) -> *mut c_char {
     address
 }
 
-/// Frees a text that [`hand_out`] gave; nothing where it is null.
+/// Frees a text that [`hand_out`] gave. Null does nothing.
 pub(crate) fn take_back(text: *mut c_char) -> Result<(), Refused> {
     if text.is_null() || lock(&HELD).remove(&text.addr()).is_some() {
         return Ok(());
@@ -67,7 +67,7 @@ fn flags(bits: u32, names: &[(u32, &str)]) -> Value {
     Value::Array(shown)
 }
 
-/// Returns sums as VMA shows them: extremes where there are two to compare.
+/// Returns sums as VMA shows them: extremes only if there are two or more sizes.
 pub(crate) fn statistics(of: &VmaDetailedStatistics) -> Value {
     let mut shown = json!({
         "BlockCount": of.statistics.block_count,
@@ -125,7 +125,7 @@ fn block(block: &BlockMap<'_>) -> Value {
     })
 }
 
-/// Returns the blocks of a pool, and what has memory of its own.
+/// Returns the blocks of a pool, and its allocations with memory of their own.
 fn home(preferred: u64, blocks: &[BlockMap<'_>]) -> Value {
     let shared = blocks.iter().filter(|block| !block.is_alone).enumerate();
     let shared: Map<_, _> = shared.map(|(at, one)| (at.to_string(), block(one))).collect();

@@ -117,7 +117,7 @@ pub unsafe extern "C" fn vmaCreateVirtualBlock(
     })
 }
 
-/// Destroys a block; null does nothing. Says so where parts of it are in use.
+/// Destroys a block; null does nothing. Parts that are still in use are logged.
 #[unsafe(no_mangle)]
 pub extern "C" fn vmaDestroyVirtualBlock(block: VmaVirtualBlock) {
     run("vmaDestroyVirtualBlock", || {
@@ -141,7 +141,7 @@ pub extern "C" fn vmaDestroyVirtualBlock(block: VmaVirtualBlock) {
     });
 }
 
-/// Returns `VK_TRUE` where nothing of a block is in use.
+/// Returns `VK_TRUE` if no part of a block is in use.
 #[unsafe(no_mangle)]
 pub extern "C" fn vmaIsVirtualBlockEmpty(block: VmaVirtualBlock) -> vk::Bool32 {
     let mut is_empty = false;
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn vmaGetVirtualAllocationInfo(
     });
 }
 
-/// Takes a part of a block. Where it fails, the part is null and its offset `UINT64_MAX`.
+/// Takes a part of a block. On failure the part is null, and its offset `UINT64_MAX`.
 ///
 /// # Safety
 ///

@@ -517,7 +517,7 @@ static void virtual_blocks(void) {
 }
 
 #ifndef ONLY_GOOD_INPUT
-/* What VMA asserts on: here it is refused, and nothing changes. */
+/* Calls on which VMA asserts: here they are refused, and change nothing. */
 static void bad_handles(void) {
     VkMemoryRequirements needs = bytes(1000);
     VmaAllocationCreateInfo wish = mapped();

@@ -26,7 +26,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Tells whether a compiler has what the programs include, and links with these flags.
+/// Returns true if a compiler finds the programs' headers, and links with these flags.
 fn has(compiler: &str, flags: &[&str]) -> bool {
     static PROBES: AtomicU32 = AtomicU32::new(0);
     let file = folder().join(format!("probe-{}.c", PROBES.fetch_add(1, Ordering::Relaxed)));

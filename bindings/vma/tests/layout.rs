@@ -8,7 +8,7 @@ use compile::{Outcome, compile};
 
 const TABLE: &str = include_str!("layout.txt");
 
-/// Lines of the table: what is measured, and the number.
+/// Lines of the table: the name of a measure, and its number.
 fn table() -> BTreeMap<&'static str, u64> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     let split = |line: &'static str| {

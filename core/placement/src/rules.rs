@@ -200,7 +200,7 @@ pub fn judge(
     regions::ALL.into_iter().map(verdict).collect()
 }
 
-/// Returns the best region that the device has for a request and why it cannot be used; for errors of [`Policy::place`].
+/// Returns the best region that the device has for a request, and the reason why it cannot be used. For errors of [`Policy::place`].
 pub fn refused(request: &Request<'_>, caps: &Caps, profile: &Profile) -> RegionVerdict {
     let (wanted, _) = regions::wanted(request, caps, profile);
     let refusal = |region: &Region| regions::refuse(request, caps, profile, *region);

@@ -20,7 +20,7 @@ fn hard_problem(seed: u64, count: Option<usize>) -> (Problem, String) {
     count.map_or_else(|| hard::problem(seed), |count| hard::sized(seed, count))
 }
 
-/// Prints what these problems have: no alignment, no gaps, no places.
+/// Prints the columns of these problems: no alignment, no gaps, no places.
 fn print(problem: &Problem) {
     println!("id,lower,upper,size");
     for (id, buffer) in problem.buffers.iter().enumerate() {

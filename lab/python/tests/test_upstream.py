@@ -85,7 +85,7 @@ _TRANSFORMERS = ("transformers.masking_utils", "transformers.generation.stopping
 
 
 def upstream(torch, owner, name):
-    """What a function, class or value of upstream says of itself, shortly: its source, or what C++ tells of it."""
+    """Returns a short hash of a function, class or value of upstream: of its source, or of its C++ schemas and documentation."""
     original = inspect.getattr_static(owner, name, None) or getattr(owner, name, None)
     original = getattr(original, "fget", original)
     try:
@@ -98,7 +98,7 @@ def upstream(torch, owner, name):
 
 
 class Replacements(unittest.TestCase):
-    """What is replaced while a step is recorded is what somebody has read."""
+    """Checks that every replaced part of upstream is the version that was read."""
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
     def test_what_is_replaced_is_as_it_was_read(self):

@@ -11,7 +11,7 @@ const HEIGHT: f64 = 800.0;
 const LEAST_AREA: f64 = 4.0;
 /// Height of a line of text.
 const LINE: f64 = 16.0;
-/// Tensors that the table of the largest has.
+/// Rows of the table of the largest tensors.
 const LISTED: usize = 200;
 /// The colours of reports: those of Okabe and Ito and a wine of Tol's, which stay apart for colour-blind people.
 const COLOURS: [&str; 8] =
@@ -113,7 +113,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Returns the bytes for people: three digits and a unit.
+/// Returns bytes as text: three digits and a unit.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let (mut value, mut unit) = (count as f64 / 1024.0, 0);
@@ -161,7 +161,7 @@ pub fn treemap(file: &WeightsFile) -> String {
     figures(&mut page, file, &layers, &types);
     page.push_str(CHOICE);
     legend(&mut page, "types", &types);
-    // Layers have one colour in turn: their names are in the picture.
+    // Layers take colours in turn, because their names are in the picture.
     let _ = writeln!(page, "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
     let sizes: Vec<_> = layers.iter().map(|layer| layer.size).collect();
     let whole = Area { x: 0.0, y: 0.0, width: WIDTH, height: HEIGHT };

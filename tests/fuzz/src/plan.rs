@@ -1,4 +1,4 @@
-//! Tables of the offline planner: whatever the input is, the reader returns, and what it accepts is whole.
+//! Tables of the offline planner: the reader returns for every input, and every problem that it accepts is valid.
 //!
 //! `lab/plan/tests/suite/corpus.rs` runs the same function on the corpus and on pieces of it, with a stable compiler.
 

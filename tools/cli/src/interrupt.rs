@@ -38,9 +38,9 @@ fn is_ignored() -> bool {
     asked == 0 && now.sa_sigaction == libc::SIG_IGN
 }
 
-/// Runs work on a thread of its own until it ends or the user wants to end; the end of the process ends the thread.
+/// Runs work on a thread of its own until it ends or the user interrupts. The end of the process ends the thread.
 ///
-/// What the caller keeps, such as a file under way, is dropped as after every failure.
+/// The caller drops its own values, such as an unfinished file, as after every failure.
 pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     watch();
     let thread = thread::spawn(work);
@@ -50,7 +50,7 @@ pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Resu
     Err(Failure::interrupted("interrupted: the work is partial; no file is written"))
 }
 
-/// Waits until work is done or the user wants to end; returns whether it is done.
+/// Waits until work is done or the user interrupts. Returns true if the work is done.
 pub fn wait(is_done: impl Fn() -> bool) -> bool {
     /// Pause between two looks.
     const NAP: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Arguments of a command, read; its outcome, said; what a shell wants to know about it.
+//! The shell side of a command: its arguments, its outcome, completions and manual pages.
 use crate::Failure;
 use crate::file::NewFile;
 use crate::output;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 /// Width of help where the terminal's is unknown, and at most.
 const WIDEST: usize = 120;
 
-/// Reads the arguments of this process, runs the command, and says on standard error why it failed.
+/// Reads the arguments of this process and runs the command. Prints a failure to standard error.
 pub fn run<Line: Parser>(command: impl FnOnce(Line) -> Result<(), Failure>) -> ExitCode {
     let line = of::<Line>();
     let name = line.get_name().to_owned();
@@ -32,7 +32,7 @@ pub fn run<Line: Parser>(command: impl FnOnce(Line) -> Result<(), Failure>) -> E
     }
 }
 
-/// Says on standard error why a command failed: as one line for people, or as one object.
+/// Prints a failure to standard error, as one line of text or as one JSON object.
 fn say(command: &str, failure: &Failure) {
     #[derive(Serialize)]
     struct Said<'a> {
@@ -45,13 +45,13 @@ fn say(command: &str, failure: &Failure) {
         true => serde_json::to_string(&Said { error, reason, code }).unwrap_or_default(),
         false => format!("{command}: {error}"),
     };
-    // The code says it too where nobody reads standard error, or it is full.
+    // The exit code reports the failure too, so an unread or full standard error is no matter.
     let _ = writeln!(stderr(), "{line}");
 }
 
-/// Returns the command with what derived attributes cannot say of all its parts.
+/// Returns the command with settings that derived attributes cannot give to all its parts.
 fn of<Line: CommandFactory>() -> clap::Command {
-    // A number below zero is a value that can be refused, not an option that nobody knows.
+    // A negative number is a value that can be refused, not an unknown option.
     let numbers = |arg: clap::Arg| {
         let takes = arg.get_action().takes_values() && !arg.is_allow_hyphen_values_set();
         arg.allow_negative_numbers(takes)
@@ -59,12 +59,12 @@ fn of<Line: CommandFactory>() -> clap::Command {
     Line::command().max_term_width(WIDEST).mut_subcommands(move |one| one.mut_args(numbers))
 }
 
-/// Returns whether the process was asked for JSON, also where its other arguments make no sense.
+/// Returns true if the arguments ask for JSON, even if other arguments are invalid.
 fn is_json() -> bool {
     std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
-/// Returns the line of an error of usage that says what is wrong.
+/// Returns the line of a usage error with the reason.
 fn reason(said: &clap::Error) -> String {
     if said.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "name a subcommand; `--help` lists them".into();

@@ -1,4 +1,4 @@
-//! This test binary again, over the stand-in for the driver.
+//! A second run of this test binary, over the stand-in for the driver.
 use libtest_mimic::{Failed, Trial};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -27,7 +27,7 @@ pub(crate) struct Queue {
     raw: Mutex<vk::Queue>,
     /// Number of times that it was used.
     uses: AtomicU64,
-    /// The last use that it was seen idle behind: asking the driver costs 0.2 ms on some devices.
+    /// The last use behind which the queue was seen idle. Asking the driver costs 0.2 ms on some devices.
     idle_behind: AtomicU64,
     /// True if an engine submits work of its own: other timelines keep away from it then.
     lent: AtomicBool,
@@ -38,12 +38,12 @@ impl Queue {
         self.lent.load(Ordering::Relaxed)
     }
 
-    /// Returns how often it was used so far.
+    /// Returns the number of uses so far.
     fn uses(&self) -> u64 {
         self.uses.load(Ordering::Acquire)
     }
 
-    /// Returns whether nothing was submitted behind its first `uses` uses that may still run.
+    /// Returns true if all work behind the first `uses` uses has ended.
     pub(crate) fn is_covered_by(&self, uses: u64) -> bool {
         uses.max(self.idle_behind.load(Ordering::Acquire)) >= self.uses()
     }
@@ -126,7 +126,7 @@ impl Device {
         Self::assemble(instance, physical, raw, &[], Owner::Caller)
     }
 
-    /// Returns whose device it is.
+    /// Returns the owner of the device.
     pub(crate) const fn owner(&self) -> Owner {
         self.owner
     }
@@ -209,8 +209,8 @@ impl Device {
         f(*raw)
     }
 
-    /// Submits one batch if nobody holds the queue; returns how often the queue was used then, this batch included, or `None`
-    /// where somebody holds it.
+    /// Submits one batch if nobody holds the queue. Returns the number of the queue's uses, this batch included, or `None`
+    /// if somebody holds it.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl Device {
         Ok(Some(uses))
     }
 
-    /// Waits until whoever holds a queue now lets go of it.
+    /// Waits until nobody holds a queue.
     pub(crate) fn wait_for_queue(&self, queue: usize) {
         drop(lock(&self.queues[queue].raw));
     }
@@ -279,7 +279,7 @@ impl Device {
         })
     }
 
-    /// Waits until every queue has finished what was submitted to it; asks the others, too, where the driver refuses for one.
+    /// Waits until every queue has finished its work. If the driver refuses for one queue, it still waits for the others.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What an engine adds to the driver's memory calls: callbacks, exports, and structures of its own.
+//! An engine's part in the driver's memory calls: callbacks, exports, and structures of its own.
 #![expect(unsafe_code, reason = "chains structures that the caller answers for")]
 use ash::vk;
 use core::{cell::Cell, ffi::c_void, fmt, ptr};
@@ -7,7 +7,7 @@ use core::{cell::Cell, ffi::c_void, fmt, ptr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryEvent {
-    /// What happens to it.
+    /// Kind of the event.
     pub kind: MemoryEventKind,
     /// The memory.
     pub memory: vk::DeviceMemory,
@@ -93,7 +93,7 @@ impl Hooks {
     }
 }
 
-/// What the driver allocations of one thread get besides, for a while: see [`scoped`](Self::scoped).
+/// Additions to the driver allocations that one thread makes inside [`scoped`](Self::scoped).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct MemoryExtras {
@@ -132,7 +132,7 @@ impl MemoryExtras {
         Self { next, ..self }
     }
 
-    /// Runs `work`; driver allocations that this thread makes meanwhile get the extras.
+    /// Runs `work`. Driver allocations that this thread makes meanwhile get these additions.
     pub fn scoped<R>(self, work: impl FnOnce() -> R) -> R {
         struct Back(MemoryExtras);
         impl Drop for Back {

@@ -138,7 +138,7 @@ pub(crate) struct Memory {
     pub(crate) raw: vk::DeviceMemory,
     pub(crate) size: u64,
     memory_type: u32,
-    /// True if the device had its hooks when it was allocated: older memory is freed without them.
+    /// True if the device had its hooks when this memory was allocated. Older memory is freed without them.
     has_hooks: bool,
     device: Arc<Device>,
 }

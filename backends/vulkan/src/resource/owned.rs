@@ -40,9 +40,10 @@ pub(crate) mod sealed {
 
 /// A buffer or image with its memory, which counts against its manager's budgets.
 ///
-/// Dropping it waits for nothing: both are [retired](Vulkan::retire), and destroyed once all work has ended that was submitted so far.
-/// Two drops need a timeline itself, and must not happen inside its [`with_queue`](Vulkan::with_queue), where they would never end: of
-/// memory with [`use_on`](Allocation::use_on) that timeline, and of a secret, which is zeroed there.
+/// Dropping it waits for nothing. Both are [retired](Vulkan::retire): they are destroyed once all work submitted so far has ended.
+///
+/// Two kinds of drop lock a timeline, and would deadlock inside its [`with_queue`](Vulkan::with_queue): memory with
+/// [`use_on`](Allocation::use_on) that timeline, and a secret, because it is zeroed there.
 #[derive(Debug)]
 pub struct Resource<H: Native> {
     handle: H,
@@ -123,8 +124,8 @@ impl Vulkan {
         unsafe { finish_buffer(manager, handle, needs) }
     }
 
-    /// As [`create_buffer`](Self::create_buffer), in memory that a pass of
-    /// [`begin_defragment`](omniheap_core::Manager::begin_defragment) may move, if its owner agrees and no memory of its own is wanted.
+    /// Creates a buffer as [`create_buffer`](Self::create_buffer) does, in memory that a pass of
+    /// [`begin_defragment`](omniheap_core::Manager::begin_defragment) may move if the owner agrees. Dedicated memory does not move.
     ///
     /// The owner decides [`OwnerCopies`](omniheap_core::Decision::OwnerCopies), and makes a [`Twin`](crate::Twin) at the new place.
     ///
@@ -134,8 +135,8 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// As for [`create_buffer`](Self::create_buffer). When a move of its memory was committed, the handle is used no more before
-    /// [`switch_to`](Resource::switch_to) has replaced it; all work that used the old one has ended by then.
+    /// As for [`create_buffer`](Self::create_buffer). After a move of its memory was committed, the handle is not used until
+    /// [`switch_to`](Resource::switch_to) has replaced it. All work that used the old handle has ended by then.
     #[inline] // as above
     pub unsafe fn create_movable_buffer(
         manager: &Manager<Self>,
@@ -169,7 +170,8 @@ impl Vulkan {
         unsafe { finish_image(manager, handle, needs) }
     }
 
-    /// As [`create_image`](Self::create_image), in memory that may move as that of a [movable buffer](Self::create_movable_buffer).
+    /// Creates an image as [`create_image`](Self::create_image) does, in memory that may move like that of a [movable
+    /// buffer](Self::create_movable_buffer).
     ///
     /// # Errors
     ///
@@ -225,7 +227,7 @@ impl Vulkan {
     }
 }
 
-/// As [`finish`].
+/// Allocates and binds memory of a fresh buffer. See [`finish`].
 ///
 /// # Safety
 ///
@@ -241,7 +243,7 @@ unsafe fn finish_buffer(
     })
 }
 
-/// As [`finish`].
+/// Allocates and binds memory of a fresh image. See [`finish`].
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! A buffer or image at the place that its resource moves to.
+//! Twins: new buffers and images at the places that movable resources move to.
 #![expect(unsafe_code, reason = "works on handles that the caller describes")]
 use super::owned::{Native, Resource};
 use crate::{
@@ -11,9 +11,9 @@ use omniheap_core::BlockRange;
 use omniheap_seam::{Class, ErrorKind, HeapKind, Result};
 use std::sync::Arc;
 
-/// A buffer or image at the place that the memory of a movable resource is about to move to.
+/// A new buffer or image at the place that a movable resource is about to move to.
 ///
-/// Its owner copies into it, commits the pass and calls [`Resource::switch_to`]. Dropping it [retires](Vulkan::retire) it.
+/// The owner copies into the twin, commits the pass and calls [`Resource::switch_to`]. A dropped twin is [retired](Vulkan::retire).
 #[derive(Debug)]
 pub struct Twin<H: Native> {
     handle: H,
@@ -38,10 +38,10 @@ impl<H: Native> Drop for Twin<H> {
 }
 
 impl<H: Native> Resource<H> {
-    /// Takes a twin's handle if the memory lies at the twin's place now, and retires the old one; returns whether it does.
+    /// Takes a twin's handle if the memory now lies at the twin's place, and retires the old handle. Returns true if it took it.
     ///
-    /// Call it when the pass was committed, whatever came of the move: a twin that is not taken is retired. The caller has waited for
-    /// work on the old handle before the commit, which frees the old place.
+    /// Call this after the commit, whether or not the move was made: a twin that is not taken is retired. Wait for work on the
+    /// old handle before the commit, because the commit frees the old place.
     pub fn switch_to(&mut self, mut twin: Twin<H>) -> bool {
         let binding = self.memory().binding();
         let place = binding.block().memory().map(|memory| (memory, binding.span().offset));
@@ -63,8 +63,8 @@ impl Vulkan {
     ///
     /// # Safety
     ///
-    /// `info` is what the buffer of the moving resource was made of. The pass lives until the buffer was used last, or is
-    /// committed; a twin is dropped when its pass ends without the move.
+    /// `info` is the description that the moving resource's buffer was made with. The pass lives until the last use of the new buffer,
+    /// or is committed. A twin is dropped if its pass ends without the move.
     pub unsafe fn twin_of_buffer(
         &self,
         info: &vk::BufferCreateInfo<'_>,

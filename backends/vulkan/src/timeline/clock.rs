@@ -164,7 +164,7 @@ impl Clock {
         self.look(epoch).unwrap_or(false)
     }
 
-    /// As [`has_passed`](Self::has_passed), and tells why nothing is seen.
+    /// Returns whether an epoch is seen to have passed, or the driver's error. See [`has_passed`](Self::has_passed).
     pub(crate) fn look(&self, epoch: u64) -> Result<bool> {
         let reached = match self {
             Self::Semaphore(semaphore) => semaphore.value(),
@@ -194,7 +194,7 @@ impl Clock {
         }
     }
 
-    /// Leaves to the driver what batches may still signal, and with it the device.
+    /// Leaks the semaphore or fences that batches may still signal, and with them the device.
     pub(crate) fn leave(&self) {
         match self {
             Self::Semaphore(semaphore) => mem::forget(Arc::clone(semaphore)),
@@ -222,8 +222,8 @@ impl Clock {
         sent.map(|_| ())
     }
 
-    /// Submits an empty batch that ends at `epoch` if nobody holds the queue; returns how often the queue was used then, or `None`
-    /// where somebody holds it.
+    /// Submits an empty batch that ends at `epoch` if nobody holds the queue. Returns the number of the queue's uses, or `None` if
+    /// somebody holds it.
     pub(crate) fn try_signal(
         &self,
         device: &Arc<Device>,

@@ -215,8 +215,7 @@ impl QueueTimeline {
         Ok(())
     }
 
-    /// Makes later work wait for all work before some signals: semaphores with their values and queues, or none of them where fences
-    /// count.
+    /// Makes later work wait for all work before some signals: semaphores with their values and queues. With fences there are none.
     pub(crate) fn order_behind(&self, before: Vec<(Arc<Semaphore>, u64, usize)>) {
         let mut state = self.hold();
         if self.semaphore().is_none() {

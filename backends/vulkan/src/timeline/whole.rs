@@ -1,8 +1,8 @@
-//! Marks of all work, and what is destroyed once they are reached.
+//! Marks of all work, and the handles that are destroyed once a mark is reached.
 //!
-//! A mark is an empty batch on every queue that was used since the last one. Only one mark runs at a time: what is retired
-//! meanwhile shares the next one, so a thousand drops cost as much as one. Nobody waits for a queue that another thread
-//! holds; the next look sends the mark.
+//! A mark is an empty batch on every queue that was used since the last mark. Only one mark runs at a time. Handles that are
+//! retired meanwhile share the next mark, so a thousand drops cost as much as one. No thread waits for a queue that another
+//! thread holds: the next look sends the mark.
 #![forbid(unsafe_code)]
 use super::{
     clock::{Clock, Clocks, Semaphore},
@@ -25,9 +25,9 @@ pub(crate) struct Whole {
     state: Mutex<State>,
     /// One clock for each queue.
     clocks: Vec<Clock>,
-    /// Frames that an engine has under way at most on queues of its own; zero where it submits to no others than ours.
+    /// Most frames that an engine has under way on queues of its own. Zero if it submits only to ours.
     frames_in_flight: u64,
-    /// True if something was destroyed since somebody asked.
+    /// True if a handle was destroyed since the last call of `has_destroyed`.
     has_destroyed: AtomicBool,
     device: Arc<Device>,
 }
@@ -38,7 +38,7 @@ struct State {
     reached: u64,
     /// The last epoch whose mark was sent.
     last: u64,
-    /// True if the epoch behind `last` was given out.
+    /// True if the epoch after `last` was given out, and its mark is not sent yet.
     promised: bool,
     /// Marks on the queues, oldest first.
     sent: VecDeque<Sent>,
@@ -52,7 +52,7 @@ struct State {
     frame: u64,
     /// The frame of `last`.
     marked_frame: Option<u64>,
-    /// What is destroyed at an epoch, oldest first.
+    /// Handles to destroy, each with its epoch, oldest first.
     retired: VecDeque<(u64, Retired)>,
 }
 
@@ -65,12 +65,12 @@ struct Sent {
     signals: Vec<u64>,
 }
 
-/// Time at which something is destroyed that was retired.
+/// Time at which a retired handle is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    /// It was destroyed: no work uses it.
+    /// Already destroyed: no work uses it.
     Now,
-    /// Once this epoch is reached.
+    /// Later, once this epoch is reached.
     At(u64),
 }
 
@@ -119,7 +119,7 @@ impl Whole {
         })
     }
 
-    /// Returns the latest epoch reached. What was retired until then is destroyed.
+    /// Returns the latest epoch reached. Handles that were retired before it are destroyed.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl Whole {
         }
     }
 
-    /// Returns what a timeline has to wait for so that it runs behind an epoch: on each queue a semaphore and its value; nothing where
-    /// the epoch was reached, or where fences count.
+    /// Returns the signals that a timeline waits for to run behind an epoch: for each queue a semaphore and its value. Empty if the
+    /// epoch was reached, or the device has no timeline semaphores.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl Whole {
         }
     }
 
-    /// Has something destroyed once all work so far has ended: at once where it has, behind what was retired before.
+    /// Destroys a handle once all work so far has ended, after the handles that were retired before it. At once if the work has ended.
     pub(crate) fn retire(&self, retired: Retired) -> When {
         self.with(|state| {
             // A lost device runs nothing any more.
@@ -218,13 +218,13 @@ impl Whole {
                 self.destroy(retired);
                 return When::Now;
             }
-            // `with` destroys what was reached, oldest first.
+            // `with` destroys handles whose epoch is reached, oldest first.
             state.retired.push_back((epoch, retired));
             if epoch <= state.reached { When::Now } else { When::At(epoch) }
         })
     }
 
-    /// Destroys something that no work uses.
+    /// Destroys a handle that no work uses.
     #[cfg_attr(not(feature = "manager"), expect(dead_code, reason = "resources need the manager"))]
     pub(crate) fn destroy(&self, retired: Retired) {
         retired.destroy(&self.device.raw);
@@ -242,19 +242,19 @@ impl Whole {
         })
     }
 
-    /// Destroys what was retired, as far as it can without frames of the engine. The queues are idle.
+    /// Destroys retired handles, except those that wait for frames of the engine. The queues are idle.
     pub(crate) fn settle(&self) {
         let last = self.with(|state| state.retired.back().map(|(epoch, _)| *epoch));
-        // A driver that refuses to wait keeps it for another time.
+        // If the driver refuses to wait, a later call destroys them.
         let _ = last.map(|epoch| self.wait(epoch));
     }
 
-    /// Waits for the device, and destroys all that was retired. The engine's own queues are idle or lost.
+    /// Waits for the device, and destroys all retired handles. The engine's own queues are idle or lost.
     pub(crate) fn end(&self) {
         let idle = self.device.wait_idle();
         let retired = mem::take(&mut lock(&self.state).retired);
         match idle {
-            // Work may still use it: it is left to the driver, as are the clocks.
+            // Work may still use the handles: they are leaked, and so are the clocks.
             Err(error) if error.kind() != ErrorKind::DeviceLost => {
                 self.clocks.iter().for_each(Clock::leave);
             }
@@ -270,7 +270,7 @@ impl Whole {
             && self.has_destroyed.swap(false, Ordering::Relaxed)
     }
 
-    /// Runs `f` with the state; then destroys what was retired until the epoch that is now reached, without holding it.
+    /// Runs `f` with the state locked. Then unlocks it and destroys the handles whose epoch is reached.
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
         let answer = f(&mut state);
@@ -285,12 +285,12 @@ impl Whole {
         answer
     }
 
-    /// Sees how far the marks have come, and sends the next one where it was given out and none runs.
+    /// Reads how far the marks have come. Sends the next mark if its epoch was given out and no mark runs.
     fn look(&self, state: &mut State) -> Result<()> {
         self.see(state)?;
         if state.promised && state.sent.is_empty() {
             self.send(state)?;
-            // On an idle device it is there at once.
+            // On an idle device the mark is reached at once.
             self.see(state)?;
         }
         Ok(())
@@ -311,7 +311,7 @@ impl Whole {
         Ok(())
     }
 
-    /// Lets epochs count whose frames have ended.
+    /// Moves `reached` to the last epoch whose frames have ended.
     fn rest(&self, state: &mut State) {
         let has_ended =
             |frame: u64| !self.counts_frames() || state.frame > frame + self.frames_in_flight;
@@ -331,13 +331,13 @@ impl Whole {
         }
         state.promised = true;
         if state.sent.is_empty() {
-            // Where the driver refuses, or another thread holds a queue, the next look tries again.
+            // If the driver refuses, or another thread holds a queue, the next look tries again.
             let _ = self.send(state);
         }
         state.last + u64::from(state.promised)
     }
 
-    /// Sends the mark that was given out. Where another thread holds a queue, it stays to be sent.
+    /// Sends the mark whose epoch was given out. If another thread holds a queue, a later call sends it.
     fn send(&self, state: &mut State) -> Result<()> {
         for (at, clock) in self.clocks.iter().enumerate() {
             if self.device.queues[at].is_covered_by(state.covered[at]) {
@@ -363,7 +363,7 @@ impl Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        // A twin may outlive the backend: it is retired when nobody looks any more.
+        // A twin may outlive the backend, and be retired after the last look.
         if !lock(&self.state).retired.is_empty() {
             self.end();
         }

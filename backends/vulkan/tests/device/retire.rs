@@ -1,4 +1,4 @@
-//! What is dropped is destroyed when its work has ended, and nobody waits for that.
+//! Drops wait for nothing: handles and memory are destroyed when their work has ended.
 #![expect(unsafe_code, reason = "puts functions of its own between the backend and the driver")]
 use crate::rig::{MAIN, Rig};
 use core::{
@@ -212,7 +212,7 @@ fn guest_backend(owner: &Vulkan, options: Options) -> Vulkan {
     unsafe { Vulkan::wrap(existing, options) }.unwrap()
 }
 
-/// What an engine opens its device with.
+/// Options that an engine opens its device with.
 fn usual(rig: &Rig) -> Options {
     rig.options.paging(Paging::OnOwnDevice)
 }
@@ -303,7 +303,7 @@ impl Drop for Engine<'_> {
     }
 }
 
-/// Work waits at it, behind other work of its queue, until it is opened.
+/// A semaphore at which work waits, behind other work of its queue, until the test signals it.
 struct Gate<'a> {
     device: &'a ash::Device,
     semaphore: vk::Semaphore,
@@ -360,7 +360,7 @@ fn frames_that_drop_buffers_are_valid(rig: &Rig) {
     frames(rig, &rig.open(), 50);
 }
 
-/// Draws 200 frames that drop what they made.
+/// Draws 200 frames that drop the buffers they made.
 fn frames(rig: &Rig, owner: &Vulkan, drops: usize) {
     let (manager, engine) = (guest(owner, usual(rig)), Engine::new(owner, 2));
     let (mut early, mut most) = (0, 0);
@@ -653,12 +653,12 @@ fn a_lost_device_destroys_at_once(rig: &Rig) {
     let made = [(); 2].map(|()| make(&manager, 5000));
     let before = LIVE.load(SeqCst);
     engine.fill(manager.backend(), 0, made[0].handle(), None);
-    // The work ends, but nobody is told.
+    // The work ends, but the guest does not learn of it.
     owner.wait_idle().unwrap();
     // SAFETY: the only fence of the engine, which was submitted.
     unsafe { owner.ash_device().wait_for_fences(&engine.fences, true, u64::MAX) }.unwrap();
     LOST.store(true, SeqCst);
-    // The first drop finds out, and the second one has nothing to wait for.
+    // The first drop finds the loss, and the second one has nothing to wait for.
     drop(made);
     assert_eq!(LIVE.load(SeqCst), before - 1);
     drop(manager);
@@ -682,7 +682,7 @@ fn a_wait_tells_that_the_device_is_lost(rig: &Rig) {
 }
 
 fn what_a_driver_does_not_wait_for_is_left(rig: &Rig) {
-    // The layer would report what is left.
+    // The layer would report the leaked handles.
     let owner = rig.open_with(rig.options.validation(Validation::Off));
     let device = owner.ash_device();
     let info = vk::BufferCreateInfo::default().size(64).usage(vk::BufferUsageFlags::TRANSFER_DST);

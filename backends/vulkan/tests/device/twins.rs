@@ -71,7 +71,7 @@ fn a_resource_switches_where_its_memory_moved(rig: &Rig) {
     // The pass copies the bytes of buffers; the owner makes the handles.
     twins.iter().for_each(|(at, ..)| pass.decide(*at, Decision::Copy).unwrap());
     pass.start().unwrap();
-    // Whoever asks for a place keeps it.
+    // An allocation whose place was read does not move.
     let stays = twins[0].1;
     drop(buffers[stays].memory().binding());
     let outcome = pass.commit().unwrap();
@@ -122,7 +122,7 @@ fn resources_that_nobody_moves_stay(rig: &Rig) {
 }
 
 fn a_twin_outlives_its_backend(rig: &Rig) {
-    // Nobody ends a frame, so nothing is destroyed before the end.
+    // No frame ends, so nothing is destroyed before the manager ends.
     let vulkan = rig.open_with(rig.options.frames_in_flight(1));
     let heap = vulkan.candidates(!0, HeapKind::Device)[0];
     let block = vulkan.allocate(heap, 1 << 20).unwrap();
@@ -131,7 +131,7 @@ fn a_twin_outlives_its_backend(rig: &Rig) {
     let [first, last] = [(); 2].map(|()| unsafe { vulkan.twin_of_buffer(&info(), &to) }.unwrap());
     drop(first);
     drop(vulkan);
-    // The layer tells of handles that the end of the device leaves behind.
+    // The layer reports handles that the end of the device leaves behind.
     drop(last);
 }
 

@@ -1,4 +1,4 @@
-/* Looks for the driver among what is loaded, where it is not. */
+/* Looks for the driver among the loaded libraries, although it is not loaded. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Allocates blocks of 1 MiB until there is no memory, and says how many it got. */
+/* Allocates blocks of 1 MiB until memory runs out, and prints their number. */
 #include <stdio.h>
 typedef unsigned long long P; typedef void* H;
 int cuInit(unsigned), cuDevicePrimaryCtxRetain(H*, int), cuCtxSetCurrent(H), cuMemAlloc_v2(P*, unsigned long), cuMemGetInfo_v2(unsigned long*, unsigned long*);

@@ -1,4 +1,4 @@
-/* Works on its memory until its input ends, and says whether a byte was lost. */
+/* Works on its memory until its input ends, and reports lost bytes. */
 #include <poll.h>
 #include <stdio.h>
 typedef unsigned long long P; typedef void* H;

@@ -13,7 +13,7 @@ int main(int count, char** words) {
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
     alarm(20);
     if (!strcmp(words[1], "waits")) {
-        /* What the device does after the free needs what the program does after the next allocation. */
+        /* Work after the free waits for something that the program does only after its next allocation. */
         if (cuStreamCreate(&stream, 1) || cuMemAlloc_v2(&p, 40 << 20) || cuMemFree_v2(p)) return 3;
         if (cuLaunchHostFunc(stream, wait_for_go, 0) || cuMemAlloc_v2(&q, 300 << 20)) return 4;
         go = 1;

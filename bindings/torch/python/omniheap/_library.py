@@ -211,31 +211,31 @@ def configure(backend, limit, paged):
 
 
 def join(backend, limit=None, paged=True):
-    """As `configure`, for one framework of several: without settings of its own, it takes those that are there."""
+    """Configures omniheap for one framework of several. Without settings of its own, it takes the present ones."""
     if _enabled is None or limit is not None or paged is not True:
         configure(backend, limit, paged)
 
 
 def allocate(size, device, stream=None):
-    """Allocates in the order of a stream, or in that of none; returns the address, 0 for no bytes."""
+    """Allocates in the order of a stream, or of none. Returns the address, or 0 for no bytes."""
     wanted = _whole(size)
     if isinstance(size, bool) or not isinstance(wanted, int) or wanted < 0:
         raise OmniheapError(f"size is {size!r}; pass bytes as a whole number, 0 or more")
     if not wanted:
         return 0
-    # More than a size_t is more than every device has, as the largest of them is.
+    # Sizes above the largest size_t become it: no device has as much.
     wanted, lib = min(wanted, ctypes.c_size_t(-1).value), require_enabled()
     made = lib.omniheap_unordered_alloc(wanted, device) if stream is None else lib.omniheap_stream_alloc(stream, wanted, device)
     return made or fail()
 
 
 def free(pointer, device, stream):
-    """Frees what `allocate` returned, once a stream has passed; those that have no stream wait for all."""
+    """Frees bytes of `allocate` once a stream has passed. Bytes without a stream wait for all streams."""
     check(load().omniheap_stream_free(stream, pointer, device))
 
 
 def fail():
-    """Raises why the last allocation of this thread failed: MemoryError where memory is short."""
+    """Raises the error of this thread's last failed allocation: MemoryError if memory is short."""
     raise (MemoryError if load().omniheap_torch_is_shortage() else OmniheapError)(_said())
 
 

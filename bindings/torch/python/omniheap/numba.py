@@ -42,7 +42,7 @@ class MemoryManager(_cuda.GetIpcHandleMixin, _cuda.HostOnlyCUDAMemoryManager):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        # Addresses by array: one that comes back after a reset is another array's.
+        # Addresses by array. After a reset, the same address may belong to another array.
         self._live = {}
 
     def initialize(self):
@@ -73,7 +73,7 @@ class MemoryManager(_cuda.GetIpcHandleMixin, _cuda.HostOnlyCUDAMemoryManager):
 
 
 def _free(live, array):
-    """Frees an array once, whoever comes first: the array that goes, or a reset."""
+    """Frees an array once: when it is collected, or at a reset."""
     address = live.pop(array, None)
     if address:
         _library.load().omniheap_unordered_free(address)

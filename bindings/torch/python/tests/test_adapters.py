@@ -27,7 +27,7 @@ def live(device=0):
 
 
 class Shared(OnHost):
-    """What all of them call."""
+    """Tests of the functions that all adapters call."""
 
     def test_sizes(self):
         self.assertEqual((_library.allocate(0, 0), _library.allocate(0, 0, 7)), (0, 0))
@@ -104,7 +104,7 @@ except _library.OmniheapError as error: print(error)"""
 
 class OnnxRuntime(OnHost):
     def provider(self, **options):
-        """What the provider makes of its options: it reads addresses as decimal numbers."""
+        """Returns the provider's functions from its options, where addresses are decimal numbers."""
         made = omniheap.onnxruntime.options(**options)
         self.assertTrue(all(isinstance(value, str) for value in made.values()), made)
         function = lambda result, arguments, name: ctypes.CFUNCTYPE(result, *arguments)(int(made[f"gpu_external_{name}"]))
@@ -127,7 +127,7 @@ class OnnxRuntime(OnHost):
         self.assertIsNone(alloc(0))
         self.assertIsNone(alloc(1 << 63))
         self.assertIn("out of memory", omniheap.onnxruntime.explain_oom())
-        # Nothing lives there; the provider cannot be told.
+        # No allocation has this address. The provider's hook cannot report that.
         free(held[0]), free(4096), free(None)
 
     def test_a_stream_of_its_own(self):
@@ -148,7 +148,7 @@ class OnnxRuntime(OnHost):
 
 
 class Warp(OnHost):
-    """With Warp's protocol; a device is what its allocators look at."""
+    """Warp's allocator protocol. A device has the fields that allocators read."""
 
     def device(self, stream=None):
         return types.SimpleNamespace(ordinal=0, is_cuda=True, stream=types.SimpleNamespace(cuda_stream=stream))

@@ -287,7 +287,7 @@ fn bytes_of_no_stream_wait_for_all_of_them_and_are_out_of_use_on_each() {
     let late = backend.host.hold(backend.timeline(2)).expect("open");
     copy(&device, x, sink, 2);
     free(&device, x);
-    // What stream 1 frees may still be in use there, so it is nobody's who names no stream.
+    // Bytes that stream 1 freed may still be in use there, so requests without a stream do not get them.
     let own = take(&device, 4 * MIB, 1);
     fill(&device, own, 1, 9);
     free(&device, own);

@@ -1,4 +1,4 @@
-/* What the programs here share. */
+/* Checks and helpers that the programs in this folder share. */
 #pragma once
 
 #include "omniheap_streams.h"

@@ -1,4 +1,4 @@
-//! A range that is divided by the general or the linear algorithm, and what is known of its parts.
+//! A range that the general or the linear algorithm divides, and its parts.
 #![forbid(unsafe_code)]
 use crate::linear::{Linear, Side};
 use core::ffi::c_void;
@@ -32,7 +32,7 @@ pub(super) struct Part {
     place: Place,
 }
 
-/// What frees a part.
+/// Key that frees a part.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     General(Key),

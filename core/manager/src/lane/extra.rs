@@ -162,6 +162,6 @@ pub(super) struct Kept {
     pub(super) grant: Grant,
     /// The allocation that still has them, freed; none where they are held.
     pub(super) slot: Option<SlotId>,
-    /// A point behind all their uses, once somebody has asked for one.
+    /// A point behind all their uses, once it was needed.
     pub(super) after: Option<Point>,
 }

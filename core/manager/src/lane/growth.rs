@@ -81,17 +81,17 @@ pub(super) struct Ration {
 /// Memory that an exchange of a block saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Saving {
-    /// More than 2 % of what the pool held at most.
+    /// More than 2 % of the pool's high-water mark.
     Large,
-    /// Half as much and more.
+    /// More than 1 % of it.
     Small,
 }
 
 impl Saving {
-    /// Driver calls granted in advance, because a pool that starts has to grow; and operations that pay for one more.
+    /// Returns the driver calls granted in advance, because a new pool has to grow, and the operations that pay for one more call.
     ///
-    /// A small saving leaves the better part of the ration to large ones: it is made while all calls are at most one for 200 of
-    /// 96,000 operations, and fewer of more.
+    /// Small savings leave most of the ration to large ones. They are allowed while there is at most one call for 200 operations
+    /// in the first 96,000, and less later.
     const fn price(self) -> (u64, u64) {
         match self {
             Self::Large => (512, 140),
@@ -125,7 +125,7 @@ pub(crate) struct Thrift {
     live_above: u64,
     /// Bytes left over above which a request does not break an empty block.
     left_above: u64,
-    /// Bytes left over above which that is a large saving.
+    /// Bytes left over above which the saving is large.
     much_above: u64,
     /// Bytes left over from which a request never breaks an empty block.
     huge: u64,
@@ -151,8 +151,9 @@ impl Thrift {
         growth: Growth { smallest: 0, largest: 0, granule: Align::ONE, shared_up_to: 0 },
     };
 
-    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for 1 % of it and more left over; for blocks
-    /// of 25 % of it and more, always. Where the pool says how large blocks are, a new one leaves as much over as an empty one.
+    /// Returns the rule for a pool that once held `high` bytes. The rule applies above 70 % of `high`, to requests that leave 1 % of
+    /// `high` or more over. It always applies to blocks of 25 % of `high` and more, unless all blocks have one size: then a new
+    /// block leaves as much over as an empty one.
     pub(super) fn new(high: u64, largest_block: u64, growth: &Growth) -> Self {
         if growth.shared_up_to == 0 {
             return Self::OFF;
@@ -180,8 +181,8 @@ impl Thrift {
         live > self.live_above
     }
 
-    /// Returns what is saved where a request of `size` that would leave `left` of an empty block over gets a block of its
-    /// own; `None` where that is too little, or where a new block would have as much left over.
+    /// Returns the saving if a request of `size`, which would leave `left` bytes of an empty block over, gets a new block. `None` if
+    /// the saving is too small, or a new block would leave as much over.
     pub(super) fn saving(&self, size: u64, left: u64, live: u64) -> Option<Saving> {
         let is_waste = self.is_near(live) && left > size / 10;
         let is_huge = left >= self.huge && left > size / HUGE_REST;

@@ -63,14 +63,14 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Waits for all work so far: an idle device says nothing of work that the backend only counts.
+    /// Waits for all work so far. An idle device is not proof, because a backend may know some work only by its frames.
     fn wait_for_uses(&self, one: &mut Kept) -> Result<()> {
         let Some(timelines) = self.shared.device.backend().as_timelines() else { return Ok(()) };
         let timeline = TimelineId::ALL;
         let point = match one.after {
             Some(point) => point,
             None => match timelines.mark(timeline) {
-                // The device cannot mark all of its work, and is idle.
+                // The device cannot mark all its work, and was found idle.
                 Err(error) if error.kind() == ErrorKind::NoSuchTimeline => return Ok(()),
                 marked => *one.after.insert(Point { timeline, epoch: marked? }),
             },

@@ -117,7 +117,7 @@ impl<B: Backend> Allocation<B> {
         let base = map.map(block.raw())?;
         if self.lane().may_be_in_use(self.slot()) {
             self.lane().poll_users(WaitMode::Block)?;
-            // Not every timeline can be waited for now.
+            // Some timelines cannot be waited for now.
             let is_left = self.lane().may_be_in_use(self.slot());
             if is_left {
                 return Err(ErrorKind::Busy.because("work of an earlier owner is under way"));

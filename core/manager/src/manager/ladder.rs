@@ -245,8 +245,8 @@ impl<B: Backend> Manager<B> {
         }
     }
 
-    /// Returns everything empty that shares physical memory with the pool's heap to the driver, or a limit of the device, with what was
-    /// freed after points that have passed, or are waited for. Returns the number of bytes.
+    /// Returns empty memory to the driver: of all pools that share physical memory with the pool's heap, or a limit of the device.
+    /// First retires bytes freed after points, once these have passed or `wait` waits for them. Returns the number of bytes.
     pub(super) fn trim_for(&self, pool: &Pool<B>, wait: WaitMode) -> Result<u64> {
         self.trim_if(pool, wait, |_| true)
     }
@@ -279,17 +279,17 @@ impl<B: Backend> Manager<B> {
     }
 }
 
-/// Gives back what is empty in a pool once what was freed after points is free, as far as they have passed or can be waited for.
+/// Retires what was freed in a pool after points that have passed, or that `wait` can wait for. Then returns its empty memory.
 fn trim_what_passed<B: Backend>(pool: &Pool<B>, wait: WaitMode) -> Result<u64> {
     let held = pool.shared.reserved();
     for lane in pool.lanes() {
         match lane.retire(wait) {
-            // A timeline that tells nothing now keeps what waits for it, and no more.
+            // A timeline that cannot answer now keeps only the bytes that wait for it.
             Err(error) if error.kind() == ErrorKind::Busy => {}
             retired => drop(retired?),
         }
     }
-    // Blocks of their own go back as they are retired, and are empty at no time.
+    // Dedicated blocks go back when they are retired, and are never seen empty.
     let trimmed = pool.trim(u64::MAX)?;
     Ok(trimmed.max(held.saturating_sub(pool.shared.reserved())))
 }
@@ -488,7 +488,7 @@ impl<'a, B: Backend> Climb<'a, B> {
         Ok(by(Rung::Trim, self.give_back_beside(WaitMode::Poll)?))
     }
 
-    /// As [`trim_others`](Self::trim_others), of what is waited for.
+    /// Does what [`trim_others`](Self::trim_others) does, and waits for points.
     fn trim_what_passed(&mut self) -> Result<Option<Served<B>>> {
         Ok(by(Rung::Wait, self.give_back_beside(WaitMode::Block)?))
     }

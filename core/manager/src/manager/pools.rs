@@ -268,11 +268,11 @@ impl<B: Backend> UserPool<B> {
         Ok((allocation, seen))
     }
 
-    /// As [`allocate_and_look`](Self::allocate_and_look), where a hole that the calling thread's lane holds can serve at once;
-    /// `None` where it would take more, and nothing was tried or explained then.
+    /// Allocates as [`allocate_and_look`](Self::allocate_and_look) does, if a hole in the calling thread's lane can serve at once.
+    /// Otherwise returns `None`, without trying or explaining anything else.
     ///
-    /// For callers that know that the pool has nothing else to give, as one with a single lane at its maximum, and that are refused
-    /// often.
+    /// Callers that are refused often use this. They know that the pool has nothing else to give, for example a pool with a single
+    /// lane at its maximum.
     ///
     /// ```
     /// use omniheap_core::{Manager, PoolConfig, Request};

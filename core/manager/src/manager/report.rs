@@ -116,7 +116,7 @@ impl<B: Backend> Manager<B> {
 }
 
 impl<B: Backend> UserPool<B> {
-    /// A snapshot of this pool alone, as [`Manager::report`] has it.
+    /// Returns a snapshot of this pool alone, as it is in [`Manager::report`].
     #[must_use]
     pub fn report(&self) -> PoolReport {
         PoolReport { blocks: block_reports(self.pool()), ..summed(self.pool()) }
@@ -127,7 +127,7 @@ fn block_reports<B: Backend>(pool: &Pool<B>) -> Vec<BlockReport> {
     pool.lanes().iter().flat_map(|lane| lane.block_reports()).collect()
 }
 
-/// A pool's part of a report, but for its blocks.
+/// Returns a pool's part of a report, without its blocks.
 fn summed<B: Backend>(pool: &Pool<B>) -> PoolReport {
     PoolReport { heap: pool.shared.heap, totals: pool_totals(pool), blocks: Vec::new() }
 }

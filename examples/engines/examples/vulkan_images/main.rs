@@ -16,7 +16,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 type Image = Resource<vk::Image>;
 const SIZE: vk::Extent3D = vk::Extent3D { width: 128, height: 128, depth: 1 };
 const BYTES: usize = 128 * 128 * 4;
-/// One layout for all copies keeps this short; an engine's images have better ones.
+/// Layout of all images: one for all copies keeps this short, and engines have better ones.
 const GENERAL: vk::ImageLayout = vk::ImageLayout::GENERAL;
 const COLOR: vk::ImageSubresourceLayers = vk::ImageSubresourceLayers {
     aspect_mask: vk::ImageAspectFlags::COLOR,
@@ -26,14 +26,14 @@ const COLOR: vk::ImageSubresourceLayers = vk::ImageSubresourceLayers {
 };
 
 fn main() -> Outcome<()> {
-    // The engine's own device: `device.rs` says which features are worth enabling.
+    // The engine's own device. `device.rs` lists features that are worth enabling.
     let Some(device) = Device::open()? else {
         println!("no Vulkan 1.3 device here");
         return Ok(());
     };
     let manager = Manager::new(device.memory()?);
     scene(&Engine { device: &device, manager: &manager })
-    // The manager ends before the device, and waits once: for what was dropped, and for the rest.
+    // The manager ends before the device, and waits once: for dropped resources, and for the rest.
 }
 
 struct Engine<'a> {
@@ -123,7 +123,7 @@ impl Engine<'_> {
         Ok(pixels)
     }
 
-    /// Makes one pass of a megabyte at most; returns how many images moved, or `None` where nothing can be gained.
+    /// Makes one pass of at most a megabyte. Returns the number of images that moved, or `None` if nothing can be gained.
     fn tidy(&self, images: &mut [(u8, Image)]) -> Outcome<Option<usize>> {
         let mut pass = self.manager.begin_defragment(&Budget::new().bytes(1 << 20))?;
         if pass.is_empty() {
@@ -151,7 +151,7 @@ impl Engine<'_> {
                 unsafe { raw.cmd_copy_image(commands, from, GENERAL, to, GENERAL, &region) };
             }
         })?;
-        // `run` has waited for all that used the old places: they are free from here on.
+        // `run` has waited for all uses of the old places, so they may be freed.
         let outcome = pass.commit()?;
         for (at, which, twin) in twins {
             let switched = images[which].1.switch_to(twin);
@@ -182,7 +182,7 @@ impl Engine<'_> {
     }
 }
 
-/// Says what the driver grants this process of each heap, where it tells.
+/// Prints this process's budget of each heap, if the driver reports it.
 fn tell_budget(manager: &Manager<Vulkan>) -> Outcome<()> {
     let Some(driver) = manager.backend().as_budget() else { return Ok(()) };
     for (heap, about) in manager.caps().heap_ids() {

@@ -1,4 +1,4 @@
-//! Files: what is read, and what is refused.
+//! Files that are read, and files that are refused.
 
 use omniheap_plan::csv::{self, CsvErrorKind as Kind};
 use omniheap_plan::{Options, RegionSet, Status, solve, validate};

@@ -39,7 +39,7 @@ def patches(torch, ledger):
         return []
     groups = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group").FSDPParamGroup
     return [
-        # A DTensor remembers the device "meta" that C++ is told.
+        # C++ reports the device "meta", and a DTensor remembers it.
         (groups, "_validate_no_meta_params", lambda self: None),
         *_replicas(torch, ledger),
     ]

@@ -1,4 +1,4 @@
-// What programs do wrong, and where they call from when they should not.
+// Mistakes of programs: wrong calls, and calls from forbidden places.
 #define _GNU_SOURCE
 #include "driver.h"
 

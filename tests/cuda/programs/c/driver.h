@@ -145,7 +145,7 @@ extern Driver D;
 
 // Calls a function and prints the call, as it is written, and its code.
 #define DO(call) say(#call, (call))
-// As `DO`, for a call whose code alone matters and which must succeed.
+// Calls a function that must succeed: only its code matters.
 #define MUST(call) must(#call, (call))
 
 void say(const char *call, Result code);

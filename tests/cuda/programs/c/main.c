@@ -18,7 +18,7 @@
     X(captured_memory) X(spoiled_captures) X(senseless_sizes) X(wrong_frees) X(wrong_async_frees) X(in_callback) \
     X(at_exit) X(in_signal) X(forked) X(shared) X(deep) X(hidden)
 
-// What the stand-in must see; asked for by name alone.
+// Misuses that the stand-in must report. They run only if named.
 #define MISUSES(X) \
     X(use_after_free) X(use_before_allocation) X(free_under_work) X(use_without_access) X(unmap_under_work) \
     X(use_beyond_the_end)
@@ -103,7 +103,7 @@ void names(void) {
         ask(get, "cuMemAllocAsync", 11010, 0);
         ask(get, "cuMemAllocAsync", 12000, 7);
         ask(get, "cuNoSuchFunction", 12000, 0);
-        // Again through the function that is had by its own name.
+        // Again through the function that was found by its own name.
         MUST(get("cuGetProcAddress", &again, 12000, 0, NULL));
         get = (GetProcAddress)again;
     }
@@ -176,7 +176,7 @@ static const struct {
 #define ENTRY(name) {#name, name},
     CASES(ENTRY) MISUSES(ENTRY)};
 
-// How many of them are listed.
+// Number of listed cases.
 #define ONE(name) +1
 enum { LISTED = CASES(ONE) };
 

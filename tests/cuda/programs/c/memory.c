@@ -57,7 +57,7 @@ void sizes(void) {
     for (int i = COUNT; i-- > 0;) DO(D.cuMemFree_v2(at[i]));
 }
 
-// Asks for what is known of an address, one by one and together.
+// Asks for the attributes of an address, one by one and together.
 static void about(const char *what, Address address, Address base, Handle context) {
     unsigned kind = 0;
     int device = -7;

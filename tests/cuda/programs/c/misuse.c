@@ -1,4 +1,4 @@
-// Memory that is used when it may not be: what a real driver answers by luck alone, and the stand-in must see.
+// Memory that is used at forbidden times. A real driver's answer is luck; the stand-in must report the mistake.
 #include "driver.h"
 
 #include <stdio.h>

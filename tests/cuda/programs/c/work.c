@@ -56,7 +56,7 @@ void reset(void) {
     DO(D.cuDevicePrimaryCtxRetain(&again, 0));
     DO(D.cuCtxSetCurrent(again));
     (void)context;
-    // What was allocated before is gone.
+    // Earlier allocations are gone.
     DO(D.cuMemFree_v2(small));
     DO(D.cuMemFree_v2(large));
     DO(D.cuMemAlloc_v2(&later, 4096));
@@ -97,7 +97,7 @@ void order(void) {
         spin(100000, stream);
         fill(at, round, WORDS, stream);
         MUST(D.cuMemcpyDtoDAsync_v2(to, at, 4 * WORDS, stream));
-        // Both frees wait for the stream in the driver: what is allocated next must not be written by the fill.
+        // Both frees wait for the stream in the driver, so the fill must not write the next allocation.
         MUST(D.cuMemFree_v2(at));
         MUST(D.cuMemAlloc_v2(&at, 4 * WORDS));
         MUST(D.cuMemsetD32_v2(at, 0, WORDS));
@@ -168,7 +168,7 @@ void dying_streams(void) {
         MUST(D.cuMemAllocAsync(&at[i], 1 << 20, stream));
         spin(1000000, stream);
         fill(at[i], (unsigned)i, 1 << 18, stream);
-        // Its work goes on; the memory stays, and is freed in another stream's order.
+        // The stream's work goes on. Its memory stays, and another stream frees it.
         MUST(D.cuStreamDestroy_v2(stream));
     }
     DO(D.cuCtxSynchronize());

@@ -1,7 +1,7 @@
 //! C programs that use the CUDA driver by every door, built and run over the stand-in.
 //!
-//! The programs say on standard output what they saw, and nothing that differs from run to run: what a program sees must not
-//! depend on the door, nor on a library that is loaded before it.
+//! The programs print the results that they see, and nothing that differs from run to run. The results must not depend on the
+//! door, nor on a library that is loaded before the program.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use libtest_mimic::Failed;
 
-/// Doors to the driver: the first word a program is told.
+/// Doors to the driver: the first argument of a program.
 pub const DOORS: [&str; 5] = ["linked", "soname", "name", "proc", "thread"];
 
 /// Seconds that a case may take before it is ended: it hangs.
@@ -37,7 +37,7 @@ pub struct Job<'a> {
     pub preload: Option<&'a Path>,
     /// Variables of the environment.
     pub variables: Vec<(&'a str, &'a str)>,
-    /// Leaves the driver out.
+    /// True if the driver is left out.
     pub is_without_driver: bool,
 }
 
@@ -46,7 +46,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// What the C compiler says, or the system.
+    /// The output of the C compiler, or the system's error.
     pub fn build(folder: &Path, driver: &Path) -> Result<Self, Failed> {
         let libraries = folder.join("lib");
         fs::create_dir_all(&libraries)?;
@@ -93,7 +93,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// A run that ends badly, with all that it said.
+    /// A run that fails, with its output.
     pub fn run(&self, job: &Job<'_>) -> Result<String, Failed> {
         let Output { status, stdout, stderr } = self.output(job)?;
         let text = String::from_utf8_lossy(&stdout).into_owned();
@@ -117,7 +117,7 @@ impl Rig {
         let program = if job.door == "linked" { "linked" } else { "opened" };
         let mut command = Command::new("timeout");
         command.arg(LONGEST).arg("env");
-        // For the program alone: `timeout` is no CUDA program.
+        // Set for the program alone, because `timeout` is no CUDA program.
         if let Some(library) = job.preload {
             command.arg(format!("LD_PRELOAD={}", library.display()));
         }

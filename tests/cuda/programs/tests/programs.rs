@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use omniheap_cuda_programs::{DOORS, Job, Rig};
 
-/// Cases that break rules, which the stand-in says and counts; in all others a broken rule ends the program.
+/// Cases that break rules, where the stand-in reports and counts them. In all others a broken rule ends the program.
 const WRONG: [&str; 9] = [
     "registered",
     "reset",
@@ -23,7 +23,7 @@ const WRONG: [&str; 9] = [
     "shared",
 ];
 
-/// Cases of memory that is used when it may not be, and what the stand-in says of them.
+/// Cases that misuse memory, and the stand-in's sentence about each.
 const MISUSES: [(&str, &str); 6] = [
     ("use_after_free", "work uses memory that is not there"),
     ("use_before_allocation", "work uses memory before its allocation ran"),
@@ -120,7 +120,7 @@ fn seen(rig: &Rig, case: &'static str, said: &'static str) -> Trial {
     })
 }
 
-/// Programs that find no driver say so themselves, whatever is loaded before them.
+/// Programs that find no driver say so themselves, also with a library loaded before them.
 fn without_driver(rig: &Rig, library: &Path) -> Vec<Trial> {
     let has_driver = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
         .iter()
@@ -158,7 +158,7 @@ fn count(rig: &Rig, preload: Option<&Path>, what: &str) -> Result<u64, Failed> {
     Ok(line.map_or(Ok(0), str::parse)?)
 }
 
-/// A program's calls reach the driver, unless a library answers them from what it holds.
+/// A program's calls reach the driver, unless a library answers them from its own memory.
 fn counted(rig: &Rig, library: &Path) -> Vec<Trial> {
     let (plain, preloaded) = (rig.clone(), rig.clone());
     let path = library.to_owned();

@@ -30,7 +30,7 @@ pub(crate) fn refund(device: u32, size: u64) {
     of(device).fetch_sub(size, Ordering::SeqCst);
 }
 
-/// Returns the bytes of a device that nobody holds.
+/// Returns the free bytes of a device.
 pub(crate) fn free(device: u32) -> u64 {
     knobs().memory - of(device).load(Ordering::SeqCst)
 }

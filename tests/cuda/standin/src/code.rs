@@ -1,4 +1,4 @@
-//! The driver's result codes, with their names and what it says of them.
+//! The driver's result codes, with their names and sentences.
 
 use core::ffi::CStr;
 
@@ -15,7 +15,7 @@ macro_rules! codes {
         impl Code {
             $(pub(crate) const $name: Self = Self($value);)*
 
-            /// Returns the name of a code, and what it says.
+            /// Returns the name and the sentence of a code.
             pub(crate) fn words(self) -> Option<(&'static CStr, &'static CStr)> {
                 match self {
                     $(Self::$name => Some(($text, $says)),)*

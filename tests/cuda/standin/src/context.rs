@@ -86,7 +86,7 @@ pub(crate) fn retain(device: u32) -> u64 {
     primary.handle
 }
 
-/// Releases the device's own context; returns it when nobody holds it any more.
+/// Releases the device's own context. Returns it after the last release.
 pub(crate) fn release(device: u32) -> Answer<Option<u64>> {
     let mut state = state();
     let primary = &mut state.primaries[device as usize];
@@ -138,12 +138,12 @@ pub(crate) fn known(context: u64) -> Answer<u64> {
     if is_known { Ok(context) } else { Err(Code::INVALID_CONTEXT) }
 }
 
-/// Returns the current context, whatever has become of it.
+/// Returns the current context, even if it was destroyed or lost.
 pub(crate) fn top() -> Option<u64> {
     STACK.with_borrow(|stack| stack.last().copied())
 }
 
-/// Returns the current context, which can be worked in.
+/// Returns the current context if it is usable.
 pub(crate) fn current() -> Answer<u64> {
     let context = top().ok_or(Code::INVALID_CONTEXT)?;
     let state = state();
@@ -161,7 +161,7 @@ pub(crate) fn flags_of(context: u64) -> Answer<u32> {
     state().contexts.get(&context).map(|context| context.flags).ok_or(Code::INVALID_CONTEXT)
 }
 
-/// Says that the work of a context ended with an error, which stays.
+/// Notes that work of a context ended with an error. The error stays.
 pub(crate) fn fail(context: u64, code: Code) {
     if let Some(context) = state().contexts.get_mut(&context) {
         context.error.get_or_insert(code);

@@ -1,4 +1,4 @@
-//! Counts of calls, and the page that says them when the process ends.
+//! Counts of calls, and the file in which they are written when the process ends.
 
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::knobs::knobs;
 static CALLS: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 static BROKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Counts a call, where somebody will ask.
+/// Counts a call, if counts are wanted.
 pub(crate) fn call(name: &'static str) {
     if knobs().counts.is_some() {
         let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -19,7 +19,7 @@ pub(crate) fn call(name: &'static str) {
     }
 }
 
-/// Says that a rule of the driver was broken, and ends the process where that is asked for.
+/// Reports a broken rule of the driver. Ends the process if `STANDIN_STRICT` is set.
 pub(crate) fn broken(rule: &str) {
     eprintln!("[cuda stand-in] broken rule: {rule}");
     BROKEN.fetch_add(1, Ordering::Relaxed);
@@ -28,7 +28,7 @@ pub(crate) fn broken(rule: &str) {
     }
 }
 
-/// Writes the page.
+/// Writes the counts.
 pub(crate) fn write() {
     let Some(path) = &knobs().counts else { return };
     let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use crate::api::{
 };
 use crate::ffi::{InText, Out, Word};
 
-/// Zero as a stream stands for that of the calling thread.
+/// Flag: zero stands for the calling thread's default stream.
 const PER_THREAD: u64 = 2;
 
 /// Reason why a function was not found.
@@ -17,7 +17,7 @@ const PER_THREAD: u64 = 2;
 pub(crate) enum Missing {
     Arguments,
     Name,
-    /// Younger than what was asked for.
+    /// The function is newer than the version that was asked for.
     Version,
 }
 

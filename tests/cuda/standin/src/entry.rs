@@ -1,4 +1,4 @@
-//! Doors of the library: how a C function is exported, and what is done around its body.
+//! Exports of C functions, and the steps around their bodies.
 
 use core::cell::Cell;
 
@@ -10,9 +10,9 @@ use crate::life::{self, Needs};
 /// The stream that zero stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Default {
-    /// One of the whole context, which blocking streams stand in order with.
+    /// The legacy stream: one for the whole context, in order with its blocking streams.
     Legacy,
-    /// One of each thread.
+    /// The default stream of the calling thread.
     PerThread,
 }
 
@@ -41,8 +41,8 @@ pub(crate) fn call(
     code
 }
 
-/// Exports functions under their names; the body's error becomes the code that C sees. A second name is the one that takes
-/// zero for the stream of the calling thread. Those `anytime` need no driver that was started.
+/// Exports functions under their names. The body's error becomes the code that C sees. Under the second name, zero stands for
+/// the default stream of the calling thread. `export_anytime` is for functions that need no started driver.
 macro_rules! export {
     ($($(#[$doc:meta])* fn $name:ident $(/ $own:ident)? ($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {$(
         $crate::entry::one!(Start, Legacy, $(#[$doc])* $name ($($argument: $kind),*) $body);
@@ -50,7 +50,7 @@ macro_rules! export {
     )*};
 }
 
-/// Exports functions that need no driver that was started.
+/// Exports functions that need no started driver.
 macro_rules! export_anytime {
     ($($(#[$doc:meta])* fn $name:ident $arguments:tt $body:block)*) => {$(
         $crate::entry::one!(Nothing, Legacy, $(#[$doc])* $name $arguments $body);

@@ -57,7 +57,7 @@ fn set(event: u64, after: Vec<Arc<Marker>>, graph: Option<u64>) {
     }
 }
 
-/// Records where a stream stands.
+/// Records the end of the work queued in a stream so far.
 pub(crate) fn record(event: u64, stream: u64) -> Answer {
     let found = get(event)?;
     if found.context != stream::about(stream)?.context {
@@ -69,7 +69,7 @@ pub(crate) fn record(event: u64, stream: u64) -> Answer {
     Ok(())
 }
 
-/// Records where all streams of a context stand.
+/// Records the ends of the work queued in all streams of a context so far.
 pub(crate) fn record_all(event: u64, context: u64) -> Answer {
     if get(event)?.context != context {
         return Err(Code::INVALID_HANDLE);
@@ -83,12 +83,12 @@ fn outside(event: u64) -> Answer<Event> {
     if found.graph.is_some() { Err(Code::CAPTURED_EVENT) } else { Ok(found) }
 }
 
-/// Says whether everything has ended that was before its record.
+/// Returns true if all work before the event's record has ended.
 pub(crate) fn is_over(event: u64) -> Answer<bool> {
     Ok(outside(event)?.after.iter().all(|end| end.is_set()))
 }
 
-/// Waits until everything has ended that was before its record.
+/// Waits until all work before the event's record has ended.
 pub(crate) fn wait(event: u64) -> Answer {
     outside(event)?.after.iter().for_each(|end| end.wait());
     Ok(())

@@ -1,4 +1,4 @@
-//! Pointers that C hands in, each with the little that may be done to it.
+//! Pointers from C, each with the few operations that are allowed on it.
 //!
 //! Values of these types exist only as arguments of exported functions: nothing in this crate makes one. C's contract
 //! for such a function is that the pointer is null or good for the call, and that is the proof of every block here.
@@ -50,7 +50,7 @@ impl<T> Out<T> {
 }
 
 impl<T: Copy> Out<T> {
-    /// Reads what C left there.
+    /// Reads the value that C left there.
     pub(crate) fn get(self) -> Answer<T> {
         In(self.0.cast_const()).get()
     }

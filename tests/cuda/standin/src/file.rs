@@ -1,4 +1,4 @@
-//! Files that are memory: what stands for physical memory, and for memory that processes share.
+//! Memory files. They stand for physical memory, and for memory that processes share.
 
 #![expect(unsafe_code, reason = "takes descriptors over")]
 
@@ -20,7 +20,7 @@ pub(crate) fn create(size: u64) -> Answer<File> {
     Ok(file)
 }
 
-/// Makes a file of ours of a descriptor that C lends for a call.
+/// Returns a file over a copy of a descriptor that C lends for a call.
 pub(crate) fn borrow(descriptor: i32) -> Answer<File> {
     if descriptor < 0 {
         return Err(Code::INVALID_VALUE);

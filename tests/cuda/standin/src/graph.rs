@@ -1,4 +1,4 @@
-//! Graphs, what can be run of them, and objects of the program that live as long as they do.
+//! Graphs, executable graphs, and the program's objects that graphs keep alive.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,14 @@ use crate::life;
 use crate::op::{HostCall, Op};
 use crate::pool;
 
-/// Something of the program, which is told when nobody holds it any more.
+/// An object of the program. Its destroy function runs when the last reference ends.
 #[derive(Debug)]
 struct Object {
     destroy: HostCall,
     held: u32,
 }
 
-/// Work in the order in which it was added, which is one of those that the driver may run it in.
+/// Work in the order in which it was added. The driver may run it in this order.
 #[derive(Clone, Debug, Default)]
 struct Graph {
     ops: Vec<Op>,
@@ -83,7 +83,7 @@ pub(crate) fn push(graph: u64, op: Op) -> Answer {
     Ok(())
 }
 
-/// Returns whether memory is allocated by the graph itself.
+/// Returns true if the graph itself allocates memory.
 pub(crate) fn owns(graph: u64, base: u64) -> bool {
     let graphs = graphs();
     let memory = graphs.get(&graph).map(|graph| Arc::clone(&graph.memory));
@@ -93,7 +93,7 @@ pub(crate) fn owns(graph: u64, base: u64) -> bool {
     })
 }
 
-/// Returns how many pieces of work a graph has.
+/// Returns the number of pieces of work in a graph.
 pub(crate) fn count(graph: u64) -> Answer<usize> {
     graphs().get(&graph).map(|graph| graph.ops.len()).ok_or(Code::INVALID_VALUE)
 }
@@ -103,7 +103,7 @@ pub(crate) fn destroy(graph: u64) -> Answer {
     gone.map(drop).ok_or(Code::INVALID_VALUE)
 }
 
-/// Makes something that can be run of a graph.
+/// Makes an executable graph.
 pub(crate) fn instantiate(graph: u64) -> Answer<u64> {
     let graph = graphs().get(&graph).cloned().ok_or(Code::INVALID_VALUE)?;
     let handle = handle::fresh();
@@ -111,7 +111,7 @@ pub(crate) fn instantiate(graph: u64) -> Answer<u64> {
     Ok(handle)
 }
 
-/// Returns the work of what can be run.
+/// Returns the work of an executable graph.
 pub(crate) fn ops(exec: u64) -> Answer<Vec<Op>> {
     runnable().get(&exec).map(|graph| graph.ops.clone()).ok_or(Code::INVALID_VALUE)
 }
@@ -125,20 +125,20 @@ fn objects() -> MutexGuard<'static, BTreeMap<u64, Object>> {
     OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes an object that is held so many times.
+/// Makes an object with a number of references.
 pub(crate) fn object(destroy: HostCall, held: u32) -> u64 {
     let handle = handle::fresh();
     objects().insert(handle, Object { destroy, held });
     handle
 }
 
-/// Holds an object more often.
+/// Adds references to an object.
 pub(crate) fn retain(object: u64, count: u32) -> Answer {
     objects().get_mut(&object).ok_or(Code::INVALID_VALUE)?.held += count;
     Ok(())
 }
 
-/// Holds an object less often; the last one that lets go has the program told, by a thread of ours.
+/// Removes references from an object. After the last one, a thread of ours runs the program's destroy function.
 pub(crate) fn release(object: u64, count: u32) -> Answer {
     let mut objects = objects();
     let found = objects.get_mut(&object).ok_or(Code::INVALID_VALUE)?;
@@ -151,7 +151,7 @@ pub(crate) fn release(object: u64, count: u32) -> Answer {
     Ok(())
 }
 
-/// Has a graph hold an object, by references of the caller's or more.
+/// Gives a graph references to an object: the caller's, or new ones.
 pub(crate) fn keep(graph: u64, object: u64, count: u32, is_moved: bool) -> Answer {
     if !graphs().contains_key(&graph) {
         return Err(Code::INVALID_VALUE);

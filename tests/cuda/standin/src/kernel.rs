@@ -1,4 +1,4 @@
-//! Kernels are not executed, they are emulated by name: those of the backend, of its tests, and of the programs here.
+//! Emulated kernels, by name: those of the backend, of its tests, and of the programs here. No device code is executed.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ pub(crate) fn find(name: &str) -> Option<Kernel> {
     Some(Kernel { sizes, run })
 }
 
-/// Table of moves (destination, source, bytes: 24 bytes each), and how many.
+/// Table of moves (destination, source, bytes: 24 bytes each), and their number.
 fn compact(launch: &Launch) -> Answer {
     let table = launch.argument(0);
     for index in 0..launch.argument(1) {

@@ -4,12 +4,13 @@
 //! |---|---|---|
 //! | `STANDIN_DEVICES` | 1 | devices, 0 to 8 |
 //! | `STANDIN_MEMORY` | 8589934592 | bytes of memory of each device |
-//! | `STANDIN_DELAY` | 50 | microseconds, at most, that work of a stream is late |
+//! | `STANDIN_DELAY` | 50 | most microseconds by which work of a stream is late |
 //! | `STANDIN_STRICT` | 0 | 1: a broken rule ends the process |
 //! | `STANDIN_COUNTS` | none | file that is written at exit: calls of each kind, bytes, broken rules |
 //! | `STANDIN_LOG` | 0 | 1: every call and its answer on standard error |
 //!
-//! `CUDA_VISIBLE_DEVICES` is followed as far as it is empty or not. A value that cannot be understood ends the process.
+//! `CUDA_VISIBLE_DEVICES` hides all devices if it is empty or begins with `-`; its other values change nothing. A value that cannot be
+//! understood ends the process.
 
 use std::sync::OnceLock;
 
@@ -25,7 +26,7 @@ pub(crate) struct Knobs {
 }
 
 impl Knobs {
-    /// Reads the settings through `variable`, which answers a variable's value.
+    /// Reads the settings through `variable`, which returns a variable's value.
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let number = |name: &str, default, most| match variable(name) {
             None => Ok(default),

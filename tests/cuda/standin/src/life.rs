@@ -12,7 +12,7 @@ use crate::knobs::knobs;
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 static ENDED: AtomicBool = AtomicBool::new(false);
-/// True in a child of a process that had started the driver: nothing of it lives there.
+/// True in a forked child of a process that had started the driver. The driver does not work there.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -22,13 +22,13 @@ thread_local! {
 /// Part of the driver's life that a function needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// None: names, versions, addresses of functions.
+    /// Nothing, for names, versions and addresses of functions.
     Nothing,
     /// A driver that was started and has not ended.
     Start,
 }
 
-/// Says whether a function may run now.
+/// Refuses a function that may not run now.
 pub(crate) fn admit(needs: Needs) -> Answer {
     if needs == Needs::Nothing {
         return Ok(());
@@ -67,7 +67,7 @@ pub(crate) fn start() -> Answer {
     Ok(())
 }
 
-/// Runs a function of the program, from which it may not call the driver.
+/// Runs a function of the program. Inside it, calls of the driver are refused.
 pub(crate) fn call_back(run: impl FnOnce()) {
     IN_CALLBACK.set(true);
     run();

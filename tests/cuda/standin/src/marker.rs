@@ -11,7 +11,7 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
-    /// Returns the end of work that there never was.
+    /// Returns a marker that is already set.
     pub(crate) fn ended() -> Arc<Self> {
         Arc::new(Self { ended: Mutex::new(Some(Instant::now())), bell: Condvar::new() })
     }
@@ -20,7 +20,7 @@ impl Marker {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that the work has ended.
+    /// Marks the work as ended.
     pub(crate) fn set(&self) {
         *self.lock() = Some(Instant::now());
         self.bell.notify_all();
@@ -30,7 +30,7 @@ impl Marker {
         self.lock().is_some()
     }
 
-    /// Returns when the work ended, once it has.
+    /// Returns the time at which the work ended, if it has.
     pub(crate) fn time(&self) -> Option<Instant> {
         *self.lock()
     }

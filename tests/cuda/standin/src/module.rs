@@ -1,4 +1,4 @@
-//! Modules: images as far as they are read here, which is the names in them.
+//! Modules. Only names are read from their images.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ fn modules() -> MutexGuard<'static, Modules> {
     MODULES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the words behind each occurrence of `mark`, up to what no name holds.
+/// Returns the names behind each occurrence of `mark`.
 fn names<'a>(image: &'a str, mark: &'a str) -> impl Iterator<Item = String> + 'a {
     image.split(mark).skip(1).map(|rest| {
         let is_of_name = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';

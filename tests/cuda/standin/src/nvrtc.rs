@@ -1,6 +1,6 @@
-//! The run-time compiler, as far as the backend asks it: the names of kernels, in something that looks like PTX.
+//! The part of the run-time compiler that the backend uses. Its output has the names of kernels, and looks like PTX.
 //!
-//! A link to this library of the name `libnvrtc.so.12` is what the backend finds.
+//! The backend finds it by a link to this library with the name `libnvrtc.so.12`.
 
 #![expect(unsafe_code, reason = "exports C symbols")]
 
@@ -16,10 +16,10 @@ use crate::handle;
 
 /// `NVRTC_ERROR_INVALID_PROGRAM`
 const INVALID_PROGRAM: Code = Code(4);
-/// The one architecture that it compiles for, which is the device's.
+/// The only architecture: the device's.
 const ARCHITECTURE: c_int = 90;
 
-/// A source, and what was compiled of it.
+/// A source, and its compiled text.
 #[derive(Debug, Default)]
 struct Program {
     source: String,

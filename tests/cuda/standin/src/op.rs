@@ -1,4 +1,4 @@
-//! Pieces of work that streams and graphs hold, and what running them does.
+//! Pieces of work in streams and graphs, and their execution.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::life;
 use crate::pool;
 use crate::space::{self, Life};
 
-/// A function of the program, and what it is called with.
+/// A function of the program, and its argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostCall {
     pub(crate) function: extern "C" fn(*mut c_void),
@@ -56,17 +56,17 @@ pub(crate) enum Op {
     },
     Call(HostCall),
     Launch(Launch),
-    /// Memory of a pool is there from here on.
+    /// Pool memory becomes usable.
     Claim(u64),
-    /// Memory is gone from here on.
+    /// Memory is freed.
     Release(u64),
-    /// Memory of a graph is gone until the graph runs again.
+    /// Memory of a graph is freed until the graph runs again.
     Rest(u64),
     Nothing,
 }
 
 impl Op {
-    /// Lists the ranges that it uses, as far as they can be known before it runs.
+    /// Lists the ranges that are known to be used before the work runs.
     pub(crate) fn uses(&self) -> Vec<(u64, u64)> {
         let rows =
             |rows: &Rows, at: u64, pitch| (at, rows.height.saturating_sub(1) * pitch + rows.width);

@@ -1,8 +1,8 @@
 //! Host pages that stand for device memory, and the bytes in them.
 //!
-//! Device addresses are a reserved range of this process that nothing can touch, as on a device: a program that follows one
-//! dies. The bytes lie in a second range, always the same distance away. Managed and pinned memory has its bytes where its
-//! address says.
+//! Device addresses are a reserved range of this process that cannot be accessed, as on a device: a program that dereferences one
+//! crashes. The bytes lie in a second range, always at the same distance. Managed and pinned memory has its bytes at its own
+//! addresses.
 
 #![expect(
     unsafe_code,
@@ -31,7 +31,7 @@ struct Arena {
 fn arena() -> &'static Arena {
     static ARENA: OnceLock<Arena> = OnceLock::new();
     ARENA.get_or_init(|| {
-        // The granule of virtual memory is the alignment that addresses need at most.
+        // No address needs more alignment than the granule of virtual memory.
         let take = |rights| map(0, ADDRESSES + (2 << 20), rights, PRIVATE, None);
         let both = take(libc::PROT_NONE).zip(take(READ_WRITE));
         let (addresses, homes) = both.expect("this system gives no addresses without memory");
@@ -42,7 +42,7 @@ fn arena() -> &'static Arena {
     })
 }
 
-/// Returns the device addresses that there are.
+/// Returns the range of device addresses.
 pub(crate) fn addresses() -> core::ops::Range<u64> {
     let start = arena().addresses;
     start..start + ADDRESSES
@@ -62,7 +62,7 @@ pub(crate) fn host(size: u64) -> Option<u64> {
     map(0, size, READ_WRITE, PRIVATE, None)
 }
 
-/// Gives back what [`host`] mapped.
+/// Unmaps pages of [`host`].
 pub(crate) fn give_back(address: u64, size: u64) {
     let length = usize::try_from(size).expect("was mapped, so it fits");
     // SAFETY: `space` has just removed the range, which `host` made.

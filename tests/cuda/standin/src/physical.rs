@@ -15,7 +15,7 @@ use crate::{budget, count, file, handle};
 struct Physical {
     file: File,
     size: u64,
-    /// Device whose bytes it takes; none for memory of the host, and of another process, which paid for it.
+    /// Device that pays for the bytes. `None` for memory of the host, and for memory that another process has paid for.
     device: Option<u32>,
     is_exportable: bool,
     /// Times it was created, imported or retained, less the times it was released.
@@ -41,7 +41,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says that a rule was broken, and refuses.
+/// Reports a broken rule, and refuses the call.
 fn refuse<T>(rule: &str) -> Answer<T> {
     count::broken(rule);
     Err(Code::INVALID_VALUE)
@@ -59,7 +59,7 @@ impl State {
         (end <= base + length).then_some((base, base + length))
     }
 
-    /// Lets physical memory go when nobody holds or maps it.
+    /// Frees physical memory that has no reference and no mapping.
     fn collect(&mut self, handle: u64) {
         let idle = |physical: &Physical| physical.held == 0 && physical.mapped == 0;
         if self.physicals.get(&handle).is_some_and(idle)
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Lists the mappings that cover the range without a gap, and whole ones only.
+    /// Lists the mappings of a range. They must be whole, and cover the range without a gap.
     fn covering(&self, address: u64, size: u64) -> Option<Vec<(u64, u64)>> {
         let (mut at, mut list) = (address, Vec::new());
         while at < address + size {
@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// Takes addresses.
+/// Reserves addresses.
 pub(crate) fn reserve(size: u64, align: u64, wanted: u64) -> Answer<u64> {
     let is_right = size > 0 && is_whole(size) && (align == 0 || align.is_power_of_two());
     if !is_right {
@@ -97,7 +97,7 @@ pub(crate) fn reserve(size: u64, align: u64, wanted: u64) -> Answer<u64> {
     Ok(base)
 }
 
-/// Gives addresses back.
+/// Frees reserved addresses.
 pub(crate) fn unreserve(base: u64, size: u64) -> Answer {
     let mut state = state();
     if state.reservations.get(&base) != Some(&size) {
@@ -130,7 +130,7 @@ pub(crate) fn create(size: u64, device: Option<u32>, is_exportable: bool) -> Ans
     Ok(handle)
 }
 
-/// Holds physical memory once less.
+/// Removes one reference to physical memory.
 pub(crate) fn release(handle: u64) -> Answer {
     let mut state = state();
     match state.get(handle) {
@@ -141,7 +141,7 @@ pub(crate) fn release(handle: u64) -> Answer {
     Ok(())
 }
 
-/// Puts physical memory at reserved addresses, where nothing may use it yet.
+/// Maps physical memory at reserved addresses, without access.
 pub(crate) fn map(address: u64, size: u64, offset: u64, handle: u64) -> Answer {
     let mut state = state();
     if size == 0 || !is_whole(size) || !is_whole(address) || offset != 0 {
@@ -166,7 +166,7 @@ pub(crate) fn map(address: u64, size: u64, offset: u64, handle: u64) -> Answer {
     Ok(())
 }
 
-/// Takes whole mappings away.
+/// Unmaps whole mappings.
 pub(crate) fn unmap(address: u64, size: u64) -> Answer {
     let mut state = state();
     let Some(list) = state.covering(address, size).filter(|list| !list.is_empty()) else {
@@ -183,7 +183,7 @@ pub(crate) fn unmap(address: u64, size: u64) -> Answer {
     Ok(())
 }
 
-/// Changes what the device may do with whole mappings.
+/// Changes the device's access to whole mappings.
 pub(crate) fn allow(address: u64, size: u64, access: Access) -> Answer {
     let state = state();
     let Some(list) = state.covering(address, size).filter(|list| !list.is_empty()) else {
@@ -193,7 +193,7 @@ pub(crate) fn allow(address: u64, size: u64, access: Access) -> Answer {
     Ok(())
 }
 
-/// Returns the file of physical memory that may leave the process.
+/// Returns the file of physical memory that may be shared with other processes.
 pub(crate) fn export(handle: u64) -> Answer<File> {
     let mut state = state();
     let physical = state.get(handle)?;
@@ -203,7 +203,7 @@ pub(crate) fn export(handle: u64) -> Answer<File> {
     physical.file.try_clone().map_err(|_| Code::UNKNOWN)
 }
 
-/// Takes physical memory that a descriptor names.
+/// Imports the physical memory of a descriptor.
 pub(crate) fn import(descriptor: i32) -> Answer<u64> {
     let file = file::borrow(descriptor)?;
     let about = file.metadata().map_err(|_| Code::INVALID_VALUE)?;
@@ -225,7 +225,7 @@ pub(crate) fn import(descriptor: i32) -> Answer<u64> {
     Ok(handle)
 }
 
-/// Returns the physical memory at an address, held once more.
+/// Returns the physical memory at an address, with one more reference.
 pub(crate) fn retain(address: u64) -> Answer<u64> {
     let mut state = state();
     let (&base, &(size, handle)) =

@@ -1,4 +1,4 @@
-//! Pools of stream-ordered memory: what each holds of its device.
+//! Pools of stream-ordered memory, and the bytes that each holds.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ use crate::space::{self, GRANULE, Kind, Life, Range};
 struct Pool {
     device: u32,
     is_default: bool,
-    /// Destroyed, and kept while memory of it is in use.
+    /// True if the pool was destroyed, and lives only until its memory is freed.
     is_going: bool,
-    /// Whether it may reuse memory in three ways.
+    /// Flags for three ways of reusing memory.
     reuse: [u32; 3],
     threshold: u64,
     used: u64,
@@ -59,7 +59,7 @@ impl Pools {
         self.all.get_mut(&pool).filter(|pool| !pool.is_going).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Gives the device back what every pool of it holds beyond its use and beyond `keep`.
+    /// Returns unused bytes of all pools of a device, beyond `keep` for each pool.
     fn trim_all(&mut self, device: u32, keep: impl Fn(&Pool) -> u64) {
         for pool in self.all.values_mut().filter(|pool| pool.device == device) {
             let keep = keep(pool);
@@ -131,7 +131,7 @@ pub(crate) fn destroy(pool: u64) -> Answer {
     Ok(())
 }
 
-/// Takes memory, which is there once the stream has got so far.
+/// Takes memory. It becomes usable when the stream reaches the allocation.
 pub(crate) fn allocate(pool: u64, size: u64, context: u64) -> Answer<u64> {
     if size == 0 {
         return Err(Code::INVALID_VALUE);
@@ -150,14 +150,14 @@ pub(crate) fn allocate(pool: u64, size: u64, context: u64) -> Answer<u64> {
     })
 }
 
-/// Says that memory is not used any more.
+/// Subtracts freed bytes from a pool's use.
 pub(crate) fn give_back(pool: u64, size: u64) {
     if let Some(pool) = pools().all.get_mut(&pool) {
         pool.used -= size;
     }
 }
 
-/// Frees memory of a pool, or of `cuMemAlloc`, whose turn has come.
+/// Frees memory of a pool or of `cuMemAlloc` when a stream reaches the free.
 pub(crate) fn release(base: u64) {
     if let Some((_, Range { kind: Kind::Pooled(pool), size, .. })) = space::find(base) {
         give_back(pool, size);
@@ -165,7 +165,7 @@ pub(crate) fn release(base: u64) {
     space::free(base);
 }
 
-/// Gives the devices back what no pool is to keep. Programs that wait for streams make the driver do so.
+/// Returns unused bytes above each pool's threshold. The driver does so when programs wait for streams.
 pub(crate) fn settle() {
     let mut pools = pools();
     for device in 0..u32::try_from(DEVICES).expect("few") {
@@ -173,13 +173,13 @@ pub(crate) fn settle() {
     }
 }
 
-/// Gives back what a pool holds beyond its use and beyond some bytes.
+/// Returns a pool's unused bytes, beyond a number of bytes to keep.
 pub(crate) fn trim_to(pool: u64, keep: u64) -> Answer {
     pools().get(pool)?.trim(keep);
     Ok(())
 }
 
-/// Forgets what a context holds of pools; its ranges are dropped by whoever calls this.
+/// Subtracts a context's memory from its pools. The caller drops the ranges.
 pub(crate) fn forget(context: u64) {
     for (pool, size) in space::pooled(context) {
         give_back(pool, size);
@@ -214,7 +214,7 @@ pub(crate) fn set_attribute(pool: u64, attribute: u32, value: Value) -> Answer {
     match (attribute, value) {
         (1..=3, Value::Switch(value)) => pool.reuse[attribute as usize - 1] = value,
         (4, Value::Bytes(bytes)) => pool.threshold = bytes,
-        // The high marks can be set to zero alone, and then are what is there now.
+        // The high marks can only be set to zero, which makes them the present values.
         (6, Value::Bytes(0)) => pool.reserved_high = pool.reserved,
         (8, Value::Bytes(0)) => pool.used_high = pool.used,
         _ => return Err(Code::INVALID_VALUE),
@@ -222,14 +222,14 @@ pub(crate) fn set_attribute(pool: u64, attribute: u32, value: Value) -> Answer {
     Ok(())
 }
 
-/// Returns what a device may do with memory of a pool.
+/// Returns a device's access to memory of a pool.
 pub(crate) fn access(pool: u64, device: u32) -> Answer<u32> {
     let mut pools = pools();
     let pool = pools.get(pool)?;
     Ok(if pool.device == device { 3 } else { pool.access & 3 })
 }
 
-/// Changes what other devices may do with memory of a pool.
+/// Changes other devices' access to memory of a pool.
 pub(crate) fn set_access(pool: u64, device: u32, access: u32) -> Answer {
     let mut pools = pools();
     let pool = pools.get(pool)?;

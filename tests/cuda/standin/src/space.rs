@@ -1,8 +1,8 @@
 //! Every range of memory that the driver knows, and the bytes in them.
 //!
-//! Work of streams names addresses, and they are looked up when it runs: what is gone by then, or was never there, is an
-//! illegal address. New ranges take addresses that were never used, as long as there are some, so that nothing old names
-//! something new.
+//! Work of streams has addresses, and looks them up when it runs. A range that is freed by then, or never existed, is an illegal
+//! address. New ranges take addresses that were never used, as long as there are some, so that an old address does not find a
+//! new range.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Symbol(u64),
 }
 
-/// What the device may do with a range.
+/// Access of the device to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
     None,
@@ -45,10 +45,10 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
-/// Stand of a range in the order of streams.
+/// State of a range in the order of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// Its allocation has not run yet.
+    /// Queued: the allocation has not run yet.
     Coming,
     Here,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Range {
     pub(crate) flags: u32,
     pub(crate) access: Access,
     pub(crate) life: Life,
-    /// Its free is queued.
+    /// True if the free is queued.
     pub(crate) is_going: bool,
     /// A number that no other range ever has.
     pub(crate) id: u64,
@@ -91,7 +91,7 @@ struct Space {
     ids: u64,
     /// Bytes of each device in requests that share granules.
     small: [u64; budget::DEVICES],
-    /// What work that has not ended uses, by a number for each piece of work.
+    /// Ranges that unfinished work uses, by the number of the piece of work.
     uses: BTreeMap<u64, Vec<(u64, u64)>>,
 }
 
@@ -121,7 +121,7 @@ fn space() -> Locked {
 }
 
 impl Space {
-    /// Finds addresses that nobody has, from where the last ones ended.
+    /// Finds free addresses, behind the last ones that were found.
     fn seek(&mut self, size: u64, align: u64) -> Option<u64> {
         let all = pages::addresses();
         for from in [self.next.max(all.start), all.start] {
@@ -169,7 +169,7 @@ impl Space {
         if is_staged { Ok(()) } else { self.check(address, size, access) }
     }
 
-    /// Checks that the device may do that with every byte.
+    /// Checks that the device has this access to every byte.
     fn check(&self, address: u64, size: u64, access: Access) -> Answer {
         let (mut at, end) = (address, address.saturating_add(size));
         while at < end {
@@ -190,7 +190,7 @@ impl Space {
         Ok(())
     }
 
-    /// Returns the granules that small requests take together.
+    /// Returns the bytes of the granules that small requests share.
     fn slabs(&self, device: u32) -> u64 {
         self.small[device as usize].next_multiple_of(GRANULE)
     }
@@ -216,7 +216,7 @@ impl Space {
         budget::refund(device, before - self.slabs(device));
     }
 
-    /// Complains of work that still uses a range.
+    /// Reports work that still uses a range.
     fn complain(&self, base: u64, size: u64, what: &str) {
         let hits = |&(start, length): &(u64, u64)| start < base + size && base < start + length;
         if self.uses.values().any(|uses| uses.iter().any(hits)) {
@@ -224,7 +224,7 @@ impl Space {
         }
     }
 
-    /// Lets a range go, with what it held.
+    /// Removes a range, and frees the bytes that belong to it.
     fn drop_range(&mut self, base: u64) {
         let Some(range) = self.ranges.remove(&base) else { return };
         match range.kind {
@@ -243,7 +243,7 @@ impl Space {
     }
 }
 
-/// Makes a range of new memory; whoever makes one of a pool pays for it.
+/// Makes a range of new memory, and charges plain memory to the device. Pools have charged theirs already.
 pub(crate) fn allocate(range: Range) -> Answer<u64> {
     if range.size == 0 {
         return Err(Code::INVALID_VALUE);
@@ -258,7 +258,7 @@ pub(crate) fn allocate(range: Range) -> Answer<u64> {
     let base = if range.is_host() {
         pages::host(range.size.next_multiple_of(pages::PAGE)).ok_or(Code::OUT_OF_MEMORY)
     } else {
-        // Large ones have granules of their own, so that another process can be shown them whole.
+        // Large ranges have granules of their own, so that another process can map them whole.
         let align = if range.size >= SMALL { GRANULE } else { pages::PAGE };
         space.take(range.size.next_multiple_of(align), align)
     };
@@ -291,7 +291,7 @@ pub(crate) fn at(address: u64, is_right: impl Fn(Kind) -> bool) -> Option<Range>
     space().ranges.get(&address).copied().filter(|range| is_right(range.kind))
 }
 
-/// Lets the range that begins at an address go.
+/// Frees the range that begins at an address.
 pub(crate) fn free(base: u64) {
     let mut space = space();
     if let Some(range) = space.ranges.get(&base).copied() {
@@ -300,21 +300,21 @@ pub(crate) fn free(base: u64) {
     }
 }
 
-/// Changes where a range stands in the order of streams.
+/// Changes the state of a range in the order of streams.
 pub(crate) fn set_life(base: u64, life: Life) {
     if let Some(range) = space().ranges.get_mut(&base) {
         range.life = life;
     }
 }
 
-/// Says that the free of a range is queued.
+/// Notes that the free of a range is queued.
 pub(crate) fn set_going(base: u64) {
     if let Some(range) = space().ranges.get_mut(&base) {
         range.is_going = true;
     }
 }
 
-/// Lets everything go that belongs to a context.
+/// Frees every range of a context.
 pub(crate) fn forget(context: u64) {
     let mut space = space();
     let of = |(&base, range): (&u64, &Range)| {
@@ -325,7 +325,7 @@ pub(crate) fn forget(context: u64) {
     bases.into_iter().for_each(|base| space.drop_range(base));
 }
 
-/// Lists what a context holds of pools: pool and bytes.
+/// Lists the bytes of pools that a context holds.
 pub(crate) fn pooled(context: u64) -> Vec<(u64, u64)> {
     let space = space();
     let of = |range: &Range| match range.kind {
@@ -335,7 +335,7 @@ pub(crate) fn pooled(context: u64) -> Vec<(u64, u64)> {
     space.ranges.values().filter_map(of).collect()
 }
 
-/// Takes device addresses without memory, at `wanted` if that can be.
+/// Reserves device addresses without memory, at `wanted` if possible.
 pub(crate) fn reserve(size: u64, align: u64, wanted: u64) -> Answer<u64> {
     let mut space = space();
     let all = pages::addresses();
@@ -354,12 +354,12 @@ pub(crate) fn unreserve(base: u64) {
     space().taken.remove(&base);
 }
 
-/// Puts physical memory at reserved addresses.
+/// Maps physical memory at reserved addresses.
 pub(crate) fn map(base: u64, range: Range) {
     space().insert(base, Range { access: Access::None, ..range });
 }
 
-/// Takes physical memory away from its addresses.
+/// Unmaps physical memory from its addresses.
 pub(crate) fn unmap(base: u64) -> Answer {
     let mut space = space();
     let Some(range) = space.ranges.get(&base).copied() else { return Err(Code::INVALID_VALUE) };
@@ -368,21 +368,21 @@ pub(crate) fn unmap(base: u64) -> Answer {
     pages::clear(base, range.size).ok_or(Code::UNKNOWN)
 }
 
-/// Changes what the device may do with a mapped range.
+/// Changes the device's access to a mapped range.
 pub(crate) fn allow(base: u64, access: Access) {
     if let Some(range) = space().ranges.get_mut(&base) {
         range.access = access;
     }
 }
 
-/// Says that work which has not ended uses these ranges.
+/// Notes that unfinished work uses these ranges.
 pub(crate) fn begin(work: u64, uses: Vec<(u64, u64)>) {
     if !uses.is_empty() {
         space().uses.insert(work, uses);
     }
 }
 
-/// Says that work has ended, or begins to run: from here on it is checked as it goes.
+/// Forgets the ranges of work that has ended or begins to run. Running work is checked at each access.
 pub(crate) fn end(work: u64) {
     space().uses.remove(&work);
 }

@@ -1,7 +1,6 @@
 //! Streams: a thread with a queue each, whose work runs some time after it was queued.
 //!
-//! The legacy stream of a context stands in order with its blocking streams. Nothing else is in order but what events and
-//! the program put there.
+//! The legacy stream of a context is in order with its blocking streams. All other order comes from events and the program.
 
 mod capture;
 mod worker;
@@ -43,7 +42,7 @@ struct Stream {
     capture: Option<u64>,
 }
 
-/// Work of a stream that was destroyed before it ended.
+/// Unfinished work of a destroyed stream.
 #[derive(Debug)]
 struct Ghost {
     context: u64,
@@ -100,7 +99,7 @@ impl Streams {
         self.all.insert(handle, stream);
     }
 
-    /// Returns a default stream, which is made when it is first used.
+    /// Returns a default stream, and makes it at first use.
     fn default(&mut self, context: u64, which: Default) -> u64 {
         let (thread, order) = match which {
             Default::Legacy => (0, Order::Legacy),
@@ -119,7 +118,7 @@ impl Streams {
         self.all.get_mut(&stream).ok_or(Code::INVALID_HANDLE)
     }
 
-    /// Returns the ends of all work of a context whose stream has such an order.
+    /// Returns the ends of unfinished work of a context, for streams whose order `is_meant` accepts.
     fn ends(&mut self, context: u64, is_meant: impl Fn(Order) -> bool) -> Vec<Arc<Marker>> {
         self.ghosts.retain(|ghost| !ghost.last.is_set());
         let ghosts = self.ghosts.iter().map(|ghost| (ghost.context, ghost.order, &ghost.last));
@@ -128,7 +127,7 @@ impl Streams {
         meant.map(|(_, _, last)| Arc::clone(last)).filter(|last| !last.is_set()).collect()
     }
 
-    /// Returns what new work of a stream comes after, beside the work before it in its own queue.
+    /// Returns the ends that new work of a stream must wait for, beside the work ahead of it in its queue.
     fn before(&mut self, context: u64, order: Order) -> Vec<Arc<Marker>> {
         match order {
             Order::Legacy => self.ends(context, |order| order == Order::Blocking),
@@ -163,7 +162,7 @@ pub(crate) fn create(context: u64, order: Order, priority: i32) -> u64 {
     handle
 }
 
-/// Returns the stream that C means by a handle, with the default ones of a context.
+/// Returns the stream of a handle from C. Some handles stand for default streams.
 pub(crate) fn resolve(stream: Word, context: u64) -> Answer<u64> {
     let mut streams = streams();
     let which = match stream.number() {
@@ -218,7 +217,7 @@ pub(crate) fn synchronize(stream: u64) -> Answer {
     Ok(())
 }
 
-/// Says whether all work of a stream has ended.
+/// Returns true if all work of a stream has ended.
 pub(crate) fn is_idle(stream: u64) -> Answer<bool> {
     let mut streams = streams();
     if streams.captured(stream)?.is_some() {

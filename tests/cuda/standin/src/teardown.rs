@@ -1,8 +1,8 @@
-//! Ends of contexts: what goes with them.
+//! Ends of contexts, with everything that they own.
 
 use crate::{context, event, module, pool, space, stream};
 
-/// Waits for the work of a context, and lets everything go that it has.
+/// Waits for the work of a context, and frees everything that it owns.
 pub(crate) fn destroy(context: u64) {
     stream::drain(context);
     stream::forget(context);

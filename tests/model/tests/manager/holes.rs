@@ -236,7 +236,7 @@ fn close_holes(class: impl Fn(u64) -> Class, granularity: Align) -> (u64, Live) 
     let pool = pool(&manager, 2 * BLOCK, 2 * BLOCK);
     let one = |id| Request::new(IMAGE - id % 3 * 256).class(class(id)).moved_on_consent();
     let all: Vec<_> = (0..200).map(|id| (id, pool.allocate(&one(id)).expect("fits"))).collect();
-    // One of four, now here and now there.
+    // Keeps one of four images, at changing places.
     let live: Live = all.into_iter().filter(|(id, _)| id * 7 % 4 == id / 40 % 4).collect();
     for pass in 0.. {
         assert!(pass < 100, "passes do not end");

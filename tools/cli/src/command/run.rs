@@ -70,7 +70,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     command.args(&arguments.program[1..]);
     command.env("LD_PRELOAD", before(library.as_os_str(), env::var_os("LD_PRELOAD")));
     for name in ["OMNIHEAP_SUMMARY", "OMNIHEAP_CONTROL"] {
-        // Whoever set it knows better: a path, or 0.
+        // Keeps a value that the user has set, such as a path or 0.
         if env::var_os(name).is_none() {
             command.env(name, "1");
         }

@@ -17,7 +17,7 @@ fn subcommands() -> Vec<String> {
     names
 }
 
-/// Those whose help this command has itself: `omniheap-lab` has that of the others.
+/// The subcommands with help of their own. `omniheap-lab` has the help of the others.
 fn own() -> impl Iterator<Item = String> {
     let lab = ["plan", "fit", "batch", "calibrate"];
     subcommands().into_iter().filter(move |name| !lab.contains(&&**name))

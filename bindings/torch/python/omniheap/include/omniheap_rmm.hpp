@@ -22,8 +22,8 @@
 
 namespace omniheap {
 
-/* Memory is short; `what()` says how much was asked for, who holds what, and what would help. RMM's own kind where RMM is: its adaptors that
- * make room wait for that one. */
+/* Memory is short. `what()` has the requested size, the holders of memory, and advice. With RMM it is RMM's own exception: adaptors that
+ * make room catch that one. */
 #if __has_include(<rmm/error.hpp>)
 using out_of_memory = rmm::out_of_memory;
 #else
@@ -50,7 +50,7 @@ public:
         return checked(bytes, alignment, [&] { return omniheap_stream_alloc(stream.get(), bytes, device_); });
     }
 
-    /* Bytes are used again once the stream has passed. An address that is not live is left alone: omniheap_torch_error() says so. */
+    /* Frees bytes once the stream has passed. An address that is not live is left alone, and omniheap_torch_error() reports it. */
     void deallocate(cuda::stream_ref stream, void *pointer, std::size_t, std::size_t = most_aligned) noexcept {
         (void)omniheap_stream_free(stream.get(), pointer, device_);
     }

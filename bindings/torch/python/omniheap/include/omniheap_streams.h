@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* Says how devices are opened: backend "cuda", "hip" or "host"; the most bytes to hold of each device, 0 for no limit; non-zero `paged` for
- * memory in pages. Before the first allocation; the same again changes nothing. */
+/* Sets how devices are opened: backend "cuda", "hip" or "host"; the most bytes to hold of each device, 0 for no limit; non-zero `paged` for
+ * memory in pages. Call it before the first allocation. A second call with the same settings changes nothing. */
 int omniheap_torch_configure(const char *backend, uint64_t limit, int paged);
 
 /* Returns the text of the thread's last failure, good until its next call. */
@@ -26,13 +26,13 @@ int omniheap_torch_is_shortage(void);
 /* Allocates in the order of a stream, which lives; null on failure and for no bytes. Addresses are multiples of 512. */
 void *omniheap_stream_alloc(void *stream, size_t size, int device);
 
-/* Frees once a stream has passed, whichever stream asked for the bytes. Null is nothing; -1 for an address that is not live. */
+/* Frees once a stream has passed. Another stream may have allocated the bytes. Null does nothing; -1 for an address that is not live. */
 int omniheap_stream_free(void *stream, void *pointer, int device);
 
 /* Allocates bytes that are out of use on every stream; null on failure and for no bytes. */
 void *omniheap_unordered_alloc(size_t size, int device);
 
-/* Frees on whichever device the bytes are: those of omniheap_unordered_alloc once all streams have passed. */
+/* Frees bytes on any device. Bytes of omniheap_unordered_alloc are free once all streams have passed. */
 int omniheap_unordered_free(void *pointer);
 
 /* Gives everything empty back to the driver, on every device. */

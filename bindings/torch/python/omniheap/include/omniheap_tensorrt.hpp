@@ -33,7 +33,7 @@ public:
         return omniheap_stream_free(stream, memory, device_) == 0;
     }
 
-    /* The two calls that name no stream, deprecated since TensorRT 10: bytes wait for all streams, not for the default one alone. */
+    /* The two calls without a stream, deprecated since TensorRT 10. Their bytes wait for all streams, not only for the default one. */
     void *allocate(std::uint64_t const size, std::uint64_t const alignment, nvinfer1::AllocatorFlags const) noexcept override {
         return fits(size, alignment) ? omniheap_unordered_alloc(size, device_) : nullptr;
     }
@@ -41,7 +41,7 @@ public:
     bool deallocate(void *const memory) noexcept override { return omniheap_unordered_free(memory) == 0; }
 
 private:
-    /* Zero is any alignment; all addresses are multiples of 512. */
+    /* Zero allows any alignment. All addresses are multiples of 512. */
     static bool fits(std::uint64_t size, std::uint64_t alignment) noexcept {
         return size != 0 && alignment <= 512 && (alignment & (alignment - 1)) == 0;
     }

@@ -1,4 +1,4 @@
-//! Devices, and the context that each has of its own.
+//! Devices, and the primary context of each.
 
 #![expect(unsafe_code, reason = "exports C symbols")]
 

@@ -22,7 +22,7 @@ fn allocate(out: Out<Word>, size: u64, flags: c_uint) -> Answer {
     out.set(Word::new(space::allocate(Range { flags, ..range })?))
 }
 
-/// Returns the range at an address of the program, from where on it is given back.
+/// Checks that memory of this kind begins at an address of the program, and waits for the context's work. Returns the address.
 fn at(pointer: Word, kind: Kind, call: &str, code: Code) -> Answer<u64> {
     let address = pointer.number();
     if space::at(address, |found| found == kind).is_none() {

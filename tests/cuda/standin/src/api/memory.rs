@@ -12,7 +12,7 @@ use crate::space::{self, Kind, Range};
 use crate::stream::{self, admit_unsafe};
 use crate::{budget, context, count, pool};
 
-/// What the rows of pitched memory are multiples of.
+/// Alignment of rows of pitched memory.
 const PITCH: u64 = 512;
 
 fn allocate(size: u64, kind: Kind) -> Answer<u64> {

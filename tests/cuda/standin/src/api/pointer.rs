@@ -1,4 +1,4 @@
-//! What the driver knows of an address.
+//! Questions about addresses.
 
 #![expect(unsafe_code, reason = "exports C symbols")]
 
@@ -45,7 +45,7 @@ fn is_of_host(range: &Range) -> bool {
     matches!(range.kind, Kind::Pinned | Kind::Registered)
 }
 
-/// Leaves what C is to find where nothing is known: zeros, as wide as the attribute is.
+/// Writes the answer about an unknown address: zeros, as wide as the attribute.
 fn clear(value: Word, attribute: c_uint) -> Answer {
     match attribute {
         1 | 3 | 4 | 7 | 11 | 12 | 14 | 17 => value.out().set(0u64),

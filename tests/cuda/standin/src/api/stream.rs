@@ -26,7 +26,7 @@ fn create(out: Out<Word>, flags: c_uint, priority: c_int) -> Answer {
     out.set(Word::new(stream::create(context, order, priority.clamp(-5, 0))))
 }
 
-/// Places for what is known of a capture.
+/// Out-pointers for the facts of a capture.
 struct Found {
     status: Out<c_uint>,
     id: Out<u64>,
@@ -133,7 +133,7 @@ export! {
         Found { status, id, graph, dependencies, count }.tell(stream)
     }
 
-    /// As before, with the data of edges, which are all plain.
+    /// Returns the same facts, and the data of edges, which are all plain.
     fn cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz(
         stream: Word,
         status: Out<c_uint>,

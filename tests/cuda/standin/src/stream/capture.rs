@@ -1,4 +1,4 @@
-//! Captures: work of streams that becomes a graph and does not run.
+//! Captures: work of streams is added to a graph and does not run.
 
 use core::cell::Cell;
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use super::{Order, Streams, streams, thread_number};
 use crate::code::{Answer, Code};
 use crate::graph;
 
-/// What a capture forbids meanwhile.
+/// Calls that a capture forbids while it is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Calls that may break it, on any thread.
+    /// Unsafe calls on every thread.
     Global,
-    /// Those of the thread that began it.
+    /// Unsafe calls on the thread that began the capture.
     ThreadLocal,
-    /// Nothing.
+    /// None.
     Relaxed,
 }
 
@@ -55,7 +55,7 @@ thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Global) };
 }
 
-/// Replaces what this thread may call while captures are under way.
+/// Replaces this thread's mode for calls while captures are under way.
 pub(crate) fn exchange_mode(mode: Mode) -> u32 {
     match MODE.replace(mode) {
         Mode::Global => 0,
@@ -81,7 +81,7 @@ impl Streams {
         }
     }
 
-    /// Refuses work of the legacy stream, which would have to wait for a captured one.
+    /// Refuses work of the legacy stream, because it would have to wait for a captured stream.
     fn spare_legacy(&mut self, context: u64) -> Answer {
         let is_captured = |stream: &super::Stream| {
             stream.context == context && stream.order == Order::Blocking && stream.capture.is_some()

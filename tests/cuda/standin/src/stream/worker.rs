@@ -51,7 +51,7 @@ impl Job {
     }
 }
 
-/// Lets some time pass before every fourth piece of work, so that what is in no order shows.
+/// Lets some time pass before every fourth piece of work, so that missing order shows.
 fn delay() {
     thread_local! {
         static STATE: Cell<u64> = Cell::new(handle::fresh());
@@ -67,7 +67,7 @@ fn delay() {
     }
 }
 
-/// Starts a thread, which ends with the queue's last sender and its last work.
+/// Starts a thread. It ends after the queue's last sender and its last work.
 pub(super) fn start(context: u64) -> Sender<Job> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || serve(&receiver, context));

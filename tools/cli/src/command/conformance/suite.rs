@@ -54,7 +54,7 @@ pub(in crate::command) fn run(arguments: &Arguments, format: Format) -> Result<(
     if failures.is_empty() { Ok(()) } else { Err(Failure::failed(failures.join("; "))) }
 }
 
-/// Prints what is left to say of results. Fails where there are none, or only a part.
+/// Prints the results as JSON, or their counts. Fails if there are none, or only a part.
 fn show(results: &Results, filter: &str, format: Format) -> Result<(), Failure> {
     if results.cases.is_empty() && !interrupt::is_wanted() {
         let why = format!("no case's name contains `{filter}`; --list prints them all");
@@ -141,7 +141,7 @@ fn suite(kind: BackendKind, arguments: &Arguments, format: Format) -> Result<Res
     results
 }
 
-/// Output of a run. Text is told as cases end, so that a run which is killed has said what it found.
+/// Output of a run. Text is printed as cases end, so that a killed run has printed its findings.
 struct Told {
     label: &'static str,
     format: Format,
@@ -163,7 +163,7 @@ impl Told {
         };
         if let (Some(text), Format::Text) = (printed, self.format) {
             let ended = self.bar.suspend(|| output::print_line(&text));
-            // Nobody reads what is left.
+            // The reader is gone, so the rest is dropped.
             if ended.is_err() {
                 return ControlFlow::Break(());
             }
@@ -171,16 +171,16 @@ impl Told {
         if interrupt::is_wanted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Says now and then how far it is, where no bar shows that.
+    /// Prints the progress now and then, if no bar shows it.
     fn say_how_far(&self, done: usize, total: usize) {
         if self.bar.is_hidden() && done > 0 && done.is_multiple_of(100) {
-            // Whoever closed standard error does not want to know.
+            // A closed standard error is no failure of the suite.
             let _ = note(self.format, &format!("  {done} of {total} cases have ended"));
         }
     }
 }
 
-/// Returns a device with what may be done to it beyond the seam, where its backend has that.
+/// Returns a device, with the test hooks of its backend beyond the seam.
 fn rig(kind: BackendKind, device: u32) -> omniheap::seam::Result<Rig<AnyBackend>> {
     match kind {
         BackendKind::Host if device == 0 => Ok(host()),
@@ -220,7 +220,7 @@ fn wgpu(backend: omniheap::wgpu::Wgpu) -> Rig<AnyBackend> {
     Rig::new(erase(backend)).with_loss(move || device.destroy())
 }
 
-/// Says what a case found that is not as it should be.
+/// Returns the lines about a case that failed. A known failure has them too.
 fn unexpected(case: &CaseResult) -> Option<String> {
     let (word, why) = match &case.outcome {
         Outcome::Failed(why) => ("FAILED", why),
