@@ -29,7 +29,7 @@ mod unpack;
 
 pub use build::{bind_by_model, from_trace, from_trace_by_model};
 pub use data::{
-    Blocker, Columns, Comparison, Curve, Defragmentation, Fact, Figures, Gain, Gap, Heap,
+    Blocker, Columns, Comparison, Curve, Defragmentation, Fact, Figures, Fit, Gain, Gap, Heap,
     HeapBytes, Hole, Label, MapBlock, MapSpan, Moment, Origin, PostMortem, ReportData, SpanState,
 };
 pub use html::write_html;

@@ -1,7 +1,7 @@
 //! The answer of `omniheap fit` as a page.
-use super::{Answer, Row, signed};
+use super::{Answer, Row};
 use omniheap::trace::Trace;
-use omniheap::trace::report::{self, Fact, Gain};
+use omniheap::trace::report::{self, Fact, Fit, Gain};
 use omniheap_cli::Failure;
 use omniheap_cli::file::NewFile;
 use omniheap_cli::output;
@@ -12,21 +12,25 @@ pub(super) fn write(file: NewFile, trace: &Trace, answer: &Answer) -> Result<(),
     let mut data = page_of(trace, &answer.name)
         .map_err(|error| Failure::input(format!("{}: {error}", answer.name)))?;
     data.facts.splice(0..0, facts(answer));
+    data.fit = Some(fit(answer));
     data.gains = answer.changes.iter().map(gain).collect();
     file.write(|sink| report::write_html(&data, sink)).map(drop)
 }
 
+fn fit(answer: &Answer) -> Fit {
+    Fit {
+        fits: answer.fits,
+        capacity_bytes: answer.capacity_bytes,
+        left_bytes: answer.left_bytes,
+        peak_reserved_bytes: answer.peak_reserved_bytes,
+        allocator: answer.allocator.title().to_owned(),
+    }
+}
+
 fn facts(answer: &Answer) -> Vec<Fact> {
     let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
-    let verdict = if answer.fits { "yes" } else { "no" };
-    let mut facts = vec![
-        fact("fits", verdict.to_owned()),
-        fact("peak reserved", output::bytes(answer.peak_reserved_bytes)),
-        fact("left", signed(answer.left_bytes)),
-        fact("allocator", answer.allocator.title().to_owned()),
-        fact("capacity", output::bytes(answer.capacity_bytes)),
-        fact("peak at", answer.peak.label.clone()),
-    ];
+    let at = Some(&answer.peak.label).filter(|label| !label.is_empty());
+    let mut facts: Vec<_> = at.map(|label| fact("peak at", label.clone())).into_iter().collect();
     for each in &answer.peak.categories {
         facts.push(fact(each.category.word(), output::bytes(each.bytes)));
     }

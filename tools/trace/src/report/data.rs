@@ -31,6 +31,9 @@ pub struct ReportData {
     pub out_of_memory: Vec<PostMortem>,
     /// Passes that moved allocations.
     pub defragmentation: Vec<Defragmentation>,
+    /// Answer to whether the program fits a device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit: Option<Fit>,
     /// Changes of the program, and the reserved bytes that each would gain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gains: Vec<Gain>,
@@ -253,6 +256,22 @@ pub struct PostMortem {
     pub fits_after_defragment: bool,
     /// The map of that moment, by its index in `moments`.
     pub moment: Option<u32>,
+}
+
+/// Answer to whether a program fits a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fit {
+    /// True if it does.
+    pub fits: bool,
+    /// The device's memory.
+    pub capacity_bytes: u64,
+    /// Bytes that are left at the peak; negative where they are lacking.
+    pub left_bytes: i64,
+    /// Bytes that the allocator reserves at the peak.
+    pub peak_reserved_bytes: u64,
+    /// The allocator.
+    pub allocator: String,
 }
 
 /// Bytes that a change of the program would gain.

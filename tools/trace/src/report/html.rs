@@ -29,13 +29,13 @@ const PROGRAM: [&str; 18] = [
 /// One file each; the page shows them in this order.
 const PANELS: [&str; 11] = [
     include_str!("page/panels/figures.js"),
+    include_str!("page/panels/gains.js"),
     include_str!("page/panels/search.js"),
     include_str!("page/panels/timeline.js"),
     include_str!("page/panels/live.js"),
     include_str!("page/panels/events.js"),
     include_str!("page/panels/map.js"),
     include_str!("page/panels/flame.js"),
-    include_str!("page/panels/gains.js"),
     include_str!("page/panels/comparison.js"),
     include_str!("page/panels/failures.js"),
     include_str!("page/panels/passes.js"),

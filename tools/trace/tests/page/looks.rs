@@ -3,6 +3,8 @@
 use crate::browser::{Browser, Page};
 use crate::plot::{color, folder, open, shown};
 use crate::sample;
+use core::ops::ControlFlow;
+use omniheap_trace::ranks::{self, Job};
 use omniheap_trace::report;
 
 /// Returns the brightness of the page's background, 0 to 255.
@@ -71,4 +73,44 @@ pub(crate) fn a_page_that_cannot_be_shown_says_why(browser: &mut Browser) {
         .expect("it is written");
     let said = browser.refuses(&file);
     assert!(said.contains("cannot be shown"), "{said}");
+}
+
+pub(crate) fn no_column_of_the_live_table_is_cut_off(browser: &mut Browser) {
+    let page = &mut open(browser, &report::from_trace(&sample::stack(), "stack"));
+    for width in [1400, 1000, 420] {
+        page.resize(width, 900);
+        let over =
+            "(box => box.scrollWidth - box.clientWidth)(document.querySelector('#live .scroll'))";
+        assert_eq!(page.number(over), 0.0, "{width}: the table is wider than its place");
+        let name = "document.querySelector('#live td button').getBoundingClientRect().width";
+        assert!(page.number(name) > 40.0, "{width}: the name cannot be read");
+    }
+}
+
+pub(crate) fn ranks_are_on_one_clock(browser: &mut Browser) {
+    let jobs = folder().join("ranks");
+    std::fs::create_dir_all(&jobs).expect("the folder can be written");
+    for (rank, seconds) in [(0, 2), (1, 1)] {
+        let csv = format!(
+            "op,id,size,stream,time_us\na,0,16777216,0,0\nf,0,,0,{}\n",
+            seconds * 1_000_000
+        );
+        std::fs::write(jobs.join(format!("rank{rank}.csv")), csv).expect("it can be written");
+    }
+    let job = Job::open(&jobs, |_, _| ControlFlow::Continue(())).expect("two ranks");
+    let file = folder().join("ranks.html");
+    ranks::write_html(&job, "two", std::fs::File::create(&file).expect("it can be written"))
+        .expect("it is written");
+    let page = &mut browser.open(&file);
+    // A quarter and three quarters of the way: the second rank ends halfway.
+    let drawn = page.js(
+        "(() => { const canvas = document.getElementById('bands'); \
+         const at = (share, line) => canvas.getContext('2d').getImageData(Math.round(60 + share * (canvas.width - 60)), 18 + 14 * line + 7, 1, 1).data[3] > 0; \
+         return [at(0.25, 0), at(0.75, 0), at(0.25, 1), at(0.75, 1)]; })()",
+    );
+    assert_eq!(drawn, serde_json::json!([true, true, true, false]));
+    let row = "(box => [box.left, box.top, box.width])(document.getElementById('bands').getBoundingClientRect())";
+    let at: [f64; 3] = serde_json::from_value(page.js(row)).expect("three numbers");
+    page.hover((at[0] + 60.0 + 0.2 * (at[2] - 60.0), at[1] + 18.0 + 14.0 + 7.0));
+    assert!(page.text_of("#tip").starts_with("rank 1: peak 16.0 MiB"));
 }

@@ -148,3 +148,81 @@ pub(crate) fn a_report_of_one_moment_has_a_map(browser: &mut Browser) {
     assert_eq!(page.text_of("#search-count"), "0 of 1 allocation");
     drop(weights);
 }
+
+pub(crate) fn a_link_opens_at_its_moment(browser: &mut Browser) {
+    let page = &mut three(browser);
+    let say = |page: &mut Page<'_>, link: &str| {
+        page.js(&format!("location.hash = '{link}'"));
+        page.settle();
+        page.text_of("#live .readout")
+    };
+    assert!(say(page, "#event=2").contains("200.000 ms (event 2)"));
+    for wrong in ["#event=8", "#event=-1", "#event=two", "#event=", "#live"] {
+        assert!(say(page, wrong).contains("(event 2)"), "{wrong} is no moment");
+    }
+    page.press("#events [data-event='6']");
+    page.wait("location.hash === '#event=6'");
+    page.js("location.reload()");
+    page.wait("document.readyState === 'complete' && document.documentElement.dataset.ready");
+    assert!(page.text_of("#live .readout").contains("(event 6)"), "it is there when it opens");
+}
+
+pub(crate) fn a_stack_has_a_line_for_each_frame(browser: &mut Browser) {
+    let mut page = open(browser, &report::from_trace(&sample::stack(), "stack"));
+    page.press("#live tbody button");
+    let frames =
+        page.js("[...document.querySelectorAll('#readout li')].map((it) => it.textContent)");
+    assert_eq!(
+        frames,
+        serde_json::json!([
+            "main (train.py:8)",
+            "step of the training loop with its gradients (train.py:3)",
+            HOSTILE
+        ])
+    );
+    let said = page.text_of("#readout span:nth-of-type(2)");
+    assert!(said.starts_with(&format!("Chosen: {HOSTILE}, #0; 1.00 MiB")), "{said}");
+    drop(page);
+    let mut page = three(browser);
+    page.press("#live tbody tr:nth-child(3) button");
+    assert!(page.js("document.querySelector('#readout li')").is_null(), "a tag is no stack");
+}
+
+pub(crate) fn the_answer_of_fit_comes_first(browser: &mut Browser) {
+    let mut data = report::from_trace(&sample::three(), "three");
+    let fit = |capacity_bytes: u64| report::Fit {
+        fits: capacity_bytes >= 64 * MIB,
+        capacity_bytes,
+        left_bytes: capacity_bytes.cast_signed() - (64 * MIB).cast_signed(),
+        peak_reserved_bytes: 64 * MIB,
+        allocator: "omniheap".into(),
+    };
+    data.fit = Some(fit(56 * MIB));
+    let change = |change: &str, gained_bytes, not_known: Option<&str>| report::Gain {
+        change: change.into(),
+        gained_bytes,
+        fits: gained_bytes.map(|_| false),
+        not_known: not_known.map(Into::into),
+    };
+    data.gains = vec![
+        change("fewer bits", None, Some("no labels")),
+        change("half the batch", Some(9), None),
+    ];
+    let mut page = open(browser, &data);
+    let first = page.text_of("#figures .warn");
+    assert_eq!(first, "Fitsno");
+    let figures = page.text_of("#figures");
+    assert!(
+        figures.starts_with("FitsnoCapacity56.0 MiBLeft−8.00 MiBPeak reserved by omniheap64.0 MiB")
+    );
+    assert_eq!(page.text_of("main > :nth-child(2) h2"), "Change → bytes");
+    assert_eq!(page.text_of("#gains td"), "half the batch", "what is known comes first");
+    assert_eq!(page.text_of("#gains li"), "fewer bits: no labels");
+    assert!(page.text_of("#timeline .legend").contains("capacity"));
+    assert!(page.text_of("#readout").contains("capacity 56.0 MiB"));
+    drop(page);
+    data.fit = Some(fit(1 << 40));
+    let mut page = open(browser, &data);
+    assert!(page.text_of("#figures").starts_with("Fitsyes"));
+    assert!(!page.text_of("#timeline .legend").contains("capacity"), "it would flatten all else");
+}

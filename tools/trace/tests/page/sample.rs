@@ -44,6 +44,17 @@ pub(crate) fn three() -> Trace {
     read(&recorder.finish().expect("a vector takes every byte"))
 }
 
+/// One allocation with a call stack for a name, and a tag of its own that is long.
+pub(crate) fn stack() -> Trace {
+    let mut recorder = Writer::new(Vec::new());
+    let main = recorder.label(LabelId::NONE, "main (train.py:8)");
+    let step = recorder.label(main, "step of the training loop with its gradients (train.py:3)");
+    let leaf = recorder.label(step, HOSTILE);
+    recorder.record(0, &allocation(0, MIB, 0, leaf));
+    recorder.record(5, &Record::FreeCompleted { id: 0, stream: StreamId(0) });
+    read(&recorder.finish().expect("a vector takes every byte"))
+}
+
 /// As [`three`], without blocks and places, and with the model of PyTorch's policy.
 pub(crate) fn modelled() -> ReportData {
     let csv = "op,id,size,stream,time_us\na,0,16777216,0,0\na,1,8388608,1,200000\n\

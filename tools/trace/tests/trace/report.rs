@@ -411,13 +411,20 @@ fn survives_json(data: &ReportData) {
 }
 
 #[test]
-fn gains_are_part_of_the_schema() {
+fn what_fits_and_what_it_gains_are_part_of_the_schema() {
     let mut data = report::from_trace(&demo(), "sample");
     let gain = |change: &str, gained_bytes, not_known| {
         let (change, fits) = (change.to_owned(), Some(true));
         report::Gain { change, gained_bytes, fits, not_known }
     };
     data.gains = vec![gain("a", Some(-5), None), gain("b", None, Some("no labels".to_owned()))];
+    data.fit = Some(report::Fit {
+        fits: false,
+        capacity_bytes: 8 << 30,
+        left_bytes: -3,
+        peak_reserved_bytes: (8 << 30) + 3,
+        allocator: "omniheap".to_owned(),
+    });
     survives_json(&data);
 }
 

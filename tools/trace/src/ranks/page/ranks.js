@@ -2,6 +2,10 @@
 const data = JSON.parse($("data").textContent);
 const amount = (spread, value) => (spread.is_bytes ? bytes(value) : whole(value));
 const BAND_HEIGHT = 14;
+/** The rank's number stands left of its band, the clock above all of them. */
+const [BAND_LEFT, CLOCK_HEIGHT] = [60, 18];
+/** All bands are on one clock, which ends with the longest. */
+const LONGEST = Math.max(1, ...data.rows.map((row) => row.duration_us));
 
 function section(title) {
   const made = make("section");
@@ -23,7 +27,7 @@ const list = (ranks, count) => ranks.join(", ") + (count > ranks.length ? `, …
 function showFigures() {
   const at = (spread, point) => `${amount(spread, point.value)} (rank ${point.rank})`;
   const rows = data.spreads.map((spread) =>
-    [spread.name, at(spread, spread.min), at(spread, spread.median), at(spread, spread.max), amount(spread, spread.total)]);
+    [[spread.name, "text"], at(spread, spread.min), at(spread, spread.median), at(spread, spread.max), amount(spread, spread.total)]);
   const into = section(`${counted(data.ranks, "rank")}`);
   table(into, ["", "smallest", "median", "largest", "sum"], rows);
   if (!data.worst) return;
@@ -76,34 +80,58 @@ function describe(row, part) {
 }
 
 function drawBands(canvas) {
-  const { context, width } = surface(canvas, data.rows.length * BAND_HEIGHT);
+  const { context, width } = surface(canvas, CLOCK_HEIGHT + data.rows.length * BAND_HEIGHT);
+  drawClock(context, width);
   const [empty, full, warn] = [style("--free"), style("--accent"), style("--warn")];
   data.rows.forEach((row, index) => {
-    const y = index * BAND_HEIGHT;
+    const y = CLOCK_HEIGHT + index * BAND_HEIGHT;
     context.fillStyle = row.failures ? warn : style("--soft");
     context.fillText(String(row.rank), 0, y + BAND_HEIGHT - 3);
     const parts = row.band.length / 2;
+    const each = bandWidth(row, width) / parts;
     for (let part = 0; part < parts; part += 1) {
       context.fillStyle = mix(empty, full, level(row, part) / 255);
-      context.fillRect(60 + part * (width - 60) / parts, y + 1, (width - 60) / parts + 0.5, BAND_HEIGHT - 2);
+      context.fillRect(BAND_LEFT + part * each, y + 1, each + 0.5, BAND_HEIGHT - 2);
     }
   });
+}
+
+const bandWidth = (row, width) => Math.max(2, (row.duration_us / LONGEST) * (width - BAND_LEFT));
+
+function drawClock(context, width) {
+  const step = niceStep(LONGEST, Math.max(2, width / 120));
+  context.strokeStyle = style("--line");
+  context.fillStyle = style("--soft");
+  for (let time = 0; time <= LONGEST; time += step) {
+    const x = BAND_LEFT + (time / LONGEST) * (width - BAND_LEFT);
+    const text = timeTick(time, step, LONGEST);
+    context.beginPath(); context.moveTo(x, CLOCK_HEIGHT - 5); context.lineTo(x, CLOCK_HEIGHT); context.stroke();
+    context.textAlign = x + context.measureText(text).width / 2 > width ? "right" : time === 0 ? "left" : "center";
+    context.fillText(text, context.textAlign === "right" ? width : x, CLOCK_HEIGHT - 7);
+  }
+  context.textAlign = "left";
+}
+
+/** The row under the pointer, and the part of its band. */
+function bandAt(canvas, event) {
+  const [x, y] = within(canvas, event);
+  const row = data.rows[Math.floor((y - CLOCK_HEIGHT) / BAND_HEIGHT)];
+  const parts = row ? row.band.length / 2 : 0;
+  const at = row ? Math.floor(((x - BAND_LEFT) / bandWidth(row, canvas.clientWidth)) * parts) : 0;
+  return [row, Math.max(0, Math.min(parts - 1, at))];
 }
 
 function showBands() {
   const into = section("Live memory over time, one band per rank");
   if (data.rows.length < data.ranks) into.append(make("p", `${whole(data.rows.length)} of ${whole(data.ranks)} ranks are drawn.`, "hint"));
-  const scale = `Each band runs from a rank's first request to its last. The darker, the more is live: the darkest is ${bytes(data.scale)}.`;
+  const scale = `All bands are on one clock, which begins with each rank's own recording. The darker, the more is live: the darkest is ${bytes(data.scale)}.`;
   into.append(make("p", scale, "hint"));
   const canvas = make("canvas");
   canvas.id = "bands";
   into.append(canvas);
   const draw = framed(() => drawBands(canvas));
   canvas.addEventListener("pointermove", (event) => {
-    const [x, y] = within(canvas, event);
-    const row = data.rows[Math.floor(y / BAND_HEIGHT)];
-    const parts = row ? row.band.length / 2 : 0;
-    const part = Math.max(0, Math.min(parts - 1, Math.floor((x - 60) / (canvas.clientWidth - 60) * parts)));
+    const [row, part] = bandAt(canvas, event);
     tip(event, row ? describe(row, part) : "");
   });
   canvas.addEventListener("pointerleave", (event) => tip(event, ""));
@@ -126,3 +154,4 @@ $("theme").addEventListener("click", () => {
 $("notice").hidden = true;
 $("main").hidden = false;
 drawAll();
+document.documentElement.dataset.ready = String(Math.round(performance.now()));

@@ -93,14 +93,18 @@ class App {
 
   name(allocation) { return this.labels.text[this.store.label[allocation]] || `#${allocation}`; }
   tag(allocation) { return this.labels.text[this.labels.parent[this.store.label[allocation]]]; }
+  /** The parts of its name: a tag and a name, or the frames of a stack. */
+  frames(allocation) { return this.labels.parts(this.store.label[allocation]); }
   /** Everything that is known of an allocation, a line each. */
   describe(allocation, event) {
+    return [`${this.frames(allocation).join(" / ") || "no name"}, #${allocation}`, ...this.facts(allocation, event)];
+  }
+  /** What is known of it beside its name. */
+  facts(allocation, event) {
     const { store } = this;
-    const label = store.label[allocation];
     const [start, end] = [store.start[allocation], store.end[allocation]];
     const until = end < store.n ? instant(store.time[end]) : "the end";
     const lines = [
-      `${label ? this.labels.path(label) : "no name"}, #${allocation}`,
       `${exactBytes(store.size[allocation])}, stream ${store.stream[allocation]}`,
       `live from ${instant(store.time[start])} to ${until} (${duration(store.lifetime(allocation))})`,
     ];

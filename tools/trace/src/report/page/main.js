@@ -1,11 +1,17 @@
 // Reads the report and builds the panels that it has something for.
+/** What the program had to fit in, as a line; not drawn where it would press everything else to the ground. */
+function capacityLine({ fit, figures }) {
+  if (!fit || fit.capacity_bytes > 4 * Math.max(figures.peak_live_bytes, fit.peak_reserved_bytes)) return [];
+  return [new Line("capacity", "capacity", [0], [fit.capacity_bytes])];
+}
+
 async function linesOf(report, store) {
   const recorded = store.driver.length > 0 && !report.placed_by_model ? [new Line("reserved", "recorded", null, store.reserved)] : [];
   const others = report.comparison.filter((each) => each.curve).map(async (each) => {
     const { events, values } = await decodeCurve(each.curve, store);
     return new Line(each.name, each.origin, events, values);
   });
-  return [...recorded, ...(store.away?.lines ?? []), ...(await Promise.all(others))];
+  return [...recorded, ...capacityLine(report), ...(store.away?.lines ?? []), ...(await Promise.all(others))];
 }
 
 function showHead(report) {
@@ -43,6 +49,23 @@ function listenForThemes(app) {
   redraw();
 }
 
+/** The chosen moment in the address: a link that ends in `#event=782` opens there. */
+function followAddress(app) {
+  const go = () => {
+    const [, event] = /^#event=([0-9]+)$/.exec(location.hash) ?? [];
+    if (event !== undefined && Number(event) < app.store.n && Number(event) !== app.event) app.select(Number(event));
+  };
+  let waits;
+  // Browsers refuse pages that change their address many times a second, as a drag over the plot would.
+  const note = () => {
+    clearTimeout(waits);
+    waits = setTimeout(() => history.replaceState(null, "", `#event=${app.event}`), 200);
+  };
+  go();
+  app.shown.push({ update: (part) => { if (part === "event") note(); } });
+  addEventListener("hashchange", go);
+}
+
 async function start() {
   const report = JSON.parse($("data").textContent);
   if (report.schema !== 2) throw new Error(`this page shows reports of schema 2, not ${report.schema}`);
@@ -52,6 +75,7 @@ async function start() {
   $("notice").hidden = true;
   $("main").hidden = false;
   build(app);
+  if (store) followAddress(app);
   addEventListener("resize", () => app.draw());
   listenForThemes(app);
   requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.ready = String(Math.round(performance.now())); }));

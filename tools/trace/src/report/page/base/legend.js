@@ -3,10 +3,11 @@ const LINES = {
   recorded: { color: "--text", border: "solid", dash: [] },
   model: { color: "--model", border: "dashed", dash: [7, 4] },
   away: { color: "--away", border: "dashed", dash: [3, 3] },
+  capacity: { color: "--warn", border: "dashed", dash: [12, 4] },
   replay: { color: "--replay", border: "dotted", dash: [2, 3] },
 };
 const lineColor = (line) => style(LINES[line.origin].color);
-const lineName = (line) => ({ recorded: "reserved (recorded)", away: line.name })[line.origin] ?? `reserved by ${line.name} (${line.origin})`;
+const lineName = (line) => ({ recorded: "reserved (recorded)", away: line.name, capacity: line.name })[line.origin] ?? `reserved by ${line.name} (${line.origin})`;
 
 class Legend {
   constructor(app) {

@@ -8,11 +8,12 @@ class Labels {
   get any() { return this.text.length > 1; }
   /** Whether names stand below tags. */
   get tagged() { return this.parent.some((parent) => parent > 0); }
-  path(label) {
+  parts(label) {
     const parts = [];
     for (let at = label; at; at = this.parent[at]) parts.unshift(this.text[at]);
-    return parts.join(" / ");
+    return parts;
   }
+  path(label) { return this.parts(label).join(" / "); }
   /** The end of a path, where it is told apart. */
   short(label) {
     const parent = this.parent[label];

@@ -1,7 +1,14 @@
-// Counts and peaks, as recorded.
+// Counts and peaks, as recorded, and before them whether the program fits.
+function fitCards(fit) {
+  const left = `${fit.left_bytes < 0 ? "−" : ""}${bytes(Math.abs(fit.left_bytes))}`;
+  return [["Fits", fit.fits ? "yes" : "no", fit.fits ? "" : "warn"], ["Capacity", bytes(fit.capacity_bytes)],
+    ["Left", left, fit.left_bytes < 0 ? "warn" : ""], [`Peak reserved by ${fit.allocator}`, bytes(fit.peak_reserved_bytes)]];
+}
+
 function figureCards(app) {
-  const { figures, moments } = app.report;
+  const { figures, moments, fit } = app.report;
   const cards = [["Peak live", bytes(figures.peak_live_bytes)]];
+  if (fit) cards.unshift(...fitCards(fit));
   if (figures.peak_reserved_bytes !== null) {
     const ratio = figures.peak_live_bytes > 0 ? (figures.peak_reserved_bytes / figures.peak_live_bytes).toFixed(3) : "–";
     cards.push(["Peak reserved", bytes(figures.peak_reserved_bytes)], ["Reserved ÷ live", ratio]);

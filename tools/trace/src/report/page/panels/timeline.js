@@ -208,7 +208,17 @@ class Timeline {
   readout() {
     const { app } = this;
     this.say.replaceChildren(make("span", `Event ${whole(app.event)}, ${this.sayMoment(app.event)}`));
-    if (app.allocation >= 0) this.say.append(make("span", `Chosen: ${app.describe(app.allocation, app.event).join("; ")}`));
+    if (app.allocation >= 0) this.sayChosen(app.frames(app.allocation), app.facts(app.allocation, app.event));
+  }
+  /** A tag and a name stay on one line; the frames of a stack get one each. */
+  sayChosen(frames, facts) {
+    const isStack = frames.length > 2;
+    const name = isStack ? frames.at(-1) : frames.join(" / ") || "no name";
+    this.say.append(make("span", `Chosen: ${[`${name}, #${this.app.allocation}`, ...facts].join("; ")}`));
+    if (!isStack) return;
+    const list = make("ol", undefined, "frames");
+    for (const frame of frames) list.append(make("li", frame));
+    this.say.append(list);
   }
 }
 
@@ -257,7 +267,7 @@ panel({
   offered: (app) => app.store !== null,
   build(app, body) {
     const { frame, parts } = timelineFrame();
-    const [say, legend, help] = [make("p", undefined, "readout"), new Legend(app), make("details", undefined, "hint")];
+    const [say, legend, help] = [make("div", undefined, "readout"), new Legend(app), make("details", undefined, "hint")];
     say.id = "readout";
     const timeline = new Timeline(app, parts, say);
     help.append(make("summary", "Keys and mouse"), make("p", TIMELINE_KEYS));
