@@ -62,6 +62,10 @@ pub struct Tlsf {
     bins: Bins,
     /// The edge and the size of each block. The edge is `NONE` where the id is unused.
     blocks: Vec<(u32, u64)>,
+    /// No id below this is unused.
+    lowest_unused: usize,
+    /// The size of the largest block.
+    largest: u64,
     total: u64,
     used: u64,
     live: u64,
@@ -102,6 +106,8 @@ impl Tlsf {
             nodes: Nodes::new(),
             bins: Bins::new(),
             blocks: Vec::new(),
+            lowest_unused: 0,
+            largest: 0,
             total: 0,
             used: 0,
             live: 0,
@@ -172,12 +178,25 @@ impl Tlsf {
         }
     }
 
-    /// Returns the last use of an empty block; `None` for a block that is not empty.
+    /// Returns every empty block, lowest id first, with its size and its last use.
+    pub fn empty_blocks(&self) -> impl Iterator<Item = (BlockId, u64, LastUse)> + '_ {
+        // Few blocks begin with a hole: most are passed over by two loads.
+        let begins_with_hole =
+            |edge: u32| edge != NONE && self.nodes.is_hole(self.nodes.next(edge));
+        let blocks = (0..).map(BlockId).zip(&self.blocks);
+        blocks.filter(move |(_, (edge, _))| begins_with_hole(*edge)).filter_map(|(id, block)| {
+            let joined = self.pieces(block.0).try_fold(LastUse::NONE, |joined, at| {
+                let node = self.nodes.get(at);
+                node.is_hole().then(|| joined.join(node.last_use))
+            });
+            joined.map(|last_use| (id, block.1, last_use))
+        })
+    }
+
+    /// Returns the size of the largest block, 0 without blocks.
     #[must_use]
-    pub fn last_use_of_empty(&self, block: BlockId) -> Option<LastUse> {
-        let edge = self.edge(block).ok().filter(|_| self.is_empty(block))?;
-        let uses = self.pieces(edge).map(|at| self.nodes.get(at).last_use);
-        Some(uses.fold(LastUse::NONE, LastUse::join))
+    pub const fn largest_block(&self) -> u64 {
+        self.largest
     }
 
     /// Declares every use up to a time finished.
@@ -676,9 +695,8 @@ impl Tlsf {
 
     /// Says why no hole serves a request.
     #[cold]
-    fn refuse(&self, layout: Layout) -> ErrorKind {
-        let largest = self.blocks.iter().map(|(_, size)| *size).max().unwrap_or(0);
-        refusal(layout.size, largest, self.free_bytes())
+    const fn refuse(&self, layout: Layout) -> ErrorKind {
+        refusal(layout.size, self.largest, self.free_bytes())
     }
 }
 
@@ -690,18 +708,20 @@ impl Strategy for Tlsf {
         if size > 1 << 62 || self.total.checked_add(size).is_none() {
             return Err(ErrorKind::ExceedsLimit);
         }
-        let slot = self.blocks.iter().position(|(edge, _)| *edge == NONE);
-        let id = slot.unwrap_or(self.blocks.len());
+        let mut later = self.blocks.iter().enumerate().skip(self.lowest_unused);
+        let slot = later.find(|(_, (edge, _))| *edge == NONE);
+        let id = slot.map_or(self.blocks.len(), |(id, _)| id);
         let block = BlockId(
             u32::try_from(id).ok().filter(|id| *id < 1 << 31).ok_or(ErrorKind::ExceedsLimit)?,
         );
         self.reserve(2)?;
-        if slot.is_none() {
+        if id == self.blocks.len() {
             self.blocks.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory)?;
             self.blocks.push((NONE, 0));
         }
         let (edge, piece) = self.nodes.add(block, size);
         self.blocks[id] = (edge, size);
+        (self.lowest_unused, self.largest) = (id + 1, self.largest.max(size));
         self.total += size;
         self.add_hole(piece);
         Ok(block)
@@ -721,7 +741,12 @@ impl Strategy for Tlsf {
             piece = next;
         }
         self.nodes.discard(edge);
-        self.blocks[block.0 as usize] = (NONE, 0);
+        let id = block.0 as usize;
+        let (_, size) = core::mem::replace(&mut self.blocks[id], (NONE, 0));
+        self.lowest_unused = self.lowest_unused.min(id);
+        if size == self.largest {
+            self.largest = self.blocks.iter().map(|(_, size)| *size).max().unwrap_or(0);
+        }
         Ok(())
     }
 
@@ -775,6 +800,12 @@ impl Strategy for Tlsf {
             {
                 return Err("two holes touch that could be one");
             }
+        }
+        if self.blocks.iter().take(self.lowest_unused).any(|(edge, _)| *edge == NONE) {
+            return Err("an unused id of a block is below the lowest");
+        }
+        if self.blocks.iter().map(|(_, size)| *size).max().unwrap_or(0) != self.largest {
+            return Err("the size of the largest block differs from a walk of them");
         }
         self.bins.validate(&self.nodes, self.holes)?;
         validate_pieces(self)

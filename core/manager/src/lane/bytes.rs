@@ -149,23 +149,27 @@ impl<B: Backend> Bytes<B> {
 
     /// Empty blocks whose last users `may` accepts, with their sizes. Addresses are no block to return.
     pub(super) fn empty_blocks(&self, may: impl Fn(LastUse) -> bool) -> Vec<(u64, BlockId)> {
-        let blocks = self.blocks().filter(|_| self.pager.is_none());
-        let is_empty = |id: BlockId| {
-            let last = match &self.suballocator {
-                Suballocator::General(tlsf) => tlsf.last_use_of_empty(id),
-                Suballocator::Other(other) => other.is_empty(id).then(|| self.held(id).last_use),
-            };
-            last.is_some_and(&may)
-        };
-        blocks.filter(|(id, _)| is_empty(*id)).map(|(id, block)| (block.size(), id)).collect()
+        match &self.suballocator {
+            _ if self.pager.is_some() => Vec::new(),
+            Suballocator::General(tlsf) => {
+                let empty = tlsf.empty_blocks().filter(|(.., last)| may(*last));
+                empty.map(|(id, size, _)| (size, id)).collect()
+            }
+            Suballocator::Other(other) => {
+                let is_empty = |id: BlockId| other.is_empty(id) && may(self.held(id).last_use);
+                let empty = self.blocks().filter(|(id, _)| is_empty(*id));
+                empty.map(|(id, block)| (block.size(), id)).collect()
+            }
+        }
     }
 
     /// Counts driver calls, and decides anew which blocks are kept whole: of a pool that held `high` bytes at most, for which
     /// a block of `size` bytes was taken.
     pub(super) fn note_growth(&mut self, calls: u64, high: u64, size: u64, growth: &Growth) {
         self.spend(calls);
-        let largest = self.blocks().map(|(_, block)| block.size()).fold(size, u64::max);
-        self.thrift = Thrift::new(high, largest, growth);
+        if let Some(tlsf) = self.general() {
+            self.thrift = Thrift::new(high, tlsf.largest_block().max(size), growth);
+        }
     }
 
     /// Counts driver calls.

@@ -457,3 +457,49 @@ fn places_do_not_depend_on_the_numbers_of_nodes() {
         }
     }
 }
+
+#[test]
+fn blocks_that_come_and_go_are_listed_as_a_walk_finds_them() {
+    for seed in 0..if cfg!(miri) { 4 } else { 100 } {
+        let mut random: u64 = seed;
+        let mut below = |end: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % end
+        };
+        let (mut tlsf, mut live, mut sizes) = (Tlsf::new(Align::ONE), Vec::new(), BTreeMap::new());
+        for time in 1..300 {
+            let id = BlockId(u32::try_from(below(12)).expect("small"));
+            match below(4) {
+                0 if sizes.len() < 12 => {
+                    let size = 1 + below(600);
+                    let id = tlsf.add_block(size).expect("a block");
+                    let lowest = (0..).find(|id| !sizes.contains_key(&BlockId(*id)));
+                    assert_eq!(Some(id.0), lowest, "seed {seed}, step {time}");
+                    sizes.insert(id, size);
+                }
+                1 if tlsf.remove_block(id).is_ok() => drop(sizes.remove(&id)),
+                _ => drop(call(&mut tlsf, &mut live, [below(8), below(200), below(1 << 20)], time)),
+            }
+            assert_eq!(tlsf.validate(), Ok(()), "seed {seed}, step {time}");
+            assert_eq!(tlsf.largest_block(), sizes.values().copied().max().unwrap_or(0));
+            let listed = tlsf.empty_blocks().map(|(id, size, _)| (id, size));
+            let walked = sizes.iter().filter(|(id, _)| tlsf.is_empty(**id));
+            assert!(listed.eq(walked.map(|(id, size)| (*id, *size))), "seed {seed}, step {time}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_block_is_in_use_as_long_as_any_of_its_holes() {
+    let mut tlsf = Tlsf::new(Align::ONE);
+    let block = tlsf.add_block(256).expect("a block");
+    let half = || Span { offset: 0, size: 128 };
+    let first = tlsf.carve(block, half(), Class::Linear).expect("it is free");
+    let uses = [LastUse::new(1, 1), LastUse::new(2, 2)];
+    let rest = tlsf.allocate(Layout::new(128), Class::Linear).expect("the other half");
+    tlsf.free_used(first.key, uses[0]).expect("it is live");
+    assert_eq!(tlsf.empty_blocks().count(), 0, "its second half is live");
+    tlsf.free_used(rest.key, uses[1]).expect("it is live");
+    let empty: Vec<_> = tlsf.empty_blocks().collect();
+    assert_eq!(empty, [(block, 256, uses[0].join(uses[1]))]);
+}
