@@ -428,8 +428,12 @@ impl<'a, B: Backend> Climb<'a, B> {
     ///
     /// A device that cannot order its timelines now is no reason to fail: the pool grows then.
     fn take_in_order(&mut self) -> Result<Option<Served<B>>> {
-        let (lane, ask, mut lanes) = (self.lane, self.ask, self.pool.lanes());
-        if ask.timeline.is_none() || !lane.should_order(ask.layout.size, &lanes) {
+        let (lane, ask) = (self.lane, self.ask);
+        if ask.timeline.is_none() {
+            return Ok(None);
+        }
+        let mut lanes = self.pool.lanes();
+        if !lane.should_order(ask.layout.size, &lanes) {
             return Ok(None);
         }
         lanes.sort_by_key(|each| !Arc::ptr_eq(each, lane));
