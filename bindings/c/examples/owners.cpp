@@ -76,7 +76,54 @@ static void refusals(omniheap::manager &manager) {
     pool.destroy();
 }
 
+// A manager whose blocks have a gap at every place but one in seven; the numbers are the owner's pointers.
+static std::vector<omniheap::allocation> scattered(omniheap::manager &manager) {
+    std::vector<omniheap::allocation> all, kept;
+    for (std::uint64_t number = 0; number < 400; ++number) {
+        all.push_back(manager.allocate(256 << 10));
+        all.back().write(0, &number, sizeof number);
+    }
+    for (std::size_t at = 0; at < all.size(); at += 7) kept.push_back(std::move(all[at]));
+    for (omniheap::allocation &one : kept) one.set_user(&one);
+    return kept;
+}
+
+static void passes() {
+    omniheap_config config = omniheap_config_default();
+    config.paged = 0;
+    omniheap::manager manager = omniheap::manager::open("host", 0, &config);
+    std::vector<omniheap::allocation> kept = scattered(manager);
+    const std::uint64_t before = manager.totals().reserved_bytes;
+    manager.begin_defragment().abort();
+    EXPECT(manager.totals().reserved_bytes == before);
+
+    omniheap::pass pass = manager.begin_defragment();
+    EXPECT(pass.count() > 2 && !pass.ready());
+    EXPECT(failure([&] { pass.move(pass.count()); }) == OMNIHEAP_STATUS_OUT_OF_RANGE);
+    EXPECT(failure([&] { manager.close(); }) == OMNIHEAP_STATUS_BUSY && manager);
+    const omniheap_move first = pass.move(0), second = pass.move(1);
+    EXPECT(static_cast<omniheap::allocation *>(first.user)->get().id == first.allocation.id);
+    pass.decide(0, OMNIHEAP_MOVE_IGNORE);
+    pass.start();
+    EXPECT(failure([&] { pass.decide(0, OMNIHEAP_MOVE_COPY); }) == OMNIHEAP_STATUS_BUSY);
+    while (!pass.ready()) std::this_thread::yield();
+    const omniheap::pass_outcome outcome = pass.commit();
+    EXPECT(!pass && failure([&] { pass.commit(); }) == OMNIHEAP_STATUS_STALE);
+    EXPECT(outcome.moves[0] == OMNIHEAP_OUTCOME_STAYED && outcome.moves[1] == OMNIHEAP_OUTCOME_MOVED);
+    EXPECT(outcome.moved.moves + 1 == outcome.moves.size() && manager.totals().reserved_bytes < before);
+    EXPECT(static_cast<omniheap::allocation *>(second.user)->place().offset == second.to_offset);
+    for (std::size_t at = 0; at < kept.size(); ++at) {
+        std::uint64_t number = 0;
+        kept[at].read(0, &number, sizeof number);
+        EXPECT(number == 7 * at);
+    }
+    { omniheap::pass dropped = manager.begin_defragment(); }
+    kept.clear();
+    manager.close();
+}
+
 int main() {
+    passes();
     omniheap::manager manager = omniheap::manager::open("host");
     bytes(manager);
     refusals(manager);

@@ -21,7 +21,8 @@
 // Leave the allocation where it is.
 #define OMNIHEAP_MOVE_IGNORE 1
 
-// The owner has copied the bytes itself, and its copy has finished.
+// The owner copies the bytes itself. A callback that answers so has copied, and its copy has finished; after `omniheap_pass_decide` nothing on
+// the device uses the new place, and the copy has finished before `omniheap_pass_commit`.
 #define OMNIHEAP_MOVE_OWNER_COPIES 2
 
 // Free the allocation instead; its handle is stale afterwards.
@@ -268,7 +269,7 @@ typedef enum omniheap_status {
   OMNIHEAP_STATUS_NO_SUCH_TIMELINE = 12,
   // The handle belongs to another manager.
   OMNIHEAP_STATUS_FOREIGN = 13,
-  // The handle was freed or closed already, or never existed.
+  // The handle was freed, closed or ended already, or never existed.
   OMNIHEAP_STATUS_STALE = 14,
   // The object is still in use: free its allocations, or wait.
   OMNIHEAP_STATUS_BUSY = 15,
@@ -361,6 +362,8 @@ typedef struct omniheap_request {
   uint32_t tag;
   // Shown in reports; may be null.
   const char *name;
+  // The caller's pointer, for `omniheap_user` and moves; may be null.
+  void *user;
 } omniheap_request;
 
 // Live bytes. Zero is none.
@@ -399,10 +402,14 @@ typedef struct omniheap_budget {
   uint64_t microseconds;
 } omniheap_budget;
 
-// One move, before it is made.
+// One move, before it is made. Start from `omniheap_move_default` to have one filled.
 typedef struct omniheap_move {
+  // Bytes of this struct, which `omniheap_move_default` sets; callbacks get the library's.
+  size_t struct_size;
   // The allocation; zero where it has no handle.
   struct omniheap_allocation allocation;
+  // The owner's pointer: `user` of its request, or what `omniheap_set_user` set.
+  void *user;
   // Its bytes.
   uint64_t size;
   // Its present memory: for Vulkan the `VkDeviceMemory`, elsewhere zero, and the bytes from its start.
@@ -413,7 +420,15 @@ typedef struct omniheap_move {
   uint64_t to_memory;
   // Bytes from the start of that memory or block.
   uint64_t to_offset;
-  // Non-zero: it moves only when the callback says so.
+  // Its present address on the device; zero where the backend has none.
+  uint64_t from_address;
+  // Its new address on the device; zero where the backend has none.
+  uint64_t to_address;
+  // Its present heap.
+  uint32_t from_heap;
+  // Its new heap: the same, unless the pass is a recall.
+  uint32_t to_heap;
+  // Non-zero: it moves only when its owner says so.
   uint32_t needs_consent;
 } omniheap_move;
 
@@ -500,6 +515,12 @@ typedef struct omniheap_config {
   // Record a trace of everything into this file until the manager is closed; null for none.
   const char *trace;
 } omniheap_config;
+
+// A pass that was begun. Zero is none.
+typedef struct omniheap_pass {
+  // Opaque.
+  uint64_t id;
+} omniheap_pass;
 
 // Configuration of a pool. Start from `omniheap_pool_config_default`.
 typedef struct omniheap_pool_config {
@@ -719,6 +740,17 @@ enum omniheap_status omniheap_free_after(struct omniheap_allocation allocation,
 
 // Says that another timeline uses the bytes too: after a free they wait for it.
 enum omniheap_status omniheap_use_on(struct omniheap_allocation allocation, uint32_t timeline);
+
+// Sets a pointer of the caller's, which the library hands back and never follows: `omniheap_user` returns it, and moves show it.
+enum omniheap_status omniheap_set_user(struct omniheap_allocation allocation,
+                                       void *user);
+
+// Returns the pointer that `request.user` or `omniheap_set_user` gave an allocation; null where none did.
+//
+// # Safety
+//
+// `user` is null or may be written.
+enum omniheap_status omniheap_user(struct omniheap_allocation allocation, void **user);
 
 // Says where an allocation is, which holds until something may move it.
 //
@@ -986,11 +1018,99 @@ enum omniheap_status omniheap_open_best(const struct omniheap_config *config,
 // Closes a manager, and finishes its trace. Once this has returned, nothing of the library uses the device, and no callback of the manager is
 // called.
 //
-// Refused with `BUSY`, and nothing is changed, while allocations, pools or attached memory of it have handles, and while another call of it
+// Refused with `BUSY`, and nothing is changed, while allocations, pools, passes or attached memory of it have handles, and while another call of it
 // runs: on another thread, or around the callback that closes it. Waits for what the library does by itself: the piece that
 // `omniheap_sleep_prepare` is at in the background, and the answer to an arbiter's press, so a pressure callback does not wait for a thread that
 // closes.
 enum omniheap_status omniheap_close(struct omniheap_manager manager);
+
+// Plans a pass within a budget, and holds the places that its moves need. Copies nothing yet.
+//
+// Then: look at the moves (`omniheap_pass_count`, `omniheap_pass_move`), decide about them (`omniheap_pass_decide`), start the copies
+// (`omniheap_pass_start`), and commit once `omniheap_pass_ready` says so; each step but the commit may be left out. Until the commit every
+// allocation stays usable where it is: a call that needs its place, or frees it, cancels its move. A pass that is aborted instead changes
+// nothing, but for what was destroyed. No call waits for a thread that does nothing with its pass.
+//
+// A pass without moves says that there is nothing to gain within the budget; it ends as others do. `omniheap_close` is `BUSY` until the pass has
+// ended.
+//
+// # Safety
+//
+// `budget` is null or a budget; `pass` is null or may be written.
+enum omniheap_status omniheap_begin_defragment(struct omniheap_manager manager,
+                                               const struct omniheap_budget *budget,
+                                               struct omniheap_pass *pass);
+
+// Plans a pass that brings back what lies in a farther heap than its request preferred, because that was full; the only one that leaves a heap.
+// Otherwise as `omniheap_begin_defragment`.
+//
+// A mapped allocation stays where it can be mapped. `UNSUPPORTED` where the device has one heap only.
+//
+// # Safety
+//
+// As for `omniheap_begin_defragment`.
+enum omniheap_status omniheap_begin_recall(struct omniheap_manager manager,
+                                           const struct omniheap_budget *budget,
+                                           struct omniheap_pass *pass);
+
+// Writes the number of a pass's moves; they are numbered from 0.
+//
+// # Safety
+//
+// `count` is null or may be written.
+enum omniheap_status omniheap_pass_count(struct omniheap_pass pass, size_t *count);
+
+// Says what a move is, as it was planned: which allocation, from where and to where. `OUT_OF_RANGE` where the pass has no such move.
+//
+// # Safety
+//
+// `one` is null, or starts with its size and may be written.
+enum omniheap_status omniheap_pass_move(struct omniheap_pass pass,
+                                        size_t which,
+                                        struct omniheap_move *one);
+
+// Decides about a move, with one of `OMNIHEAP_MOVE_…`; the last decision counts. A move without one is copied, or left where it is if it needs
+// consent.
+//
+// After `OMNIHEAP_MOVE_OWNER_COPIES` nothing on the device uses the new place any more, which may wait for its earlier users: the owner copies
+// now, and commits when its copy has finished. `OMNIHEAP_MOVE_DESTROY` frees the allocation at once, also where the pass is aborted later;
+// `BUSY` while another call uses it. `BUSY` as well once the pass has started, and `OUT_OF_RANGE` where it has no such move. A call that is
+// refused changes nothing.
+enum omniheap_status omniheap_pass_decide(struct omniheap_pass pass,
+                                          size_t which,
+                                          uint32_t decision);
+
+// Submits the copies behind all work that uses the allocations, and returns. Does nothing for a pass that has started.
+//
+// Where the driver refuses, so do later calls: abort the pass then.
+enum omniheap_status omniheap_pass_start(struct omniheap_pass pass);
+
+// Sets `ready` to 1 once the copies have finished, so that a commit does not wait, and to 0 before that. Does not wait.
+//
+// # Safety
+//
+// `ready` is null or may be written.
+enum omniheap_status omniheap_pass_ready(struct omniheap_pass pass,
+                                         uint32_t *ready);
+
+// Starts a pass if that was not done, waits for its copies, shows the new places, and ends the pass.
+//
+// `outcomes` gets one of `OMNIHEAP_OUTCOME_…` for each move, in their order. Memory that became empty goes back to the driver. Where the driver
+// refuses, the pass has ended as well, and every allocation is at its old place. A call that is refused for its arguments changes nothing.
+//
+// # Safety
+//
+// `outcomes` is null for none, or has room for `count`, at least as many as the pass has moves; `moved` is null, or starts with its size and may
+// be written.
+enum omniheap_status omniheap_pass_commit(struct omniheap_pass pass,
+                                          uint32_t *outcomes,
+                                          size_t count,
+                                          struct omniheap_moved *moved);
+
+// Ends a pass without its moves: waits for copies that were started, and leaves every allocation where it was.
+//
+// The handle is stale at once. Where another thread is in a call with it, the pass ends when that call does.
+enum omniheap_status omniheap_pass_abort(struct omniheap_pass pass);
 
 // Writes the usual values into a struct of `struct_size` bytes; `omniheap_pool_config_default` is the short way.
 //
@@ -1528,6 +1648,7 @@ OMNIHEAP_TO_FILL(omniheap_vulkan_placed)
 OMNIHEAP_TO_FILL(omniheap_planned)
 OMNIHEAP_TO_FILL(omniheap_heap_info)
 OMNIHEAP_TO_FILL(omniheap_sums)
+OMNIHEAP_TO_FILL(omniheap_move)
 OMNIHEAP_TO_FILL(omniheap_moved)
 OMNIHEAP_TO_FILL(omniheap_slept)
 OMNIHEAP_TO_FILL(omniheap_residence)

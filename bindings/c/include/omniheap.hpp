@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace omniheap {
 
@@ -119,6 +120,16 @@ public:
         return address;
     }
 
+    /* Returns the pointer that its request or `set_user` gave it. */
+    void *user() const {
+        void *user = nullptr;
+        check(omniheap_user(get(), &user));
+        return user;
+    }
+
+    /* Sets a pointer, which is never followed. */
+    void set_user(void *user) { check(omniheap_set_user(get(), user)); }
+
     /* Maps it for the host. */
     void *map() {
         void *pointer = nullptr;
@@ -151,6 +162,66 @@ public:
     void destroy() { end(); }
 };
 
+/* What a pass has done: one of `OMNIHEAP_OUTCOME_…` for each move, and the sums. */
+struct pass_outcome {
+    std::vector<std::uint32_t> moves;
+    omniheap_moved moved;
+};
+
+/* A pass of the program's own. It is aborted at its end, unless it was committed: every allocation is then where it was. */
+class pass : public owner<omniheap_pass, omniheap_pass_abort> {
+public:
+    using owner::owner;
+
+    /* Returns the number of its moves. */
+    std::size_t count() const {
+        std::size_t count = 0;
+        check(omniheap_pass_count(get(), &count));
+        return count;
+    }
+
+    /* Returns a move, as it was planned. */
+    omniheap_move move(std::size_t which) const {
+        omniheap_move one = omniheap_move_default();
+        check(omniheap_pass_move(get(), which, &one));
+        return one;
+    }
+
+    /* Decides about a move: one of `OMNIHEAP_MOVE_…`. */
+    void decide(std::size_t which, std::uint32_t decision) { check(omniheap_pass_decide(get(), which, decision)); }
+
+    /* Submits the copies. */
+    void start() { check(omniheap_pass_start(get())); }
+
+    /* Returns true once the copies have finished. */
+    bool ready() const {
+        std::uint32_t ready = 0;
+        check(omniheap_pass_ready(get(), &ready));
+        return ready != 0;
+    }
+
+    /* Waits for the copies and shows the new places. */
+    pass_outcome commit() {
+        pass_outcome outcome{std::vector<std::uint32_t>(count()), omniheap_moved_default()};
+        const omniheap_status status = omniheap_pass_commit(get(), outcome.moves.data(), outcome.moves.size(), &outcome.moved);
+        (void)release(); // It has ended, also where the driver refused.
+        check(status);
+        return outcome;
+    }
+
+    /* Aborts it now. */
+    void abort() { end(); }
+};
+
+namespace detail {
+inline pass begun(
+    omniheap_status (*call)(omniheap_manager, const omniheap_budget *, omniheap_pass *), omniheap_manager of, const omniheap_budget &budget) {
+    omniheap_pass made{};
+    check(call(of, &budget, &made));
+    return pass(made);
+}
+} // namespace detail
+
 /* The memory of one device. */
 class manager : public owner<omniheap_manager, omniheap_close> {
 public:
@@ -178,6 +249,16 @@ public:
         omniheap_pool made{};
         check(omniheap_pool_create(get(), heap, &config, &made));
         return pool(made);
+    }
+
+    /* Plans a pass that moves live data together. */
+    pass begin_defragment(const omniheap_budget &budget = omniheap_budget_default()) {
+        return detail::begun(omniheap_begin_defragment, get(), budget);
+    }
+
+    /* Plans a pass that brings back what lies in a farther heap than its request preferred. */
+    pass begin_recall(const omniheap_budget &budget = omniheap_budget_default()) {
+        return detail::begun(omniheap_begin_recall, get(), budget);
     }
 
     omniheap_sums totals() const {

@@ -1,11 +1,12 @@
 //! Allocate and free.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, Bytes, OmniheapAllocation, OmniheapManager, POOLS, holder};
-use crate::request::{OmniheapRequest, read};
+use crate::request::{Asked, OmniheapRequest, read};
 use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, check, put};
 use crate::timeline::{self, open_in};
 use crate::{OmniheapPool, handle::Holder};
+use core::ffi::c_void;
 use omniheap::{Allocation, AnyBackend, Point, seam::Epoch};
 use std::sync::Arc;
 
@@ -33,10 +34,13 @@ grows!(filled OmniheapPlace to address: "place" from "omniheap_placed_default");
 pub(crate) unsafe fn publish(
     holder: &Arc<Holder>,
     allocation: Allocation<AnyBackend>,
+    user: *mut c_void,
     to: *mut OmniheapAllocation,
 ) -> Result<(), Failure> {
     check(to, "allocation")?;
-    let id = ALLOCATIONS.insert(Bytes::new(allocation, holder))?;
+    let bytes = Bytes::new(allocation, holder);
+    bytes.set_user(user);
+    let id = ALLOCATIONS.insert(bytes)?;
     // SAFETY: the caller's promise.
     unsafe { put(to, OmniheapAllocation { id }, "allocation") }
 }
@@ -55,10 +59,10 @@ pub unsafe extern "C" fn omniheap_allocate(
     call(|| {
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
-        let request = unsafe { read(request) }?;
+        let Asked { request, user } = unsafe { read(request) }?;
         let made = holder.manager.allocate(&request)?;
         // SAFETY: as above.
-        unsafe { publish(&holder, made, allocation) }
+        unsafe { publish(&holder, made, user, allocation) }
     })
 }
 
@@ -76,10 +80,10 @@ pub unsafe extern "C" fn omniheap_pool_allocate(
     call(|| {
         let pool = POOLS.get(pool.id)?;
         // SAFETY: the caller's promise.
-        let request = unsafe { read(request) }?;
+        let Asked { request, user } = unsafe { read(request) }?;
         let made = pool.with(|pool| pool.allocate(&request))??;
         // SAFETY: as above.
-        unsafe { publish(pool.owner.holder(), made, allocation) }
+        unsafe { publish(pool.owner.holder(), made, user, allocation) }
     })
 }
 
@@ -119,6 +123,32 @@ pub extern "C" fn omniheap_use_on(allocation: OmniheapAllocation, timeline: u32)
         let bytes = ALLOCATIONS.get(allocation.id)?;
         Ok(bytes.allocation().use_on(timeline::named(timeline)?)?)
     })
+}
+
+/// Sets a pointer of the caller's, which the library hands back and never follows: `omniheap_user` returns it, and moves show it.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_set_user(
+    allocation: OmniheapAllocation,
+    user: *mut c_void,
+) -> OmniheapStatus {
+    call(|| {
+        ALLOCATIONS.get(allocation.id)?.set_user(user);
+        Ok(())
+    })
+}
+
+/// Returns the pointer that `request.user` or `omniheap_set_user` gave an allocation; null where none did.
+///
+/// # Safety
+///
+/// `user` is null or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_user(
+    allocation: OmniheapAllocation,
+    user: *mut *mut c_void,
+) -> OmniheapStatus {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { put(user, ALLOCATIONS.get(allocation.id)?.user(), "user") })
 }
 
 /// Says where an allocation is, which holds until something may move it.

@@ -9,8 +9,8 @@ use core::time::Duration;
 use omniheap::layers::Wrapped;
 use omniheap::vulkan::Block;
 use omniheap::{
-    AnyBackend,
-    defrag::{BlockRange, Budget, Decision, MoveOutcome, Moved, Pass, PlannedMove},
+    AnyBackend, Backend as _,
+    defrag::{BlockRange, Budget, Decision, MoveOutcome, Moved, Outcome, Pass, PlannedMove},
     report::AllocationId,
     seam::AnyBlock,
 };
@@ -21,7 +21,8 @@ use std::sync::Arc;
 pub const OMNIHEAP_MOVE_COPY: u32 = 0;
 /// Leave the allocation where it is.
 pub const OMNIHEAP_MOVE_IGNORE: u32 = 1;
-/// The owner has copied the bytes itself, and its copy has finished.
+/// The owner copies the bytes itself. A callback that answers so has copied, and its copy has finished; after `omniheap_pass_decide` nothing on
+/// the device uses the new place, and the copy has finished before `omniheap_pass_commit`.
 pub const OMNIHEAP_MOVE_OWNER_COPIES: u32 = 2;
 /// Free the allocation instead; its handle is stale afterwards.
 pub const OMNIHEAP_MOVE_DESTROY: u32 = 3;
@@ -47,12 +48,16 @@ pub struct OmniheapBudget {
     pub microseconds: u64,
 }
 
-/// One move, before it is made.
+/// One move, before it is made. Start from `omniheap_move_default` to have one filled.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OmniheapMove {
+    /// Bytes of this struct, which `omniheap_move_default` sets; callbacks get the library's.
+    pub struct_size: usize,
     /// The allocation; zero where it has no handle.
     pub allocation: OmniheapAllocation,
+    /// The owner's pointer: `user` of its request, or what `omniheap_set_user` set.
+    pub user: *mut c_void,
     /// Its bytes.
     pub size: u64,
     /// Its present memory: for Vulkan the `VkDeviceMemory`, elsewhere zero, and the bytes from its start.
@@ -63,9 +68,22 @@ pub struct OmniheapMove {
     pub to_memory: u64,
     /// Bytes from the start of that memory or block.
     pub to_offset: u64,
-    /// Non-zero: it moves only when the callback says so.
+    /// Its present address on the device; zero where the backend has none.
+    pub from_address: u64,
+    /// Its new address on the device; zero where the backend has none.
+    pub to_address: u64,
+    /// Its present heap.
+    pub from_heap: u32,
+    /// Its new heap: the same, unless the pass is a recall.
+    pub to_heap: u32,
+    /// Non-zero: it moves only when its owner says so.
     pub needs_consent: u32,
 }
+
+grows!(filled OmniheapMove to needs_consent: "move" from "omniheap_move_default");
+
+// SAFETY: the pointer is the caller's, which is handed back and never followed.
+unsafe impl Send for OmniheapMove {}
 
 /// Work of one pass, or of all passes of a manager together. Start from `omniheap_moved_default`.
 #[repr(C)]
@@ -203,7 +221,7 @@ unsafe fn one_pass(
     })
 }
 
-fn limits(budget: &OmniheapBudget) -> Budget {
+pub(crate) fn limits(budget: &OmniheapBudget) -> Budget {
     let time = Duration::from_micros(budget.microseconds);
     Budget::new().bytes(budget.bytes).moves(budget.moves).time(time)
 }
@@ -220,26 +238,32 @@ unsafe fn run(
     user: *mut c_void,
 ) -> Result<OmniheapMoved, Failure> {
     let Some(mover) = mover else { return Ok(pass.commit()?.moved.into()) };
-    let mut asker = Asker { handles: handles(holder), asked: vec![], failure: None, freed: vec![] };
+    let mut asker = Asker { asked: vec![], failure: None, freed: vec![] };
+    let handles = Handles::of(holder);
     let outcome = pass.run(|planned| {
-        let shown = show(planned, &asker.handles);
+        let shown = handles.show(planned);
         // SAFETY: the caller's promise; the description outlives the call.
         let answer = unsafe { mover(&raw const shown, user) };
         asker.decide(answer, shown)
     });
     for (at, (one, is_freed)) in asker.asked.iter().enumerate() {
-        let became = match outcome.as_ref().map(|outcome| outcome.moves.get(at)) {
-            Ok(Some((_, MoveOutcome::Moved))) => OMNIHEAP_OUTCOME_MOVED,
-            Ok(Some((_, MoveOutcome::Freed))) => OMNIHEAP_OUTCOME_FREED,
-            _ if *is_freed => OMNIHEAP_OUTCOME_FREED,
-            _ => OMNIHEAP_OUTCOME_STAYED,
-        };
+        let became = became(outcome.as_ref().ok(), at, *is_freed);
         if let Some(done) = done {
             // SAFETY: the caller's promise; the description outlives the call.
             unsafe { done(one, became, user) };
         }
     }
     asker.failure.map_or(Ok(outcome?.moved.into()), Err)
+}
+
+/// What became of a move, by its position: of a pass that failed, nothing moved.
+pub(crate) fn became(outcome: Option<&Outcome>, at: usize, is_freed: bool) -> u32 {
+    match outcome.and_then(|outcome| outcome.moves.get(at)) {
+        Some((_, MoveOutcome::Moved)) => OMNIHEAP_OUTCOME_MOVED,
+        Some((_, MoveOutcome::Freed)) => OMNIHEAP_OUTCOME_FREED,
+        _ if is_freed => OMNIHEAP_OUTCOME_FREED,
+        _ => OMNIHEAP_OUTCOME_STAYED,
+    }
 }
 
 /// Says what all defragmentation of a manager has done until now, whoever asked for it.
@@ -261,7 +285,6 @@ pub unsafe extern "C" fn omniheap_defragmented(
 
 /// Turns the callback's answers into decisions.
 struct Asker {
-    handles: HashMap<AllocationId, u64>,
     /// Every move in its order, and whether the answer freed its allocation.
     asked: Vec<(OmniheapMove, bool)>,
     /// The last answer that could not be followed.
@@ -301,37 +324,53 @@ impl Asker {
     }
 }
 
-/// The handles of a manager's allocations.
-fn handles(of: &Arc<Holder>) -> HashMap<AllocationId, u64> {
-    let mut found = HashMap::new();
-    ALLOCATIONS.for_each(|id, bytes| {
-        if Arc::ptr_eq(bytes.owner.holder(), of) {
-            found.insert(bytes.allocation().id(), id);
-        }
-    });
-    found
+/// The handles of a manager's allocations, and the pointers of their owners.
+pub(crate) struct Handles<'a> {
+    holder: &'a Holder,
+    known: HashMap<AllocationId, (OmniheapAllocation, *mut c_void)>,
 }
 
-fn show(
-    planned: &PlannedMove<'_, AnyBackend>,
-    handles: &HashMap<AllocationId, u64>,
-) -> OmniheapMove {
-    let place = |spot: BlockRange<'_, AnyBlock>| {
-        let block = spot.block.downcast_ref::<Wrapped<Block>>().map(Wrapped::inner);
-        let memory = block.and_then(Block::memory).map_or(0, |memory| memory.as_raw());
-        (memory, spot.span.offset)
-    };
-    let ((from_memory, from_offset), (to_memory, to_offset)) =
-        (place(planned.from()), place(planned.to()));
-    OmniheapMove {
-        allocation: OmniheapAllocation {
-            id: handles.get(&planned.allocation()).copied().unwrap_or(0),
-        },
-        size: planned.size(),
-        from_memory,
-        from_offset,
-        to_memory,
-        to_offset,
-        needs_consent: u32::from(planned.needs_consent()),
+impl<'a> Handles<'a> {
+    pub(crate) fn of(holder: &'a Arc<Holder>) -> Self {
+        let mut known = HashMap::new();
+        ALLOCATIONS.for_each(|id, bytes| {
+            if Arc::ptr_eq(bytes.owner.holder(), holder) {
+                let named = (OmniheapAllocation { id }, bytes.user());
+                known.insert(bytes.allocation().id(), named);
+            }
+        });
+        Self { holder, known }
+    }
+
+    /// Describes a move.
+    pub(crate) fn show(&self, planned: &PlannedMove<'_, AnyBackend>) -> OmniheapMove {
+        let address = self.holder.manager.backend().as_address();
+        let place = |spot: BlockRange<'_, AnyBlock>| {
+            let block = spot.block.downcast_ref::<Wrapped<Block>>().map(Wrapped::inner);
+            let memory = block.and_then(Block::memory).map_or(0, |memory| memory.as_raw());
+            let base = address.map_or(0, |backend| backend.address(spot.block));
+            let address = if base == 0 { 0 } else { base.saturating_add(spot.span.offset) };
+            (memory, spot.span.offset, address)
+        };
+        let (from_memory, from_offset, from_address) = place(planned.from());
+        let (to_memory, to_offset, to_address) = place(planned.to());
+        let nobody = (OmniheapAllocation { id: 0 }, core::ptr::null_mut());
+        let known = self.known.get(&planned.allocation());
+        let (allocation, user) = known.copied().unwrap_or(nobody);
+        OmniheapMove {
+            allocation,
+            user,
+            size: planned.size(),
+            from_memory,
+            from_offset,
+            to_memory,
+            to_offset,
+            from_address,
+            to_address,
+            from_heap: planned.heap().0.into(),
+            to_heap: planned.to_heap().0.into(),
+            needs_consent: u32::from(planned.needs_consent()),
+            ..empty()
+        }
     }
 }

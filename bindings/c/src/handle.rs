@@ -2,7 +2,8 @@
 use crate::status::{Failure, OmniheapStatus};
 use crate::table::{Kind, Table};
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use omniheap::arbiter::Arbitrated;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
@@ -212,13 +213,24 @@ pub(crate) struct Bytes {
     allocation: Option<Allocation<AnyBackend>>,
     /// Point that the bytes wait for once they are freed.
     pub(crate) after: OnceLock<Point>,
+    /// A pointer of the caller's, never followed.
+    user: AtomicPtr<c_void>,
     pub(crate) owner: Owner,
 }
 
 impl Bytes {
     pub(crate) fn new(allocation: Allocation<AnyBackend>, holder: &Arc<Holder>) -> Self {
-        let (allocation, after) = (Some(allocation), OnceLock::new());
-        Self { allocation, after, owner: Owner::new(holder) }
+        let (allocation, after, user) = (Some(allocation), OnceLock::new(), AtomicPtr::default());
+        Self { allocation, after, user, owner: Owner::new(holder) }
+    }
+
+    /// The caller's pointer; null until one was set.
+    pub(crate) fn user(&self) -> *mut c_void {
+        self.user.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_user(&self, user: *mut c_void) {
+        self.user.store(user, Ordering::Release);
     }
 
     pub(crate) fn allocation(&self) -> &Allocation<AnyBackend> {
@@ -291,7 +303,7 @@ pub(crate) fn take_manager(manager: OmniheapManager) -> Result<Holder, Failure> 
     MANAGERS.take(manager.id).map_err(|failure| match holder(manager) {
         Ok(open) if open.handles.load(Ordering::Acquire) > 0 => {
             let message =
-                "allocations, pools or attached memory of this manager are live; free them first";
+                "allocations, pools, passes or attached memory of this manager are live; free or end them first";
             Failure::new(OmniheapStatus::Busy, message)
         }
         _ => failure,

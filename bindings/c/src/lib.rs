@@ -10,7 +10,7 @@
 //! | `allocation`, `bytes` | allocate and free; map, write, read, copy |
 //! | `timeline` | streams and queues |
 //! | `manager` | plan, explain, budgets, trim, defragment |
-//! | `defrag` | passes that ask about every move |
+//! | `defrag`, `pass` | passes that ask about every move; passes of the caller's own |
 //! | `pool`, `sleep`, `residents` | pools of the caller's own; their sleep; pools that make room for each other |
 //! | `share` | memory that processes publish and attach |
 //! | `weights` | weights files, loaded into memory |
@@ -26,6 +26,7 @@ mod handle;
 mod hooks;
 mod manager;
 mod open;
+mod pass;
 mod pool;
 mod report;
 mod request;
@@ -48,6 +49,7 @@ pub use handle::{OmniheapAllocation, OmniheapManager, OmniheapPool, adopt};
 pub use hooks::*;
 pub use manager::*;
 pub use open::*;
+pub use pass::*;
 pub use pool::*;
 pub use report::*;
 pub use request::*;

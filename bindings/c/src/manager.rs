@@ -1,7 +1,7 @@
 //! Plan, explain, budgets, trim, defragment.
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::handle::{ALLOCATIONS, OmniheapAllocation, OmniheapManager, holder};
-use crate::request::{OmniheapRequest, heap, read};
+use crate::request::{Asked, OmniheapRequest, heap, read};
 use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text};
 use core::ffi::c_char;
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn omniheap_plan(
 ) -> OmniheapStatus {
     call(|| {
         // SAFETY: the caller's promise.
-        let request = unsafe { read(request) }?;
+        let Asked { request, .. } = unsafe { read(request) }?;
         let made = holder(manager)?.manager.plan(&request)?;
         let source = match made.source {
             Source::Held => OMNIHEAP_SOURCE_HELD,
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn omniheap_explain_json(
 ) -> OmniheapStatus {
     call(|| {
         // SAFETY: the caller's promise.
-        let request = unsafe { read(request) }?;
+        let Asked { request, .. } = unsafe { read(request) }?;
         let holder = holder(manager)?;
         let found = holder.manager.explain(&request)?;
         let rejected: Vec<_> = found

@@ -215,7 +215,7 @@ pub unsafe extern "C" fn omniheap_open_best(
 /// Closes a manager, and finishes its trace. Once this has returned, nothing of the library uses the device, and no callback of the manager is
 /// called.
 ///
-/// Refused with `BUSY`, and nothing is changed, while allocations, pools or attached memory of it have handles, and while another call of it
+/// Refused with `BUSY`, and nothing is changed, while allocations, pools, passes or attached memory of it have handles, and while another call of it
 /// runs: on another thread, or around the callback that closes it. Waits for what the library does by itself: the piece that
 /// `omniheap_sleep_prepare` is at in the background, and the answer to an arbiter's press, so a pressure callback does not wait for a thread that
 /// closes.

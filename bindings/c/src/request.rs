@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "reads the caller's texts")]
 use crate::sized::{grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, text};
-use core::ffi::c_char;
+use core::ffi::{c_char, c_void};
 use omniheap::{
     Align, HeapId, Request, Tag, TimelineId,
     placement::{Access, Dependence, Lifetime, Pattern, Work, Writer},
@@ -118,6 +118,8 @@ pub struct OmniheapRequest {
     pub tag: u32,
     /// Shown in reports; may be null.
     pub name: *const c_char,
+    /// The caller's pointer, for `omniheap_user` and moves; may be null.
+    pub user: *mut c_void,
 }
 
 /// `size` bytes of device memory; C has it as an inline function.
@@ -141,6 +143,7 @@ pub fn omniheap_request_default(size: u64) -> OmniheapRequest {
         reuse: 1,
         tag: OMNIHEAP_ANY,
         name: core::ptr::null(),
+        user: core::ptr::null_mut(),
     }
 }
 
@@ -181,12 +184,18 @@ fn choose<T: Copy>(number: u32, among: &[T], field: &str) -> Result<T, Failure> 
     })
 }
 
+/// A request, and the caller's pointer for what it gives.
+pub(crate) struct Asked<'a> {
+    pub(crate) request: Request<'a>,
+    pub(crate) user: *mut c_void,
+}
+
 /// Reads a request.
 ///
 /// # Safety
 ///
 /// `request` is null or points to a request whose name is null or a C string.
-pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request<'a>, Failure> {
+pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Asked<'a>, Failure> {
     // SAFETY: the caller's promise.
     let asked = unsafe { read_sized(request, omniheap_request_default(0)) }?;
     let align = Align::new(asked.align).ok_or(omniheap::ErrorKind::InvalidAlignment)?;
@@ -214,7 +223,7 @@ pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Request
         // SAFETY: the caller's promise.
         wanted.name = Some(unsafe { text(asked.name, "request.name") }?);
     }
-    Ok(wanted)
+    Ok(Asked { request: wanted, user: asked.user })
 }
 
 /// Effect of one flag on a request.

@@ -41,7 +41,7 @@ pub enum OmniheapStatus {
     NoSuchTimeline = 12,
     /// The handle belongs to another manager.
     Foreign = 13,
-    /// The handle was freed or closed already, or never existed.
+    /// The handle was freed, closed or ended already, or never existed.
     Stale = 14,
     /// The object is still in use: free its allocations, or wait.
     Busy = 15,

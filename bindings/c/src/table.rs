@@ -25,6 +25,7 @@ pub(crate) enum Kind {
     Weights = 4,
     #[cfg(target_os = "linux")]
     Attached = 5,
+    Pass = 6,
 }
 
 impl Kind {
@@ -37,6 +38,7 @@ impl Kind {
             Self::Allocation => "allocation",
             Self::Pool => "pool",
             Self::Weights => "weights",
+            Self::Pass => "pass",
         }
     }
 }
@@ -79,7 +81,7 @@ impl<T> Table<T> {
             _ if kind(id) != self.kind as u64 => {
                 format!("the handle stands for no {name}; pass one that a call returned for it")
             }
-            _ => format!("the {name} was freed or closed already, or never existed"),
+            _ => format!("the {name} was freed, closed or ended already, or never existed"),
         };
         Failure::new(OmniheapStatus::Stale, message)
     }

@@ -9,7 +9,7 @@ use crate::{
     OMNIHEAP_KIND_DEVICE, OMNIHEAP_KIND_STAGING, OMNIHEAP_KIND_UNIFIED, OMNIHEAP_MOVED_ON_CONSENT,
 };
 use ash::vk::{self, Handle as _};
-use core::ffi::c_char;
+use core::{ffi::c_char, ptr};
 use omniheap::arbiter::Arbitrated;
 use omniheap::layers::Wrapped;
 use omniheap::vulkan::{self, Alone, Block, Needs, Vulkan};
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_buffer(
         unsafe { vulkan.bind_buffer(buffer, &needs, block(&binding)?, binding.span().offset) }?;
         drop(binding);
         // SAFETY: as above.
-        unsafe { publish(&holder, made, allocation) }
+        unsafe { publish(&holder, made, ptr::null_mut(), allocation) }
     })
 }
 
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_image(
         unsafe { vulkan.bind_image(image, &needs, block(&binding)?, binding.span().offset) }?;
         drop(binding);
         // SAFETY: as above.
-        unsafe { publish(&holder, made, allocation) }
+        unsafe { publish(&holder, made, ptr::null_mut(), allocation) }
     })
 }
 

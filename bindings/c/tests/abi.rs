@@ -14,6 +14,8 @@ macro_rules! c {
     };
 }
 
+#[path = "abi/begun.rs"]
+mod begun;
 #[path = "abi/closing.rs"]
 mod closing;
 #[path = "abi/hooks.rs"]

@@ -44,13 +44,14 @@ enum Link {
 
 /// Returns the file of an example. That of the documentation is the program which is printed there.
 fn path(here: &Path, source: &str) -> PathBuf {
-    let start = match source {
-        PRINTED => "```c\n",
-        PRINTED_CPP => "```cpp\n",
+    let (start, which) = match source {
+        PRINTED => ("```c\n", 1),
+        PRINTED_PASS => ("```c\n", 2),
+        PRINTED_CPP => ("```cpp\n", 1),
         _ => return here.join("examples").join(source),
     };
     let page = fs::read_to_string(here.join("../../docs/c.md")).expect("the page is there");
-    let (_, program) = page.split_once(start).expect("the page has a program");
+    let program = page.split(start).nth(which).expect("the page has a program");
     let (program, _) = program.split_once("```").expect("the program ends");
     let file = folder().join(source);
     fs::write(&file, program).expect("the temporary folder can be written");
@@ -59,6 +60,7 @@ fn path(here: &Path, source: &str) -> PathBuf {
 
 /// The programs in `docs/c.md`.
 const PRINTED: &str = "printed.c";
+const PRINTED_PASS: &str = "printed_pass.c";
 const PRINTED_CPP: &str = "printed.cpp";
 
 /// Compiles an example; nothing where the compiler lacks the sanitizer.
@@ -120,7 +122,7 @@ fn the_c_example_runs_with_both_libraries() {
 
 #[test]
 fn the_programs_in_the_documentation_run() {
-    for (compiler, source) in [("cc", PRINTED), ("c++", PRINTED_CPP)] {
+    for (compiler, source) in [("cc", PRINTED), ("cc", PRINTED_PASS), ("c++", PRINTED_CPP)] {
         if !runs(compiler) {
             println!("SKIPPED: no {compiler} here; install gcc and g++, or clang");
             continue;

@@ -9,7 +9,7 @@ fn plain() -> OmniheapRequest {
 
 fn understood<'a>(asked: OmniheapRequest) -> Request<'a> {
     // SAFETY: a live request without a name.
-    unsafe { read(&raw const asked) }.expect("every number stands for something")
+    unsafe { read(&raw const asked) }.expect("every number stands for something").request
 }
 
 #[test]

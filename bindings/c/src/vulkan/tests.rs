@@ -8,7 +8,7 @@ const SIZE: u64 = 100_000;
 
 fn open() -> Option<Arc<Holder>> {
     // SAFETY: null stands for the usual settings.
-    let settings = unsafe { settings(core::ptr::null()) }.unwrap();
+    let settings = unsafe { settings(ptr::null()) }.unwrap();
     match Vulkan::open(0) {
         Ok(vulkan) => Some(Holder::vulkan(vulkan, 0, settings).unwrap()),
         Err(why) => {
@@ -98,7 +98,7 @@ fn a_retired_buffer_goes_when_its_work_has_ended() {
     let made = unsafe { allocate(&holder, buffer, &needs, 0, None) }.unwrap();
     let mut allocation = OmniheapAllocation { id: 0 };
     // SAFETY: a place of this test's.
-    unsafe { publish(&holder, made, &raw mut allocation) }.unwrap();
+    unsafe { publish(&holder, made, ptr::null_mut(), &raw mut allocation) }.unwrap();
     vulkan.with_queue(TimelineId::MAIN, |_, _| ()).unwrap();
     // SAFETY: null is refused; the buffer is never used.
     let retire = |buffer| unsafe { omniheap_vulkan_retire_buffer(buffer, allocation) };

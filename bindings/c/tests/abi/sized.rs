@@ -41,8 +41,8 @@ fn a_newer_struct_is_taken_where_it_says_nothing_new() {
 #[test]
 fn a_size_that_nobody_set_is_refused() {
     let manager = open(0);
-    let whole = size_of::<OmniheapRequest>();
-    for struct_size in [0, 8, whole - 1, 4097, usize::MAX] {
+    let first = core::mem::offset_of!(OmniheapRequest, user);
+    for struct_size in [0, 8, first - 1, 4097, usize::MAX] {
         let request = OmniheapRequest { struct_size, ..omniheap_request_default(64) };
         assert_eq!(ask(manager, &request).err(), Some(Status::InvalidArgument), "{struct_size}");
         let expected = format!("request.struct_size is {struct_size}; start from");
@@ -122,6 +122,15 @@ fn what_the_library_fills_ends_where_the_caller_says() {
     let (budget, user) = (omniheap_budget_default(), ptr::null_mut());
     fills("moved", |moved| {
         c!(omniheap_defragment_pass(manager, &raw const budget, None, None, user, moved))
+    });
+    fills("moved", |moved| {
+        let mut pass = OmniheapPass { id: 0 };
+        let begun = c!(omniheap_begin_defragment(manager, &raw const budget, &raw mut pass));
+        assert_eq!(begun, Status::Ok, "{}", message());
+        let status = c!(omniheap_pass_commit(pass, ptr::null_mut(), 0, moved));
+        let refused = omniheap_pass_abort(pass);
+        assert_eq!(refused == Status::Ok, status != Status::Ok, "a refused commit ends nothing");
+        if status == Status::Ok { status } else { c!(omniheap_defragmented(manager, moved)) }
     });
     assert_eq!((omniheap_free(made), omniheap_close(manager)), (Status::Ok, Status::Ok));
 }
