@@ -63,6 +63,7 @@ static void bytes(omniheap::manager &manager) {
 
 static void refusals(omniheap::manager &manager) {
     EXPECT(failure([&] { manager.allocate(0); }) == OMNIHEAP_STATUS_ZERO_SIZE);
+    EXPECT(failure([&] { manager.overwrites(); }) == OMNIHEAP_STATUS_INVALID_CONFIG);
     EXPECT(failure([] { omniheap::manager::open("metal"); }) == OMNIHEAP_STATUS_INVALID_ARGUMENT);
     EXPECT(failure([] { omniheap::manager().allocate(1); }) == OMNIHEAP_STATUS_STALE);
     for (std::uint64_t size : {std::uint64_t{1} << 63, UINT64_MAX}) {
@@ -70,6 +71,7 @@ static void refusals(omniheap::manager &manager) {
     }
     omniheap::pool pool = manager.create_pool(0, omniheap_pool_config_default());
     omniheap::allocation inside = pool.allocate(1 << 20);
+    EXPECT(pool.totals().live_bytes == 1 << 20 && manager.step() == OMNIHEAP_STEP_IDLE);
     EXPECT(failure([&] { pool.destroy(); }) == OMNIHEAP_STATUS_BUSY && pool);
     EXPECT(failure([&] { manager.close(); }) == OMNIHEAP_STATUS_BUSY && manager);
     inside.free();
@@ -122,8 +124,20 @@ static void passes() {
     manager.close();
 }
 
+static void guards() {
+    omniheap_config config = omniheap_config_default();
+    config.guards = 1;
+    omniheap::manager manager = omniheap::manager::open("host", 0, &config);
+    omniheap::allocation bytes = manager.allocate(1000);
+    EXPECT(manager.overwrites().empty());
+    *reinterpret_cast<unsigned char *>(bytes.place().address + 1002) = 7;
+    const std::vector<omniheap_overwritten> found = manager.overwrites();
+    EXPECT(found.size() == 1 && found[0].distance == 2 && found[0].allocation.id == bytes.get().id);
+}
+
 int main() {
     passes();
+    guards();
     omniheap::manager manager = omniheap::manager::open("host");
     bytes(manager);
     refusals(manager);

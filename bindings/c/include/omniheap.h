@@ -37,6 +37,15 @@
 // The allocation was freed during the pass.
 #define OMNIHEAP_OUTCOME_FREED 2
 
+// There is nothing to gain, or the manager does not work in the background.
+#define OMNIHEAP_STEP_IDLE 0
+
+// Copies run on the device, or the budget was spent on planning; a later step goes on.
+#define OMNIHEAP_STEP_UNDER_WAY 1
+
+// Moves were committed, or memory that they emptied was given back. More may follow.
+#define OMNIHEAP_STEP_COMMITTED 2
+
 // Level of errors.
 #define OMNIHEAP_LOG_ERROR 1
 
@@ -79,6 +88,15 @@
 // Pools of pages also wait, or let timelines run after each other, before they hold much more than was ever live: less
 // memory, and a stall now and then while they grow.
 #define OMNIHEAP_WAITING_THRIFT 1
+
+// Live data is moved together before a request would fail, and where the caller says so.
+#define OMNIHEAP_DEFRAGMENTATION_ON_REQUEST 0
+
+// Live data is moved only where the caller says so.
+#define OMNIHEAP_DEFRAGMENTATION_OFF 1
+
+// Live data is moved before a request would fail, and a little with every `omniheap_step`.
+#define OMNIHEAP_DEFRAGMENTATION_BACKGROUND 2
 
 // Any size in any order.
 #define OMNIHEAP_STRATEGY_GENERAL 0
@@ -457,6 +475,40 @@ typedef struct omniheap_moved {
   uint64_t taken_bytes;
 } omniheap_moved;
 
+// A write behind the end of an allocation. Start from `omniheap_overwritten_default`.
+typedef struct omniheap_overwritten {
+  // Bytes of this struct, which `omniheap_overwritten_default` sets.
+  size_t struct_size;
+  // The allocation behind whose end it happened; zero where it was freed before `omniheap_overwrites` looked.
+  struct omniheap_allocation allocation;
+  // Its name, empty where it has none. The text stays until the manager is closed.
+  const char *name;
+  // Bytes that it asked for.
+  uint64_t size;
+  // Bytes between its end and the first byte that was overwritten: zero for the byte right behind it.
+  uint64_t distance;
+  // The heap that it lies in.
+  uint32_t heap;
+  // Value that this byte should have.
+  uint32_t expected;
+  // Value that it has.
+  uint32_t found;
+} omniheap_overwritten;
+
+// Counts of checked and unchecked guards. Start from `omniheap_guarded_default`.
+typedef struct omniheap_guarded {
+  // Bytes of this struct, which `omniheap_guarded_default` sets.
+  size_t struct_size;
+  // Guards that were looked at when their allocation ended.
+  uint64_t checked;
+  // Allocations with a write behind their end.
+  uint64_t overwritten;
+  // Guards that could not be looked at, because the device refused.
+  uint64_t missed;
+  // Allocations without a guard, because nothing is left between them and the next.
+  uint64_t unguarded;
+} omniheap_guarded;
+
 // Gets a log message: its level, a text that is good during the call, and the pointer that was registered.
 typedef void (*omniheap_logger)(uint32_t level, const char *message, void *user);
 
@@ -514,6 +566,16 @@ typedef struct omniheap_config {
   uint32_t waiting;
   // Record a trace of everything into this file until the manager is closed; null for none.
   const char *trace;
+  // `OMNIHEAP_DEFRAGMENTATION_…`.
+  uint32_t defragmentation;
+  // Percentage of free memory above which steps begin to move; 0 is the usual one, which is 25.
+  uint32_t begin_above;
+  // Percentage of free memory below which they end; 0 is the usual one, which is 10.
+  uint32_t end_below;
+  // Non-zero: guards behind all allocations, for `omniheap_overwrites`. They cost memory and time; use them to look for a bug.
+  uint32_t guards;
+  // Limits of one step; null for none.
+  const struct omniheap_budget *step;
 } omniheap_config;
 
 // A pass that was begun. Zero is none.
@@ -867,6 +929,45 @@ enum omniheap_status omniheap_recall_pass(struct omniheap_manager manager,
 // `moved` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_defragmented(struct omniheap_manager manager, struct omniheap_moved *moved);
 
+// Does a bounded amount of defragmentation, for managers that were opened with `OMNIHEAP_DEFRAGMENTATION_BACKGROUND`: call it once a frame, or
+// from a thread of your own. Never waits for the device.
+//
+// `step` gets one of `OMNIHEAP_STEP_…`, and `moved` what was committed, which is zeros unless it is `OMNIHEAP_STEP_COMMITTED`.
+//
+// # Safety
+//
+// `step` is null or may be written; `moved` is null, or starts with its size and may be written.
+enum omniheap_status omniheap_step(struct omniheap_manager manager,
+                                   uint32_t *step,
+                                   struct omniheap_moved *moved);
+
+// Looks for writes behind the end of allocations, of those that live and those that were freed; `count` gets how many were found since the
+// manager was opened, at most 1024. `omniheap_overwrite` says each of them.
+//
+// Waits for what uses the allocations. `INVALID_CONFIG` where the manager was opened without `config.guards`.
+//
+// # Safety
+//
+// `count` is null or may be written.
+enum omniheap_status omniheap_overwrites(struct omniheap_manager manager,
+                                         size_t *count);
+
+// Says what `omniheap_overwrites` has found, numbered from 0 in the order of the findings. `OUT_OF_RANGE` where there is no such one.
+//
+// # Safety
+//
+// `overwrite` is null, or starts with its size and may be written.
+enum omniheap_status omniheap_overwrite(struct omniheap_manager manager,
+                                        size_t which,
+                                        struct omniheap_overwritten *overwrite);
+
+// Counts how guards fared; all zero where the manager was opened without `config.guards`.
+//
+// # Safety
+//
+// `guards` is null, or starts with its size and may be written.
+enum omniheap_status omniheap_guards(struct omniheap_manager manager, struct omniheap_guarded *guards);
+
 // Sends log messages up to a level to `logger`; a null function ends that. Once this has returned, the function that was
 // registered before is not called any more.
 //
@@ -1146,6 +1247,13 @@ enum omniheap_status omniheap_pool_reserved(struct omniheap_pool pool, uint64_t 
 //
 // `totals` is null, or starts with its size and may be written.
 enum omniheap_status omniheap_totals(struct omniheap_manager manager, struct omniheap_sums *totals);
+
+// The same sums of one pool alone. Walks the blocks of the pool.
+//
+// # Safety
+//
+// `totals` is null, or starts with its size and may be written.
+enum omniheap_status omniheap_pool_totals(struct omniheap_pool pool, struct omniheap_sums *totals);
 
 // The whole report as JSON, as docs/report.schema.json describes it.
 //
@@ -1650,6 +1758,8 @@ OMNIHEAP_TO_FILL(omniheap_heap_info)
 OMNIHEAP_TO_FILL(omniheap_sums)
 OMNIHEAP_TO_FILL(omniheap_move)
 OMNIHEAP_TO_FILL(omniheap_moved)
+OMNIHEAP_TO_FILL(omniheap_overwritten)
+OMNIHEAP_TO_FILL(omniheap_guarded)
 OMNIHEAP_TO_FILL(omniheap_slept)
 OMNIHEAP_TO_FILL(omniheap_residence)
 OMNIHEAP_TO_FILL(omniheap_tensor)

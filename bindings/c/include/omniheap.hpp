@@ -158,6 +158,13 @@ public:
     allocation allocate(const omniheap_request &request) { return detail::allocated(omniheap_pool_allocate, get(), request); }
     allocation allocate(std::uint64_t size) { return allocate(omniheap_request_default(size)); }
 
+    /* Returns the sums of it alone. */
+    omniheap_sums totals() const {
+        omniheap_sums sums = omniheap_sums_default();
+        check(omniheap_pool_totals(get(), &sums));
+        return sums;
+    }
+
     /* Destroys it; throws while something of it lives. */
     void destroy() { end(); }
 };
@@ -259,6 +266,25 @@ public:
     /* Plans a pass that brings back what lies in a farther heap than its request preferred. */
     pass begin_recall(const omniheap_budget &budget = omniheap_budget_default()) {
         return detail::begun(omniheap_begin_recall, get(), budget);
+    }
+
+    /* Does a little of the background moves; returns one of `OMNIHEAP_STEP_…`. */
+    std::uint32_t step() {
+        std::uint32_t step = OMNIHEAP_STEP_IDLE;
+        omniheap_moved moved = omniheap_moved_default();
+        check(omniheap_step(get(), &step, &moved));
+        return step;
+    }
+
+    /* Returns the writes behind the end of allocations that were found since it was opened. */
+    std::vector<omniheap_overwritten> overwrites() {
+        std::size_t count = 0;
+        check(omniheap_overwrites(get(), &count));
+        std::vector<omniheap_overwritten> found(count, omniheap_overwritten_default());
+        for (std::size_t which = 0; which < count; ++which) {
+            check(omniheap_overwrite(get(), which, &found[which]));
+        }
+        return found;
     }
 
     omniheap_sums totals() const {

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls the caller's functions")]
 use crate::handle::{ALLOCATIONS, Holder, OmniheapAllocation, OmniheapManager, Owner, holder};
 use crate::sized::{empty, fill, fillable, grows, read_sized, write_usual};
-use crate::status::{Failure, OmniheapStatus, call};
+use crate::status::{Failure, OmniheapStatus, call, check, put};
 use ash::vk::Handle as _;
 use core::ffi::c_void;
 use core::time::Duration;
@@ -10,7 +10,7 @@ use omniheap::layers::Wrapped;
 use omniheap::vulkan::Block;
 use omniheap::{
     AnyBackend, Backend as _,
-    defrag::{BlockRange, Budget, Decision, MoveOutcome, Moved, Outcome, Pass, PlannedMove},
+    defrag::{BlockRange, Budget, Decision, MoveOutcome, Moved, Outcome, Pass, PlannedMove, Step},
     report::AllocationId,
     seam::AnyBlock,
 };
@@ -283,6 +283,44 @@ pub unsafe extern "C" fn omniheap_defragmented(
     })
 }
 
+/// There is nothing to gain, or the manager does not work in the background.
+pub const OMNIHEAP_STEP_IDLE: u32 = 0;
+/// Copies run on the device, or the budget was spent on planning; a later step goes on.
+pub const OMNIHEAP_STEP_UNDER_WAY: u32 = 1;
+/// Moves were committed, or memory that they emptied was given back. More may follow.
+pub const OMNIHEAP_STEP_COMMITTED: u32 = 2;
+
+/// Does a bounded amount of defragmentation, for managers that were opened with `OMNIHEAP_DEFRAGMENTATION_BACKGROUND`: call it once a frame, or
+/// from a thread of your own. Never waits for the device.
+///
+/// `step` gets one of `OMNIHEAP_STEP_…`, and `moved` what was committed, which is zeros unless it is `OMNIHEAP_STEP_COMMITTED`.
+///
+/// # Safety
+///
+/// `step` is null or may be written; `moved` is null, or starts with its size and may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_step(
+    manager: OmniheapManager,
+    step: *mut u32,
+    moved: *mut OmniheapMoved,
+) -> OmniheapStatus {
+    call(|| {
+        let holder = holder(manager)?;
+        check(step, "step")?;
+        // SAFETY: the caller's promise.
+        unsafe { fillable(moved) }?;
+        let (done, sums) = match holder.manager.step()? {
+            Step::Committed(outcome) => (OMNIHEAP_STEP_COMMITTED, outcome.moved),
+            Step::UnderWay => (OMNIHEAP_STEP_UNDER_WAY, Moved::default()),
+            _ => (OMNIHEAP_STEP_IDLE, Moved::default()),
+        };
+        // SAFETY: as above.
+        unsafe { fill(moved, &sums.into()) }?;
+        // SAFETY: as above.
+        unsafe { put(step, done, "step") }
+    })
+}
+
 /// Turns the callback's answers into decisions.
 struct Asker {
     /// Every move in its order, and whether the answer freed its allocation.
@@ -342,6 +380,11 @@ impl<'a> Handles<'a> {
         Self { holder, known }
     }
 
+    /// The handle of an allocation; zero where it has none.
+    pub(crate) fn of_id(&self, id: AllocationId) -> OmniheapAllocation {
+        self.known.get(&id).map_or(OmniheapAllocation { id: 0 }, |(handle, _)| *handle)
+    }
+
     /// Describes a move.
     pub(crate) fn show(&self, planned: &PlannedMove<'_, AnyBackend>) -> OmniheapMove {
         let address = self.holder.manager.backend().as_address();
@@ -354,12 +397,10 @@ impl<'a> Handles<'a> {
         };
         let (from_memory, from_offset, from_address) = place(planned.from());
         let (to_memory, to_offset, to_address) = place(planned.to());
-        let nobody = (OmniheapAllocation { id: 0 }, core::ptr::null_mut());
-        let known = self.known.get(&planned.allocation());
-        let (allocation, user) = known.copied().unwrap_or(nobody);
+        let user = self.known.get(&planned.allocation()).map(|(_, user)| *user);
         OmniheapMove {
-            allocation,
-            user,
+            allocation: self.of_id(planned.allocation()),
+            user: user.unwrap_or(core::ptr::null_mut()),
             size: planned.size(),
             from_memory,
             from_offset,

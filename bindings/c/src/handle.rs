@@ -1,4 +1,5 @@
 //! Objects behind the handles.
+use crate::guards::Found;
 use crate::status::{Failure, OmniheapStatus};
 use crate::table::{Kind, Table};
 use core::cell::Cell;
@@ -82,6 +83,8 @@ pub(crate) struct Holder {
     pub(crate) origin: Arc<Origin>,
     pub(crate) manager: Manager<AnyBackend>,
     pub(crate) native: Native,
+    /// Overwrites that were found, in their order.
+    pub(crate) overwrites: Mutex<Vec<Found>>,
     /// Recorder of the manager, if there is one.
     pub(crate) recorder: Option<Arc<Recorder>>,
     /// Allocations and pools that have handles.
@@ -121,6 +124,7 @@ impl Holder {
             origin: Origin::with(HostStore::new()),
             manager,
             native,
+            overwrites: Mutex::default(),
             recorder,
             handles: AtomicU64::new(0),
         }

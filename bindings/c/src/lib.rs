@@ -15,6 +15,7 @@
 //! | `share` | memory that processes publish and attach |
 //! | `weights` | weights files, loaded into memory |
 //! | `report` | JSON and HTML |
+//! | `guards` | writes behind the end of allocations |
 //! | `hooks` | log messages, and memory pressure |
 //! | `vulkan` | memory for buffers and images that the caller made |
 //!
@@ -22,6 +23,7 @@
 mod allocation;
 mod bytes;
 mod defrag;
+mod guards;
 mod handle;
 mod hooks;
 mod manager;
@@ -45,6 +47,7 @@ mod wrap;
 pub use allocation::*;
 pub use bytes::*;
 pub use defrag::*;
+pub use guards::*;
 pub use handle::{OmniheapAllocation, OmniheapManager, OmniheapPool, adopt};
 pub use hooks::*;
 pub use manager::*;

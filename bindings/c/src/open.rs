@@ -1,5 +1,6 @@
 //! Devices: those that are here, opened by backend and number.
 #![expect(unsafe_code, reason = "exports C functions")]
+use crate::defrag::{OmniheapBudget, limits, omniheap_budget_default};
 use crate::handle::{Holder, MANAGERS, Native, OmniheapManager, Settings, take_manager};
 use crate::sized::{grows, read_sized, write_usual};
 use crate::status::{Failure, OmniheapStatus, call, check, put, put_text, text};
@@ -7,7 +8,11 @@ use core::ffi::c_char;
 use omniheap::cuda::Cuda;
 use omniheap::hip::Hip;
 use omniheap::vulkan::Vulkan;
-use omniheap::{Align, BackendKind, ErrorKind, ManagerConfig, pool::Waiting};
+use omniheap::{
+    Align, BackendKind, ErrorKind, ManagerConfig,
+    defrag::{Background, Defragmentation},
+    pool::Waiting,
+};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -16,6 +21,13 @@ pub const OMNIHEAP_WAITING_LAST_RESORT: u32 = 0;
 /// Pools of pages also wait, or let timelines run after each other, before they hold much more than was ever live: less
 /// memory, and a stall now and then while they grow.
 pub const OMNIHEAP_WAITING_THRIFT: u32 = 1;
+
+/// Live data is moved together before a request would fail, and where the caller says so.
+pub const OMNIHEAP_DEFRAGMENTATION_ON_REQUEST: u32 = 0;
+/// Live data is moved only where the caller says so.
+pub const OMNIHEAP_DEFRAGMENTATION_OFF: u32 = 1;
+/// Live data is moved before a request would fail, and a little with every `omniheap_step`.
+pub const OMNIHEAP_DEFRAGMENTATION_BACKGROUND: u32 = 2;
 
 /// Configuration of a manager. Start from `omniheap_config_default`.
 #[repr(C)]
@@ -31,6 +43,16 @@ pub struct OmniheapConfig {
     pub waiting: u32,
     /// Record a trace of everything into this file until the manager is closed; null for none.
     pub trace: *const c_char,
+    /// `OMNIHEAP_DEFRAGMENTATION_…`.
+    pub defragmentation: u32,
+    /// Percentage of free memory above which steps begin to move; 0 is the usual one, which is 25.
+    pub begin_above: u32,
+    /// Percentage of free memory below which they end; 0 is the usual one, which is 10.
+    pub end_below: u32,
+    /// Non-zero: guards behind all allocations, for `omniheap_overwrites`. They cost memory and time; use them to look for a bug.
+    pub guards: u32,
+    /// Limits of one step; null for none.
+    pub step: *const OmniheapBudget,
 }
 
 /// The usual settings; C has it as an inline function.
@@ -43,6 +65,11 @@ pub fn omniheap_config_default() -> OmniheapConfig {
         paged: u32::from(config.pool.paged),
         waiting: OMNIHEAP_WAITING_LAST_RESORT,
         trace: core::ptr::null(),
+        defragmentation: OMNIHEAP_DEFRAGMENTATION_ON_REQUEST,
+        begin_above: 0,
+        end_below: 0,
+        guards: 0,
+        step: core::ptr::null(),
     }
 }
 
@@ -74,6 +101,43 @@ pub(crate) fn waiting(number: u32) -> Result<Waiting, Failure> {
     }
 }
 
+/// When live data is moved.
+///
+/// # Safety
+///
+/// `config.step` is null or a budget.
+unsafe fn defragmentation(config: &OmniheapConfig) -> Result<Defragmentation, Failure> {
+    match config.defragmentation {
+        OMNIHEAP_DEFRAGMENTATION_ON_REQUEST => return Ok(Defragmentation::OnRequest),
+        OMNIHEAP_DEFRAGMENTATION_OFF => return Ok(Defragmentation::Off),
+        OMNIHEAP_DEFRAGMENTATION_BACKGROUND => {}
+        other => {
+            let message = format!(
+                "config.defragmentation is {other}; pass one of OMNIHEAP_DEFRAGMENTATION_…"
+            );
+            return Err(Failure::invalid(message));
+        }
+    }
+    let mut budget = omniheap_budget_default();
+    if !config.step.is_null() {
+        // SAFETY: the caller's promise.
+        budget = unsafe { read_sized(config.step, budget) }?;
+    }
+    let usual = Background::new(limits(&budget));
+    let percent = |set: u32, usual| if set == 0 { Some(usual) } else { u8::try_from(set).ok() };
+    let begin = percent(config.begin_above, usual.begin_above).filter(|begin| *begin <= 100);
+    let end = percent(config.end_below, usual.end_below);
+    match (end, begin) {
+        (Some(end), Some(begin)) if end <= begin => {
+            Ok(Defragmentation::Background(usual.between(end, begin)))
+        }
+        _ => Err(Failure::invalid(format!(
+            "config.begin_above is {} and config.end_below {}; pass percentages of which the first is not below the second, or 0",
+            config.begin_above, config.end_below
+        ))),
+    }
+}
+
 /// Reads settings; none are the usual ones.
 ///
 /// # Safety
@@ -91,6 +155,9 @@ pub(crate) unsafe fn settings(config: *const OmniheapConfig) -> Result<Settings,
     settings.unit =
         unit.ok_or_else(|| Failure::invalid("config.unit is not a power of two; 256 is usual"))?;
     settings = if config.paged == 0 { settings.plain() } else { settings };
+    // SAFETY: the caller's promise.
+    settings.defragmentation = unsafe { defragmentation(&config) }?;
+    settings = if config.guards == 0 { settings } else { settings.guarded() };
     if config.trace.is_null() {
         return Ok(Settings { config: settings, trace: None });
     }

@@ -1,9 +1,10 @@
 //! Reports of a manager's memory, as JSON and as a page.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::handle::{OmniheapManager, holder};
+use crate::handle::{OmniheapManager, OmniheapPool, POOLS, holder};
 use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, put_text, text};
 use core::ffi::c_char;
+use omniheap::report::Totals;
 use omniheap::trace::NewFile;
 use omniheap::trace::report::write_html;
 
@@ -33,6 +34,22 @@ pub struct OmniheapTotals {
 
 grows!(filled OmniheapTotals to freed: "totals" from "omniheap_sums_default");
 
+impl From<Totals> for OmniheapTotals {
+    fn from(sums: Totals) -> Self {
+        Self {
+            live: sums.live,
+            live_bytes: sums.live_bytes,
+            reserved_bytes: sums.reserved_bytes,
+            free_bytes: sums.free_bytes,
+            largest_hole: sums.largest_hole,
+            waiting_bytes: sums.deferred_bytes,
+            allocated: sums.allocated,
+            freed: sums.freed,
+            ..empty()
+        }
+    }
+}
+
 /// Sums, cheap enough for every frame.
 ///
 /// # Safety
@@ -45,19 +62,25 @@ pub unsafe extern "C" fn omniheap_totals(
 ) -> OmniheapStatus {
     call(|| {
         let sums = holder(manager)?.manager.totals();
-        let shown = OmniheapTotals {
-            live: sums.live,
-            live_bytes: sums.live_bytes,
-            reserved_bytes: sums.reserved_bytes,
-            free_bytes: sums.free_bytes,
-            largest_hole: sums.largest_hole,
-            waiting_bytes: sums.deferred_bytes,
-            allocated: sums.allocated,
-            freed: sums.freed,
-            ..empty()
-        };
         // SAFETY: the caller's promise.
-        unsafe { fill(totals, &shown) }
+        unsafe { fill(totals, &sums.into()) }
+    })
+}
+
+/// The same sums of one pool alone. Walks the blocks of the pool.
+///
+/// # Safety
+///
+/// `totals` is null, or starts with its size and may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omniheap_pool_totals(
+    pool: OmniheapPool,
+    totals: *mut OmniheapTotals,
+) -> OmniheapStatus {
+    call(|| {
+        let sums = POOLS.get(pool.id)?.with(|pool| pool.report().totals)?;
+        // SAFETY: the caller's promise.
+        unsafe { fill(totals, &sums.into()) }
     })
 }
 

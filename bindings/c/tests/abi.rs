@@ -18,6 +18,8 @@ macro_rules! c {
 mod begun;
 #[path = "abi/closing.rs"]
 mod closing;
+#[path = "abi/guards.rs"]
+mod guards;
 #[path = "abi/hooks.rs"]
 mod hooks;
 #[path = "abi/images.rs"]

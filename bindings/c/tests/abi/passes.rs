@@ -167,3 +167,84 @@ fn what_spilled_is_called_back() {
     }
     assert_eq!(omniheap_close(manager), Status::Ok);
 }
+
+/// A manager with settings; `None` where they are refused.
+fn opened(config: &OmniheapConfig) -> Option<OmniheapManager> {
+    let mut manager = OmniheapManager { id: 0 };
+    match c!(omniheap_open(c"host".as_ptr(), 0, config, &raw mut manager)) {
+        Status::Ok => Some(manager),
+        status => {
+            assert_eq!((status, manager.id), (Status::InvalidArgument, 0), "{}", message());
+            None
+        }
+    }
+}
+
+/// Steps until there is nothing to do; what was moved.
+fn steps(manager: OmniheapManager) -> OmniheapMoved {
+    let (mut all, mut one) = (OmniheapMoved::default(), OmniheapMoved::default());
+    loop {
+        let mut step = 77;
+        let status = c!(omniheap_step(manager, &raw mut step, &raw mut one));
+        assert_eq!(status, Status::Ok, "{}", message());
+        assert!(step == OMNIHEAP_STEP_COMMITTED || one == OmniheapMoved::default(), "{one:?}");
+        (all.moves, all.returned_bytes) =
+            (all.moves + one.moves, all.returned_bytes + one.returned_bytes);
+        assert!(one.moves <= 5, "{one:?}");
+        if step == OMNIHEAP_STEP_IDLE {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn a_step_moves_a_little_where_the_manager_works_in_the_background() {
+    let step = OmniheapBudget { moves: 5, ..omniheap_budget_default() };
+    let usual = OmniheapConfig { paged: 0, ..omniheap_config_default() };
+    let defragmentation = OMNIHEAP_DEFRAGMENTATION_BACKGROUND;
+    let background = OmniheapConfig { defragmentation, step: &raw const step, ..usual };
+    for (config, moves) in [(usual, false), (background, true)] {
+        let manager = opened(&config).expect("they make sense");
+        let request = omniheap_request_default(256 << 10);
+        let all: Vec<_> = (0..400).map(|_| ask(manager, &request).expect("room")).collect();
+        let (kept, freed): (Vec<_>, Vec<_>) =
+            all.iter().enumerate().partition(|(at, _)| at % 7 == 0);
+        freed.iter().for_each(|(_, one)| assert_eq!(omniheap_free(**one), Status::Ok));
+        let moved = steps(manager);
+        assert_eq!(moved.moves > 5 && moved.returned_bytes > 0, moves, "{moved:?}");
+        let mut number = 0;
+        assert_eq!(
+            c!(omniheap_step(manager, &raw mut number, ptr::null_mut())),
+            Status::NullArgument
+        );
+        let mut sums = OmniheapMoved::default();
+        assert_eq!(
+            c!(omniheap_step(manager, ptr::null_mut(), &raw mut sums)),
+            Status::NullArgument
+        );
+        kept.iter().for_each(|(_, one)| assert_eq!(omniheap_free(**one), Status::Ok));
+        assert_eq!(omniheap_close(manager), Status::Ok, "{}", message());
+    }
+}
+
+#[test]
+fn background_moves_between_percentages_that_make_sense() {
+    let defragmentation = OMNIHEAP_DEFRAGMENTATION_BACKGROUND;
+    let usual = OmniheapConfig { defragmentation, ..omniheap_config_default() };
+    for (begin_above, end_below, is_taken) in [
+        (0, 0, true),
+        (50, 20, true),
+        (100, 100, true),
+        (5, 0, false),
+        (0, 30, false),
+        (101, 1, false),
+        (300, 1, false),
+    ] {
+        let made = opened(&OmniheapConfig { begin_above, end_below, ..usual });
+        assert_eq!(made.is_some(), is_taken, "{begin_above} {end_below}");
+        made.into_iter().for_each(|manager| assert_eq!(omniheap_close(manager), Status::Ok));
+    }
+    assert!(opened(&OmniheapConfig { defragmentation: 3, ..usual }).is_none());
+    let wrong = OmniheapBudget { struct_size: 1, ..omniheap_budget_default() };
+    assert!(opened(&OmniheapConfig { step: &raw const wrong, ..usual }).is_none());
+}

@@ -119,6 +119,8 @@ fn what_the_library_fills_ends_where_the_caller_says() {
     let request = omniheap_request_default(64);
     fills("plan", |plan| c!(omniheap_plan(manager, &raw const request, plan)));
     fills("moved", |moved| c!(omniheap_defragmented(manager, moved)));
+    fills("moved", |moved| c!(omniheap_step(manager, &raw mut *Box::new(0), moved)));
+    fills("guards", |guards| c!(omniheap_guards(manager, guards)));
     let (budget, user) = (omniheap_budget_default(), ptr::null_mut());
     fills("moved", |moved| {
         c!(omniheap_defragment_pass(manager, &raw const budget, None, None, user, moved))
