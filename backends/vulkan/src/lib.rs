@@ -26,7 +26,7 @@ pub use driver::{
 pub use open::{Bare, Existing, Options, Which};
 #[cfg(feature = "manager")]
 pub use resource::{
-    Alone, Needs,
+    Alone, Bind, Needs,
     owned::{Native, Resource},
     twin::Twin,
 };

@@ -13,6 +13,7 @@ use crate::{
     },
 };
 use ash::vk;
+use core::ffi::c_void;
 use omniheap_core::{AllocateError, Allocation, Manager, Request};
 use omniheap_seam::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Result};
 
@@ -40,6 +41,21 @@ pub struct Needs {
     pub heaps: Vec<HeapId>,
     types: u32,
     mobility: Mobility,
+}
+
+/// A buffer or image, and the place that it is bound to: see [`Vulkan::bind_buffers`].
+#[derive(Clone, Copy, Debug)]
+pub struct Bind<'a, H: Native> {
+    /// The buffer or image.
+    pub handle: H,
+    /// Its needs.
+    pub needs: &'a Needs,
+    /// The block that it is bound to.
+    pub block: &'a Block,
+    /// Bytes from the block's start.
+    pub offset: u64,
+    /// Chain of its `VkBind…MemoryInfo`; may be null.
+    pub next: *const c_void,
 }
 
 /// Permission to move the memory of a resource.
@@ -234,6 +250,53 @@ impl Vulkan {
         let memory = self.fits(image, needs, block, offset)?;
         // SAFETY: the caller's promise, and `fits` checked type, alignment and range.
         check(unsafe { self.device.raw.bind_image_memory(image, memory, offset) })
+    }
+
+    /// Binds buffers in one call of the driver, each with a chain of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind_buffer`](Self::bind_buffer), before any is bound; the driver's error, and then nobody knows which are bound:
+    /// destroy them.
+    ///
+    /// # Safety
+    ///
+    /// As for [`bind_buffer`](Self::bind_buffer), for each; each `next` is null or a chain that may extend `VkBindBufferMemoryInfo`.
+    pub unsafe fn bind_buffers(&self, binds: &[Bind<'_, vk::Buffer>]) -> Result<()> {
+        let info = |bind: &Bind<'_, vk::Buffer>| {
+            let memory = self.fits(bind.handle, bind.needs, bind.block, bind.offset)?;
+            let info = vk::BindBufferMemoryInfo::default().buffer(bind.handle).memory(memory);
+            Ok(vk::BindBufferMemoryInfo { p_next: bind.next, ..info.memory_offset(bind.offset) })
+        };
+        let infos = binds.iter().map(info).collect::<Result<Vec<_>>>()?;
+        if infos.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise, and `fits` checked type, alignment and range of each.
+        check(unsafe { self.device.raw.bind_buffer_memory2(&infos) })
+    }
+
+    /// Binds images in one call of the driver, as [`bind_buffers`](Self::bind_buffers) does buffers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind_buffers`](Self::bind_buffers).
+    ///
+    /// # Safety
+    ///
+    /// As for [`bind_image`](Self::bind_image), for each; each `next` is null or a chain that may extend `VkBindImageMemoryInfo`.
+    pub unsafe fn bind_images(&self, binds: &[Bind<'_, vk::Image>]) -> Result<()> {
+        let info = |bind: &Bind<'_, vk::Image>| {
+            let memory = self.fits(bind.handle, bind.needs, bind.block, bind.offset)?;
+            let info = vk::BindImageMemoryInfo::default().image(bind.handle).memory(memory);
+            Ok(vk::BindImageMemoryInfo { p_next: bind.next, ..info.memory_offset(bind.offset) })
+        };
+        let infos = binds.iter().map(info).collect::<Result<Vec<_>>>()?;
+        if infos.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: as for buffers.
+        check(unsafe { self.device.raw.bind_image_memory2(&infos) })
     }
 
     fn fits<H: Native>(

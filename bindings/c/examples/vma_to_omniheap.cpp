@@ -4,7 +4,7 @@
 //
 // The Vulkan loader is opened at run time and the few declarations that are needed are here, so that the program builds
 // without a Vulkan SDK; a program of yours includes <vulkan/vulkan.h>.
-#include <omniheap.h>
+#include <omniheap.hpp>
 
 #include <dlfcn.h>
 
@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -85,18 +86,31 @@ int main() {
     must(omniheap_wrap_vulkan(&wrapped, &config, &manager), "omniheap_wrap_vulkan");
 
     // VMA: vmaCreateBuffer(allocator, &buffer_info, &allocation_info, &buffer, &allocation, nullptr);
-    auto create = function<int(Handle, const BufferInfo *, const void *, uint64_t *)>(loader, instance, "vkCreateBuffer");
+    omniheap_request request = omniheap_request_default(0);
+    request.name = "vertices";
     auto destroy = function<void(Handle, uint64_t, const void *)>(loader, instance, "vkDestroyBuffer");
     std::vector<uint64_t> buffers;
     std::vector<omniheap_allocation> allocations;
     for (uint64_t size : {256u, 4096u, 1u << 20, 3u << 20}) {
         BufferInfo info{12, nullptr, 0, size, 0x3, 0, 0, nullptr};
-        uint64_t buffer = 0;
-        if (create(device, &info, nullptr, &buffer) != 0) fail("vkCreateBuffer");
-        omniheap_allocation allocation{};
-        must(omniheap_vulkan_bind_buffer(manager, buffer, OMNIHEAP_KIND_STAGING, 0, "vertices", &allocation), "omniheap_vulkan_bind_buffer");
-        buffers.push_back(buffer);
-        allocations.push_back(allocation);
+        omniheap_vulkan_bind bind = omniheap_vulkan_bind_default();
+        bind.request = &request;
+        bind.kind = OMNIHEAP_KIND_STAGING;
+        must(omniheap_vulkan_create_buffer(manager, &info, &bind), "omniheap_vulkan_create_buffer");
+        buffers.push_back(bind.buffer);
+        allocations.push_back(bind.allocation);
+    }
+
+    // The same with an owner, of omniheap.hpp: it is retired at its end.
+    {
+        omniheap::manager own(manager);
+        BufferInfo info{12, nullptr, 0, 4096, 0x3, 0, 0, nullptr};
+        omniheap::vulkan_buffer first = own.create_vulkan_buffer(&info), second;
+        second = std::move(first);
+        if (first || !second || second.memory().place().size < 4096) fail("an owner was moved");
+        second.retire();
+        own.create_vulkan_buffer(&info);
+        (void)own.release();
     }
 
     // VMA: vmaMapMemory(allocator, allocation, &data); … vmaFlushAllocation(…); vmaUnmapMemory(…);
@@ -115,7 +129,10 @@ int main() {
 
     // VMA: vmaGetHeapBudgets(allocator, budgets); vmaBuildStatsString(allocator, &text, VK_TRUE);
     omniheap_sums sums = omniheap_sums_default();
-    must(omniheap_totals(manager, &sums), "omniheap_totals");
+    do {  // What was retired has gone when the work before it has ended.
+        must(omniheap_retire(manager, nullptr), "omniheap_retire");
+        must(omniheap_totals(manager, &sums), "omniheap_totals");
+    } while (sums.live > 4);
     std::printf("live %llu, %llu bytes; reserved %llu\n", (unsigned long long)sums.live, (unsigned long long)sums.live_bytes, (unsigned long long)sums.reserved_bytes);
     if (sums.live != 4) fail("four buffers are live");
 

@@ -694,6 +694,34 @@ typedef struct omniheap_vulkan_placed {
   uint64_t size;
 } omniheap_vulkan_placed;
 
+// A buffer or image, and the memory that it is to get. Start from `omniheap_vulkan_bind_default`.
+typedef struct omniheap_vulkan_bind {
+  // Bytes of this struct, which `omniheap_vulkan_bind_default` sets.
+  size_t struct_size;
+  // The `VkBuffer`; zero for an image. `omniheap_vulkan_create_buffer` sets it.
+  uint64_t buffer;
+  // The `VkImage`; zero for a buffer. `omniheap_vulkan_create_image` sets it.
+  uint64_t image;
+  // Set by the call: the memory. Free it after the resource was destroyed, or call `omniheap_vulkan_retire_buffer` or `…_image`.
+  struct omniheap_allocation allocation;
+  // Name, tag, user, timeline and heap of the memory; of the flags `OMNIHEAP_DEDICATED`, `_PINNED`, `_NO_GROW`, `_MOVED_ON_CONSENT` and
+  // `_NO_SUBSTITUTE`, which tries one heap only. May be null. The size is the resource's, and so is the alignment unless a larger one is asked for.
+  // Without `OMNIHEAP_MOVED_ON_CONSENT` the memory never moves.
+  const struct omniheap_request *request;
+  // A pool of blocks for the memory; zero for none in particular.
+  struct omniheap_pool pool;
+  // Chain of `VkBindBufferMemoryInfo` or `VkBindImageMemoryInfo`; may be null.
+  const void *next;
+  // Chain of `VkMemoryAllocateInfo`; may be null. The resource then has memory of its own, tied to it.
+  const void *memory_next;
+  // `OMNIHEAP_KIND_DEVICE`, `_STAGING` or `_UNIFIED`.
+  uint32_t kind;
+  // For an image that exists: `OMNIHEAP_CLASS_LINEAR` for linear tiling alone.
+  uint32_t class_;
+  // How much an eviction would hurt, from 0 to 1; for memory of its own, where the device takes hints.
+  float priority;
+} omniheap_vulkan_bind;
+
 // Weights files that are open together. Zero is none.
 typedef struct omniheap_weights {
   // Opaque.
@@ -1589,6 +1617,48 @@ enum omniheap_status omniheap_vulkan_retire_image(uint64_t image,
 // Counts a frame of an engine that set `device.frames_in_flight`: call it once a frame, after its last submission.
 enum omniheap_status omniheap_vulkan_end_frame(struct omniheap_manager manager);
 
+// Writes the usual values into a struct of `struct_size` bytes; `omniheap_vulkan_bind_default` is the short way.
+//
+// # Safety
+//
+// `bind` is null, or `struct_size` bytes may be written there.
+enum omniheap_status omniheap_vulkan_bind_init(struct omniheap_vulkan_bind *bind,
+                                               size_t struct_size);
+
+// Allocates memory for many buffers and images, each as it says, and binds them: the buffers in one call of the driver, the images in another.
+// Sets `allocation` of each.
+//
+// On failure no memory is kept. Where the driver itself refuses to bind, nobody knows which resources are bound: destroy them.
+//
+// # Safety
+//
+// `binds` is null, or `count` descriptions lie there, each with the same `struct_size`, which may be written. Their buffers and images are live, of
+// the manager's device, without memory, and not disjoint; their chains are what the fields say.
+enum omniheap_status omniheap_vulkan_bind_many(struct omniheap_manager manager,
+                                               struct omniheap_vulkan_bind *binds,
+                                               size_t count);
+
+// Creates a `VkBuffer`, allocates memory for it as `bind` says, and binds it. Sets `bind.buffer` and `bind.allocation`; on failure nothing is left.
+//
+// End it with `omniheap_vulkan_retire_buffer`, or destroy the buffer and free the allocation.
+//
+// # Safety
+//
+// `info` is null or a `VkBufferCreateInfo` that is valid for the manager's device; `bind` is null or a description that may be written.
+enum omniheap_status omniheap_vulkan_create_buffer(struct omniheap_manager manager,
+                                                   const void *info,
+                                                   struct omniheap_vulkan_bind *bind);
+
+// Creates a `VkImage`, as `omniheap_vulkan_create_buffer` does a buffer. Its class is that of its tiling. Sets `bind.image`.
+//
+// # Safety
+//
+// `info` is null or a `VkImageCreateInfo` that is valid for the manager's device, and not disjoint; `bind` is null or a description that may be
+// written.
+enum omniheap_status omniheap_vulkan_create_image(struct omniheap_manager manager,
+                                                  const void *info,
+                                                  struct omniheap_vulkan_bind *bind);
+
 // Opens weights files together: safetensors, an `index.json` that names some, GGUF, or PyTorch's zip files. Headers are checked, no data is read, and no code of
 // a file runs. `BAD_FILE` where one cannot be read or makes no sense; `omniheap_error` says which and why.
 //
@@ -1740,6 +1810,12 @@ static inline omniheap_budget omniheap_budget_default(void) {
 static inline omniheap_vulkan_device omniheap_vulkan_device_default(void) {
     omniheap_vulkan_device usual;
     (void)omniheap_vulkan_device_init(&usual, sizeof usual);
+    return usual;
+}
+
+static inline omniheap_vulkan_bind omniheap_vulkan_bind_default(void) {
+    omniheap_vulkan_bind usual;
+    (void)omniheap_vulkan_bind_init(&usual, sizeof usual);
     return usual;
 }
 

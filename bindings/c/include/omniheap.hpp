@@ -169,6 +169,53 @@ public:
     void destroy() { end(); }
 };
 
+/* A `VkBuffer` or `VkImage` with its memory. Both end once all work has ended that was submitted before its end, without a wait. */
+template <omniheap_status (*Retire)(std::uint64_t, omniheap_allocation)>
+class vulkan_resource {
+public:
+    vulkan_resource() noexcept = default;
+    vulkan_resource(std::uint64_t handle, allocation memory) noexcept : handle_(handle), memory_(std::move(memory)) {}
+    vulkan_resource(vulkan_resource &&other) noexcept : handle_(std::exchange(other.handle_, 0)), memory_(std::move(other.memory_)) {}
+    vulkan_resource &operator=(vulkan_resource &&other) noexcept {
+        if (this != &other) {
+            retire_quietly();
+            handle_ = std::exchange(other.handle_, 0);
+            memory_ = std::move(other.memory_);
+        }
+        return *this;
+    }
+    ~vulkan_resource() { retire_quietly(); }
+
+    /* Returns true if it owns a handle. */
+    explicit operator bool() const noexcept { return handle_ != 0; }
+
+    /* Returns the native handle; zero where there is none. */
+    std::uint64_t get() const noexcept { return handle_; }
+
+    /* Returns the memory behind it. */
+    allocation &memory() noexcept { return memory_; }
+
+    /* Retires it now. */
+    void retire() {
+        check(Retire(handle_, memory_.get()));
+        handle_ = 0;
+        (void)memory_.release();
+    }
+
+private:
+    void retire_quietly() noexcept {
+        if (handle_ != 0) {
+            (void)Retire(std::exchange(handle_, 0), memory_.release());
+        }
+    }
+
+    std::uint64_t handle_ = 0;
+    allocation memory_;
+};
+
+using vulkan_buffer = vulkan_resource<omniheap_vulkan_retire_buffer>;
+using vulkan_image = vulkan_resource<omniheap_vulkan_retire_image>;
+
 /* What a pass has done: one of `OMNIHEAP_OUTCOME_…` for each move, and the sums. */
 struct pass_outcome {
     std::vector<std::uint32_t> moves;
@@ -256,6 +303,18 @@ public:
         omniheap_pool made{};
         check(omniheap_pool_create(get(), heap, &config, &made));
         return pool(made);
+    }
+
+    /* Creates a buffer as a `VkBufferCreateInfo` says, with memory as `bind` says. */
+    vulkan_buffer create_vulkan_buffer(const void *info, omniheap_vulkan_bind bind = omniheap_vulkan_bind_default()) {
+        check(omniheap_vulkan_create_buffer(get(), info, &bind));
+        return vulkan_buffer(bind.buffer, allocation(bind.allocation));
+    }
+
+    /* Creates an image as a `VkImageCreateInfo` says, with memory as `bind` says. */
+    vulkan_image create_vulkan_image(const void *info, omniheap_vulkan_bind bind = omniheap_vulkan_bind_default()) {
+        check(omniheap_vulkan_create_image(get(), info, &bind));
+        return vulkan_image(bind.image, allocation(bind.allocation));
     }
 
     /* Plans a pass that moves live data together. */

@@ -59,7 +59,7 @@ pub unsafe extern "C" fn omniheap_allocate(
     call(|| {
         let holder = holder(manager)?;
         // SAFETY: the caller's promise.
-        let Asked { request, user } = unsafe { read(request) }?;
+        let Asked { request, user, .. } = unsafe { read(request) }?;
         let made = holder.manager.allocate(&request)?;
         // SAFETY: as above.
         unsafe { publish(&holder, made, user, allocation) }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn omniheap_pool_allocate(
     call(|| {
         let pool = POOLS.get(pool.id)?;
         // SAFETY: the caller's promise.
-        let Asked { request, user } = unsafe { read(request) }?;
+        let Asked { request, user, .. } = unsafe { read(request) }?;
         let made = pool.with(|pool| pool.allocate(&request))??;
         // SAFETY: as above.
         unsafe { publish(pool.owner.holder(), made, user, allocation) }

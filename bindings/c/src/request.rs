@@ -184,10 +184,12 @@ fn choose<T: Copy>(number: u32, among: &[T], field: &str) -> Result<T, Failure> 
     })
 }
 
-/// A request, and the caller's pointer for what it gives.
+/// A request, the caller's pointer for what it gives, and its flags.
 pub(crate) struct Asked<'a> {
     pub(crate) request: Request<'a>,
     pub(crate) user: *mut c_void,
+    /// `OMNIHEAP_DEDICATED` and so on, as they were added up.
+    pub(crate) flags: u32,
 }
 
 /// Reads a request.
@@ -223,7 +225,7 @@ pub(crate) unsafe fn read<'a>(request: *const OmniheapRequest) -> Result<Asked<'
         // SAFETY: the caller's promise.
         wanted.name = Some(unsafe { text(asked.name, "request.name") }?);
     }
-    Ok(Asked { request: wanted, user: asked.user })
+    Ok(Asked { request: wanted, user: asked.user, flags: asked.flags })
 }
 
 /// Effect of one flag on a request.

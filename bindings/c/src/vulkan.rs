@@ -1,7 +1,9 @@
 //! Memory for Vulkan buffers and images that the caller made.
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
 use crate::allocation::publish;
-use crate::handle::{ALLOCATIONS, Holder, Native, OmniheapAllocation, OmniheapManager, holder};
+use crate::handle::{
+    ALLOCATIONS, Holder, Native, OmniheapAllocation, OmniheapManager, Pool, holder,
+};
 use crate::sized::{empty, fill, grows};
 use crate::status::{Failure, OmniheapStatus, call, check, put, text};
 use crate::timeline::named;
@@ -12,11 +14,16 @@ use ash::vk::{self, Handle as _};
 use core::{ffi::c_char, ptr};
 use omniheap::arbiter::Arbitrated;
 use omniheap::layers::Wrapped;
-use omniheap::vulkan::{self, Alone, Block, Needs, Vulkan};
+use omniheap::vulkan::{self, Alone, Block, MemoryExtras, Needs, Vulkan};
 use omniheap::{
-    Allocation, AnyBackend, ErrorKind, Request,
-    seam::{AnyBlock, Class, Epoch, HeapKind},
+    AllocateError, Allocation, AnyBackend, ErrorKind, HeapId, Request,
+    placement::{Sharing, Substitution},
+    seam::{AnyBlock, Class, Epoch, HeapKind, Layout},
 };
+use std::sync::Arc;
+
+mod bind;
+pub use bind::*;
 
 /// Place of an allocation in Vulkan's words. Start from `omniheap_vulkan_placed_default`.
 #[repr(C)]
@@ -59,6 +66,57 @@ fn kind(number: u32) -> Result<HeapKind, Failure> {
     }
 }
 
+fn class(number: u32) -> Result<Class, Failure> {
+    match number {
+        crate::OMNIHEAP_CLASS_LINEAR => Ok(Class::Linear),
+        crate::OMNIHEAP_CLASS_TILED => Ok(Class::Tiled),
+        other => Err(Failure::invalid(format!("class_ is {other}; pass OMNIHEAP_CLASS_…"))),
+    }
+}
+
+/// Memory that a resource is to get, beyond what it needs.
+struct Wanted<'a> {
+    request: Request<'a>,
+    pool: Option<Arc<Pool>>,
+    /// For memory of its own.
+    extras: MemoryExtras,
+    /// Memory of its own that is tied to it, whatever the driver wants.
+    is_tied: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// Memory with a name that never moves, unless `flags` says otherwise.
+    fn plain(flags: u32, name: Option<&'a str>) -> Result<Self, Failure> {
+        let mut request = match flags {
+            0 => Request::new(0).pinned(),
+            OMNIHEAP_MOVED_ON_CONSENT => Request::new(0).moved_on_consent(),
+            other => {
+                let message = format!("flags is {other:#x}; pass 0 or OMNIHEAP_MOVED_ON_CONSENT");
+                return Err(Failure::invalid(message));
+            }
+        };
+        request.name = name;
+        Ok(Self { request, pool: None, extras: MemoryExtras::default(), is_tied: false })
+    }
+
+    /// The heaps to try, best first.
+    fn heaps<'n>(&self, needs: &'n Needs) -> Result<&'n [HeapId], Failure> {
+        let pool = self.pool.as_ref().map(|pool| pool.with(|pool| pool.heap())).transpose()?;
+        let only = |heap| {
+            let at = needs.heaps.iter().position(|one| *one == heap).ok_or_else(|| {
+                let message = "this resource cannot live in the heap of the request or the pool; ask omniheap_vulkan_heap for one that fits";
+                Failure::new(OmniheapStatus::NoSuchHeap, message)
+            })?;
+            Ok(&needs.heaps[at..=at])
+        };
+        match (pool, self.request.heap) {
+            (Some(heap), _) | (None, Some(heap)) => only(heap),
+            _ if self.request.substitution == Substitution::Forbidden => Ok(&needs.heaps[..1]),
+            _ => Ok(&needs.heaps),
+        }
+    }
+}
+
 /// Allocates what a resource needs, from the first heap that has it: tied to it where the driver insists.
 ///
 /// # Safety
@@ -68,49 +126,67 @@ unsafe fn allocate<H: vulkan::Native>(
     holder: &Holder,
     resource: H,
     needs: &Needs,
-    flags: u32,
-    name: Option<&str>,
+    wanted: &Wanted<'_>,
 ) -> Result<Allocation<AnyBackend>, Failure> {
-    let arbitrated = arbitrated(holder)?;
-    if arbitrated.inner().has_destroyed() {
+    if vulkan(holder)?.has_destroyed() {
         // Frees the memory of resources that were destroyed meanwhile. The calls below report a lost device.
         let _ = holder.manager.retire();
     }
-    let may_move = match flags {
-        0 => false,
-        OMNIHEAP_MOVED_ON_CONSENT => true,
-        other => {
-            let message = format!("flags is {other:#x}; pass 0 or OMNIHEAP_MOVED_ON_CONSENT");
-            return Err(Failure::invalid(message));
-        }
-    };
+    let Layout { size, align } = needs.layout;
+    let layout = Layout { size, align: align.max(wanted.request.layout.align) };
     let mut last = Failure::from(ErrorKind::NoSuchHeap);
-    for heap in &needs.heaps {
-        let request = Request::new(needs.layout.size).layout(needs.layout).class(needs.class);
-        let request = request.heap(*heap);
-        let mut request = if may_move { request.moved_on_consent() } else { request.pinned() };
-        request.name = name;
-        let made = match needs.alone {
-            Alone::No => holder.manager.allocate(&request),
-            Alone::Preferred => holder.manager.allocate(&request.dedicated()),
-            Alone::Required => {
-                // SAFETY: the caller's promise.
-                let tied = || unsafe { arbitrated.inner().memory_for(resource, needs, *heap) };
-                let size = needs.layout.size;
-                // SAFETY: made by the device that is wrapped, for this heap and these bytes.
-                let make = || unsafe { arbitrated.allocate_made(*heap, size, tied) };
-                let make = || make().map(|block| Box::new(block) as AnyBlock);
-                // SAFETY: made by the manager's own device, for this heap and these bytes, and tied to the resource.
-                unsafe { holder.manager.allocate_made(&request, make) }
-            }
-        };
-        match made {
+    for heap in wanted.heaps(needs)? {
+        let request = wanted.request.layout(layout).class(needs.class).heap(*heap);
+        // SAFETY: the caller's promise.
+        match unsafe { allocate_in(holder, resource, needs, &request, wanted) }? {
             Ok(allocation) => return Ok(allocation),
             Err(error) if error.kind().is_out_of_memory() => last = error.into(),
             Err(error) => return Err(error.into()),
         }
     }
     Err(last)
+}
+
+/// Allocates from the heap that the request names.
+///
+/// # Safety
+///
+/// As for [`allocate`].
+unsafe fn allocate_in<H: vulkan::Native>(
+    holder: &Holder,
+    resource: H,
+    needs: &Needs,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+) -> Result<Result<Allocation<AnyBackend>, AllocateError>, Failure> {
+    let is_tied = wanted.is_tied || needs.alone == Alone::Required;
+    if let Some(pool) = &wanted.pool {
+        if is_tied {
+            let message =
+                "this resource has memory of its own, which is in no pool; leave bind.pool zero";
+            return Err(Failure::new(OmniheapStatus::Unsupported, message));
+        }
+        // Others may lie beside it, and the extras are its own.
+        let is_own = request.sharing == Sharing::Dedicated;
+        let extras = if is_own { wanted.extras } else { MemoryExtras::default() };
+        return pool.with(|pool| extras.scoped(|| pool.allocate(request)));
+    }
+    let is_own = request.sharing == Sharing::Dedicated || needs.alone == Alone::Preferred;
+    if !is_tied && !is_own {
+        return Ok(holder.manager.allocate(request));
+    }
+    if !is_tied {
+        return Ok(wanted.extras.scoped(|| holder.manager.allocate(&request.dedicated())));
+    }
+    let (arbitrated, size) = (arbitrated(holder)?, needs.layout.size);
+    let heap = request.heap.ok_or(ErrorKind::NoSuchHeap)?;
+    // SAFETY: the caller's promise.
+    let tied = || unsafe { arbitrated.inner().memory_for(resource, needs, heap) };
+    // SAFETY: made by the device that is wrapped, for this heap and these bytes.
+    let make = || unsafe { arbitrated.allocate_made(heap, size, tied) };
+    let make = || wanted.extras.scoped(make).map(|block| Box::new(block) as AnyBlock);
+    // SAFETY: made by the manager's own device, for this heap and these bytes, and tied to the resource.
+    Ok(unsafe { holder.manager.allocate_made(request, make) })
 }
 
 /// # Safety
@@ -159,7 +235,7 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_buffer(
         // SAFETY: as above.
         let needs = unsafe { vulkan.buffer_needs(buffer, kind(kind_)?) }?;
         // SAFETY: as above.
-        let made = unsafe { allocate(&holder, buffer, &needs, flags, name) }?;
+        let made = unsafe { allocate(&holder, buffer, &needs, &Wanted::plain(flags, name)?) }?;
         let binding = made.binding();
         // SAFETY: as above; the needs are the buffer's own, and the allocation keeps the block.
         unsafe { vulkan.bind_buffer(buffer, &needs, block(&binding)?, binding.span().offset) }?;
@@ -192,19 +268,13 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_image(
             return Err(Failure::null("image"));
         }
         check(allocation, "allocation")?;
-        let class = match class_ {
-            crate::OMNIHEAP_CLASS_LINEAR => Class::Linear,
-            crate::OMNIHEAP_CLASS_TILED => Class::Tiled,
-            other => {
-                return Err(Failure::invalid(format!("class_ is {other}; pass OMNIHEAP_CLASS_…")));
-            }
-        };
+        let class = class(class_)?;
         // SAFETY: the caller's promise.
         let name = unsafe { optional(name) }?;
         // SAFETY: as above.
         let needs = unsafe { vulkan.image_needs(image, class, kind(kind_)?) }?;
         // SAFETY: as above.
-        let made = unsafe { allocate(&holder, image, &needs, flags, name) }?;
+        let made = unsafe { allocate(&holder, image, &needs, &Wanted::plain(flags, name)?) }?;
         let binding = made.binding();
         // SAFETY: as above; the needs are the image's own, and the allocation keeps the block.
         unsafe { vulkan.bind_image(image, &needs, block(&binding)?, binding.span().offset) }?;

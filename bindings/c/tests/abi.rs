@@ -16,6 +16,8 @@ macro_rules! c {
 
 #[path = "abi/begun.rs"]
 mod begun;
+#[path = "abi/binds.rs"]
+mod binds;
 #[path = "abi/closing.rs"]
 mod closing;
 #[path = "abi/guards.rs"]

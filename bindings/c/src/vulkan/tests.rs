@@ -18,6 +18,20 @@ fn open() -> Option<Arc<Holder>> {
     }
 }
 
+/// # Safety
+///
+/// As for [`allocate`].
+unsafe fn allocate_plain(
+    holder: &Holder,
+    buffer: vk::Buffer,
+    needs: &Needs,
+    flags: u32,
+    name: Option<&str>,
+) -> Result<Allocation<AnyBackend>, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { allocate(holder, buffer, needs, &Wanted::plain(flags, name)?) }
+}
+
 /// A buffer, and what it would need if the driver insisted on memory of its own.
 fn tied(vulkan: &Vulkan) -> (vk::Buffer, Needs) {
     let usage = vk::BufferUsageFlags::STORAGE_BUFFER | vk::BufferUsageFlags::TRANSFER_DST;
@@ -37,7 +51,7 @@ fn memory_tied_to_a_resource_counts_and_goes_back() {
     let (buffer, needs) = tied(vulkan);
     let reserved = || holder.manager.heap_use(needs.heaps[0]).unwrap().reserved;
     // SAFETY: the needs are the buffer's own.
-    let made = unsafe { allocate(&holder, buffer, &needs, 0, Some("tied")) }.unwrap();
+    let made = unsafe { allocate_plain(&holder, buffer, &needs, 0, Some("tied")) }.unwrap();
     assert_eq!((made.size(), reserved()), (needs.layout.size, needs.layout.size));
     let binding = made.binding();
     assert_eq!(binding.span().offset, 0);
@@ -60,7 +74,7 @@ fn a_budget_holds_for_memory_tied_to_a_resource() {
     let limit = needs.layout.size - 1;
     holder.manager.set_budget(heap, Limits::hard(limit)).unwrap();
     // SAFETY: the needs are the buffer's own.
-    let refused = unsafe { allocate(&holder, buffer, &needs, 0, None) };
+    let refused = unsafe { allocate_plain(&holder, buffer, &needs, 0, None) };
     assert_eq!(refused.err().map(|why| why.status), Some(OmniheapStatus::OverBudget));
     assert_eq!(holder.manager.heap_use(heap).unwrap().reserved, 0);
     // SAFETY: never bound.
@@ -75,7 +89,7 @@ fn a_bound_buffer_moves_only_where_its_owner_said_so() {
     needs.alone = Alone::No;
     let movable = |flags| {
         // SAFETY: the needs are the buffer's own.
-        let _made = unsafe { allocate(&holder, buffer, &needs, flags, None) }.unwrap();
+        let _made = unsafe { allocate_plain(&holder, buffer, &needs, flags, None) }.unwrap();
         let report = holder.manager.report();
         let blocks = report.pools.iter().flat_map(|pool| &pool.blocks);
         blocks.flat_map(|block| &block.live).any(|span| span.state == SpanState::Movable)
@@ -83,7 +97,7 @@ fn a_bound_buffer_moves_only_where_its_owner_said_so() {
     assert!(!movable(0));
     assert!(movable(OMNIHEAP_MOVED_ON_CONSENT));
     // SAFETY: as above.
-    let wrong = unsafe { allocate(&holder, buffer, &needs, 1 << 30, None) };
+    let wrong = unsafe { allocate_plain(&holder, buffer, &needs, 1 << 30, None) };
     assert_eq!(wrong.err().map(|why| why.status), Some(OmniheapStatus::InvalidArgument));
     // SAFETY: never bound.
     unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
@@ -95,7 +109,7 @@ fn a_retired_buffer_goes_when_its_work_has_ended() {
     let vulkan = vulkan(&holder).unwrap();
     let (buffer, needs) = tied(vulkan);
     // SAFETY: the needs are the buffer's own.
-    let made = unsafe { allocate(&holder, buffer, &needs, 0, None) }.unwrap();
+    let made = unsafe { allocate_plain(&holder, buffer, &needs, 0, None) }.unwrap();
     let mut allocation = OmniheapAllocation { id: 0 };
     // SAFETY: a place of this test's.
     unsafe { publish(&holder, made, ptr::null_mut(), &raw mut allocation) }.unwrap();

@@ -299,7 +299,7 @@ fn pass(mover: &mut Mover<'_>) -> u64 {
 }
 
 /// A manager of an engine's device and of one of its queues, and that queue's family.
-fn wrapped(engine: &Vulkan, enabled: u32) -> (OmniheapManager, u32) {
+pub(super) fn wrapped(engine: &Vulkan, enabled: u32) -> (OmniheapManager, u32) {
     let entry = engine.ash_entry().expect("this engine has loaded it");
     let (queue, family) =
         engine.with_queue(TimelineId::MAIN, |queue, family| (queue, family)).expect("a queue");

@@ -75,9 +75,10 @@ fn the_usual_values_fill_the_callers_size_and_no_more() {
         c!(omniheap_budget_init(ptr::null_mut(), 0)),
         c!(omniheap_pool_config_init(ptr::null_mut(), 0)),
         c!(omniheap_vulkan_device_init(ptr::null_mut(), 0)),
+        c!(omniheap_vulkan_bind_init(ptr::null_mut(), 0)),
     ];
     assert_eq!(refused[0], Status::InvalidArgument);
-    assert_eq!(refused[1..], [Status::NullArgument; 5]);
+    assert_eq!(refused[1..], [Status::NullArgument; 6]);
     assert_eq!(longer.known.size, 99, "a refused call writes nothing");
 }
 
