@@ -21,11 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 pub(crate) const UNIT: u64 = 512;
 /// The smallest request that gets a block of its own where programs export memory.
 const EXPORTED: u64 = 1 << 20;
-/// Bytes of frees that may wait before they are marked, so that many share one mark: this fraction of the device, and at least
-/// this many bytes.
-const SLACK: (u64, u64) = (512, 32 << 20);
-/// Stream-ordered requests for each mark of the work that frees wait for. A mark calls the driver.
-const LOOK: usize = 16;
+/// Bytes of frees that share one mark, which asks the driver. They are marked as the program frees, so that the device has passed
+/// the mark of the earlier ones when the program wants as much again.
+const SHARE: u64 = 32 << 20;
 /// Answer to orders for memory that cannot sleep.
 const AWAKE: &str =
     "this memory cannot sleep: start the program with --sleepable, on one device with pages";
@@ -90,13 +88,9 @@ pub(crate) struct Book {
     turn: Mutex<()>,
     /// True if frees went to the manager behind a mark, and nobody has waited for the device since.
     is_deferred: AtomicBool,
-    /// Bytes of frees that may wait while the program gets more memory.
-    slack: u64,
     /// Number of frees that wait, and their bytes.
     waiting: AtomicUsize,
     waiting_bytes: AtomicU64,
-    /// Requests of streams while frees waited.
-    looks: AtomicUsize,
     streams: RwLock<HashMap<(usize, u64), TimelineId>>,
     /// True if the driver knows the blocks as allocations, so that a program could free them.
     is_plain: bool,
@@ -132,8 +126,6 @@ impl Book {
         if let Some(ordered) = settings::ordered_limit() {
             manager.set_budget(heap, Limits::hard(ordered))?;
         }
-        let total = manager.caps().heap(heap).map_or(0, |heap| heap.size);
-        let slack = (total / SLACK.0).max(SLACK.1);
         let may_sleep = settings::get().sleeps && !is_plain;
         let own = manager.config().pool.sleepable();
         let pool = may_sleep.then(|| manager.create_pool(heap, own)).transpose()?;
@@ -147,10 +139,8 @@ impl Book {
             frees: Mutex::default(),
             turn: Mutex::default(),
             is_deferred: AtomicBool::new(false),
-            slack,
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
-            looks: AtomicUsize::new(0),
             streams: RwLock::default(),
             is_plain,
             blocks: Mutex::default(),
@@ -168,12 +158,6 @@ impl Book {
         if is_whole {
             request = request.dedicated().pinned();
         }
-        if self.waiting_bytes.load(Relaxed) + size > self.slack && self.waiting.load(Relaxed) > 0 {
-            if let Ok(allocation) = self.ask(&request.no_grow(), is_whole) {
-                return self.admit(size, allocation, is_whole, 0);
-            }
-            self.defer();
-        }
         self.take(size, (0, is_whole), &request)
     }
 
@@ -183,9 +167,6 @@ impl Book {
         size: u64,
         (stream, timeline): (Handle, TimelineId),
     ) -> Result<u64, AllocateError> {
-        if self.waiting.load(Relaxed) > 0 && self.looks.fetch_add(1, Relaxed).is_multiple_of(LOOK) {
-            self.defer();
-        }
         self.take(size, (stream.addr(), false), &Request::new(size).on(timeline))
     }
 
@@ -244,13 +225,20 @@ impl Book {
     /// Frees what lives at an address once all work that was submitted until now has run; returns false if nothing does.
     pub(crate) fn free(&self, address: u64) -> bool {
         let Some(resident) = lock(&self.live).remove(&address) else { return false };
-        // Counted first, because the thread that takes the free subtracts it.
+        if resident.is_whole {
+            // Goes back to the driver, which waits as ever: nobody else could have it.
+            drop(resident);
+            return true;
+        }
+        // Counted first: whoever takes it away counts less.
         self.waiting.fetch_add(1, Relaxed);
-        self.waiting_bytes.fetch_add(resident.size, Relaxed);
+        let waiting = self.waiting_bytes.fetch_add(resident.size, Relaxed) + resident.size;
         lock(&self.frees).push((address, resident));
         if self.manager.config().guards.is_some() {
             // An overwrite is reported inside the program's call of the free.
             self.settle();
+        } else if waiting >= SHARE {
+            self.defer();
         }
         true
     }

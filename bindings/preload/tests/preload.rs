@@ -244,6 +244,22 @@ fn an_allocation_waits_for_no_work_that_came_after_the_frees() {
 }
 
 #[test]
+fn what_an_idle_device_has_passed_is_given_out_again_before_the_driver_is_asked() {
+    let rig = Rig::get();
+    let program = rig.compile("odd.c", LINKED);
+    for exports in ["0", "1"] {
+        let counts = rig.folder.join(format!("pairs-{exports}"));
+        let mut command = rig.with(&program);
+        command.arg("pairs").env("STANDIN_COUNTS", &counts).env("OMNIHEAP_IPC", exports);
+        let done = command.env("STANDIN_MEMORY", (64_u64 << 30).to_string()).output();
+        assert_eq!(said(&done.expect("it starts")), "done\n");
+        assert!(count(&counts, "bytes.peak ") <= 48 << 20, "of a device of 64 GiB");
+        assert!(count(&counts, "cuMemCreate ") <= 32, "of a thousand requests");
+        assert!(count(&counts, "cuCtxRecordEvent ") <= 32, "of a thousand frees");
+    }
+}
+
+#[test]
 fn a_capture_whose_stream_is_destroyed_has_ended() {
     let rig = Rig::get();
     let program = rig.compile("odd.c", LINKED);

@@ -21,6 +21,10 @@ int main(int count, char** words) {
     } else if (!strcmp(words[1], "ends-captures")) {
         if (cuMemAlloc_v2(&p, 1 << 20) || cuStreamCreate(&stream, 1) || cuStreamBeginCapture_v2(stream, 2)) return 3;
         if (cuStreamDestroy_v2(stream) || cuMemAlloc_v2(&q, 1 << 20)) return 4;
+    } else if (!strcmp(words[1], "pairs")) {
+        for (int i = 0; i < 1000; i++) {
+            if (cuMemAlloc_v2(&p, 1 << 20) || cuMemFree_v2(p)) return 3;
+        }
     } else if (!strcmp(words[1], "resets")) {
         if (cuMemAlloc_v2(&p, 1000) || cuMemsetD8Async(p, 0, 1004, 0) || cuCtxSynchronize()) return 3;
         if (cuDevicePrimaryCtxReset_v2(0)) return 4;
