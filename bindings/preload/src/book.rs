@@ -5,17 +5,16 @@
 //! mark only when memory has run out, because the work may itself wait for the program's next call.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
 use crate::{Code, capture, gate, lock, real::Handle, settings};
-use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use omniheap_core::{
     Align, AllocateError, Allocation, Backend as _, Caps, Defragmentation, ErrorKind, HeapId,
-    HeapKind, Limits, Manager, ManagerConfig, Placement, Point, Policy, Ranking, Reason, Region,
-    Report, Request, Result, Sleep, TimelineId, UserPool, Uses, Wake,
+    HeapKind, Limits, Manager, ManagerConfig, Point, Report, Request, Result, Sleep, TimelineId,
+    UserPool, Uses, Wake,
 };
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
 use std::collections::{BTreeMap, HashMap, HashSet, btree_map::Entry};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::sync::{Mutex, PoisonError, RwLock, TryLockError};
 
 /// The driver's alignment of device memory.
 pub(crate) const UNIT: u64 = 512;
@@ -30,27 +29,13 @@ const AWAKE: &str =
 /// The driver's code for "out of memory".
 pub(crate) const OUT_OF_MEMORY: Code = 2;
 
-thread_local! {
-    /// The book, stream, its number and timeline that this thread used last.
-    static LAST: Cell<(usize, usize, u64, u32)> = const { Cell::new((0, 0, 0, 0)) };
-}
-
-/// A policy of device memory alone.
-#[derive(Debug)]
-struct DeviceOnly;
-
-impl Policy for DeviceOnly {
-    fn place(&self, _: &Request<'_>, caps: &Caps) -> Result<Placement> {
-        let mut heaps = Ranking::new();
-        heaps.push(device_heap(caps)?);
-        Ok(Placement { region: Region::Device, heaps, reason: Reason::WrittenByKernels })
-    }
-}
-
 fn device_heap(caps: &Caps) -> Result<HeapId> {
     let device = caps.heap_ids().find(|(_, heap)| heap.kind == HeapKind::Device);
     device.map(|(id, _)| id).ok_or(ErrorKind::NoSuchHeap.into())
 }
+
+/// An allocation, where its block begins, and how far behind that it lies.
+type Made = (Allocation<Cuda>, (u64, u64));
 
 /// An allocation of the program.
 struct Resident {
@@ -78,8 +63,10 @@ pub(crate) struct Book {
     context: usize,
     pub(crate) ordinal: i32,
     manager: Manager<Cuda>,
-    /// The pool that can sleep, if that is wanted and the device has pages.
-    pool: Option<UserPool<Cuda>>,
+    /// The pool of all memory; it sleeps where that is wanted and the device has pages.
+    pool: UserPool<Cuda>,
+    /// The pool of blocks of their own.
+    wholes: UserPool<Cuda>,
     heap: HeapId,
     live: Mutex<BTreeMap<u64, Resident>>,
     /// Frees that wait for the device.
@@ -112,10 +99,10 @@ impl Book {
         // SAFETY: the caller's promise; what else the backend makes is never dropped.
         let cuda = unsafe { Cuda::wrap(context.cast(), None, Config::new()) }?;
         let mut config = config;
-        config.policy = Arc::new(DeviceOnly);
         // Programs say on which stream they free, and not on which streams they use.
         config.pool.uses = Uses::Undeclared;
         config.unit = Align::of(UNIT);
+        // Addresses leave for good, so nothing ever moves.
         config.defragmentation = Defragmentation::Off;
         // Other devices reach plain blocks alone.
         let config = if devices > 1 { config.plain() } else { config };
@@ -127,10 +114,12 @@ impl Book {
             manager.set_budget(heap, Limits::hard(ordered))?;
         }
         let may_sleep = settings::get().sleeps && !is_plain;
-        let own = manager.config().pool.sleepable();
-        let pool = may_sleep.then(|| manager.create_pool(heap, own)).transpose()?;
+        let own = manager.config().pool;
+        let pool = manager.create_pool(heap, if may_sleep { own.sleepable() } else { own })?;
+        let wholes = manager.create_pool(heap, own)?;
         Ok(Self {
             pool,
+            wholes,
             context: context.expose_provenance(),
             ordinal,
             manager,
@@ -153,11 +142,9 @@ impl Book {
 
     /// Allocates memory that any stream may use at once; returns its address.
     pub(crate) fn allocate(&self, size: u64) -> Result<u64, AllocateError> {
-        let mut request = Request::new(size);
         let is_whole = size >= EXPORTED && settings::exports();
-        if is_whole {
-            request = request.dedicated().pinned();
-        }
+        let request = Request::new(size);
+        let request = if is_whole { request.dedicated() } else { request };
         self.take(size, (0, is_whole), &request)
     }
 
@@ -165,9 +152,9 @@ impl Book {
     pub(crate) fn allocate_on(
         &self,
         size: u64,
-        (stream, timeline): (Handle, TimelineId),
+        (stream, timeline): (usize, TimelineId),
     ) -> Result<u64, AllocateError> {
-        self.take(size, (stream.addr(), false), &Request::new(size).on(timeline))
+        self.take(size, (stream, false), &Request::new(size).on(timeline))
     }
 
     #[inline]
@@ -177,49 +164,48 @@ impl Book {
         (stream, is_whole): (usize, bool),
         request: &Request<'_>,
     ) -> Result<u64, AllocateError> {
-        let allocation = match self.ask(request, is_whole) {
+        let made = match self.ask(request, is_whole) {
             Err(error) if error.kind().is_out_of_memory() && self.settle() => {
                 self.ask(request, is_whole)
             }
             made => made,
         }?;
-        self.admit(size, allocation, is_whole, stream)
+        Ok(self.admit(size, made, is_whole, stream))
     }
 
+    /// Asks for memory; tells where its block begins, and how far behind that it lies.
     #[inline]
-    fn ask(
-        &self,
-        request: &Request<'_>,
-        is_whole: bool,
-    ) -> Result<Allocation<Cuda>, AllocateError> {
-        match self.pool.as_ref().filter(|_| !is_whole) {
-            None => self.manager.allocate(request),
-            Some(pool) => loop {
-                match pool.allocate(request) {
-                    Err(error) if error.kind() == ErrorKind::Asleep => gate::wait(),
-                    made => return made,
-                }
-            },
+    fn ask(&self, request: &Request<'_>, is_whole: bool) -> Result<Made, AllocateError> {
+        let pool = if is_whole { &self.wholes } else { &self.pool };
+        match pool.allocate_and_look(request, |block, span| (block.address(), span.offset)) {
+            Err(error) if error.kind() == ErrorKind::Asleep => self.ask_awake(request, is_whole),
+            made => made,
         }
+    }
+
+    /// As [`ask`](Self::ask), once the memory is awake.
+    #[cold]
+    fn ask_awake(&self, request: &Request<'_>, is_whole: bool) -> Result<Made, AllocateError> {
+        gate::wait();
+        self.ask(request, is_whole)
     }
 
     #[inline]
     fn admit(
         &self,
         size: u64,
-        allocation: Allocation<Cuda>,
+        (allocation, (block, offset)): Made,
         is_whole: bool,
         stream: usize,
-    ) -> Result<u64, AllocateError> {
+    ) -> u64 {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        // The address leaves for good, so the bytes must never move.
-        let address = allocation.pin_for_life().ok_or(ErrorKind::Unsupported)?;
         let number = NUMBERS.fetch_add(1, Relaxed);
         if is_whole || self.is_plain {
-            lock(&self.blocks).insert(allocation.binding().block().address());
+            lock(&self.blocks).insert(block);
         }
-        lock(&self.live).insert(address, Resident { allocation, size, number, is_whole, stream });
-        Ok(address)
+        let resident = Resident { allocation, size, number, is_whole, stream };
+        lock(&self.live).insert(block + offset, resident);
+        block + offset
     }
 
     /// Frees what lives at an address once all work that was submitted until now has run; returns false if nothing does.
@@ -256,10 +242,10 @@ impl Book {
     /// The handle may belong to a later stream, because its number is not compared. Then no live stream has the timeline of the
     /// earlier one, and other streams get the bytes behind a mark of all work.
     #[inline]
-    pub(crate) fn free_in_own_order(&self, address: u64, stream: Handle) -> Option<()> {
+    pub(crate) fn free_in_own_order(&self, address: u64, stream: usize) -> Option<()> {
         let mut live = lock(&self.live);
         let Entry::Occupied(entry) = live.entry(address) else { return None };
-        if entry.get().stream == 0 || entry.get().stream != stream.addr() {
+        if entry.get().stream != stream {
             return None;
         }
         let resident = entry.remove();
@@ -372,24 +358,15 @@ impl Book {
     ///
     /// `stream` is a live stream.
     pub(crate) unsafe fn timeline(&self, stream: Handle, number: u64) -> Option<TimelineId> {
-        let (own, address) = (core::ptr::from_ref(self).addr(), stream.addr());
-        let last = LAST.get();
-        if (last.0, last.1, last.2) == (own, address, number) {
-            return Some(TimelineId(last.3));
-        }
-        let key = (address, number);
+        let key = (stream.addr(), number);
         let known = self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-        let timeline = match known {
-            Some(timeline) => timeline,
-            None => {
-                let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
-                // SAFETY: the caller's promise.
-                let fresh = unsafe { self.manager.backend().borrow_stream(stream.cast()) }.ok()?;
-                *streams.entry(key).or_insert(fresh)
-            }
-        };
-        LAST.set((own, address, number, timeline.0));
-        Some(timeline)
+        if known.is_some() {
+            return known;
+        }
+        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller's promise.
+        let fresh = unsafe { self.manager.backend().borrow_stream(stream.cast()) }.ok()?;
+        Some(*streams.entry(key).or_insert(fresh))
     }
 
     /// Marks and waits for nothing from now on.
@@ -429,18 +406,21 @@ impl Book {
         self.manager.trim().map(drop)
     }
 
-    /// Moves all bytes to host memory. Returns the number of bytes that went back to the driver.
+    /// Returns the pool that can sleep.
+    fn sleeper(&self) -> Result<&UserPool<Cuda>, &'static str> {
+        Some(&self.pool).filter(|pool| pool.is_sleepable()).ok_or(AWAKE)
+    }
+
+    /// Moves all bytes to host memory; returns how many went back to the driver.
     pub(crate) fn sleep(&self) -> Result<u64, String> {
-        let pool = self.pool.as_ref().ok_or(AWAKE)?;
+        let pool = self.sleeper()?;
         if capture::is_under_way() {
             return Err("a graph is being captured; try again later".into());
         }
         self.settle();
-        let sleep = Sleep::to(HostStore::new());
-        // SAFETY: whoever orders a sleep promises that the program uses none of its memory until it is awake. Work that streams were
-        // given before is waited for: the pool's uses are undeclared.
-        let sleep = unsafe { sleep.over_pins() };
-        let slept = match pool.sleep(&sleep) {
+        // Whoever orders a sleep promises that the program uses none of its memory until it is awake. Work that streams were given
+        // before is waited for: the pool's uses are undeclared.
+        let slept = match pool.sleep(&Sleep::to(HostStore::new())) {
             Err(error) if error.kind() == ErrorKind::AlreadyAsleep => return Ok(0),
             slept => slept.map_err(|error| error.to_string())?,
         };
@@ -449,7 +429,7 @@ impl Book {
 
     /// Brings all bytes back, at their addresses.
     pub(crate) fn wake(&self) -> Result<u64, String> {
-        let pool = self.pool.as_ref().ok_or(AWAKE)?;
+        let pool = self.sleeper()?;
         match pool.wake(&Wake::all()) {
             Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(0),
             woken => woken.map(|()| pool.reserved()).map_err(|error| error.to_string()),

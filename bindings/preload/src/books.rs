@@ -6,21 +6,65 @@ use crate::{capture, control, ending, inside, lock};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap_core::TimelineId;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 static BOOKS: RwLock<Vec<&'static Book>> = RwLock::new(Vec::new());
 /// Contexts that no book could be opened for.
 static REFUSED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// Counted up when a book comes or goes.
+/// Counted up when a book comes or goes, and when a stream goes.
 static EDITION: AtomicU64 = AtomicU64::new(1);
 /// Lock for opening a book, and for beginning and ending a capture. Each book has one `hold` for each capture under way.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// Edition, context, and its book if it has one.
-type Last = (u64, usize, Option<&'static Book>);
+/// What a thread used last.
+#[derive(Clone, Copy)]
+struct Last {
+    edition: u64,
+    context: usize,
+    /// The context's book, if it has one.
+    book: Option<&'static Book>,
+    /// A stream of the context, its number and its timeline.
+    stream: (usize, u64, TimelineId),
+}
+
+impl Last {
+    const fn new(edition: u64, context: usize, book: Option<&'static Book>) -> Self {
+        Self { edition, context, book, stream: (0, 0, TimelineId::ALL) }
+    }
+}
 
 thread_local! {
-    static LAST: Cell<Last> = const { Cell::new((0, 0, None)) };
+    static LAST: Cell<Last> = const { Cell::new(Last::new(0, 0, None)) };
+}
+
+/// Forgets what threads used last: a book or a stream has come or gone.
+pub(crate) fn forget_last() {
+    EDITION.fetch_add(1, Relaxed);
+}
+
+#[inline]
+fn last() -> Option<Last> {
+    let last = LAST.get();
+    (last.edition == EDITION.load(Relaxed)).then_some(last)
+}
+
+/// Returns the book that this thread used last, else that of its context: where an address is looked for first.
+#[inline]
+pub(crate) fn usual(real: &Real) -> Option<&'static Book> {
+    last().and_then(|last| last.book).or_else(|| known(real))
+}
+
+/// Returns the book and the timeline of a stream that this thread used last: no other stream ever has its number.
+#[inline]
+pub(crate) fn of_stream(stream: Handle, number: u64) -> Option<(&'static Book, TimelineId)> {
+    let last = last().filter(|last| (last.stream.0, last.stream.1) == (stream.addr(), number))?;
+    Some((last.book?, last.stream.2))
+}
+
+/// Notes the timeline of a stream of this thread's context, whose book was asked for just now.
+pub(crate) fn note_stream(stream: Handle, number: u64, timeline: TimelineId) {
+    LAST.set(Last { stream: (stream.addr(), number, timeline), ..LAST.get() });
 }
 
 /// Returns this thread's context.
@@ -37,12 +81,11 @@ pub(crate) fn current_context(real: &Real) -> Option<Handle> {
 pub(crate) fn known(real: &Real) -> Option<&'static Book> {
     let context = current_context(real)?.addr();
     let edition = EDITION.load(Relaxed);
-    let (last, of, book) = LAST.get();
-    if last == edition && of == context {
-        return book;
+    if let Some(last) = last().filter(|last| last.context == context) {
+        return last.book;
     }
     let book = all().find(|book| book.context() == context);
-    LAST.set((edition, context, book));
+    LAST.set(Last::new(edition, context, book));
     book
 }
 
@@ -72,7 +115,7 @@ fn open(real: &Real) -> Option<&'static Book> {
         Ok(book) => {
             let book = Box::leak(Box::new(book));
             BOOKS.write().unwrap_or_else(PoisonError::into_inner).push(book);
-            EDITION.fetch_add(1, Relaxed);
+            forget_last();
             control::start();
             Some(book)
         }
@@ -106,6 +149,6 @@ pub(crate) fn take(context: usize) -> Option<&'static Book> {
     let mut books = BOOKS.write().unwrap_or_else(PoisonError::into_inner);
     let at = books.iter().position(|book| book.context() == context)?;
     let book = books.swap_remove(at);
-    EDITION.fetch_add(1, Relaxed);
+    forget_last();
     Some(book)
 }

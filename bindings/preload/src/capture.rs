@@ -42,8 +42,9 @@ pub(crate) fn destroying(stream: Handle) {
     ENDING.set(is_under_way() && lock(&CAPTURES).iter().any(|it| it.0 == stream.addr()));
 }
 
-/// Notes that the driver has answered: a capture ends with its stream.
+/// Notes that the driver has answered: a capture ends with its stream, and another stream may have its handle.
 pub(crate) fn destroyed(stream: Handle, is_done: bool) {
+    books::forget_last();
     if ENDING.take() && is_done {
         end(stream);
     }

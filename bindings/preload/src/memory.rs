@@ -82,7 +82,7 @@ pub(crate) fn free(real: &Real, address: u64) -> Option<Code> {
     {
         return Some(code);
     }
-    if books::known(real).is_some_and(|book| book.free(address)) {
+    if books::usual(real).is_some_and(|book| book.free(address)) {
         return Some(0);
     }
     if books::all().any(|book| book.free(address)) {
@@ -120,11 +120,11 @@ fn refused_in_capture(real: &Real) -> Option<Code> {
     CAPTURE_CODES.contains(&code).then_some(code)
 }
 
-/// Returns the timeline of a stream. `None` if the driver must answer: in a capture, and for streams of other contexts.
+/// Returns the number of a stream; `None` where the driver shall answer itself: in a capture.
 #[inline]
-fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
+fn number(real: &Real, stream: Handle) -> Option<u64> {
     let mut number = 0;
-    // The legacy stream is never captured, and there is one.
+    // The legacy stream is never captured, and each context has one.
     if stream.addr() > LEGACY {
         if capture::is_under_way() && capture::is_captured(real, stream) {
             return None;
@@ -134,8 +134,36 @@ fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
             return None;
         }
     }
-    // SAFETY: as above.
+    Some(number)
+}
+
+/// Returns the timeline of a stream; `None` where the driver shall answer itself: in a capture, and for streams of other contexts.
+fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
+    let number = number(real, stream)?;
+    // SAFETY: the caller of the driver's function promises a live stream.
     unsafe { book.timeline(stream, number) }
+}
+
+/// Returns the book and the timeline of a stream; `None` where the driver shall answer itself.
+#[inline]
+fn order(real: &Real, stream: Handle) -> Option<(&'static Book, TimelineId)> {
+    let number = number(real, stream)?;
+    // The number tells the context as well, but for the legacy stream.
+    if stream.addr() > LEGACY
+        && let Some(known) = books::of_stream(stream, number)
+    {
+        return Some(known);
+    }
+    let book = books::current(real)?;
+    // SAFETY: the caller of the driver's function promises a live stream.
+    let timeline = unsafe { book.timeline(stream, number) }?;
+    books::note_stream(stream, number, timeline);
+    Some((book, timeline))
+}
+
+/// Returns the handle by which a stream's own memory is known; never zero.
+fn own(stream: Handle) -> usize {
+    stream.addr().max(LEGACY)
 }
 
 /// Answers `cuMemAllocAsync`.
@@ -149,9 +177,8 @@ pub(crate) fn allocate_async(
     if out.is_null() || size == 0 || size >= MOST || HAS_OWN_POOL.load(Relaxed) {
         return None;
     }
-    let book = books::current(real)?;
-    let timeline = timeline(real, book, stream)?;
-    hand_out(out, book.allocate_on(size as u64, (stream, timeline)))
+    let (book, timeline) = order(real, stream)?;
+    hand_out(out, book.allocate_on(size as u64, (own(stream), timeline)))
 }
 
 /// Answers `cuMemAllocFromPoolAsync`, for the pool that every device has.
@@ -174,15 +201,16 @@ pub(crate) fn allocate_from_pool(
 /// Answers `cuMemFreeAsync`.
 #[inline]
 pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Code> {
-    let known = books::known(real);
-    // This handle means another stream on each thread.
+    // Each thread has another stream of that handle.
     let may_skip = stream != PER_THREAD && !capture::is_under_way();
-    if let Some(book) = known.filter(|_| may_skip)
-        && book.free_in_own_order(address, stream).is_some()
+    // Each context has another legacy stream, and all others have handles of their own.
+    let usual = if stream.addr() > LEGACY { books::usual(real) } else { books::known(real) };
+    if let Some(book) = usual.filter(|_| may_skip)
+        && book.free_in_own_order(address, own(stream)).is_some()
     {
         return Some(0);
     }
-    if let Some(book) = known
+    if let Some(book) = books::known(real)
         && book.free_on(address, || timeline(real, book, stream)).is_some()
     {
         return Some(0);

@@ -244,10 +244,11 @@ fn an_allocation_waits_for_no_work_that_came_after_the_frees() {
 }
 
 #[test]
-fn what_an_idle_device_has_passed_is_given_out_again_before_the_driver_is_asked() {
+fn pairs_of_requests_and_frees_take_few_calls_and_little_memory() {
     let rig = Rig::get();
     let program = rig.compile("odd.c", LINKED);
-    for exports in ["0", "1"] {
+    // The backend asks once more for each block of its own that it takes or frees.
+    for (exports, most) in [("0", 2500), ("1", 4500)] {
         let counts = rig.folder.join(format!("pairs-{exports}"));
         let mut command = rig.with(&program);
         command.arg("pairs").env("STANDIN_COUNTS", &counts).env("OMNIHEAP_IPC", exports);
@@ -256,6 +257,8 @@ fn what_an_idle_device_has_passed_is_given_out_again_before_the_driver_is_asked(
         assert!(count(&counts, "bytes.peak ") <= 48 << 20, "of a device of 64 GiB");
         assert!(count(&counts, "cuMemCreate ") <= 32, "of a thousand requests");
         assert!(count(&counts, "cuCtxRecordEvent ") <= 32, "of a thousand frees");
+        let asked = ["cuCtxGetCurrent ", "cuStreamGetId "].map(|name| count(&counts, name));
+        assert!(asked.iter().sum::<u64>() <= most, "one for each of two thousand pairs: {asked:?}");
     }
 }
 

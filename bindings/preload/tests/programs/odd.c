@@ -4,7 +4,8 @@
 #include <unistd.h>
 typedef unsigned long long P; typedef void* H;
 int cuInit(unsigned), cuDevicePrimaryCtxRetain(H*, int), cuCtxSetCurrent(H), cuDevicePrimaryCtxReset_v2(int), cuCtxSynchronize(void);
-int cuMemAlloc_v2(P*, unsigned long), cuMemFree_v2(P), cuMemsetD8Async(P, unsigned char, unsigned long, H);
+int cuMemAlloc_v2(P*, unsigned long), cuMemFree_v2(P), cuMemAllocAsync(P*, unsigned long, H), cuMemFreeAsync(P, H);
+int cuMemsetD8Async(P, unsigned char, unsigned long, H);
 int cuStreamCreate(H*, unsigned), cuStreamDestroy_v2(H), cuStreamBeginCapture_v2(H, unsigned), cuLaunchHostFunc(H, void (*)(void*), void*);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
@@ -24,6 +25,10 @@ int main(int count, char** words) {
     } else if (!strcmp(words[1], "pairs")) {
         for (int i = 0; i < 1000; i++) {
             if (cuMemAlloc_v2(&p, 1 << 20) || cuMemFree_v2(p)) return 3;
+        }
+        if (cuStreamCreate(&stream, 1)) return 4;
+        for (int i = 0; i < 1000; i++) {
+            if (cuMemAllocAsync(&p, 1 << 20, stream) || cuMemFreeAsync(p, stream)) return 5;
         }
     } else if (!strcmp(words[1], "resets")) {
         if (cuMemAlloc_v2(&p, 1000) || cuMemsetD8Async(p, 0, 1004, 0) || cuCtxSynchronize()) return 3;
