@@ -5,16 +5,16 @@
 //! mark only when memory has run out, because the work may itself wait for the program's next call.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
 use crate::{Code, capture, gate, lock, real::Handle, settings};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, AllocateError, Allocation, Backend as _, Caps, Defragmentation, ErrorKind, HeapId,
-    HeapKind, Limits, Manager, ManagerConfig, Point, Report, Request, Result, Sleep, TimelineId,
-    UserPool, Uses, Wake,
+    Align, AllocateError, Allocation, Backend, Caps, Defragmentation, Epoch, ErrorKind, HeapId,
+    HeapKind, Limits, Manager, ManagerConfig, Point, Report, Request, Result, Sleep, Span,
+    TimelineId, UserPool, Uses, Wake,
 };
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
-use std::collections::{BTreeMap, HashMap, HashSet, btree_map::Entry};
-use std::sync::{Mutex, PoisonError, RwLock, TryLockError};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 /// The driver's alignment of device memory.
 pub(crate) const UNIT: u64 = 512;
@@ -28,6 +28,11 @@ const AWAKE: &str =
     "this memory cannot sleep: start the program with --sleepable, on one device with pages";
 /// The driver's code for "out of memory".
 pub(crate) const OUT_OF_MEMORY: Code = 2;
+
+/// Where a block begins, and how far behind that an allocation lies.
+const fn place(block: &<Cuda as Backend>::Block, span: Span) -> (u64, u64) {
+    (block.address(), span.offset)
+}
 
 fn device_heap(caps: &Caps) -> Result<HeapId> {
     let device = caps.heap_ids().find(|(_, heap)| heap.kind == HeapKind::Device);
@@ -47,6 +52,29 @@ struct Resident {
     is_whole: bool,
     /// Handle of the stream in whose order it was made; zero for none.
     stream: usize,
+}
+
+/// Frees that wait for the device, by address.
+#[derive(Default)]
+struct Frees {
+    unmarked: Vec<(u64, Resident)>,
+    /// Bytes of those.
+    bytes: u64,
+    /// Those that may be given out once the device has passed a mark of all work, in the order of the marks.
+    marked: VecDeque<(Epoch, Vec<(u64, Resident)>)>,
+}
+
+impl Frees {
+    fn take_unmarked(&mut self) -> Vec<(u64, Resident)> {
+        self.bytes = 0;
+        core::mem::take(&mut self.unmarked)
+    }
+
+    /// Lets what was taken wait as before.
+    fn put_back(&mut self, freed: Vec<(u64, Resident)>) {
+        self.bytes += freed.iter().map(|(_, freed)| freed.size).sum::<u64>();
+        self.unmarked.extend(freed);
+    }
 }
 
 /// Place and size of a live allocation.
@@ -70,13 +98,10 @@ pub(crate) struct Book {
     heap: HeapId,
     live: Mutex<BTreeMap<u64, Resident>>,
     /// Frees that wait for the device.
-    frees: Mutex<Vec<(u64, Resident)>>,
-    /// Lock of the thread that takes these frees, until they are given back.
+    frees: Mutex<Frees>,
+    /// Held by whoever takes these frees, until they are given back or wait again.
     turn: Mutex<()>,
-    /// True if frees went to the manager behind a mark, and nobody has waited for the device since.
-    is_deferred: AtomicBool,
-    /// Number of frees that wait, and their bytes.
-    waiting: AtomicUsize,
+    /// Bytes of all frees that wait.
     waiting_bytes: AtomicU64,
     streams: RwLock<HashMap<(usize, u64), TimelineId>>,
     /// True if the driver knows the blocks as allocations, so that a program could free them.
@@ -127,8 +152,6 @@ impl Book {
             live: Mutex::default(),
             frees: Mutex::default(),
             turn: Mutex::default(),
-            is_deferred: AtomicBool::new(false),
-            waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
             streams: RwLock::default(),
             is_plain,
@@ -176,18 +199,22 @@ impl Book {
     /// Asks for memory; tells where its block begins, and how far behind that it lies.
     #[inline]
     fn ask(&self, request: &Request<'_>, is_whole: bool) -> Result<Made, AllocateError> {
-        let pool = if is_whole { &self.wholes } else { &self.pool };
-        match pool.allocate_and_look(request, |block, span| (block.address(), span.offset)) {
-            Err(error) if error.kind() == ErrorKind::Asleep => self.ask_awake(request, is_whole),
-            made => made,
+        if is_whole {
+            return self.wholes.allocate_and_look(request, place);
         }
+        self.pool.allocate_at_once(request, place).map_or_else(|| self.ask_slowly(request), Ok)
     }
 
-    /// As [`ask`](Self::ask), once the memory is awake.
+    /// As [`ask`](Self::ask), where no hole is at hand: what the device has passed is given out before the driver is asked.
     #[cold]
-    fn ask_awake(&self, request: &Request<'_>, is_whole: bool) -> Result<Made, AllocateError> {
-        gate::wait();
-        self.ask(request, is_whole)
+    fn ask_slowly(&self, request: &Request<'_>) -> Result<Made, AllocateError> {
+        self.collect();
+        loop {
+            match self.pool.allocate_and_look(request, place) {
+                Err(error) if error.kind() == ErrorKind::Asleep => gate::wait(),
+                made => return made,
+            }
+        }
     }
 
     #[inline]
@@ -217,14 +244,17 @@ impl Book {
             return true;
         }
         // Counted first: whoever takes it away counts less.
-        self.waiting.fetch_add(1, Relaxed);
-        let waiting = self.waiting_bytes.fetch_add(resident.size, Relaxed) + resident.size;
-        lock(&self.frees).push((address, resident));
+        self.waiting_bytes.fetch_add(resident.size, Relaxed);
+        let mut frees = lock(&self.frees);
+        frees.bytes += resident.size;
+        frees.unmarked.push((address, resident));
+        let is_due = frees.bytes >= SHARE;
+        drop(frees);
         if self.manager.config().guards.is_some() {
             // An overwrite is reported inside the program's call of the free.
             self.settle();
-        } else if waiting >= SHARE {
-            self.defer();
+        } else if is_due {
+            self.mark();
         }
         true
     }
@@ -288,60 +318,81 @@ impl Book {
     ///
     /// Frees that another thread is waiting for count too: their bytes are free when this returns.
     fn settle(&self) -> bool {
-        let waited = self.waiting.load(Relaxed) > 0 || self.is_deferred.load(Relaxed);
+        let waited = self.waiting_bytes.load(Relaxed) > 0;
         let _turn = lock(&self.turn);
-        let freed = core::mem::take(&mut *lock(&self.frees));
-        let was_deferred = self.is_deferred.load(Relaxed);
-        if freed.is_empty() && !was_deferred {
+        let Frees { unmarked, marked, .. } = core::mem::take(&mut *lock(&self.frees));
+        if unmarked.is_empty() && marked.is_empty() {
             return waited;
         }
         let timelines = self.manager.backend().timelines();
-        let wait = |point| timelines.wait(point);
-        if self.mark().and_then(wait).is_err() {
-            lock(&self.frees).extend(freed);
+        let wait = |epoch| timelines.wait(Point { timeline: TimelineId::ALL, epoch });
+        if timelines.mark(TimelineId::ALL).and_then(wait).is_err() {
+            let mut frees = lock(&self.frees);
+            frees.marked = marked;
+            frees.put_back(unmarked);
             return false;
         }
-        self.is_deferred.store(false, Relaxed);
-        self.give_back(freed, drop);
+        self.give_back(marked.into_iter().flat_map(|(_, freed)| freed).chain(unmarked));
         true
     }
 
-    /// Hands the waiting frees to the manager, behind one mark of all work submitted so far. The host waits neither for the mark nor
-    /// for another thread that waits.
-    fn defer(&self) {
-        let _turn = match self.turn.try_lock() {
-            Err(TryLockError::WouldBlock) => return,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Ok(turn) => turn,
+    /// Returns the turn to take frees, if nobody has it: whoever has it may wait for the device.
+    fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.turn.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Ok(turn) => Some(turn),
+        }
+    }
+
+    /// Marks all work that was submitted until now, for the frees that wait unmarked. The host waits for nothing, also not for another
+    /// thread that does.
+    #[cold]
+    fn mark(&self) {
+        let Some(_turn) = self.try_turn() else { return };
+        let freed = lock(&self.frees).take_unmarked();
+        match self.manager.backend().timelines().mark(TimelineId::ALL) {
+            Ok(epoch) => lock(&self.frees).marked.push_back((epoch, freed)),
+            Err(_) => lock(&self.frees).put_back(freed),
+        }
+    }
+
+    /// Gives back the frees whose marks the device has passed; as [`mark`](Self::mark), the host waits for nothing.
+    fn collect(&self) {
+        if lock(&self.frees).marked.is_empty() {
+            return;
+        }
+        let Some(_turn) = self.try_turn() else { return };
+        let Ok(reached) = self.manager.backend().timelines().reached(TimelineId::ALL) else {
+            return;
         };
-        let freed = core::mem::take(&mut *lock(&self.frees));
-        let Ok(point) = self.mark() else { return lock(&self.frees).extend(freed) };
-        self.is_deferred.store(true, Relaxed);
-        self.give_back(freed, |allocation| allocation.free_after(point));
+        let mut frees = lock(&self.frees);
+        let passed = frees.marked.partition_point(|(epoch, _)| *epoch <= reached);
+        let passed: Vec<_> = frees.marked.drain(..passed).collect();
+        drop(frees);
+        self.give_back(passed.into_iter().flat_map(|(_, freed)| freed));
     }
 
-    /// Marks all work that was submitted until now.
-    fn mark(&self) -> Result<Point> {
-        let epoch = self.manager.backend().timelines().mark(TimelineId::ALL)?;
-        Ok(Point { timeline: TimelineId::ALL, epoch })
-    }
-
-    /// Frees what waited, and subtracts it afterwards: no thread sees a count of zero before the bytes are free.
-    fn give_back(&self, freed: Vec<(u64, Resident)>, free: impl Fn(Allocation<Cuda>)) {
-        let (count, bytes) = (freed.len(), freed.iter().map(|(_, it)| it.size).sum());
-        freed.into_iter().for_each(|(_, freed)| free(freed.allocation));
-        self.waiting.fetch_sub(count, Relaxed);
+    /// Frees what waited, and then counts it no more: nobody finds that nothing waits before the bytes are there.
+    fn give_back(&self, freed: impl IntoIterator<Item = (u64, Resident)>) {
+        let bytes = freed.into_iter().map(|(_, freed)| {
+            let size = freed.size;
+            drop(freed);
+            size
+        });
+        let bytes = bytes.sum();
         self.waiting_bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// Returns true if an address was freed and waits.
     pub(crate) fn is_waiting(&self, address: u64) -> bool {
-        if self.waiting.load(Relaxed) == 0 {
+        if self.waiting_bytes.load(Relaxed) == 0 {
             return false;
         }
         let holds =
             |(start, freed): &(u64, Resident)| (*start..start + freed.size).contains(&address);
-        lock(&self.frees).iter().any(holds)
+        let frees = lock(&self.frees);
+        frees.marked.iter().flat_map(|(_, freed)| freed).chain(&frees.unmarked).any(holds)
     }
 
     /// Returns the live allocation that has an address.
@@ -393,7 +444,6 @@ impl Book {
         let _ = self.manager.backend().timelines().wait_idle();
         drop(core::mem::take(&mut *lock(&self.live)));
         drop(core::mem::take(&mut *lock(&self.frees)));
-        self.waiting.store(0, Relaxed);
         self.waiting_bytes.store(0, Relaxed);
         let _ = self.manager.retire();
         let _ = self.manager.trim();
