@@ -1,12 +1,6 @@
-//! Memory, buffers and images through the C interface, on the Vulkan driver of this machine. Without one, nothing is tested.
-#![allow(
-    unsafe_code,
-    clippy::multiple_unsafe_ops_per_block,
-    clippy::undocumented_unsafe_blocks,
-    clippy::unwrap_used,
-    missing_docs,
-    reason = "a test of a C interface"
-)]
+//! Memory, buffers and images through the C interface, on whatever Vulkan is here. Without one, nothing is tested.
+#![expect(unsafe_code, reason = "calls C functions")]
+#[macro_use]
 mod rig;
 
 use ash::vk;
@@ -28,9 +22,14 @@ fn buffers_and_images_come_and_go() {
     let first = rig.buffer(100_000, &auto(0));
     let (mut image, mut allocation) = (vk::Image::null(), VmaAllocation::NULL);
     let info = image_info(64);
-    let made = unsafe {
-        vmaCreateImage(rig.allocator, &info, &auto(0), &mut image, &mut allocation, ptr::null_mut())
-    };
+    let made = c!(vmaCreateImage(
+        rig.allocator,
+        &info,
+        &auto(0),
+        &mut image,
+        &mut allocation,
+        ptr::null_mut()
+    ));
     assert_eq!(made, vk::Result::SUCCESS);
     let sum = rig.total();
     assert_eq!(sum.statistics.allocation_count, 2);
@@ -39,7 +38,7 @@ fn buffers_and_images_come_and_go() {
     let held = rig.budgets().iter().map(|heap| heap.statistics.allocation_bytes).sum::<u64>();
     assert_eq!(held, sum.statistics.allocation_bytes);
     rig.destroy(first);
-    unsafe { vmaDestroyImage(rig.allocator, image, allocation) };
+    c!(vmaDestroyImage(rig.allocator, image, allocation));
     assert_eq!(rig.total().statistics.allocation_count, 0);
 }
 
@@ -53,27 +52,25 @@ fn what_is_mapped_keeps_its_bytes() {
     assert!(rig.info(other.1).p_mapped_data.is_null(), "nobody mapped it");
     let mut data = ptr::null_mut();
     for _ in 0..2 {
-        assert_eq!(unsafe { vmaMapMemory(rig.allocator, other.1, &mut data) }, vk::Result::SUCCESS);
+        assert_eq!(c!(vmaMapMemory(rig.allocator, other.1, &mut data)), vk::Result::SUCCESS);
     }
     assert_eq!(rig.info(other.1).p_mapped_data, data);
     let bytes: Vec<u8> = (0..=255).collect();
-    let copied = unsafe {
-        vmaCopyMemoryToAllocation(rig.allocator, bytes.as_ptr().cast(), other.1, 100, 256)
-    };
+    let copied =
+        c!(vmaCopyMemoryToAllocation(rig.allocator, bytes.as_ptr().cast(), other.1, 100, 256));
     assert_eq!(copied, vk::Result::SUCCESS);
     let mut back = [0u8; 256];
-    let copied = unsafe {
-        vmaCopyAllocationToMemory(rig.allocator, other.1, 100, back.as_mut_ptr().cast(), 256)
-    };
+    let copied =
+        c!(vmaCopyAllocationToMemory(rig.allocator, other.1, 100, back.as_mut_ptr().cast(), 256));
     assert_eq!((copied, &back[..]), (vk::Result::SUCCESS, &bytes[..]));
-    unsafe { vmaUnmapMemory(rig.allocator, other.1) };
+    c!(vmaUnmapMemory(rig.allocator, other.1));
     assert!(!rig.info(other.1).p_mapped_data.is_null(), "two calls, one undone");
-    unsafe { vmaUnmapMemory(rig.allocator, other.1) };
+    c!(vmaUnmapMemory(rig.allocator, other.1));
     assert!(rig.info(other.1).p_mapped_data.is_null());
     for (offset, size) in [(0, vk::WHOLE_SIZE), (7, 13), (4096, 0)] {
-        let flushed = unsafe { vmaFlushAllocation(rig.allocator, other.1, offset, size) };
+        let flushed = c!(vmaFlushAllocation(rig.allocator, other.1, offset, size));
         assert_eq!(flushed, vk::Result::SUCCESS);
-        let seen = unsafe { vmaInvalidateAllocation(rig.allocator, mapped.1, offset, size) };
+        let seen = c!(vmaInvalidateAllocation(rig.allocator, mapped.1, offset, size));
         assert_eq!(seen, vk::Result::SUCCESS);
     }
     rig.destroy(mapped);
@@ -84,8 +81,8 @@ fn what_is_mapped_keeps_its_bytes() {
 fn memory_of_its_own_has_its_size_and_goes_back() {
     let Some(rig) = Rig::open() else { return };
     let one = rig.buffer(1 << 20, &auto(VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT));
-    let mut info: VmaAllocationInfo2 = unsafe { core::mem::zeroed() };
-    unsafe { vmaGetAllocationInfo2(rig.allocator, one.1, &mut info) };
+    let mut info: VmaAllocationInfo2 = c!(core::mem::zeroed());
+    c!(vmaGetAllocationInfo2(rig.allocator, one.1, &mut info));
     let inner = info.allocation_info;
     assert_eq!((info.dedicated_memory, inner.offset, info.block_size), (1, 0, inner.size));
     assert_eq!(rig.total().statistics.block_bytes, inner.size);
@@ -99,30 +96,28 @@ fn small_allocations_share_a_block_and_names_are_copies() {
     let asked = vk::MemoryRequirements { size: 1000, alignment: 16, memory_type_bits: u32::MAX };
     let info = VmaAllocationCreateInfo { usage: VMA_MEMORY_USAGE_CPU_ONLY, ..wanted() };
     let mut allocations = [VmaAllocation::NULL; 20];
-    let made = unsafe {
-        vmaAllocateMemoryPages(
-            rig.allocator,
-            &asked,
-            &info,
-            20,
-            allocations.as_mut_ptr(),
-            ptr::null_mut(),
-        )
-    };
+    let made = c!(vmaAllocateMemoryPages(
+        rig.allocator,
+        &asked,
+        &info,
+        20,
+        allocations.as_mut_ptr(),
+        ptr::null_mut(),
+    ));
     assert_eq!(made, vk::Result::SUCCESS);
     assert_eq!(rig.total().statistics.block_count, 1);
     assert_eq!(rig.total().statistics.block_bytes, 256 << 10, "the first block is small");
     let name = c"vertices".to_owned();
-    unsafe { vmaSetAllocationName(rig.allocator, allocations[3], name.as_ptr()) };
+    c!(vmaSetAllocationName(rig.allocator, allocations[3], name.as_ptr()));
     drop(name);
     let shown = rig.info(allocations[3]).p_name;
-    assert_eq!(unsafe { core::ffi::CStr::from_ptr(shown) }, c"vertices");
+    assert_eq!(c!(core::ffi::CStr::from_ptr(shown)), c"vertices");
     let data = ptr::without_provenance_mut(0x1234);
-    unsafe { vmaSetAllocationUserData(rig.allocator, allocations[3], data) };
+    c!(vmaSetAllocationUserData(rig.allocator, allocations[3], data));
     assert_eq!(rig.info(allocations[3]).p_user_data, data);
-    unsafe { vmaSetAllocationName(rig.allocator, allocations[3], ptr::null()) };
+    c!(vmaSetAllocationName(rig.allocator, allocations[3], ptr::null()));
     assert!(rig.info(allocations[3]).p_name.is_null());
-    unsafe { vmaFreeMemoryPages(rig.allocator, 20, allocations.as_ptr()) };
+    c!(vmaFreeMemoryPages(rig.allocator, 20, allocations.as_ptr()));
     assert_eq!(rig.total().statistics.allocation_count, 0);
 }
 
@@ -133,21 +128,21 @@ fn wrong_calls_are_refused_and_change_nothing() {
     let bad = vk::Result::ERROR_INITIALIZATION_FAILED;
     let one = rig.buffer(4096, &auto(RANDOM));
     let mut data = ptr::null_mut();
-    let map = |rig: &Rig, which, data: &mut _| unsafe { vmaMapMemory(rig.allocator, which, data) };
+    let map = |rig: &Rig, which, data: &mut _| c!(vmaMapMemory(rig.allocator, which, data));
     assert_eq!(map(&other, one.1, &mut data), bad, "another allocator's");
     assert_eq!(map(&rig, VmaAllocation::NULL, &mut data), bad);
     assert_eq!(
         map(&rig, VmaAllocation(ptr::without_provenance_mut(0x7fff_1234_5670)), &mut data),
         bad
     );
-    unsafe { vmaUnmapMemory(rig.allocator, one.1) };
-    assert_eq!(unsafe { vmaMapMemory(VmaAllocator::NULL, one.1, &mut data) }, bad);
+    c!(vmaUnmapMemory(rig.allocator, one.1));
+    assert_eq!(c!(vmaMapMemory(VmaAllocator::NULL, one.1, &mut data)), bad);
     let none = VmaAllocator(ptr::without_provenance_mut(4097));
-    assert_eq!(unsafe { vmaMapMemory(none, one.1, &mut data) }, bad);
-    assert_eq!(unsafe { vmaFlushAllocation(rig.allocator, one.1, 1, 4096) }, bad);
-    assert_eq!(unsafe { vmaFlushAllocation(rig.allocator, one.1, u64::MAX - 1, 4) }, bad);
+    assert_eq!(c!(vmaMapMemory(none, one.1, &mut data)), bad);
+    assert_eq!(c!(vmaFlushAllocation(rig.allocator, one.1, 1, 4096)), bad);
+    assert_eq!(c!(vmaFlushAllocation(rig.allocator, one.1, u64::MAX - 1, 4)), bad);
     rig.destroy(one);
-    unsafe { vmaFreeMemory(rig.allocator, one.1) };
+    c!(vmaFreeMemory(rig.allocator, one.1));
     assert_eq!(map(&rig, one.1, &mut data), bad, "freed");
     assert_eq!(rig.try_buffer(0, &auto(0)).0, bad);
     assert_ne!(rig.try_buffer(1 << 62, &auto(0)).0, vk::Result::SUCCESS);
@@ -155,8 +150,8 @@ fn wrong_calls_are_refused_and_change_nothing() {
     assert_eq!(rig.try_buffer(64, &odd).0, bad);
     let asked = vk::MemoryRequirements { size: 1 << 63, alignment: 1, memory_type_bits: u32::MAX };
     let mut allocation = VmaAllocation::NULL;
-    let mut allocate = |asked: &vk::MemoryRequirements, info: &VmaAllocationCreateInfo| unsafe {
-        vmaAllocateMemory(rig.allocator, asked, info, &mut allocation, ptr::null_mut())
+    let mut allocate = |asked: &vk::MemoryRequirements, info: &VmaAllocationCreateInfo| {
+        c!(vmaAllocateMemory(rig.allocator, asked, info, &mut allocation, ptr::null_mut()))
     };
     assert_eq!(allocate(&asked, &wanted()), vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
     let zero = vk::MemoryRequirements { size: 0, ..asked };
@@ -171,8 +166,8 @@ fn wrong_calls_are_refused_and_change_nothing() {
 fn allocators_end_once_and_report_what_is_left() {
     let Some(mut rig) = Rig::bare() else { return };
     let mut info = rig::described();
-    let create = |info: &VmaAllocatorCreateInfo, to: *mut VmaAllocator| unsafe {
-        omniheap_vma_create_allocator(info, ptr::null(), to)
+    let create = |info: &VmaAllocatorCreateInfo, to: *mut VmaAllocator| {
+        c!(omniheap_vma_create_allocator(info, ptr::null(), to))
     };
     let bad = vk::Result::ERROR_INITIALIZATION_FAILED;
     let mut made = VmaAllocator::NULL;
@@ -182,16 +177,16 @@ fn allocators_end_once_and_report_what_is_left() {
     assert_eq!(create(&info, &mut made), vk::Result::SUCCESS);
     rig.allocator = made;
     let left = rig.buffer(64, &auto(0));
-    unsafe { rig.device.destroy_buffer(left.0, None) };
-    unsafe { vmaDestroyAllocator(made) };
-    unsafe { vmaDestroyAllocator(made) };
+    c!(rig.device.destroy_buffer(left.0, None));
+    c!(vmaDestroyAllocator(made));
+    c!(vmaDestroyAllocator(made));
     rig.allocator = VmaAllocator::NULL;
     let mut about = VmaAllocatorInfo {
         instance: info.instance,
         physical_device: info.physical_device,
         device: vk::Device::null(),
     };
-    unsafe { vmaGetAllocatorInfo(made, &mut about) };
+    c!(vmaGetAllocatorInfo(made, &mut about));
     assert_eq!(about.device, vk::Device::null(), "nothing was written");
 }
 
@@ -201,23 +196,21 @@ fn resources_share_bytes_where_that_is_asked_for() {
     let whole = rig.buffer(1 << 16, &auto(VMA_ALLOCATION_CREATE_CAN_ALIAS_BIT));
     let over = |offset: u64, size: u64| {
         let mut buffer = vk::Buffer::null();
-        let result = unsafe {
-            vmaCreateAliasingBuffer2(
-                rig.allocator,
-                whole.1,
-                offset,
-                &buffer_info(size),
-                &mut buffer,
-            )
-        };
+        let result = c!(vmaCreateAliasingBuffer2(
+            rig.allocator,
+            whole.1,
+            offset,
+            &buffer_info(size),
+            &mut buffer,
+        ));
         (result, buffer)
     };
     let (result, buffer) = over(1 << 15, 1 << 15);
     assert_eq!(result, vk::Result::SUCCESS);
-    unsafe { vmaDestroyBuffer(rig.allocator, buffer, VmaAllocation::NULL) };
+    c!(vmaDestroyBuffer(rig.allocator, buffer, VmaAllocation::NULL));
     assert_eq!(over(1 << 15, 1 << 16).0, vk::Result::ERROR_INITIALIZATION_FAILED);
     let unbound = rig.buffer(256, &auto(VMA_ALLOCATION_CREATE_DONT_BIND_BIT));
-    let bound = unsafe { vmaBindBufferMemory(rig.allocator, unbound.1, unbound.0) };
+    let bound = c!(vmaBindBufferMemory(rig.allocator, unbound.1, unbound.0));
     assert_eq!(bound, vk::Result::SUCCESS);
     rig.destroy(unbound);
     rig.destroy(whole);
@@ -231,16 +224,15 @@ fn threads_that_free_the_same_allocation_free_it_once() {
     let allocator = rig.allocator.0.addr();
     for _ in 0..50 {
         let mut allocation = VmaAllocation::NULL;
-        let made = unsafe {
-            vmaAllocateMemory(rig.allocator, &asked, &info, &mut allocation, ptr::null_mut())
-        };
+        let made =
+            c!(vmaAllocateMemory(rig.allocator, &asked, &info, &mut allocation, ptr::null_mut()));
         assert_eq!(made, vk::Result::SUCCESS);
         let which = allocation.0.addr();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(move || {
                     let of = VmaAllocator(ptr::without_provenance_mut(allocator));
-                    unsafe { vmaFreeMemory(of, VmaAllocation(ptr::without_provenance_mut(which))) };
+                    c!(vmaFreeMemory(of, VmaAllocation(ptr::without_provenance_mut(which))));
                 });
             }
         });
@@ -262,7 +254,7 @@ fn threads_that_destroy_the_same_buffer_destroy_it_once() {
                     all_here.wait();
                     let of = VmaAllocator(ptr::without_provenance_mut(allocator));
                     let which = VmaAllocation(ptr::without_provenance_mut(which));
-                    unsafe { vmaDestroyBuffer(of, buffer, which) };
+                    c!(vmaDestroyBuffer(of, buffer, which));
                 });
             }
         });
@@ -276,7 +268,7 @@ fn an_instance_of_vulkan_1_0_is_refused_or_served() {
     let mut info = rig::described();
     rig.fill(&mut info);
     info.vulkan_api_version = vk::API_VERSION_1_0;
-    let made = unsafe { omniheap_vma_create_allocator(&info, ptr::null(), &mut rig.allocator) };
+    let made = c!(omniheap_vma_create_allocator(&info, ptr::null(), &mut rig.allocator));
     match made {
         vk::Result::SUCCESS => rig.destroy(rig.buffer(4096, &auto(0))),
         refused => {
@@ -291,17 +283,15 @@ fn a_buffer_without_an_alignment_of_its_own_is_made() {
     let Some(rig) = Rig::open() else { return };
     let make = |align: u64| {
         let mut made = (vk::Buffer::null(), VmaAllocation::NULL);
-        let result = unsafe {
-            vmaCreateBufferWithAlignment(
-                rig.allocator,
-                &buffer_info(64),
-                &auto(0),
-                align,
-                &mut made.0,
-                &mut made.1,
-                ptr::null_mut(),
-            )
-        };
+        let result = c!(vmaCreateBufferWithAlignment(
+            rig.allocator,
+            &buffer_info(64),
+            &auto(0),
+            align,
+            &mut made.0,
+            &mut made.1,
+            ptr::null_mut(),
+        ));
         (result, made)
     };
     let (result, made) = make(0);

@@ -1,12 +1,6 @@
-//! Pools, statistics, reports and defragmentation through the C interface, on the Vulkan driver of this machine.
-#![allow(
-    unsafe_code,
-    clippy::multiple_unsafe_ops_per_block,
-    clippy::undocumented_unsafe_blocks,
-    clippy::unwrap_used,
-    missing_docs,
-    reason = "a test of a C interface"
-)]
+//! Pools, statistics, reports and defragmentation through the C interface, on whatever Vulkan is here.
+#![expect(unsafe_code, reason = "calls C functions")]
+#[macro_use]
 mod rig;
 
 use ash::vk;
@@ -29,19 +23,19 @@ fn memory(rig: &Rig, size: u64, info: &VmaAllocationCreateInfo) -> (vk::Result, 
     let asked = vk::MemoryRequirements { size, alignment: 1, memory_type_bits: u32::MAX };
     let mut allocation = VmaAllocation::NULL;
     let result =
-        unsafe { vmaAllocateMemory(rig.allocator, &asked, info, &mut allocation, ptr::null_mut()) };
+        c!(vmaAllocateMemory(rig.allocator, &asked, info, &mut allocation, ptr::null_mut()));
     (result, allocation)
 }
 
 /// Ends a pool in which nothing is live.
 fn end(rig: &Rig, pool: VmaPool) {
-    unsafe { vmaDestroyPool(rig.allocator, pool) };
+    c!(vmaDestroyPool(rig.allocator, pool));
 }
 
 fn statistics(rig: &Rig, pool: VmaPool) -> (VmaStatistics, VmaDetailedStatistics) {
     let (mut short, mut long) = (VmaStatistics::default(), VmaDetailedStatistics::default());
-    unsafe { vmaGetPoolStatistics(rig.allocator, pool, &mut short) };
-    unsafe { vmaCalculatePoolStatistics(rig.allocator, pool, &mut long) };
+    c!(vmaGetPoolStatistics(rig.allocator, pool, &mut short));
+    c!(vmaCalculatePoolStatistics(rig.allocator, pool, &mut long));
     assert_eq!(short, long.statistics);
     (short, long)
 }
@@ -66,10 +60,10 @@ fn a_pool_keeps_its_limits_and_counts() {
     assert_eq!((long.unused_range_count, long.unused_range_size_min), (0, vk::WHOLE_SIZE));
     end(&rig, pool);
     assert_eq!(statistics(&rig, pool).0.allocation_count, 8, "it is in use, and stays");
-    made.iter().for_each(|(_, one)| unsafe { vmaFreeMemory(rig.allocator, *one) });
+    made.iter().for_each(|(_, one)| c!(vmaFreeMemory(rig.allocator, *one)));
     end(&rig, pool);
     let mut name = ptr::null();
-    unsafe { vmaGetPoolName(rig.allocator, pool, &mut name) };
+    c!(vmaGetPoolName(rig.allocator, pool, &mut name));
     assert!(name.is_null());
     assert_eq!(memory(&rig, 1, &in_pool(pool)).0, vk::Result::ERROR_INITIALIZATION_FAILED);
 }
@@ -80,7 +74,7 @@ fn wrong_pools_are_refused() {
     let host = pool_info(rig.host_type());
     let create = |info: VmaPoolCreateInfo| {
         let mut pool = VmaPool::NULL;
-        let result = unsafe { vmaCreatePool(rig.allocator, &info, &mut pool) };
+        let result = c!(vmaCreatePool(rig.allocator, &info, &mut pool));
         assert!(pool.is_null());
         result
     };
@@ -128,7 +122,7 @@ fn take(rig: &Rig, pool: VmaPool, size: u64, flags: u32) -> Option<(VmaAllocatio
 fn a_linear_pool_is_a_stack_and_a_ring() {
     let Some(rig) = Rig::open() else { return };
     let pool = linear(&rig);
-    let free = |one: VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, one) };
+    let free = |one: VmaAllocation| c!(vmaFreeMemory(rig.allocator, one));
     let mut live: Vec<_> = (0..10).filter_map(|_| take(&rig, pool, 100, 0)).collect();
     assert!(live.iter().map(|(_, at)| *at).eq((0..10).map(|at| at * 100)));
     assert!(take(&rig, pool, 100, 0).is_none());
@@ -147,14 +141,15 @@ fn a_linear_pool_is_two_stacks() {
     let Some(rig) = Rig::open() else { return };
     let pool = linear(&rig);
     let mapped = VMA_ALLOCATION_CREATE_MAPPED_BIT;
-    let top = take(&rig, pool, 100, VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT | mapped).unwrap();
-    let bottom = take(&rig, pool, 100, mapped).unwrap();
+    let top =
+        take(&rig, pool, 100, VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT | mapped).expect("room");
+    let bottom = take(&rig, pool, 100, mapped).expect("room");
     assert_eq!((top.1, bottom.1), (900, 0));
     let host = |one| rig.info(one).p_mapped_data.addr();
     assert_eq!(host(top.0) - host(bottom.0), 900);
     assert!(take(&rig, pool, 801, 0).is_none());
     for (one, _) in [top, bottom] {
-        unsafe { vmaFreeMemory(rig.allocator, one) };
+        c!(vmaFreeMemory(rig.allocator, one));
     }
     end(&rig, pool);
 }
@@ -163,13 +158,13 @@ fn a_linear_pool_is_two_stacks() {
 fn a_report_shows_pools_and_names() {
     let Some(rig) = Rig::open() else { return };
     let pool = linear(&rig);
-    unsafe { vmaSetPoolName(rig.allocator, pool, c"frames".as_ptr()) };
-    let (one, _) = take(&rig, pool, 100, 0).unwrap();
-    unsafe { vmaSetAllocationName(rig.allocator, one, c"first \"half\"".as_ptr()) };
+    c!(vmaSetPoolName(rig.allocator, pool, c"frames".as_ptr()));
+    let (one, _) = take(&rig, pool, 100, 0).expect("room");
+    c!(vmaSetAllocationName(rig.allocator, one, c"first \"half\"".as_ptr()));
     let mut text = ptr::null_mut();
-    unsafe { vmaBuildStatsString(rig.allocator, &mut text, vk::TRUE) };
+    c!(vmaBuildStatsString(rig.allocator, &mut text, vk::TRUE));
     let report: serde_json::Value =
-        serde_json::from_str(unsafe { CStr::from_ptr(text) }.to_str().unwrap()).unwrap();
+        serde_json::from_str(c!(CStr::from_ptr(text)).to_str().expect("UTF-8")).expect("JSON");
     let home = &report["CustomPools"][format!("Type {}", rig.host_type())][0];
     assert_eq!(home["Name"], "0 - frames");
     let block = &home["Blocks"]["0"];
@@ -180,7 +175,7 @@ fn a_report_shows_pools_and_names() {
     assert!(report["MemoryInfo"]["Heap 0"]["Budget"]["UsageBytes"].is_u64());
     vmaFreeStatsString(rig.allocator, text);
     vmaFreeStatsString(rig.allocator, text);
-    unsafe { vmaFreeMemory(rig.allocator, one) };
+    c!(vmaFreeMemory(rig.allocator, one));
     end(&rig, pool);
 }
 
@@ -195,7 +190,7 @@ unsafe extern "system" fn grown(
     to: *mut c_void,
 ) {
     assert_eq!(to.addr(), 7);
-    HELD.fetch_add(i64::try_from(size).unwrap(), Relaxed);
+    HELD.fetch_add(i64::try_from(size).expect("a small number"), Relaxed);
 }
 
 unsafe extern "system" fn shrunk(
@@ -206,9 +201,9 @@ unsafe extern "system" fn shrunk(
     _: *mut c_void,
 ) {
     let mut memory = ptr::null();
-    unsafe { vmaGetMemoryProperties(allocator, &mut memory) };
+    c!(vmaGetMemoryProperties(allocator, &mut memory));
     assert!(!memory.is_null(), "the handle is good in callbacks, to the last");
-    HELD.fetch_sub(i64::try_from(size).unwrap(), Relaxed);
+    HELD.fetch_sub(i64::try_from(size).expect("a small number"), Relaxed);
 }
 
 #[test]
@@ -229,15 +224,22 @@ fn budgets_and_callbacks_see_every_driver_allocation() {
     let one = memory(&rig, 12288 * KIB, &host);
     assert_eq!(one.0, DONE);
     assert!(HELD.load(Relaxed) >= 12288 << 10);
-    let heap = rig.budgets().into_iter().find(|heap| heap.statistics.block_count > 0).unwrap();
-    assert_eq!(i64::try_from(heap.statistics.block_bytes).unwrap(), HELD.load(Relaxed));
+    let heap = rig
+        .budgets()
+        .into_iter()
+        .find(|heap| heap.statistics.block_count > 0)
+        .expect("a heap in use");
+    assert_eq!(
+        i64::try_from(heap.statistics.block_bytes).expect("a small number"),
+        HELD.load(Relaxed)
+    );
     assert!(heap.usage >= heap.statistics.block_bytes && heap.budget <= 16384 * KIB);
     assert_eq!(memory(&rig, 8192 * KIB, &host).0, FULL, "beyond the limit");
     let within = VmaAllocationCreateInfo { flags: VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT, ..host };
     assert_eq!(memory(&rig, 3072 * KIB, &within).0, FULL, "beyond the budget");
-    unsafe { vmaFreeMemory(rig.allocator, one.1) };
+    c!(vmaFreeMemory(rig.allocator, one.1));
     let small = memory(&rig, 1000, &host);
-    unsafe { vmaFreeMemory(rig.allocator, small.1) };
+    c!(vmaFreeMemory(rig.allocator, small.1));
     assert!(HELD.load(Relaxed) > 0, "a block is held for what comes next");
     drop(rig);
     assert_eq!(HELD.load(Relaxed), 0);
@@ -245,35 +247,32 @@ fn budgets_and_callbacks_see_every_driver_allocation() {
 
 /// Runs all passes, as a program that copies by the host.
 fn defragment(rig: &Rig, pool: VmaPool, flags: u32, most: u32) -> VmaDefragmentationStats {
-    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    let mut info: VmaDefragmentationInfo = c!(core::mem::zeroed());
     (info.pool, info.flags, info.max_allocations_per_pass) = (pool, flags, most);
     let mut context = VmaDefragmentationContext::NULL;
-    assert_eq!(unsafe { vmaBeginDefragmentation(rig.allocator, &info, &mut context) }, DONE);
-    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
-    while unsafe { vmaBeginDefragmentationPass(rig.allocator, context, &mut pass) }
+    assert_eq!(c!(vmaBeginDefragmentation(rig.allocator, &info, &mut context)), DONE);
+    let mut pass: VmaDefragmentationPassMoveInfo = c!(core::mem::zeroed());
+    while c!(vmaBeginDefragmentationPass(rig.allocator, context, &mut pass))
         == vk::Result::INCOMPLETE
     {
-        let moves = unsafe { core::slice::from_raw_parts(pass.p_moves, pass.move_count as usize) };
+        let moves = c!(core::slice::from_raw_parts(pass.p_moves, pass.move_count as usize));
         assert!(most == 0 || moves.len() <= most as usize);
         for one in moves {
             let size = rig.info(one.src_allocation).size;
-            let mut bytes = vec![0u8; usize::try_from(size).unwrap()];
+            let mut bytes = vec![0u8; usize::try_from(size).expect("a small number")];
             let (of, to) = (rig.allocator, bytes.as_mut_ptr().cast::<c_void>());
+            assert_eq!(c!(vmaCopyAllocationToMemory(of, one.src_allocation, 0, to, size)), DONE);
             assert_eq!(
-                unsafe { vmaCopyAllocationToMemory(of, one.src_allocation, 0, to, size) },
-                DONE
-            );
-            assert_eq!(
-                unsafe { vmaCopyMemoryToAllocation(of, to, one.dst_tmp_allocation, 0, size) },
+                c!(vmaCopyMemoryToAllocation(of, to, one.dst_tmp_allocation, 0, size)),
                 DONE
             );
         }
-        if unsafe { vmaEndDefragmentationPass(rig.allocator, context, &mut pass) } == DONE {
+        if c!(vmaEndDefragmentationPass(rig.allocator, context, &mut pass)) == DONE {
             break;
         }
     }
     let mut stats = VmaDefragmentationStats::default();
-    unsafe { vmaEndDefragmentation(rig.allocator, context, &mut stats) };
+    c!(vmaEndDefragmentation(rig.allocator, context, &mut stats));
     stats
 }
 
@@ -281,9 +280,8 @@ fn defragment(rig: &Rig, pool: VmaPool, flags: u32, most: u32) -> VmaDefragmenta
 fn filled(rig: &Rig, size: u64, info: &VmaAllocationCreateInfo, value: u8) -> VmaAllocation {
     let (result, one) = memory(rig, size, info);
     assert_eq!(result, DONE);
-    let bytes = vec![value; usize::try_from(size).unwrap()];
-    let copied =
-        unsafe { vmaCopyMemoryToAllocation(rig.allocator, bytes.as_ptr().cast(), one, 0, size) };
+    let bytes = vec![value; usize::try_from(size).expect("a small number")];
+    let copied = c!(vmaCopyMemoryToAllocation(rig.allocator, bytes.as_ptr().cast(), one, 0, size));
     assert_eq!(copied, DONE);
     one
 }
@@ -298,7 +296,7 @@ fn defragmentation_empties_blocks_and_keeps_the_bytes() {
     live.retain(|(at, one)| {
         let stays = at % 4 == 0;
         if !stays {
-            unsafe { vmaFreeMemory(rig.allocator, *one) };
+            c!(vmaFreeMemory(rig.allocator, *one));
         }
         stays
     });
@@ -309,17 +307,14 @@ fn defragmentation_empties_blocks_and_keeps_the_bytes() {
     for (value, one) in &live {
         let mut bytes = vec![0u8; 16 << 10];
         let to = bytes.as_mut_ptr().cast();
-        assert_eq!(
-            unsafe { vmaCopyAllocationToMemory(rig.allocator, *one, 0, to, 16 * KIB) },
-            DONE
-        );
+        assert_eq!(c!(vmaCopyAllocationToMemory(rig.allocator, *one, 0, to, 16 * KIB)), DONE);
         assert!(bytes.iter().all(|byte| byte == value));
-        unsafe { vmaFreeMemory(rig.allocator, *one) };
+        c!(vmaFreeMemory(rig.allocator, *one));
     }
     assert_eq!(defragment(&rig, VmaPool::NULL, 0, 0).allocations_moved, 0, "nothing is left");
-    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
+    let mut pass: VmaDefragmentationPassMoveInfo = c!(core::mem::zeroed());
     let stale = VmaDefragmentationContext(ptr::without_provenance_mut(1 << 44));
-    let begun = unsafe { vmaBeginDefragmentationPass(rig.allocator, stale, &mut pass) };
+    let begun = c!(vmaBeginDefragmentationPass(rig.allocator, stale, &mut pass));
     assert_eq!(begun, vk::Result::ERROR_INITIALIZATION_FAILED);
     end(&rig, pool);
 }
@@ -329,7 +324,7 @@ fn two_blocks_that_are_half_full_become_one() {
     let Some(rig) = Rig::open() else { return };
     let pool = rig.pool(&VmaPoolCreateInfo { block_size: 512 * KIB, ..pool_info(rig.host_type()) });
     let all: Vec<_> = (0..16u8).map(|at| filled(&rig, 64 * KIB, &in_pool(pool), at)).collect();
-    let free = |one: &VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, *one) };
+    let free = |one: &VmaAllocation| c!(vmaFreeMemory(rig.allocator, *one));
     all.iter().skip(1).step_by(2).for_each(free);
     let fast = VMA_DEFRAGMENTATION_FLAG_ALGORITHM_FAST_BIT;
     let stats = defragment(&rig, pool, fast, 0);
@@ -345,7 +340,7 @@ fn of_two_empty_blocks_one_goes_back() {
     let info = pool_info(rig.host_type());
     let pool = rig.pool(&VmaPoolCreateInfo { block_size: 1024 * KIB, min_block_count: 2, ..info });
     let all: Vec<_> = (0..5).map(|_| memory(&rig, 512 * KIB, &in_pool(pool)).1).collect();
-    let free = |one: &VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, *one) };
+    let free = |one: &VmaAllocation| c!(vmaFreeMemory(rig.allocator, *one));
     all[..2].iter().for_each(free);
     assert_eq!(statistics(&rig, pool).0.block_count, 3, "one that is empty stays");
     free(&all[4]);
@@ -360,23 +355,22 @@ fn the_manager_behind_an_allocator_is_within_reach() {
     let Some(rig) = Rig::open() else { return };
     let host = VmaAllocationCreateInfo { usage: VMA_MEMORY_USAGE_CPU_ONLY, ..wanted() };
     let one = memory(&rig, 1000, &host).1;
-    let manager = unsafe { omniheap_vma_manager(rig.allocator) };
-    assert_eq!(unsafe { omniheap_vma_manager(rig.allocator) }, manager);
-    assert_eq!(unsafe { omniheap_vma_manager(VmaAllocator::NULL) }.id, 0);
+    let manager = c!(omniheap_vma_manager(rig.allocator));
+    assert_eq!(c!(omniheap_vma_manager(rig.allocator)), manager);
+    assert_eq!(c!(omniheap_vma_manager(VmaAllocator::NULL)).id, 0);
     let mut length = 0;
-    let status =
-        unsafe { omniheap_c::omniheap_report_json(manager, ptr::null_mut(), 0, &mut length) };
+    let status = c!(omniheap_c::omniheap_report_json(manager, ptr::null_mut(), 0, &mut length));
     assert!(length > 100, "{status:?}");
-    unsafe { vmaFreeMemory(rig.allocator, one) };
+    c!(vmaFreeMemory(rig.allocator, one));
     drop(rig);
     let mut count = 0;
-    let status = unsafe { omniheap_c::omniheap_heap_count(manager, &mut count) };
+    let status = c!(omniheap_c::omniheap_heap_count(manager, &mut count));
     assert_eq!(status, omniheap_c::OmniheapStatus::Stale);
 }
 
 #[test]
 fn a_write_behind_the_end_is_found() {
-    let mut program: OmniheapVmaProgram = unsafe { core::mem::zeroed() };
+    let mut program: OmniheapVmaProgram = c!(core::mem::zeroed());
     program.size = size_of::<OmniheapVmaProgram>();
     (program.layout, program.dynamic_functions) = (3004, 1);
     (program.debug_margin, program.detect_corruption) = (16, 1);
@@ -387,17 +381,14 @@ fn a_write_behind_the_end_is_found() {
         ..wanted()
     };
     let one = memory(&rig, 100, &mapped).1;
-    assert_eq!(unsafe { vmaCheckCorruption(rig.allocator, u32::MAX) }, DONE);
+    assert_eq!(c!(vmaCheckCorruption(rig.allocator, u32::MAX)), DONE);
     let data = rig.info(one).p_mapped_data.cast::<u8>();
-    let before = unsafe { data.add(100).read() };
-    unsafe { data.add(100).write(1) };
-    assert_eq!(unsafe { vmaCheckCorruption(rig.allocator, u32::MAX) }, vk::Result::ERROR_UNKNOWN);
-    unsafe { data.add(100).write(before) };
-    assert_eq!(
-        unsafe { vmaCheckCorruption(rig.allocator, 0) },
-        vk::Result::ERROR_FEATURE_NOT_PRESENT
-    );
-    unsafe { vmaFreeMemory(rig.allocator, one) };
+    let before = c!(data.wrapping_add(100).read());
+    c!(data.wrapping_add(100).write(1));
+    assert_eq!(c!(vmaCheckCorruption(rig.allocator, u32::MAX)), vk::Result::ERROR_UNKNOWN);
+    c!(data.wrapping_add(100).write(before));
+    assert_eq!(c!(vmaCheckCorruption(rig.allocator, 0)), vk::Result::ERROR_FEATURE_NOT_PRESENT);
+    c!(vmaFreeMemory(rig.allocator, one));
 }
 
 /// Runs `work` while other threads free and take memory of a pool.
@@ -409,12 +400,12 @@ fn beside_threads(rig: &Rig, info: &VmaAllocationCreateInfo, mut work: impl FnMu
         let info = in_pool(VmaPool(ptr::without_provenance_mut(pool)));
         let mut live = [VmaAllocation::NULL; 301];
         for at in (0..live.len()).cycle().take_while(|_| !ends.load(Relaxed)) {
-            unsafe { vmaFreeMemory(of, live[at]) };
+            c!(vmaFreeMemory(of, live[at]));
             let size = 256 << (at % 5);
             let asked = vk::MemoryRequirements { size, alignment: 1, memory_type_bits: u32::MAX };
-            let _ = unsafe { vmaAllocateMemory(of, &asked, &info, &mut live[at], ptr::null_mut()) };
+            let _ = c!(vmaAllocateMemory(of, &asked, &info, &mut live[at], ptr::null_mut()));
         }
-        live.into_iter().for_each(|one| unsafe { vmaFreeMemory(of, one) });
+        live.into_iter().for_each(|one| c!(vmaFreeMemory(of, one)));
     };
     std::thread::scope(|scope| {
         (0..3).for_each(|_| drop(scope.spawn(churn)));
@@ -437,7 +428,7 @@ fn sums_are_told_while_other_threads_free() {
         }
     });
     assert!((1..u32::MAX).contains(&least), "{least}");
-    unsafe { vmaFreeMemory(rig.allocator, stays) };
+    c!(vmaFreeMemory(rig.allocator, stays));
     end(&rig, pool);
 }
 
@@ -445,28 +436,25 @@ fn sums_are_told_while_other_threads_free() {
 fn passes_name_their_sources_while_other_threads_free() {
     let Some(rig) = Rig::open() else { return };
     let pool = rig.pool(&VmaPoolCreateInfo { block_size: 16 * KIB, ..pool_info(rig.host_type()) });
-    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    let mut info: VmaDefragmentationInfo = c!(core::mem::zeroed());
     info.pool = pool;
     let mut nulls = 0;
     beside_threads(&rig, &in_pool(pool), || {
         for _ in 0..100 {
             let mut context = VmaDefragmentationContext::NULL;
-            assert_eq!(
-                unsafe { vmaBeginDefragmentation(rig.allocator, &info, &mut context) },
-                DONE
-            );
-            let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
-            let _ = unsafe { vmaBeginDefragmentationPass(rig.allocator, context, &mut pass) };
+            assert_eq!(c!(vmaBeginDefragmentation(rig.allocator, &info, &mut context)), DONE);
+            let mut pass: VmaDefragmentationPassMoveInfo = c!(core::mem::zeroed());
+            let _ = c!(vmaBeginDefragmentationPass(rig.allocator, context, &mut pass));
             if pass.move_count > 0 {
                 let count = pass.move_count as usize;
-                let moves = unsafe { core::slice::from_raw_parts_mut(pass.p_moves, count) };
+                let moves = c!(core::slice::from_raw_parts_mut(pass.p_moves, count));
                 for one in moves {
                     nulls += u32::from(one.src_allocation.is_null());
                     one.operation = VMA_DEFRAGMENTATION_MOVE_OPERATION_IGNORE;
                 }
-                let _ = unsafe { vmaEndDefragmentationPass(rig.allocator, context, &mut pass) };
+                let _ = c!(vmaEndDefragmentationPass(rig.allocator, context, &mut pass));
             }
-            unsafe { vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()) };
+            c!(vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()));
         }
     });
     assert_eq!(nulls, 0);
@@ -479,23 +467,23 @@ fn what_is_mapped_during_a_pass_stays_mapped() {
     let Some(rig) = Rig::open() else { return };
     let pool = rig.pool(&VmaPoolCreateInfo { block_size: 128 * KIB, ..pool_info(rig.host_type()) });
     let all: Vec<_> = (0..4).map(|_| memory(&rig, 64 * KIB, &in_pool(pool)).1).collect();
-    let free = |one: VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, one) };
+    let free = |one: VmaAllocation| c!(vmaFreeMemory(rig.allocator, one));
     [all[0], all[3]].into_iter().for_each(free);
-    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    let mut info: VmaDefragmentationInfo = c!(core::mem::zeroed());
     info.pool = pool;
     let mut context = VmaDefragmentationContext::NULL;
-    assert_eq!(unsafe { vmaBeginDefragmentation(rig.allocator, &info, &mut context) }, DONE);
-    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
-    let begun = unsafe { vmaBeginDefragmentationPass(rig.allocator, context, &mut pass) };
+    assert_eq!(c!(vmaBeginDefragmentation(rig.allocator, &info, &mut context)), DONE);
+    let mut pass: VmaDefragmentationPassMoveInfo = c!(core::mem::zeroed());
+    let begun = c!(vmaBeginDefragmentationPass(rig.allocator, context, &mut pass));
     assert_eq!((begun, pass.move_count), (vk::Result::INCOMPLETE, 1));
-    let moved = unsafe { (*pass.p_moves).src_allocation };
+    let moved = c!((*pass.p_moves).src_allocation);
     let mut data = ptr::null_mut();
-    assert_eq!(unsafe { vmaMapMemory(rig.allocator, moved, &mut data) }, DONE);
-    let _ = unsafe { vmaEndDefragmentationPass(rig.allocator, context, &mut pass) };
+    assert_eq!(c!(vmaMapMemory(rig.allocator, moved, &mut data)), DONE);
+    let _ = c!(vmaEndDefragmentationPass(rig.allocator, context, &mut pass));
     let now = rig.info(moved).p_mapped_data;
     assert!(!now.is_null() && now != data);
-    unsafe { vmaUnmapMemory(rig.allocator, moved) };
-    unsafe { vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()) };
+    c!(vmaUnmapMemory(rig.allocator, moved));
+    c!(vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()));
     [all[1], all[2]].into_iter().for_each(free);
     end(&rig, pool);
 }
@@ -506,18 +494,18 @@ fn a_pass_passes_over_what_is_too_large_for_it() {
     let pool = rig.pool(&VmaPoolCreateInfo { block_size: 256 * KIB, ..pool_info(rig.host_type()) });
     let sizes = [160, 96, 16, 64, 176].map(|size| size * KIB);
     let all = sizes.map(|size| memory(&rig, size, &in_pool(pool)).1);
-    let free = |one: VmaAllocation| unsafe { vmaFreeMemory(rig.allocator, one) };
-    // A small and a large allocation of the second block stay. The first block has room for both.
+    let free = |one: VmaAllocation| c!(vmaFreeMemory(rig.allocator, one));
+    // Of the second block a small and a large one stay; the first has room for both.
     [all[1], all[4]].into_iter().for_each(free);
-    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    let mut info: VmaDefragmentationInfo = c!(core::mem::zeroed());
     (info.pool, info.max_bytes_per_pass) = (pool, 32 * KIB);
     let mut context = VmaDefragmentationContext::NULL;
-    assert_eq!(unsafe { vmaBeginDefragmentation(rig.allocator, &info, &mut context) }, DONE);
-    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
-    let _ = unsafe { vmaBeginDefragmentationPass(rig.allocator, context, &mut pass) };
+    assert_eq!(c!(vmaBeginDefragmentation(rig.allocator, &info, &mut context)), DONE);
+    let mut pass: VmaDefragmentationPassMoveInfo = c!(core::mem::zeroed());
+    let _ = c!(vmaBeginDefragmentationPass(rig.allocator, context, &mut pass));
     assert_eq!(pass.move_count, 1, "the small one");
-    assert_eq!(unsafe { (*pass.p_moves).src_allocation }, all[2]);
-    unsafe { vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()) };
+    assert_eq!(c!((*pass.p_moves).src_allocation), all[2]);
+    c!(vmaEndDefragmentation(rig.allocator, context, ptr::null_mut()));
     [all[0], all[2], all[3]].into_iter().for_each(free);
     end(&rig, pool);
 }
@@ -540,11 +528,11 @@ fn a_full_pool_serves_threads_that_are_new_to_it() {
         let size = 1000 * KIB + 1;
         let asked = vk::MemoryRequirements { size, alignment: 1, memory_type_bits: u32::MAX };
         let mut one = VmaAllocation::NULL;
-        let _ = unsafe { vmaAllocateMemory(of, &asked, &info, &mut one, ptr::null_mut()) };
+        let _ = c!(vmaAllocateMemory(of, &asked, &info, &mut one, ptr::null_mut()));
         one.0.addr()
     });
-    let all = VmaAllocation(ptr::without_provenance_mut(all.join().unwrap()));
+    let all = VmaAllocation(ptr::without_provenance_mut(all.join().expect("no panic")));
     assert!(!all.is_null(), "the whole block, by a thread that has no lane of it yet");
-    unsafe { vmaFreeMemory(rig.allocator, all) };
+    c!(vmaFreeMemory(rig.allocator, all));
     end(&rig, pool);
 }

@@ -5,6 +5,15 @@ use core::ffi::c_void;
 use omniheap_vma::abi::*;
 use omniheap_vma::*;
 
+/// Calls a C function, or reads what one wrote.
+macro_rules! c {
+    ($call:expr) => {
+        // SAFETY: everything that is passed is live and as long as is said, or null or stale where that is tested; a structure of zeroes
+        // is null handles and pointers, and no flags.
+        unsafe { $call }
+    };
+}
+
 /// A device, with the validation layer where it is installed. Its messages count as failures.
 pub(crate) struct Rig {
     _entry: ash::Entry,
@@ -226,14 +235,14 @@ impl Drop for Rig {
     fn drop(&mut self) {
         // SAFETY: nothing uses it; null is nothing.
         unsafe { vmaDestroyAllocator(self.allocator) };
-        // SAFETY: the last user of each.
-        unsafe {
-            self.device.destroy_device(None);
-            if let Some((utils, messenger)) = self.messenger.take() {
-                utils.destroy_debug_utils_messenger(messenger, None);
-            }
-            self.instance.destroy_instance(None);
+        // SAFETY: its last user.
+        unsafe { self.device.destroy_device(None) };
+        if let Some((utils, messenger)) = self.messenger.take() {
+            // SAFETY: as above.
+            unsafe { utils.destroy_debug_utils_messenger(messenger, None) };
         }
+        // SAFETY: as above.
+        unsafe { self.instance.destroy_instance(None) };
         if !std::thread::panicking() {
             assert!(self.messages.is_empty(), "the validation layer: {:#?}", self.messages);
         }
