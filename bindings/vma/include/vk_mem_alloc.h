@@ -697,7 +697,6 @@ typedef struct OmniheapVmaProgram {
     VkBool32 dynamicFunctions; /* VMA_DYNAMIC_VULKAN_FUNCTIONS */
     OmniheapVmaFunctions functions;
     const uint32_t *typeExternalMemoryHandleTypes;
-    void(VKAPI_PTR *log)(const char *line); /* VMA_DEBUG_LOG; null where the program has none */
     VkDeviceSize debugMargin;
     VkDeviceSize minAlignment;
     VkDeviceSize minBufferImageGranularity;
@@ -724,7 +723,42 @@ VkResult omniheap_vma_create_allocator(const VmaAllocatorCreateInfo *info, const
 #ifdef VMA_IMPLEMENTATION
 #undef VMA_IMPLEMENTATION
 
+#include <assert.h>
 #include <string.h>
+
+/* Programs of one file lean on what VMA's implementation includes and defines. */
+#ifdef __cplusplus
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+#if __cplusplus >= 201703L || (defined(_MSVC_LANG) && _MSVC_LANG >= 201703L)
+#include <shared_mutex>
+#endif
+#if __cplusplus >= 202002L || (defined(_MSVC_LANG) && _MSVC_LANG >= 202002L)
+#include <bit>
+#endif
+#endif
+#ifdef VMA_CONFIGURATION_USER_INCLUDES_H
+#include VMA_CONFIGURATION_USER_INCLUDES_H /* it may define the macros below */
+#endif
+#ifndef VMA_NULL
+#ifdef __cplusplus
+#define VMA_NULL nullptr
+#else
+#define VMA_NULL NULL
+#endif
+#endif
+#ifndef VMA_ASSERT
+#define VMA_ASSERT(expression) assert(expression)
+#endif
 
 #if !defined(VMA_STATIC_VULKAN_FUNCTIONS) && !defined(VK_NO_PROTOTYPES)
 #define VMA_STATIC_VULKAN_FUNCTIONS 1
@@ -763,16 +797,6 @@ VkResult omniheap_vma_create_allocator(const VmaAllocatorCreateInfo *info, const
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#if defined(VMA_DEBUG_LOG) || defined(VMA_DEBUG_LOG_FORMAT)
-#ifndef VMA_DEBUG_LOG
-#define VMA_DEBUG_LOG(line) VMA_DEBUG_LOG_FORMAT("%s", (line))
-#endif
-static void VKAPI_PTR omniheap_vma_log(const char *line) {
-    (void)line;
-    VMA_DEBUG_LOG(line);
-}
 #endif
 
 /* Functions that the program links, as VMA_STATIC_VULKAN_FUNCTIONS says. */
@@ -887,9 +911,6 @@ VMA_CALL_PRE VkResult VMA_CALL_POST vmaCreateAllocator(const VmaAllocatorCreateI
 #endif
 #ifdef VMA_DEFAULT_LARGE_HEAP_BLOCK_SIZE
     program.defaultLargeHeapBlockSize = VMA_DEFAULT_LARGE_HEAP_BLOCK_SIZE;
-#endif
-#ifdef VMA_DEBUG_LOG
-    program.log = omniheap_vma_log;
 #endif
     if (pCreateInfo) {
         omniheap_vma_linked(pCreateInfo->vulkanApiVersion, &program.functions);

@@ -579,8 +579,6 @@ pub struct OmniheapVmaProgram {
     pub functions: OmniheapVmaFunctions,
     /// Handle types for exports, one element for each memory type; may be null.
     pub type_external_memory_handle_types: *const vk::ExternalMemoryHandleTypeFlags,
-    /// `VMA_DEBUG_LOG`; null where the program has none.
-    pub log: Option<unsafe extern "system" fn(line: *const c_char)>,
     /// `VMA_DEBUG_MARGIN`: bytes behind each allocation.
     pub debug_margin: vk::DeviceSize,
     /// `VMA_MIN_ALIGNMENT`: least alignment of all.

@@ -32,7 +32,7 @@ const PROGRAM: &str = "\
 #include <vk_mem_alloc.h>
 #include <vk_mem_alloc.h>
 #define VMA_IMPLEMENTATION
-#define VMA_DEBUG_LOG_FORMAT(format, ...) do { } while (0)
+#define VMA_DEBUG_LOG(format, ...) takes_a(\"literal: \" format)
 #include <vk_mem_alloc.h>
 #ifdef VMA_IMPLEMENTATION
 #error the header takes the macro away, as VMA does
@@ -51,6 +51,40 @@ fn the_header_compiles_with_every_set_of_macros() {
         }
     }
     compile("-std=c++20", PROGRAM, &[]).must_not_fail();
+}
+
+/// A program of one file, as many tests and samples are: it leans on what the implementation brings.
+const ONE_FILE: &str = "\
+#define VMA_IMPLEMENTATION
+#include <vk_mem_alloc.h>
+#if VMA_DEBUG_MARGIN != 32
+#error settings of the program are not read
+#endif
+static std::mutex gate;
+int main() {
+    std::lock_guard<std::mutex> hold(gate);
+    std::atomic<int> count(std::max(1, 2));
+    const char *none = VMA_NULL;
+    assert(none == nullptr);
+    VMA_ASSERT(count > 0);
+    std::int32_t number = std::move(count).load();
+    std::printf(\"%d\", number);
+    return EXIT_SUCCESS;
+}
+";
+
+#[test]
+fn a_program_of_one_file_finds_what_vma_brings() {
+    let settings = std::env::temp_dir().join(format!("omniheap_{}.h", std::process::id()));
+    std::fs::write(&settings, "#define VMA_DEBUG_MARGIN 32\n").expect("a file of the test's own");
+    let include = format!("-DVMA_CONFIGURATION_USER_INCLUDES_H=\"{}\"", settings.to_string_lossy());
+    let compiled = ["-std=c++11", "-std=c++20"]
+        .map(|standard| compile(standard, ONE_FILE, &[&include, "-Wno-unused-variable"]));
+    std::fs::remove_file(settings).expect("it was written");
+    compiled.into_iter().for_each(Outcome::must_not_fail);
+    let of_c = "#define VMA_IMPLEMENTATION\n#include <vk_mem_alloc.h>\n\
+        int main(void) { VMA_ASSERT(VMA_NULL == 0); return 0; }\n";
+    compile("-std=c99", of_c, &[]).must_not_fail();
 }
 
 /// Functions of volk's table for a device.
