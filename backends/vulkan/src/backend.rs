@@ -360,9 +360,8 @@ impl DriverBudget for Vulkan {
                 .because("the driver tells no budget: it has no VK_EXT_memory_budget"));
         }
         // SAFETY: the physical device is this instance's, and has the extension.
-        Ok(unsafe {
-            physical::budget(&self.device.instance, self.device.physical, described.physical)
-        })
+        let all = unsafe { physical::budgets(&self.device.instance, self.device.physical) };
+        Ok(all[usize::from(described.physical)])
     }
     fn limits(&self, _: HeapId) -> Vec<SystemLimit> {
         self.system_limits.read()

@@ -6,16 +6,17 @@ pub(crate) mod twin;
 use crate::{
     Block, Native, Vulkan,
     block::Shared,
-    caps::Table,
+    caps::{Table, features::Feature},
     driver::{
         check,
         objects::{Ask, Memory, Share},
+        physical::budgets,
     },
 };
 use ash::vk;
 use core::ffi::c_void;
 use omniheap_core::{AllocateError, Allocation, Manager, Request};
-use omniheap_seam::{Align, Class, ErrorKind, HeapId, HeapKind, Layout, Result};
+use omniheap_seam::{Align, Class, ErrorKind, HeapBudget, HeapId, HeapKind, Layout, Result};
 
 /// Preference of a resource for a dedicated allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,14 @@ impl Vulkan {
     #[must_use]
     pub fn heaps_with(&self, type_bits: u32, flags: vk::MemoryPropertyFlags) -> Vec<HeapId> {
         self.table.with_flags(type_bits, flags)
+    }
+
+    /// Returns the driver's budget of every one of its own heaps, by one call; `None` where it tells none.
+    #[must_use]
+    pub fn budgets(&self) -> Option<[HeapBudget; vk::MAX_MEMORY_HEAPS]> {
+        let tells = self.device.features.has(Feature::MemoryBudget);
+        // SAFETY: the physical device is this instance's, and has the extension.
+        tells.then(|| unsafe { budgets(&self.device.instance, self.device.physical) })
     }
 
     /// Returns the memory type behind a heap.

@@ -318,7 +318,21 @@ impl CustomPool {
         blocks.0.iter().find(|block| block.number == number).map(|block| with(&block.block))
     }
 
-    /// Returns the size of each shared block, and a flag for empty ones.
+    /// Returns how many blocks its allocations share, and their bytes. Where blocks have one size, nothing is walked.
+    pub(crate) fn held(&self) -> (u64, u64) {
+        match &self.source {
+            Source::General(pool) if self.block_size > 0 => {
+                let bytes = pool.reserved();
+                (bytes / self.block_size, bytes)
+            }
+            _ => {
+                let sizes = self.blocks().into_iter().map(|(size, _)| size);
+                sizes.fold((0, 0), |(blocks, bytes), size| (blocks + 1, bytes + size))
+            }
+        }
+    }
+
+    /// Returns the sizes of the blocks that its allocations share, and whether each is empty.
     pub(crate) fn blocks(&self) -> Vec<(u64, bool)> {
         match &self.source {
             Source::General(pool) => pool

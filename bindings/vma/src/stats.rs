@@ -12,13 +12,15 @@ use crate::pools::CustomPool;
 use crate::slots::Slot;
 use ash::vk;
 use core::sync::atomic::Ordering::Relaxed;
-use omniheap_seam::Backend as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// One memory object, and what lies in it by offset.
 pub(crate) struct BlockMap<'a> {
     pub(crate) size: u64,
     pub(crate) is_alone: bool,
+    /// Spans are whole units: nobody can have what an allocation leaves of its last.
+    unit: u64,
     pub(crate) live: Vec<&'a Slot<Memory>>,
 }
 
@@ -80,7 +82,7 @@ impl<'a> BlockMap<'a> {
                 visit(end, offset - end, None);
             }
             visit(offset, size, Some(slot));
-            end = end.max(offset + size);
+            end = end.max((offset + size).next_multiple_of(self.unit));
         }
         if self.size > end {
             visit(end, self.size - end, None);
@@ -108,13 +110,22 @@ pub(crate) fn sum(blocks: &[BlockMap<'_>]) -> VmaDetailedStatistics {
 impl Allocator {
     /// Returns all blocks as they are now, empty ones included.
     pub(crate) fn blocks(&self) -> Blocks<'_> {
+        let linear: BTreeSet<u32> = self
+            .pools
+            .iter()
+            .filter(|slot| slot.with(|pool| pool.is_linear()).unwrap_or(false))
+            .map(|slot| slot.handle().number())
+            .collect();
         let mut by_memory: BTreeMap<(Home, u64), BlockMap<'_>> = BTreeMap::new();
         for slot in self.slots.iter() {
             let (facts, about) = (&slot.facts, About::of(&slot.facts));
             let home = (about.memory_type(), about.pool());
             let block = by_memory.entry((home, facts.memory.load(Relaxed))).or_insert_with(|| {
                 let size = facts.block_size.load(Relaxed);
-                BlockMap { size, is_alone: about.is_alone(), live: Vec::new() }
+                let (is_alone, live) = (about.is_alone(), Vec::new());
+                let packs = is_alone || linear.contains(&about.pool());
+                let unit = if packs { 1 } else { self.manager.config().unit.get() };
+                BlockMap { size, is_alone, unit, live }
             });
             block.live.push(slot);
         }
@@ -125,7 +136,7 @@ impl Allocator {
             blocks.entry(home).or_default().push(block);
         }
         for (home, size) in self.empty_blocks() {
-            let block = BlockMap { size, is_alone: false, live: Vec::new() };
+            let block = BlockMap { size, is_alone: false, unit: 1, live: Vec::new() };
             blocks.entry(home).or_default().push(block);
         }
         blocks
@@ -143,40 +154,52 @@ impl Allocator {
         }
         for slot in self.pools.iter() {
             let number = slot.handle().number();
-            let empty = slot.with(|pool| {
-                let blocks = pool.blocks().into_iter().filter(|(_, is_empty)| *is_empty);
-                blocks.map(|(size, _)| ((pool.memory_type, number), size)).collect::<Vec<_>>()
-            });
-            found.extend(empty.unwrap_or_default());
+            // Allocations from the pool wait for its slot, so that is not held meanwhile.
+            let Some(pool) = slot.with(|pool| Arc::clone(pool)) else { continue };
+            let blocks = pool.blocks().into_iter().filter(|(_, is_empty)| *is_empty);
+            found.extend(blocks.map(|(size, _)| ((pool.memory_type, number), size)));
         }
         found
     }
 
+    /// Returns the budget of each of the driver's heaps, which is asked once.
+    pub(crate) fn budgets(&self) -> Vec<VmaBudget> {
+        let is_told = self.flags & VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT != 0;
+        let told = if is_told { self.vulkan.budgets() } else { None };
+        let tally = self.slots.tally();
+        let heaps = self.memory.memory_heaps_as_slice().iter().enumerate();
+        heaps
+            .map(|(heap, about)| {
+                let mut budget = VmaBudget::default();
+                let sum = &mut budget.statistics;
+                for one in (0..self.type_count()).filter(|at| self.heap_of(*at) == heap) {
+                    let ((blocks, block_bytes), (live, bytes)) =
+                        (self.counts.blocks_of(one), tally.of(one));
+                    sum.block_count += small(blocks);
+                    sum.allocation_count += small(live);
+                    sum.block_bytes += block_bytes;
+                    sum.allocation_bytes += bytes;
+                }
+                // A driver that knows none says zero.
+                let told = told.map(|told| told[heap]).filter(|told| told.budget > 0);
+                (budget.usage, budget.budget) = match told {
+                    Some(told) => (told.used, told.budget.min(about.size)),
+                    None => (budget.statistics.block_bytes, usual_budget(about.size)),
+                };
+                budget
+            })
+            .collect()
+    }
+
     /// Returns the budget of one of the driver's heaps.
     pub(crate) fn budget(&self, heap: usize) -> VmaBudget {
-        let mut budget = VmaBudget::default();
-        let types = (0..self.type_count()).filter(|at| self.heap_of(*at) == heap);
-        let (tally, sum) = (self.slots.tally(), &mut budget.statistics);
-        for one in types.clone() {
-            let ((blocks, block_bytes), (live, bytes)) =
-                (self.counts.blocks_of(one), tally.of(one));
-            sum.block_count += small(blocks);
-            sum.allocation_count += small(live);
-            sum.block_bytes += block_bytes;
-            sum.allocation_bytes += bytes;
-        }
-        let size = self.memory.memory_heaps[heap].size;
-        let is_told = self.flags & VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT != 0;
-        let mut first = types.filter(|_| is_told).map(|at| self.heap(at));
-        let told = first.next().and_then(|heap| self.vulkan.as_budget()?.budget(heap).ok());
-        // A driver that knows none says zero.
-        (budget.usage, budget.budget) = match told.filter(|told| told.budget > 0) {
-            Some(told) => (told.used, told.budget.min(size)),
-            // Most drivers give this much to one process.
-            None => (budget.statistics.block_bytes, size / 10 * 8),
-        };
-        budget
+        self.budgets().get(heap).copied().unwrap_or_default()
     }
+}
+
+/// Returns as much of a heap as most drivers give to one process: eight tenths, rounded down.
+const fn usual_budget(size: u64) -> u64 {
+    size / 10 * 8 + size % 10 * 8 / 10
 }
 
 fn small(count: u64) -> u32 {
@@ -184,13 +207,12 @@ fn small(count: u64) -> u32 {
 }
 
 fn pool_statistics(pool: &CustomPool) -> VmaStatistics {
-    let blocks = pool.blocks();
+    let (blocks, bytes) = pool.held();
     let alone = pool.alone.load(Relaxed);
     VmaStatistics {
-        block_count: small(alone).saturating_add(u32::try_from(blocks.len()).unwrap_or(u32::MAX)),
+        block_count: small(alone.saturating_add(blocks)),
         allocation_count: small(pool.live.load(Relaxed)),
-        block_bytes: blocks.iter().map(|(size, _)| size).sum::<u64>()
-            + pool.alone_bytes.load(Relaxed),
+        block_bytes: bytes + pool.alone_bytes.load(Relaxed),
         allocation_bytes: pool.live_bytes.load(Relaxed),
     }
 }
@@ -238,9 +260,9 @@ pub unsafe extern "C" fn vmaGetHeapBudgets(allocator: VmaAllocator, budgets: *mu
         if budgets.is_null() {
             return Err(Refused::invalid("pBudgets is null"));
         }
-        for heap in 0..index(of.memory.memory_heap_count) {
+        for (heap, budget) in of.budgets().into_iter().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { put(budgets.wrapping_add(heap), of.budget(heap), "pBudgets") }?;
+            unsafe { put(budgets.wrapping_add(heap), budget, "pBudgets") }?;
         }
         Ok(())
     };
@@ -289,4 +311,17 @@ pub unsafe extern "C" fn vmaCalculatePoolStatistics(
     };
     // SAFETY: as above.
     unsafe { on("vmaCalculatePoolStatistics", allocator, work) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_that_no_driver_tells_is_eight_tenths_rounded_down() {
+        for size in [0, 1, 9, 10, 19, 2 << 30, (1 << 60) - 1] {
+            assert_eq!(usual_budget(size), size * 8 / 10);
+        }
+        assert_eq!(usual_budget(u64::MAX), 14_757_395_258_967_641_292);
+    }
 }

@@ -1,7 +1,7 @@
 //! Reports as JSON, in the schema of VMA's own, so that its tools draw them.
 #![expect(unsafe_code, reason = "hands out C strings")]
-use crate::abi::{VmaAllocator, VmaDetailedStatistics};
-use crate::allocator::{Allocator, index, on};
+use crate::abi::{VmaAllocator, VmaBudget, VmaDetailedStatistics};
+use crate::allocator::{Allocator, on};
 use crate::args::put;
 use crate::call::{Refused, run};
 use crate::memory::{About, Memory};
@@ -15,7 +15,7 @@ use omniheap_seam::lock;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Level of detail of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Allocator {
         })
     }
 
-    fn heap_shown(&self, heap: usize, blocks: &Blocks<'_>) -> Value {
+    fn heap_shown(&self, heap: usize, budget: &VmaBudget, blocks: &Blocks<'_>) -> Value {
         let mut all = sum(&[]);
         let mut types = Map::new();
         for memory_type in (0..self.type_count()).filter(|at| self.heap_of(*at) == heap) {
@@ -170,7 +170,7 @@ impl Allocator {
             });
             types.insert(format!("Type {memory_type}"), shown);
         }
-        let (about, budget) = (self.memory.memory_heaps[heap], self.budget(heap));
+        let about = self.memory.memory_heaps[heap];
         json!({
             "Flags": flags(about.flags.as_raw(), &OF_HEAPS),
             "Size": about.size,
@@ -193,22 +193,21 @@ impl Allocator {
         let mut by_type: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
         for slot in self.pools.iter() {
             let number = slot.handle().number();
-            slot.with(|pool| {
-                let key: Home = (pool.memory_type, number);
-                let own = blocks.get(&key).map(Vec::as_slice).unwrap_or_default();
-                let preferred = match pool.block_size {
-                    0 => self.preferred_block(pool.memory_type),
-                    size => size,
-                };
-                let mut shown = home(preferred, own);
-                let others = by_type.entry(pool.memory_type).or_default();
-                let at = others.len();
-                let name = pool
-                    .name_text()
-                    .map_or_else(|| at.to_string(), |name| format!("{at} - {name}"));
-                shown["Name"] = json!(name);
-                others.push(shown);
-            });
+            // Allocations from the pool wait for its slot, so that is not held meanwhile.
+            let Some(pool) = slot.with(|pool| Arc::clone(pool)) else { continue };
+            let key: Home = (pool.memory_type, number);
+            let own = blocks.get(&key).map(Vec::as_slice).unwrap_or_default();
+            let preferred = match pool.block_size {
+                0 => self.preferred_block(pool.memory_type),
+                size => size,
+            };
+            let mut shown = home(preferred, own);
+            let others = by_type.entry(pool.memory_type).or_default();
+            let at = others.len();
+            let name =
+                pool.name_text().map_or_else(|| at.to_string(), |name| format!("{at} - {name}"));
+            shown["Name"] = json!(name);
+            others.push(shown);
         }
         let shown = by_type.into_iter().map(|(at, pools)| (format!("Type {at}"), json!(pools)));
         Value::Object(shown.collect())
@@ -218,8 +217,9 @@ impl Allocator {
         let blocks = self.blocks();
         let mut total = sum(&[]);
         blocks.values().for_each(|blocks| total.add(&sum(blocks)));
-        let heaps = 0..index(self.memory.memory_heap_count);
-        let heaps = heaps.map(|at| (format!("Heap {at}"), self.heap_shown(at, &blocks)));
+        let heaps = self.budgets().into_iter().enumerate();
+        let heaps =
+            heaps.map(|(at, budget)| (format!("Heap {at}"), self.heap_shown(at, &budget, &blocks)));
         let mut shown = json!({
             "General": self.general(),
             "Total": statistics(&total),

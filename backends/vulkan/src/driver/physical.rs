@@ -225,16 +225,21 @@ fn extensions(api: u32, features: Features, found: &impl Fn(&CStr) -> bool) -> V
     .collect()
 }
 
-/// Returns the driver's current budget of every physical heap.
+/// Returns the driver's current budget of every physical heap, by one call.
 ///
 /// # Safety
 ///
 /// `raw` belongs to `instance` and has `VK_EXT_memory_budget`.
-pub(crate) unsafe fn budget(instance: &Instance, raw: vk::PhysicalDevice, heap: u8) -> HeapBudget {
+pub(crate) unsafe fn budgets(
+    instance: &Instance,
+    raw: vk::PhysicalDevice,
+) -> [HeapBudget; vk::MAX_MEMORY_HEAPS] {
     let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
     let mut all = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
     // SAFETY: the caller promises both conditions; the chain outlives the call.
     unsafe { instance.raw.get_physical_device_memory_properties2(raw, &mut all) };
-    let heap = usize::from(heap);
-    HeapBudget { budget: budget.heap_budget[heap], used: budget.heap_usage[heap] }
+    core::array::from_fn(|heap| HeapBudget {
+        budget: budget.heap_budget[heap],
+        used: budget.heap_usage[heap],
+    })
 }

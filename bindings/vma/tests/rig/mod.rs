@@ -34,7 +34,9 @@ unsafe extern "system" fn note(
     to: *mut c_void,
 ) -> vk::Bool32 {
     // SAFETY: the layer's message, which lives during the call.
-    let text = unsafe { (*message).message_as_c_str() };
+    let message = unsafe { &*message };
+    // SAFETY: its text is the layer's too.
+    let text = unsafe { message.message_as_c_str() };
     // SAFETY: the box of the rig, which outlives the messenger; the tests call from one thread.
     let to = unsafe { &mut *to.cast::<Vec<String>>() };
     to.extend(text.map(|text| text.to_string_lossy().into_owned()));

@@ -1,0 +1,114 @@
+//! What programs do that VMA lets pass, or answers exactly, on whatever Vulkan is here. Some functions are the test's own, which make a
+//! device out of the one that is here: two heaps, memory that is not coherent, a large granule.
+#![cfg(target_os = "linux")]
+#![expect(unsafe_code, reason = "a test of a C interface")]
+#[macro_use]
+mod rig;
+
+use ash::vk;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use omniheap_vma::abi::*;
+use omniheap_vma::*;
+use rig::{Rig, pool_info, wanted};
+
+const DONE: vk::Result = vk::Result::SUCCESS;
+const KIB: u64 = 1 << 10;
+
+/// What a program of VMA 3.4 says that sets no macro.
+fn program() -> OmniheapVmaProgram {
+    // SAFETY: all bits zero are no functions, null pointers and zeros.
+    let mut program: OmniheapVmaProgram = unsafe { core::mem::zeroed() };
+    program.size = size_of::<OmniheapVmaProgram>();
+    (program.layout, program.dynamic_functions) = (3004, 1);
+    program
+}
+
+/// Returns a function of the system's loader.
+fn of_loader(name: &core::ffi::CStr) -> *const core::ffi::c_void {
+    // SAFETY: the system's loader, which the rig has loaded before.
+    let library = unsafe { libloading::Library::new("libvulkan.so.1") }.expect("the rig found it");
+    // SAFETY: the address alone is read; the library stays.
+    let found = unsafe { library.get::<*const core::ffi::c_void>(name.to_bytes_with_nul()) };
+    let found = *found.expect("the loader exports it");
+    core::mem::forget(library);
+    found
+}
+
+fn memory(rig: &Rig, size: u64, info: &VmaAllocationCreateInfo) -> VmaAllocation {
+    let asked = vk::MemoryRequirements { size, alignment: 1, memory_type_bits: u32::MAX };
+    let mut allocation = VmaAllocation::NULL;
+    let result =
+        c!(vmaAllocateMemory(rig.allocator, &asked, info, &mut allocation, ptr::null_mut()));
+    assert_eq!(result, DONE);
+    allocation
+}
+
+type MemoryProperties = vk::PhysicalDeviceMemoryProperties;
+
+fn real_memory(physical: vk::PhysicalDevice, to: *mut MemoryProperties) {
+    let real = of_loader(c"vkGetPhysicalDeviceMemoryProperties");
+    // SAFETY: a function of this name has this type.
+    let real: vk::PFN_vkGetPhysicalDeviceMemoryProperties = unsafe { core::mem::transmute(real) };
+    c!(real(physical, to));
+}
+
+/// A second heap, with the memory type of the first: nothing is allocated there.
+unsafe extern "system" fn two_heaps(physical: vk::PhysicalDevice, to: *mut MemoryProperties) {
+    real_memory(physical, to);
+    // SAFETY: written just now.
+    let shown = unsafe { &mut *to };
+    let (heaps, types) = (shown.memory_heap_count as usize, shown.memory_type_count as usize);
+    shown.memory_heaps[heaps] = shown.memory_heaps[0];
+    shown.memory_types[types] = shown.memory_types[0];
+    shown.memory_types[types].heap_index = shown.memory_heap_count;
+    (shown.memory_heap_count, shown.memory_type_count) =
+        (shown.memory_heap_count + 1, shown.memory_type_count + 1);
+}
+
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "system" fn counted(
+    physical: vk::PhysicalDevice,
+    to: *mut vk::PhysicalDeviceMemoryProperties2<'_>,
+) {
+    ASKED.fetch_add(1, Relaxed);
+    let real = of_loader(c"vkGetPhysicalDeviceMemoryProperties2");
+    // SAFETY: a function of this name has this type.
+    let real: vk::PFN_vkGetPhysicalDeviceMemoryProperties2 = unsafe { core::mem::transmute(real) };
+    c!(real(physical, to));
+}
+
+#[test]
+fn budgets_of_all_heaps_are_one_call_of_the_driver() {
+    let mut program = program();
+    program.functions.vk_get_physical_device_memory_properties = Some(two_heaps);
+    program.functions.vk_get_physical_device_memory_properties2_khr = Some(counted);
+    let mut info = rig::described();
+    info.flags = VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT;
+    let Some(rig) = Rig::open_with(info, Some(program)) else { return };
+    let before = ASKED.load(Relaxed);
+    let budgets = rig.budgets();
+    assert!(budgets[0].budget > 0 && budgets[1].budget > 0, "{budgets:?}");
+    assert!(ASKED.load(Relaxed) - before <= 1);
+}
+
+#[test]
+fn what_nobody_can_have_is_no_unused_range() {
+    let Some(rig) = Rig::open() else { return };
+    let info = VmaPoolCreateInfo { block_size: 64 * KIB, ..pool_info(rig.host_type()) };
+    let pool = rig.pool(&info);
+    let inside = VmaAllocationCreateInfo { pool, ..wanted() };
+    let live = [100; 4].map(|size| memory(&rig, size, &inside));
+    let mut stats = VmaDetailedStatistics::default();
+    c!(vmaCalculatePoolStatistics(rig.allocator, pool, &mut stats));
+    assert_eq!((stats.statistics.allocation_count, stats.statistics.allocation_bytes), (4, 400));
+    assert_eq!((stats.unused_range_count, stats.unused_range_size_max), (1, 64 * KIB - 1024));
+    c!(vmaFreeMemory(rig.allocator, live[1]));
+    c!(vmaCalculatePoolStatistics(rig.allocator, pool, &mut stats));
+    assert_eq!((stats.unused_range_count, stats.unused_range_size_min), (2, 256));
+    for one in [live[0], live[2], live[3]] {
+        c!(vmaFreeMemory(rig.allocator, one));
+    }
+    c!(vmaDestroyPool(rig.allocator, pool));
+}
