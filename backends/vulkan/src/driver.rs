@@ -14,8 +14,8 @@ use ash::{ext, khr, vk};
 use core::ffi::CStr;
 use omniheap_seam::{Error, ErrorKind, Result};
 
-/// The version this backend is written for; devices below [`LEAST`] are refused.
-const WANTED: u32 = vk::API_VERSION_1_3;
+/// The version this backend is written for; devices below [`LEAST`] are refused, but for memory alone.
+pub(crate) const WANTED: u32 = vk::API_VERSION_1_3;
 /// The version whose calls are used without asking.
 pub(crate) const LEAST: u32 = vk::API_VERSION_1_1;
 
@@ -60,6 +60,8 @@ pub(crate) struct Instance {
     /// Boxed: the driver holds its address.
     messages: Option<Box<Messages>>,
     pub(crate) names: Names,
+    /// The version whose calls it takes.
+    pub(crate) version: u32,
     owner: Owner,
     /// Keeps the loader's library in memory; `None` where an engine keeps it.
     pub(crate) entry: Option<ash::Entry>,
@@ -100,15 +102,22 @@ impl Instance {
             Names::Dropped
         };
         let owner = Owner::Us;
-        let mut instance = Self { raw, messenger: None, messages, names, owner, entry: None };
+        let version = WANTED;
+        let mut instance =
+            Self { raw, messenger: None, messages, names, version, owner, entry: None };
         instance.listen(&entry)?;
         instance.entry = Some(entry);
         Ok(instance)
     }
 
     /// Takes an instance that an engine owns and keeps alive.
-    pub(crate) fn wrap(entry: Option<ash::Entry>, raw: ash::Instance, names: Names) -> Self {
-        Self { raw, messenger: None, messages: None, names, owner: Owner::Caller, entry }
+    pub(crate) fn wrap(
+        entry: Option<ash::Entry>,
+        raw: ash::Instance,
+        (names, version): (Names, u32),
+    ) -> Self {
+        let owner = Owner::Caller;
+        Self { raw, messenger: None, messages: None, names, version, owner, entry }
     }
 
     fn listen(&mut self, entry: &ash::Entry) -> Result<()> {

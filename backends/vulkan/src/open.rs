@@ -4,7 +4,7 @@ use crate::{
     Vulkan,
     caps::{self, Paging, features::Feature},
     driver::{
-        Instance, Names,
+        Instance, Names, WANTED,
         device::Device,
         objects::Sharing,
         physical::Physical,
@@ -49,7 +49,11 @@ pub struct Options {
     pub clocks: Clocks,
     /// Heaps that offer pages.
     pub paging: Paging,
-    /// Most frames that an engine has under way on queues unknown to this backend. Zero if it has no such queues.
+    /// Version of the instance that [`Vulkan::wrap_memory`] is given (`VkApplicationInfo::apiVersion`); ignored by all others. Below 1.1
+    /// only functions of Vulkan 1.0 are called: no feature is known then, no budget, and no limit of the size of an allocation. Resources are
+    /// asked what they need by their owner: [`Vulkan::needs`] takes the answer, and [`Vulkan::memory_untied`] gives memory.
+    pub instance_version: u32,
+    /// Frames that an engine has under way at most on queues that this backend does not know; zero where there are none.
     ///
     /// Above zero, the engine calls [`Vulkan::end_frame`] once a frame. A resource that is dropped in a frame is destroyed after
     /// `frames_in_flight + 1` more frames have ended.
@@ -72,6 +76,7 @@ impl Default for Options {
             validation: Validation::Off,
             clocks: Clocks::Semaphores,
             paging: Paging::OnOwnDevice,
+            instance_version: WANTED,
             frames_in_flight: 0,
             copies: Copies::Fastest,
             max_blocks: None,
@@ -101,7 +106,12 @@ impl Options {
     pub const fn paging(self, paging: Paging) -> Self {
         Self { paging, ..self }
     }
-    /// Sets the most frames that an engine has under way on queues unknown to this backend.
+    /// Says what version the wrapped instance has.
+    #[must_use]
+    pub const fn instance_version(self, instance_version: u32) -> Self {
+        Self { instance_version, ..self }
+    }
+    /// Chooses how many frames an engine has under way at most on queues that this backend does not know.
     #[must_use]
     pub const fn frames_in_flight(self, frames_in_flight: u32) -> Self {
         Self { frames_in_flight, ..self }
@@ -153,9 +163,9 @@ impl core::fmt::Debug for Existing<'_> {
 /// A device that an engine owns and whose queues it keeps to itself.
 #[derive(Clone)]
 pub struct Bare<'a> {
-    /// The instance, of version 1.1 at least.
+    /// The instance, of the version that [`Options::instance_version`] says.
     pub instance: ash::Instance,
-    /// The physical device, of version 1.1 at least.
+    /// The physical device, of version 1.1 at least where the instance is.
     pub physical_device: vk::PhysicalDevice,
     /// The device.
     pub device: ash::Device,
@@ -237,7 +247,8 @@ impl Vulkan {
             true => Names::Shown,
             false => Names::Dropped,
         };
-        let instance = Arc::new(Instance::wrap(Some(existing.entry), existing.instance, names));
+        let instance =
+            Arc::new(Instance::wrap(Some(existing.entry), existing.instance, (names, WANTED)));
         // SAFETY: the caller promises that the handles belong together.
         let mut physical = unsafe { Physical::read(&instance, existing.physical_device) }?;
         check_enabled(&instance, &physical, &existing.device, existing.enabled)?;
@@ -257,18 +268,20 @@ impl Vulkan {
     /// # Errors
     ///
     /// `InvalidConfig` for a physical device that is null or none of the instance, for a feature in `enabled` that matters and that the physical device lacks,
-    /// or as for [`open_with`](Self::open_with); `Unsupported` for a device below version 1.1.
+    /// or as for [`open_with`](Self::open_with); `Unsupported` for a device below version 1.1 of an instance
+    /// that is not.
     ///
     /// # Safety
     ///
-    /// - The handles belong together, and `enabled` was enabled.
+    /// - The handles belong together, and `enabled` was enabled. Below version 1.1, only functions of 1.0 need be there.
     /// - They outlive this backend and everything that it made, and so does the loader's library.
     /// - Memory is freed only when the device has finished with it: this backend has no queue to wait for.
     pub unsafe fn wrap_memory(bare: Bare<'_>, options: Options) -> Result<Self> {
         if bare.physical_device == vk::PhysicalDevice::null() {
             return Err(ErrorKind::InvalidConfig.because("`physical_device` is null"));
         }
-        let instance = Arc::new(Instance::wrap(None, bare.instance, Names::Dropped));
+        let known = (Names::Dropped, options.instance_version);
+        let instance = Arc::new(Instance::wrap(None, bare.instance, known));
         // SAFETY: the caller promises that the handles belong together.
         let mut physical = unsafe { Physical::read(&instance, bare.physical_device) }?;
         let enabled = || bare.enabled.iter().copied().filter(|feature| OF_MEMORY.contains(feature));

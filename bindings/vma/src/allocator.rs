@@ -15,7 +15,7 @@ use crate::counts::Counts;
 use crate::defrag::Defragmentation;
 use crate::margin::Debug;
 use crate::memory::Memory;
-use crate::open::{self, Opened};
+use crate::open::{self, Newer, Opened};
 use crate::pools::{CustomPool, Defaults, one_lane};
 use crate::slots::Slots;
 use ash::vk::{self, MemoryPropertyFlags as F};
@@ -45,7 +45,7 @@ pub(crate) struct Allocator {
     heaps: Vec<HeapId>,
     pub(crate) flags: u32,
     pub(crate) layout: Layout,
-    pub(crate) binds_chains: bool,
+    pub(crate) newer: Newer,
     pub(crate) debug: Debug,
     /// Preferred block size for heaps above a GiB; zero if the program gives none.
     large_block: u64,
@@ -343,7 +343,7 @@ fn assemble(
     (place, shown): (usize, VmaAllocator),
 ) -> Result<Allocator, Refused> {
     let (counts, types) = (Arc::new(Counts::default()), types(&opened, info.flags));
-    let Opened { vulkan, properties, memory, binds_chains, loader } = opened;
+    let Opened { vulkan, properties, memory, newer, loader } = opened;
     vulkan.set_hooks(hooks(&counts, parts.callbacks, parts.told, parts.exports, shown));
     let vulkan = Arc::new(vulkan);
     let heaps = heaps(&vulkan, &memory);
@@ -369,7 +369,7 @@ fn assemble(
         heaps,
         flags: info.flags,
         layout: program.map_or(Layout::Full, |one| Layout::of(one.layout)),
-        binds_chains,
+        newer,
         debug: program.map(Debug::of).unwrap_or_default(),
         large_block: given(own, |one| one.default_large_heap_block_size, 256 << 20),
         small_heap: given(0, |one| one.small_heap_max_size, 1 << 30),

@@ -486,7 +486,8 @@ impl Allocator {
             false => unsafe { extras.0.next(ask.next) },
         };
         let can_alias = has(info, VMA_ALLOCATION_CREATE_CAN_ALIAS_BIT);
-        let resource = if can_alias { Resource::None } else { ask.resource };
+        let is_tied = !can_alias && self.newer.asks_chains;
+        let resource = if is_tied { ask.resource } else { Resource::None };
         let (managed, seen) = self.make(memory_type, ask.size, resource, Extras(extras))?;
         let memory = match pool {
             Some(pool) => Memory::Pooled(managed, Arc::clone(pool)),

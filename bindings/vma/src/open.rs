@@ -17,29 +17,41 @@ pub(crate) struct Opened {
     pub(crate) vulkan: Vulkan,
     pub(crate) properties: vk::PhysicalDeviceProperties,
     pub(crate) memory: vk::PhysicalDeviceMemoryProperties,
-    /// Resources can be bound with a chain.
-    pub(crate) binds_chains: bool,
+    pub(crate) newer: Newer,
     /// The loader, where the library had to open it.
     pub(crate) loader: Option<ash::Entry>,
 }
 
-/// Functions of [`Given`] that every program must provide: those up to `vkDestroyImage`.
+/// Functions beyond Vulkan 1.0 that the device has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newer {
+    /// Requirements can be asked for with a chain, and memory tied to its resource.
+    pub(crate) asks_chains: bool,
+    /// Resources can be bound with a chain.
+    pub(crate) binds_chains: bool,
+}
+
+/// Functions of [`Given`] that every program has to have: those up to `vkDestroyImage`.
 const OF_VULKAN_1_0: usize = 16;
 
-/// Functions beyond Vulkan 1.0 that every allocator calls, of the instance and of the device.
-const OF_INSTANCES: [&CStr; 2] =
-    [c"vkGetPhysicalDeviceProperties2", c"vkGetPhysicalDeviceFeatures2"];
-const OF_DEVICES: [&CStr; 2] =
-    [c"vkGetBufferMemoryRequirements2", c"vkGetImageMemoryRequirements2"];
-
-/// Refuses an instance of Vulkan 1.0 that lacks them: a call of a missing function would end the process.
-fn must_be_there(names: [&CStr; 2], find: impl Fn(&CStr) -> *const c_void) -> Result<(), Refused> {
-    match names.into_iter().find(|name| find(name).is_null()) {
-        None => Ok(()),
-        Some(name) => Err(Refused::invalid(format!(
-            "there is no {}; create the instance with VkApplicationInfo::apiVersion VK_API_VERSION_1_1 or above",
-            name.to_string_lossy()
-        ))),
+/// Returns the version whose functions an instance and its device have. A program may say less than it has, so they are asked.
+///
+/// The loader gives the functions of an instance to one of 1.0 too. So the device is asked `by_name`, which knows no older names, or
+/// the instance for the older name that an extension brings.
+fn version(
+    of_instance: impl Fn(&CStr) -> *const c_void,
+    by_name: impl Fn(&CStr) -> *const c_void,
+) -> u32 {
+    let is_newer = !by_name(c"vkGetBufferMemoryRequirements2").is_null()
+        || !of_instance(c"vkGetPhysicalDeviceProperties2KHR").is_null();
+    let needed = [
+        c"vkGetPhysicalDeviceProperties2",
+        c"vkGetPhysicalDeviceFeatures2",
+        c"vkGetPhysicalDeviceMemoryProperties2",
+    ];
+    match is_newer && needed.into_iter().all(|name| !of_instance(name).is_null()) {
+        true => vk::API_VERSION_1_3,
+        false => vk::API_VERSION_1_0,
     }
 }
 
@@ -148,18 +160,18 @@ pub(crate) unsafe fn open(
         // SAFETY: the loader's function, with a live instance and a text.
         given.find(name, |name| address(unsafe { instance_proc(info.instance, name.as_ptr()) }))
     };
-    must_be_there(OF_INSTANCES, of_instance)?;
     // SAFETY: a function of this name has this type.
     let instance = unsafe { ash::Instance::load_with(of_instance, info.instance) };
     let device_proc = functions.vk_get_device_proc_addr.filter(|_| may_ask);
     let device_proc = device_proc.unwrap_or(instance.fp_v1_0().get_device_proc_addr);
-    let of_device = |name: &CStr| {
-        // SAFETY: as above, with a live device.
-        given.find(name, |name| address(unsafe { device_proc(info.device, name.as_ptr()) }))
+    // SAFETY: as above, with a live device.
+    let by_name = |name: &CStr| address(unsafe { device_proc(info.device, name.as_ptr()) });
+    let of_device = |name: &CStr| given.find(name, by_name);
+    let has = |names: [&CStr; 2]| names.into_iter().all(|name| !of_device(name).is_null());
+    let newer = Newer {
+        asks_chains: has([c"vkGetBufferMemoryRequirements2", c"vkGetImageMemoryRequirements2"]),
+        binds_chains: has([c"vkBindBufferMemory2", c"vkBindImageMemory2"]),
     };
-    must_be_there(OF_DEVICES, of_device)?;
-    let binders = [c"vkBindBufferMemory2", c"vkBindImageMemory2"];
-    let binds_chains = must_be_there(binders, of_device).is_ok();
     // SAFETY: as above.
     let device = unsafe { ash::Device::load_with(of_device, info.device) };
     // SAFETY: the caller's promise.
@@ -171,11 +183,11 @@ pub(crate) unsafe fn open(
     let bare = Bare { instance, physical_device, device, enabled: &enabled };
     let promised = u64::from(properties.limits.max_memory_allocation_count);
     let is_bound = program.is_some_and(|one| one.dont_exceed_max_memory_allocation_count != 0);
-    let options =
-        if is_bound { Options::default().max_blocks(promised) } else { Options::default() };
+    let options = Options::default().instance_version(version(of_instance, by_name));
+    let options = if is_bound { options.max_blocks(promised) } else { options };
     // SAFETY: the caller's promise; memory is freed only when the program frees what lies in it, which the device has finished with.
     let vulkan = unsafe { Vulkan::wrap_memory(bare, options) }?;
-    Ok(Opened { vulkan, properties, memory, binds_chains, loader })
+    Ok(Opened { vulkan, properties, memory, newer, loader })
 }
 
 /// Returns the function of the loader that the process already has. The engine reads more facts of the device than VMA, so it needs

@@ -40,6 +40,8 @@ trait Kind: Handle + Copy {
     /// The device's own, and nothing uses it.
     unsafe fn destroy(self, of: &Allocator);
 
+    /// Asks what it needs; of Vulkan 1.0 without a chain, which then stays as it is.
+    ///
     /// # Safety
     ///
     /// The device's own.
@@ -106,6 +108,11 @@ impl Kind for vk::Buffer {
     }
 
     unsafe fn needs(self, of: &Allocator, needs: &mut vk::MemoryRequirements2<'_>) {
+        if !of.newer.asks_chains {
+            // SAFETY: the caller's promise.
+            needs.memory_requirements = unsafe { of.device().get_buffer_memory_requirements(self) };
+            return;
+        }
         let info = vk::BufferMemoryRequirementsInfo2::default().buffer(self);
         // SAFETY: the caller's promise.
         unsafe { of.device().get_buffer_memory_requirements2(&info, needs) };
@@ -162,6 +169,11 @@ impl Kind for vk::Image {
     }
 
     unsafe fn needs(self, of: &Allocator, needs: &mut vk::MemoryRequirements2<'_>) {
+        if !of.newer.asks_chains {
+            // SAFETY: the caller's promise.
+            needs.memory_requirements = unsafe { of.device().get_image_memory_requirements(self) };
+            return;
+        }
         let info = vk::ImageMemoryRequirementsInfo2::default().image(self);
         // SAFETY: the caller's promise.
         unsafe { of.device().get_image_memory_requirements2(&info, needs) };
@@ -303,7 +315,7 @@ unsafe fn bind<K: Kind>(
     if offset >= facts.size.load(Relaxed) {
         return Err(Refused::invalid("the offset lies behind the allocation"));
     }
-    if !next.is_null() && !of.binds_chains {
+    if !next.is_null() && !of.newer.binds_chains {
         let why = "a chain needs Vulkan 1.1 or VK_KHR_bind_memory2";
         return Err(Refused::new(vk::Result::ERROR_EXTENSION_NOT_PRESENT, why));
     }

@@ -40,7 +40,7 @@ impl Physical {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a device below version 1.1; the driver's error.
+    /// `Unsupported` for a device below version 1.1 of an instance that is not; the driver's error.
     ///
     /// # Safety
     ///
@@ -48,14 +48,14 @@ impl Physical {
     pub(crate) unsafe fn read(instance: &Instance, raw: vk::PhysicalDevice) -> Result<Self> {
         // SAFETY: the caller promises that `raw` belongs to the live instance.
         let basic = unsafe { instance.raw.get_physical_device_properties(raw) };
-        if basic.api_version < LEAST {
+        if basic.api_version < LEAST.min(instance.version) {
             return Err(ErrorKind::Unsupported.because("the device's Vulkan is older than 1.1"));
         }
         // SAFETY: as above.
         let known = check(unsafe { instance.raw.enumerate_device_extension_properties(raw) })?;
         let found = |name: &CStr| known.iter().any(|e| e.extension_name_as_c_str() == Ok(name));
-        let api = basic.api_version.min(vk::API_VERSION_1_3);
-        let details = details(instance, raw, api, &found);
+        let api = basic.api_version.min(instance.version).min(vk::API_VERSION_1_3);
+        let details = details(instance, raw, (api, &basic), &found);
         // SAFETY: as above.
         let memory = unsafe { instance.raw.get_physical_device_memory_properties(raw) };
         // SAFETY: as above.
@@ -63,7 +63,7 @@ impl Physical {
         let features = features(instance, raw, api, &found, &families);
         let extensions = extensions(api, features, &found);
         let (max_allocation, max_buffer) = (details.max_allocation, details.max_buffer);
-        let alignments = alignments(instance, raw, &found);
+        let alignments = alignments(instance, raw, api, &found);
         let (info, limits, kind) = (details.info, basic.limits, basic.device_type);
         Ok(Self {
             raw,
@@ -91,7 +91,7 @@ struct Details {
 fn details(
     instance: &Instance,
     raw: vk::PhysicalDevice,
-    api: u32,
+    (api, basic): (u32, &vk::PhysicalDeviceProperties),
     found: &impl Fn(&CStr) -> bool,
 ) -> Details {
     let mut ids = vk::PhysicalDeviceIDProperties::default();
@@ -106,10 +106,7 @@ fn details(
     if api >= vk::API_VERSION_1_2 || found(khr::driver_properties::NAME) {
         all = all.push_next(&mut driver);
     }
-    // SAFETY: `raw` belongs to the live instance (the caller of `read` promises it); the chain outlives the call and
-    // holds only structures that the device's version or extensions define.
-    unsafe { instance.raw.get_physical_device_properties2(raw, &mut all) };
-    let basic = all.properties;
+    ask_all(instance, raw, api, &mut all);
     let text = |name: Result<&CStr, _>| -> String {
         name.map_or_else(
             |_: core::ffi::FromBytesUntilNulError| String::new(),
@@ -129,7 +126,7 @@ fn details(
     };
     Details {
         info,
-        // An instance of version 1.0 tells nothing: then only the driver knows.
+        // Version 1.0 tells nothing: then only the driver knows.
         max_allocation: match third.max_memory_allocation_size {
             0 => u64::MAX,
             most => most,
@@ -138,9 +135,24 @@ fn details(
     }
 }
 
+/// Asks for properties with a chain; version 1.0 has no such call, and leaves all as it is.
+fn ask_all(
+    instance: &Instance,
+    raw: vk::PhysicalDevice,
+    api: u32,
+    all: &mut vk::PhysicalDeviceProperties2<'_>,
+) {
+    if api >= LEAST {
+        // SAFETY: `raw` belongs to the live instance (the caller of `read` promises it); the chain outlives the call and
+        // holds only structures that the device's version or extensions define.
+        unsafe { instance.raw.get_physical_device_properties2(raw, all) };
+    }
+}
+
 fn alignments(
     instance: &Instance,
     raw: vk::PhysicalDevice,
+    api: u32,
     found: &impl Fn(&CStr) -> bool,
 ) -> Alignments {
     let mut descriptors = vk::PhysicalDeviceDescriptorBufferPropertiesEXT::default();
@@ -152,8 +164,7 @@ fn alignments(
     if found(khr::ray_tracing_pipeline::NAME) {
         all = all.push_next(&mut tracing);
     }
-    // SAFETY: as in `details`.
-    unsafe { instance.raw.get_physical_device_properties2(raw, &mut all) };
+    ask_all(instance, raw, api, &mut all);
     Alignments {
         descriptors: descriptors.descriptor_buffer_offset_alignment.max(1),
         binding_table: tracing.shader_group_base_alignment.max(1).into(),
@@ -167,6 +178,10 @@ fn features(
     found: &impl Fn(&CStr) -> bool,
     families: &[vk::QueueFamilyProperties],
 ) -> Features {
+    // Nor does version 1.0 tell of features that are not its own.
+    if api < LEAST {
+        return Features::default();
+    }
     let mut timeline = vk::PhysicalDeviceTimelineSemaphoreFeatures::default();
     let mut address = vk::PhysicalDeviceBufferDeviceAddressFeatures::default();
     let mut priority = vk::PhysicalDeviceMemoryPriorityFeaturesEXT::default();
@@ -186,11 +201,10 @@ fn features(
     if found(amd::device_coherent_memory::NAME) {
         all = all.push_next(&mut coherent);
     }
-    // SAFETY: as in `details`.
+    // SAFETY: as in `ask_all`.
     unsafe { instance.raw.get_physical_device_features2(raw, &mut all) };
-    let core = all.features;
-    let sparse = core.sparse_binding != 0
-        && core.sparse_residency_buffer != 0
+    let sparse = all.features.sparse_binding != 0
+        && all.features.sparse_residency_buffer != 0
         && families.iter().any(|f| f.queue_flags.contains(vk::QueueFlags::SPARSE_BINDING));
     [
         (timeline.timeline_semaphore != 0, Feature::TimelineSemaphore),

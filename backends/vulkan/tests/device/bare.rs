@@ -14,6 +14,7 @@ use std::sync::Mutex;
 
 crate::cases! {
     a_bare_device_has_memory_and_nothing_else if |_| true;
+    a_bare_device_of_vulkan_1_0_has_memory if |_| true;
     resources_are_bound_to_bare_memory if |_| true;
     bare_devices_check_what_they_are_given if |_| true;
     the_promised_number_of_blocks_is_no_limit if |_| true;
@@ -56,6 +57,33 @@ fn a_bare_device_has_memory_and_nothing_else(rig: &Rig) {
         // SAFETY: nothing ever used it.
         unsafe { guest.free(block) }.unwrap();
     }
+}
+
+fn a_bare_device_of_vulkan_1_0_has_memory(rig: &Rig) {
+    let owner = rig.open();
+    let options = Options::default().instance_version(vk::API_VERSION_1_0);
+    let lacks: fn(&CStr) -> *const core::ffi::c_void = |_| core::ptr::null();
+    let (newest, handle) = (owner.ash_instance(), owner.ash_instance().handle());
+    // SAFETY: functions that are not there; whoever calls one panics.
+    let none = unsafe { ash::Instance::load_with(lacks, handle) };
+    let old = ash::Instance::from_parts_1_3(
+        handle,
+        newest.fp_v1_0().clone(),
+        none.fp_v1_1().clone(),
+        none.fp_v1_3().clone(),
+    );
+    let bare = |enabled| Bare { instance: old.clone(), ..bare(&owner, enabled) };
+    // SAFETY: the owner outlives the guest; no case submits work that uses its memory.
+    let guest = unsafe { Vulkan::wrap_memory(bare(&[]), options) }.unwrap();
+    assert!(guest.budgets().is_none());
+    for (heap, _) in guest.caps().heap_ids() {
+        let Ok(block) = guest.allocate(heap, 5000) else { continue };
+        // SAFETY: nothing ever used it.
+        unsafe { guest.free(block) }.unwrap();
+    }
+    // SAFETY: refused: 1.0 tells of no feature.
+    let refused = unsafe { Vulkan::wrap_memory(bare(&[Feature::BufferDeviceAddress]), options) };
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidConfig);
 }
 
 fn limits_know_every_device_by_its_number(rig: &Rig) {
