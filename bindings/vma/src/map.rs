@@ -75,12 +75,16 @@ impl Allocator {
     ) -> Result<Option<vk::MappedMemoryRange<'static>>, Refused> {
         let slot = self.slot(allocation)?;
         let flags = self.type_flags(About::of(&slot.facts).memory_type());
+        // Before the range is looked at: programs round ranges up and never hear of it where memory is coherent.
+        if size == 0 || !flags.contains(F::HOST_VISIBLE) || flags.contains(F::HOST_COHERENT) {
+            return Ok(None);
+        }
         let whole = slot.facts.size.load(Relaxed);
         let size = if size == vk::WHOLE_SIZE { whole.saturating_sub(offset) } else { size };
         if offset.checked_add(size).is_none_or(|end| end > whole) {
             return Err(Refused::invalid("the range leaves the allocation"));
         }
-        if size == 0 || !flags.contains(F::HOST_VISIBLE) || flags.contains(F::HOST_COHERENT) {
+        if size == 0 {
             return Ok(None);
         }
         self.mapping(slot)?;

@@ -44,6 +44,30 @@ fn memory(rig: &Rig, size: u64, info: &VmaAllocationCreateInfo) -> VmaAllocation
     allocation
 }
 
+fn on_host() -> VmaAllocationCreateInfo {
+    let required_flags = vk::MemoryPropertyFlags::HOST_VISIBLE;
+    VmaAllocationCreateInfo { required_flags, ..wanted() }
+}
+
+/// Flushes and invalidates ranges that leave an allocation of 100 bytes, and says what came of it.
+fn sync_beyond(rig: &Rig) -> [vk::Result; 4] {
+    let one = memory(rig, 100, &on_host());
+    let outcomes = [
+        c!(vmaFlushAllocation(rig.allocator, one, 0, 256)),
+        c!(vmaFlushAllocation(rig.allocator, one, u64::MAX - 1, 4)),
+        c!(vmaInvalidateAllocation(rig.allocator, one, 101, vk::WHOLE_SIZE - 1)),
+        c!(vmaFlushAllocations(rig.allocator, 1, &one, &101, &1)),
+    ];
+    c!(vmaFreeMemory(rig.allocator, one));
+    outcomes
+}
+
+#[test]
+fn ranges_of_coherent_memory_are_not_looked_at() {
+    let Some(rig) = Rig::open() else { return };
+    assert_eq!(sync_beyond(&rig), [DONE; 4]);
+}
+
 type MemoryProperties = vk::PhysicalDeviceMemoryProperties;
 
 fn real_memory(physical: vk::PhysicalDevice, to: *mut MemoryProperties) {
@@ -51,6 +75,23 @@ fn real_memory(physical: vk::PhysicalDevice, to: *mut MemoryProperties) {
     // SAFETY: a function of this name has this type.
     let real: vk::PFN_vkGetPhysicalDeviceMemoryProperties = unsafe { core::mem::transmute(real) };
     c!(real(physical, to));
+}
+
+unsafe extern "system" fn incoherent(physical: vk::PhysicalDevice, to: *mut MemoryProperties) {
+    real_memory(physical, to);
+    // SAFETY: written just now.
+    let shown = unsafe { &mut *to };
+    for one in &mut shown.memory_types {
+        one.property_flags &= !vk::MemoryPropertyFlags::HOST_COHERENT;
+    }
+}
+
+#[test]
+fn ranges_of_other_memory_are_checked() {
+    let mut program = program();
+    program.functions.vk_get_physical_device_memory_properties = Some(incoherent);
+    let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
+    assert_eq!(sync_beyond(&rig), [vk::Result::ERROR_INITIALIZATION_FAILED; 4]);
 }
 
 /// A second heap, with the memory type of the first: nothing is allocated there.
