@@ -5,6 +5,7 @@ use core::panic::AssertUnwindSafe;
 use omniheap_core::{AllocateError, ErrorKind};
 use omniheap_seam::Error;
 use std::borrow::Cow;
+use std::io::Write as _;
 use std::panic::catch_unwind;
 
 /// Reason for a failed call: its code, and a sentence.
@@ -69,7 +70,8 @@ impl Refused {
 pub(crate) fn complain(function: &str, why: &str) {
     tracing::error!(target: "omniheap", "{function}: {why}");
     if !tracing::dispatcher::has_been_set() {
-        eprintln!("omniheap-vma: {function}: {why}");
+        // Standard error may be closed or full; a program does not end of that.
+        let _ = writeln!(std::io::stderr(), "omniheap-vma: {function}: {why}");
     }
 }
 

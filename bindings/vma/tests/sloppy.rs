@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_vma::abi::*;
 use omniheap_vma::*;
 use rig::{Rig, pool_info, wanted};
+use std::process::Command;
 
 const DONE: vk::Result = vk::Result::SUCCESS;
 const KIB: u64 = 1 << 10;
@@ -152,4 +153,20 @@ fn what_nobody_can_have_is_no_unused_range() {
         c!(vmaFreeMemory(rig.allocator, one));
     }
     c!(vmaDestroyPool(rig.allocator, pool));
+}
+
+/// A program whose standard error is full is told nothing, and goes on.
+#[test]
+fn a_refusal_that_nobody_can_read_ends_nothing() {
+    const CHILD: &str = "OMNIHEAP_TEST_REFUSES";
+    if std::env::var_os(CHILD).is_some() {
+        c!(vmaFreeMemory(VmaAllocator(ptr::without_provenance_mut(4097)), VmaAllocation::NULL));
+        return;
+    }
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let own = std::env::current_exe().expect("this program");
+    let mut child = Command::new(own);
+    child.args(["--exact", "--nocapture", "a_refusal_that_nobody_can_read_ends_nothing"]);
+    let done = child.env(CHILD, "1").stderr(full).output().expect("it starts");
+    assert!(done.status.success(), "{done:?}");
 }
