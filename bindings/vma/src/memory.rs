@@ -362,7 +362,9 @@ impl Allocator {
         let class = content.class();
         let (mut size, mut align) = (size.saturating_add(self.debug.margin), align);
         let granularity = self.limits().buffer_image_granularity;
-        if content == Content::Unknown && granularity > self.manager.config().unit.get() {
+        if matches!(content, Content::Unknown | Content::ImageUnknown)
+            && granularity > self.manager.config().unit.get()
+        {
             (size, align) = (size.next_multiple_of(granularity), align.max(granularity));
         }
         let align = Align::new(align).unwrap_or(Align::ONE);

@@ -10,7 +10,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_vma::abi::*;
 use omniheap_vma::*;
-use rig::{Rig, pool_info, wanted};
+use rig::{Rig, image_info, pool_info, wanted};
 use std::process::Command;
 
 const DONE: vk::Result = vk::Result::SUCCESS;
@@ -133,6 +133,50 @@ fn budgets_of_all_heaps_are_one_call_of_the_driver() {
     let budgets = rig.budgets();
     assert!(budgets[0].budget > 0 && budgets[1].budget > 0, "{budgets:?}");
     assert!(ASKED.load(Relaxed) - before <= 1);
+}
+
+unsafe extern "system" fn in_large_granules(
+    physical: vk::PhysicalDevice,
+    to: *mut vk::PhysicalDeviceProperties,
+) {
+    let real = of_loader(c"vkGetPhysicalDeviceProperties");
+    // SAFETY: a function of this name has this type.
+    let real: vk::PFN_vkGetPhysicalDeviceProperties = unsafe { core::mem::transmute(real) };
+    c!(real(physical, to));
+    // SAFETY: written just now.
+    unsafe { (*to).limits.buffer_image_granularity = 64 * KIB };
+}
+
+#[test]
+fn an_image_of_unknown_tiling_shares_no_granule() {
+    let mut program = program();
+    program.functions.vk_get_physical_device_properties = Some(in_large_granules);
+    let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
+    let auto = VmaAllocationCreateInfo { usage: VMA_MEMORY_USAGE_GPU_ONLY, ..wanted() };
+    let mut made = Vec::new();
+    for at in 0..4 {
+        let (mut image, mut allocation) = (vk::Image::null(), VmaAllocation::NULL);
+        let (info, none) = (image_info(16), ptr::null_mut());
+        if at % 2 == 0 {
+            let (of, to) = (rig.allocator, &mut allocation);
+            assert_eq!(c!(vmaCreateImage(of, &info, &auto, &mut image, to, none)), DONE);
+        } else {
+            image = c!(rig.device.create_image(&info, None)).expect("a small image");
+            let (of, to) = (rig.allocator, &mut allocation);
+            assert_eq!(c!(vmaAllocateMemoryForImage(of, image, &auto, to, none)), DONE);
+        }
+        made.push((image, allocation));
+    }
+    let granule = |at: usize| {
+        let info = rig.info(made[at].1);
+        (info.device_memory, info.offset / (64 * KIB))
+    };
+    for at in [1, 3] {
+        assert!((0..4).all(|other| other == at || granule(other) != granule(at)), "{at}");
+    }
+    for (image, allocation) in made {
+        c!(vmaDestroyImage(rig.allocator, image, allocation));
+    }
 }
 
 #[test]
