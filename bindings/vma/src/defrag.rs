@@ -102,7 +102,11 @@ fn enter(
 fn exchange(of: &Allocator, source: &Slot<Memory>, target: &Slot<Memory>) {
     source.swap(target);
     source.facts.swap_place(&target.facts);
-    // The allocation may have been mapped for the first time since the pass was planned.
+    // The engine's reports know the new place by the same name.
+    if let Some(name) = source.name_text() {
+        source.with(|memory| memory.set_name(&name));
+    }
+    // It may have been mapped for the first time since the pass was planned.
     if target.facts.host.load(Relaxed) != 0 || source.facts.maps.load(Relaxed) > 0 {
         // The calls that map report what fails.
         let _ = of.mapping(source);

@@ -84,7 +84,12 @@ impl Allocator {
         }
         let Ok(base) = self.mapping(slot) else { return true };
         let (size, margin) = (slot.facts.size.load(Relaxed), self.debug.margin);
-        (size..size + margin).all(|at| byte(base, at) == MARGIN)
+        // What holds the owner holds the block: a free on another thread waits.
+        let seen = slot.with(|_| {
+            let is_the_same = slot.facts.host.load(Relaxed) == base.addr();
+            !is_the_same || (size..size + margin).all(|at| byte(base, at) == MARGIN)
+        });
+        seen.unwrap_or(true)
     }
 
     /// Checks the margins of allocations.

@@ -199,6 +199,81 @@ fn what_nobody_can_have_is_no_unused_range() {
     c!(vmaDestroyPool(rig.allocator, pool));
 }
 
+#[test]
+fn margins_are_read_while_other_threads_free() {
+    let mut program = program();
+    (program.debug_margin, program.detect_corruption) = (16, 1);
+    let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
+    let allocator = rig.allocator.0.addr();
+    for _ in 0..100 {
+        let live: Vec<_> = (0..16).map(|_| memory(&rig, 1 << 20, &on_host()).0.addr()).collect();
+        std::thread::scope(|scope| {
+            let free = scope.spawn(|| {
+                let of = VmaAllocator(ptr::without_provenance_mut(allocator));
+                for one in &live {
+                    c!(vmaFreeMemory(of, VmaAllocation(ptr::without_provenance_mut(*one))));
+                }
+            });
+            while !free.is_finished() {
+                assert_eq!(c!(vmaCheckCorruption(rig.allocator, u32::MAX)), DONE);
+            }
+        });
+    }
+}
+
+fn report(rig: &Rig) -> String {
+    let manager = c!(omniheap_vma_manager(rig.allocator));
+    let (mut text, mut length) = (vec![0u8; 1 << 20], 0);
+    let (to, room) = (text.as_mut_ptr().cast(), text.len());
+    let status = c!(omniheap_c::omniheap_report_json(manager, to, room, &mut length));
+    assert_eq!(status, omniheap_c::OmniheapStatus::Ok);
+    String::from_utf8_lossy(&text[..length]).into_owned()
+}
+
+/// Moves everything that a pass plans, without a copy: nobody reads the bytes.
+fn defragment(rig: &Rig, pool: VmaPool) -> u32 {
+    // SAFETY: all bits zero are null handles and no limits.
+    let mut info: VmaDefragmentationInfo = unsafe { core::mem::zeroed() };
+    (info.pool, info.flags) = (pool, VMA_DEFRAGMENTATION_FLAG_ALGORITHM_FULL_BIT);
+    let mut context = VmaDefragmentationContext::NULL;
+    assert_eq!(c!(vmaBeginDefragmentation(rig.allocator, &info, &mut context)), DONE);
+    // SAFETY: all bits zero are no moves.
+    let mut pass: VmaDefragmentationPassMoveInfo = unsafe { core::mem::zeroed() };
+    let more = vk::Result::INCOMPLETE;
+    while c!(vmaBeginDefragmentationPass(rig.allocator, context, &mut pass)) == more {
+        if c!(vmaEndDefragmentationPass(rig.allocator, context, &mut pass)) == DONE {
+            break;
+        }
+    }
+    let mut stats = VmaDefragmentationStats::default();
+    c!(vmaEndDefragmentation(rig.allocator, context, &mut stats));
+    stats.allocations_moved
+}
+
+#[test]
+fn what_was_moved_keeps_its_name_in_every_report() {
+    let Some(rig) = Rig::open() else { return };
+    let info = VmaPoolCreateInfo { block_size: 64 * KIB, ..pool_info(rig.host_type()) };
+    let pool = rig.pool(&info);
+    let inside = VmaAllocationCreateInfo { pool, ..wanted() };
+    let live: Vec<_> = (0..8).map(|_| memory(&rig, 16 * KIB, &inside)).collect();
+    let (gone, left): (Vec<_>, Vec<_>) = (0..8).zip(live).partition(|(at, _)| at % 2 == 0);
+    gone.into_iter().for_each(|(_, one)| c!(vmaFreeMemory(rig.allocator, one)));
+    let name = |at: i32| format!("wandering {at}\0");
+    for (at, one) in &left {
+        c!(vmaSetAllocationName(rig.allocator, *one, name(*at).as_ptr().cast()));
+    }
+    let named = || {
+        let report = report(&rig);
+        left.iter().filter(|(at, _)| report.contains(name(*at).trim_end_matches('\0'))).count()
+    };
+    assert_eq!(named(), 4);
+    assert!(defragment(&rig, pool) > 0);
+    assert_eq!(named(), 4);
+    left.iter().for_each(|(_, one)| c!(vmaFreeMemory(rig.allocator, *one)));
+    c!(vmaDestroyPool(rig.allocator, pool));
+}
+
 /// A program whose standard error is full is told nothing, and goes on.
 #[test]
 fn a_refusal_that_nobody_can_read_ends_nothing() {
