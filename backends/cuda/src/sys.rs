@@ -53,7 +53,15 @@ impl Functions {
     }
 
     fn load() -> Option<Self> {
+        // The name of the driver itself first, which cudarc tries last: `libcuda.so` belongs to toolkits, and may be an empty stub.
         // SAFETY: loading the driver library has no preconditions.
+        if let Ok(library) = unsafe { libloading::Library::new("libcuda.so.1") } {
+            let loaded = Self::resolve(&library);
+            // Its functions are kept, so it is never unloaded.
+            core::mem::forget(library);
+            return loaded;
+        }
+        // SAFETY: as above.
         if !unsafe { cudarc::driver::sys::is_culib_present() } {
             return None;
         }

@@ -273,6 +273,34 @@ fn a_capture_whose_stream_is_destroyed_has_ended() {
     assert_eq!(count(&counts, "cuMemAlloc_v2 "), 0, "memory is ours again");
 }
 
+/// Runs a case of `rules.c` over the stand-in, with variables.
+fn keeps(rule: &str, variables: &[(&str, &Path)]) -> Output {
+    let rig = Rig::get();
+    let mut command = rig.with(&rig.compile("rules.c", LINKED));
+    command.arg(rule).envs(variables.iter().copied());
+    let done = command.output().expect("it starts");
+    assert!(
+        said(&done).ends_with("done\n"),
+        "{rule}: {}{} {}",
+        said(&done),
+        complained(&done),
+        done.status
+    );
+    done
+}
+
+#[test]
+fn the_driver_is_the_library_of_its_own_name() {
+    let rig = Rig::get();
+    let stubs = rig.folder.join("stubs");
+    fs::create_dir_all(&stubs).expect("a folder");
+    let stub = rig.compile("loaded.c", &["-shared", "-fPIC", "-Wl,-soname,libcuda.so"]);
+    symlink(stub, stubs.join("libcuda.so")).expect("a link");
+    let folders = PathBuf::from(format!("{}:{}", stubs.display(), rig.folder.display()));
+    let done = keeps("first", &[("LD_LIBRARY_PATH", &folders)]);
+    assert_eq!((said(&done), complained(&done)), ("done\n".into(), String::new()));
+}
+
 #[test]
 fn a_context_that_is_reset_is_looked_at_and_told_of() {
     let rig = Rig::get();
