@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, AllocateError, Allocation, Backend, Caps, Defragmentation, Epoch, ErrorKind, HeapId,
     HeapKind, Limits, Manager, ManagerConfig, Point, Report, Request, Result, Sleep, Span,
-    TimelineId, UserPool, Uses, Wake,
+    TimelineId, UserPool, Uses, Waiting, Wake,
 };
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
@@ -134,6 +134,8 @@ impl Book {
         let ordinal = i32::try_from(cuda.ordinal()).unwrap_or(0);
         let is_plain = devices > 1 || cuda.as_remap().is_none();
         let manager = Manager::with_config(cuda, config);
+        // What uses memory is not known, so that order between streams means order behind all work: some of it may wait for this stream.
+        manager.set_waiting(Waiting::LastResort);
         let heap = device_heap(manager.caps())?;
         if let Some(ordered) = settings::ordered_limit() {
             manager.set_budget(heap, Limits::hard(ordered))?;

@@ -290,6 +290,11 @@ fn keeps(rule: &str, variables: &[(&str, &Path)]) -> Output {
 }
 
 #[test]
+fn a_stream_waits_for_no_work_but_that_of_the_stream_that_freed() {
+    keeps("streams", &[]);
+}
+
+#[test]
 fn the_driver_is_the_library_of_its_own_name() {
     let rig = Rig::get();
     let stubs = rig.folder.join("stubs");

@@ -11,6 +11,16 @@ static void wait_for_go(void* unused) { while (!go) usleep(1000); }
 static void set_go(void* unused) { go = 1; }
 enum { MIB = 1 << 20 };
 
+/* A stream that gets memory which another one freed waits for no third one. */
+static int streams(void) {
+    H waits, a, b; P p, q;
+    if (cuStreamCreate(&waits, 1) || cuStreamCreate(&a, 1) || cuStreamCreate(&b, 1)) return 3;
+    if (cuLaunchHostFunc(waits, wait_for_go, 0)) return 4;
+    if (cuMemAllocAsync(&p, 200 * MIB, a) || cuMemFreeAsync(p, a) || cuStreamSynchronize(a)) return 5;
+    if (cuMemAllocAsync(&q, 200 * MIB, b) || cuLaunchHostFunc(b, set_go, 0)) return 6;
+    return cuStreamSynchronize(b) || cuCtxSynchronize();
+}
+
 /* The first allocation of a context waits for nothing. */
 static int first(void) {
     H stream; P p;
@@ -20,7 +30,7 @@ static int first(void) {
 }
 
 static const struct { const char* name; int (*run)(void); } RULES[] = {
-    {"first", first},
+    {"streams", streams}, {"first", first},
 };
 
 int main(int count, char** words) {
