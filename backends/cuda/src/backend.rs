@@ -90,7 +90,7 @@ impl Cuda {
         main: Option<(Stream, StreamOwner)>,
         config: Config,
     ) -> Result<Self> {
-        let attributes = Attributes::read(&driver, config.block_source)?;
+        let attributes = Attributes::read(&driver, &config)?;
         let timelines = Registry::new(&driver, main)?;
         let Outcome { mut usable, pool, findings } = selftest::run(&driver, attributes.claims)?;
         if cfg!(unix) && attributes.has_fd_handles && usable.page.is_some() {
@@ -98,15 +98,21 @@ impl Cuda {
         }
         let (caps, sources) = attributes.facts().translate(usable);
         let described = Described { caps, sources, findings, max_pitch: attributes.max_pitch };
-        let limits = SystemLimits::new(Vendor::Nvidia, driver.ordinal())
-            .device(attributes.uuid, attributes.total_memory);
+        let limits = SystemLimits::new(Vendor::Nvidia, driver.ordinal());
+        let limits = if config.is_light {
+            limits
+        } else {
+            limits.device(attributes.uuid, attributes.total_memory)
+        };
         let cuda = Self {
             bank: Bank::new(&driver, config.bank_kernels),
             device: Device::new(driver, timelines, described).limited_by(limits),
             pool,
         };
-        // Not with the first batch: loading device code may wait for kernels that run. Without it, batches are only slower.
-        let _ = cuda.prepare_batches();
+        if !config.is_light {
+            // Not with the first batch: loading device code may wait for kernels that run. Without it, batches are only slower.
+            let _ = cuda.prepare_batches();
+        }
         Ok(cuda)
     }
 

@@ -1,7 +1,7 @@
 //! Device attributes from the driver as plain data, and constants of all CUDA devices.
-use crate::{driver::Driver, sys::Attribute};
+use crate::{config::Config, driver::Driver, sys::Attribute};
 use omniheap_seam::{Align, DeviceInfo, Result, SharedCaps};
-use omniheap_stream::{BlockSource, ConstantHeap, Facts, host_memory, selftest::Claims};
+use omniheap_stream::{ConstantHeap, Facts, host_memory, selftest::Claims};
 
 /// Alignment of every `cuMemAlloc` result; checked at each allocation.
 const DEVICE_ALIGN: Align = Align::of(512);
@@ -36,7 +36,7 @@ pub(crate) struct Attributes {
 
 impl Attributes {
     /// Queries the driver.
-    pub(crate) fn read(driver: &Driver, block_source: BlockSource) -> Result<Self> {
+    pub(crate) fn read(driver: &Driver, config: &Config) -> Result<Self> {
         use Attribute as A;
         let value = |attribute| driver.attribute(attribute);
         Ok(Self {
@@ -60,8 +60,9 @@ impl Attributes {
                 has_managed: value(A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) != 0,
                 has_concurrent_managed: value(A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)
                     != 0,
+                wants_managed: !config.is_light,
                 has_pools: value(A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) != 0,
-                block_source,
+                block_source: config.block_source,
             },
         })
     }

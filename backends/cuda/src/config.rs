@@ -6,6 +6,7 @@ use omniheap_stream::BlockSource;
 pub struct Config {
     pub(crate) block_source: BlockSource,
     pub(crate) bank_kernels: Option<String>,
+    pub(crate) is_light: bool,
 }
 
 impl Config {
@@ -19,6 +20,15 @@ impl Config {
     #[must_use]
     pub fn block_source(self, block_source: BlockSource) -> Self {
         Self { block_source, ..self }
+    }
+
+    /// Leaves out what loads code, may wait for work of the context, or asks another library: for a context whose program does not know
+    /// of this one.
+    ///
+    /// There is no managed memory, device code is loaded with the first batch of moves, and limits are read without NVML.
+    #[must_use]
+    pub fn light(self) -> Self {
+        Self { is_light: true, ..self }
     }
 
     /// Adds CUDA C++ source to the constant bank's module.

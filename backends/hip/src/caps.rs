@@ -53,6 +53,7 @@ impl Attributes {
                 has_pages: value(A::hipDeviceAttributeVirtualMemoryManagementSupported) != 0,
                 has_managed: value(A::hipDeviceAttributeManagedMemory) != 0,
                 has_concurrent_managed: value(A::hipDeviceAttributeConcurrentManagedAccess) != 0,
+                wants_managed: true,
                 has_pools: value(A::hipDeviceAttributeMemoryPoolsSupported) != 0,
                 block_source,
             },

@@ -82,6 +82,8 @@ pub struct Claims {
     pub has_managed: bool,
     /// Both sides may touch managed memory at any time.
     pub has_concurrent_managed: bool,
+    /// True if the caller wants managed memory.
+    pub wants_managed: bool,
     /// True if the device has asynchronous pools.
     pub has_pools: bool,
     /// The requested source of device blocks.
@@ -106,7 +108,11 @@ impl Claims {
 
     /// Without concurrent access, a host that looks while the device works is killed: that is no unified heap.
     const fn managed(&self) -> Claim {
-        if self.has_managed && self.has_concurrent_managed { Claim::Has } else { Claim::Lacks }
+        match self.has_managed && self.has_concurrent_managed {
+            true if self.wants_managed => Claim::Has,
+            true => Claim::NotAsked,
+            false => Claim::Lacks,
+        }
     }
 
     const fn pool(&self) -> Claim {
@@ -281,11 +287,14 @@ mod tests {
             has_pages: true,
             has_managed: true,
             has_concurrent_managed: false,
+            wants_managed: true,
             has_pools: true,
             block_source: BlockSource::Plain,
         };
         assert_eq!((claims.pages(), claims.managed()), (Claim::Has, Claim::Lacks));
         assert_eq!(claims.pool(), Claim::NotAsked);
+        let unwanted = Claims { has_concurrent_managed: true, wants_managed: false, ..claims };
+        assert_eq!(unwanted.managed(), Claim::NotAsked);
         let asked = Claims { block_source: BlockSource::AsyncPool, ..claims };
         assert_eq!(asked.pool(), Claim::Has);
         assert_eq!(Claims { has_pools: false, ..asked }.pool(), Claim::Lacks);

@@ -122,7 +122,7 @@ impl Book {
         config: ManagerConfig,
     ) -> Result<Self> {
         // SAFETY: the caller's promise; what else the backend makes is never dropped.
-        let cuda = unsafe { Cuda::wrap(context.cast(), None, Config::new()) }?;
+        let cuda = unsafe { Cuda::wrap(context.cast(), None, Config::new().light()) }?;
         let mut config = config;
         // Programs say on which stream they free, and not on which streams they use.
         config.pool.uses = Uses::Undeclared;

@@ -295,6 +295,18 @@ fn a_stream_waits_for_no_work_but_that_of_the_stream_that_freed() {
 }
 
 #[test]
+fn a_context_opens_without_waiting_or_loading_anything() {
+    let rig = Rig::get();
+    let counts = rig.folder.join("first");
+    let other = rig.compile("loaded.c", &["-shared", "-fPIC"]);
+    let done = keeps("first", &[("STANDIN_COUNTS", &counts), ("OMNIHEAP_NVML_LIBRARY", &other)]);
+    assert_eq!(said(&done), "done\n", "NVML is not asked");
+    for call in ["cuMemAllocManaged ", "cuModuleLoadDataEx ", "cuMemAlloc_v2 "] {
+        assert_eq!(count(&counts, call), 0, "{call}");
+    }
+}
+
+#[test]
 fn the_driver_is_the_library_of_its_own_name() {
     let rig = Rig::get();
     let stubs = rig.folder.join("stubs");

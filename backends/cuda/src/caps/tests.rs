@@ -1,4 +1,5 @@
 use super::*;
+use omniheap_stream::BlockSource;
 
 fn h200() -> Attributes {
     Attributes {
@@ -17,6 +18,7 @@ fn h200() -> Attributes {
             has_pages: true,
             has_managed: true,
             has_concurrent_managed: true,
+            wants_managed: true,
             has_pools: true,
             block_source: BlockSource::Plain,
         },

@@ -16,6 +16,7 @@ fn mi300x() -> Attributes {
             has_pages: true,
             has_managed: true,
             has_concurrent_managed: true,
+            wants_managed: true,
             has_pools: true,
             block_source: BlockSource::Plain,
         },

@@ -293,6 +293,7 @@ fn what_fails_when_a_device_is_opened_is_left_out() {
         has_pages: false,
         has_managed: true,
         has_concurrent_managed: true,
+        wants_managed: true,
         has_pools: true,
         block_source: BlockSource::AsyncPool,
     };
