@@ -141,17 +141,20 @@ fn is_staging_unbindable(caps: &Caps) -> bool {
 /// Returns the region with the lowest mean read cost over the probes that match the request. May return the constant region
 /// for a table that is too large for it: the placement then names the substitute.
 fn best(request: &Request<'_>, caps: &Caps, profile: &Profile) -> Region {
+    let is_read_only = request.writer != Writer::Device;
+    let is_shareable = request.pattern != Pattern::Coalesced
+        && !is_seldom(request)
+        && request.layout.size <= shared_limit(caps);
+    if !is_read_only && !is_shareable {
+        return Region::Device; // Whatever reads cost elsewhere.
+    }
     let mean = |region: Region| cost(request, profile, region);
     let (device, constant, shared) =
         (mean(Region::Device), mean(Region::Constant), mean(Region::Shared));
-    let is_read_only = request.writer != Writer::Device;
     let may_constant =
         is_read_only && constant.saturating_mul(100) <= device.saturating_mul(100 - MARGIN);
     // No margin: shared memory that gains nothing loses little, and nothing else drives its bytes out.
-    let may_shared = request.pattern != Pattern::Coalesced
-        && !is_seldom(request)
-        && shared <= device
-        && request.layout.size <= shared_limit(caps);
+    let may_shared = is_shareable && shared <= device;
     match () {
         () if may_shared && !(may_constant && constant <= shared) => Region::Shared,
         () if may_constant => Region::Constant,
