@@ -235,10 +235,15 @@ impl<B: Backend> Pool<B> {
 }
 
 /// As many lanes as threads are likely to need: each is made by the first thread that has its number.
+///
+/// The cores are counted once: the standard library opens files of the cgroup for it, some twenty system calls.
 fn lanes_for_threads() -> u32 {
-    let cores = std::thread::available_parallelism();
-    let cores = cores.map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(MOST_LANES));
-    cores.saturating_mul(LANES_FOR_EACH_CORE)
+    static CORES: OnceLock<u32> = OnceLock::new();
+    let count = || {
+        let cores = std::thread::available_parallelism();
+        cores.map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(MOST_LANES))
+    };
+    CORES.get_or_init(count).saturating_mul(LANES_FOR_EACH_CORE)
 }
 
 /// Says which promise a pool's own strategy broke.
