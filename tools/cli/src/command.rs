@@ -68,13 +68,6 @@ enum Command {
     /// Measure on this device what the placement rules assume: `omniheap-lab calibrate`
     Calibrate(lab::Arguments),
     Conformance(conformance::Arguments),
-    /// The conformance suite, which is not built in: build with `--features conformance`
-    #[cfg(not(feature = "conformance"))]
-    #[command(disable_help_flag = true)]
-    Conformance {
-        #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
-        ignored: Vec<std::ffi::OsString>,
-    },
     #[cfg(target_os = "linux")]
     Run(run::Arguments),
     #[cfg(target_os = "linux")]
