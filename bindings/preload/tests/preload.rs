@@ -30,6 +30,7 @@ impl Rig {
             fs::create_dir_all(&folder).expect("a folder");
             let driver = built.join("libomniheap_cuda_standin.so");
             symlink(driver, folder.join("libcuda.so.1")).expect("a link");
+            symlink("libcuda.so.1", folder.join("libcuda.so")).expect("a link");
             Self { folder, library: built.join("libomniheap_preload.so") }
         })
     }
@@ -92,6 +93,22 @@ fn every_door_gives_the_drivers_answers_and_our_memory() {
         assert_eq!((said(&plain), plain.status), (said(&ours), ours.status), "{words:?}");
         assert!(said(&ours).contains("twice 1\ninside 1\nforeign 1\n"), "{}", said(&ours));
         assert_eq!(count(&counts, "cuMemAllocAsync "), 0, "memory is ours");
+    }
+}
+
+#[test]
+fn a_library_that_finds_the_driver_itself_gets_ours_unless_it_is_bound_deep() {
+    let rig = Rig::get();
+    let plugin = rig.compile("finds.c", &["-shared", "-fPIC", "-DPLUGIN", "-ldl"]);
+    let program = rig.compile("finds.c", &["-ldl"]);
+    let counts = rig.folder.join("finds");
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        for (deep, asked) in [(None, 0), (Some("deep"), 3)] {
+            let mut command = rig.with(&program);
+            command.arg(&plugin).arg(name).args(deep).env("STANDIN_COUNTS", &counts);
+            assert_eq!(said(&command.output().expect("it starts")), "3 pairs\n", "{name}");
+            assert_eq!(count(&counts, "cuMemAlloc_v2 "), asked, "{name} {deep:?}");
+        }
     }
 }
 
