@@ -147,7 +147,9 @@ pub(crate) fn export(real: &Real, address: u64) -> Option<Code> {
     if found.is_whole {
         return None;
     }
-    let why = "cuIpcGetMemHandle was refused; set OMNIHEAP_IPC=1 to allow it for 1 MiB and more";
+    settings::note_export();
+    let why = "cuIpcGetMemHandle was refused for memory of a pool; what is allocated from now on can be exported, \
+               and with OMNIHEAP_IPC=1 all is";
     SAID.call_once(|| ending::say(why));
     Some(INVALID_VALUE)
 }

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 /// The driver's alignment of device memory.
 pub(crate) const UNIT: u64 = 512;
 /// The smallest request that gets a block of its own where programs export memory.
-const EXPORTED: u64 = 1 << 20;
+pub(crate) const EXPORTED: u64 = 1 << 20;
 /// Bytes of frees that share one mark, which asks the driver. They are marked as the program frees, so that the device has passed
 /// the mark of the earlier ones when the program wants as much again.
 const SHARE: u64 = 32 << 20;

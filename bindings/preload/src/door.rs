@@ -136,7 +136,6 @@ unsafe fn choose(handle: *mut c_void, name: *const c_char) -> *mut c_void {
         // The C library looks it up once more, so that its `dlerror` says why it is missing.
         return ptr::null_mut();
     }
-    settings::looked_up(hook.symbol);
     hook.function.cast_mut().cast()
 }
 

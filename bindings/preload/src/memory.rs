@@ -1,8 +1,8 @@
 //! Memory: allocations and frees of the program. A function returns `None` if the driver must answer.
 #![expect(unsafe_code, reason = "writes what callers point to")]
-use crate::book::{Book, UNIT, code_of};
+use crate::book::{Book, EXPORTED, UNIT, code_of};
 use crate::real::{Handle, Real};
-use crate::{Code, books, capture, ending};
+use crate::{Code, books, capture, ending, lock, settings};
 use core::cell::Cell;
 use core::ops::RangeInclusive;
 use core::ptr;
@@ -48,6 +48,10 @@ fn hand_out(out: *mut u64, made: Result<u64, AllocateError>) -> Option<Code> {
 #[inline]
 pub(crate) fn allocate(real: &Real, out: *mut u64, size: usize) -> Option<Code> {
     if out.is_null() || size == 0 || size >= MOST || capture::is_under_way() {
+        return None;
+    }
+    if (size as u64) < EXPORTED && settings::exports() {
+        // The driver packs small ones itself, and exports each of them.
         return None;
     }
     let book = books::current(real)?;

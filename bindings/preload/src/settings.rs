@@ -5,7 +5,7 @@ use std::env;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// True once the program has looked up `cuIpcGetMemHandle`, which exports memory of `cuMemAlloc` to other processes.
+/// True once a program wanted to export memory of `cuMemAlloc` to another process.
 static EXPORTS: AtomicBool = AtomicBool::new(false);
 
 /// The limit that was ordered; zero for none.
@@ -52,16 +52,14 @@ pub(crate) fn get() -> &'static Settings {
     })
 }
 
-/// Notes that a program looked up one of our functions with `dlsym`. Runtimes look all of them up, but in other ways.
-pub(crate) fn looked_up(symbol: &str) {
-    if symbol == "cuIpcGetMemHandle" {
-        EXPORTS.store(true, Relaxed);
-    }
+/// Notes that a program wanted to export memory: what it allocates from now on shall be fit for that.
+pub(crate) fn note_export() {
+    EXPORTS.store(true, Relaxed);
 }
 
-/// Returns true if large allocations get blocks of their own, so that other processes can open them.
+/// Returns true if allocations shall be such as other processes can open. What sleeps has nobody else.
 pub(crate) fn exports() -> bool {
-    EXPORTS.load(Relaxed) || get().exports
+    get().exports || EXPORTS.load(Relaxed) && !get().sleeps
 }
 
 /// Sets the most bytes that the program may see.

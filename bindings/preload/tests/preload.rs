@@ -64,7 +64,7 @@ impl Rig {
     }
 }
 
-const LINKED: &[&str] = &["-l:libcuda.so.1", "-lpthread"];
+const LINKED: &[&str] = &["-l:libcuda.so.1", "-lpthread", "-ldl"];
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -334,6 +334,24 @@ fn the_driver_is_the_library_of_its_own_name() {
     let folders = PathBuf::from(format!("{}:{}", stubs.display(), rig.folder.display()));
     let done = keeps("first", &[("LD_LIBRARY_PATH", &folders)]);
     assert_eq!((said(&done), complained(&done)), ("done\n".into(), String::new()));
+}
+
+/// As [`keeps`], and returns what the stand-in counted of a call.
+fn counted(rule: &str, variable: (&str, &str), call: &str) -> u64 {
+    let counts = Rig::get().folder.join(format!("counts-{rule}-{}", variable.1));
+    keeps(rule, &[("STANDIN_COUNTS", &counts), (variable.0, Path::new(variable.1))]);
+    assert_eq!(count(&counts, "rules.broken "), 0, "{rule}");
+    count(&counts, call)
+}
+
+#[test]
+fn a_loader_that_looks_up_every_name_exports_nothing() {
+    assert_eq!(counted("eager", ("A", "plain"), "cuMemAlloc_v2 "), 0);
+}
+
+#[test]
+fn memory_can_be_exported_after_the_first_refusal() {
+    assert_eq!(counted("exports", ("A", "plain"), "cuMemAlloc_v2 "), 2);
 }
 
 #[test]

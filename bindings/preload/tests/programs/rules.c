@@ -1,4 +1,5 @@
 /* Rules of the driver that programs count on; the argument names one of them. */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,6 +7,11 @@ typedef unsigned long long P; typedef void* H;
 int cuInit(unsigned), cuDevicePrimaryCtxRetain(H*, int), cuCtxSetCurrent(H), cuCtxSynchronize(void);
 int cuMemAlloc_v2(P*, unsigned long), cuMemFree_v2(P), cuMemAllocAsync(P*, unsigned long, H), cuMemFreeAsync(P, H);
 int cuStreamCreate(H*, unsigned), cuStreamSynchronize(H), cuLaunchHostFunc(H, void (*)(void*), void*);
+int cuMemAllocPitch_v2(P*, unsigned long*, unsigned long, unsigned long, unsigned), cuMemsetD8_v2(P, unsigned char, unsigned long);
+int cuIpcGetMemHandle(char*, P), cuCtxCreate_v2(H*, unsigned, int), cuCtxDestroy(H), cuCtxAttach(H*, unsigned), cuCtxDetach(H);
+int cuDevicePrimaryCtxReset(int), cuDevicePrimaryCtxRelease(int), cuDevicePrimaryCtxRelease_v2(int), cuMemPoolCreate(H*, void*);
+int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned), cuGreenCtxDestroy(H), cuCtxFromGreenCtx(H*, H);
+int cuCtxPopCurrent_v2(H*);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
 static void set_go(void* unused) { go = 1; }
@@ -29,8 +35,33 @@ static int first(void) {
     return cuCtxSynchronize() || cuMemFree_v2(p);
 }
 
+/* Loaders look up every name there is. */
+static int eager(void) {
+    P p; H driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!dlsym(driver, "cuIpcGetMemHandle") || !dlsym(driver, "cuMemAlloc_v2")) return 3;
+    for (int i = 0; i < 8; i++) if (cuMemAlloc_v2(&p, 4 * MIB) || cuMemFree_v2(p)) return 4;
+    return 0;
+}
+
+/* What is allocated after a first export can be exported, however small it is. */
+static int exports(void) {
+    P p, q, r; char handle[64];
+    if (cuMemAlloc_v2(&p, MIB) || cuIpcGetMemHandle(handle, p) != 1) return 3;
+    if (cuMemAlloc_v2(&q, MIB) || cuIpcGetMemHandle(handle, q)) return 4;
+    if (cuMemAlloc_v2(&r, 80) || cuIpcGetMemHandle(handle, r)) return 5;
+    return cuMemFree_v2(p) || cuMemFree_v2(q) || cuMemFree_v2(r);
+}
+
 static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"streams", streams}, {"first", first},
+    {"eager", eager},
+    {"exports", exports},
+    
+    
+    
+    
+    
+    
 };
 
 int main(int count, char** words) {
