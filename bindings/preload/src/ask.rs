@@ -27,7 +27,10 @@ pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<C
         return Some(code);
     }
     let (live, empty) = books::known(real).map_or((0, 0), Book::figures);
-    let limit = settings::limit();
+    let mut device = 0;
+    // SAFETY: a valid out-pointer; a context is current: the driver has answered about it.
+    let _ = unsafe { real.cuCtxGetDevice?(&raw mut device) };
+    let limit = settings::limit(device);
     // SAFETY: the driver wrote both just now.
     let driver_free = unsafe { free.read() } as u64;
     // SAFETY: as above.

@@ -137,8 +137,9 @@ impl Book {
         // What uses memory is not known, so that order between streams means order behind all work: some of it may wait for this stream.
         manager.set_waiting(Waiting::LastResort);
         let heap = device_heap(manager.caps())?;
-        if let Some(ordered) = settings::ordered_limit() {
-            manager.set_budget(heap, Limits::hard(ordered))?;
+        let limit = settings::limit(ordinal);
+        if limit < u64::MAX {
+            manager.set_budget(heap, Limits::hard(limit))?;
         }
         let may_sleep = settings::get().sleeps && !is_plain;
         let own = manager.config().pool;

@@ -136,9 +136,13 @@ fn limit(size: &str) -> Result<String, String> {
     let bytes = bytes.ok_or_else(|| format!("{size:?} is no size such as 8GiB"))?;
     // Set first, so that contexts that are opened meanwhile get it as well.
     settings::set_limit(bytes);
-    let bytes = settings::limit();
-    books::all().try_for_each(|book| book.limit(bytes).map_err(|error| error.to_string()))?;
-    Ok(format!("{bytes} bytes"))
+    let mut least = bytes;
+    for book in books::all() {
+        let bytes = settings::limit(book.ordinal);
+        book.limit(bytes).map_err(|error| error.to_string())?;
+        least = least.min(bytes);
+    }
+    Ok(format!("{least} bytes"))
 }
 
 /// Puts all memory to sleep; the program's work on it waits from now on. Where one context refuses, all stay awake.

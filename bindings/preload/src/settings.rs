@@ -1,9 +1,11 @@
-//! Settings from environment variables, read when the first context allocates.
+//! What the environment says, read when the first context allocates.
+use crate::ending;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use omniheap_limits::parse_size;
+use omniheap_core::LimitValue;
+use omniheap_limits::{SystemLimits, VARIABLE, Vendor};
 use std::env;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 /// True once a program wanted to export memory of `cuMemAlloc` to another process.
 static EXPORTS: AtomicBool = AtomicBool::new(false);
@@ -14,8 +16,8 @@ static LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Settings of the process.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// The most bytes that the program may see, unless an order sets another limit.
-    limit: Option<u64>,
+    /// The most bytes that the program may see of each device, as they were written.
+    limit: Option<String>,
     /// File for the trace.
     pub(crate) trace: Option<PathBuf>,
     /// File for the report at the end.
@@ -42,7 +44,7 @@ fn is_set(name: &str) -> bool {
 pub(crate) fn get() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| Settings {
-        limit: env::var("OMNIHEAP_LIMIT").ok().and_then(|text| parse_size(&text)),
+        limit: env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned()),
         trace: path("OMNIHEAP_TRACE"),
         report: path("OMNIHEAP_REPORT"),
         summary: is_set("OMNIHEAP_SUMMARY"),
@@ -67,13 +69,25 @@ pub(crate) fn set_limit(bytes: u64) {
     LIMIT.store(bytes, Relaxed);
 }
 
-/// Returns the smaller of the ordered limit and the variable's. `None` if no limit was ordered.
-pub(crate) fn ordered_limit() -> Option<u64> {
-    let ordered = Some(LIMIT.load(Relaxed)).filter(|ordered| *ordered > 0)?;
-    Some(ordered.min(get().limit.unwrap_or(u64::MAX)))
+/// Returns the most bytes that the program may see of a device: what was ordered, or the variable's, if that is smaller.
+pub(crate) fn limit(device: i32) -> u64 {
+    let ordered = Some(LIMIT.load(Relaxed)).filter(|ordered| *ordered > 0);
+    written_limit(device).min(ordered.unwrap_or(u64::MAX))
 }
 
-/// Returns the most bytes that the program may see.
-pub(crate) fn limit() -> u64 {
-    ordered_limit().or(get().limit).unwrap_or(u64::MAX)
+/// Returns the limit that the variable sets for a device: none of its memory, where the variable cannot be read.
+fn written_limit(device: i32) -> u64 {
+    static SAID: Once = Once::new();
+    let Some(text) = &get().limit else { return u64::MAX };
+    let (text, device) = (text.clone(), u32::try_from(device).unwrap_or(0));
+    let limits = SystemLimits::new(Vendor::Any, device).within("/", move |_| Some(text.clone()));
+    match limits.read().pop().map(|limit| limit.value) {
+        None => u64::MAX,
+        Some(LimitValue::Bytes(bytes)) => bytes,
+        Some(LimitValue::Unreadable(why)) => {
+            SAID.call_once(|| ending::say(&format!("{VARIABLE}: {why}: no memory is given")));
+            0
+        }
+        Some(_) => 0,
+    }
 }

@@ -355,6 +355,19 @@ fn memory_can_be_exported_after_the_first_refusal() {
 }
 
 #[test]
+fn a_limit_is_that_of_its_device_or_none_of_the_memory() {
+    let rig = Rig::get();
+    let program = rig.compile("fill.c", LINKED);
+    let run = |limit| rig.with(&program).env("OMNIHEAP_LIMIT", limit).output().expect("it starts");
+    let done = run("0=64MiB,1=4GiB");
+    assert_eq!(said(&done), "64 blocks, then 2; 0 MiB of 64 free\n", "{}", complained(&done));
+    let done = run("20 giga");
+    assert_eq!(said(&done), "0 blocks, then 2; 0 MiB of 0 free\n");
+    let why = "omniheap: OMNIHEAP_LIMIT: \"20 giga\" is no size such as 8GiB: no memory is given\n";
+    assert_eq!(complained(&done), why);
+}
+
+#[test]
 fn a_context_that_is_reset_is_looked_at_and_told_of() {
     let rig = Rig::get();
     let program = rig.compile("odd.c", LINKED);
