@@ -6,7 +6,7 @@ use crate::{capture, control, ending, inside, lock};
 use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use omniheap_core::TimelineId;
+use omniheap_core::{ErrorKind, TimelineId};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 static BOOKS: RwLock<Vec<&'static Book>> = RwLock::new(Vec::new());
@@ -119,12 +119,24 @@ fn open(real: &Real) -> Option<&'static Book> {
             control::start();
             Some(book)
         }
+        // A context that is gone, which the driver says itself; the next one may have its handle.
+        Err(error) if error.kind() == ErrorKind::DeviceLost => None,
         Err(error) => {
             ending::say(&format!("this context stays with the driver: {error}"));
-            lock(&REFUSED).push(context.addr());
+            refuse(context.addr());
             None
         }
     }
+}
+
+/// Leaves a context to the driver.
+pub(crate) fn refuse(context: usize) {
+    lock(&REFUSED).push(context);
+}
+
+/// Returns true if a context was left to the driver.
+pub(crate) fn has_refused() -> bool {
+    !lock(&REFUSED).is_empty()
 }
 
 /// Keeps books from opening, and captures from beginning and ending.

@@ -107,11 +107,23 @@ hooks! {
         = |real| ask::attributes(real, (count, kinds, data), address);
     fn cuIpcGetMemHandle(handle: *mut c_void, address: u64) as "cuIpcGetMemHandle" 4010..EVER, false
         = |real| ask::export(real, address);
+    fn cuCtxAttach(out: *mut Handle, flags: c_uint) as "cuCtxAttach" 2000..EVER, false
+        = |real| None; then |code| memory::attached(code, out);
+    fn cuCtxDetach(context: Handle) as "cuCtxDetach" 2000..EVER, false
+        = |real| memory::detach(real, context);
+    fn cuCtxDestroy(context: Handle) as "cuCtxDestroy" 2000..4000, false
+        = |real| memory::close(real, context);
     fn cuCtxDestroy_v2(context: Handle) as "cuCtxDestroy" 4000..EVER, false
         = |real| memory::close(real, context);
-    fn cuDevicePrimaryCtxReset_v2(device: c_int) as "cuDevicePrimaryCtxReset" 7000..EVER, false
+    fn cuCtxFromGreenCtx(out: *mut Handle, green: Handle) as "cuCtxFromGreenCtx" 12040..EVER, false
+        = |real| None; then |code| memory::is_green(code, out);
+    fn cuDevicePrimaryCtxReset(device: c_int) as "cuDevicePrimaryCtxReset" 7000..11000, false
         = |real| memory::primary(real, device).and_then(|context| memory::close(real, context));
-    fn cuDevicePrimaryCtxRelease_v2(device: c_int) as "cuDevicePrimaryCtxRelease" 7000..EVER, false
+    fn cuDevicePrimaryCtxReset_v2(device: c_int) as "cuDevicePrimaryCtxReset" 11000..EVER, false
+        = |real| memory::primary(real, device).and_then(|context| memory::close(real, context));
+    fn cuDevicePrimaryCtxRelease(device: c_int) as "cuDevicePrimaryCtxRelease" 7000..11000, false
+        = |real| { memory::releasing(real, device); None }; then |_| memory::released(real, device);
+    fn cuDevicePrimaryCtxRelease_v2(device: c_int) as "cuDevicePrimaryCtxRelease" 11000..EVER, false
         = |real| { memory::releasing(real, device); None }; then |_| memory::released(real, device);
     fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) as "cuStreamBeginCapture" 10010..EVER, false
         = |real| { capture::begin(real, stream); None };

@@ -8,6 +8,7 @@ use core::ops::RangeInclusive;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{AllocateError, TimelineId};
+use std::sync::Mutex;
 
 /// An address at which nothing ever lives. The driver answers questions about it as about freed memory.
 pub(crate) const NOBODYS: u64 = 8;
@@ -241,7 +242,42 @@ fn free_behind(real: &Real, book: &Book, address: u64, stream: Handle) -> Option
     }
 }
 
-/// Closes the book of a context that is about to end, while the driver can still take its memory.
+/// Contexts that the program attached to, once for each time.
+static ATTACHED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// Reads a context that the driver gave to the program.
+fn given_context(code: Code, out: *const Handle) -> Option<usize> {
+    if code != 0 || out.is_null() {
+        return None;
+    }
+    // SAFETY: the driver wrote there just now.
+    Some(unsafe { out.read() }.addr())
+}
+
+/// Notes that the program attached to a context.
+pub(crate) fn attached(code: Code, out: *const Handle) -> Option<()> {
+    lock(&ATTACHED).push(given_context(code, out)?);
+    Some(())
+}
+
+/// Closes the book of a context that the program detaches from for the last time.
+pub(crate) fn detach(real: &Real, context: Handle) -> Option<Code> {
+    let mut attached = lock(&ATTACHED);
+    if let Some(at) = attached.iter().position(|it| *it == context.addr()) {
+        attached.swap_remove(at);
+        return None;
+    }
+    drop(attached);
+    close(real, context)
+}
+
+/// Leaves a green context to the driver: its marks are behind its own work alone, and others use its memory as well.
+pub(crate) fn is_green(code: Code, out: *const Handle) -> Option<()> {
+    books::refuse(given_context(code, out)?);
+    Some(())
+}
+
+/// Closes the book of a context that goes now, while the driver can still take its memory.
 pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
     let book = books::take(context.addr());
     capture::end_all(context);
@@ -258,9 +294,9 @@ pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
     None
 }
 
-/// Returns the primary context of a device that has a book.
+/// Returns the primary context of a device, where a book may be forgotten with it, or that it was left to the driver.
 pub(crate) fn primary(real: &Real, device: i32) -> Option<Handle> {
-    if !books::all().any(|book| book.ordinal == device) {
+    if !books::all().any(|book| book.ordinal == device) && !books::has_refused() {
         return None;
     }
     let (mut flags, mut active) = (0, 0);

@@ -88,15 +88,22 @@ macro_rules! functions {
 pub(crate) type Handle = *mut c_void;
 
 functions! {
+    cuCtxAttach(*mut Handle, c_uint);
+    cuCtxDetach(Handle);
+    cuCtxFromGreenCtx(*mut Handle, Handle);
     cuCtxGetCurrent(*mut Handle);
+    cuCtxGetDevice(*mut c_int);
     cuCtxPushCurrent_v2(Handle);
     cuCtxPopCurrent_v2(*mut Handle);
+    cuCtxDestroy(Handle);
     cuCtxDestroy_v2(Handle);
     cuDeviceGetCount(*mut c_int);
     cuDeviceGetDefaultMemPool(*mut Handle, c_int);
     cuDeviceSetMemPool(c_int, Handle);
     cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int);
+    cuDevicePrimaryCtxRelease(c_int);
     cuDevicePrimaryCtxRelease_v2(c_int);
+    cuDevicePrimaryCtxReset(c_int);
     cuDevicePrimaryCtxReset_v2(c_int);
     cuDevicePrimaryCtxRetain(*mut Handle, c_int);
     cuGetProcAddress(*const c_char, *mut *mut c_void, c_int, u64);

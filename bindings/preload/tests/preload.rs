@@ -355,6 +355,21 @@ fn memory_can_be_exported_after_the_first_refusal() {
 }
 
 #[test]
+fn contexts_that_go_by_old_names_give_their_memory_back() {
+    assert_eq!(counted("names", ("A", "plain"), "bytes.held "), 0);
+}
+
+#[test]
+fn a_context_that_was_lost_is_not_held_against_the_next_one() {
+    assert_eq!(counted("again", ("A", "plain"), "cuMemAlloc_v2 "), 1, "the lost one");
+}
+
+#[test]
+fn green_contexts_stay_with_the_driver() {
+    assert_eq!(counted("green", ("A", "plain"), "cuMemAlloc_v2 "), 1);
+}
+
+#[test]
 fn a_limit_is_that_of_its_device_or_none_of_the_memory() {
     let rig = Rig::get();
     let program = rig.compile("fill.c", LINKED);

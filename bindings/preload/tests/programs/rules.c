@@ -52,15 +52,39 @@ static int exports(void) {
     return cuMemFree_v2(p) || cuMemFree_v2(q) || cuMemFree_v2(r);
 }
 
+/* Contexts go by the names without a version as well. */
+static int names(void) {
+    H context, again; P p;
+    if (cuCtxCreate_v2(&context, 0, 0) || cuMemAlloc_v2(&p, 4 * MIB) || cuCtxDestroy(context)) return 3;
+    if (cuCtxCreate_v2(&context, 0, 0) || cuMemAlloc_v2(&p, 4 * MIB) || cuCtxAttach(&again, 0)) return 4;
+    if (cuCtxDetach(again) || cuMemsetD8_v2(p, 1, 4 * MIB) || cuCtxDetach(context)) return 5;
+    return cuMemAlloc_v2(&p, 4 * MIB) || cuDevicePrimaryCtxReset(0);
+}
+
+/* A context that was reset has no memory, and the next one of its handle has. */
+static int again(void) {
+    H context; P p;
+    if (cuMemAlloc_v2(&p, MIB) || cuDevicePrimaryCtxReset(0) || !cuMemAlloc_v2(&p, MIB)) return 3;
+    if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 4;
+    return cuMemAlloc_v2(&p, MIB) || cuMemFree_v2(p);
+}
+
+/* Memory of a green context may be used by others. */
+static int green(void) {
+    H part, context; P p;
+    if (cuGreenCtxCreate(&part, 0, 0, 1) || cuCtxFromGreenCtx(&context, part) || cuCtxSetCurrent(context)) return 3;
+    return cuMemAlloc_v2(&p, MIB) || cuMemFree_v2(p) || cuGreenCtxDestroy(part);
+}
+
 static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"streams", streams}, {"first", first},
     {"eager", eager},
     {"exports", exports},
+    {"names", names},
+    {"again", again},
     
     
-    
-    
-    
+    {"green", green},
     
 };
 

@@ -16,6 +16,8 @@ struct Context {
     flags: u32,
     /// The error that all of its work ended with.
     error: Option<Code>,
+    /// Times it was attached to, beside its making.
+    attached: u32,
     limits: BTreeMap<u32, usize>,
 }
 
@@ -58,7 +60,7 @@ pub(crate) fn device(number: i32) -> Answer<u32> {
 
 impl State {
     fn add(&mut self, handle: u64, device: u32, flags: u32) {
-        let context = Context { device, flags, error: None, limits: BTreeMap::new() };
+        let context = Context { device, flags, error: None, attached: 0, limits: BTreeMap::new() };
         self.contexts.insert(handle, context);
     }
 }
@@ -149,6 +151,20 @@ pub(crate) fn current() -> Answer<u64> {
     let state = state();
     let found = state.contexts.get(&context).ok_or(Code::CONTEXT_IS_DESTROYED)?;
     found.error.map_or(Ok(context), Err)
+}
+
+/// Attaches to a context.
+pub(crate) fn attach(context: u64) {
+    if let Some(context) = state().contexts.get_mut(&context) {
+        context.attached += 1;
+    }
+}
+
+/// Detaches from a context; returns true if nobody holds it any more.
+pub(crate) fn detach(context: u64) -> bool {
+    let mut state = state();
+    let found = state.contexts.get_mut(&context).filter(|context| context.attached > 0);
+    found.map(|context| context.attached -= 1).is_none()
 }
 
 /// Returns the device of a context.

@@ -53,11 +53,15 @@ macro_rules! doors {
 }
 
 doors! {
+    context::cuCtxAttach, 2000;
     context::cuCtxCreate_v2, 3020;
     context::cuCtxCreate_v4, 12050;
+    context::cuCtxDestroy, 2000;
     context::cuCtxDestroy_v2, 4000;
+    context::cuCtxDetach, 2000;
     context::cuCtxDisablePeerAccess, 2000;
     context::cuCtxEnablePeerAccess, 2000;
+    context::cuCtxFromGreenCtx, 12040;
     context::cuCtxGetApiVersion, 2000;
     context::cuCtxGetCacheConfig, 2000;
     context::cuCtxGetCurrent, 4000;
@@ -85,7 +89,9 @@ doors! {
     device::cuDeviceGetUuid, 9020;
     device::cuDeviceGetUuid_v2, 11040;
     device::cuDevicePrimaryCtxGetState, 7000;
+    device::cuDevicePrimaryCtxRelease, 7000;
     device::cuDevicePrimaryCtxRelease_v2, 11000;
+    device::cuDevicePrimaryCtxReset, 7000;
     device::cuDevicePrimaryCtxReset_v2, 11000;
     device::cuDevicePrimaryCtxRetain, 7000;
     device::cuDevicePrimaryCtxSetFlags_v2, 11000;
@@ -114,6 +120,8 @@ doors! {
     graph::cuGraphInstantiateWithFlags, 11040;
     graph::cuGraphLaunch / cuGraphLaunch_ptsz, 10000;
     graph::cuGraphRetainUserObject, 11030;
+    context::cuGreenCtxCreate, 12040;
+    context::cuGreenCtxDestroy, 12040;
     driver::cuInit, 2000;
     ipc::cuIpcCloseMemHandle, 4010;
     ipc::cuIpcGetMemHandle, 4010;

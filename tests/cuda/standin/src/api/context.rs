@@ -27,6 +27,15 @@ fn create(out: Out<Word>, flags: c_uint, device: c_int) -> Answer {
     out.set(Word::new(context))
 }
 
+fn destroy(context: Word) -> Answer {
+    let context = context::known(context.number())?;
+    if context::is_primary(context) {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    teardown::destroy(context);
+    Ok(())
+}
+
 export! {
     fn cuCtxCreate_v2(out: Out<Word>, flags: c_uint, device: c_int) {
         create(out, flags, device)
@@ -37,12 +46,36 @@ export! {
     }
 
     fn cuCtxDestroy_v2(context: Word) {
-        let context = context::known(context.number())?;
-        if context::is_primary(context) {
-            return Err(Code::INVALID_CONTEXT);
-        }
-        teardown::destroy(context);
-        Ok(())
+        destroy(context)
+    }
+
+    fn cuCtxDestroy(context: Word) {
+        destroy(context)
+    }
+
+    fn cuCtxAttach(out: Out<Word>, _flags: c_uint) {
+        out.wanted()?;
+        let context = context::current()?;
+        context::attach(context);
+        out.set(Word::new(context))
+    }
+
+    fn cuCtxDetach(context: Word) {
+        if context::detach(context::known(context.number())?) { destroy(context) } else { Ok(()) }
+    }
+
+    fn cuGreenCtxCreate(out: Out<Word>, _resources: Word, device: c_int, _flags: c_uint) {
+        out.wanted()?;
+        out.set(Word::new(context::create(context::device(device)?, 0)))
+    }
+
+    fn cuGreenCtxDestroy(context: Word) {
+        destroy(context)
+    }
+
+    fn cuCtxFromGreenCtx(out: Out<Word>, context: Word) {
+        out.wanted()?;
+        out.set(Word::new(context::known(context.number())?))
     }
 
     fn cuCtxPushCurrent_v2(context: Word) {

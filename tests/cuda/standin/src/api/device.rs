@@ -4,7 +4,7 @@
 
 use core::ffi::{c_int, c_uint};
 
-use crate::code::Code;
+use crate::code::{Answer, Code};
 use crate::context;
 use crate::entry::export;
 use crate::ffi::{InText, Out, Word, set_text};
@@ -121,17 +121,19 @@ export! {
     }
 
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
-        if let Some(context) = context::release(context::device(device)?)? {
-            teardown::destroy(context);
-        }
-        Ok(())
+        release(device)
+    }
+
+    fn cuDevicePrimaryCtxRelease(device: c_int) {
+        release(device)
     }
 
     fn cuDevicePrimaryCtxReset_v2(device: c_int) {
-        if let Some(context) = context::primary(context::device(device)?).active() {
-            teardown::destroy(context);
-        }
-        Ok(())
+        reset(device)
+    }
+
+    fn cuDevicePrimaryCtxReset(device: c_int) {
+        reset(device)
     }
 
     fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: c_uint) {
@@ -144,6 +146,20 @@ export! {
         flags.set(primary.flags)?;
         active.set(c_int::from(primary.is_active))
     }
+}
+
+fn release(device: c_int) -> Answer {
+    if let Some(context) = context::release(context::device(device)?)? {
+        teardown::destroy(context);
+    }
+    Ok(())
+}
+
+fn reset(device: c_int) -> Answer {
+    if let Some(context) = context::primary(context::device(device)?).active() {
+        teardown::destroy(context);
+    }
+    Ok(())
 }
 
 fn uuid(device: u32) -> [u8; 16] {
