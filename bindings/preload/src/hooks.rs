@@ -91,6 +91,9 @@ hooks! {
         = |real| memory::free_async(real, address, memory::per_thread(stream));
     fn cuDeviceSetMemPool(device: c_int, pool: Handle) as "cuDeviceSetMemPool" 11020..EVER, false
         = |real| { memory::chose_pool(); None };
+    fn cuMemSetMemPool(location: *const c_void, kind: c_uint, pool: Handle)
+        as "cuMemSetMemPool" 13000..EVER, false
+        = |real| { memory::chose_pool(); None };
     fn cuMemPoolSetAccess(pool: Handle, list: *const c_void, count: usize)
         as "cuMemPoolSetAccess" 11020..EVER, false
         = |real| { memory::chose_pool(); None };

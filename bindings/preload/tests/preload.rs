@@ -365,6 +365,11 @@ fn a_context_that_was_lost_is_not_held_against_the_next_one() {
 }
 
 #[test]
+fn a_pool_that_is_chosen_by_place_serves_the_program() {
+    assert_eq!(counted("pool", ("A", "plain"), "cuMemAllocAsync "), 1);
+}
+
+#[test]
 fn green_contexts_stay_with_the_driver() {
     assert_eq!(counted("green", ("A", "plain"), "cuMemAlloc_v2 "), 1);
 }

@@ -69,6 +69,14 @@ static int again(void) {
     return cuMemAlloc_v2(&p, MIB) || cuMemFree_v2(p);
 }
 
+/* A pool that was chosen for a place of memory serves it. */
+static int pool(void) {
+    struct { int type, handles, place[2]; void* win32; char reserved[64]; } properties = {1, 0, {1, 0}};
+    H own; P p;
+    if (cuMemPoolCreate(&own, &properties) || cuMemSetMemPool(properties.place, 1, own)) return 3;
+    return cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0);
+}
+
 /* Memory of a green context may be used by others. */
 static int green(void) {
     H part, context; P p;
@@ -83,7 +91,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"names", names},
     {"again", again},
     
-    
+    {"pool", pool},
     {"green", green},
     
 };

@@ -165,6 +165,7 @@ doors! {
     virtual_memory::cuMemRetainAllocationHandle, 11000;
     virtual_memory::cuMemSetAccess, 10020;
     virtual_memory::cuMemUnmap, 10020;
+    pool::cuMemSetMemPool, 13000;
     transfer::cuMemcpy / cuMemcpy_ptds, 4000;
     transfer::cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds, 3020;
     transfer::cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz, 3020;

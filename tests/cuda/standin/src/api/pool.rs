@@ -115,6 +115,13 @@ export! {
         pool::set_current(context::device(device)?, pool.number())
     }
 
+    fn cuMemSetMemPool(location: In<Location>, kind: c_uint, pool: Word) {
+        if kind != 1 {
+            return Err(Code::INVALID_VALUE);
+        }
+        pool::set_current(location.get()?.device()?, pool.number())
+    }
+
     fn cuMemPoolCreate(out: Out<Word>, properties: In<PoolProperties>) {
         out.wanted()?;
         let properties = properties.get()?;
