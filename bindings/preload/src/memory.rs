@@ -71,6 +71,8 @@ pub(crate) fn allocate_pitch(
         return None;
     }
     let row = width.checked_next_multiple_of(usize::try_from(UNIT).ok()?)?;
+    // No device has wider rows.
+    i32::try_from(row).ok()?;
     let code = allocate(real, out, row.checked_mul(height)?)?;
     if code == 0 {
         // SAFETY: not null, and the caller of the driver's function promises that it may be written.

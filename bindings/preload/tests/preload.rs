@@ -375,6 +375,11 @@ fn green_contexts_stay_with_the_driver() {
 }
 
 #[test]
+fn rows_that_are_too_wide_are_refused() {
+    keeps("pitch", &[]);
+}
+
+#[test]
 fn a_limit_is_that_of_its_device_or_none_of_the_memory() {
     let rig = Rig::get();
     let program = rig.compile("fill.c", LINKED);

@@ -84,6 +84,12 @@ static int green(void) {
     return cuMemAlloc_v2(&p, MIB) || cuMemFree_v2(p) || cuGreenCtxDestroy(part);
 }
 
+/* Rows have a greatest width. */
+static int pitch(void) {
+    P p; unsigned long pitch;
+    return cuMemAllocPitch_v2(&p, &pitch, 0x7FFFFFFF, 1, 4) != 1;
+}
+
 static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"streams", streams}, {"first", first},
     {"eager", eager},
@@ -93,7 +99,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     
     {"pool", pool},
     {"green", green},
-    
+    {"pitch", pitch},
 };
 
 int main(int count, char** words) {

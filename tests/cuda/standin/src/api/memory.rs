@@ -14,6 +14,8 @@ use crate::{budget, context, count, pool};
 
 /// Alignment of rows of pitched memory.
 const PITCH: u64 = 512;
+/// The most bytes of a row.
+const WIDEST: u64 = 0x7FFF_FFFF;
 
 fn allocate(size: u64, kind: Kind) -> Answer<u64> {
     let context = context::current()?;
@@ -69,7 +71,8 @@ export! {
         if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let row = width.checked_next_multiple_of(PITCH).ok_or(Code::INVALID_VALUE)?;
+        let row = width.checked_next_multiple_of(PITCH).filter(|&row| row <= WIDEST);
+        let row = row.ok_or(Code::INVALID_VALUE)?;
         let size = row.checked_mul(height).ok_or(Code::OUT_OF_MEMORY)?;
         out.set(allocate(size, Kind::Plain)?)?;
         pitch.set(row)
