@@ -380,6 +380,12 @@ fn rows_that_are_too_wide_are_refused() {
 }
 
 #[test]
+fn network_cards_reach_pages_where_the_device_lets_them() {
+    assert_eq!(counted("eager", ("STANDIN_RDMA", "0"), "cuMemCreate.rdma "), 0);
+    assert!(counted("eager", ("STANDIN_RDMA", "1"), "cuMemCreate.rdma ") > 0);
+}
+
+#[test]
 fn a_limit_is_that_of_its_device_or_none_of_the_memory() {
     let rig = Rig::get();
     let program = rig.compile("fill.c", LINKED);

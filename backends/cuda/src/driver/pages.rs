@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<HostPageProperties>() == size_of::<CUmemAllocati
 pub(crate) enum Sharing {
     /// Not shared.
     Private,
-    /// As a file descriptor, and by network cards where the device lets them in.
+    /// As a file descriptor.
     Exportable,
     /// As [`Exportable`](Self::Exportable), and as a handle for other nodes of the same fabric.
     Fabric,
@@ -69,7 +69,7 @@ impl Driver {
         }
     }
 
-    /// Returns whether network cards can reach pages of the device.
+    /// Returns whether network cards can reach pages of the device: they reach plain memory too, so none is kept from them.
     fn has_rdma(&self) -> bool {
         self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0
     }
@@ -82,7 +82,7 @@ impl Driver {
             win32HandleMetaData: ptr::null_mut(),
             allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
                 compressionType: 0,
-                gpuDirectRDMACapable: u8::from(sharing != Sharing::Private && self.has_rdma()),
+                gpuDirectRDMACapable: u8::from(self.has_rdma()),
                 usage: 0,
                 reserved: [0; 4],
             },

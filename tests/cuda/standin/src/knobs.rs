@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `STANDIN_DEVICES` | 1 | devices, 0 to 8 |
 //! | `STANDIN_MEMORY` | 8589934592 | bytes of memory of each device |
-//! | `STANDIN_DELAY` | 50 | most microseconds by which work of a stream is late |
+//! | `STANDIN_DELAY` | 50 | microseconds, at most, that work of a stream is late |
+//! | `STANDIN_RDMA` | 0 | 1: network cards reach virtual memory that was made for them |
 //! | `STANDIN_STRICT` | 0 | 1: a broken rule ends the process |
 //! | `STANDIN_COUNTS` | none | file that is written at exit: calls of each kind, bytes, broken rules |
 //! | `STANDIN_LOG` | 0 | 1: every call and its answer on standard error |
@@ -20,6 +21,7 @@ pub(crate) struct Knobs {
     pub(crate) devices: u32,
     pub(crate) memory: u64,
     pub(crate) delay: u64,
+    pub(crate) has_rdma: bool,
     pub(crate) is_strict: bool,
     pub(crate) counts: Option<String>,
     pub(crate) is_logging: bool,
@@ -42,6 +44,7 @@ impl Knobs {
             devices: if hidden { 0 } else { u32::try_from(devices).unwrap_or(1) },
             memory: number("STANDIN_MEMORY", 8 << 30, 1 << 40)?,
             delay: number("STANDIN_DELAY", 50, 1_000_000)?,
+            has_rdma: number("STANDIN_RDMA", 0, 1)? == 1,
             is_strict: number("STANDIN_STRICT", 0, 1)? == 1,
             counts: variable("STANDIN_COUNTS"),
             is_logging: number("STANDIN_LOG", 0, 1)? == 1,

@@ -11,8 +11,11 @@ use crate::ffi::{InText, Out, Word, set_text};
 use crate::knobs::knobs;
 use crate::teardown;
 
+/// The attribute that says whether network cards reach virtual memory.
+const RDMA: c_uint = 110;
+
 /// Attributes of every device, by number; others are zero.
-const ATTRIBUTES: [(c_uint, c_int); 39] = [
+const ATTRIBUTES: [(c_uint, c_int); 38] = [
     (1, 1024),         // threads of a group
     (2, 1024),         // along x
     (3, 1024),         // along y
@@ -48,7 +51,6 @@ const ATTRIBUTES: [(c_uint, c_int); 39] = [
     (97, 227 << 10),   // shared memory of a group that asks for it
     (102, 1),          // virtual memory
     (103, 1),          // as file descriptors
-    (110, 0),          // network cards reach virtual memory
     (115, 1),          // pools
     (119, 1),          // handles of pools
     (131, 1),          // old-style handles between processes
@@ -105,6 +107,9 @@ export! {
         context::device(device)?;
         if attribute == 0 || attribute > 160 {
             return Err(Code::INVALID_VALUE);
+        }
+        if attribute == RDMA {
+            return value.set(c_int::from(knobs().has_rdma));
         }
         let known = ATTRIBUTES.iter().find(|(number, _)| *number == attribute);
         value.set(known.map_or(0, |(_, value)| *value))

@@ -7,6 +7,7 @@ use std::os::fd::IntoRawFd;
 
 use super::pool::{AccessOf, Location};
 use crate::code::{Answer, Code};
+use crate::count;
 use crate::entry::export;
 use crate::ffi::{In, Out, Word};
 use crate::physical;
@@ -14,6 +15,9 @@ use crate::space::{self, Access, GRANULE, Kind};
 
 /// A file descriptor.
 const DESCRIPTOR: c_uint = 1;
+
+/// Place of the flag for memory that network cards reach.
+const RDMA: usize = 1;
 
 /// `CUmemAllocationProp`
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +73,9 @@ export! {
         let device = properties.device()?;
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
+        }
+        if properties.flags[RDMA] == 1 {
+            count::call("cuMemCreate.rdma");
         }
         out.set(physical::create(size, device, properties.handles == DESCRIPTOR)?)
     }
