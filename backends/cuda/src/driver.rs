@@ -151,6 +151,12 @@ impl Driver {
         })
     }
 
+    /// As [`release`](Self::release), for pages and their addresses, which outlive every context.
+    fn release_anywhere(&self, call: impl FnOnce() -> Code) -> Result<()> {
+        let _current = self.enter_code();
+        check_release(call())
+    }
+
     pub(crate) fn context(&self) -> CUcontext {
         self.context.0
     }

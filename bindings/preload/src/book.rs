@@ -442,7 +442,14 @@ impl Book {
         (totals.live_bytes.saturating_sub(waiting), empty)
     }
 
-    /// Returns everything to the driver. The context ends, and with it everything that lives there.
+    /// Waits for the work that frees wait for, so that nothing does.
+    pub(crate) fn catch_up(&self) {
+        self.settle();
+        // A device that tells nothing has nothing to tell later either.
+        let _ = self.manager.retire();
+    }
+
+    /// Returns everything to the driver. The context goes, and with it everything that lives there.
     pub(crate) fn close(&self) {
         let _ = self.manager.backend().timelines().wait_idle();
         drop(core::mem::take(&mut *lock(&self.live)));

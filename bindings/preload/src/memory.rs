@@ -322,12 +322,14 @@ thread_local! {
     static RELEASING: Cell<Handle> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Notes that a program is about to release a primary context.
+/// Notes that a program is about to release a primary context. What it freed is waited for while the context can still tell that.
 pub(crate) fn releasing(real: &Real, device: i32) {
-    RELEASING.set(primary(real, device).unwrap_or(ptr::null_mut()));
+    let context = primary(real, device).unwrap_or(ptr::null_mut());
+    RELEASING.set(context);
+    books::all().filter(|book| book.context() == context.addr()).for_each(Book::catch_up);
 }
 
-/// Forgets the book of a primary context that the program released, if it is gone: the driver took its memory.
+/// Closes the book of a primary context that the program released, if it is gone: the driver took its plain memory, and not its pages.
 pub(crate) fn released(real: &Real, device: i32) -> Option<()> {
     let context = RELEASING.replace(ptr::null_mut());
     if context.is_null() {
@@ -337,8 +339,9 @@ pub(crate) fn released(real: &Real, device: i32) -> Option<()> {
     // SAFETY: valid out-pointers.
     let code = unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
     if code == 0 && active == 0 {
-        books::take(context.addr()).inspect(|book| ending::keep(book));
+        let book = books::take(context.addr());
         capture::end_all(context);
+        book.inspect(|book| ending::keep(book)).inspect(|book| book.close());
     }
     Some(())
 }

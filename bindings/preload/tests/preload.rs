@@ -365,6 +365,13 @@ fn a_context_that_was_lost_is_not_held_against_the_next_one() {
 }
 
 #[test]
+fn a_released_context_leaves_no_memory_behind() {
+    for devices in ["1", "2"] {
+        assert_eq!(counted("released", ("STANDIN_DEVICES", devices), "bytes.held "), 0);
+    }
+}
+
+#[test]
 fn a_pool_that_is_chosen_by_place_serves_the_program() {
     assert_eq!(counted("pool", ("A", "plain"), "cuMemAllocAsync "), 1);
 }

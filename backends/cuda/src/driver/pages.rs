@@ -117,7 +117,7 @@ impl Driver {
     pub(crate) unsafe fn unreserve(&self, address: CUdeviceptr, size: usize) -> Result<()> {
         let free = self.fns.address_free.ok_or(ErrorKind::Unsupported)?;
         // SAFETY: the caller's promise is the function's precondition.
-        self.release(|_| unsafe { free(address, size) })
+        self.release_anywhere(|| unsafe { free(address, size) })
     }
 
     pub(crate) fn create_page(
@@ -180,7 +180,7 @@ impl Driver {
     pub(crate) unsafe fn release_page(&self, page: CUmemGenericAllocationHandle) -> Result<()> {
         let release = self.fns.page_release.ok_or(ErrorKind::Unsupported)?;
         // SAFETY: the caller's promise is the function's precondition.
-        self.release(|_| unsafe { release(page) })
+        self.release_anywhere(|| unsafe { release(page) })
     }
 
     /// # Safety
@@ -220,7 +220,7 @@ impl Driver {
     pub(crate) unsafe fn unmap(&self, address: CUdeviceptr, size: usize) -> Result<()> {
         let unmap = self.fns.page_unmap.ok_or(ErrorKind::Unsupported)?;
         // SAFETY: the caller's promise is the function's precondition.
-        self.release(|_| unsafe { unmap(address, size) })
+        self.release_anywhere(|| unsafe { unmap(address, size) })
     }
 
     /// Returns a file descriptor for physical memory; the caller closes it.

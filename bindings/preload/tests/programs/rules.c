@@ -69,6 +69,18 @@ static int again(void) {
     return cuMemAlloc_v2(&p, MIB) || cuMemFree_v2(p);
 }
 
+/* Memory goes with its context, whoever freed it. */
+static int released(void) {
+    H context; P p;
+    if (cuDevicePrimaryCtxRelease_v2(0)) return 3;
+    for (int i = 0; i < 24; i++) {
+        if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuMemAlloc_v2(&p, 1024 * MIB)) return 4;
+        if (i % 2 && cuMemFree_v2(p)) return 5;
+        if (i % 4 < 2 ? cuDevicePrimaryCtxRelease_v2(0) : cuDevicePrimaryCtxRelease(0)) return 6;
+    }
+    return 0;
+}
+
 /* A pool that was chosen for a place of memory serves it. */
 static int pool(void) {
     struct { int type, handles, place[2]; void* win32; char reserved[64]; } properties = {1, 0, {1, 0}};
@@ -96,7 +108,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"exports", exports},
     {"names", names},
     {"again", again},
-    
+    {"released", released},
     {"pool", pool},
     {"green", green},
     {"pitch", pitch},
