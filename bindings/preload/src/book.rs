@@ -477,6 +477,9 @@ impl Book {
         if capture::is_under_way() {
             return Err("a graph is being captured; try again later".into());
         }
+        if self.wholes.reserved() > 0 {
+            return Err("memory for export cannot sleep: start the program without --ipc".into());
+        }
         self.settle();
         // Whoever orders a sleep promises that the program uses none of its memory until it is awake. Work that streams were given
         // before is waited for: the pool's uses are undeclared.

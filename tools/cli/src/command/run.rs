@@ -36,7 +36,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     sleepable: bool,
     /// Give memory of 1 MiB and more blocks of their own, which `cuIpcGetMemHandle` can export
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sleepable")]
     ipc: bool,
     /// The library, where it is neither beside this command nor in ../lib
     #[arg(long, value_name = "PATH", env = "OMNIHEAP_PRELOAD_LIBRARY")]
