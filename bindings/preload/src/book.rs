@@ -54,6 +54,48 @@ struct Resident {
     stream: usize,
 }
 
+/// Live allocations by address. The latest has a place of its own, since it is often freed first.
+#[derive(Default)]
+struct Live {
+    latest: Option<(u64, Resident)>,
+    others: BTreeMap<u64, Resident>,
+}
+
+impl Live {
+    #[inline]
+    fn insert(&mut self, address: u64, resident: Resident) {
+        if let Some((address, earlier)) = self.latest.replace((address, resident)) {
+            self.others.insert(address, earlier);
+        }
+    }
+
+    /// Takes out what lives at an address, if it `may` be.
+    #[inline]
+    fn remove_if(&mut self, address: u64, may: impl Fn(&Resident) -> bool) -> Option<Resident> {
+        match &self.latest {
+            Some((latest, resident)) if *latest == address => {
+                if may(resident) {
+                    self.latest.take().map(|(_, resident)| resident)
+                } else {
+                    None
+                }
+            }
+            _ => match self.others.entry(address) {
+                Entry::Occupied(entry) if may(entry.get()) => Some(entry.remove()),
+                _ => None,
+            },
+        }
+    }
+
+    /// Returns the allocation that begins at an address, or the next one before it.
+    fn before(&self, address: u64) -> Option<(u64, &Resident)> {
+        let latest = self.latest.as_ref().filter(|(start, _)| *start <= address);
+        let latest = latest.map(|(start, resident)| (*start, resident));
+        let other = self.others.range(..=address).next_back().map(|(start, it)| (*start, it));
+        latest.into_iter().chain(other).max_by_key(|(start, _)| *start)
+    }
+}
+
 /// Frees that wait for the device, by address.
 #[derive(Default)]
 struct Frees {
@@ -96,7 +138,7 @@ pub(crate) struct Book {
     /// The pool of blocks of their own.
     wholes: UserPool<Cuda>,
     heap: HeapId,
-    live: Mutex<BTreeMap<u64, Resident>>,
+    live: Mutex<Live>,
     /// Frees that wait for the device.
     frees: Mutex<Frees>,
     /// Held by whoever takes these frees, until they are given back or wait again.
@@ -240,7 +282,7 @@ impl Book {
 
     /// Frees what lives at an address once all work that was submitted until now has run; returns false if nothing does.
     pub(crate) fn free(&self, address: u64) -> bool {
-        let Some(resident) = lock(&self.live).remove(&address) else { return false };
+        let Some(resident) = lock(&self.live).remove_if(address, |_| true) else { return false };
         if resident.is_whole {
             // Goes back to the driver, which waits as ever: nobody else could have it.
             drop(resident);
@@ -276,13 +318,7 @@ impl Book {
     /// earlier one, and other streams get the bytes behind a mark of all work.
     #[inline]
     pub(crate) fn free_in_own_order(&self, address: u64, stream: usize) -> Option<()> {
-        let mut live = lock(&self.live);
-        let Entry::Occupied(entry) = live.entry(address) else { return None };
-        if entry.get().stream != stream {
-            return None;
-        }
-        let resident = entry.remove();
-        drop(live);
+        let resident = lock(&self.live).remove_if(address, |it| it.stream == stream)?;
         drop(resident);
         Some(())
     }
@@ -294,7 +330,7 @@ impl Book {
         address: u64,
         find: impl FnOnce() -> Option<TimelineId>,
     ) -> Option<()> {
-        let resident = lock(&self.live).remove(&address)?;
+        let resident = lock(&self.live).remove_if(address, |_| true)?;
         let Some(timeline) = find() else {
             lock(&self.live).insert(address, resident);
             return None;
@@ -401,9 +437,9 @@ impl Book {
     /// Returns the live allocation that has an address.
     pub(crate) fn find(&self, address: u64) -> Option<Found> {
         let live = lock(&self.live);
-        let (start, resident) = live.range(..=address).next_back()?;
+        let (start, resident) = live.before(address)?;
         let Resident { size, number, is_whole, .. } = *resident;
-        (address - start < size).then_some(Found { address: *start, size, number, is_whole })
+        (address - start < size).then_some(Found { address: start, size, number, is_whole })
     }
 
     /// Returns the timeline of the stream of this context with this number.
