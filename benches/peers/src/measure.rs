@@ -1,7 +1,8 @@
 //! Measurement: whole runs in slices for the mean, single operations for the tail.
 //!
-//! Machines are shared. So peers take turns, and of each slice of a workload the fastest of all runs counts, as the one
-//! that was disturbed least.
+//! Machines are shared. So peers take turns, and of each slice and of each operation of a workload the fastest of all runs
+//! counts, as the one that was disturbed least. An operation that asks the driver takes as long as the driver does, so the
+//! tail of the others is told beside the tail of all.
 use crate::workload::{Step, Workload};
 use std::time::Instant;
 
@@ -17,6 +18,10 @@ pub trait Peer {
     fn peak_reserved(&self) -> Option<u64> {
         None
     }
+    /// Returns the driver calls so far that took or returned memory; `None` where they are not counted.
+    fn driver_calls(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Results.
@@ -24,6 +29,8 @@ pub trait Peer {
 pub struct Figures {
     pub ns: f64,
     pub p999: f64,
+    /// The same without the operations that asked the driver, where those are known.
+    pub quiet_p999: Option<f64>,
     pub reserved: Option<u64>,
 }
 
@@ -31,7 +38,7 @@ pub struct Figures {
 #[derive(Default)]
 struct Record {
     slices: Vec<u64>,
-    tails: Vec<f64>,
+    operations: Vec<u64>,
     reserved: Option<u64>,
 }
 
@@ -41,24 +48,30 @@ pub struct Entry<'a> {
     run: Box<Runner<'a>>,
 }
 
-type Runner<'a> = dyn Fn(&Workload, Timing) -> Option<Run> + 'a;
+type Runner<'a> = dyn Fn(&Workload, Finding) -> Option<Run> + 'a;
 
+/// Finding of a run.
 #[derive(Clone, Copy)]
-enum Timing {
+enum Finding {
+    /// The time of each slice.
     Slices,
-    Tail,
+    /// The time of each operation.
+    Operations,
+    /// The driver calls of each operation.
+    Calls,
 }
 
 struct Run {
-    times: Vec<u64>,
+    figures: Vec<u64>,
     reserved: Option<u64>,
 }
 
 impl<'a> Entry<'a> {
     pub fn new<P: Peer>(name: &'static str, make: impl Fn(&Workload) -> P + 'a) -> Self {
-        let run = move |workload: &Workload, timing| match timing {
-            Timing::Slices => timed::<P, SLICE>(make(workload), workload),
-            Timing::Tail => timed::<P, 1>(make(workload), workload),
+        let run = move |workload: &Workload, finding| match finding {
+            Finding::Slices => timed::<P, SLICE>(make(workload), workload),
+            Finding::Operations => timed::<P, 1>(make(workload), workload),
+            Finding::Calls => counted(make(workload), workload),
         };
         Self { name, run: Box::new(run) }
     }
@@ -72,46 +85,80 @@ pub fn measure(peers: &[Entry<'_>], workload: &Workload, repeat: u32) -> Vec<Opt
             *record = record.take().and_then(|record| once(peer, workload, record));
         }
     }
-    let figures = |record: Record| Figures {
-        ns: record.slices.iter().sum::<u64>() as f64 / workload.steps.len() as f64,
-        p999: record.tails.into_iter().fold(f64::MAX, f64::min),
-        reserved: record.reserved,
+    let figures = |peer: &Entry<'_>, record: Record| {
+        let calls = (peer.run)(workload, Finding::Calls).map(|run| run.figures);
+        let is_quiet = |at: &usize| calls.as_ref().is_some_and(|calls| calls[*at] == 0);
+        let quiet = (0..record.operations.len()).filter(is_quiet);
+        let quiet: Vec<u64> = quiet.map(|at| record.operations[at]).collect();
+        Figures {
+            ns: record.slices.iter().sum::<u64>() as f64 / workload.steps.len() as f64,
+            p999: p999(record.operations).unwrap_or(0.0),
+            quiet_p999: p999(quiet),
+            reserved: record.reserved,
+        }
     };
-    records.into_iter().map(|record| record.map(figures)).collect()
+    peers.iter().zip(records).map(|(peer, record)| Some(figures(peer, record?))).collect()
 }
 
 fn once(peer: &Entry<'_>, workload: &Workload, mut record: Record) -> Option<Record> {
-    let run = (peer.run)(workload, Timing::Slices)?;
-    record.slices.resize(run.times.len(), u64::MAX);
-    for (best, time) in record.slices.iter_mut().zip(&run.times) {
-        *best = (*best).min(*time);
-    }
+    let run = (peer.run)(workload, Finding::Slices)?;
+    keep_least(&mut record.slices, &run.figures);
     record.reserved = run.reserved;
-    let mut tail = (peer.run)(workload, Timing::Tail)?.times;
-    let at = tail.len() * 999 / 1000;
-    let (_, value, _) = tail.select_nth_unstable(at);
-    record.tails.push((*value as f64 - clock_cost()).max(0.0));
+    keep_least(&mut record.operations, &(peer.run)(workload, Finding::Operations)?.figures);
     Some(record)
+}
+
+fn keep_least(least: &mut Vec<u64>, times: &[u64]) {
+    least.resize(times.len(), u64::MAX);
+    for (least, time) in least.iter_mut().zip(times) {
+        *least = (*least).min(*time);
+    }
+}
+
+/// Returns the 99.9th percentile of the times of single operations, without the cost of the clock.
+fn p999(mut times: Vec<u64>) -> Option<f64> {
+    let at = times.len() * 999 / 1000;
+    let (_, value, _) = (at < times.len()).then(|| times.select_nth_unstable(at))?;
+    Some((*value as f64 - clock_cost()).max(0.0))
+}
+
+/// Counts the driver calls of each operation; `None` where the peer does not know them.
+fn counted<P: Peer>(mut peer: P, workload: &Workload) -> Option<Run> {
+    let mut held: Vec<Option<P::Held>> = (0..workload.slots).map(|_| None).collect();
+    let (mut figures, mut before) =
+        (Vec::with_capacity(workload.steps.len()), peer.driver_calls()?);
+    for step in &workload.steps {
+        run_step(&mut peer, &mut held, step)?;
+        let now = peer.driver_calls()?;
+        figures.push(now - before);
+        before = now;
+    }
+    held.into_iter().flatten().for_each(|held| peer.free(held));
+    Some(Run { figures, reserved: None })
+}
+
+#[inline]
+fn run_step<P: Peer>(peer: &mut P, held: &mut [Option<P::Held>], step: &Step) -> Option<()> {
+    match *step {
+        Step::Allocate { slot, size } => held[slot as usize] = Some(peer.allocate(size)?),
+        Step::Free { slot } => peer.free(held[slot as usize].take().expect("allocated before")),
+    }
+    Some(())
 }
 
 fn timed<P: Peer, const TOGETHER: usize>(mut peer: P, workload: &Workload) -> Option<Run> {
     let mut held: Vec<Option<P::Held>> = (0..workload.slots).map(|_| None).collect();
-    let mut times = Vec::with_capacity(workload.steps.len() / TOGETHER + 1);
+    let mut figures = Vec::with_capacity(workload.steps.len() / TOGETHER + 1);
     for steps in workload.steps.chunks(TOGETHER) {
         let start = Instant::now();
         for step in steps {
-            match *step {
-                Step::Allocate { slot, size } => held[slot as usize] = Some(peer.allocate(size)?),
-                Step::Free { slot } => {
-                    peer.free(held[slot as usize].take().expect("allocated before"))
-                }
-            }
+            run_step(&mut peer, &mut held, step)?;
         }
-        times.push(start.elapsed().as_nanos() as u64);
+        figures.push(start.elapsed().as_nanos() as u64);
     }
     let reserved = peer.peak_reserved();
     held.into_iter().flatten().for_each(|held| peer.free(held));
-    Some(Run { times, reserved })
+    Some(Run { figures, reserved })
 }
 
 fn clock_cost() -> f64 {

@@ -14,6 +14,7 @@ use gpu_alloc_types::{
 struct Driver {
     held: Cell<u64>,
     peak: Cell<u64>,
+    calls: Cell<u64>,
 }
 
 // The memory object is its own size, so that the count needs no table.
@@ -24,11 +25,13 @@ impl MemoryDevice<u64> for Driver {
         _: u32,
         _: AllocationFlags,
     ) -> Result<u64, OutOfMemory> {
+        self.calls.set(self.calls.get() + 1);
         self.held.set(self.held.get() + size);
         self.peak.set(self.peak.get().max(self.held.get()));
         Ok(size)
     }
     unsafe fn deallocate_memory(&self, memory: u64) {
+        self.calls.set(self.calls.get() + 1);
         self.held.set(self.held.get() - memory);
     }
     unsafe fn map_memory(
@@ -90,6 +93,9 @@ impl Peer for GpuAlloc {
     }
     fn peak_reserved(&self) -> Option<u64> {
         Some(self.driver.peak.get())
+    }
+    fn driver_calls(&self) -> Option<u64> {
+        Some(self.driver.calls.get())
     }
 }
 

@@ -54,6 +54,9 @@ impl Peer for Whole {
     fn peak_reserved(&self) -> Option<u64> {
         Some(self.0.report().peak_reserved_bytes)
     }
+    fn driver_calls(&self) -> Option<u64> {
+        Some(self.0.summary().driver_calls)
+    }
 }
 
 /// Returns the speed-up of two threads over one, each with its own churn on one manager.

@@ -25,6 +25,7 @@ impl Row {
             "workload": self.workload,
             "ns": self.figures.map(|f| f.ns),
             "p999_ns": self.figures.map(|f| f.p999),
+            "p999_without_driver_calls_ns": self.figures.and_then(|f| f.quiet_p999),
             "peak_reserved_over_live": self.waste(),
         })
     }
@@ -62,8 +63,8 @@ impl fmt::Display for Table {
         writeln!(f, "{}", self.title)?;
         writeln!(
             f,
-            "{:<22} {:<18} {:>9} {:>9} {:>9} {:>9}",
-            "workload", "peer", "ns/op", "p99.9", "ratio", "held/live"
+            "{:<22} {:<18} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "workload", "peer", "ns/op", "p99.9", "no calls", "ratio", "held/live"
         )?;
         let mut first = None;
         for row in &self.rows {
@@ -73,10 +74,11 @@ impl fmt::Display for Table {
             }
             let ratio = ns.zip(first).map(|(ns, first)| ns / first);
             let (ns, tail) = (number(ns, 1), number(row.figures.map(|figures| figures.p999), 0));
+            let quiet = number(row.figures.and_then(|figures| figures.quiet_p999), 0);
             let (ratio, waste) = (number(ratio, 2), number(row.waste(), 3));
             writeln!(
                 f,
-                "{:<22} {:<18} {ns:>9} {tail:>9} {ratio:>9} {waste:>9}",
+                "{:<22} {:<18} {ns:>9} {tail:>9} {quiet:>9} {ratio:>9} {waste:>9}",
                 row.workload, row.peer
             )?;
         }
@@ -87,8 +89,8 @@ impl fmt::Display for Table {
                 (number(speed(peer), 1), number(ratio, 2), number(self.mean(peer, Row::waste), 3));
             writeln!(
                 f,
-                "{:<22} {peer:<18} {ns:>9} {:>9} {ratio:>9} {waste:>9}",
-                "traces, geom. mean", ""
+                "{:<22} {peer:<18} {ns:>9} {:>9} {:>9} {ratio:>9} {waste:>9}",
+                "traces, geom. mean", "", ""
             )?;
         }
         Ok(())
