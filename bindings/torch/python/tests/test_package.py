@@ -11,6 +11,7 @@ import tempfile
 import traceback
 import types
 import unittest
+from importlib import metadata
 from unittest import mock
 
 import omniheap.cupy
@@ -35,6 +36,22 @@ class FakeTorch(types.ModuleType):
         self.__version__ = version
         self.version = types.SimpleNamespace(cuda=cuda, hip=None)
         self.cuda = types.SimpleNamespace(is_initialized=lambda: initialized, is_available=lambda: available)
+
+
+class Installed(unittest.TestCase):
+    """What pip has installed beside this Python."""
+
+    def test_the_command_is_on_the_path(self):
+        command = os.path.join(os.path.dirname(sys.executable), "omniheap")
+        shown = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(shown, f"omniheap {metadata.version('omniheap')}\n")
+        refused = subprocess.run([command, "no-such-thing"], capture_output=True, text=True)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("no-such-thing", refused.stderr)
+
+    def test_the_wheel_is_for_every_python_of_the_platform(self):
+        wheel = metadata.distribution("omniheap").read_text("WHEEL")
+        self.assertRegex(wheel, r"(?m)^Tag: py3-none-linux_")
 
 
 class Refusals(unittest.TestCase):
