@@ -330,7 +330,9 @@ impl Allocator {
         if has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT) {
             return Err(out_of_memory("no block that is held has room"));
         }
-        self.check_budget(memory_type, request.layout.size.max(kind.block().unwrap_or(0)), info)?;
+        let (size, growth) = (request.layout.size, kind.growth(self.preferred_block(memory_type)));
+        let block = growth.block_for(size, own.reserved()).unwrap_or(size);
+        self.check_budget(memory_type, block, info)?;
         Ok(default(own.allocate_and_look(request, see)?))
     }
 

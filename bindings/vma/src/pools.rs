@@ -14,16 +14,17 @@ use ash::vk;
 use core::ffi::{CStr, c_char};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
-use omniheap_core::{AnyBackend, PoolConfig, UserPool};
+use omniheap_core::{Align, AnyBackend, Growth, PoolConfig, UserPool};
 use omniheap_seam::lock;
 use omniheap_vulkan::MemoryExtras;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, OnceLock};
 
 const KIB: u64 = 1 << 10;
-const MEDIUM_BLOCK: u64 = 1024 * KIB;
-/// Largest block of any kind.
+/// Blocks of no kind grow beyond this.
 const MOST_BLOCK: u64 = 32 * 1024 * KIB;
+/// Part of what a pool holds that its next block has.
+const PART: u64 = 8;
 
 /// Kind of default pool. Larger allocations share a block with fewer others, so most blocks become empty when most of a scene is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +37,11 @@ pub(crate) enum Kind {
     Medium,
     /// Up to 1 MiB.
     Large,
-    /// In blocks that the pool chooses by request.
+    /// Everything else that shares memory.
     Huge,
 }
 
-/// Number of kinds, and of sizes of blocks that each may have.
-const KINDS: [Kind; 5] = [Kind::Scratch, Kind::Small, Kind::Medium, Kind::Large, Kind::Huge];
-const GROWTHS: usize = (MOST_BLOCK.ilog2() - MEDIUM_BLOCK.ilog2()) as usize + 1;
+const KINDS: usize = Kind::Huge as usize + 1;
 
 impl Kind {
     pub(crate) const fn of(size: u64) -> Self {
@@ -54,21 +53,27 @@ impl Kind {
         }
     }
 
-    /// Returns the size of its blocks, or `None` if the pool chooses one for each request.
-    pub(crate) const fn block(self) -> Option<u64> {
+    /// Returns the size of its first blocks.
+    const fn first_block(self) -> u64 {
         match self {
-            Self::Small => Some(256 * KIB),
-            Self::Medium | Self::Large => Some(MEDIUM_BLOCK),
-            Self::Scratch | Self::Huge => None,
+            Self::Small => 256 * KIB,
+            Self::Medium | Self::Large => 1024 * KIB,
+            Self::Scratch | Self::Huge => 4096 * KIB,
         }
     }
-}
 
-/// Returns the number of times that the block size doubles. Larger blocks keep a program of many GiB at some thousand memory objects.
-fn growth(held: u64, most: u64) -> u32 {
-    let wanted = (held >> 30).checked_ilog2().map_or(0, |doubled| doubled + 1);
-    let most = most.clamp(MEDIUM_BLOCK, MOST_BLOCK);
-    wanted.min(most.ilog2() - MEDIUM_BLOCK.ilog2())
+    /// Returns the sizes of its blocks, which grow with the pool up to what the program prefers.
+    pub(crate) fn growth(self, preferred: u64) -> Growth {
+        let (smallest, most) = (self.first_block(), preferred.min(MOST_BLOCK));
+        let granule = Align::of(64 * KIB);
+        Growth {
+            smallest,
+            granule,
+            shared_up_to: most,
+            part: PART,
+            ..Growth::new(u64::MAX, granule)
+        }
+    }
 }
 
 /// Settings of a pool with one lane, in which places do not depend on threads.
@@ -78,7 +83,7 @@ pub(crate) fn one_lane() -> PoolConfig {
 
 /// The default pools, made at first use.
 #[derive(Default)]
-pub(crate) struct Defaults([OnceLock<Box<[OfKind]>>; vk::MAX_MEMORY_TYPES]);
+pub(crate) struct Defaults([[OfKind; KINDS]; vk::MAX_MEMORY_TYPES]);
 
 type OfKind = OnceLock<UserPool<AnyBackend>>;
 
@@ -91,14 +96,10 @@ impl Defaults {
         memory_type: u32,
         kind: Kind,
     ) -> Result<&UserPool<AnyBackend>, Refused> {
-        let pools = self.0[index(memory_type)]
-            .get_or_init(|| (0..KINDS.len() * GROWTHS).map(|_| OnceLock::new()).collect());
-        let most = of.preferred_block(memory_type);
-        let growth = kind.block().map_or(0, |_| growth(of.counts.block_bytes(), most));
-        let slot = &pools[kind as usize * GROWTHS + index(growth)];
+        let slot = &self.0[index(memory_type)][kind as usize];
         match slot.get() {
             Some(pool) => Ok(pool),
-            None => Self::make(of, memory_type, kind.block().map(|block| block << growth), slot),
+            None => Self::make(of, memory_type, kind, slot),
         }
     }
 
@@ -106,22 +107,19 @@ impl Defaults {
     fn make<'a>(
         of: &Allocator,
         memory_type: u32,
-        block: Option<u64>,
-        slot: &'a OnceLock<UserPool<AnyBackend>>,
+        kind: Kind,
+        slot: &'a OfKind,
     ) -> Result<&'a UserPool<AnyBackend>, Refused> {
-        let heap = of.heap(memory_type);
-        let most = of.manager.caps().heap(heap).map_or(u64::MAX, |heap| heap.max_block);
-        let block = block.map(|block| block.min(most));
-        let pool =
-            of.manager.create_pool(heap, PoolConfig::new().lanes(of.lanes()).block(block))?;
-        // If another thread was first, its pool stays and this empty one is dropped.
+        let growth = kind.growth(of.preferred_block(memory_type));
+        let config = PoolConfig::new().lanes(of.lanes()).growth(growth);
+        let pool = of.manager.create_pool(of.heap(memory_type), config)?;
+        // Where another thread was first, its pool stays, and this one is empty.
         Ok(slot.get_or_init(|| pool))
     }
 
     /// Returns the pools of a memory type that were made.
     pub(crate) fn of_type(&self, memory_type: u32) -> impl Iterator<Item = &UserPool<AnyBackend>> {
-        let pools = self.0[index(memory_type)].get().map(|pools| &**pools);
-        pools.unwrap_or_default().iter().filter_map(OnceLock::get)
+        self.0[index(memory_type)].iter().filter_map(OnceLock::get)
     }
 }
 
@@ -531,13 +529,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_grow_with_the_program_and_stay_below_the_bound() {
-        const GIB: u64 = 1 << 30;
-        let sizes = |most: u64| {
-            [0, GIB - 1, GIB, 2 * GIB, 16 * GIB, u64::MAX].map(|live| growth(live, most))
+    fn blocks_grow_with_a_pool_and_stay_below_the_bound() {
+        const MIB: u64 = 1024 * KIB;
+        let sizes = |kind: Kind, preferred: u64| {
+            let growth = kind.growth(preferred);
+            [0, 16 * MIB, 100 * MIB, u64::MAX].map(|held| growth.block_for(KIB, held))
         };
-        assert_eq!(sizes(256 << 20), [0, 0, 1, 2, 5, 5]);
-        assert_eq!(sizes(4 << 20), [0, 0, 1, 2, 2, 2]);
-        assert_eq!(sizes(1), [0; 6]);
+        let mib = |sizes: [u64; 4]| sizes.map(|size| Some(size * MIB));
+        assert_eq!(sizes(Kind::Small, 256 * MIB)[0], Some(256 * KIB));
+        assert_eq!(sizes(Kind::Medium, 256 * MIB), mib([1, 2, 8, 32]));
+        assert_eq!(sizes(Kind::Huge, 256 * MIB), mib([4, 4, 8, 32]));
+        assert_eq!(sizes(Kind::Large, 2 * MIB), mib([1, 2, 2, 2]));
+        assert_eq!(sizes(Kind::Large, 1), mib([1, 1, 1, 1]));
     }
 }

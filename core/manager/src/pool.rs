@@ -13,7 +13,9 @@ use crate::lane::{
     WaitMode, other,
 };
 use crate::sync::thread_number;
-use crate::{Align, Backend, ErrorKind, HeapId, HeapKind, Layout, Request, Result, TimelineId};
+use crate::{
+    Align, Backend, ErrorKind, Heap, HeapId, HeapKind, Layout, Request, Result, TimelineId,
+};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use omniheap_strategy::{Checked, Grant, Strategy, Tlsf};
@@ -63,12 +65,7 @@ impl<B: Backend> Pool<B> {
     ) -> Result<Self> {
         let about = device.heap(heap)?;
         config.check(about.size, about.max_block)?;
-        let mut growth =
-            Growth::new(about.granule.down(about.max_block.min(config.maximum)), about.granule);
-        if let Some(block) = config.block {
-            (growth.smallest, growth.largest) = (block, block);
-            growth.shared_up_to = 0;
-        }
+        let growth = growth(&config, &about);
         let lanes = match config.strategy {
             StrategyKind::General if config.sleepable => config.lanes.unwrap_or(1),
             StrategyKind::General => config.lanes.unwrap_or_else(lanes_for_threads),
@@ -231,6 +228,21 @@ impl<B: Backend> Pool<B> {
             }
         }
         Ok(bytes)
+    }
+}
+
+/// Sizes of the blocks of a pool in a heap.
+fn growth(config: &PoolConfig, about: &Heap) -> Growth {
+    let largest = about.granule.down(about.max_block.min(config.maximum));
+    let usual = Growth::new(largest, about.granule);
+    match (config.block, config.growth) {
+        (Some(block), _) => Growth { smallest: block, largest: block, shared_up_to: 0, ..usual },
+        (None, None) => usual,
+        (None, Some(own)) => {
+            let largest = own.largest.min(largest);
+            let granule = own.granule.max(about.granule);
+            Growth { smallest: own.smallest.min(largest), largest, granule, ..own }
+        }
     }
 }
 

@@ -50,7 +50,7 @@ impl<B: Backend> Lane<B> {
             let make = || shared.device.backend().allocate(shared.heap, size);
             self.grow_by(ask, size, Sharing::Shared, lanes, make).map(Some)
         };
-        let sizes = [shared.growth.block_for(size), shared.growth.exact(size)];
+        let sizes = [shared.growth.block_for(size, shared.reserved()), shared.growth.exact(size)];
         let mut sizes = sizes.into_iter().flatten().filter(|size| *size <= room);
         let Some(block) = sizes.next() else { return Ok(None) };
         match (grow(block), sizes.next()) {

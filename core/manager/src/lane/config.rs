@@ -1,5 +1,6 @@
 //! Configuration of a pool.
 #![forbid(unsafe_code)]
+use super::growth::Growth;
 use crate::{Align, ErrorKind, Layout, Result};
 use alloc::boxed::Box;
 use omniheap_strategy::{Buddy, Bump, Ring, Slab, Stack, Strategy};
@@ -71,6 +72,8 @@ pub struct PoolConfig {
     pub maximum: u64,
     /// The size of every block; `None` lets the pool choose by request.
     pub block: Option<u64>,
+    /// Sizes of blocks by request, where `block` is unset; `None` is [`Growth::new`].
+    pub growth: Option<Growth>,
     /// Build the pool from pages where the heap has them. General strategy only.
     pub paged: bool,
     /// Condition under which a pool of pages waits for work that may still use them.
@@ -99,6 +102,7 @@ impl PoolConfig {
             minimum: 0,
             maximum: u64::MAX,
             block: None,
+            growth: None,
             paged: false,
             waiting: Waiting::LastResort,
             uses: Uses::Declared,
@@ -134,6 +138,22 @@ impl PoolConfig {
     #[must_use]
     pub fn block(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.block = bytes.into();
+        self
+    }
+
+    /// Sets how large the next block is, by request and by what the pool holds.
+    ///
+    /// ```
+    /// use omniheap_core::{Align, Growth, PoolConfig};
+    /// let growth = Growth { part: 8, ..Growth::new(1 << 30, Align::of(64 << 10)) };
+    /// let config = PoolConfig::new().growth(growth);
+    /// assert_eq!(growth.block_for(1000, 0), Some(4 << 20));
+    /// assert_eq!(growth.block_for(1000, 128 << 20), Some(16 << 20), "an eighth of what the pool holds");
+    /// # let _ = config;
+    /// ```
+    #[must_use]
+    pub fn growth(mut self, growth: impl Into<Option<Growth>>) -> Self {
+        self.growth = growth.into();
         self
     }
 

@@ -13,6 +13,9 @@ pub struct Growth {
     pub granule: Align,
     /// Requests up to this size may share a block with others of their size; zero makes every block `largest`.
     pub shared_up_to: u64,
+    /// Part of what the pool holds that its next block has at least: eight for an eighth, up to `shared_up_to`. Zero for blocks that do
+    /// not grow with the pool.
+    pub part: u64,
 }
 
 /// Most requests of one size that a new block makes room for.
@@ -26,24 +29,32 @@ impl Growth {
     pub fn new(largest: u64, granule: Align) -> Self {
         let granule = granule.max(Align::of(2 << 20));
         let granule = if granule.get() > largest { Align::ONE } else { granule };
-        Self { smallest: (4 << 20).min(largest), largest, granule, shared_up_to: 32 << 20 }
+        Self { smallest: (4 << 20).min(largest), largest, granule, shared_up_to: 32 << 20, part: 0 }
     }
 
-    /// The next block for a request of `size` bytes, or `None` when no block can hold it.
+    /// Bytes of the block that small requests share in a pool that holds `held`: a power of two where it grows.
+    fn shared(&self, held: u64) -> u64 {
+        let part = held.checked_div(self.part).and_then(u64::checked_ilog2);
+        part.map_or(0, |log| 1 << log).min(self.shared_up_to).max(self.smallest)
+    }
+
+    /// The next block for a request of `size` bytes in a pool that holds `held`, or `None` when no block can hold it.
     ///
     /// Small requests share a small block. Others get a block of their size, or of the fewest times their size that
     /// leaves little over after rounding to the granule: a block of one size is filled again by requests of that size.
     #[must_use]
-    pub fn block_for(&self, size: u64) -> Option<u64> {
+    pub fn block_for(&self, size: u64, held: u64) -> Option<u64> {
         if size > self.largest {
             return None;
         }
-        if size <= self.smallest / 4 {
-            return Some(self.smallest);
+        let shared = self.shared(held).min(self.largest);
+        if size <= shared / 4 {
+            return Some(shared);
         }
         let most = (self.shared_up_to / size).clamp(1, MOST_TOGETHER);
+        let fewest = if self.part == 0 { 1 } else { (shared / size).clamp(1, most) };
         let (mut best, mut least) = (self.exact(size)?, u128::MAX);
-        for together in 1..=most {
+        for together in fewest..=most {
             let used = size * together;
             let Some(block) = self.exact(used).filter(|block| *block <= self.largest) else {
                 break;
@@ -148,14 +159,14 @@ impl Thrift {
         much_above: u64::MAX,
         huge: u64::MAX,
         has_huge: false,
-        growth: Growth { smallest: 0, largest: 0, granule: Align::ONE, shared_up_to: 0 },
+        growth: Growth { smallest: 0, largest: 0, granule: Align::ONE, shared_up_to: 0, part: 0 },
     };
 
-    /// Returns the rule for a pool that once held `high` bytes. The rule applies above 70 % of `high`, to requests that leave 1 % of
-    /// `high` or more over. It always applies to blocks of 25 % of `high` and more, unless all blocks have one size: then a new
-    /// block leaves as much over as an empty one.
+    /// The rule for a pool that once held `high` bytes: in force above 70 % of it, for 1 % of it and more left over; for blocks
+    /// of 25 % of it and more, always. Where the pool says how large blocks are, or they grow with it, a new one leaves as much over as
+    /// an empty one.
     pub(super) fn new(high: u64, largest_block: u64, growth: &Growth) -> Self {
-        if growth.shared_up_to == 0 {
+        if growth.shared_up_to == 0 || growth.part > 0 {
             return Self::OFF;
         }
         let has_one_size = growth.smallest == growth.largest;
@@ -192,7 +203,7 @@ impl Thrift {
             left if is_waste && left > self.left_above => Saving::Small,
             _ => return None,
         };
-        self.growth.block_for(size).filter(|fresh| fresh - size < left).map(|_| saving)
+        self.growth.block_for(size, 0).filter(|fresh| fresh - size < left).map(|_| saving)
     }
 }
 
@@ -215,19 +226,45 @@ mod tests {
             (65 * MIB, 66 * MIB),
         ];
         for (size, block) in table {
-            assert_eq!(growth.block_for(size), Some(block), "for {size}");
+            assert_eq!(growth.block_for(size, u64::MAX), Some(block), "for {size}");
         }
     }
 
     #[test]
     fn a_small_heap_is_one_block_and_refuses_more() {
         let growth = Growth::new(65_536, Align::of(256));
-        assert_eq!(growth.block_for(1), Some(65_536));
-        assert_eq!(growth.block_for(65_536), Some(65_536));
-        assert_eq!(growth.block_for(65_537), None);
-        assert_eq!(growth.block_for(u64::MAX), None);
+        assert_eq!(growth.block_for(1, 0), Some(65_536));
+        assert_eq!(growth.block_for(65_536, 0), Some(65_536));
+        assert_eq!(growth.block_for(65_537, 0), None);
+        assert_eq!(growth.block_for(u64::MAX, 0), None);
         let huge = Growth { smallest: 1 << 60, largest: 1 << 60, shared_up_to: 0, ..growth };
-        assert_eq!(huge.block_for(1 << 59), Some(1 << 60));
+        assert_eq!(huge.block_for(1 << 59, 0), Some(1 << 60));
+    }
+
+    #[test]
+    fn blocks_grow_with_the_pool_up_to_a_bound() {
+        const KIB: u64 = 1 << 10;
+        let granule = Align::of(64 * KIB);
+        let growth =
+            Growth { smallest: 256 * KIB, granule, part: 8, ..Growth::new(1 << 40, Align::ONE) };
+        let table = [
+            (1, 0, 256 * KIB),
+            (1, 4 * MIB - 1, 256 * KIB),
+            (1, 4 * MIB, 512 * KIB),
+            (1, 100 * MIB, 8 * MIB),
+            (1, u64::MAX, 32 * MIB),
+            (MIB, 0, MIB),
+            (MIB, 100 * MIB, 8 * MIB),
+            (4 * MIB, 100 * MIB, 8 * MIB),
+            (3 * MIB, 100 * MIB, 6 * MIB),
+            (40 * MIB, u64::MAX, 40 * MIB),
+        ];
+        for (size, held, block) in table {
+            assert_eq!(growth.block_for(size, held), Some(block), "for {size} beside {held}");
+        }
+        assert_eq!(growth.block_for(u64::MAX, 0), None);
+        let small = Growth { largest: 128 * KIB, ..growth };
+        assert_eq!(small.block_for(1, u64::MAX), Some(128 * KIB));
     }
 
     #[test]

@@ -134,7 +134,8 @@ impl<B: Backend> Manager<B> {
             let pages = ask.layout.size.div_ceil(page);
             (Source::Pages, pages.checked_mul(page).ok_or(ErrorKind::SizeOverflow)?)
         } else {
-            (Source::NewBlock, growth.block_for(ask.layout.size).ok_or(ErrorKind::ExceedsLimit)?)
+            let block = growth.block_for(ask.layout.size, pool.shared.reserved());
+            (Source::NewBlock, block.ok_or(ErrorKind::ExceedsLimit)?)
         };
         let held = self.heap_use(heap)?;
         let reserved_after = held.reserved.saturating_add(new_bytes);

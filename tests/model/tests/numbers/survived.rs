@@ -318,17 +318,18 @@ fn a_block_holds_as_many_of_a_size_as_leave_little_over() {
         largest: 10 * MIB,
         granule: Align::of(2 * MIB),
         shared_up_to: 32 * MIB,
+        part: 0,
     };
     // One leaves a sixth of its block over, and two fill the largest block there is.
-    assert_eq!(growth.block_for(5 * MIB), Some(10 * MIB));
-    assert_eq!(growth.block_for(10 * MIB + 1), None);
+    assert_eq!(growth.block_for(5 * MIB, 0), Some(10 * MIB));
+    assert_eq!(growth.block_for(10 * MIB + 1, 0), None);
     // One and two leave the same share over.
     let growth = Growth { largest: 4 * MIB, ..growth };
-    assert_eq!(growth.block_for(3 * half), Some(2 * MIB));
+    assert_eq!(growth.block_for(3 * half, 0), Some(2 * MIB));
     let growth = Growth::new(1 << 30, Align::ONE);
     // Two of these would leave less over, and are more than requests share.
-    assert_eq!(growth.block_for(33 * half), Some(18 * MIB));
-    assert_eq!(growth.block_for(31 * half), Some(16 * MIB));
+    assert_eq!(growth.block_for(33 * half, 0), Some(18 * MIB));
+    assert_eq!(growth.block_for(31 * half, 0), Some(16 * MIB));
 }
 
 /// Keeps zeros: as many as it was given bytes last. Counts how often it was lent a way to pin host memory.
