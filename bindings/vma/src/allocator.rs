@@ -178,10 +178,10 @@ impl Allocator {
         self.frame.load(Relaxed)
     }
 
-    /// Returns empty memory to the driver.
-    pub(crate) fn trim(&self) -> u64 {
+    /// Returns memory that nothing lies in to the driver, until that is `enough` bytes.
+    pub(crate) fn trim(&self, enough: u64) -> u64 {
         // A lost device has nothing to give back; the calls that allocate report it.
-        self.manager.trim().unwrap_or(0)
+        self.manager.trim_bytes(enough).unwrap_or(0)
     }
 
     /// Logs the allocations and pools that were not freed.
@@ -454,7 +454,7 @@ pub unsafe extern "C" fn vmaDestroyAllocator(allocator: VmaAllocator) {
         }
         // The handle is still valid here, for callbacks that use it.
         // SAFETY: the caller's promise.
-        unsafe { find(allocator) }?.trim();
+        unsafe { find(allocator) }?.trim(u64::MAX);
         let changes = lock(&CHANGES);
         let (number, place) = (allocator.0.addr(), allocator.0.addr() % MOST);
         let is_own = HANDLES[place].compare_exchange(number, 0, Acquire, Relaxed).is_ok();

@@ -7,8 +7,10 @@ use omniheap_vulkan::{MemoryEvent, MemoryEventKind};
 
 /// Empty bytes that may be held: 1/32 of the live bytes, and at least this many.
 const LEAST_SLACK: u64 = WORTH_A_LOOK;
-/// The most empty bytes to hold in addition, because the program took such bytes again soon.
-const MOST_MISSED: u64 = 64 << 20;
+/// The most that is held besides because the program took it again.
+const MOST_MISSED: u64 = 32 << 20;
+/// Part of that which a look lets go of where the program took less again, one in so many: half of it in some 180 MiB that are freed.
+const FORGOTTEN: u64 = 64;
 
 /// One memory type, on cache lines of its own.
 #[derive(Debug, Default)]
@@ -25,11 +27,9 @@ pub(crate) struct Counts {
     /// Driver allocations of all types, and their bytes: every request reads these.
     blocks: AtomicU64,
     block_bytes: AtomicU64,
-    /// Bytes that the driver gave since the last look.
-    grown: AtomicU64,
-    /// Bytes that the last look returned.
+    /// Bytes that were returned and not taken again since.
     returned: AtomicU64,
-    /// Empty bytes to hold in addition, because they were returned too soon earlier.
+    /// Empty bytes to hold besides, because they were taken again after they had been returned.
     missed: AtomicU64,
     /// Set while a thread returns empty blocks.
     is_returning: AtomicBool,
@@ -49,7 +49,7 @@ impl Counts {
                 of.block_bytes.fetch_add(event.size, Relaxed);
                 self.blocks.fetch_add(1, Relaxed);
                 self.block_bytes.fetch_add(event.size, Relaxed);
-                self.grown.fetch_add(event.size, Relaxed);
+                self.miss(event.size);
             }
             MemoryEventKind::Freed => {
                 of.blocks.fetch_sub(1, Relaxed);
@@ -60,28 +60,35 @@ impl Counts {
         }
     }
 
-    /// Returns empty blocks by `trim` if more bytes are empty than are worth holding. `trim` returns the number of bytes, and `live` is
-    /// the number in use. If the program soon takes returned bytes again, more are held next time.
+    /// Notes that the driver gave bytes: those that were returned before had better been held.
+    fn miss(&self, bytes: u64) {
+        let returned = self.returned.load(Relaxed);
+        let missed = returned.min(bytes);
+        // Another thread's numbers may get lost: they only say how much is worth holding.
+        self.returned.store(returned - missed, Relaxed);
+        self.missed.store((self.missed.load(Relaxed) + missed).min(MOST_MISSED), Relaxed);
+    }
+
+    /// Returns empty blocks by `trim`, which is told how many bytes are enough and says how many it returned, where more is empty
+    /// than worth holding. A program that takes back what was returned gets more to hold. `live` is how many bytes are in use.
     #[cold]
-    pub(crate) fn return_empty(&self, live: u64, trim: impl FnOnce() -> u64) {
+    pub(crate) fn return_empty(&self, live: u64, trim: impl FnOnce(u64) -> u64) {
         if self.is_returning.swap(true, Relaxed) {
             return;
         }
         let held = self.block_bytes();
-        let returned = self.returned.load(Relaxed);
-        if returned > 0 {
-            let missed = self.missed.load(Relaxed);
-            let was_missed = self.grown.load(Relaxed) >= returned / 2;
-            let now = if was_missed { (missed + returned).min(MOST_MISSED) } else { missed / 2 };
-            self.missed.store(now, Relaxed);
-        }
         let missed = self.missed.load(Relaxed);
-        // A program that has just freed most of the held bytes will not take them again at once.
+        // While the program holds as much as before, it holds nothing too much.
+        let is_smaller = self.returned.load(Relaxed) > 0;
+        let missed = if is_smaller { missed - missed.div_ceil(FORGOTTEN) } else { missed };
+        // Who has freed most of what is held does not take it again at once.
         let missed = if held > missed * 2 && live < held / 4 { 0 } else { missed };
+        self.missed.store(missed, Relaxed);
         let worth = LEAST_SLACK.max(live / 32) + missed;
-        let now = if held.saturating_sub(live) > worth { trim() } else { 0 };
-        self.returned.store(now, Relaxed);
-        self.grown.store(0, Relaxed);
+        let excess = held.saturating_sub(live).saturating_sub(worth);
+        if excess > 0 {
+            self.returned.fetch_add(trim(excess), Relaxed);
+        }
         self.is_returning.store(false, Relaxed);
     }
 
@@ -111,16 +118,15 @@ mod tests {
     fn round(counts: &Counts, held: &mut u64, lasting: u64, bytes: u64) -> u64 {
         let missing = (lasting + bytes).saturating_sub(*held);
         *held += missing;
-        counts.grown.fetch_add(missing, Relaxed);
+        counts.miss(missing);
         let mut returned = 0;
         for left in (0..bytes / (8 * MIB)).rev() {
             counts.block_bytes.store(*held, Relaxed);
             let live = lasting + left * 8 * MIB;
-            counts.return_empty(live, || {
-                let empty = *held - live;
-                *held -= empty;
-                returned += empty;
-                empty
+            counts.return_empty(live, |enough| {
+                *held -= enough;
+                returned += enough;
+                enough
             });
         }
         returned
@@ -135,5 +141,15 @@ mod tests {
         assert!(rounds[0] > 0, "{rounds:?}");
         assert_eq!(rounds[7], 0, "{rounds:?}");
         assert!(round(&counts, &mut held, lasting, 1024 * MIB) > 900 * MIB);
+    }
+
+    #[test]
+    fn levels_that_come_and_go_keep_some_of_what_they_take_again() {
+        let (counts, mut held, lasting) = (Counts::default(), 256 * MIB, 128 * MIB);
+        let rounds: Vec<u64> =
+            (0..4).map(|_| round(&counts, &mut held, lasting, 128 * MIB)).collect();
+        assert!(rounds[0] > 120 * MIB, "{rounds:?}");
+        assert!(rounds[1..].iter().all(|returned| *returned < 104 * MIB), "{rounds:?}");
+        assert!(rounds[1..].iter().all(|returned| *returned > 90 * MIB), "{rounds:?}");
     }
 }

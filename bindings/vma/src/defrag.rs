@@ -239,7 +239,7 @@ impl Defragmentation {
         match self.pool.as_ref().and_then(|(pool, _)| pool.general()) {
             // A lost device has nothing to give back; the calls that allocate report it.
             Some(pool) => drop(pool.trim()),
-            None => drop(of.trim()),
+            None => drop(of.trim(u64::MAX)),
         }
         let fewer = blocks.saturating_sub(of.counts.blocks());
         self.stats.device_memory_blocks_freed += u32::try_from(fewer).unwrap_or(u32::MAX);

@@ -705,7 +705,7 @@ impl Allocator {
             }
         }
         if ended.is_worth_a_look {
-            self.counts.return_empty(self.slots.tally().bytes(), || self.trim());
+            self.counts.return_empty(self.slots.tally().bytes(), |enough| self.trim(enough));
         }
         true
     }

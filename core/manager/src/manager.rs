@@ -211,7 +211,17 @@ impl<B: Backend> Manager<B> {
         self.trim_some(u64::MAX, |_| true)
     }
 
-    /// As [`trim`](Self::trim), of some heaps, until that is `enough`.
+    /// Gives empty blocks and pages back to the driver until they are `enough` bytes, of which the last may be too much; returns how
+    /// many bytes. For programs that keep some of what is empty because they take it again soon.
+    ///
+    /// # Errors
+    ///
+    /// As for [`trim`](Self::trim).
+    pub fn trim_bytes(&self, enough: u64) -> Result<u64> {
+        self.trim_some(enough, |_| true)
+    }
+
+    /// As [`trim_bytes`](Self::trim_bytes), of some heaps.
     pub(in crate::manager) fn trim_some(
         &self,
         enough: u64,
