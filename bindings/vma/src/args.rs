@@ -23,14 +23,18 @@ impl Layout {
     }
 }
 
+#[inline]
 fn check<T>(pointer: *const T, name: &'static str) -> Result<(), Refused> {
-    if pointer.is_null() {
-        Err(Refused::invalid(format!("{name} is null")))
-    } else if !pointer.is_aligned() {
-        Err(Refused::invalid(format!("{name} is not aligned for what it points to")))
-    } else {
-        Ok(())
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(bad(pointer.is_null(), name));
     }
+    Ok(())
+}
+
+#[cold]
+fn bad(is_null: bool, name: &'static str) -> Refused {
+    let why = if is_null { "null" } else { "not aligned for what it points to" };
+    Refused::invalid(format!("{name} is {why}"))
 }
 
 /// Reads a value.
@@ -38,6 +42,7 @@ fn check<T>(pointer: *const T, name: &'static str) -> Result<(), Refused> {
 /// # Safety
 ///
 /// `from` is null or points to a value.
+#[inline]
 pub(crate) unsafe fn read<T: Copy>(from: *const T, name: &'static str) -> Result<T, Refused> {
     check(from, name)?;
     // SAFETY: the caller's promise; checked for null and alignment.
@@ -49,16 +54,18 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T, name: &'static str) -> Result
 /// # Safety
 ///
 /// `from` is null or points to a value of that layout.
+#[inline]
 pub(crate) unsafe fn read_info(
     from: *const VmaAllocationCreateInfo,
     layout: Layout,
 ) -> Result<VmaAllocationCreateInfo, Refused> {
-    let bytes = match layout {
-        Layout::Short => offset_of!(VmaAllocationCreateInfo, min_alignment),
-        Layout::Full => size_of::<VmaAllocationCreateInfo>(),
-    };
-    // SAFETY: the caller's promise; zero means nothing in the field behind.
-    unsafe { read_prefix(from, bytes, "pCreateInfo") }
+    let short = offset_of!(VmaAllocationCreateInfo, min_alignment);
+    match layout {
+        // SAFETY: the caller's promise.
+        Layout::Full => unsafe { read(from, "pCreateInfo") },
+        // SAFETY: as above; zero means nothing in the field behind.
+        Layout::Short => unsafe { read_prefix(from, short, "pCreateInfo") },
+    }
 }
 
 /// Borrows a struct.
@@ -111,6 +118,7 @@ pub(crate) unsafe fn array<'a, T>(
 /// # Safety
 ///
 /// `to` is null or may be written.
+#[inline]
 pub(crate) unsafe fn put<T>(to: *mut T, value: T, name: &'static str) -> Result<(), Refused> {
     check(to, name)?;
     // SAFETY: the caller's promise; checked for null and alignment.
@@ -123,6 +131,7 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T, name: &'static str) -> Result<
 /// # Safety
 ///
 /// As for [`put`].
+#[inline]
 pub(crate) unsafe fn put_if<T>(to: *mut T, value: impl FnOnce() -> T) {
     if !to.is_null() && to.is_aligned() {
         // SAFETY: the caller's promise; checked for null and alignment.
@@ -165,7 +174,8 @@ pub(crate) unsafe fn chained<'a, T>(
 ///
 /// # Safety
 ///
-/// `from` is null or points to `bytes` bytes of a value. All bits zero are valid for every field behind them.
+/// `from` is null or points to so many bytes of a value; all bits zero are a value of every field behind them.
+#[cold]
 pub(crate) unsafe fn read_prefix<T: Copy>(
     from: *const T,
     bytes: usize,

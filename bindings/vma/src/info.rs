@@ -55,21 +55,21 @@ const fn untied(asked: &vk::MemoryRequirements, next: *const c_void) -> Ask {
 ///
 /// # Safety
 ///
-/// `allocation` and `info` are null or may be written.
-pub(crate) unsafe fn hand_out(
-    of: &Allocator,
-    ask: &Ask,
+/// `allocation` was written before; `info` is null or may be written.
+#[inline]
+pub(crate) unsafe fn hand_out<'a>(
+    of: &'a Allocator,
+    ask: Ask,
     wanted: &VmaAllocationCreateInfo,
     allocation: *mut VmaAllocation,
     info: *mut VmaAllocationInfo,
-) -> Result<(), Refused> {
-    // SAFETY: the caller's promise.
-    unsafe { put(allocation, VmaAllocation::NULL, "pAllocation") }?;
+) -> Result<&'a Slot<Memory>, Refused> {
     let slot = of.allocate(ask, wanted)?;
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     unsafe { put_if(info, || describe(slot)) };
     // SAFETY: as above.
-    unsafe { put(allocation, shown(slot.handle()), "pAllocation") }
+    unsafe { put(allocation, shown(slot.handle()), "pAllocation") }?;
+    Ok(slot)
 }
 
 /// Allocates memory without a resource.
@@ -91,7 +91,10 @@ pub unsafe extern "C" fn vmaAllocateMemory(
         // SAFETY: as above.
         let wanted = unsafe { read_info(wanted, of.layout) }?;
         // SAFETY: as above.
-        unsafe { hand_out(of, &untied(&asked, ptr::null()), &wanted, allocation, info) }
+        unsafe { put(allocation, VmaAllocation::NULL, "pAllocation") }?;
+        // SAFETY: as above.
+        unsafe { hand_out(of, untied(&asked, ptr::null()), &wanted, allocation, info) }?;
+        Ok(())
     };
     // SAFETY: as above.
     unsafe { with("vmaAllocateMemory", allocator, work) }
@@ -118,7 +121,10 @@ pub unsafe extern "C" fn vmaAllocateDedicatedMemory(
         let wanted = unsafe { read_info(wanted, of.layout) }?;
         let ask = Ask { needs_own: true, ..untied(&asked, next) };
         // SAFETY: as above.
-        unsafe { hand_out(of, &ask, &wanted, allocation, info) }
+        unsafe { put(allocation, VmaAllocation::NULL, "pAllocation") }?;
+        // SAFETY: as above.
+        unsafe { hand_out(of, ask, &wanted, allocation, info) }?;
+        Ok(())
     };
     // SAFETY: as above.
     unsafe { with("vmaAllocateDedicatedMemory", allocator, work) }
@@ -154,7 +160,7 @@ pub unsafe extern "C" fn vmaAllocateMemoryPages(
             let info = if infos.is_null() { infos } else { infos.wrapping_add(at) };
             let to = allocations.wrapping_add(at);
             // SAFETY: as above.
-            let made = unsafe { hand_out(of, &untied(&asked, ptr::null()), &wanted, to, info) };
+            let made = unsafe { hand_out(of, untied(&asked, ptr::null()), &wanted, to, info) };
             if let Err(why) = made {
                 for made in 0..at {
                     // SAFETY: written just now.

@@ -36,7 +36,8 @@ impl Debug {
         }
     }
 
-    const fn looks(&self) -> bool {
+    /// Returns whether anything is written to or read from allocations.
+    pub(crate) const fn looks(&self) -> bool {
         self.detects || self.fills
     }
 }
@@ -48,9 +49,10 @@ fn is_plain(of: &Allocator, memory_type: u32) -> bool {
 
 impl Allocator {
     /// Fills a new allocation and lays its margin.
+    #[cold]
     pub(crate) fn lay_margin(&self, slot: &Slot<Memory>) {
         let about = About::of(&slot.facts);
-        if !self.debug.looks() || !is_plain(self, about.memory_type()) {
+        if !is_plain(self, about.memory_type()) {
             return;
         }
         let Ok(base) = self.mapping(slot) else { return };
@@ -62,11 +64,9 @@ impl Allocator {
         }
     }
 
-    /// Checks the margin of an allocation that is about to be freed, and fills its bytes.
+    /// Looks at the margin of an allocation that is about to be freed, and fills it.
+    #[cold]
     pub(crate) fn look_at_margin(&self, slot: &Slot<Memory>) {
-        if !self.debug.looks() {
-            return;
-        }
         if !self.is_whole(slot) {
             complain("vmaFreeMemory", "somebody wrote behind the end of an allocation");
         }

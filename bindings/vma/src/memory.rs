@@ -201,13 +201,13 @@ impl Allocator {
     #[inline]
     pub(crate) fn allocate(
         &self,
-        ask: &Ask,
+        mut ask: Ask,
         info: &VmaAllocationCreateInfo,
     ) -> Result<&Slot<Memory>, Refused> {
-        let ask = self.checked(ask, info)?;
+        self.settle(&mut ask, info)?;
         if !info.pool.is_null() {
             let (pool, number) = self.pool(info.pool)?;
-            let ask = Ask { align: ask.align.max(pool.min_align), ..ask };
+            ask.align = ask.align.max(pool.min_align);
             let taken = self.take_in(&pool, &ask, info)?;
             return self.keep(&ask, info, (pool.memory_type, number), taken);
         }
@@ -228,31 +228,32 @@ impl Allocator {
 
     /// Refuses impossible requests, and applies the allocator's settings to the others.
     #[inline]
-    fn checked(&self, ask: &Ask, info: &VmaAllocationCreateInfo) -> Result<Ask, Refused> {
-        let align = ask.align.max(info.min_alignment).max(self.debug.min_align).max(1);
+    fn settle(&self, ask: &mut Ask, info: &VmaAllocationCreateInfo) -> Result<(), Refused> {
         if ask.size == 0 {
             return Err(Refused::quietly(
                 vk::Result::ERROR_INITIALIZATION_FAILED,
                 "the size is zero",
             ));
         }
-        let aligns = [ask.align, info.min_alignment];
-        if let Some(odd) = aligns.into_iter().find(|one| *one > 0 && !one.is_power_of_two()) {
-            return Err(Refused::invalid(format!("the alignment {odd} is no power of two")));
+        for odd in [ask.align, info.min_alignment] {
+            if odd & odd.wrapping_sub(1) != 0 {
+                return Err(Refused::invalid(format!("the alignment {odd} is no power of two")));
+            }
         }
         let is_lazy = info.usage == VMA_MEMORY_USAGE_GPU_LAZILY_ALLOCATED;
         let may_grow = !has(info, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT);
-        let needs_own = ask.needs_own
+        ask.align = ask.align.max(info.min_alignment).max(self.debug.min_align).max(1);
+        ask.needs_own = ask.needs_own
             || !ask.next.is_null()
             || is_lazy
             || has(info, VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT)
             || (self.debug.always_alone && may_grow);
-        if needs_own && !may_grow {
+        if ask.needs_own && !may_grow {
             let why =
                 "memory of its own and VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT exclude each other";
             return Err(Refused::new(vk::Result::ERROR_FEATURE_NOT_PRESENT, why));
         }
-        Ok(Ask { align, needs_own, ..*ask })
+        Ok(())
     }
 
     /// Takes memory of one type, shared or alone.
@@ -583,7 +584,9 @@ impl Allocator {
             // SAFETY: the program said that its pointer is a text.
             slot.set_name(unsafe { text(info.p_user_data.cast_const().cast()) });
         }
-        self.lay_margin(slot);
+        if self.debug.looks() {
+            self.lay_margin(slot);
+        }
         Ok(slot)
     }
 
@@ -669,8 +672,9 @@ impl Allocator {
             return Ok(());
         }
         let handle = Handle::from_address(allocation.0.addr());
-        let slot = self.slots.get(handle).ok_or_else(|| self.not_live(handle))?;
-        self.look_at_margin(slot);
+        if self.debug.looks() {
+            self.look_at_margin(self.slot(allocation)?);
+        }
         match self.forget_after(handle, last) {
             true => Ok(()),
             false => Err(self.not_live(handle)),

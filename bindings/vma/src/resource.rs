@@ -11,6 +11,7 @@ use crate::call::Refused;
 use crate::choice::Access;
 use crate::info::hand_out;
 use crate::memory::{Ask, Content, Resource};
+use crate::slots::Facts;
 use ash::vk::{self, Handle};
 use core::ffi::c_void;
 use core::ptr;
@@ -275,18 +276,18 @@ unsafe fn create<K: Kind>(
     let asked = unsafe { ask(of, resource, known) };
     let needs_own = asked.needs_own || more.is_alone;
     let asked = Ask { align: asked.align.max(align), needs_own, next: more.next, ..asked };
-    // SAFETY: the caller's promise.
-    let made = unsafe { hand_out(of, &asked, &wanted, out.allocation, out.info) };
-    // SAFETY: written just now, null where that failed.
-    let allocation = unsafe { read(out.allocation, "pAllocation") }?;
-    let bound = made.and_then(|()| match wanted.flags & VMA_ALLOCATION_CREATE_DONT_BIND_BIT {
+    // SAFETY: the caller's promise; the handle's place was written above.
+    let made = unsafe { hand_out(of, asked, &wanted, out.allocation, out.info) };
+    let bound = made.and_then(|slot| match wanted.flags & VMA_ALLOCATION_CREATE_DONT_BIND_BIT {
         // SAFETY: made here, with its own memory.
-        0 => unsafe { bind(of, allocation, 0, resource, ptr::null()) },
+        0 => unsafe { bind_at(of, &slot.facts, 0, resource, ptr::null()) },
         _ => Ok(()),
     });
     if let Err(why) = bound {
         // SAFETY: made here, and nothing used it.
         unsafe { resource.destroy(of) };
+        // SAFETY: written above, and again if memory was made.
+        let allocation = unsafe { read(out.allocation, "pAllocation") }?;
         of.free(allocation)?;
         // SAFETY: the caller's promise.
         unsafe { put(out.allocation, VmaAllocation::NULL, "pAllocation") }?;
@@ -312,6 +313,23 @@ unsafe fn bind<K: Kind>(
     if resource.is_null() {
         return Err(Refused::invalid("the buffer or image is null"));
     }
+    // SAFETY: the caller's promise.
+    unsafe { bind_at(of, facts, offset, resource, next) }
+}
+
+/// As [`bind`], to an allocation that is live.
+///
+/// # Safety
+///
+/// As for [`bind`].
+#[inline]
+unsafe fn bind_at<K: Kind>(
+    of: &Allocator,
+    facts: &Facts,
+    offset: u64,
+    resource: K,
+    next: *const c_void,
+) -> Result<(), Refused> {
     if offset >= facts.size.load(Relaxed) {
         return Err(Refused::invalid("the offset lies behind the allocation"));
     }
@@ -402,8 +420,9 @@ unsafe fn allocate_for<K: Kind>(
     }
     // SAFETY: as above.
     let asked = unsafe { ask(of, resource, (Access::Unknown, content, 0)) };
-    // SAFETY: as above.
-    unsafe { hand_out(of, &asked, &wanted, allocation, info) }
+    // SAFETY: as above; the handle's place was written.
+    unsafe { hand_out(of, asked, &wanted, allocation, info) }?;
+    Ok(())
 }
 
 /// Finds the memory type that would serve a resource.

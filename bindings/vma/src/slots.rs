@@ -306,8 +306,10 @@ impl<T> Slots<T> {
     ) -> Option<Ended<T>> {
         let slot = self.get(handle)?;
         let mut owned = slot.owned.take();
-        // Checked under the lock, so that only one of several threads finds it live.
-        self.get(handle)?;
+        // Under the lock, so that of several threads one finds it live.
+        if slot.handle.load(Relaxed) != handle.0 {
+            return None;
+        }
         slot.handle.store(0, Relaxed);
         let (memory, weight) = (owned.memory.take(), weigh(&slot.facts));
         if owned.name.take().is_some() {
