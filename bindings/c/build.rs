@@ -8,5 +8,5 @@ fn main() {
         // `rustc-link-arg` is for this package alone. Cargo would pass `rustc-cdylib-link-arg` on to the libraries of dependent packages.
         println!("cargo:rustc-link-arg=-Wl,-soname,lib{name}.so.{major}.{minor}");
     }
-    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=../c/build.rs");
 }
