@@ -35,7 +35,7 @@ unsafe extern "system" fn note(
 ) -> vk::Bool32 {
     // SAFETY: the layer's message, which lives during the call.
     let message = unsafe { &*message };
-    // SAFETY: its text is the layer's too.
+    // SAFETY: as above.
     let text = unsafe { message.message_as_c_str() };
     // SAFETY: the box of the rig, which outlives the messenger; the tests call from one thread.
     let to = unsafe { &mut *to.cast::<Vec<String>>() };
