@@ -205,6 +205,10 @@ impl<B: Backend> Manager<B> {
         let mut climb = Climb { manager: self, pool, lane, ask, own: None };
         if request.sharing == Sharing::Dedicated {
             let size = self.own_size(pool, ask.layout.size, request)?;
+            if request.grow == Grow::Never {
+                // A block of its own is the driver's to give.
+                return Err(ErrorKind::OutOfDeviceMemory.into());
+            }
             let (heap, backend) = (pool.shared.heap, self.backend());
             let mut make = || match request.registration {
                 Registration::Any => backend.allocate(heap, size),

@@ -274,6 +274,8 @@ fn memory_that_must_be_held_never_comes_from_the_driver<B: Backend + 'static>(wo
     one.free();
     let again = take(&manager, &Request::new(MIB).no_grow());
     assert!(manager.allocate(&Request::new(128 * MIB).no_grow()).is_err());
+    let why = kind(manager.allocate(&Request::new(4096).dedicated().no_grow()));
+    assert!(why.is_out_of_memory(), "a block of its own is the driver's: {why:?}");
     assert_eq!(stack.inner().driver_calls(), calls, "only what is held");
     again.free();
 }
