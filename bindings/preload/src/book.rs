@@ -145,6 +145,8 @@ pub(crate) struct Book {
     turn: Mutex<()>,
     /// Bytes of all frees that wait.
     waiting_bytes: AtomicU64,
+    /// The lowest address that ever waited, and the end of the highest: most questions are about others.
+    waited: (AtomicU64, AtomicU64),
     streams: RwLock<HashMap<(usize, u64), TimelineId>>,
     /// True if the driver knows the blocks as allocations, so that a program could free them.
     is_plain: bool,
@@ -198,6 +200,7 @@ impl Book {
             frees: Mutex::default(),
             turn: Mutex::default(),
             waiting_bytes: AtomicU64::new(0),
+            waited: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
             streams: RwLock::default(),
             is_plain,
             blocks: Mutex::default(),
@@ -290,6 +293,7 @@ impl Book {
         }
         // Counted first: whoever takes it away counts less.
         self.waiting_bytes.fetch_add(resident.size, Relaxed);
+        self.widen(address, address + resident.size);
         let mut frees = lock(&self.frees);
         frees.bytes += resident.size;
         frees.unmarked.push((address, resident));
@@ -423,9 +427,20 @@ impl Book {
         self.waiting_bytes.fetch_sub(bytes, Relaxed);
     }
 
+    /// Notes where something waits.
+    fn widen(&self, start: u64, end: u64) {
+        if start < self.waited.0.load(Relaxed) {
+            self.waited.0.fetch_min(start, Relaxed);
+        }
+        if end > self.waited.1.load(Relaxed) {
+            self.waited.1.fetch_max(end, Relaxed);
+        }
+    }
+
     /// Returns true if an address was freed and waits.
     pub(crate) fn is_waiting(&self, address: u64) -> bool {
-        if self.waiting_bytes.load(Relaxed) == 0 {
+        let waited = self.waited.0.load(Relaxed)..self.waited.1.load(Relaxed);
+        if self.waiting_bytes.load(Relaxed) == 0 || !waited.contains(&address) {
             return false;
         }
         let holds =

@@ -393,6 +393,11 @@ fn network_cards_reach_pages_where_the_device_lets_them() {
 }
 
 #[test]
+fn questions_about_host_memory_are_answered_at_once() {
+    keeps("questions", &[]);
+}
+
+#[test]
 fn a_limit_is_that_of_its_device_or_none_of_the_memory() {
     let rig = Rig::get();
     let program = rig.compile("fill.c", LINKED);

@@ -11,7 +11,8 @@ int cuMemAllocPitch_v2(P*, unsigned long*, unsigned long, unsigned long, unsigne
 int cuIpcGetMemHandle(char*, P), cuCtxCreate_v2(H*, unsigned, int), cuCtxDestroy(H), cuCtxAttach(H*, unsigned), cuCtxDetach(H);
 int cuDevicePrimaryCtxReset(int), cuDevicePrimaryCtxRelease(int), cuDevicePrimaryCtxRelease_v2(int), cuMemPoolCreate(H*, void*);
 int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned), cuGreenCtxDestroy(H), cuCtxFromGreenCtx(H*, H);
-int cuCtxPopCurrent_v2(H*);
+int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
+int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
 static void set_go(void* unused) { go = 1; }
@@ -102,6 +103,17 @@ static int pitch(void) {
     return cuMemAllocPitch_v2(&p, &pitch, 0x7FFFFFFF, 1, 4) != 1;
 }
 
+/* Questions about host memory look through no list of frees. */
+static int questions(void) {
+    enum { MANY = 60000 };
+    static P p[MANY];
+    P host = (P)p; int kind;
+    for (int i = 0; i < MANY; i++) if (cuMemAlloc_v2(&p[i], 512)) return 3;
+    for (int i = 0; i < MANY; i++) if (cuMemFree_v2(p[i])) return 4;
+    for (int i = 0; i < MANY; i++) if (cuPointerGetAttribute(&kind, 2, host) != 1) return 5;
+    return 0;
+}
+
 static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"streams", streams}, {"first", first},
     {"eager", eager},
@@ -112,6 +124,8 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"pool", pool},
     {"green", green},
     {"pitch", pitch},
+    
+    {"questions", questions},
 };
 
 int main(int count, char** words) {
