@@ -493,6 +493,20 @@ impl Book {
         (totals.live_bytes.saturating_sub(waiting), empty)
     }
 
+    /// Returns the live bytes that streams asked for in their order.
+    pub(crate) fn ordered(&self) -> u64 {
+        let live = lock(&self.live);
+        live.values().filter(|it| it.stream != 0).map(|it| it.size).sum()
+    }
+
+    /// Gives back what is empty once the device has passed the work that used it; waits for nothing.
+    pub(crate) fn shed(&self) {
+        self.mark();
+        self.collect();
+        // Where the device tells nothing, nothing more is empty.
+        let _ = self.manager.trim();
+    }
+
     /// Waits for the work that frees wait for, so that nothing does.
     pub(crate) fn catch_up(&self) {
         self.settle();

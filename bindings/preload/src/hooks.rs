@@ -3,7 +3,7 @@
 use crate::door::{Hook, by_name};
 use crate::inside::Inside;
 use crate::real::{self, Handle};
-use crate::{Code, ask, capture, gate, memory};
+use crate::{Code, ask, capture, gate, memory, pools};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -91,6 +91,14 @@ hooks! {
         = |real| memory::free_async(real, address, memory::per_thread(stream));
     fn cuDeviceSetMemPool(device: c_int, pool: Handle) as "cuDeviceSetMemPool" 11020..EVER, false
         = |real| { memory::chose_pool(); None };
+    fn cuMemPoolGetAttribute(pool: Handle, attribute: c_uint, value: *mut c_void)
+        as "cuMemPoolGetAttribute" 11020..EVER, false
+        = |real| None; then |code| pools::told(real, code, (pool, attribute), value);
+    fn cuMemPoolSetAttribute(pool: Handle, attribute: c_uint, value: *mut c_void)
+        as "cuMemPoolSetAttribute" 11020..EVER, false
+        = |real| None; then |code| pools::set(real, code, (pool, attribute));
+    fn cuMemPoolTrimTo(pool: Handle, keep: usize) as "cuMemPoolTrimTo" 11020..EVER, false
+        = |real| { pools::trim(real, pool, keep); None };
     fn cuMemSetMemPool(location: *const c_void, kind: c_uint, pool: Handle)
         as "cuMemSetMemPool" 13000..EVER, false
         = |real| { memory::chose_pool(); None };

@@ -122,6 +122,9 @@ functions! {
     cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemSetMemPool(*const c_void, c_uint, Handle);
+    cuMemPoolGetAttribute(Handle, c_uint, *mut c_void);
+    cuMemPoolSetAttribute(Handle, c_uint, *mut c_void);
+    cuMemPoolTrimTo(Handle, usize);
     cuMemPoolSetAccess(Handle, *const c_void, usize);
     cuPointerGetAttribute(*mut c_void, c_uint, u64);
     cuPointerGetAttributes(c_uint, *const c_uint, *mut *mut c_void, u64);

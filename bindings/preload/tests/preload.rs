@@ -393,6 +393,11 @@ fn network_cards_reach_pages_where_the_device_lets_them() {
 }
 
 #[test]
+fn the_default_pool_tells_what_it_holds_and_gives_it_back() {
+    assert_eq!(counted("figures", ("A", "plain"), "bytes.held "), 0);
+}
+
+#[test]
 fn questions_about_host_memory_are_answered_at_once() {
     keeps("questions", &[]);
 }

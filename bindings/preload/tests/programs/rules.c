@@ -103,6 +103,18 @@ static int pitch(void) {
     return cuMemAllocPitch_v2(&p, &pitch, 0x7FFFFFFF, 1, 4) != 1;
 }
 
+/* The default pool tells what it holds, and gives back what is empty. */
+static int figures(void) {
+    H pool, stream; P p; unsigned long used = 7, held = 7, most = 7;
+    if (cuStreamCreate(&stream, 1) || cuDeviceGetDefaultMemPool(&pool, 0)) return 3;
+    if (cuMemAllocAsync(&p, 64 * MIB, stream) || cuMemPoolGetAttribute(pool, 7, &used) || used != 64 * MIB) return 4;
+    if (cuMemPoolGetAttribute(pool, 5, &held) || held < 64 * MIB || cuMemPoolTrimTo(pool, 0)) return 5;
+    if (cuMemFreeAsync(p, stream) || cuStreamSynchronize(stream)) return 6;
+    if (cuMemPoolGetAttribute(pool, 7, &used) || used || cuMemPoolGetAttribute(pool, 8, &most) || most != 64 * MIB) return 7;
+    if (cuMemPoolSetAttribute(pool, 8, &used) || cuMemPoolGetAttribute(pool, 8, &most) || most) return 8;
+    return cuMemPoolTrimTo(pool, 0) || cuMemPoolGetAttribute(pool, 5, &held) || held;
+}
+
 /* Questions about host memory look through no list of frees. */
 static int questions(void) {
     enum { MANY = 60000 };
@@ -124,7 +136,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"pool", pool},
     {"green", green},
     {"pitch", pitch},
-    
+    {"figures", figures},
     {"questions", questions},
 };
 
