@@ -94,9 +94,13 @@ impl Live {
         let other = self.others.range(..=address).next_back().map(|(start, it)| (*start, it));
         latest.into_iter().chain(other).max_by_key(|(start, _)| *start)
     }
+
+    fn residents(&self) -> impl Iterator<Item = &Resident> {
+        self.latest.as_ref().map(|(_, resident)| resident).into_iter().chain(self.others.values())
+    }
 }
 
-/// Frees that wait for the device, by address.
+/// Frees that wait for the device.
 #[derive(Default)]
 struct Frees {
     unmarked: Vec<(u64, Resident)>,
@@ -496,7 +500,7 @@ impl Book {
     /// Returns the live bytes that streams asked for in their order.
     pub(crate) fn ordered(&self) -> u64 {
         let live = lock(&self.live);
-        live.values().filter(|it| it.stream != 0).map(|it| it.size).sum()
+        live.residents().filter(|it| it.stream != 0).map(|it| it.size).sum()
     }
 
     /// Gives back what is empty once the device has passed the work that used it; waits for nothing.

@@ -691,8 +691,9 @@ impl General {
             let is_empty = known && !state.live.iter().any(|one| one.block == block);
             let holes = state.holes.iter().filter(|hole| hole.block == block);
             let last = holes.map(|hole| hole.last).fold(LastUse::NONE, LastUse::join);
-            let said = (tlsf.is_empty(BlockId(block)), tlsf.last_use_of_empty(BlockId(block)));
-            let said = (said.0, said.1.map(|last| (last.user(), last.time())));
+            let listed = tlsf.empty_blocks().find(|(id, ..)| id.0 == block);
+            let said = listed.map(|(.., last)| (last.user(), last.time()));
+            let said = (tlsf.is_empty(BlockId(block)), said);
             let right = (is_empty, is_empty.then_some((last.user(), last.time())));
             broken(said != right, || format!("block {block}: {said:?} where it is {right:?}"))?;
         }
