@@ -65,7 +65,7 @@ impl<B: Backend> Pool<B> {
     ) -> Result<Self> {
         let about = device.heap(heap)?;
         config.check(about.size, about.max_block)?;
-        let growth = growth(&config, &about);
+        let growth = growth(&config, about);
         let lanes = match config.strategy {
             StrategyKind::General if config.sleepable => config.lanes.unwrap_or(1),
             StrategyKind::General => config.lanes.unwrap_or_else(lanes_for_threads),
