@@ -237,7 +237,7 @@ fn programs_that_leak_end_well() {
 fn a_program_that_cannot_sleep_goes_on() {
     let rig = Rig::get();
     let program = rig.compile("loop.c", LINKED);
-    for (variable, value) in [("A", "awake"), ("STANDIN_DEVICES", "2")] {
+    for (variable, value) in [("A", "awake"), ("STANDIN_DEVICES", "2"), ("OMNIHEAP_IPC", "1")] {
         let socket = rig.folder.join(format!("awake-{variable}.sock"));
         let mut command = rig.with(&program);
         command.env("OMNIHEAP_CONTROL", &socket).env(variable, value);
