@@ -17,7 +17,7 @@ pub(crate) struct Library {
     headers: &'static [&'static str],
     /// Name that `find_package` knows.
     pub(crate) cmake: &'static str,
-    /// CMake files: one finds the library, the other compares versions.
+    /// Files for `find_package`: one finds the library, the other compares versions.
     config: [&'static str; 2],
     /// Name that pkg-config knows.
     pub(crate) pkg_config: &'static str,
