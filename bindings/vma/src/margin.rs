@@ -48,23 +48,27 @@ fn is_plain(of: &Allocator, memory_type: u32) -> bool {
 }
 
 impl Allocator {
-    /// Fills a new allocation and lays its margin.
+    /// Fills a new allocation.
+    #[cold]
+    pub(crate) fn fill_new(&self, slot: &Slot<Memory>) {
+        let plain = is_plain(self, About::of(&slot.facts).memory_type());
+        if let (true, true, Ok(base)) = (self.debug.fills, plain, self.mapping(slot)) {
+            fill(base, 0, slot.facts.size.load(Relaxed), NEW);
+        }
+    }
+
+    /// Lays the margin behind an allocation, or behind the place that it is moved to.
     #[cold]
     pub(crate) fn lay_margin(&self, slot: &Slot<Memory>) {
         let about = About::of(&slot.facts);
-        if !is_plain(self, about.memory_type()) {
-            return;
-        }
-        let Ok(base) = self.mapping(slot) else { return };
-        if self.debug.fills {
-            fill(base, 0, slot.facts.size.load(Relaxed), NEW);
-        }
-        if self.debug.detects && !about.is_alone() {
+        let wanted = self.debug.detects && !about.is_alone();
+        let plain = is_plain(self, about.memory_type());
+        if let (true, true, Ok(base)) = (wanted, plain, self.mapping(slot)) {
             fill(base, slot.facts.size.load(Relaxed), self.debug.margin, MARGIN);
         }
     }
 
-    /// Looks at the margin of an allocation that is about to be freed, and fills it.
+    /// Checks the margin of an allocation that is about to be freed, and fills its bytes.
     #[cold]
     pub(crate) fn look_at_margin(&self, slot: &Slot<Memory>) {
         if !self.is_whole(slot) {
@@ -82,11 +86,14 @@ impl Allocator {
         if !self.debug.detects || about.is_alone() || !is_plain(self, about.memory_type()) {
             return true;
         }
+        let handle = slot.handle();
         let Ok(base) = self.mapping(slot) else { return true };
         let (size, margin) = (slot.facts.size.load(Relaxed), self.debug.margin);
         // What holds the owner holds the block: a free on another thread waits.
         let seen = slot.with(|_| {
-            let is_the_same = slot.facts.host.load(Relaxed) == base.addr();
+            // A later allocation in this slot has another handle, and none until its facts are told.
+            let is_the_same =
+                slot.handle() == handle && slot.facts.host.load(Relaxed) == base.addr();
             !is_the_same || (size..size + margin).all(|at| byte(base, at) == MARGIN)
         });
         seen.unwrap_or(true)

@@ -585,6 +585,7 @@ impl Allocator {
             slot.set_name(unsafe { text(info.p_user_data.cast_const().cast()) });
         }
         if self.debug.looks() {
+            self.fill_new(slot);
             self.lay_margin(slot);
         }
         Ok(slot)
@@ -638,7 +639,10 @@ impl Allocator {
                 self.forget(handle);
                 None
             }
-            false => Some(handle),
+            false => {
+                self.lay_margin(beside);
+                Some(handle)
+            }
         }
     }
 

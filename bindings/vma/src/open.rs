@@ -31,7 +31,7 @@ pub(crate) struct Newer {
     pub(crate) binds_chains: bool,
 }
 
-/// Functions of [`Given`] that every program has to have: those up to `vkDestroyImage`.
+/// Functions of [`Given`] that every program must provide: those up to `vkDestroyImage`.
 const OF_VULKAN_1_0: usize = 16;
 
 /// Returns the version whose functions an instance and its device have. A program may say less than it has, so they are asked.
@@ -39,6 +39,7 @@ const OF_VULKAN_1_0: usize = 16;
 /// The loader gives the functions of an instance to one of 1.0 too. So the device is asked `by_name`, which knows no older names, or
 /// the instance for the older name that an extension brings.
 fn version(
+    of_device: u32,
     of_instance: impl Fn(&CStr) -> *const c_void,
     by_name: impl Fn(&CStr) -> *const c_void,
 ) -> u32 {
@@ -49,6 +50,7 @@ fn version(
         c"vkGetPhysicalDeviceFeatures2",
         c"vkGetPhysicalDeviceMemoryProperties2",
     ];
+    let is_newer = is_newer && of_device >= vk::API_VERSION_1_1;
     match is_newer && needed.into_iter().all(|name| !of_instance(name).is_null()) {
         true => vk::API_VERSION_1_3,
         false => vk::API_VERSION_1_0,
@@ -183,7 +185,8 @@ pub(crate) unsafe fn open(
     let bare = Bare { instance, physical_device, device, enabled: &enabled };
     let promised = u64::from(properties.limits.max_memory_allocation_count);
     let is_bound = program.is_some_and(|one| one.dont_exceed_max_memory_allocation_count != 0);
-    let options = Options::default().instance_version(version(of_instance, by_name));
+    let version = version(properties.api_version, of_instance, by_name);
+    let options = Options::default().instance_version(version);
     let options = if is_bound { options.max_blocks(promised) } else { options };
     // SAFETY: the caller's promise; memory is freed only when the program frees what lies in it, which the device has finished with.
     let vulkan = unsafe { Vulkan::wrap_memory(bare, options) }?;

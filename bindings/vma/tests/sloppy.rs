@@ -325,6 +325,24 @@ fn what_was_moved_keeps_its_name_in_every_report() {
     c!(vmaDestroyPool(rig.allocator, pool));
 }
 
+#[test]
+fn what_was_moved_has_a_margin_at_its_new_place() {
+    let mut program = program();
+    (program.debug_margin, program.detect_corruption) = (16, 1);
+    let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
+    let info = VmaPoolCreateInfo { block_size: 64 * KIB, ..pool_info(rig.host_type()) };
+    let pool = rig.pool(&info);
+    let inside = VmaAllocationCreateInfo { pool, ..wanted() };
+    // What goes is larger, so that no margin of it lies where one is looked for.
+    let live = [24, 16, 24, 16, 24, 16].map(|size| memory(&rig, size * KIB, &inside));
+    let (gone, left): (Vec<_>, Vec<_>) = (0..6).zip(live).partition(|(at, _)| at % 2 == 0);
+    gone.into_iter().for_each(|(_, one)| c!(vmaFreeMemory(rig.allocator, one)));
+    assert!(defragment(&rig, pool) > 0);
+    assert_eq!(c!(vmaCheckCorruption(rig.allocator, u32::MAX)), DONE);
+    left.iter().for_each(|(_, one)| c!(vmaFreeMemory(rig.allocator, *one)));
+    c!(vmaDestroyPool(rig.allocator, pool));
+}
+
 /// A program whose standard error is full is told nothing, and goes on.
 #[test]
 fn a_refusal_that_nobody_can_read_ends_nothing() {
