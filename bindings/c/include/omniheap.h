@@ -712,7 +712,8 @@ typedef struct omniheap_vulkan_bind {
   struct omniheap_pool pool;
   // Chain of `VkBindBufferMemoryInfo` or `VkBindImageMemoryInfo`; may be null.
   const void *next;
-  // Chain of `VkMemoryAllocateInfo`; may be null. The resource then has memory of its own, tied to it.
+  // Chain of `VkMemoryAllocateInfo`; may be null. The resource then has memory of its own, tied to it. Without `VkMemoryDedicatedAllocateInfo`,
+  // `VkMemoryAllocateFlagsInfo` and `VkMemoryPriorityAllocateInfoEXT`, which the library adds itself.
   const void *memory_next;
   // `OMNIHEAP_KIND_DEVICE`, `_STAGING` or `_UNIFIED`.
   uint32_t kind;
@@ -1628,7 +1629,7 @@ enum omniheap_status omniheap_vulkan_bind_init(struct omniheap_vulkan_bind *bind
 // Allocates memory for many buffers and images, each as it says, and binds them: the buffers in one call of the driver, the images in another.
 // Sets `allocation` of each.
 //
-// On failure no memory is kept. Where the driver itself refuses to bind, nobody knows which resources are bound: destroy them.
+// On failure no memory is kept. Where a bind fails, some of the resources may be bound: destroy all of them.
 //
 // # Safety
 //

@@ -41,7 +41,8 @@ pub struct OmniheapVulkanBind {
     pub pool: OmniheapPool,
     /// Chain of `VkBindBufferMemoryInfo` or `VkBindImageMemoryInfo`; may be null.
     pub next: *const c_void,
-    /// Chain of `VkMemoryAllocateInfo`; may be null. The resource then has memory of its own, tied to it.
+    /// Chain of `VkMemoryAllocateInfo`; may be null. The resource then has memory of its own, tied to it. Without `VkMemoryDedicatedAllocateInfo`,
+    /// `VkMemoryAllocateFlagsInfo` and `VkMemoryPriorityAllocateInfoEXT`, which the library adds itself.
     pub memory_next: *const c_void,
     /// `OMNIHEAP_KIND_DEVICE`, `_STAGING` or `_UNIFIED`.
     pub kind: u32,
@@ -247,7 +248,7 @@ fn handles(holder: &Arc<Holder>, ready: Vec<Ready>) -> Result<Vec<OmniheapAlloca
 /// Allocates memory for many buffers and images, each as it says, and binds them: the buffers in one call of the driver, the images in another.
 /// Sets `allocation` of each.
 ///
-/// On failure no memory is kept. Where the driver itself refuses to bind, nobody knows which resources are bound: destroy them.
+/// On failure no memory is kept. Where a bind fails, some of the resources may be bound: destroy all of them.
 ///
 /// # Safety
 ///

@@ -654,6 +654,10 @@ impl<B: Backend> Manager<B> {
         check(request)?;
         let pool = self.pool(request.heap.ok_or(ErrorKind::NoSuchHeap)?)?;
         let ask = pool.ask(request)?;
+        if request.grow == Grow::Never {
+            // As in `climb`: a block of its own is the driver's to give.
+            return Err(ErrorKind::OutOfDeviceMemory.into());
+        }
         let lane = pool.lane_for(request.timeline)?;
         let make: Make<'_, B> = &mut make;
         let own = Some((request.layout.size, make));
