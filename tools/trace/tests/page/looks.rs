@@ -113,4 +113,6 @@ pub(crate) fn ranks_are_on_one_clock(browser: &mut Browser) {
     let at: [f64; 3] = serde_json::from_value(page.js(row)).expect("three numbers");
     page.hover((at[0] + 60.0 + 0.2 * (at[2] - 60.0), at[1] + 18.0 + 14.0 + 7.0));
     assert!(page.text_of("#tip").starts_with("rank 1: peak 16.0 MiB"));
+    page.hover((at[0] + 60.0 + 0.8 * (at[2] - 60.0), at[1] + 18.0 + 14.0 + 7.0));
+    assert_eq!(page.js("document.getElementById('tip').hidden"), true, "it has ended there");
 }

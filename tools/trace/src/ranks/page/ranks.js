@@ -118,7 +118,7 @@ function bandAt(canvas, event) {
   const row = data.rows[Math.floor((y - CLOCK_HEIGHT) / BAND_HEIGHT)];
   const parts = row ? row.band.length / 2 : 0;
   const at = row ? Math.floor(((x - BAND_LEFT) / bandWidth(row, canvas.clientWidth)) * parts) : 0;
-  return [row, Math.max(0, Math.min(parts - 1, at))];
+  return at < Math.max(1, parts) ? [row, Math.max(0, at)] : [undefined, 0];
 }
 
 function showBands() {
