@@ -53,7 +53,7 @@ pub struct Options {
     /// only functions of Vulkan 1.0 are called: no feature is known then, no budget, and no limit of the size of an allocation. Resources are
     /// asked what they need by their owner: [`Vulkan::needs`] takes the answer, and [`Vulkan::memory_untied`] gives memory.
     pub instance_version: u32,
-    /// Frames that an engine has under way at most on queues that this backend does not know; zero where there are none.
+    /// Most frames that an engine has under way on queues unknown to this backend. Zero if it has no such queues.
     ///
     /// Above zero, the engine calls [`Vulkan::end_frame`] once a frame. A resource that is dropped in a frame is destroyed after
     /// `frames_in_flight + 1` more frames have ended.
@@ -111,7 +111,7 @@ impl Options {
     pub const fn instance_version(self, instance_version: u32) -> Self {
         Self { instance_version, ..self }
     }
-    /// Chooses how many frames an engine has under way at most on queues that this backend does not know.
+    /// Sets the most frames that an engine has under way on queues unknown to this backend.
     #[must_use]
     pub const fn frames_in_flight(self, frames_in_flight: u32) -> Self {
         Self { frames_in_flight, ..self }

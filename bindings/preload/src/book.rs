@@ -295,7 +295,7 @@ impl Book {
             drop(resident);
             return true;
         }
-        // Counted first: whoever takes it away counts less.
+        // Counted first, because the thread that takes the free subtracts it.
         self.waiting_bytes.fetch_add(resident.size, Relaxed);
         self.widen(address, address + resident.size);
         let mut frees = lock(&self.frees);
@@ -420,7 +420,7 @@ impl Book {
         self.give_back(passed.into_iter().flat_map(|(_, freed)| freed));
     }
 
-    /// Frees what waited, and then counts it no more: nobody finds that nothing waits before the bytes are there.
+    /// Frees what waited, and subtracts it afterwards: no thread sees a count of zero before the bytes are free.
     fn give_back(&self, freed: impl IntoIterator<Item = (u64, Resident)>) {
         let bytes = freed.into_iter().map(|(_, freed)| {
             let size = freed.size;
@@ -518,7 +518,7 @@ impl Book {
         let _ = self.manager.retire();
     }
 
-    /// Returns everything to the driver. The context goes, and with it everything that lives there.
+    /// Returns everything to the driver. The context ends, and with it everything that lives there.
     pub(crate) fn close(&self) {
         let _ = self.manager.backend().timelines().wait_idle();
         drop(core::mem::take(&mut *lock(&self.live)));
@@ -540,7 +540,7 @@ impl Book {
         Some(&self.pool).filter(|pool| pool.is_sleepable()).ok_or(AWAKE)
     }
 
-    /// Moves all bytes to host memory; returns how many went back to the driver.
+    /// Moves all bytes to host memory. Returns the number of bytes that went back to the driver.
     pub(crate) fn sleep(&self) -> Result<u64, String> {
         let pool = self.sleeper()?;
         if capture::is_under_way() {

@@ -144,7 +144,7 @@ fn number(real: &Real, stream: Handle) -> Option<u64> {
     Some(number)
 }
 
-/// Returns the timeline of a stream; `None` where the driver shall answer itself: in a capture, and for streams of other contexts.
+/// Returns the timeline of a stream. `None` if the driver must answer: in a capture, and for streams of other contexts.
 fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
     let number = number(real, stream)?;
     // SAFETY: the caller of the driver's function promises a live stream.
@@ -208,7 +208,7 @@ pub(crate) fn allocate_from_pool(
 /// Answers `cuMemFreeAsync`.
 #[inline]
 pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Code> {
-    // Each thread has another stream of that handle.
+    // This handle means another stream on each thread.
     let may_skip = stream != PER_THREAD && !capture::is_under_way();
     // Each context has another legacy stream, and all others have handles of their own.
     let usual = if stream.addr() > LEGACY { books::usual(real) } else { books::known(real) };
@@ -279,7 +279,7 @@ pub(crate) fn is_green(code: Code, out: *const Handle) -> Option<()> {
     Some(())
 }
 
-/// Closes the book of a context that goes now, while the driver can still take its memory.
+/// Closes the book of a context that is about to end, while the driver can still take its memory.
 pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
     let book = books::take(context.addr());
     capture::end_all(context);

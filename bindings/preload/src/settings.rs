@@ -1,4 +1,4 @@
-//! What the environment says, read when the first context allocates.
+//! Settings from environment variables, read when the first context allocates.
 use crate::ending;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::LimitValue;

@@ -174,7 +174,7 @@ pub(crate) unsafe fn chained<'a, T>(
 ///
 /// # Safety
 ///
-/// `from` is null or points to so many bytes of a value; all bits zero are a value of every field behind them.
+/// `from` is null or points to `bytes` bytes of a value. All bits zero are valid for every field behind them.
 #[cold]
 pub(crate) unsafe fn read_prefix<T: Copy>(
     from: *const T,

@@ -81,7 +81,7 @@ impl Counts {
         // While the program holds as much as before, it holds nothing too much.
         let is_smaller = self.returned.load(Relaxed) > 0;
         let missed = if is_smaller { missed - missed.div_ceil(FORGOTTEN) } else { missed };
-        // Who has freed most of what is held does not take it again at once.
+        // A program that has just freed most of the held bytes will not take them again at once.
         let missed = if held > missed * 2 && live < held / 4 { 0 } else { missed };
         self.missed.store(missed, Relaxed);
         let worth = LEAST_SLACK.max(live / 32) + missed;

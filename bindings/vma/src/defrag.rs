@@ -106,7 +106,7 @@ fn exchange(of: &Allocator, source: &Slot<Memory>, target: &Slot<Memory>) {
     if let Some(name) = source.name_text() {
         source.with(|memory| memory.set_name(&name));
     }
-    // It may have been mapped for the first time since the pass was planned.
+    // The allocation may have been mapped for the first time since the pass was planned.
     if target.facts.host.load(Relaxed) != 0 || source.facts.maps.load(Relaxed) > 0 {
         // The calls that map report what fails.
         let _ = of.mapping(source);

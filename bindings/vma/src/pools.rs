@@ -21,7 +21,7 @@ use std::ffi::CString;
 use std::sync::{Arc, Mutex, OnceLock};
 
 const KIB: u64 = 1 << 10;
-/// Blocks of no kind grow beyond this.
+/// Largest block of any kind.
 const MOST_BLOCK: u64 = 32 * 1024 * KIB;
 /// Part of what a pool holds that its next block has.
 const PART: u64 = 8;
@@ -113,7 +113,7 @@ impl Defaults {
         let growth = kind.growth(of.preferred_block(memory_type));
         let config = PoolConfig::new().lanes(of.lanes()).growth(growth);
         let pool = of.manager.create_pool(of.heap(memory_type), config)?;
-        // Where another thread was first, its pool stays, and this one is empty.
+        // If another thread was first, its pool stays and this empty one is dropped.
         Ok(slot.get_or_init(|| pool))
     }
 
@@ -330,7 +330,7 @@ impl CustomPool {
         }
     }
 
-    /// Returns the sizes of the blocks that its allocations share, and whether each is empty.
+    /// Returns the size of each shared block, and a flag for empty ones.
     pub(crate) fn blocks(&self) -> Vec<(u64, bool)> {
         match &self.source {
             Source::General(pool) => pool

@@ -306,7 +306,7 @@ impl<T> Slots<T> {
     ) -> Option<Ended<T>> {
         let slot = self.get(handle)?;
         let mut owned = slot.owned.take();
-        // Under the lock, so that of several threads one finds it live.
+        // Checked under the lock, so that only one of several threads finds it live.
         if slot.handle.load(Relaxed) != handle.0 {
             return None;
         }

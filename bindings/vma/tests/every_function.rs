@@ -119,7 +119,7 @@ fn the_program_leaves_no_function_out() {
     let header = include_str!("../include/vk_mem_alloc.h");
     let program = include_str!("every_function.c");
     let (_, rest) = header.split_once("/* ---- Functions ---- */").expect("its part for functions");
-    let (functions, _) = rest.split_once("/* ---- What VMA has not ---- */").expect("its end");
+    let (functions, _) = rest.split_once("/* ---- Additions to VMA ---- */").expect("its end");
     let names = functions.split(" VMA_CALL_POST ").skip(1).filter_map(|one| one.split_once('('));
     // The first is compiled beside volk in `header.rs`; the others are of Windows.
     let elsewhere =

@@ -1,4 +1,4 @@
-//! Memory, buffers and images through the C interface, on whatever Vulkan is here. Without one, nothing is tested.
+//! Memory, buffers and images through the C interface, on the Vulkan driver of this machine. Without one, nothing is tested.
 #![expect(unsafe_code, reason = "calls C functions")]
 #[macro_use]
 mod rig;

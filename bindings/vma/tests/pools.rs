@@ -1,4 +1,4 @@
-//! Pools, statistics, reports and defragmentation through the C interface, on whatever Vulkan is here.
+//! Pools, statistics, reports and defragmentation through the C interface, on the Vulkan driver of this machine.
 #![expect(unsafe_code, reason = "calls C functions")]
 #[macro_use]
 mod rig;
@@ -495,7 +495,7 @@ fn a_pass_passes_over_what_is_too_large_for_it() {
     let sizes = [160, 96, 16, 64, 176].map(|size| size * KIB);
     let all = sizes.map(|size| memory(&rig, size, &in_pool(pool)).1);
     let free = |one: VmaAllocation| c!(vmaFreeMemory(rig.allocator, one));
-    // Of the second block a small and a large one stay; the first has room for both.
+    // A small and a large allocation of the second block stay. The first block has room for both.
     [all[1], all[4]].into_iter().for_each(free);
     let mut info: VmaDefragmentationInfo = c!(core::mem::zeroed());
     (info.pool, info.max_bytes_per_pass) = (pool, 32 * KIB);

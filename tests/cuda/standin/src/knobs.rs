@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `STANDIN_DEVICES` | 1 | devices, 0 to 8 |
 //! | `STANDIN_MEMORY` | 8589934592 | bytes of memory of each device |
-//! | `STANDIN_DELAY` | 50 | microseconds, at most, that work of a stream is late |
+//! | `STANDIN_DELAY` | 50 | most microseconds by which work of a stream is late |
 //! | `STANDIN_RDMA` | 0 | 1: network cards reach virtual memory that was made for them |
 //! | `STANDIN_STRICT` | 0 | 1: a broken rule ends the process |
 //! | `STANDIN_COUNTS` | none | file that is written at exit: calls of each kind, bytes, broken rules |
