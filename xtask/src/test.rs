@@ -132,6 +132,7 @@ fn steps(length: Length) -> Vec<Step> {
         Step::command("seam and strategies without std", cargo(&no_std)),
         Step::new("C header", header::check),
         Step::command("lint", lint),
+        Step::command("what cargo run builds", cargo(&["check", "--quiet"])),
         Step::command("documentation", documents),
         Step::new("tests are built", || build(WORKSPACE).map(drop)),
         Step::new("tests", || of(WORKSPACE, tests)),
