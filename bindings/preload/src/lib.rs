@@ -5,11 +5,11 @@
 //! | `door` | `dlsym`, and the choice between our function and the driver's |
 //! | `hooks` | the functions that programs get |
 //! | `real` | the driver's own functions |
-//! | `inside` | which threads are in this library, and forks |
-//! | `memory`, `ask` | what the functions do: memory, and questions about it |
+//! | `inside` | a mark on threads that are in this library, and on forks |
+//! | `memory`, `ask` | the answers: allocations and frees, and questions about memory |
 //! | `pools` | the pool that each device has from the start |
-//! | `capture` | how many graphs are being captured |
-//! | `book` | one context: its manager, what is live by address, frees that wait |
+//! | `capture` | graph captures under way |
+//! | `book` | one context: its manager, its live allocations by address, frees that wait |
 //! | `books` | the books of all contexts |
 //! | `control`, `gate` | orders to a running program; the wait of its work while memory sleeps |
 //! | `settings` | environment variables |

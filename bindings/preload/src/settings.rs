@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) guards: bool,
     /// True if memory must be able to sleep.
     pub(crate) sleeps: bool,
-    /// True if large allocations must be exportable by `cuIpcGetMemHandle`.
+    /// True if all allocations must be exportable by `cuIpcGetMemHandle`: the driver makes the small ones.
     pub(crate) exports: bool,
 }
 

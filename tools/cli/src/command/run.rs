@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     /// Let the memory sleep when `omniheap control` says so; takes it in groups of 32 MiB
     #[arg(long)]
     sleepable: bool,
-    /// Give memory of 1 MiB and more blocks of their own, which `cuIpcGetMemHandle` can export
+    /// Let `cuIpcGetMemHandle` export all memory; what is smaller than 1 MiB is the driver's, and no limit counts it
     #[arg(long, conflicts_with = "sleepable")]
     ipc: bool,
     /// The library, where it is neither beside this command nor in ../lib
