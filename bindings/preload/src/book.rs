@@ -184,6 +184,10 @@ impl Book {
         let manager = Manager::with_config(cuda, config);
         // What uses memory is not known, so that order between streams means order behind all work: some of it may wait for this stream.
         manager.set_waiting(Waiting::LastResort);
+        // Streams of the program are unknown at first. A driver that marks stream by stream must know that there are some: this one
+        // lives as long as its context.
+        // SAFETY: the legacy stream of the context, which is current.
+        let _ = unsafe { manager.backend().borrow_stream(core::ptr::null_mut()) };
         let heap = device_heap(manager.caps())?;
         let limit = settings::limit(ordinal);
         if limit < u64::MAX {

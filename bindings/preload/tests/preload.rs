@@ -382,6 +382,13 @@ fn green_contexts_stay_with_the_driver() {
 }
 
 #[test]
+fn bytes_that_were_freed_are_given_on_behind_the_work_that_uses_them() {
+    for can_record in ["0", "1"] {
+        keeps("marked", &[("STANDIN_RECORD", Path::new(can_record))]);
+    }
+}
+
+#[test]
 fn rows_that_are_too_wide_are_refused() {
     keeps("pitch", &[]);
 }

@@ -12,6 +12,7 @@ int cuIpcGetMemHandle(char*, P), cuCtxCreate_v2(H*, unsigned, int), cuCtxDestroy
 int cuDevicePrimaryCtxReset(int), cuDevicePrimaryCtxRelease(int), cuDevicePrimaryCtxRelease_v2(int), cuMemPoolCreate(H*, void*);
 int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned), cuGreenCtxDestroy(H), cuCtxFromGreenCtx(H*, H);
 int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
+int cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
@@ -126,6 +127,17 @@ static int questions(void) {
     return 0;
 }
 
+/* Bytes that were freed are given to nobody while a stream writes them. */
+static int marked(void) {
+    H a, b; P p, q; unsigned char seen = 7;
+    if (cuStreamCreate(&a, 1) || cuStreamCreate(&b, 1) || cuMemAlloc_v2(&p, 40 * MIB)) return 3;
+    if (cuLaunchHostFunc(a, wait_for_go, 0) || cuMemsetD8Async(p, 1, 40 * MIB, a) || cuMemFree_v2(p)) return 4;
+    usleep(20000);
+    if (cuMemAlloc_v2(&q, 40 * MIB) || cuMemsetD8Async(q, 2, 40 * MIB, b) || cuStreamSynchronize(b)) return 5;
+    go = 1;
+    return cuStreamSynchronize(a) || cuMemcpyDtoH_v2(&seen, q, 1) || seen != 2 || cuMemFree_v2(q);
+}
+
 static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"streams", streams}, {"first", first},
     {"eager", eager},
@@ -138,6 +150,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"pitch", pitch},
     {"figures", figures},
     {"questions", questions},
+    {"marked", marked},
 };
 
 int main(int count, char** words) {

@@ -6,6 +6,7 @@
 //! | `STANDIN_MEMORY` | 8589934592 | bytes of memory of each device |
 //! | `STANDIN_DELAY` | 50 | most microseconds by which work of a stream is late |
 //! | `STANDIN_RDMA` | 0 | 1: network cards reach virtual memory that was made for them |
+//! | `STANDIN_RECORD` | 1 | 0: no event stands for all work of a context, as before CUDA 12.5 |
 //! | `STANDIN_STRICT` | 0 | 1: a broken rule ends the process |
 //! | `STANDIN_COUNTS` | none | file that is written at exit: calls of each kind, bytes, broken rules |
 //! | `STANDIN_LOG` | 0 | 1: every call and its answer on standard error |
@@ -22,6 +23,7 @@ pub(crate) struct Knobs {
     pub(crate) memory: u64,
     pub(crate) delay: u64,
     pub(crate) has_rdma: bool,
+    pub(crate) can_record: bool,
     pub(crate) is_strict: bool,
     pub(crate) counts: Option<String>,
     pub(crate) is_logging: bool,
@@ -45,6 +47,7 @@ impl Knobs {
             memory: number("STANDIN_MEMORY", 8 << 30, 1 << 40)?,
             delay: number("STANDIN_DELAY", 50, 1_000_000)?,
             has_rdma: number("STANDIN_RDMA", 0, 1)? == 1,
+            can_record: number("STANDIN_RECORD", 1, 1)? == 1,
             is_strict: number("STANDIN_STRICT", 0, 1)? == 1,
             counts: variable("STANDIN_COUNTS"),
             is_logging: number("STANDIN_LOG", 0, 1)? == 1,

@@ -9,6 +9,7 @@ use crate::context;
 use crate::entry::export;
 use crate::event;
 use crate::ffi::{Out, Word};
+use crate::knobs::knobs;
 use crate::stream::{self, Mode, admit_unsafe};
 use crate::teardown;
 
@@ -151,6 +152,9 @@ export! {
     }
 
     fn cuCtxRecordEvent(context: Word, event: Word) {
+        if !knobs().can_record {
+            return Err(Code::NOT_SUPPORTED);
+        }
         event::record_all(event.number(), meant(context)?)
     }
 
