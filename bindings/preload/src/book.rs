@@ -256,6 +256,8 @@ impl Book {
     #[inline]
     fn ask(&self, request: &Request<'_>, is_whole: bool) -> Result<Made, AllocateError> {
         if is_whole {
+            // Blocks that streams freed go back first: nobody else looks at them. A device that tells nothing has none.
+            let _ = self.manager.retire();
             return self.wholes.allocate_and_look(request, place);
         }
         self.pool.allocate_at_once(request, place).map_or_else(|| self.ask_slowly(request), Ok)
@@ -295,7 +297,8 @@ impl Book {
     pub(crate) fn free(&self, address: u64) -> bool {
         let Some(resident) = lock(&self.live).remove_if(address, |_| true) else { return false };
         if resident.is_whole {
-            // Goes back to the driver, which waits as ever: nobody else could have it.
+            // Goes back to the driver, which waits as ever: nobody else could have it. What is there later is not ours.
+            lock(&self.blocks).remove(&address);
             drop(resident);
             return true;
         }

@@ -389,6 +389,11 @@ fn bytes_that_were_freed_are_given_on_behind_the_work_that_uses_them() {
 }
 
 #[test]
+fn blocks_that_streams_freed_go_back_before_more_are_made() {
+    assert!(counted("ordered", ("OMNIHEAP_IPC", "1"), "bytes.peak ") <= 192 << 20);
+}
+
+#[test]
 fn rows_that_are_too_wide_are_refused() {
     keeps("pitch", &[]);
 }

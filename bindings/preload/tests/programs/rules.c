@@ -138,6 +138,14 @@ static int marked(void) {
     return cuStreamSynchronize(a) || cuMemcpyDtoH_v2(&seen, q, 1) || seen != 2 || cuMemFree_v2(q);
 }
 
+/* Blocks that streams freed go back before more are made. */
+static int ordered(void) {
+    H stream; P p;
+    if (cuStreamCreate(&stream, 1)) return 3;
+    for (int i = 0; i < 16; i++) if (cuMemAlloc_v2(&p, 64 * MIB) || cuMemFreeAsync(p, stream) || cuStreamSynchronize(stream)) return 4;
+    return 0;
+}
+
 static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"streams", streams}, {"first", first},
     {"eager", eager},
@@ -151,6 +159,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"figures", figures},
     {"questions", questions},
     {"marked", marked},
+    {"ordered", ordered},
 };
 
 int main(int count, char** words) {
