@@ -39,7 +39,7 @@ use crate::guards::Watch;
 use crate::lane::{WaitMode, Waiting};
 use crate::pool::{Names, Pool};
 use crate::sync::Mutex;
-use crate::{Backend, Caps, HeapId, Request, Result, TimelineId};
+use crate::{Backend, Caps, ErrorKind, HeapId, Request, Result, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use allocate::FastPath;
 use core::fmt;
@@ -201,7 +201,8 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Gives empty blocks and pages back to the driver, down to the pools' minimums; returns how many bytes. Zeroes secrets first whose
-    /// zeros the driver refused, and waits for the device where there are any.
+    /// zeros the driver refused, and waits for the device where there are any. A lost device runs nothing, so that all its bytes are out
+    /// of use.
     ///
     /// # Errors
     ///
@@ -227,7 +228,11 @@ impl<B: Backend> Manager<B> {
         enough: u64,
         of: impl Fn(HeapId) -> bool,
     ) -> Result<u64> {
-        self.retire()?;
+        match self.retire() {
+            // Then everything has passed, which the pools find out.
+            Err(error) if error.kind() == ErrorKind::DeviceLost => {}
+            retired => drop(retired?),
+        }
         if let Some(watch) = &self.inner.watch {
             watch.trim();
         }

@@ -9,8 +9,7 @@ mod away;
 use crate::device::{Device, LARGEST_GROUP};
 use crate::guards::{LEAST, Watch};
 use crate::lane::{
-    Ask, Growth, Lane, MakeStrategy, PoolConfig, REMOTE, Shared, StrategyKind, Suballocator,
-    WaitMode, other,
+    Ask, Growth, Lane, MakeStrategy, PoolConfig, REMOTE, Shared, StrategyKind, Suballocator, other,
 };
 use crate::sync::thread_number;
 use crate::{
@@ -221,7 +220,7 @@ impl<B: Backend> Pool<B> {
     pub(crate) fn trim(&self, enough: u64) -> Result<u64> {
         let mut bytes = 0;
         for lane in self.lanes() {
-            lane.poll_users(WaitMode::Poll)?;
+            lane.poll_to_empty()?;
             bytes += lane.trim_some_blocks(enough.saturating_sub(bytes)).0;
             if bytes < enough {
                 bytes += lane.trim_some_pages((enough - bytes).saturating_add(LARGEST_GROUP))?;

@@ -161,7 +161,7 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    fn is_lost(&self) -> bool {
+    pub(super) fn is_lost(&self) -> bool {
         let idle = self.shared.device.backend().wait_idle();
         idle.is_err_and(|error| error.kind() == ErrorKind::DeviceLost)
     }

@@ -57,6 +57,35 @@ impl<B: Backend> Lane<B> {
         self.poll_use(LastUse::SEVERAL, wait)
     }
 
+    /// As [`poll_users`](Self::poll_users), for what was deferred as well, and also on a lost device: it runs nothing, so everything
+    /// has passed.
+    pub(crate) fn poll_to_empty(&self) -> Result<()> {
+        match self.retire(WaitMode::Poll).and_then(|_| self.poll_users(WaitMode::Poll)) {
+            // One call may be wrong about that, so it is asked once more.
+            Err(error) if error.kind() == ErrorKind::DeviceLost && self.is_lost() => {
+                self.pass_all();
+                Ok(())
+            }
+            polled => polled,
+        }
+    }
+
+    /// Makes everything that was freed reusable.
+    fn pass_all(&self) {
+        let mut state = self.state.lock_flushed();
+        let now = state.order.clock();
+        state.pass_all(now);
+        drop(state);
+        loop {
+            // The lock ends with this statement: what follows takes it.
+            let Some(points) = self.state.lock().order.awaited() else { return };
+            let reached: Vec<_> = points.iter().map(|it| (it.timeline, it.epoch)).collect();
+            if self.take_back(&reached) == 0 {
+                return;
+            }
+        }
+    }
+
     /// Finds out whether the last users of some bytes have passed.
     pub(crate) fn poll_use(&self, last: LastUse, wait: WaitMode) -> Result<()> {
         let pending: Vec<_> = self.state.lock().order.pending(last).collect();
