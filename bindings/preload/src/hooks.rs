@@ -123,9 +123,9 @@ hooks! {
     fn cuCtxDetach(context: Handle) as "cuCtxDetach" 2000..EVER, false
         = |real| memory::detach(real, context);
     fn cuCtxDestroy(context: Handle) as "cuCtxDestroy" 2000..4000, false
-        = |real| memory::close(real, context);
+        = |real| memory::destroy(real, context);
     fn cuCtxDestroy_v2(context: Handle) as "cuCtxDestroy" 4000..EVER, false
-        = |real| memory::close(real, context);
+        = |real| memory::destroy(real, context);
     fn cuCtxFromGreenCtx(out: *mut Handle, green: Handle) as "cuCtxFromGreenCtx" 12040..EVER, false
         = |real| None; then |code| memory::is_green(code, out);
     fn cuDevicePrimaryCtxReset(device: c_int) as "cuDevicePrimaryCtxReset" 7000..11000, false

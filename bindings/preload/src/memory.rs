@@ -262,14 +262,26 @@ pub(crate) fn attached(code: Code, out: *const Handle) -> Option<()> {
     Some(())
 }
 
-/// Closes the book of a context that the program detaches from for the last time.
+/// Closes the book of a context that the program detaches from for the last time; the driver refuses one that is not current.
 pub(crate) fn detach(real: &Real, context: Handle) -> Option<Code> {
+    if books::current_context(real) != Some(context) {
+        return None;
+    }
     let mut attached = lock(&ATTACHED);
     if let Some(at) = attached.iter().position(|it| *it == context.addr()) {
         attached.swap_remove(at);
         return None;
     }
     drop(attached);
+    destroy(real, context)
+}
+
+/// Closes the book of a context that the program destroys; the driver refuses that for a primary one.
+pub(crate) fn destroy(real: &Real, context: Handle) -> Option<Code> {
+    let book = books::all().find(|book| book.context() == context.addr());
+    if book.is_some_and(|book| primary(real, book.ordinal) == Some(context)) {
+        return None;
+    }
     close(real, context)
 }
 
@@ -281,9 +293,10 @@ pub(crate) fn is_green(code: Code, out: *const Handle) -> Option<()> {
 
 /// Closes the book of a context that is about to end, while the driver can still take its memory.
 pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
-    let book = books::take(context.addr());
+    // First, so that this book may wait again as well.
     capture::end_all(context);
-    let book = book?;
+    lock(&ATTACHED).retain(|attached| *attached != context.addr());
+    let book = books::take(context.addr())?;
     // SAFETY: the program's context, live until the driver's function destroys it.
     if unsafe { real.cuCtxPushCurrent_v2?(context) } == 0 {
         book.look_at_guards();
@@ -322,11 +335,9 @@ thread_local! {
     static RELEASING: Cell<Handle> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Notes that a program is about to release a primary context. What it freed is waited for while the context can still tell that.
+/// Notes that a program is about to release a primary context. Others may have retained it, so nothing is waited for.
 pub(crate) fn releasing(real: &Real, device: i32) {
-    let context = primary(real, device).unwrap_or(ptr::null_mut());
-    RELEASING.set(context);
-    books::all().filter(|book| book.context() == context.addr()).for_each(Book::catch_up);
+    RELEASING.set(primary(real, device).unwrap_or(ptr::null_mut()));
 }
 
 /// Closes the book of a primary context that the program released, if it is gone: the driver took its plain memory, and not its pages.
@@ -339,9 +350,8 @@ pub(crate) fn released(real: &Real, device: i32) -> Option<()> {
     // SAFETY: valid out-pointers.
     let code = unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
     if code == 0 && active == 0 {
-        let book = books::take(context.addr());
         capture::end_all(context);
-        book.inspect(|book| ending::keep(book)).inspect(|book| book.close());
+        books::take(context.addr()).inspect(|book| ending::keep(book)).inspect(|book| book.close());
     }
     Some(())
 }

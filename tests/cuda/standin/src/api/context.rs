@@ -62,7 +62,11 @@ export! {
     }
 
     fn cuCtxDetach(context: Word) {
-        if context::detach(context::known(context.number())?) { destroy(context) } else { Ok(()) }
+        let number = context::known(context.number())?;
+        if context::current()? != number {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        if context::detach(number) { destroy(context) } else { Ok(()) }
     }
 
     fn cuGreenCtxCreate(out: Out<Word>, _resources: Word, device: c_int, _flags: c_uint) {
