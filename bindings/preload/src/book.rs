@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
 use crate::{Code, capture, gate, lock, real::Handle, settings};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
 use omniheap_core::{
     Align, AllocateError, Allocation, Backend, Caps, Defragmentation, Epoch, ErrorKind, HeapId,
     HeapKind, Limits, Manager, ManagerConfig, Point, Report, Request, Result, Sleep, Span,
@@ -15,6 +16,7 @@ use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::time::Instant;
 
 /// The driver's alignment of device memory.
 pub(crate) const UNIT: u64 = 512;
@@ -23,6 +25,8 @@ pub(crate) const EXPORTED: u64 = 1 << 20;
 /// Bytes of frees that share one mark, which asks the driver. They are marked as the program frees, so that the device has passed
 /// the mark of the earlier ones when the program wants as much again.
 const SHARE: u64 = 32 << 20;
+/// Time in which an idle device tells that it has passed a mark.
+const MOMENT: Duration = Duration::from_micros(50);
 /// Answer to orders for memory that cannot sleep.
 const AWAKE: &str =
     "this memory cannot sleep: start the program with --sleepable, on one device with pages";
@@ -59,11 +63,28 @@ struct Resident {
 struct Live {
     latest: Option<(u64, Resident)>,
     others: BTreeMap<u64, Resident>,
+    ordered: Ordered,
+}
+
+/// Bytes that streams asked for in their order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ordered {
+    pub(crate) now: u64,
+    /// The most there ever was, or since that was set back.
+    pub(crate) most: u64,
+    /// The same, set back with the most of held bytes.
+    pub(crate) most_held: u64,
 }
 
 impl Live {
     #[inline]
     fn insert(&mut self, address: u64, resident: Resident) {
+        if resident.stream != 0 {
+            let Ordered { now, most, most_held } = &mut self.ordered;
+            *now += resident.size;
+            *most = (*most).max(*now);
+            *most_held = (*most_held).max(*now);
+        }
         if let Some((address, earlier)) = self.latest.replace((address, resident)) {
             self.others.insert(address, earlier);
         }
@@ -72,6 +93,15 @@ impl Live {
     /// Takes out what lives at an address, if it `may` be.
     #[inline]
     fn remove_if(&mut self, address: u64, may: impl Fn(&Resident) -> bool) -> Option<Resident> {
+        let removed = self.take_if(address, may)?;
+        if removed.stream != 0 {
+            self.ordered.now -= removed.size;
+        }
+        Some(removed)
+    }
+
+    #[inline]
+    fn take_if(&mut self, address: u64, may: impl Fn(&Resident) -> bool) -> Option<Resident> {
         match &self.latest {
             Some((latest, resident)) if *latest == address => {
                 if may(resident) {
@@ -93,10 +123,6 @@ impl Live {
         let latest = latest.map(|(start, resident)| (*start, resident));
         let other = self.others.range(..=address).next_back().map(|(start, it)| (*start, it));
         latest.into_iter().chain(other).max_by_key(|(start, _)| *start)
-    }
-
-    fn residents(&self) -> impl Iterator<Item = &Resident> {
-        self.latest.as_ref().map(|(_, resident)| resident).into_iter().chain(self.others.values())
     }
 }
 
@@ -505,33 +531,48 @@ impl Book {
     }
 
     /// Returns the live bytes that streams asked for in their order.
-    pub(crate) fn ordered(&self) -> u64 {
-        let live = lock(&self.live);
-        live.residents().filter(|it| it.stream != 0).map(|it| it.size).sum()
+    pub(crate) fn ordered(&self) -> Ordered {
+        lock(&self.live).ordered
     }
 
-    /// Gives back what is empty once the device has passed the work that used it; waits for nothing.
-    pub(crate) fn shed(&self) {
+    /// Sets back a figure of these bytes.
+    pub(crate) fn set_back(&self, change: impl Fn(&mut Ordered)) {
+        change(&mut lock(&self.live).ordered);
+    }
+
+    /// Gives back `enough` bytes of what is empty, or all of it; returns how many. Waits for no work of the program.
+    pub(crate) fn shed(&self, enough: u64) -> u64 {
         self.mark();
         self.collect();
         // Where the device tells nothing, nothing more is empty.
-        let _ = self.manager.trim();
-    }
-
-    /// Waits for the work that frees wait for, so that nothing does.
-    pub(crate) fn catch_up(&self) {
-        self.settle();
-        // A device that tells nothing has nothing to tell later either.
-        let _ = self.manager.retire();
+        let given = self.manager.trim_bytes(enough).unwrap_or(0);
+        if given >= enough {
+            return given;
+        }
+        // A device that has done all its work tells so a moment later.
+        let timelines = self.manager.backend().timelines();
+        if let Ok(epoch) = timelines.mark(TimelineId::ALL) {
+            let began = Instant::now();
+            let is_late = || timelines.reached(TimelineId::ALL).is_ok_and(|now| now < epoch);
+            while is_late() && began.elapsed() < MOMENT {
+                core::hint::spin_loop();
+            }
+        }
+        self.collect();
+        given + self.manager.trim_bytes(enough - given).unwrap_or(0)
     }
 
     /// Returns everything to the driver. The context ends, and with it everything that lives there.
     pub(crate) fn close(&self) {
-        let _ = self.manager.backend().timelines().wait_idle();
+        let _turn = lock(&self.turn);
+        let wait = || self.manager.backend().timelines().wait_idle();
+        let _ = wait();
         drop(core::mem::take(&mut *lock(&self.live)));
-        drop(core::mem::take(&mut *lock(&self.frees)));
-        self.waiting_bytes.store(0, Relaxed);
-        let _ = self.manager.retire();
+        let Frees { unmarked, marked, .. } = core::mem::take(&mut *lock(&self.frees));
+        self.give_back(marked.into_iter().flat_map(|(_, freed)| freed).chain(unmarked));
+        // Marks what streams freed; the marks are passed after a wait. A context that is gone refuses both, and then all has passed.
+        let _ = self.manager.trim();
+        let _ = wait();
         let _ = self.manager.trim();
     }
 

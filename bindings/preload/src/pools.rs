@@ -1,7 +1,7 @@
 //! The pool that each device has from the start. Asynchronous memory is ours, so that the driver's own pool is empty: what programs ask
 //! about it is answered with both.
 #![expect(unsafe_code, reason = "writes what callers point to")]
-use crate::book::Book;
+use crate::book::{Book, Ordered};
 use crate::real::{Handle, Real};
 use crate::{Code, books, lock};
 use core::ffi::c_void;
@@ -19,11 +19,11 @@ const USED_HIGH: u32 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     reserved: u64,
-    used: u64,
+    used: Ordered,
 }
 
-/// The most of each device that was there when somebody asked.
-static HIGHS: Mutex<BTreeMap<i32, Figures>> = Mutex::new(BTreeMap::new());
+/// The most held bytes of each device when somebody asked.
+static HIGHS: Mutex<BTreeMap<i32, u64>> = Mutex::new(BTreeMap::new());
 
 /// Returns the books of the device whose first pool this is.
 fn books_of(real: &Real, pool: Handle) -> Option<(i32, Vec<&'static Book>)> {
@@ -39,9 +39,14 @@ fn books_of(real: &Real, pool: Handle) -> Option<(i32, Vec<&'static Book>)> {
 }
 
 fn figures(books: &[&Book]) -> Figures {
-    let used = books.iter().map(|book| book.ordered()).sum();
+    let mut used = Ordered::default();
+    for ordered in books.iter().map(|book| book.ordered()) {
+        used.now += ordered.now;
+        used.most += ordered.most;
+        used.most_held += ordered.most_held;
+    }
     let empty: u64 = books.iter().map(|book| book.figures().1).sum();
-    Figures { reserved: used + empty, used }
+    Figures { reserved: used.now + empty, used }
 }
 
 /// Adds what we hold to what the driver has told of a pool.
@@ -58,13 +63,13 @@ pub(crate) fn told(
     let now = figures(&books);
     let mut highs = lock(&HIGHS);
     let high = highs.entry(device).or_default();
-    high.reserved = high.reserved.max(now.reserved);
-    high.used = high.used.max(now.used);
+    // What was used was held.
+    *high = now.reserved.max(now.used.most_held).max(*high);
     let ours = match attribute {
         RESERVED => now.reserved,
-        RESERVED_HIGH => high.reserved,
-        USED => now.used,
-        _ => high.used,
+        RESERVED_HIGH => *high,
+        USED => now.used.now,
+        _ => now.used.most,
     };
     let value = value.cast::<u64>();
     // SAFETY: these attributes are eight bytes, which the driver wrote just now.
@@ -80,12 +85,12 @@ pub(crate) fn set(real: &Real, code: Code, (pool, attribute): (Handle, u32)) -> 
         return None;
     }
     let (device, books) = books_of(real, pool)?;
-    let now = figures(&books);
-    let mut highs = lock(&HIGHS);
-    let high = highs.entry(device).or_default();
     match attribute {
-        RESERVED_HIGH => high.reserved = now.reserved,
-        _ => high.used = now.used,
+        RESERVED_HIGH => {
+            books.iter().for_each(|book| book.set_back(|it| it.most_held = it.now));
+            lock(&HIGHS).insert(device, figures(&books).reserved);
+        }
+        _ => books.iter().for_each(|book| book.set_back(|it| it.most = it.now)),
     }
     Some(())
 }
@@ -93,8 +98,11 @@ pub(crate) fn set(real: &Real, code: Code, (pool, attribute): (Handle, u32)) -> 
 /// Gives back what is empty, where a pool has more than it shall keep.
 pub(crate) fn trim(real: &Real, pool: Handle, keep: usize) -> Option<()> {
     let (_, books) = books_of(real, pool)?;
-    if figures(&books).reserved > keep as u64 {
-        books.iter().for_each(|book| book.shed());
+    let mut rest = figures(&books).reserved.saturating_sub(keep as u64);
+    for book in books {
+        if rest > 0 {
+            rest = rest.saturating_sub(book.shed(rest));
+        }
     }
     Some(())
 }

@@ -12,7 +12,7 @@ int cuIpcGetMemHandle(char*, P), cuCtxCreate_v2(H*, unsigned, int), cuCtxDestroy
 int cuDevicePrimaryCtxReset(int), cuDevicePrimaryCtxRelease(int), cuDevicePrimaryCtxRelease_v2(int), cuMemPoolCreate(H*, void*);
 int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned), cuGreenCtxDestroy(H), cuCtxFromGreenCtx(H*, H);
 int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
-int cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
+int cuCtxGetCurrent(H*), cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
@@ -56,11 +56,12 @@ static int exports(void) {
 
 /* Contexts go by the names without a version as well. */
 static int names(void) {
-    H context, again; P p;
+    H context, again, stream; P p;
     if (cuCtxCreate_v2(&context, 0, 0) || cuMemAlloc_v2(&p, 4 * MIB) || cuCtxDestroy(context)) return 3;
     if (cuCtxCreate_v2(&context, 0, 0) || cuMemAlloc_v2(&p, 4 * MIB) || cuCtxAttach(&again, 0)) return 4;
     if (cuCtxDetach(again) || cuMemsetD8_v2(p, 1, 4 * MIB) || cuCtxDetach(context)) return 5;
-    return cuMemAlloc_v2(&p, 4 * MIB) || cuDevicePrimaryCtxReset(0);
+    if (cuStreamCreate(&stream, 1) || cuMemAlloc_v2(&p, 4 * MIB)) return 6;
+    return cuMemAllocAsync(&p, 64 * MIB, stream) || cuMemFreeAsync(p, stream) || cuDevicePrimaryCtxReset(0);
 }
 
 /* A context that was reset has no memory, and the next one of its handle has. */
@@ -73,14 +74,34 @@ static int again(void) {
 
 /* Memory goes with its context, whoever freed it. */
 static int released(void) {
-    H context; P p;
+    H context, stream; P p;
     if (cuDevicePrimaryCtxRelease_v2(0)) return 3;
     for (int i = 0; i < 24; i++) {
-        if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuMemAlloc_v2(&p, 1024 * MIB)) return 4;
-        if (i % 2 && cuMemFree_v2(p)) return 5;
+        if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 4;
+        if (i % 3 ? cuMemAlloc_v2(&p, 1024 * MIB) : cuStreamCreate(&stream, 1) || cuMemAllocAsync(&p, 1024 * MIB, stream)) return 5;
+        if (i % 3 == 0 && i % 6 && (cuMemFreeAsync(p, stream) || cuStreamSynchronize(stream))) return 7;
+        if (i % 3 && i % 2 && cuMemFree_v2(p)) return 8;
         if (i % 4 < 2 ? cuDevicePrimaryCtxRelease_v2(0) : cuDevicePrimaryCtxRelease(0)) return 6;
     }
     return 0;
+}
+
+/* To release a context that others retain waits for nothing. */
+static int retained(void) {
+    H context, stream; P p;
+    if (cuDevicePrimaryCtxRetain(&context, 0) || cuStreamCreate(&stream, 1) || cuMemAlloc_v2(&p, MIB)) return 3;
+    if (cuLaunchHostFunc(stream, wait_for_go, 0) || cuMemFree_v2(p) || cuDevicePrimaryCtxRelease_v2(0)) return 4;
+    go = 1;
+    return cuStreamSynchronize(stream);
+}
+
+/* Contexts that the driver does not destroy keep their memory. */
+static int refused(void) {
+    H primary, context; P p, q;
+    if (cuCtxGetCurrent(&primary) || cuMemAlloc_v2(&p, MIB)) return 3;
+    if (!cuCtxDestroy(primary) || !cuCtxDetach(primary) || cuMemsetD8_v2(p, 1, MIB) || cuMemFree_v2(p)) return 4;
+    if (cuCtxCreate_v2(&context, 0, 0) || cuMemAlloc_v2(&q, MIB) || cuCtxSetCurrent(primary)) return 5;
+    return !cuCtxDetach(context) || cuCtxSetCurrent(context) || cuMemsetD8_v2(q, 1, MIB) || cuMemFree_v2(q);
 }
 
 /* A pool that was chosen for a place of memory serves it. */
@@ -108,6 +129,11 @@ static int pitch(void) {
 static int figures(void) {
     H pool, stream; P p; unsigned long used = 7, held = 7, most = 7;
     if (cuStreamCreate(&stream, 1) || cuDeviceGetDefaultMemPool(&pool, 0)) return 3;
+    if (cuMemAllocAsync(&p, 96 * MIB, stream) || cuMemFreeAsync(p, stream)) return 4;
+    if (cuMemPoolGetAttribute(pool, 8, &most) || most != 96 * MIB || cuMemPoolGetAttribute(pool, 6, &held) || held < most) return 9;
+    used = 0;
+    if (cuMemPoolSetAttribute(pool, 8, &used) || cuMemPoolSetAttribute(pool, 6, &used)) return 10;
+    if (cuMemPoolTrimTo(pool, 48 * MIB) || cuMemPoolGetAttribute(pool, 5, &held) || held > 64 * MIB || held < 16 * MIB) return 11;
     if (cuMemAllocAsync(&p, 64 * MIB, stream) || cuMemPoolGetAttribute(pool, 7, &used) || used != 64 * MIB) return 4;
     if (cuMemPoolGetAttribute(pool, 5, &held) || held < 64 * MIB || cuMemPoolTrimTo(pool, 0)) return 5;
     if (cuMemFreeAsync(p, stream) || cuStreamSynchronize(stream)) return 6;
@@ -159,6 +185,8 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"figures", figures},
     {"questions", questions},
     {"marked", marked},
+    {"retained", retained},
+    {"refused", refused},
     {"ordered", ordered},
 };
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::code::{Answer, Code};
 use crate::handle;
+use crate::knobs::knobs;
 use crate::marker::Marker;
 use crate::op::Op;
 use crate::stream;
@@ -19,6 +20,8 @@ struct Event {
     flags: u32,
     after: Vec<Arc<Marker>>,
     is_recorded: bool,
+    /// True once somebody asked whether it is over.
+    is_asked: bool,
     /// Graph of the capture that it was last recorded in.
     graph: Option<u64>,
 }
@@ -36,7 +39,10 @@ fn get(event: u64) -> Answer<Event> {
 pub(crate) fn create(context: u64, flags: u32) -> u64 {
     let handle = handle::fresh();
     let after = Vec::new();
-    events().insert(handle, Event { context, flags, after, is_recorded: false, graph: None });
+    events().insert(
+        handle,
+        Event { context, flags, after, is_recorded: false, is_asked: false, graph: None },
+    );
     handle
 }
 
@@ -54,6 +60,7 @@ fn set(event: u64, after: Vec<Arc<Marker>>, graph: Option<u64>) {
         event.after = after;
         event.graph = graph;
         event.is_recorded = true;
+        event.is_asked = false;
     }
 }
 
@@ -85,7 +92,11 @@ fn outside(event: u64) -> Answer<Event> {
 
 /// Returns true if all work before the event's record has ended.
 pub(crate) fn is_over(event: u64) -> Answer<bool> {
-    Ok(outside(event)?.after.iter().all(|end| end.is_set()))
+    let found = outside(event)?;
+    let is_first =
+        events().get_mut(&event).is_some_and(|it| !core::mem::replace(&mut it.is_asked, true));
+    let is_late = knobs().is_late && found.is_recorded && is_first;
+    Ok(!is_late && found.after.iter().all(|end| end.is_set()))
 }
 
 /// Waits until all work before the event's record has ended.

@@ -6,6 +6,7 @@
 //! | `STANDIN_MEMORY` | 8589934592 | bytes of memory of each device |
 //! | `STANDIN_DELAY` | 50 | most microseconds by which work of a stream is late |
 //! | `STANDIN_RDMA` | 0 | 1: network cards reach virtual memory that was made for them |
+//! | `STANDIN_LATE` | 0 | 1: no event is over when it is first asked for |
 //! | `STANDIN_RECORD` | 1 | 0: no event stands for all work of a context, as before CUDA 12.5 |
 //! | `STANDIN_STRICT` | 0 | 1: a broken rule ends the process |
 //! | `STANDIN_COUNTS` | none | file that is written at exit: calls of each kind, bytes, broken rules |
@@ -23,6 +24,7 @@ pub(crate) struct Knobs {
     pub(crate) memory: u64,
     pub(crate) delay: u64,
     pub(crate) has_rdma: bool,
+    pub(crate) is_late: bool,
     pub(crate) can_record: bool,
     pub(crate) is_strict: bool,
     pub(crate) counts: Option<String>,
@@ -47,6 +49,7 @@ impl Knobs {
             memory: number("STANDIN_MEMORY", 8 << 30, 1 << 40)?,
             delay: number("STANDIN_DELAY", 50, 1_000_000)?,
             has_rdma: number("STANDIN_RDMA", 0, 1)? == 1,
+            is_late: number("STANDIN_LATE", 0, 1)? == 1,
             can_record: number("STANDIN_RECORD", 1, 1)? == 1,
             is_strict: number("STANDIN_STRICT", 0, 1)? == 1,
             counts: variable("STANDIN_COUNTS"),
