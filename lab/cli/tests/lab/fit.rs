@@ -122,7 +122,7 @@ fn a_page_shows_the_table() {
     json(&["fit", &path, "--capacity", "1G", "--out", page]);
     let drawn = fs::read_to_string(page).expect("it was written");
     assert!(drawn.contains("\"gains\":[{\"change\":\"float32 becomes bfloat16\""));
-    assert!(drawn.contains("{\"name\":\"fits\",\"value\":\"yes\"}"));
+    assert!(drawn.contains("\"fit\":{\"fits\":true,\"capacity_bytes\":1073741824"));
 }
 
 #[test]
