@@ -75,7 +75,7 @@ fn connect(paths: &[PathBuf]) -> Result<UnixStream, Failure> {
             Err(error) => refused = refused.or(Some((path, error))),
         }
     }
-    let why = "it does not run on omniheap, has not used its device yet, or has ended";
+    let why = "it does not run on omniheap (start it with `omniheap run`), has not used its device yet, or has ended";
     Err(Failure::failed(match refused {
         Some((path, error)) => format!("{}: {error}: {why}", path.display()),
         None => why.into(),

@@ -20,7 +20,7 @@ const SETS_ID: u32 = 0o6000;
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// The most memory that the program may hold of each device, such as 20GiB
+    /// The most memory that each context of the program may hold of its device, such as 20GiB
     #[arg(long, value_name = "BYTES", value_parser = size)]
     limit: Option<String>,
     /// Record every allocation in a file, for `omniheap report` and `omniheap replay`
