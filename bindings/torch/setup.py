@@ -17,7 +17,7 @@ try:
 except ImportError:  # before setuptools 70.1
     from wheel.bdist_wheel import bdist_wheel
 
-# What setuptools has of distutils; it must come after setuptools.
+# setuptools replaces distutils: import it first.
 from distutils.command.build_scripts import build_scripts
 
 HERE = os.path.dirname(os.path.abspath(__file__))

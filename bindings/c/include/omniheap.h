@@ -719,7 +719,7 @@ typedef struct omniheap_vulkan_bind {
   uint32_t kind;
   // For an image that exists: `OMNIHEAP_CLASS_LINEAR` for linear tiling alone.
   uint32_t class_;
-  // How much an eviction would hurt, from 0 to 1; for memory of its own, where the device takes hints.
+  // Cost of an eviction, from 0 to 1. Used for memory of its own, on devices that take such hints.
   float priority;
 } omniheap_vulkan_bind;
 
@@ -1212,7 +1212,7 @@ enum omniheap_status omniheap_pass_decide(struct omniheap_pass pass,
 
 // Submits the copies behind all work that uses the allocations, and returns. Does nothing for a pass that has started.
 //
-// Where the driver refuses, so do later calls: abort the pass then.
+// If the driver refuses, later calls of the pass are refused too: abort it.
 enum omniheap_status omniheap_pass_start(struct omniheap_pass pass);
 
 // Sets `ready` to 1 once the copies have finished, so that a commit does not wait, and to 0 before that. Does not wait.

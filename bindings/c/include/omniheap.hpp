@@ -216,7 +216,7 @@ private:
 using vulkan_buffer = vulkan_resource<omniheap_vulkan_retire_buffer>;
 using vulkan_image = vulkan_resource<omniheap_vulkan_retire_image>;
 
-/* What a pass has done: one of `OMNIHEAP_OUTCOME_…` for each move, and the sums. */
+/* Result of a pass: one of `OMNIHEAP_OUTCOME_…` for each move, and the sums. */
 struct pass_outcome {
     std::vector<std::uint32_t> moves;
     omniheap_moved moved;

@@ -256,7 +256,7 @@ unsafe fn run(
     asker.failure.map_or(Ok(outcome?.moved.into()), Err)
 }
 
-/// What became of a move, by its position: of a pass that failed, nothing moved.
+/// Outcome of the move at a position. In a pass that failed, nothing moved.
 pub(crate) fn became(outcome: Option<&Outcome>, at: usize, is_freed: bool) -> u32 {
     match outcome.and_then(|outcome| outcome.moves.get(at)) {
         Some((_, MoveOutcome::Moved)) => OMNIHEAP_OUTCOME_MOVED,

@@ -83,7 +83,7 @@ pub unsafe extern "C" fn omniheap_overwrites(
             _ => error.into(),
         })?;
         let mut found = lock(&holder.overwrites);
-        // What is in the list stays there, for its name.
+        // Entries stay in the list, because C holds pointers to their names.
         if found.len() < all.len() {
             let handles = Handles::of(&holder);
             for what in all.into_iter().skip(found.len()) {

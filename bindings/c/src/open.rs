@@ -101,7 +101,7 @@ pub(crate) fn waiting(number: u32) -> Result<Waiting, Failure> {
     }
 }
 
-/// When live data is moved.
+/// Reads the times at which live data is moved.
 ///
 /// # Safety
 ///

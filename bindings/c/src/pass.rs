@@ -211,7 +211,7 @@ pub extern "C" fn omniheap_pass_decide(
 
 /// Submits the copies behind all work that uses the allocations, and returns. Does nothing for a pass that has started.
 ///
-/// Where the driver refuses, so do later calls: abort the pass then.
+/// If the driver refuses, later calls of the pass are refused too: abort it.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_pass_start(pass: OmniheapPass) -> OmniheapStatus {
     call(|| {

@@ -33,7 +33,7 @@ const AWAKE: &str =
 /// The driver's code for "out of memory".
 pub(crate) const OUT_OF_MEMORY: Code = 2;
 
-/// Where a block begins, and how far behind that an allocation lies.
+/// Returns the address of a block, and the offset of an allocation in it.
 const fn place(block: &<Cuda as Backend>::Block, span: Span) -> (u64, u64) {
     (block.address(), span.offset)
 }
@@ -208,7 +208,7 @@ impl Book {
         let ordinal = i32::try_from(cuda.ordinal()).unwrap_or(0);
         let is_plain = devices > 1 || cuda.as_remap().is_none();
         let manager = Manager::with_config(cuda, config);
-        // What uses memory is not known, so that order between streams means order behind all work: some of it may wait for this stream.
+        // The users of memory are unknown, so a stream could only be ordered behind all work. Some of that may wait for this stream.
         manager.set_waiting(Waiting::LastResort);
         // Streams of the program are unknown at first. A driver that marks stream by stream must know that there are some: this one
         // lives as long as its context.
@@ -544,7 +544,7 @@ impl Book {
     pub(crate) fn shed(&self, enough: u64) -> u64 {
         self.mark();
         self.collect();
-        // Where the device tells nothing, nothing more is empty.
+        // If the device reports nothing, nothing more is empty.
         let given = self.manager.trim_bytes(enough).unwrap_or(0);
         if given >= enough {
             return given;

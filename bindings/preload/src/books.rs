@@ -17,7 +17,7 @@ static EDITION: AtomicU64 = AtomicU64::new(1);
 /// Lock for opening a book, and for beginning and ending a capture. Each book has one `hold` for each capture under way.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// What a thread used last.
+/// The book and stream that a thread used last.
 #[derive(Clone, Copy)]
 struct Last {
     edition: u64,

@@ -63,7 +63,7 @@ pub(crate) fn told(
     let now = figures(&books);
     let mut highs = lock(&HIGHS);
     let high = highs.entry(device).or_default();
-    // What was used was held.
+    // Used bytes were held too.
     *high = now.reserved.max(now.used.most_held).max(*high);
     let ours = match attribute {
         RESERVED => now.reserved,

@@ -89,7 +89,7 @@ impl Allocator {
         let handle = slot.handle();
         let Ok(base) = self.mapping(slot) else { return true };
         let (size, margin) = (slot.facts.size.load(Relaxed), self.debug.margin);
-        // What holds the owner holds the block: a free on another thread waits.
+        // This lock also holds the block: a free on another thread waits for it.
         let seen = slot.with(|_| {
             // A later allocation in this slot has another handle, and none until its facts are told.
             let is_the_same =

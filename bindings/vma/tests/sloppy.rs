@@ -1,4 +1,4 @@
-//! What programs do that VMA lets pass, or answers exactly, on whatever Vulkan is here. Some functions are the test's own, which make a
+//! Sloppy calls that VMA accepts, and exact answers, on the Vulkan driver of this machine. Some functions are the test's own, which make a
 //! device out of the one that is here: two heaps, memory that is not coherent, a large granule.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "a test of a C interface")]
@@ -17,7 +17,7 @@ use std::process::Command;
 const DONE: vk::Result = vk::Result::SUCCESS;
 const KIB: u64 = 1 << 10;
 
-/// What a program of VMA 3.4 says that sets no macro.
+/// Values of a VMA 3.4 program that sets no macro.
 fn program() -> OmniheapVmaProgram {
     // SAFETY: all bits zero are no functions, null pointers and zeros.
     let mut program: OmniheapVmaProgram = unsafe { core::mem::zeroed() };
@@ -247,7 +247,7 @@ fn what_nobody_can_have_is_no_unused_range() {
 #[test]
 fn margins_are_read_while_other_threads_free() {
     let mut program = program();
-    // So long that a look at it takes longer than a free.
+    // A margin so long that a check of it takes longer than a free.
     (program.debug_margin, program.detect_corruption) = (256 * KIB, 1);
     let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
     let allocator = rig.allocator.0.addr();
@@ -333,7 +333,7 @@ fn what_was_moved_has_a_margin_at_its_new_place() {
     let info = VmaPoolCreateInfo { block_size: 64 * KIB, ..pool_info(rig.host_type()) };
     let pool = rig.pool(&info);
     let inside = VmaAllocationCreateInfo { pool, ..wanted() };
-    // What goes is larger, so that no margin of it lies where one is looked for.
+    // The freed allocations are larger, so that none of their margins lies at a checked place.
     let live = [24, 16, 24, 16, 24, 16].map(|size| memory(&rig, size * KIB, &inside));
     let (gone, left): (Vec<_>, Vec<_>) = (0..6).zip(live).partition(|(at, _)| at % 2 == 0);
     gone.into_iter().for_each(|(_, one)| c!(vmaFreeMemory(rig.allocator, one)));

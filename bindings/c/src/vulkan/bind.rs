@@ -48,7 +48,7 @@ pub struct OmniheapVulkanBind {
     pub kind: u32,
     /// For an image that exists: `OMNIHEAP_CLASS_LINEAR` for linear tiling alone.
     pub class_: u32,
-    /// How much an eviction would hurt, from 0 to 1; for memory of its own, where the device takes hints.
+    /// Cost of an eviction, from 0 to 1. Used for memory of its own, on devices that take such hints.
     pub priority: f32,
 }
 
@@ -146,7 +146,7 @@ fn check_flags(flags: u32) -> Result<(), Failure> {
     Err(Failure::new(OmniheapStatus::Unsupported, message))
 }
 
-/// What a description says of the memory, and its owner's pointer.
+/// Reads the memory that a description wants, and its owner's pointer.
 ///
 /// # Safety
 ///
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn omniheap_vulkan_bind_many(
     })
 }
 
-/// Where each description lies: as far apart as the first one says it is long.
+/// Returns the address of each description. The first one's `struct_size` is the distance between two.
 ///
 /// # Safety
 ///

@@ -2,7 +2,7 @@
 use super::*;
 
 const SIZE: usize = 256 << 10;
-/// What a place is filled with that no call is to write.
+/// Value of a place that no call may write.
 const CANARY: u32 = 77;
 
 fn begin(manager: OmniheapManager) -> OmniheapPass {

@@ -45,7 +45,7 @@ static int eager(void) {
     return 0;
 }
 
-/* What is allocated after a first export can be exported, however small it is. */
+/* After a first export, allocations of every size can be exported. */
 static int exports(void) {
     P p, q, r; char handle[64];
     if (cuMemAlloc_v2(&p, MIB) || cuIpcGetMemHandle(handle, p) != 1) return 3;
