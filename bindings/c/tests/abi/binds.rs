@@ -109,8 +109,8 @@ fn a_buffer_is_created_as_its_request_says() {
 fn chains_reach_the_driver_and_tie_memory_to_the_resource() {
     on_device(|engine, manager| {
         let group = vk::BindBufferMemoryDeviceGroupInfo::default();
-        let flags = vk::MemoryAllocateFlagsInfo::default();
-        let (next, memory_next) = (info(&group), info(&flags));
+        let export = vk::ExportMemoryAllocateInfo::default();
+        let (next, memory_next) = (info(&group), info(&export));
         let said = OmniheapVulkanBind { next, memory_next, ..omniheap_vulkan_bind_default() };
         let made = create(manager, said);
         assert_eq!(place(made.allocation).offset, 0, "memory of its own");
@@ -217,8 +217,8 @@ fn memory_of_a_resource_comes_from_the_pool_that_is_named() {
         let mut sums = OmniheapTotals::default();
         assert_eq!(c!(omniheap_pool_totals(pool, &raw mut sums)), Status::Ok);
         assert_eq!(sums.live, 1);
-        let flags = vk::MemoryAllocateFlagsInfo::default();
-        binds[0] = OmniheapVulkanBind { pool, memory_next: info(&flags), ..binds[0] };
+        let export = vk::ExportMemoryAllocateInfo::default();
+        binds[0] = OmniheapVulkanBind { pool, memory_next: info(&export), ..binds[0] };
         let tied = c!(omniheap_vulkan_bind_many(manager, binds.as_mut_ptr(), 1));
         assert_eq!(tied, Status::Unsupported);
         assert!(message().contains("leave bind.pool zero"), "{}", message());
@@ -235,16 +235,19 @@ fn memory_of_a_resource_comes_from_the_pool_that_is_named() {
     });
 }
 
+/// Returns the answer about a buffer that is not created, which leaves what was passed as it is.
+fn refusal(manager: OmniheapManager, described: *const c_void, said: OmniheapVulkanBind) -> Status {
+    let mut bind = said;
+    let status = c!(omniheap_vulkan_create_buffer(manager, described, &raw mut bind));
+    assert_eq!((bind.buffer, bind.allocation.id), (said.buffer, 0), "{status:?}");
+    status
+}
+
 #[test]
 fn what_cannot_be_created_is_said_and_leaves_nothing() {
     on_device(|_, manager| {
         let (described, usual) = (buffer_info(), omniheap_vulkan_bind_default());
-        let create = |described: *const c_void, said: OmniheapVulkanBind| {
-            let mut bind = said;
-            let status = c!(omniheap_vulkan_create_buffer(manager, described, &raw mut bind));
-            assert_eq!((bind.buffer, bind.allocation.id), (said.buffer, 0), "{status:?}");
-            status
-        };
+        let create = |described, said| refusal(manager, described, said);
         assert_eq!(create(ptr::null(), usual), Status::NullArgument);
         assert_eq!(
             create(info(&image_info(vk::ImageTiling::OPTIMAL)), usual),
@@ -272,6 +275,22 @@ fn what_cannot_be_created_is_said_and_leaves_nothing() {
             c!(omniheap_vulkan_create_image(manager, ptr::null(), none)),
             Status::NullArgument
         );
+    });
+}
+
+#[test]
+fn memory_of_its_own_is_the_drivers_to_give_and_never_held() {
+    on_device(|_, manager| {
+        let (described, usual) = (buffer_info(), omniheap_vulkan_bind_default());
+        let (held, export) = (OMNIHEAP_NO_GROW, vk::ExportMemoryAllocateInfo::default());
+        for (flags, memory_next) in
+            [(held | OMNIHEAP_DEDICATED, ptr::null()), (held, info(&export))]
+        {
+            let request = OmniheapRequest { flags, ..omniheap_request_default(0) };
+            let said = OmniheapVulkanBind { request: &raw const request, memory_next, ..usual };
+            let status = refusal(manager, info(&described), said);
+            assert_eq!(status, Status::OutOfDeviceMemory, "{}", message());
+        }
     });
 }
 
