@@ -201,8 +201,8 @@ impl<B: Backend> Manager<B> {
     }
 
     /// Gives empty blocks and pages back to the driver, down to the pools' minimums; returns how many bytes. Zeroes secrets first whose
-    /// zeros the driver refused, and waits for the device where there are any. A lost device runs nothing, so that all its bytes are out
-    /// of use.
+    /// zeros the driver refused, and waits for the device where there are any. A lost device runs nothing, so that all its blocks are out
+    /// of use; it unmaps nothing either, so pages stay until the manager ends.
     ///
     /// # Errors
     ///

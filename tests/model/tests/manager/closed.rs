@@ -210,3 +210,28 @@ fn a_timeline_may_be_closed_between_a_mark_and_an_order() {
     assert!(pass.moves().len() > 0);
     pass.start().expect("a closed timeline has passed");
 }
+
+#[test]
+fn trim_gives_back_what_was_freed_on_a_lost_device() {
+    for (config, pages) in configs().into_iter().zip([false, true, false]) {
+        let host = host(64 * MIB);
+        let other = host.open().expect("another timeline");
+        let manager = Manager::with_config(Arc::clone(&host), config);
+        let hold = [MAIN, other].map(|timeline| host.hold(timeline).expect("alive"));
+        // Freed behind work that is held: nothing of it may be given out before the device has passed it.
+        for timeline in [MAIN, other, MAIN] {
+            let one = take(&manager, &Request::new(3 * MIB).on(timeline));
+            one.fill(0, 3 * MIB, 7).expect("in range");
+        }
+        let _kept = take(&manager, &Request::new(MIB).dedicated());
+        host.lose();
+        drop(hold);
+        let returned = manager.trim().expect("a lost device runs nothing");
+        let reserved = manager.report().totals.reserved_bytes;
+        // A lost device unmaps no pages: those stay until the manager ends.
+        if !pages {
+            assert!(returned >= 9 * MIB, "{returned}");
+            assert!((MIB..=2 * MIB).contains(&reserved), "what is live stays: {reserved}");
+        }
+    }
+}
