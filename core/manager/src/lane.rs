@@ -60,6 +60,15 @@ impl<B: Backend> Lane<B> {
         self.state.lock_flushed().allocate_usable(ask)
     }
 
+    /// Takes the first hole in the order of blocks and offsets for which `look` returns something.
+    pub(crate) fn find_lowest_hole<R>(
+        &self,
+        ask: Ask,
+        look: impl Fn(&B::Block, Span) -> Option<R>,
+    ) -> Result<(SlotId, R), ErrorKind> {
+        self.state.lock_flushed().allocate_lowest(ask, look)
+    }
+
     /// Returns true if a hole that is held fits.
     pub(crate) fn would_fit(&self, ask: Ask) -> bool {
         let state = self.state.lock_flushed();

@@ -149,6 +149,28 @@ impl Tlsf {
         self.take_found(self.search(layout, class, &may), layout, class)
     }
 
+    /// Allocates from the first hole in the order of blocks and offsets that fits and that `may` accepts, which is told the place
+    /// and its last use. Looks at every span before that hole.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate`](Strategy::allocate).
+    pub fn allocate_lowest(
+        &mut self,
+        layout: Layout,
+        class: Class,
+        mut may: impl FnMut(BlockId, Span, LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
+        self.prepare(layout)?;
+        let found = self.all_pieces().find_map(|at| {
+            let node = Some(self.nodes.get(at)).filter(|node| node.is_hole())?;
+            let start = self.start_in(node, layout, class)?;
+            let span = Span { offset: start, size: layout.size };
+            may(node.block(), span, node.last_use).then_some((at, start))
+        });
+        self.take_found(found, layout, class)
+    }
+
     /// Frees a span, and records its last use.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use crate::linear::{Linear, Side};
 use core::ffi::c_void;
 use core::sync::atomic::AtomicPtr;
 use omniheap_seam::{Align, Class, ErrorKind, Layout, Span};
-use omniheap_strategy::{BlockId, Key, Strategy, Tlsf};
+use omniheap_strategy::{Key, Strategy, Tlsf};
 
 /// Choice among the holes that fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) enum Algorithm {
 
 #[derive(Debug)]
 enum Division {
-    General(Box<Tlsf>, BlockId),
+    General(Box<Tlsf>),
     Linear(Linear),
 }
 
@@ -58,8 +58,8 @@ impl Division {
             return Ok(Self::Linear(Linear::new(size)));
         }
         let mut tlsf = Box::new(Tlsf::new(Align::ONE));
-        let block = tlsf.add_block(size)?;
-        Ok(Self::General(tlsf, block))
+        tlsf.add_block(size)?;
+        Ok(Self::General(tlsf))
     }
 
     fn place(&mut self, wish: Wish) -> Result<(u64, Place), ErrorKind> {
@@ -69,15 +69,12 @@ impl Division {
                 Ok((offset.ok_or(ErrorKind::OutOfDeviceMemory)?, Place::Linear))
             }
             Self::General(..) if wish.side == Side::Upper => Err(ErrorKind::Unsupported),
-            Self::General(tlsf, block) => {
+            Self::General(tlsf) => {
+                let layout = Layout::new(wish.size).align(wish.align);
                 let grant = match wish.choice {
-                    Choice::Small => {
-                        let layout = Layout::new(wish.size).align(wish.align);
-                        tlsf.allocate(layout, Class::Linear)?
-                    }
+                    Choice::Small => tlsf.allocate(layout, Class::Linear)?,
                     Choice::Lowest => {
-                        let (hole, span) = lowest(tlsf, *block, wish)?;
-                        tlsf.carve_in(hole, span, Class::Linear)?
+                        tlsf.allocate_lowest(layout, Class::Linear, |_, _, _| true)?
                     }
                 };
                 Ok((grant.span.offset, Place::General(grant.key)))
@@ -87,7 +84,7 @@ impl Division {
 
     fn free(&mut self, part: &Part) {
         match (self, part.place) {
-            (Self::General(tlsf, _), Place::General(key)) => {
+            (Self::General(tlsf), Place::General(key)) => {
                 let freed = tlsf.free(key);
                 debug_assert!(freed.is_ok(), "a part in use has a live key: {freed:?}");
             }
@@ -98,21 +95,6 @@ impl Division {
             (Self::General(..), Place::Linear) => {}
         }
     }
-}
-
-/// Returns the lowest hole that fits, and the span of it that the part takes.
-fn lowest(tlsf: &Tlsf, block: BlockId, wish: Wish) -> Result<(Key, Span), ErrorKind> {
-    let mut found = None;
-    tlsf.for_each_in(block, |key, span, class| {
-        let start = wish.align.up(span.offset);
-        let end = start.and_then(|start| start.checked_add(wish.size));
-        if let (Some(start), None, None, true) =
-            (start, class, found, end.is_some_and(|end| end <= span.end()))
-        {
-            found = Some((key, Span { offset: start, size: wish.size }));
-        }
-    });
-    found.ok_or(ErrorKind::OutOfDeviceMemory)
 }
 
 /// A slot of the table of parts. Its stamp counts the parts that were in it.

@@ -235,6 +235,25 @@ impl<B: Backend> Bytes<B> {
         Err(ErrorKind::OutOfDeviceMemory)
     }
 
+    /// Takes the first hole in the order of blocks and offsets whose last users `may` accepts and for which `look` returns something.
+    pub(super) fn take_lowest<R>(
+        &mut self,
+        ask: Ask,
+        may: impl Fn(LastUse) -> bool,
+        look: impl Fn(&B::Block, Span) -> Option<R>,
+    ) -> Result<(Grant, R), ErrorKind> {
+        let Suballocator::General(tlsf) = &mut self.suballocator else {
+            return Err(ErrorKind::Unsupported);
+        };
+        let (blocks, mut seen) = (&self.blocks, None);
+        let grant = tlsf.allocate_lowest(ask.layout, ask.class, |block, span, last| {
+            let held = blocks[block.0 as usize].as_ref().filter(|_| may(last));
+            seen = held.and_then(|held| look(held.block.raw(), Span { size: ask.size, ..span }));
+            seen.is_some()
+        })?;
+        Ok((grant, seen.expect("accepted for it")))
+    }
+
     /// Takes a hole, whoever used it last: the request runs after all of them.
     pub(super) fn take_anyhow(&mut self, ask: Ask) -> Result<Grant, ErrorKind> {
         if let Some(tlsf) = self.general_mut() {

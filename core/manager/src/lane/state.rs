@@ -232,6 +232,19 @@ impl<B: Backend> State<B> {
         Ok(self.admit(grant, ask.bytes(), user))
     }
 
+    /// As [`allocate`](Self::allocate), from the lowest hole for which `look` returns something.
+    pub(super) fn allocate_lowest<R>(
+        &mut self,
+        ask: Ask,
+        look: impl Fn(&B::Block, Span) -> Option<R>,
+    ) -> Result<(SlotId, R), ErrorKind> {
+        self.occupancy.reserve()?;
+        let user = self.enter(ask.timeline)?;
+        let may = |last| self.order.may(user, last);
+        let (grant, seen) = self.bytes.take_lowest(ask, may, look)?;
+        Ok((self.admit(grant, ask.bytes(), user), seen))
+    }
+
     /// Takes whatever fits, also what other timelines may still use: see [`last_use`](Self::last_use).
     pub(super) fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
         self.occupancy.reserve()?;

@@ -121,6 +121,35 @@ impl<B: Backend> Manager<B> {
         self.hand_out(pool, (lane, slot), request, None, None)
     }
 
+    /// Takes the first hole of a pool in the order of its blocks and offsets for which `look` returns something.
+    fn allocate_lowest_in<R>(
+        &self,
+        pool: &Arc<Pool<B>>,
+        request: &Request<'_>,
+        look: impl Fn(&B::Block, Span) -> Option<R>,
+    ) -> Result<(Allocation<B>, R), AllocateError> {
+        ladder::check(request)?;
+        if request.layout.align > self.inner.device.heap(pool.shared.heap)?.align {
+            return Err(ErrorKind::InvalidAlignment.into());
+        }
+        if request.sharing == Sharing::Dedicated {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let ask = pool.ask_with_room(request)?;
+        let mut last = ErrorKind::OutOfDeviceMemory;
+        for lane in pool.lanes() {
+            lane.enter(request.timeline)?;
+            match lane.find_lowest_hole(ask, &look) {
+                Ok((slot, seen)) => {
+                    lane.set_properties(slot, request);
+                    return Ok((self.hand_out(pool, (&lane, slot), request, None, None)?, seen));
+                }
+                Err(kind) => last = kind,
+            }
+        }
+        Err(last.into())
+    }
+
     /// Ends a pool. Its blocks go back to the driver.
     ///
     /// # Errors
@@ -334,6 +363,42 @@ impl<B: Backend> UserPool<B> {
         request: &Request<'_>,
     ) -> Result<Allocation<B>, AllocateError> {
         self.manager.take_span_in(&self.pool, offset, request)
+    }
+
+    /// Takes the first hole that fits, by the age of blocks and then by offset, and for which `look` returns something. It is shown
+    /// the block and the bytes that the allocation would have, under a lock: it must be short, and must not call the manager.
+    ///
+    /// For programs that pack what they hold. It takes no memory from the driver, and looks at every span before the hole: the
+    /// other calls find a hole at once.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfDeviceMemory`, `Fragmented`, `ExceedsLimit` when no such hole fits; `Unsupported` for dedicated requests, and where the
+    /// pool has another strategy than the general one. Otherwise as for [`allocate`](Self::allocate). A failed call changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use omniheap_core::{Manager, PoolConfig, Request};
+    /// use omniheap_host::Host;
+    ///
+    /// let manager = Manager::new(Host::new());
+    /// let heap = manager.explain(&Request::new(1))?.placement.heaps.as_slice()[0];
+    /// let pool = manager.create_pool(heap, PoolConfig::new().lanes(1).block(1 << 20))?;
+    /// let page = Request::new(4096);
+    /// let mut held = (0..4).map(|_| pool.allocate(&page)).collect::<Result<Vec<_>, _>>()?;
+    /// drop(held.remove(0));
+    /// drop(held.remove(1));
+    /// let (_lowest, offset) = pool.allocate_lowest(&page, |_, span| Some(span.offset))?;
+    /// assert_eq!(offset, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn allocate_lowest<R>(
+        &self,
+        request: &Request<'_>,
+        look: impl Fn(&B::Block, Span) -> Option<R>,
+    ) -> Result<(Allocation<B>, R), AllocateError> {
+        self.manager.allocate_lowest_in(&self.pool, request, look)
     }
 
     /// Returns whether nothing in the pool is live or waits for a timeline, after retiring what has finished.

@@ -1,7 +1,8 @@
 //! Blocks that stay: their holes are closed, by passes that nobody waits for and by one full defragmentation.
 use omniheap_core::{
-    Align, Allocation, Budget, Class, Decision, Defragmentation, HeapId, HeapKind, InsideBlock,
-    Manager, ManagerConfig, MoveOutcome, PoolConfig, Request, Span, UserPool,
+    Align, Allocation, Budget, Class, Decision, Defragmentation, ErrorKind, HeapId, HeapKind,
+    InsideBlock, Manager, ManagerConfig, MoveOutcome, PoolConfig, Request, Span, TimelineId,
+    UserPool,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{Fault, Plan};
@@ -271,4 +272,39 @@ fn images_and_other_bytes_close_holes_and_share_no_granule() {
         let apart = (first.end() - 1) / granule < second.offset / granule;
         assert!(class(pair[0].0) == class(pair[1].0) || apart, "unlike neighbours share a granule");
     }
+}
+
+#[test]
+fn the_lowest_hole_is_taken_of_the_first_block() {
+    let manager = manager(InsideBlock::Allowed, 4 * BLOCK);
+    let pool = pool(&manager, BLOCK, 2 * BLOCK);
+    let quarter = Request::new(BLOCK / 4);
+    let mut live: Vec<_> =
+        (0..8).map(|_| Some(pool.allocate(&quarter).expect("there is room"))).collect();
+    for at in [6, 3, 1, 7] {
+        live[at] = None;
+    }
+    let take = |request: &Request<'_>| {
+        let at = |_: &_, span: Span| (span.offset > 0).then_some(span);
+        pool.allocate_lowest(request, at).map_err(|error| error.kind())
+    };
+    let (first, span) = take(&quarter).expect("a hole");
+    assert_eq!(span, Span { offset: BLOCK / 4, size: BLOCK / 4 });
+    assert_eq!(first.binding().span(), span);
+    let wide = take(&Request::new(BLOCK / 2)).expect("both at the end of the second block");
+    assert_eq!(wide.1.offset, BLOCK / 2);
+    let none = pool.allocate_lowest(&quarter, |_, _| None::<()>);
+    assert!(none.expect_err("nothing suits").kind().is_out_of_memory());
+    let before = manager.totals();
+    for (wrong, kind) in [
+        (Request::new(0), ErrorKind::ZeroSize),
+        (Request::new(2 * BLOCK), ErrorKind::ExceedsLimit),
+        (quarter.dedicated(), ErrorKind::Unsupported),
+        (quarter.align(Align::of(1 << 40)), ErrorKind::InvalidAlignment),
+        (quarter.on(TimelineId(77)), ErrorKind::NoSuchTimeline),
+    ] {
+        assert_eq!(take(&wrong).map(drop), Err(kind));
+    }
+    assert_eq!(manager.totals(), before);
+    manager.validate().expect("sound");
 }
