@@ -1,7 +1,8 @@
 //! Defragmentation in passes: the library plans moves and holds the new places, the program copies, and the places are exchanged.
 //!
 //! The least used blocks are emptied first. The pool chooses a new place as for any request. If the place lies in the block to be
-//! emptied, it plugs a hole there until the pass is planned, so that the next place lies elsewhere.
+//! emptied, it plugs a hole there until the pass is planned, so that the next place lies elsewhere. Where no block gains from
+//! another any more, the thorough algorithms close the holes inside each: nothing is moved inside a block that still empties.
 #![expect(unsafe_code, reason = "lends the list of moves to the program")]
 use crate::abi::{
     VMA_DEFRAGMENTATION_FLAG_ALGORITHM_EXTENSIVE_BIT, VMA_DEFRAGMENTATION_FLAG_ALGORITHM_FULL_BIT,
@@ -141,73 +142,118 @@ impl Defragmentation {
         for (home, blocks) in of.blocks() {
             let is_asked = own.map_or(home.1 == 0, |own| own == home);
             if is_asked {
-                let blocks = blocks.into_iter().filter_map(Candidate::of).collect();
-                self.plan_home(of, home.0, blocks, &mut budget);
+                let mut blocks: Vec<_> = blocks.into_iter().filter_map(Candidate::of).collect();
+                blocks.sort_by_key(|block| (block.live_bytes, block.memory));
+                let planned = self.moves.len();
+                let may_go_on = self.empty_blocks(of, home.0, &blocks, &mut budget);
+                if may_go_on.is_some() && self.is_thorough() && self.moves.len() == planned {
+                    let _ = self.close_holes(of, home.0, &blocks, &mut budget);
+                }
             }
         }
     }
 
-    fn plan_home(
+    /// Plans moves out of the least used blocks of a home into the others. `None` if the pass ends.
+    fn empty_blocks(
         &mut self,
         of: &Allocator,
         memory_type: u32,
-        mut blocks: Vec<Candidate<'_>>,
+        blocks: &[Candidate<'_>],
         budget: &mut Budget<'_>,
-    ) {
-        blocks.sort_by_key(|block| (block.live_bytes, block.memory));
+    ) -> Option<()> {
         let mut plugs = Vec::new();
         // Empty blocks are left out: they go back to the driver.
         let mut targets: BTreeSet<_> = blocks.iter().map(|block| block.memory).collect();
-        for block in &blocks {
+        for block in blocks {
             targets.remove(&block.memory);
             for slot in block.live.iter().rev() {
-                let from = slot.handle();
-                let Some(first) = of.slots.get(from).map(facts) else { continue };
-                // An allocation too large for the rest of the budget is skipped, and smaller ones may fit.
-                if self.stays.contains(&from.address()) || first.0 > budget.bytes {
-                    continue;
-                }
-                let lowest =
-                    self.is_thorough().then(|| (block.memory, slot.facts.offset.load(Relaxed)));
-                let Some(place) =
-                    self.find_place(of, memory_type, slot, (&targets, lowest), &mut plugs)
-                else {
-                    break;
-                };
-                if !budget.allows(first.0) {
-                    return;
-                }
-                let Some(to) = enter(of, slot, (from, first), place) else { continue };
-                self.moves.push(VmaDefragmentationMove {
-                    operation: VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY,
-                    src_allocation: shown(from),
-                    dst_tmp_allocation: shown(to),
-                });
+                let Some((from, first)) = self.may_move(of, slot, budget) else { continue };
+                let place = self.find_place(of, memory_type, slot, &targets, &mut plugs);
+                let Some(place) = place else { break };
+                self.plan_move(of, slot, (from, first), place, budget)?;
             }
+        }
+        Some(())
+    }
+
+    /// Plans moves inside each block, of the highest allocations to the lowest holes. `None` if the pass ends.
+    fn close_holes(
+        &mut self,
+        of: &Allocator,
+        memory_type: u32,
+        blocks: &[Candidate<'_>],
+        budget: &mut Budget<'_>,
+    ) -> Option<()> {
+        for block in blocks {
+            for slot in block.live.iter().rev() {
+                let Some((from, first)) = self.may_move(of, slot, budget) else { continue };
+                let lowest = of.take_below(memory_type, slot, block.memory, self.pool());
+                let Some((managed, seen)) = lowest else { continue };
+                let place = (self.owner(managed), seen);
+                self.plan_move(of, slot, (from, first), place, budget)?;
+            }
+        }
+        Some(())
+    }
+
+    /// Returns the handle and the facts of an allocation that may be moved now. One too large for the rest of the budget is passed
+    /// over, and smaller ones may fit.
+    fn may_move(
+        &self,
+        of: &Allocator,
+        slot: &Slot<Memory>,
+        budget: &Budget<'_>,
+    ) -> Option<(Handle, (u64, About))> {
+        let from = slot.handle();
+        let first = of.slots.get(from).map(facts)?;
+        (!self.stays.contains(&from.address()) && first.0 <= budget.bytes).then_some((from, first))
+    }
+
+    /// Plans the move of an allocation to a place. `None` if the pass ends.
+    fn plan_move(
+        &mut self,
+        of: &Allocator,
+        slot: &Slot<Memory>,
+        (from, first): (Handle, (u64, About)),
+        place: (Memory, Seen),
+        budget: &mut Budget<'_>,
+    ) -> Option<()> {
+        budget.allows(first.0).then_some(())?;
+        if let Some(to) = enter(of, slot, (from, first), place) {
+            self.moves.push(VmaDefragmentationMove {
+                operation: VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY,
+                src_allocation: shown(from),
+                dst_tmp_allocation: shown(to),
+            });
+        }
+        Some(())
+    }
+
+    fn pool(&self) -> Option<&Arc<CustomPool>> {
+        self.pool.as_ref().map(|(pool, _)| pool)
+    }
+
+    /// Returns the owner of bytes for a copy.
+    fn owner(&self, managed: Managed) -> Memory {
+        match self.pool() {
+            Some(pool) => Memory::Pooled(managed, Arc::clone(pool)),
+            None => Memory::Default(managed),
         }
     }
 
-    /// Finds a place in a block that is not to be emptied, or further down in the same one.
+    /// Finds a place in a block that is not to be emptied.
     fn find_place(
         &self,
         of: &Allocator,
         memory_type: u32,
         slot: &Slot<Memory>,
-        (targets, lowest): (&BTreeSet<u64>, Option<(u64, u64)>),
+        targets: &BTreeSet<u64>,
         plugs: &mut Vec<Managed>,
     ) -> Option<(Memory, Seen)> {
-        let pool = self.pool.as_ref().map(|(pool, _)| pool);
         for _ in 0..MOST_PLUGS {
-            let (managed, seen) = of.take_beside(memory_type, slot, pool)?;
-            let memory = seen.memory.as_raw();
-            let is_lower =
-                lowest.is_some_and(|(block, offset)| block == memory && seen.offset < offset);
-            if is_lower || targets.contains(&memory) {
-                let memory = match pool {
-                    Some(pool) => Memory::Pooled(managed, Arc::clone(pool)),
-                    None => Memory::Default(managed),
-                };
-                return Some((memory, seen));
+            let (managed, seen) = of.take_beside(memory_type, slot, self.pool())?;
+            if targets.contains(&seen.memory.as_raw()) {
+                return Some((self.owner(managed), seen));
             }
             plugs.push(managed);
         }

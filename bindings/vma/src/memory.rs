@@ -591,6 +591,33 @@ impl Allocator {
         Ok(slot)
     }
 
+    /// Returns the request for a copy of an allocation, from memory that is already held.
+    fn request_beside(&self, slot: &Slot<Memory>) -> Request<'static> {
+        let (size, align) = (slot.facts.size.load(Relaxed), slot.facts.align.load(Relaxed));
+        self.laid_out(size, align, About::of(&slot.facts).content_kind()).no_grow()
+    }
+
+    /// Takes the lowest place for a copy of an allocation in its own block, below it.
+    pub(crate) fn take_below(
+        &self,
+        memory_type: u32,
+        slot: &Slot<Memory>,
+        block: u64,
+        pool: Option<&Arc<CustomPool>>,
+    ) -> Option<(Managed, Seen)> {
+        let (request, offset) = (self.request_beside(slot), slot.facts.offset.load(Relaxed));
+        let below = |of: &AnyBlock, span: Span| {
+            Some(see(of, span)).filter(|seen| seen.memory.as_raw() == block && seen.offset < offset)
+        };
+        match pool {
+            Some(pool) => pool.general()?.allocate_lowest(&request, below).ok(),
+            None => {
+                let mut pools = self.defaults.of_type(memory_type);
+                pools.find_map(|pool| pool.allocate_lowest(&request, below).ok())
+            }
+        }
+    }
+
     /// Takes a place for a copy of an allocation, in the same pool, from memory that is already held.
     pub(crate) fn take_beside(
         &self,
@@ -598,10 +625,7 @@ impl Allocator {
         slot: &Slot<Memory>,
         pool: Option<&Arc<CustomPool>>,
     ) -> Option<(Managed, Seen)> {
-        let size = slot.facts.size.load(Relaxed);
-        let (content, align) =
-            (About::of(&slot.facts).content_kind(), slot.facts.align.load(Relaxed));
-        let request = self.laid_out(size, align, content).no_grow();
+        let (request, size) = (self.request_beside(slot), slot.facts.size.load(Relaxed));
         match pool {
             Some(pool) => pool.general()?.allocate_and_look(&request, see).ok(),
             None => {
