@@ -3,9 +3,9 @@
 use crate::abi::{
     VMA_ALLOCATION_CREATE_CAN_ALIAS_BIT, VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT,
     VMA_ALLOCATION_CREATE_MAPPED_BIT, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT,
-    VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT, VMA_ALLOCATION_CREATE_USER_DATA_COPY_STRING_BIT,
-    VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT, VMA_MEMORY_USAGE_GPU_LAZILY_ALLOCATED, VmaAllocation,
-    VmaAllocationCreateInfo,
+    VMA_ALLOCATION_CREATE_STRATEGY_MIN_OFFSET_BIT, VMA_ALLOCATION_CREATE_UPPER_ADDRESS_BIT,
+    VMA_ALLOCATION_CREATE_USER_DATA_COPY_STRING_BIT, VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT,
+    VMA_MEMORY_USAGE_GPU_LAZILY_ALLOCATED, VmaAllocation, VmaAllocationCreateInfo,
 };
 use crate::allocator::Allocator;
 use crate::args::text;
@@ -302,11 +302,14 @@ impl Allocator {
         let request = self.request(ask);
         let limited =
             VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT | VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT;
-        if info.flags & limited != 0 {
-            return self.take_held(memory_type, &request, kind, info);
-        }
         let pool = self.defaults.get(self, memory_type, kind)?;
-        let (managed, seen) = pool.allocate_and_look(&request, see)?;
+        let (managed, seen) = match take_lowest(pool, &request, info) {
+            Some(lowest) => lowest,
+            None if info.flags & limited != 0 => {
+                return self.take_held(memory_type, &request, kind, info);
+            }
+            None => pool.allocate_and_look(&request, see)?,
+        };
         Ok(Taken { memory: Memory::Default(managed), seen, is_alone: false })
     }
 
@@ -419,6 +422,9 @@ impl Allocator {
         let block = pool.block_size.max(request.layout.size);
         let limited =
             VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT | VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT;
+        if let Some((managed, seen)) = take_lowest(general, &request, info) {
+            return Ok(Taken::pooled(managed, seen, pool));
+        }
         if pool.is_at_most() {
             // The pool may not grow, so the ladder of a request that fails could gain nothing here.
             let is_usual = request.layout.align <= self.base_align(pool.memory_type);
@@ -741,6 +747,18 @@ impl Allocator {
         }
         true
     }
+}
+
+/// Takes the lowest bytes that the pool holds, if the program asked for that. The pool's own choice is as good for the other strategies:
+/// it finds a hole at once that is the smallest to within a thirty-second.
+#[inline]
+fn take_lowest(
+    pool: &UserPool<AnyBackend>,
+    request: &Request<'_>,
+    info: &VmaAllocationCreateInfo,
+) -> Option<(Managed, Seen)> {
+    let is_asked = has(info, VMA_ALLOCATION_CREATE_STRATEGY_MIN_OFFSET_BIT);
+    is_asked.then(|| pool.allocate_lowest(request, |of, span| Some(see(of, span))).ok())?
 }
 
 /// Takes bytes that the pool holds. If there are none, takes new ones unless `may_grow` refuses.

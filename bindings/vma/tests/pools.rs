@@ -575,3 +575,35 @@ fn a_full_pool_serves_threads_that_are_new_to_it() {
     c!(vmaFreeMemory(rig.allocator, all));
     end(&rig, pool);
 }
+
+#[test]
+fn the_lowest_place_is_given_where_that_is_asked_for() {
+    let Some(rig) = Rig::open() else { return };
+    let info = pool_info(rig.host_type());
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 256 * KIB, ..info });
+    let wanted = VmaAllocationCreateInfo {
+        flags: VMA_ALLOCATION_CREATE_STRATEGY_MIN_OFFSET_BIT,
+        ..in_pool(pool)
+    };
+    for limit in
+        [0, VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT, VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT]
+    {
+        let mut all: Vec<_> = (0..6).map(|_| memory(&rig, 8 * KIB, &wanted).1).collect();
+        for at in [0, 2, 4] {
+            c!(vmaFreeMemory(rig.allocator, all[at]));
+        }
+        let wanted = VmaAllocationCreateInfo { flags: wanted.flags | limit, ..wanted };
+        for at in [0, 2, 4] {
+            let (result, one) = memory(&rig, 8 * KIB, &wanted);
+            assert_eq!(result, DONE);
+            assert_eq!(rig.info(one).offset, at * 8 * KIB, "{limit:#x}");
+            all[usize::try_from(at).expect("a small number")] = one;
+        }
+        // What no hole has room for is new, if the pool may grow.
+        let (result, large) = memory(&rig, 256 * KIB, &wanted);
+        let never = limit == VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT;
+        assert_eq!(result, if never { FULL } else { DONE });
+        all.into_iter().chain([large]).for_each(|one| c!(vmaFreeMemory(rig.allocator, one)));
+    }
+    end(&rig, pool);
+}
