@@ -9,6 +9,7 @@ use crate::abi::{
     VmaAllocatorInfo, VmaDeviceMemoryCallbacks,
 };
 use crate::args::{Layout, array, borrow, put, read_if, read_prefix};
+use crate::budget::LastTold;
 use crate::call::{Refused, call, complain, run};
 use crate::choice::Types;
 use crate::counts::Counts;
@@ -40,6 +41,7 @@ pub(crate) struct Allocator {
     pub(crate) pools: Slots<Arc<CustomPool>>,
     pub(crate) defaults: Defaults,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) told: LastTold,
     pub(crate) types: Types,
     /// The engine's heap of each memory type.
     heaps: Vec<HeapId>,
@@ -365,6 +367,7 @@ fn assemble(
         pools: Slots::new(owner),
         defaults: Defaults::default(),
         counts,
+        told: LastTold::default(),
         types,
         heaps,
         flags: info.flags,
@@ -556,7 +559,7 @@ pub unsafe extern "C" fn vmaGetMemoryTypeProperties(
     unsafe { on("vmaGetMemoryTypeProperties", allocator, work) };
 }
 
-/// Sets the number of the frame, for reports.
+/// Sets the number of the frame, for reports. Budgets are asked for anew.
 ///
 /// # Safety
 ///
@@ -565,6 +568,7 @@ pub unsafe extern "C" fn vmaGetMemoryTypeProperties(
 pub unsafe extern "C" fn vmaSetCurrentFrameIndex(allocator: VmaAllocator, frame: u32) {
     let work = |of: &Allocator| {
         of.frame.store(u64::from(frame), Relaxed);
+        of.told.forget();
         Ok(())
     };
     // SAFETY: the caller's promise.

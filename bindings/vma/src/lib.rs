@@ -10,7 +10,7 @@
 //! | `choice` | the memory type for a request |
 //! | `memory`, `pools`, `linear`, `counts` | allocations; their pools; their sums, and the return of empty memory |
 //! | `info`, `resource`, `map` | calls about allocations, about buffers and images, and about mapped bytes |
-//! | `stats`, `text` | sums, and reports as JSON |
+//! | `stats`, `budget`, `text` | sums, budgets, and reports as JSON |
 //! | `defrag` | passes of moves that the program makes |
 //! | `margin` | overwrites behind allocations |
 //! | `virtual_block` | ranges of the program's own, divided |
@@ -21,6 +21,7 @@
 pub mod abi;
 mod allocator;
 mod args;
+mod budget;
 mod call;
 mod choice;
 mod counts;

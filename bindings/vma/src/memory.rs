@@ -350,8 +350,7 @@ impl Allocator {
         if !has(info, VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT) {
             return Ok(());
         }
-        let budget = self.budget(self.heap_of(memory_type));
-        match budget.usage.checked_add(bytes).is_some_and(|sum| sum <= budget.budget) {
+        match self.has_room(self.heap_of(memory_type), bytes) {
             true => Ok(()),
             false => Err(out_of_memory("it would exceed the budget")),
         }

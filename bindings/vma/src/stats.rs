@@ -1,11 +1,11 @@
-//! Sums over allocations and blocks: budgets, and statistics with the extremes of sizes.
+//! Sums over allocations and blocks: statistics, with the extremes of sizes.
 #![expect(unsafe_code, reason = "writes through the caller's pointers")]
 use crate::abi::{
-    VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT, VmaAllocator, VmaBudget, VmaDetailedStatistics,
-    VmaPool, VmaStatistics, VmaTotalStatistics,
+    VmaAllocator, VmaBudget, VmaDetailedStatistics, VmaPool, VmaStatistics, VmaTotalStatistics,
 };
 use crate::allocator::{Allocator, index, on};
 use crate::args::put;
+use crate::budget::small;
 use crate::call::Refused;
 use crate::memory::{About, Memory};
 use crate::pools::CustomPool;
@@ -161,49 +161,6 @@ impl Allocator {
         }
         found
     }
-
-    /// Returns the budget of each of the driver's heaps, which is asked once.
-    pub(crate) fn budgets(&self) -> Vec<VmaBudget> {
-        let is_told = self.flags & VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT != 0;
-        let told = if is_told { self.vulkan.budgets() } else { None };
-        let tally = self.slots.tally();
-        let heaps = self.memory.memory_heaps_as_slice().iter().enumerate();
-        heaps
-            .map(|(heap, about)| {
-                let mut budget = VmaBudget::default();
-                let sum = &mut budget.statistics;
-                for one in (0..self.type_count()).filter(|at| self.heap_of(*at) == heap) {
-                    let ((blocks, block_bytes), (live, bytes)) =
-                        (self.counts.blocks_of(one), tally.of(one));
-                    sum.block_count += small(blocks);
-                    sum.allocation_count += small(live);
-                    sum.block_bytes += block_bytes;
-                    sum.allocation_bytes += bytes;
-                }
-                // A driver that knows none says zero.
-                let told = told.map(|told| told[heap]).filter(|told| told.budget > 0);
-                (budget.usage, budget.budget) = match told {
-                    Some(told) => (told.used, told.budget.min(about.size)),
-                    None => (budget.statistics.block_bytes, usual_budget(about.size)),
-                };
-                budget
-            })
-            .collect()
-    }
-
-    /// Returns the budget of one of the driver's heaps.
-    pub(crate) fn budget(&self, heap: usize) -> VmaBudget {
-        self.budgets().get(heap).copied().unwrap_or_default()
-    }
-}
-
-/// Returns as much of a heap as most drivers give to one process: eight tenths, rounded down.
-const fn usual_budget(size: u64) -> u64 {
-    size / 10 * 8 + size % 10 * 8 / 10
-}
-
-fn small(count: u64) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn pool_statistics(pool: &CustomPool) -> VmaStatistics {
@@ -311,17 +268,4 @@ pub unsafe extern "C" fn vmaCalculatePoolStatistics(
     };
     // SAFETY: as above.
     unsafe { on("vmaCalculatePoolStatistics", allocator, work) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_that_no_driver_tells_is_eight_tenths_rounded_down() {
-        for size in [0, 1, 9, 10, 19, 2 << 30, (1 << 60) - 1] {
-            assert_eq!(usual_budget(size), size * 8 / 10);
-        }
-        assert_eq!(usual_budget(u64::MAX), 14_757_395_258_967_641_292);
-    }
 }

@@ -358,3 +358,50 @@ fn a_refusal_that_nobody_can_read_ends_nothing() {
     let done = child.env(CHILD, "1").stderr(full).output().expect("it starts");
     assert!(done.status.success(), "{done:?}");
 }
+
+static TOLD: AtomicU64 = AtomicU64::new(0);
+
+/// Tells that a MiB of 64 is used, whatever is allocated.
+unsafe extern "system" fn told_small(
+    physical: vk::PhysicalDevice,
+    to: *mut vk::PhysicalDeviceMemoryProperties2<'_>,
+) {
+    TOLD.fetch_add(1, Relaxed);
+    // SAFETY: the caller's structure.
+    let shown = unsafe { &mut *to };
+    real_memory(physical, &mut shown.memory_properties);
+    let budget = shown.p_next.cast::<vk::PhysicalDeviceMemoryBudgetPropertiesEXT<'_>>();
+    // SAFETY: whoever asks for budgets chains the structure for them, and nothing else.
+    let budget = unsafe { &mut *budget };
+    budget.heap_budget = [65536 * KIB; vk::MAX_MEMORY_HEAPS];
+    budget.heap_usage = [1024 * KIB; vk::MAX_MEMORY_HEAPS];
+}
+
+#[test]
+fn requests_within_the_budget_share_an_answer_of_the_driver() {
+    let mut program = program();
+    program.functions.vk_get_physical_device_memory_properties2_khr = Some(told_small);
+    program.functions.vk_get_instance_proc_addr = Some(find);
+    let mut info = rig::described();
+    info.flags = VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT;
+    let Some(rig) = Rig::open_with(info, Some(program)) else { return };
+    let flags =
+        VMA_ALLOCATION_CREATE_WITHIN_BUDGET_BIT | VMA_ALLOCATION_CREATE_DEDICATED_MEMORY_BIT;
+    let within = VmaAllocationCreateInfo { flags, ..on_host() };
+    let asked =
+        vk::MemoryRequirements { size: 10240 * KIB, alignment: 1, memory_type_bits: u32::MAX };
+    let before = TOLD.load(Relaxed);
+    let take = |_| {
+        let mut one = VmaAllocation::NULL;
+        c!(vmaAllocateMemory(rig.allocator, &asked, &within, &mut one, ptr::null_mut()));
+        one
+    };
+    let mut all: Vec<_> = (0..8).map(take).collect();
+    let taken = all.iter().filter(|one| !one.is_null()).count();
+    assert_eq!(taken, 6, "of 10 MiB each, beside the one that is used");
+    assert_eq!(TOLD.load(Relaxed) - before, 1, "what was taken since is known without it");
+    c!(vmaSetCurrentFrameIndex(rig.allocator, 1));
+    all.push(memory(&rig, 10240 * KIB, &within));
+    assert_eq!(TOLD.load(Relaxed) - before, 2, "a frame asks anew, and is told 1 MiB again");
+    all.into_iter().for_each(|one| c!(vmaFreeMemory(rig.allocator, one)));
+}
