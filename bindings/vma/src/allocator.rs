@@ -27,9 +27,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use omniheap_c::{OmniheapManager, OmniheapStatus, adopt, omniheap_close};
-use omniheap_core::{
-    Align, AnyBackend, Defragmentation as Moves, HeapId, Limits, Manager, ManagerConfig,
-};
+use omniheap_core::{Align, AnyBackend, Defragmentation as Moves, HeapId, Manager, ManagerConfig};
 use omniheap_seam::{Backend as _, erase, lock};
 use omniheap_vulkan::{Hooks, MemoryEventKind, Vulkan};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -208,9 +206,7 @@ pub(crate) fn index(number: u32) -> usize {
 /// Returns the hooks around the driver's memory calls: exports, the program's callbacks, and counts.
 fn hooks(
     counts: &Arc<Counts>,
-    callbacks: Option<vk::AllocationCallbacks<'static>>,
-    told: Option<VmaDeviceMemoryCallbacks>,
-    exports: &[vk::ExternalMemoryHandleTypeFlags],
+    &Parts { callbacks, told, exports, .. }: &Parts<'_>,
     handle: VmaAllocator,
 ) -> Hooks {
     struct Program(VmaDeviceMemoryCallbacks, VmaAllocator);
@@ -244,6 +240,16 @@ fn hooks(
         Some(callbacks) => unsafe { hooks.callbacks(callbacks) },
         None => hooks,
     }
+}
+
+/// Limits what the memory types of each heap hold together to what the program says.
+fn limited(hooks: Hooks, memory: &vk::PhysicalDeviceMemoryProperties, limits: &[u64]) -> Hooks {
+    let limits = (0u32..).zip(limits).filter(|(_, limit)| **limit != vk::WHOLE_SIZE);
+    limits.fold(hooks, |hooks, (heap, limit)| {
+        let types = (0u32..).zip(memory.memory_types_as_slice());
+        let own = types.filter(|(_, one)| one.heap_index == heap);
+        hooks.limit(own.fold(0, |all, (at, _)| all | 1 << at), *limit)
+    })
 }
 
 /// Settings that a program passes beside its handles.
@@ -346,16 +352,10 @@ fn assemble(
 ) -> Result<Allocator, Refused> {
     let (counts, types) = (Arc::new(Counts::default()), types(&opened, info.flags));
     let Opened { vulkan, properties, memory, newer, loader } = opened;
-    vulkan.set_hooks(hooks(&counts, parts.callbacks, parts.told, parts.exports, shown));
+    vulkan.set_hooks(limited(hooks(&counts, parts, shown), &memory, parts.limits));
     let vulkan = Arc::new(vulkan);
     let heaps = heaps(&vulkan, &memory);
     let manager = Manager::with_config(erase(Arc::clone(&vulkan)), config(&vulkan));
-    let limits = memory.memory_types.map(|one| parts.limits.get(index(one.heap_index)));
-    for (heap, limit) in heaps.iter().zip(limits) {
-        if let Some(limit) = limit.filter(|limit| **limit != vk::WHOLE_SIZE) {
-            manager.set_budget(*heap, Limits::hard(*limit))?;
-        }
-    }
     let owner = u16::try_from(place).unwrap_or(0);
     let given = |own: u64, macro_: fn(&OmniheapVmaProgram) -> u64, usual: u64| {
         [own, program.map_or(0, macro_)].into_iter().find(|value| *value > 0).unwrap_or(usual)

@@ -405,3 +405,57 @@ fn requests_within_the_budget_share_an_answer_of_the_driver() {
     assert_eq!(TOLD.load(Relaxed) - before, 2, "a frame asks anew, and is told 1 MiB again");
     all.into_iter().for_each(|one| c!(vmaFreeMemory(rig.allocator, one)));
 }
+
+/// A second memory type of the only heap, like the first.
+unsafe extern "system" fn two_types(physical: vk::PhysicalDevice, to: *mut MemoryProperties) {
+    real_memory(physical, to);
+    // SAFETY: written just now.
+    let shown = unsafe { &mut *to };
+    shown.memory_types[1] = shown.memory_types[0];
+    (shown.memory_heap_count, shown.memory_type_count) = (1, 2);
+}
+
+/// Allocates from the first type, which the second one is made of.
+unsafe extern "system" fn from_the_first(
+    device: vk::Device,
+    info: *const vk::MemoryAllocateInfo<'_>,
+    callbacks: *const vk::AllocationCallbacks<'_>,
+    to: *mut vk::DeviceMemory,
+) -> vk::Result {
+    let real = of_loader(c"vkAllocateMemory");
+    // SAFETY: a function of this name has this type.
+    let real: vk::PFN_vkAllocateMemory = unsafe { core::mem::transmute(real) };
+    // SAFETY: the caller's structure.
+    let info = vk::MemoryAllocateInfo { memory_type_index: 0, ..unsafe { *info } };
+    c!(real(device, &info, callbacks, to))
+}
+
+#[test]
+fn memory_types_of_a_heap_share_its_limit() {
+    let mut program = program();
+    program.functions.vk_get_physical_device_memory_properties = Some(two_types);
+    program.functions.vk_allocate_memory = Some(from_the_first);
+    let mut limits = [vk::WHOLE_SIZE; vk::MAX_MEMORY_HEAPS];
+    limits[0] = 16384 * KIB;
+    let mut info = rig::described();
+    info.p_heap_size_limit = limits.as_ptr();
+    let Some(rig) = Rig::open_with(info, Some(program)) else { return };
+    let take = |size: u64, memory_type_bits: u32| {
+        let asked = vk::MemoryRequirements { size, alignment: 1, memory_type_bits };
+        let (mut one, none) = (VmaAllocation::NULL, ptr::null_mut());
+        let result = c!(vmaAllocateMemory(rig.allocator, &asked, &wanted(), &mut one, none));
+        (result, one)
+    };
+    let first = take(12288 * KIB, 0b01);
+    assert_eq!(first.0, DONE);
+    assert_eq!(take(12288 * KIB, 0b10).0, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+    assert_eq!(take(12288 * KIB, 0b11).0, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+    let small = take(1024 * KIB, 0b10);
+    assert_eq!(small.0, DONE, "there is room for it beside");
+    c!(vmaFreeMemory(rig.allocator, first.1));
+    let second = take(12288 * KIB, 0b10);
+    assert_eq!(second.0, DONE);
+    for (_, one) in [small, second] {
+        c!(vmaFreeMemory(rig.allocator, one));
+    }
+}

@@ -1,7 +1,14 @@
 //! An engine's part in the driver's memory calls: callbacks, exports, and structures of its own.
 #![expect(unsafe_code, reason = "chains structures that the caller answers for")]
+use super::error;
 use ash::vk;
-use core::{cell::Cell, ffi::c_void, fmt, ptr};
+use core::{
+    cell::Cell,
+    ffi::c_void,
+    fmt, ptr,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+use omniheap_seam::Result;
 
 /// A driver allocation that was made, or is about to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +35,21 @@ pub enum MemoryEventKind {
 
 type Told = Box<dyn Fn(MemoryEvent) + Send + Sync>;
 
+/// Bytes that some memory types hold together, and the most that they may.
+#[derive(Debug)]
+struct Limited {
+    memory_types: u32,
+    most: u64,
+    held: AtomicU64,
+}
+
 /// An engine's part in every memory call of a device. Start from [`Hooks::default`].
 #[derive(Default)]
 pub struct Hooks {
     callbacks: Option<vk::AllocationCallbacks<'static>>,
     told: Option<Told>,
     exports: Vec<vk::ExternalMemoryHandleTypeFlags>,
+    limits: Vec<Limited>,
 }
 
 // SAFETY: of the parts only the callbacks hold pointers; who gave them promised that any thread may call them.
@@ -69,6 +85,42 @@ impl Hooks {
     #[must_use]
     pub fn exports(self, exports: Vec<vk::ExternalMemoryHandleTypeFlags>) -> Self {
         Self { exports, ..self }
+    }
+
+    /// Limits the bytes that the memory types whose bits are set hold together. What goes beyond is refused as the driver refuses
+    /// what it does not have.
+    #[must_use]
+    pub fn limit(mut self, memory_types: u32, most: u64) -> Self {
+        self.limits.push(Limited { memory_types, most, held: AtomicU64::new(0) });
+        self
+    }
+
+    /// Returns the limits of a memory type.
+    fn limits_of(&self, memory_type: u32) -> impl Iterator<Item = &Limited> {
+        let bit = 1u32.checked_shl(memory_type).unwrap_or(0);
+        self.limits.iter().filter(move |limited| limited.memory_types & bit != 0)
+    }
+
+    /// Counts bytes that are about to be allocated, unless a limit forbids them.
+    pub(crate) fn reserve(&self, memory_type: u32, size: u64) -> Result<()> {
+        for (reserved, limited) in self.limits_of(memory_type).enumerate() {
+            let more = |held: u64| held.checked_add(size).filter(|held| *held <= limited.most);
+            if limited.held.fetch_update(Relaxed, Relaxed, more).is_err() {
+                let counted = self.limits_of(memory_type).take(reserved);
+                counted.for_each(|limited| {
+                    limited.held.fetch_sub(size, Relaxed);
+                });
+                return Err(error(vk::Result::ERROR_OUT_OF_DEVICE_MEMORY));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what [`reserve`](Self::reserve) counted.
+    pub(crate) fn release(&self, memory_type: u32, size: u64) {
+        for limited in self.limits_of(memory_type) {
+            limited.held.fetch_sub(size, Relaxed);
+        }
     }
 
     pub(crate) fn for_driver(&self) -> Option<&vk::AllocationCallbacks<'static>> {
@@ -156,6 +208,19 @@ impl MemoryExtras {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_counts_the_types_that_share_it_and_takes_nothing_back_twice() {
+        let hooks = Hooks::default().limit(0b011, 100).limit(0b110, 50).limit(0, 0);
+        assert!(hooks.reserve(0, 60).is_ok() && hooks.reserve(1, 40).is_ok());
+        assert!(hooks.reserve(0, 1).is_err(), "the first two have 100 together");
+        assert!(hooks.reserve(2, 10).is_ok() && hooks.reserve(2, 1).is_err());
+        hooks.release(0, 60);
+        // The second limit refuses it, so the first takes it back.
+        assert!(hooks.reserve(1, 60).is_err() && hooks.reserve(0, 60).is_ok());
+        assert!(hooks.reserve(0, u64::MAX).is_err() && hooks.reserve(3, u64::MAX).is_ok());
+        assert!(hooks.reserve(32, u64::MAX).is_ok(), "a type that no limit names");
+    }
 
     #[test]
     fn extras_end_with_their_scope_also_by_a_panic() {

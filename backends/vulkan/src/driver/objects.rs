@@ -155,9 +155,17 @@ impl Memory {
         if device.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_err() {
             return Err(error(vk::Result::ERROR_TOO_MANY_OBJECTS));
         }
-        match ask_driver(device, ask) {
-            Ok((raw, hooks)) => {
-                let Ask { size, memory_type, .. } = ask;
+        let (Ask { size, memory_type, .. }, hooks) = (ask, device.hooks.get());
+        let allowed = hooks.map_or(Ok(()), |hooks| hooks.reserve(memory_type, size));
+        let made = allowed.and_then(|()| {
+            ask_driver(device, ask, hooks).inspect_err(|_| {
+                if let Some(hooks) = hooks {
+                    hooks.release(memory_type, size);
+                }
+            })
+        });
+        match made {
+            Ok(raw) => {
                 if let Some(hooks) = hooks {
                     hooks.tell(MemoryEventKind::Allocated, raw, memory_type, size);
                 }
@@ -198,13 +206,11 @@ impl Memory {
     }
 }
 
-/// Returns the memory, and the hooks that it was allocated with.
-fn ask_driver(device: &Device, ask: Ask) -> Result<(vk::DeviceMemory, Option<&Hooks>)> {
+fn ask_driver(device: &Device, ask: Ask, hooks: Option<&Hooks>) -> Result<vk::DeviceMemory> {
     let mut flags =
         vk::MemoryAllocateFlagsInfo::default().flags(vk::MemoryAllocateFlags::DEVICE_ADDRESS);
     let mut priority = vk::MemoryPriorityAllocateInfoEXT::default();
-    let (mut dedicated, extras, hooks) =
-        (ask.dedicated, MemoryExtras::current(), device.hooks.get());
+    let (mut dedicated, extras) = (ask.dedicated, MemoryExtras::current());
     let fd = vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
     let told = hooks.map(|hooks| hooks.export_of(ask.memory_type)).unwrap_or_default();
     let kinds = if matches!(ask.share, Share::Export) { fd | told } else { told };
@@ -237,8 +243,7 @@ fn ask_driver(device: &Device, ask: Ask) -> Result<(vk::DeviceMemory, Option<&Ho
     let callbacks = hooks.and_then(Hooks::for_driver);
     // SAFETY: the device is alive; size, type and chain were checked against what the device reported, and who chained more or gave
     // callbacks answers for those.
-    let raw = check(unsafe { device.raw.allocate_memory(&info, callbacks) })?;
-    Ok((raw, hooks))
+    check(unsafe { device.raw.allocate_memory(&info, callbacks) })
 }
 
 impl Drop for Memory {
@@ -251,6 +256,9 @@ impl Drop for Memory {
         // SAFETY: allocated by `allocate`, freed once, unmapped by this; whoever drops it knows that no work uses it. The callbacks are
         // those it was allocated with: `has_hooks` says whether the hooks were there, and once there they never change.
         unsafe { self.device.raw.free_memory(self.raw, callbacks) };
+        if let Some(hooks) = hooks {
+            hooks.release(self.memory_type, self.size);
+        }
         self.device.live.fetch_sub(1, Ordering::Relaxed);
     }
 }
