@@ -569,7 +569,8 @@ impl Allocator {
         }
         let copies = has(info, VMA_ALLOCATION_CREATE_USER_DATA_COPY_STRING_BIT);
         let user_data = if copies { crate::allocator::NOTHING } else { info.p_user_data };
-        let slot = self.slots.keep((memory_type, ask.size), memory, |facts| {
+        let slot = self.slots.keep((memory_type, ask.size), memory, |slot| {
+            let facts = &slot.facts;
             facts.memory.store(seen.memory.as_raw(), Relaxed);
             facts.block_size.store(seen.block_size, Relaxed);
             facts.set_place(seen.offset, seen.base);
@@ -579,6 +580,10 @@ impl Allocator {
             facts.usage.store(ask.usage, Relaxed);
             facts.maps.store(0, Relaxed);
             facts.user_data.store(user_data, Relaxed);
+            if self.debug.looks() {
+                self.fill_new(slot);
+                self.lay_margin(slot);
+            }
         });
         if is_mapped && seen.base == 0 {
             self.mapping(slot).inspect_err(|_| {
@@ -588,10 +593,6 @@ impl Allocator {
         if copies {
             // SAFETY: the program said that its pointer is a text.
             slot.set_name(unsafe { text(info.p_user_data.cast_const().cast()) });
-        }
-        if self.debug.looks() {
-            self.fill_new(slot);
-            self.lay_margin(slot);
         }
         Ok(slot)
     }
@@ -650,7 +651,8 @@ impl Allocator {
         if let Memory::Pooled(_, pool) | Memory::Linear(pool, ..) = &memory {
             pool.count(about, size);
         }
-        let beside = self.slots.keep((about.memory_type(), size), memory, |facts| {
+        let beside = self.slots.keep((about.memory_type(), size), memory, |beside| {
+            let facts = &beside.facts;
             facts.memory.store(seen.memory.as_raw(), Relaxed);
             facts.block_size.store(seen.block_size, Relaxed);
             facts.set_place(seen.offset, seen.base);
@@ -660,19 +662,15 @@ impl Allocator {
             facts.usage.store(slot.facts.usage.load(Relaxed), Relaxed);
             facts.maps.store(0, Relaxed);
             facts.user_data.store(crate::allocator::NOTHING, Relaxed);
+            self.lay_margin(beside);
         });
         let handle = beside.handle();
         let is_seen = slot.facts.host.load(Relaxed) != 0;
-        match is_seen && self.mapping(beside).is_err() {
-            true => {
-                self.forget(handle);
-                None
-            }
-            false => {
-                self.lay_margin(beside);
-                Some(handle)
-            }
+        if is_seen && self.mapping(beside).is_err() {
+            self.forget(handle);
+            return None;
         }
+        Some(handle)
     }
 
     /// Returns the slot of an allocation.

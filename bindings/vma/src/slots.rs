@@ -285,13 +285,13 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Keeps memory; `fill` writes the facts before anybody can see them.
+    /// Keeps memory; `fill` writes the facts, and what lies behind the bytes, before anybody can see the slot.
     #[inline]
-    pub(crate) fn keep(&self, weight: Weight, memory: T, fill: impl FnOnce(&Facts)) -> &Slot<T> {
+    pub(crate) fn keep(&self, weight: Weight, memory: T, fill: impl FnOnce(&Slot<T>)) -> &Slot<T> {
         let at = self.take_free(weight);
         let slot = self.slot(at).expect("a shard has only slots that were made");
         slot.owned.take().memory = Some(memory);
-        fill(&slot.facts);
+        fill(slot);
         let handle = Handle::new(self.owner, at, slot.generation.load(Relaxed));
         slot.handle.store(handle.0, Release);
         slot
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn handles_know_when_they_are_stale_or_foreign() {
         let (slots, others) = (Slots::new(1), Slots::<u32>::new(2));
-        let one = slots.keep((3, 5), 7, |facts| facts.size.store(5, Relaxed)).handle();
+        let one = slots.keep((3, 5), 7, |slot| slot.facts.size.store(5, Relaxed)).handle();
         let two = slots.keep((3, 9), 8, |_| ()).handle();
         assert_ne!(one, two);
         assert!(others.get(one).is_none());

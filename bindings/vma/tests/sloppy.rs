@@ -272,6 +272,37 @@ fn margins_are_read_while_other_threads_free() {
     c!(vmaDestroyPool(rig.allocator, pool));
 }
 
+#[test]
+fn margins_are_laid_before_a_check_sees_them() {
+    let mut program = program();
+    (program.debug_margin, program.detect_corruption) = (64 * KIB, 1);
+    let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
+    let pool = rig.pool(&VmaPoolCreateInfo { block_size: 256 * KIB, ..pool_info(rig.host_type()) });
+    let (allocator, number) = (rig.allocator.0.addr(), pool.0.addr());
+    std::thread::scope(|scope| {
+        let make = scope.spawn(|| {
+            let of = VmaAllocator(ptr::without_provenance_mut(allocator));
+            let pool = VmaPool(ptr::without_provenance_mut(number));
+            let zeroes = vec![0u8; 128 << 10];
+            // The bytes of the long one are the margin of the short one.
+            for size in [128 * KIB, 64].into_iter().cycle().take(100) {
+                let asked =
+                    vk::MemoryRequirements { size, alignment: 1, memory_type_bits: u32::MAX };
+                let inside = VmaAllocationCreateInfo { pool, ..wanted() };
+                let (mut one, none) = (VmaAllocation::NULL, ptr::null_mut());
+                assert_eq!(c!(vmaAllocateMemory(of, &asked, &inside, &mut one, none)), DONE);
+                let from = zeroes.as_ptr().cast();
+                assert_eq!(c!(vmaCopyMemoryToAllocation(of, from, one, 0, size)), DONE);
+                c!(vmaFreeMemory(of, one));
+            }
+        });
+        while !make.is_finished() {
+            assert_eq!(c!(vmaCheckCorruption(rig.allocator, u32::MAX)), DONE);
+        }
+    });
+    c!(vmaDestroyPool(rig.allocator, pool));
+}
+
 fn report(rig: &Rig) -> String {
     let manager = c!(omniheap_vma_manager(rig.allocator));
     let (mut text, mut length) = (vec![0u8; 1 << 20], 0);
@@ -393,7 +424,7 @@ fn requests_within_the_budget_share_an_answer_of_the_driver() {
     let before = TOLD.load(Relaxed);
     let take = |_| {
         let mut one = VmaAllocation::NULL;
-        c!(vmaAllocateMemory(rig.allocator, &asked, &within, &mut one, ptr::null_mut()));
+        let _ = c!(vmaAllocateMemory(rig.allocator, &asked, &within, &mut one, ptr::null_mut()));
         one
     };
     let mut all: Vec<_> = (0..8).map(take).collect();
