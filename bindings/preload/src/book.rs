@@ -574,6 +574,8 @@ impl Book {
         let _ = self.manager.trim();
         let _ = wait();
         let _ = self.manager.trim();
+        // The book stays, because threads may be looking at it. Its addresses would be missing to programs with many contexts.
+        self.pool.give_up_addresses();
     }
 
     /// Sets the most that may be held.

@@ -44,6 +44,14 @@ impl Pager {
         Ok(Self { page, block, unmapped, table: Vec::new(), in_flight: 0, stranded: 0 })
     }
 
+    /// Gives the whole block back to the strategy, for its end; returns false where something of it has memory or is between two
+    /// states. The table is of no use afterwards.
+    pub fn end(&self, tlsf: &mut Tlsf, size: u64) -> bool {
+        let first = self.unmapped.get(&0).copied();
+        let is_whole = |key: &Key| tlsf.grant(*key).is_ok_and(|range| range.span.size == size);
+        first.filter(is_whole).is_some_and(|key| tlsf.free(key).is_ok())
+    }
+
     /// The reserved block.
     #[must_use]
     pub const fn block(&self) -> BlockId {

@@ -76,7 +76,7 @@ static int again(void) {
 static int released(void) {
     H context, stream; P p;
     if (cuDevicePrimaryCtxRelease_v2(0)) return 3;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 64; i++) {
         if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 4;
         if (i % 3 ? cuMemAlloc_v2(&p, 1024 * MIB) : cuStreamCreate(&stream, 1) || cuMemAllocAsync(&p, 1024 * MIB, stream)) return 5;
         if (i % 3 == 0 && i % 6 && (cuMemFreeAsync(p, stream) || cuStreamSynchronize(stream))) return 7;

@@ -486,7 +486,19 @@ impl<B: Backend> Bytes<B> {
         Ok(())
     }
 
-    /// The page table and the strategy of a lane of pages that was ever used.
+    /// Takes the reserved block away, where none of its addresses has memory or is between two states.
+    pub(super) fn end_reservation(&mut self) -> Option<Arc<Block<B>>> {
+        let block = self.reservation()?;
+        let (pager, tlsf) = self.pages_mut()?;
+        let id = pager.block();
+        if !pager.end(tlsf, block.size()) {
+            return None;
+        }
+        self.pager = None;
+        self.remove_block(id)
+    }
+
+    /// The page table and the strategy of a lane of pages that has addresses.
     pub(super) const fn pages(&self) -> Option<(&Pager, &Tlsf)> {
         match (&self.pager, &self.suballocator) {
             (Some(pager), Suballocator::General(tlsf)) => Some((pager, tlsf)),
@@ -502,7 +514,7 @@ impl<B: Backend> Bytes<B> {
         }
     }
 
-    /// The reserved block of a lane of pages that was ever used.
+    /// The reserved block of a lane of pages that has addresses.
     pub(super) fn reservation(&self) -> Option<Arc<Block<B>>> {
         self.pager.as_ref().map(|pager| Arc::clone(self.block(pager.block())))
     }

@@ -85,6 +85,9 @@ impl<B: Backend> Lane<B> {
         for with_holes in [true, false] {
             let mut state = self.state.lock_flushed();
             state.check_awake()?;
+            if state.bytes.reservation().is_none_or(|own| !core::ptr::eq(&*own, block)) {
+                return Err(ErrorKind::Stale.into());
+            }
             let State { bytes, order, .. } = &mut *state;
             let (pager, tlsf) = bytes.pages_mut().ok_or(ErrorKind::Unsupported)?;
             let piece = pager.set_apart(tlsf, size, |last| with_holes && may(order, last))?;
@@ -153,6 +156,15 @@ impl<B: Backend> Lane<B> {
                 other => return other,
             }
         }
+    }
+
+    /// Gives the lane's addresses back, if none of them has memory; the next request reserves others.
+    pub(crate) fn give_up_addresses(&self) {
+        let mut state = self.state.lock_flushed();
+        let ended = state.check_awake().ok().and_then(|()| state.bytes.end_reservation());
+        // Dropping it calls the driver, which must not happen under the lock.
+        drop(state);
+        drop(ended);
     }
 
     /// Gives memory to a span that was set apart. The caller then owns it, under the lock; on failure it is unmapped again.

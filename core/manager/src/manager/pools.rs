@@ -440,6 +440,29 @@ impl<B: Backend> UserPool<B> {
     pub fn trim(&self) -> Result<u64> {
         self.pool.trim(u64::MAX)
     }
+
+    /// Gives back addresses of the pool's pages where none of them has memory any more, for a pool that was [trimmed](Self::trim) and
+    /// is not wanted for now. The next request reserves others; one that another thread makes meanwhile may fail with `Stale`.
+    ///
+    /// ```
+    /// use omniheap_core::{Manager, PoolConfig, Request};
+    /// use omniheap_host::Host;
+    ///
+    /// let manager = Manager::new(Host::new());
+    /// let heap = manager.caps().heap_ids().find(|(_, heap)| heap.page.is_some()).expect("it has pages").0;
+    /// let pool = manager.create_pool(heap, PoolConfig::new().sleepable())?;
+    /// drop(pool.allocate(&Request::new(1 << 20))?);
+    /// pool.give_up_addresses();
+    /// assert_eq!(manager.report().blocks, 1, "it holds memory");
+    /// pool.trim()?;
+    /// pool.give_up_addresses();
+    /// assert_eq!(manager.report().blocks, 0);
+    /// assert!(pool.allocate(&Request::new(1 << 20)).is_ok());
+    /// # Ok::<(), omniheap_core::Error>(())
+    /// ```
+    pub fn give_up_addresses(&self) {
+        self.pool.lanes().iter().for_each(|lane| lane.give_up_addresses());
+    }
 }
 
 /// Pools that sleep.
