@@ -131,7 +131,10 @@ fn open(real: &Real) -> Option<&'static Book> {
 
 /// Leaves a context to the driver.
 pub(crate) fn refuse(context: usize) {
-    lock(&REFUSED).push(context);
+    let mut refused = lock(&REFUSED);
+    if !refused.contains(&context) {
+        refused.push(context);
+    }
 }
 
 /// Returns true if a context was left to the driver.

@@ -3,7 +3,7 @@
 use crate::door::{Hook, by_name};
 use crate::inside::Inside;
 use crate::real::{self, Handle};
-use crate::{Code, ask, capture, gate, memory, pools};
+use crate::{Code, ask, capture, contexts, gate, memory, pools};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -119,23 +119,29 @@ hooks! {
     fn cuIpcGetMemHandle(handle: *mut c_void, address: u64) as "cuIpcGetMemHandle" 4010..EVER, false
         = |real| ask::export(real, address);
     fn cuCtxAttach(out: *mut Handle, flags: c_uint) as "cuCtxAttach" 2000..EVER, false
-        = |real| None; then |code| memory::attached(code, out);
+        = |real| None; then |code| contexts::attached(code, out);
     fn cuCtxDetach(context: Handle) as "cuCtxDetach" 2000..EVER, false
-        = |real| memory::detach(real, context);
+        = |real| contexts::detach(real, context);
     fn cuCtxDestroy(context: Handle) as "cuCtxDestroy" 2000..4000, false
-        = |real| memory::destroy(real, context);
+        = |real| contexts::destroy(real, context);
     fn cuCtxDestroy_v2(context: Handle) as "cuCtxDestroy" 4000..EVER, false
-        = |real| memory::destroy(real, context);
+        = |real| contexts::destroy(real, context);
     fn cuCtxFromGreenCtx(out: *mut Handle, green: Handle) as "cuCtxFromGreenCtx" 12040..EVER, false
-        = |real| None; then |code| memory::is_green(code, out);
+        = |real| None; then |code| contexts::is_green(code, out, green);
+    fn cuGreenCtxCreate(out: *mut Handle, resources: Handle, device: c_int, flags: c_uint)
+        as "cuGreenCtxCreate" 12040..EVER, false
+        = |real| None; then |code| contexts::made_green(code, out, device);
+    fn cuGreenCtxDestroy(green: Handle) as "cuGreenCtxDestroy" 12040..EVER, false
+        = |real| { contexts::ending_green(real, green); None };
+        then |code| contexts::ended_green(real, code, green);
     fn cuDevicePrimaryCtxReset(device: c_int) as "cuDevicePrimaryCtxReset" 7000..11000, false
-        = |real| memory::primary(real, device).and_then(|context| memory::close(real, context));
+        = |real| contexts::primary(real, device).and_then(|context| contexts::close(real, context));
     fn cuDevicePrimaryCtxReset_v2(device: c_int) as "cuDevicePrimaryCtxReset" 11000..EVER, false
-        = |real| memory::primary(real, device).and_then(|context| memory::close(real, context));
+        = |real| contexts::primary(real, device).and_then(|context| contexts::close(real, context));
     fn cuDevicePrimaryCtxRelease(device: c_int) as "cuDevicePrimaryCtxRelease" 7000..11000, false
-        = |real| { memory::releasing(real, device); None }; then |_| memory::released(real, device);
+        = |real| { contexts::releasing(real, device); None }; then |_| contexts::released(real, device);
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) as "cuDevicePrimaryCtxRelease" 11000..EVER, false
-        = |real| { memory::releasing(real, device); None }; then |_| memory::released(real, device);
+        = |real| { contexts::releasing(real, device); None }; then |_| contexts::released(real, device);
     fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) as "cuStreamBeginCapture" 10010..EVER, false
         = |real| { capture::begin(real, stream); None };
         then |code| if code != 0 { capture::end(stream) };

@@ -7,6 +7,7 @@
 //! | `real` | the driver's own functions |
 //! | `inside` | a mark on threads that are in this library, and on forks |
 //! | `memory`, `ask` | the answers: allocations and frees, and questions about memory |
+//! | `contexts` | contexts that come and go |
 //! | `pools` | the pool that each device has from the start |
 //! | `capture` | graph captures under way |
 //! | `book` | one context: its manager, its live allocations by address, frees that wait |
@@ -25,6 +26,7 @@ mod ask;
 mod book;
 mod books;
 mod capture;
+mod contexts;
 mod control;
 mod door;
 mod ending;

@@ -106,6 +106,8 @@ functions! {
     cuDevicePrimaryCtxReset(c_int);
     cuDevicePrimaryCtxReset_v2(c_int);
     cuDevicePrimaryCtxRetain(*mut Handle, c_int);
+    cuGreenCtxCreate(*mut Handle, Handle, c_int, c_uint);
+    cuGreenCtxDestroy(Handle);
     cuGetProcAddress(*const c_char, *mut *mut c_void, c_int, u64);
     cuGetProcAddress_v2(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int);
     cuIpcGetMemHandle(*mut c_void, u64);

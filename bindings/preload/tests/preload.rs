@@ -394,6 +394,11 @@ fn green_contexts_stay_with_the_driver() {
 }
 
 #[test]
+fn a_primary_context_may_end_with_a_green_one() {
+    assert_eq!(counted("greens", ("A", "plain"), "bytes.held "), 0);
+}
+
+#[test]
 fn bytes_that_were_freed_are_given_on_behind_the_work_that_uses_them() {
     for can_record in ["0", "1"] {
         keeps("marked", &[("STANDIN_RECORD", Path::new(can_record))]);

@@ -119,6 +119,17 @@ static int green(void) {
     return cuMemAlloc_v2(&p, MIB) || cuMemFree_v2(p) || cuGreenCtxDestroy(part);
 }
 
+/* A green context retains the primary one, which may end with it. */
+static int greens(void) {
+    H part, context; P p;
+    for (int i = 0; i < 24; i++) {
+        if (cuGreenCtxCreate(&part, 0, 0, 1) || cuMemAlloc_v2(&p, 1024 * MIB) || cuDevicePrimaryCtxRelease_v2(0)) return 3;
+        if (i % 2 && cuCtxFromGreenCtx(&context, part) || cuMemsetD8_v2(p, 1, 1) || cuGreenCtxDestroy(part)) return 4;
+        if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 5;
+    }
+    return 0;
+}
+
 /* Rows have a greatest width. */
 static int pitch(void) {
     P p; unsigned long pitch;
@@ -181,6 +192,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"released", released},
     {"pool", pool},
     {"green", green},
+    {"greens", greens},
     {"pitch", pitch},
     {"figures", figures},
     {"questions", questions},

@@ -1,5 +1,6 @@
 //! Ends of contexts, with everything that they own.
 
+use crate::code::Answer;
 use crate::{context, event, module, pool, space, stream};
 
 /// Waits for the work of a context, and frees everything that it owns.
@@ -11,4 +12,12 @@ pub(crate) fn destroy(context: u64) {
     space::forget(context);
     module::forget(context);
     context::forget(context);
+}
+
+/// Releases a device's own context, which ends with its last release.
+pub(crate) fn release(device: u32) -> Answer {
+    if let Some(context) = context::release(device)? {
+        destroy(context);
+    }
+    Ok(())
 }

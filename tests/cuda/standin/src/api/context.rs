@@ -71,11 +71,15 @@ export! {
 
     fn cuGreenCtxCreate(out: Out<Word>, _resources: Word, device: c_int, _flags: c_uint) {
         out.wanted()?;
-        out.set(Word::new(context::create(context::device(device)?, 0)))
+        let device = context::device(device)?;
+        context::retain(device);
+        out.set(Word::new(context::create(device, 0)))
     }
 
     fn cuGreenCtxDestroy(context: Word) {
-        destroy(context)
+        let device = context::device_of(context.number())?;
+        destroy(context)?;
+        teardown::release(device)
     }
 
     fn cuCtxFromGreenCtx(out: Out<Word>, context: Word) {

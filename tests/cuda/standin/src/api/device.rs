@@ -126,11 +126,11 @@ export! {
     }
 
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) {
-        release(device)
+        teardown::release(context::device(device)?)
     }
 
     fn cuDevicePrimaryCtxRelease(device: c_int) {
-        release(device)
+        teardown::release(context::device(device)?)
     }
 
     fn cuDevicePrimaryCtxReset_v2(device: c_int) {
@@ -151,13 +151,6 @@ export! {
         flags.set(primary.flags)?;
         active.set(c_int::from(primary.is_active))
     }
-}
-
-fn release(device: c_int) -> Answer {
-    if let Some(context) = context::release(context::device(device)?)? {
-        teardown::destroy(context);
-    }
-    Ok(())
 }
 
 fn reset(device: c_int) -> Answer {
