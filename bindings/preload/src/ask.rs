@@ -127,7 +127,7 @@ pub(crate) fn attributes(
     };
     // SAFETY: the caller's arguments, as it passed them.
     let code = unsafe { real.cuPointerGetAttributes?(count, kinds, data, address) };
-    if code != 0 {
+    if code != 0 || count == 0 {
         return Some(code);
     }
     // SAFETY: the driver read as many of them.
@@ -151,8 +151,12 @@ pub(crate) fn export(real: &Real, address: u64) -> Option<Code> {
         return None;
     }
     settings::note_export();
-    let why = "cuIpcGetMemHandle was refused for memory of a pool; what is allocated from now on can be exported, \
-               and with OMNIHEAP_IPC=1 all is";
+    let why = if settings::get().sleeps {
+        "memory that can sleep cannot be exported, and cuIpcGetMemHandle was refused: start the program without --sleepable"
+    } else {
+        "cuIpcGetMemHandle was refused for memory of a pool; what is allocated from now on can be exported, \
+         and with OMNIHEAP_IPC=1 all is"
+    };
     SAID.call_once(|| ending::say(why));
     Some(INVALID_VALUE)
 }

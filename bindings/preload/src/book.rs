@@ -43,6 +43,14 @@ fn device_heap(caps: &Caps) -> Result<HeapId> {
     device.map(|(id, _)| id).ok_or(ErrorKind::NoSuchHeap.into())
 }
 
+/// Returns whether a call was done; a lost device does none.
+fn unless_lost(done: Result<()>) -> Result<bool> {
+    match done {
+        Err(error) if error.kind() == ErrorKind::DeviceLost => Err(error),
+        done => Ok(done.is_ok()),
+    }
+}
+
 /// An allocation, where its block begins, and how far behind that it lies.
 type Made = (Allocation<Cuda>, (u64, u64));
 
@@ -270,9 +278,11 @@ impl Book {
         request: &Request<'_>,
     ) -> Result<u64, AllocateError> {
         let made = match self.ask(request, is_whole) {
-            Err(error) if error.kind().is_out_of_memory() && self.settle() => {
-                self.ask(request, is_whole)
-            }
+            // A device that is lost says so, and not that it is full.
+            Err(error) if error.kind().is_out_of_memory() => match self.settle()? {
+                true => self.ask(request, is_whole),
+                false => Err(error),
+            },
             made => made,
         }?;
         Ok(self.admit(size, made, is_whole, stream))
@@ -325,6 +335,10 @@ impl Book {
         if resident.is_whole {
             // Goes back to the driver, which waits as ever: nobody else could have it. What is there later is not ours.
             lock(&self.blocks).remove(&address);
+            if self.manager.config().guards.is_some() {
+                // Work that still runs may write behind it, and afterwards nobody could see that.
+                let _ = self.manager.backend().timelines().wait_idle();
+            }
             drop(resident);
             return true;
         }
@@ -338,7 +352,7 @@ impl Book {
         drop(frees);
         if self.manager.config().guards.is_some() {
             // An overwrite is reported inside the program's call of the free.
-            self.settle();
+            let _ = self.settle();
         } else if is_due {
             self.mark();
         }
@@ -397,23 +411,28 @@ impl Book {
     /// Waits once for the work behind all waiting frees. Returns false if there were none, or a wait is not possible now.
     ///
     /// Frees that another thread is waiting for count too: their bytes are free when this returns.
-    fn settle(&self) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// `DeviceLost`.
+    fn settle(&self) -> Result<bool> {
         let waited = self.waiting_bytes.load(Relaxed) > 0;
         let _turn = lock(&self.turn);
-        let Frees { unmarked, marked, .. } = core::mem::take(&mut *lock(&self.frees));
-        if unmarked.is_empty() && marked.is_empty() {
-            return waited;
-        }
+        let marked = self.mark_the_rest();
+        let frees = lock(&self.frees);
+        let marks: Vec<Epoch> = frees.marked.iter().map(|(epoch, _)| *epoch).collect();
+        let is_empty = marks.is_empty() && frees.unmarked.is_empty();
+        drop(frees);
+        unless_lost(marked)?;
         let timelines = self.manager.backend().timelines();
-        let wait = |epoch| timelines.wait(Point { timeline: TimelineId::ALL, epoch });
-        if timelines.mark(TimelineId::ALL).and_then(wait).is_err() {
-            let mut frees = lock(&self.frees);
-            frees.marked = marked;
-            frees.put_back(unmarked);
-            return false;
+        // While a capture is under way, later marks are not recorded yet, and earlier ones can be waited for.
+        for epoch in marks.into_iter().rev() {
+            if unless_lost(timelines.wait(Point { timeline: TimelineId::ALL, epoch }))? {
+                self.give_back_to(epoch);
+                return Ok(true);
+            }
         }
-        self.give_back(marked.into_iter().flat_map(|(_, freed)| freed).chain(unmarked));
-        true
+        Ok(is_empty && waited)
     }
 
     /// Returns the turn to take frees, if nobody has it: whoever has it may wait for the device.
@@ -429,12 +448,25 @@ impl Book {
     /// thread that does.
     #[cold]
     fn mark(&self) {
-        let Some(_turn) = self.try_turn() else { return };
-        let freed = lock(&self.frees).take_unmarked();
-        match self.manager.backend().timelines().mark(TimelineId::ALL) {
-            Ok(epoch) => lock(&self.frees).marked.push_back((epoch, freed)),
-            Err(_) => lock(&self.frees).put_back(freed),
+        if let Some(_turn) = self.try_turn() {
+            // Then they wait unmarked.
+            let _ = self.mark_the_rest();
         }
+    }
+
+    /// As [`mark`](Self::mark), by whoever has the turn.
+    fn mark_the_rest(&self) -> Result<()> {
+        let freed = lock(&self.frees).take_unmarked();
+        if freed.is_empty() {
+            return Ok(());
+        }
+        let marked = self.manager.backend().timelines().mark(TimelineId::ALL);
+        let mut frees = lock(&self.frees);
+        match marked {
+            Ok(epoch) => frees.marked.push_back((epoch, freed)),
+            Err(_) => frees.put_back(freed),
+        }
+        marked.map(drop)
     }
 
     /// Gives back the frees whose marks the device has passed; as [`mark`](Self::mark), the host waits for nothing.
@@ -443,9 +475,13 @@ impl Book {
             return;
         }
         let Some(_turn) = self.try_turn() else { return };
-        let Ok(reached) = self.manager.backend().timelines().reached(TimelineId::ALL) else {
-            return;
-        };
+        if let Ok(reached) = self.manager.backend().timelines().reached(TimelineId::ALL) {
+            self.give_back_to(reached);
+        }
+    }
+
+    /// Gives back the frees whose marks are not after a point that the device has passed.
+    fn give_back_to(&self, reached: Epoch) {
         let mut frees = lock(&self.frees);
         let passed = frees.marked.partition_point(|(epoch, _)| *epoch <= reached);
         let passed: Vec<_> = frees.marked.drain(..passed).collect();
@@ -506,9 +542,13 @@ impl Book {
             return known;
         }
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = streams.get(&key) {
+            return Some(*known); // Another thread was first.
+        }
         // SAFETY: the caller's promise.
         let fresh = unsafe { self.manager.backend().borrow_stream(stream.cast()) }.ok()?;
-        Some(*streams.entry(key).or_insert(fresh))
+        streams.insert(key, fresh);
+        Some(fresh)
     }
 
     /// Marks and waits for nothing from now on.
@@ -581,7 +621,7 @@ impl Book {
     /// Sets the most that may be held.
     pub(crate) fn limit(&self, bytes: u64) -> Result<()> {
         self.manager.set_budget(self.heap, Limits::hard(bytes))?;
-        self.settle();
+        self.settle()?;
         self.manager.trim().map(drop)
     }
 
@@ -599,7 +639,8 @@ impl Book {
         if self.wholes.reserved() > 0 {
             return Err("memory for export cannot sleep: start the program without --ipc".into());
         }
-        self.settle();
+        // The sleep says itself what it cannot wait for.
+        let _ = self.settle();
         // Whoever orders a sleep promises that the program uses none of its memory until it is awake. Work that streams were given
         // before is waited for: the pool's uses are undeclared.
         let slept = match pool.sleep(&Sleep::to(HostStore::new())) {

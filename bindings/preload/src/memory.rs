@@ -222,16 +222,22 @@ pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Co
     }
     let holds = |book: &&'static Book| book.find(address).is_some_and(|it| it.address == address);
     match books::all().find(holds) {
-        Some(book) => free_behind(real, book, address, stream),
+        Some(book) => free_elsewhere(real, book, address, stream),
         None if !books::all().any(|book| book.is_own_block(address)) => None,
         // SAFETY: nothing lives there, which the driver says with its own code.
         None => Some(unsafe { real.cuMemFreeAsync?(NOBODYS, stream) }),
     }
 }
 
-/// Frees memory behind a stream of another context; in a capture the driver answers.
+/// Frees memory of a context that is not current, on a stream of it or of another context. In a capture the driver answers.
 #[cold]
-fn free_behind(real: &Real, book: &Book, address: u64, stream: Handle) -> Option<Code> {
+fn free_elsewhere(real: &Real, book: &Book, address: u64, stream: Handle) -> Option<Code> {
+    // Handles of default streams are those of the current context.
+    if stream.addr() > PER_THREAD.addr()
+        && book.free_on(address, || timeline(real, book, stream)).is_some()
+    {
+        return Some(0);
+    }
     if capture::is_captured(real, stream) {
         return None;
     }

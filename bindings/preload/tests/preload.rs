@@ -519,3 +519,33 @@ fn a_program_whose_error_stream_has_no_reader_writes_its_output() {
     assert!(done.status.success(), "{}", done.status);
     assert!(said(&done).starts_with("4 blocks, then 2"), "{}", said(&done));
 }
+
+#[test]
+fn a_free_on_a_stream_of_another_context_waits_for_nothing() {
+    keeps("elsewhere", &[]);
+}
+
+#[test]
+fn a_device_that_is_lost_is_not_full() {
+    keeps("lost", &[("OMNIHEAP_LIMIT", Path::new("64MiB"))]);
+}
+
+#[test]
+fn what_was_freed_before_a_capture_is_given_out_while_it_lasts() {
+    keeps("captured", &[("OMNIHEAP_LIMIT", Path::new("64MiB"))]);
+}
+
+#[test]
+fn guards_of_a_block_of_its_own_are_looked_at_when_its_work_has_run() {
+    let [on, ipc] = ["OMNIHEAP_GUARDS", "OMNIHEAP_IPC"].map(|name| (name, Path::new("1")));
+    let done = keeps("late", &[on, ipc]);
+    assert!(complained(&done).contains("written behind an allocation"), "{}", complained(&done));
+}
+
+#[test]
+fn memory_that_can_sleep_says_why_it_cannot_be_exported() {
+    let rig = Rig::get();
+    let mut command = rig.with(&rig.compile("rules.c", LINKED));
+    let done = command.arg("exports").env("OMNIHEAP_SLEEP", "1").output().expect("it starts");
+    assert!(complained(&done).contains("without --sleepable"), "{}", complained(&done));
+}

@@ -13,9 +13,11 @@ int cuDevicePrimaryCtxReset(int), cuDevicePrimaryCtxRelease(int), cuDevicePrimar
 int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned), cuGreenCtxDestroy(H), cuCtxFromGreenCtx(H*, H);
 int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
 int cuCtxGetCurrent(H*), cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
+int cuStreamBeginCapture_v2(H, unsigned), cuStreamEndCapture(H, H*);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
+static void nap(void* unused) { usleep(50000); }
 static void set_go(void* unused) { go = 1; }
 enum { MIB = 1 << 20 };
 
@@ -183,6 +185,38 @@ static int ordered(void) {
     return 0;
 }
 
+/* A free on a stream of another context than the current one waits for nothing. */
+static int elsewhere(void) {
+    H stream, context; P p;
+    if (cuStreamCreate(&stream, 1) || cuMemAlloc_v2(&p, MIB) || cuLaunchHostFunc(stream, wait_for_go, 0)) return 3;
+    if (cuCtxCreate_v2(&context, 0, 0) || cuMemFreeAsync(p, stream)) return 4;
+    go = 1;
+    return cuStreamSynchronize(stream) || cuMemFreeAsync(p, stream) == 0;
+}
+
+/* A device that is lost is not full. */
+static int lost(void) {
+    P p;
+    if (cuMemAlloc_v2(&p, 48 * MIB) || cuMemsetD8Async(p, 1, 4096L * MIB, 0) || !cuCtxSynchronize()) return 3;
+    return cuMemFree_v2(p) || cuMemAlloc_v2(&p, 48 * MIB) != 700;
+}
+
+/* Memory that was freed before a capture began can be had while it lasts. */
+static int captured(void) {
+    H slow, other, recorded, graph; P p;
+    if (cuStreamCreate(&slow, 1) || cuStreamCreate(&other, 1) || cuStreamCreate(&recorded, 1)) return 3;
+    if (cuMemAlloc_v2(&p, 48 * MIB) || cuLaunchHostFunc(slow, nap, 0) || cuMemFree_v2(p)) return 4;
+    if (cuStreamBeginCapture_v2(recorded, 2) || cuMemAllocAsync(&p, 48 * MIB, other) || cuMemFreeAsync(p, other)) return 5;
+    return cuStreamEndCapture(recorded, &graph);
+}
+
+/* Work that runs when a block of its own is freed may write behind it. */
+static int late(void) {
+    H stream; P p;
+    if (cuStreamCreate(&stream, 1) || cuMemAlloc_v2(&p, MIB) || cuLaunchHostFunc(stream, nap, 0)) return 3;
+    return cuMemsetD8Async(p, 7, MIB + 4, stream) || cuMemFree_v2(p);
+}
+
 static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"streams", streams}, {"first", first},
     {"eager", eager},
@@ -200,6 +234,10 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"retained", retained},
     {"refused", refused},
     {"ordered", ordered},
+    {"elsewhere", elsewhere},
+    {"lost", lost},
+    {"captured", captured},
+    {"late", late},
 };
 
 int main(int count, char** words) {
