@@ -90,7 +90,7 @@ hooks! {
     fn cuMemFreeAsync_ptsz(address: u64, stream: Handle) as "cuMemFreeAsync" 11020..EVER, true
         = |real| memory::free_async(real, address, memory::per_thread(stream));
     fn cuDeviceSetMemPool(device: c_int, pool: Handle) as "cuDeviceSetMemPool" 11020..EVER, false
-        = |real| { memory::chose_pool(); None };
+        = |real| None; then |code| pools::chosen(real, code, device, pool);
     fn cuMemPoolGetAttribute(pool: Handle, attribute: c_uint, value: *mut c_void)
         as "cuMemPoolGetAttribute" 11020..EVER, false
         = |real| None; then |code| pools::told(real, code, (pool, attribute), value);
@@ -101,10 +101,10 @@ hooks! {
         = |real| { pools::trim(real, pool, keep); None };
     fn cuMemSetMemPool(location: *const c_void, kind: c_uint, pool: Handle)
         as "cuMemSetMemPool" 13000..EVER, false
-        = |real| { memory::chose_pool(); None };
+        = |real| None; then |code| pools::chosen_at(real, code, (location, kind), pool);
     fn cuMemPoolSetAccess(pool: Handle, list: *const c_void, count: usize)
         as "cuMemPoolSetAccess" 11020..EVER, false
-        = |real| { memory::chose_pool(); None };
+        = |real| None; then |code| pools::opened(real, code, pool);
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) as "cuMemGetInfo" 3020..EVER, false
         = |real| ask::info(real, free, total);
     fn cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, address: u64)

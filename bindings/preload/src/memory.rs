@@ -2,10 +2,9 @@
 #![expect(unsafe_code, reason = "writes what callers point to")]
 use crate::book::{Book, EXPORTED, UNIT, code_of};
 use crate::real::{Handle, Real};
-use crate::{Code, books, capture, settings};
+use crate::{Code, books, capture, pools, settings};
 use core::ops::RangeInclusive;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use omniheap_core::{AllocateError, TimelineId};
 
 /// An address at which nothing ever lives. The driver answers questions about it as about freed memory.
@@ -18,14 +17,6 @@ const CAPTURE_CODES: RangeInclusive<Code> = 900..=907;
 const PER_THREAD: Handle = ptr::without_provenance_mut(2);
 /// The handle of the legacy default stream; zero stands for it too.
 const LEGACY: usize = 1;
-
-/// True once the program has chosen or opened a pool of the driver. From then on the driver serves its asynchronous allocations.
-static HAS_OWN_POOL: AtomicBool = AtomicBool::new(false);
-
-/// Notes that the program has chosen or opened a pool of the driver.
-pub(crate) fn chose_pool() {
-    HAS_OWN_POOL.store(true, Relaxed);
-}
 
 /// Returns a stream for functions in which null means the calling thread's default stream.
 pub(crate) fn per_thread(stream: Handle) -> Handle {
@@ -179,7 +170,7 @@ pub(crate) fn allocate_async(
     size: usize,
     stream: Handle,
 ) -> Option<Code> {
-    if out.is_null() || size == 0 || size >= MOST || HAS_OWN_POOL.load(Relaxed) {
+    if out.is_null() || size == 0 || size >= MOST || pools::is_the_drivers(real) {
         return None;
     }
     let (book, timeline) = order(real, stream)?;
@@ -194,10 +185,7 @@ pub(crate) fn allocate_from_pool(
     (pool, stream): (Handle, Handle),
 ) -> Option<Code> {
     let book = books::current(real)?;
-    let mut usual = ptr::null_mut();
-    // SAFETY: a valid out-pointer.
-    let code = unsafe { real.cuDeviceGetDefaultMemPool?(&raw mut usual, book.ordinal) };
-    if code != 0 || usual != pool {
+    if pools::first(real, book.ordinal)? != pool {
         return None;
     }
     allocate_async(real, out, size, stream)

@@ -6,6 +6,7 @@ use crate::real::{Handle, Real};
 use crate::{Code, books, lock};
 use core::ffi::c_void;
 use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -25,15 +26,93 @@ struct Figures {
 /// The most held bytes of each device when somebody asked.
 static HIGHS: Mutex<BTreeMap<i32, u64>> = Mutex::new(BTreeMap::new());
 
+/// A place of memory, as the driver's structures have it.
+#[repr(C)]
+struct Location {
+    kind: u32,
+    id: i32,
+}
+
+/// The kind of a place that is a device, and that of memory that lies only there.
+const DEVICE: u32 = 1;
+const PINNED: u32 = 1;
+
+/// Devices, a bit for each, for which the program has chosen another pool, and those whose pool it has opened to others. The driver
+/// serves the asynchronous allocations of both.
+static CHOSEN: AtomicU64 = AtomicU64::new(0);
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
+fn bit(device: i32) -> Option<u64> {
+    1_u64.checked_shl(u32::try_from(device).ok()?)
+}
+
+/// Notes that the program has chosen a pool for a device.
+pub(crate) fn chosen(real: &Real, code: Code, device: i32, pool: Handle) -> Option<()> {
+    if code != 0 {
+        return None;
+    }
+    let bit = bit(device)?;
+    if first(real, device)? == pool {
+        CHOSEN.fetch_and(!bit, Relaxed);
+    } else {
+        CHOSEN.fetch_or(bit, Relaxed);
+    }
+    Some(())
+}
+
+/// Notes that the program has chosen a pool for memory of a kind at a place.
+pub(crate) fn chosen_at(
+    real: &Real,
+    code: Code,
+    (location, kind): (*const c_void, u32),
+    pool: Handle,
+) -> Option<()> {
+    if code != 0 || kind != PINNED || location.is_null() {
+        return None;
+    }
+    // SAFETY: the driver read it just now.
+    let location = unsafe { location.cast::<Location>().read_unaligned() };
+    if location.kind == DEVICE { chosen(real, code, location.id, pool) } else { None }
+}
+
+/// Notes that the program has opened a pool to others.
+pub(crate) fn opened(real: &Real, code: Code, pool: Handle) -> Option<()> {
+    let mut devices = 0;
+    // SAFETY: a valid out-pointer.
+    if code != 0 || unsafe { real.cuDeviceGetCount?(&raw mut devices) } != 0 {
+        return None;
+    }
+    let device = (0..devices).find(|device| first(real, *device) == Some(pool))?;
+    OPENED.fetch_or(bit(device)?, Relaxed);
+    Some(())
+}
+
+/// Returns true if the driver serves the asynchronous allocations of this thread's device.
+#[inline]
+pub(crate) fn is_the_drivers(real: &Real) -> bool {
+    let all = CHOSEN.load(Relaxed) | OPENED.load(Relaxed);
+    all != 0 && is_among(real, all).unwrap_or(true)
+}
+
+#[cold]
+fn is_among(real: &Real, devices: u64) -> Option<bool> {
+    let mut device = 0;
+    // SAFETY: a valid out-pointer.
+    let code = unsafe { real.cuCtxGetDevice?(&raw mut device) };
+    Some(code != 0 || bit(device)? & devices != 0)
+}
+
+/// Returns the pool that a device has from the start.
+pub(crate) fn first(real: &Real, device: i32) -> Option<Handle> {
+    let mut pool = ptr::null_mut();
+    // SAFETY: a valid out-pointer.
+    let code = unsafe { real.cuDeviceGetDefaultMemPool?(&raw mut pool, device) };
+    (code == 0).then_some(pool)
+}
+
 /// Returns the books of the device whose first pool this is.
 fn books_of(real: &Real, pool: Handle) -> Option<(i32, Vec<&'static Book>)> {
-    let is_of = |book: &&'static Book| {
-        let mut usual = ptr::null_mut();
-        let ask = real.cuDeviceGetDefaultMemPool;
-        // SAFETY: a valid out-pointer.
-        let code = ask.map(|ask| unsafe { ask(&raw mut usual, book.ordinal) });
-        code == Some(0) && usual == pool
-    };
+    let is_of = |book: &&'static Book| first(real, book.ordinal) == Some(pool);
     let found: Vec<_> = books::all().filter(is_of).collect();
     Some((found.first()?.ordinal, found))
 }

@@ -389,6 +389,11 @@ fn a_pool_that_is_chosen_by_place_serves_the_program() {
 }
 
 #[test]
+fn only_a_pool_that_was_chosen_or_opened_serves_the_program() {
+    assert_eq!(counted("choices", ("A", "plain"), "cuMemAllocAsync "), 1, "the opened one");
+}
+
+#[test]
 fn green_contexts_stay_with_the_driver() {
     assert_eq!(counted("green", ("A", "plain"), "cuMemAlloc_v2 "), 1);
 }

@@ -14,6 +14,7 @@ int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned),
 int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
 int cuCtxGetCurrent(H*), cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
 int cuStreamBeginCapture_v2(H, unsigned), cuStreamEndCapture(H, H*);
+int cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
@@ -111,6 +112,18 @@ static int pool(void) {
     struct { int type, handles, place[2]; void* win32; char reserved[64]; } properties = {1, 0, {1, 0}};
     H own; P p;
     if (cuMemPoolCreate(&own, &properties) || cuMemSetMemPool(properties.place, 1, own)) return 3;
+    return cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0);
+}
+
+/* Only a pool that was chosen, and is not the device's own, takes asynchronous memory away. */
+static int choices(void) {
+    struct { int type, handles, place[2]; void* win32; char reserved[64]; } properties = {1, 0, {1, 0}};
+    struct { int place[2], rights; } access = {{1, 0}, 3};
+    H own, first, none = 0; P p;
+    if (cuMemPoolCreate(&own, &properties) || cuMemPoolSetAccess(own, &access, 1) || !cuDeviceSetMemPool(0, none)) return 3;
+    if (cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0)) return 4;
+    if (cuDeviceGetDefaultMemPool(&first, 0) || cuDeviceSetMemPool(0, own) || cuDeviceSetMemPool(0, first)) return 5;
+    if (cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0) || cuMemPoolSetAccess(first, &access, 1)) return 6;
     return cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0);
 }
 
@@ -225,6 +238,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"again", again},
     {"released", released},
     {"pool", pool},
+    {"choices", choices},
     {"green", green},
     {"greens", greens},
     {"pitch", pitch},
