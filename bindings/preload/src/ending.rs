@@ -4,14 +4,18 @@
     reason = "registers a function for the end of the process, and blocks signals"
 )]
 use crate::book::Book;
+use crate::settings::Run;
 use crate::{books, control, inside, lock, settings};
 use core::ffi::c_int;
 use core::ptr;
 use omniheap_core::ManagerConfig;
 use omniheap_trace::{Recorder, report};
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
-use std::path::Path;
+use std::io::{BufWriter, ErrorKind, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::{Arc, Mutex, Once, OnceLock};
 
 /// Summary lines of contexts that were destroyed before the program ended.
@@ -21,8 +25,13 @@ static RECORDER: OnceLock<Option<Arc<Recorder>>> = OnceLock::new();
 
 /// Writes a line to standard error. A reader that is gone must not end the program, so SIGPIPE is blocked meanwhile.
 pub(crate) fn say(line: &str) {
+    say_all(&format!("omniheap: {line}\n"));
+}
+
+/// Writes whole lines at once: other processes may be writing there too.
+fn say_all(lines: &str) {
     let before = Signals::block(&[libc::SIGPIPE]);
-    let _ = writeln!(std::io::stderr(), "omniheap: {line}");
+    let _ = std::io::stderr().write_all(lines.as_bytes());
     before.consume(libc::SIGPIPE);
 }
 
@@ -97,8 +106,8 @@ impl Drop for Signals {
 }
 
 fn record() -> Option<Arc<Recorder>> {
-    let path = settings::get().trace.as_deref()?;
-    match Recorder::create(path) {
+    let path = own_file(settings::get().trace.as_deref()?);
+    match Recorder::create(&path) {
         Ok(recorder) => {
             recorder.title(&program());
             Some(recorder)
@@ -137,10 +146,40 @@ fn end() {
     if let Some(book) = books::all().next() {
         report_on(book);
     }
-    if settings.summary {
-        lock(&KEPT).iter().for_each(|line| say(line));
-        books::each(|book| say(&book.summary_line()));
+    if settings.summary && settings.run.is_none_or(has_its_errors) {
+        say_all(&summary());
     }
+}
+
+/// Returns true if the standard error of this process is that of the command which started the program. Elsewhere another process
+/// may be reading, or it is a file of the program's own.
+fn has_its_errors(run: Run) -> bool {
+    let own = std::io::stderr().as_fd().try_clone_to_owned();
+    let about = own.and_then(|own| File::from(own).metadata());
+    about.is_ok_and(|about| (about.dev(), about.ino()) == run.errors)
+}
+
+/// Returns the lines about all contexts; those of a process that the program started begin with its name.
+fn summary() -> String {
+    let mut lines = lock(&KEPT).clone();
+    lines.extend(books::all().map(|book| book.summary_line()));
+    let is_first = settings::get().run.is_none_or(|run| run.process == process::id());
+    let name =
+        if is_first { String::new() } else { format!("{} ({}): ", program(), process::id()) };
+    lines.iter().map(|line| format!("omniheap: {name}{line}\n")).collect()
+}
+
+/// Returns the file of this process for one that a command has named: the first process gets it, and others one beside it.
+fn own_file(path: &Path) -> PathBuf {
+    let is_taken = || match File::create_new(path) {
+        Err(error) => error.kind() == ErrorKind::AlreadyExists && path.is_file(),
+        Ok(_) => false,
+    };
+    if settings::get().run.is_none() || !is_taken() {
+        return path.to_owned();
+    }
+    let kind = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_extension(format!("{}.{kind}", process::id()))
 }
 
 /// Keeps the summary line of a context that is being destroyed, and writes its report.
@@ -153,7 +192,9 @@ pub(crate) fn keep(book: &Book) {
 
 /// Writes the page about a book, if one is wanted.
 fn report_on(book: &Book) {
-    if let Some(path) = &settings::get().report
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    let wanted = settings::get().report.as_deref();
+    if let Some(path) = wanted.map(|path| FILE.get_or_init(|| own_file(path)))
         && let Err(error) = write_report(path, book)
     {
         say(&format!("{}: no report: {error}", path.display()));

@@ -13,9 +13,29 @@ static EXPORTS: AtomicBool = AtomicBool::new(false);
 /// The limit that was ordered; zero for none.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
 
+/// The command that started a program and all its processes, from `OMNIHEAP_RUN`: three numbers with colons between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first process.
+    pub(crate) process: u32,
+    /// The device and the number of the file that is the command's standard error.
+    pub(crate) errors: (u64, u64),
+}
+
+impl Run {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let process = parts.next()?.parse().ok()?;
+        let errors = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        parts.next().is_none().then_some(Self { process, errors })
+    }
+}
+
 /// Settings of the process.
 #[derive(Debug)]
 pub(crate) struct Settings {
+    /// The command that started the program, if one did.
+    pub(crate) run: Option<Run>,
     /// The most bytes that the program may see of each device, as they were written.
     limit: Option<String>,
     /// File for the trace.
@@ -44,6 +64,7 @@ fn is_set(name: &str) -> bool {
 pub(crate) fn get() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| Settings {
+        run: env::var("OMNIHEAP_RUN").ok().as_deref().and_then(Run::parse),
         limit: env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned()),
         trace: path("OMNIHEAP_TRACE"),
         report: path("OMNIHEAP_REPORT"),
@@ -89,5 +110,18 @@ fn written_limit(device: i32) -> u64 {
             0
         }
         Some(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_three_numbers() {
+        assert_eq!(Run::parse("7:26:9"), Some(Run { process: 7, errors: (26, 9) }));
+        for text in ["", "7", "7:26", "7:26:9:1", "7:26:x", "-7:26:9", "7::9", "99999999999:1:1"] {
+            assert_eq!(Run::parse(text), None, "{text:?}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use omniheap_trace::Trace;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -553,4 +553,32 @@ fn memory_that_can_sleep_says_why_it_cannot_be_exported() {
     let mut command = rig.with(&rig.compile("rules.c", LINKED));
     let done = command.arg("exports").env("OMNIHEAP_SLEEP", "1").output().expect("it starts");
     assert!(complained(&done).contains("without --sleepable"), "{}", complained(&done));
+}
+
+#[test]
+fn processes_of_a_run_tell_of_themselves_where_the_command_would() {
+    let rig = Rig::get();
+    let program = rig.compile("starts.c", LINKED);
+    let [errors, file, trace] = ["errors", "file", "run.omt"].map(|name| rig.folder.join(name));
+    let to = fs::File::create(&errors).expect("a file");
+    let about = to.metadata().expect("it is open");
+    let mut command = rig.with(Path::new("/bin/sh"));
+    command.env("OMNIHEAP_SUMMARY", "1").env("OMNIHEAP_TRACE", &trace).stderr(to);
+    // As the command does it, whose place the program takes.
+    let start = "export OMNIHEAP_RUN=$$:$0; exec \"$@\"";
+    command.args(["-c", start, &format!("{}:{}", about.dev(), about.ino())]);
+    let done = command.arg(&program).arg(&file).status().expect("it starts");
+    assert!(done.success(), "{done}");
+    assert_eq!(fs::read_to_string(file).expect("the program made it"), "", "its own file");
+    let said = fs::read_to_string(errors).expect("a file");
+    let lines: Vec<_> = said.lines().collect();
+    let [started, first] = lines[..] else { panic!("one that it started, and itself: {said}") };
+    let name = program.file_name().expect("it has one").to_string_lossy().into_owned();
+    assert!(started.starts_with(&format!("omniheap: {name} (")), "{started}");
+    assert!(first.starts_with("omniheap: device 0: "), "{first}");
+    let traces = fs::read_dir(&rig.folder).expect("a folder").flatten();
+    let is_ours = |name: &str| name.starts_with("run.") && name.ends_with("omt");
+    let traces = traces.filter(|it| is_ours(&it.file_name().to_string_lossy()));
+    let whole = traces.map(|it| Trace::open(it.path()).expect("a whole trace"));
+    assert_eq!(whole.count(), 4, "one for each process");
 }

@@ -2,9 +2,10 @@
 use super::Failure;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,6 +76,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             command.env(name, "1");
         }
     }
+    if let Some(run) = this_run() {
+        command.env("OMNIHEAP_RUN", run);
+    }
     if let Some(limit) = &arguments.limit {
         command.env("OMNIHEAP_LIMIT", limit);
     }
@@ -82,7 +86,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         [("OMNIHEAP_TRACE", &arguments.trace), ("OMNIHEAP_REPORT", &arguments.report)]
     {
         if let Some(file) = file {
-            command.env(name, std::path::absolute(file)?);
+            command.env(name, free(file)?);
         }
     }
     for (name, wanted) in [
@@ -100,6 +104,23 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ErrorKind::NotFound => Failure::input(format!("{shown}: there is no such program")),
         _ => Failure::input(format!("{shown}: cannot be started: {error}")),
     })
+}
+
+/// Returns the number that the program's first process will have, and which file its standard error is: by these the library knows
+/// the processes that it starts, and which of them may write there.
+fn this_run() -> Option<String> {
+    let errors = std::io::stderr().as_fd().try_clone_to_owned().ok()?;
+    let about = File::from(errors).metadata().ok()?;
+    Some(format!("{}:{}:{}", std::process::id(), about.dev(), about.ino()))
+}
+
+/// Returns the whole path of a file that the first process which needs it will make: an older one goes.
+fn free(file: &Path) -> std::io::Result<PathBuf> {
+    let path = file.canonicalize().or_else(|_| std::path::absolute(file))?;
+    if path.is_file() {
+        fs::remove_file(&path)?;
+    }
+    Ok(path)
 }
 
 /// Returns a list for the loader with a library before all others.

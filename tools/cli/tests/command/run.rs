@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -18,6 +19,7 @@ fn run(library: &str, arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn a_program_gets_the_library_its_settings_and_its_own_arguments() {
     let library = file("run-a.so", "no library");
+    let earlier = file("a.omt", "an earlier trace");
     let (code, printed) = run(
         &library,
         &[
@@ -50,6 +52,9 @@ fn a_program_gets_the_library_its_settings_and_its_own_arguments() {
     ] {
         assert!(has(line), "{line:?} is not in {printed}");
     }
+    assert!(!Path::new(&earlier).exists(), "the first process makes it anew");
+    let run = printed.lines().find_map(|line| line.strip_prefix("OMNIHEAP_RUN="));
+    assert_eq!(run.map(|run| run.split(':').count()), Some(3), "{run:?}");
     assert!(!printed.contains("OMNIHEAP_REPORT") && !printed.contains("OMNIHEAP_IPC"));
 }
 
