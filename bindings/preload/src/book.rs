@@ -4,7 +4,9 @@
 //! So the bytes stay out of use until that work has run. One mark of the whole device stands for many frees. The host waits for a
 //! mark only when memory has run out, because the work may itself wait for the program's next call.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
-use crate::{Code, capture, gate, lock, real::Handle, settings};
+use crate::real::{Handle, Real};
+use crate::streams::{Left, Streams};
+use crate::{Code, capture, gate, lock, settings};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap_core::{
@@ -14,8 +16,8 @@ use omniheap_core::{
 };
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::collections::{BTreeMap, HashSet, VecDeque, btree_map::Entry};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
 /// The driver's alignment of device memory.
@@ -30,6 +32,8 @@ const MOMENT: Duration = Duration::from_micros(50);
 /// Answer to orders for memory that cannot sleep.
 const AWAKE: &str =
     "this memory cannot sleep: start the program with --sleepable, on one device with pages";
+/// The number of the next allocation.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
 /// The driver's code for "out of memory".
 pub(crate) const OUT_OF_MEMORY: Code = 2;
 
@@ -185,7 +189,9 @@ pub(crate) struct Book {
     waiting_bytes: AtomicU64,
     /// The lowest address that ever waited, and the end of the highest: most questions are about others.
     waited: (AtomicU64, AtomicU64),
-    streams: RwLock<HashMap<(usize, u64), TimelineId>>,
+    streams: Streams,
+    /// Allocations with smaller numbers may be of streams that are gone, whose handles others have.
+    ended: AtomicU64,
     /// True if the driver knows the blocks as allocations, so that a program could free them.
     is_plain: bool,
     /// Addresses at which such blocks began.
@@ -243,7 +249,8 @@ impl Book {
             turn: Mutex::default(),
             waiting_bytes: AtomicU64::new(0),
             waited: (AtomicU64::new(u64::MAX), AtomicU64::new(0)),
-            streams: RwLock::default(),
+            streams: Streams::default(),
+            ended: AtomicU64::new(0),
             is_plain,
             blocks: Mutex::default(),
         })
@@ -319,7 +326,6 @@ impl Book {
         is_whole: bool,
         stream: usize,
     ) -> u64 {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let number = NUMBERS.fetch_add(1, Relaxed);
         if is_whole || self.is_plain {
             lock(&self.blocks).insert(block);
@@ -367,13 +373,13 @@ impl Book {
         }
     }
 
-    /// Frees what lives at an address in the order of the stream that it was made for; `None` for another stream.
-    ///
-    /// The handle may belong to a later stream, because its number is not compared. Then no live stream has the timeline of the
-    /// earlier one, and other streams get the bytes behind a mark of all work.
+    /// Frees what lives at an address in the order of the stream that it was made for; `None` for another stream, and where a stream
+    /// has ended since: a later one may have its handle, and yet another one its timeline.
     #[inline]
     pub(crate) fn free_in_own_order(&self, address: u64, stream: usize) -> Option<()> {
-        let resident = lock(&self.live).remove_if(address, |it| it.stream == stream)?;
+        let ended = self.ended.load(Relaxed);
+        let is_its = |it: &Resident| it.stream == stream && it.number >= ended;
+        let resident = lock(&self.live).remove_if(address, is_its)?;
         drop(resident);
         Some(())
     }
@@ -536,19 +542,21 @@ impl Book {
     ///
     /// `stream` is a live stream.
     pub(crate) unsafe fn timeline(&self, stream: Handle, number: u64) -> Option<TimelineId> {
-        let key = (stream.addr(), number);
-        let known = self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-        if known.is_some() {
-            return known;
-        }
-        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = streams.get(&key) {
-            return Some(*known); // Another thread was first.
-        }
         // SAFETY: the caller's promise.
-        let fresh = unsafe { self.manager.backend().borrow_stream(stream.cast()) }.ok()?;
-        streams.insert(key, fresh);
-        Some(fresh)
+        unsafe { self.streams.timeline(self.manager.backend(), stream, number) }
+    }
+
+    /// Notes that the program is about to destroy a stream, whose handle another one may have then. Returns its timeline, which
+    /// [`leave`](Self::leave) takes once the stream is gone.
+    pub(crate) fn end_stream(&self, real: &Real, stream: Handle) -> Option<Left> {
+        let ended = self.streams.end(self.manager.backend(), real, stream)?;
+        self.ended.store(NUMBERS.load(Relaxed), Relaxed);
+        ended.ok()
+    }
+
+    /// Keeps the timeline of a stream that is gone for another one.
+    pub(crate) fn leave(&self, left: Left) {
+        self.streams.leave(left);
     }
 
     /// Marks and waits for nothing from now on.

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "asks the driver for contexts")]
 use crate::book::Book;
 use crate::real::{Handle, Real};
+use crate::streams::Left;
 use crate::{capture, control, ending, inside, lock};
 use core::cell::Cell;
 use core::ptr;
@@ -65,6 +66,23 @@ pub(crate) fn of_stream(stream: Handle, number: u64) -> Option<(&'static Book, T
 /// Notes the timeline of a stream of this thread's context, whose book was asked for just now.
 pub(crate) fn note_stream(stream: Handle, number: u64, timeline: TimelineId) {
     LAST.set(Last { stream: (stream.addr(), number, timeline), ..LAST.get() });
+}
+
+thread_local! {
+    /// The timeline of the stream that this thread is destroying, and its book.
+    static GOING: Cell<Option<(&'static Book, Left)>> = const { Cell::new(None) };
+}
+
+/// Notes that the program is about to destroy a stream.
+pub(crate) fn ending_stream(real: &Real, stream: Handle) {
+    GOING.set(all().find_map(|book| Some((book, book.end_stream(real, stream)?))));
+}
+
+/// Notes that the driver has answered: a later stream may have the timeline.
+pub(crate) fn ended_stream(is_done: bool) {
+    if let Some((book, left)) = GOING.take().filter(|_| is_done) {
+        book.leave(left);
+    }
 }
 
 /// Returns this thread's context.

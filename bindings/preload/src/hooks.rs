@@ -3,7 +3,7 @@
 use crate::door::{Hook, by_name};
 use crate::inside::Inside;
 use crate::real::{self, Handle};
-use crate::{Code, ask, capture, contexts, gate, memory, pools};
+use crate::{Code, ask, books, capture, contexts, gate, memory, pools};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -164,7 +164,8 @@ hooks! {
         = |real| { capture::ending(real, memory::per_thread(stream)); None };
         then |_| capture::ended(real, memory::per_thread(stream));
     fn cuStreamDestroy_v2(stream: Handle) as "cuStreamDestroy" 4000..EVER, false
-        = |real| { capture::destroying(stream); None }; then |code| capture::destroyed(stream, code == 0);
+        = |real| { capture::destroying(stream); books::ending_stream(real, stream); None };
+        then |code| { capture::destroyed(stream, code == 0); books::ended_stream(code == 0) };
     fn cuGetProcAddress(name: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64)
         as "cuGetProcAddress" 11030..12000, false
         = |real| None; then |code| replace(code, name, function, (version, flags));

@@ -11,6 +11,7 @@
 //! | `pools` | the pool that each device has from the start |
 //! | `capture` | graph captures under way |
 //! | `book` | one context: its manager, its live allocations by address, frees that wait |
+//! | `streams` | the timelines of its streams |
 //! | `books` | the books of all contexts |
 //! | `control`, `gate` | orders to a running program; the wait of its work while memory sleeps |
 //! | `settings` | environment variables |
@@ -37,6 +38,7 @@ mod memory;
 mod pools;
 mod real;
 mod settings;
+mod streams;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -582,3 +582,13 @@ fn processes_of_a_run_tell_of_themselves_where_the_command_would() {
     let whole = traces.map(|it| Trace::open(it.path()).expect("a whole trace"));
     assert_eq!(whole.count(), 4, "one for each process");
 }
+
+#[test]
+fn streams_come_and_go_without_end() {
+    assert_eq!(counted("brief", ("STANDIN_DELAY", "0"), "cuMemAllocAsync "), 0);
+}
+
+#[test]
+fn what_a_stream_freed_that_is_gone_waits_for_its_work() {
+    keeps("heir", &[]);
+}

@@ -6,12 +6,25 @@
 typedef unsigned long long P; typedef void* H;
 int cuInit(unsigned), cuDevicePrimaryCtxRetain(H*, int), cuCtxSetCurrent(H), cuStreamCreate(H*, unsigned), cuStreamDestroy_v2(H);
 int cuStreamSynchronize(H), cuMemAlloc_v2(P*, size_t), cuMemFree_v2(P), cuMemAllocAsync(P*, size_t, H), cuMemFreeAsync(P, H);
+int cuEventCreate(H*, unsigned), cuEventRecord(H, H), cuEventDestroy_v2(H), cuStreamWaitEvent(H, H, unsigned);
 int cuMemsetD32Async(P, unsigned, size_t, H), cuMemcpyDtoHAsync_v2(void*, P, size_t, H);
 enum { LIVE = 24, STEPS = 600, THREADS = 8 };
 static H context;
 static int bad;
 
 static void check(int code) { if (code) __sync_fetch_and_add(&bad, 1); }
+
+/* Goes on with another stream, behind what this one has to do. */
+static H replace(H stream) {
+    H next, event;
+    check(cuStreamCreate(&next, 1));
+    check(cuEventCreate(&event, 2));
+    check(cuEventRecord(event, stream));
+    check(cuStreamWaitEvent(next, event, 0));
+    check(cuEventDestroy_v2(event));
+    check(cuStreamDestroy_v2(stream));
+    return next;
+}
 
 static void* churn(void* argument) {
     long seed = (long)argument;
@@ -23,6 +36,7 @@ static void* churn(void* argument) {
     check(cuStreamCreate(&stream, seed >> 1 & 1));
     for (int i = 0; i < STEPS; i++) {
         r = r * 1664525u + 1013904223u;
+        if (i % 50 == 49 && seed & 4) stream = replace(stream);
         if (count < LIVE && (r >> 16) % 3) {
             size_t words = (r >> 8) % 20 == 0 ? (1 << 19) + r % 100000 : 1 + (r >> 4) % 6000;
             P p = 0;

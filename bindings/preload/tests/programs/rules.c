@@ -14,7 +14,7 @@ int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned),
 int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
 int cuCtxGetCurrent(H*), cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
 int cuStreamBeginCapture_v2(H, unsigned), cuStreamEndCapture(H, H*);
-int cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long);
+int cuStreamDestroy_v2(H), cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
@@ -230,6 +230,32 @@ static int late(void) {
     return cuMemsetD8Async(p, 7, MIB + 4, stream) || cuMemFree_v2(p);
 }
 
+/* What a stream freed that is gone is given to nobody while its work uses it. */
+static int heir(void) {
+    H a, b; P p, q; unsigned char seen = 7;
+    if (cuStreamCreate(&a, 1) || cuMemAllocAsync(&p, 64 * MIB, a) || cuLaunchHostFunc(a, wait_for_go, 0)) return 3;
+    if (cuMemsetD8Async(p, 1, 64 * MIB, a) || cuMemFreeAsync(p, a) || cuStreamDestroy_v2(a) || cuStreamCreate(&b, 1)) return 4;
+    if (cuMemAllocAsync(&q, 64 * MIB, b) || cuMemsetD8Async(q, 2, 64 * MIB, b) || cuStreamSynchronize(b)) return 5;
+    go = 1;
+    return cuCtxSynchronize() || cuMemcpyDtoH_v2(&seen, q, 1) || seen != 2 || cuMemFreeAsync(q, b);
+}
+
+/* Streams come and go, and memory is in the order of each. */
+static int brief(void) {
+    H stream, other; P p, q = 0;
+    alarm(0);
+    if (cuStreamCreate(&other, 1)) return 3;
+    for (int i = 0; i < 66000; i++) {
+        if (cuStreamCreate(&stream, 1) || cuMemAllocAsync(&p, 64 << 10, stream)) return 4;
+        /* One outlives its stream. */
+        if (q && cuMemFreeAsync(q, i % 2 ? stream : other)) return 5;
+        q = 0;
+        if (i % 1000 ? cuMemFreeAsync(p, stream) : (q = p, 0)) return 6;
+        if (cuStreamDestroy_v2(stream)) return 7;
+    }
+    return cuCtxSynchronize();
+}
+
 static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"streams", streams}, {"first", first},
     {"eager", eager},
@@ -252,6 +278,8 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"lost", lost},
     {"captured", captured},
     {"late", late},
+    {"brief", brief},
+    {"heir", heir},
 };
 
 int main(int count, char** words) {

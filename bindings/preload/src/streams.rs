@@ -1,0 +1,98 @@
+//! Timelines of the streams of one context. That of a stream which is gone goes to a new one, once its work has run: a device has a
+//! limited number of timelines, and programs may make a stream for each request.
+#![expect(unsafe_code, reason = "borrows streams of the program")]
+use crate::lock;
+use crate::real::{Handle, Real};
+use omniheap_core::{Epoch, Result, TimelineId};
+use omniheap_cuda::Cuda;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockWriteGuard};
+
+/// A stream: its handle, and the number that no other stream has.
+type Name = (usize, u64);
+
+/// A timeline whose stream goes, and the mark after which nothing of it runs.
+pub(crate) type Left = (TimelineId, Epoch);
+
+/// Timelines of the streams of one context.
+#[derive(Default)]
+pub(crate) struct Streams {
+    known: RwLock<HashMap<Name, TimelineId>>,
+    left: Mutex<Vec<Left>>,
+}
+
+impl Streams {
+    fn change(&self) -> RwLockWriteGuard<'_, HashMap<Name, TimelineId>> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the timeline of the stream of this context with this number.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream.
+    pub(crate) unsafe fn timeline(
+        &self,
+        cuda: &Cuda,
+        stream: Handle,
+        number: u64,
+    ) -> Option<TimelineId> {
+        let name = (stream.addr(), number);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&name).copied();
+        if known.is_some() {
+            return known;
+        }
+        let mut streams = self.change();
+        if let Some(known) = streams.get(&name) {
+            return Some(*known); // Another thread was first.
+        }
+        // SAFETY: the caller's promise.
+        let timeline = match unsafe { self.take_left(cuda, stream) } {
+            Some(timeline) => timeline,
+            // SAFETY: as above.
+            None => unsafe { cuda.borrow_stream(stream.cast()) }.ok()?,
+        };
+        streams.insert(name, timeline);
+        Some(timeline)
+    }
+
+    /// Continues the timeline of a stream that is gone, and has nothing left to do, on a new one.
+    ///
+    /// # Safety
+    ///
+    /// `stream` is a live stream.
+    unsafe fn take_left(&self, cuda: &Cuda, stream: Handle) -> Option<TimelineId> {
+        let mut left = lock(&self.left);
+        if left.is_empty() {
+            return None;
+        }
+        let reached = cuda.timelines().reached(TimelineId::ALL).ok()?;
+        let at = left.iter().position(|(_, epoch)| *epoch <= reached)?;
+        // SAFETY: the caller's promise; the work of the earlier stream has run.
+        unsafe { cuda.borrow_again(left[at].0, stream.cast()) }.ok()?;
+        Some(left.swap_remove(at).0)
+    }
+
+    /// Takes the timeline of a stream away that is about to be destroyed, and marks what it was given to do; `None` where it has none.
+    pub(crate) fn end(&self, cuda: &Cuda, real: &Real, stream: Handle) -> Option<Result<Left>> {
+        let is_known = |name: &Name| name.0 == stream.addr();
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        // Only then the handle is that of a stream.
+        if !known.keys().any(is_known) {
+            return None;
+        }
+        drop(known);
+        let mut number = 0;
+        // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
+        if unsafe { real.cuStreamGetId?(stream, &raw mut number) } != 0 {
+            return None;
+        }
+        let timeline = self.change().remove(&(stream.addr(), number))?;
+        Some(cuda.timelines().mark(TimelineId::ALL).map(|epoch| (timeline, epoch)))
+    }
+
+    /// Keeps the timeline of a stream that is gone for another one.
+    pub(crate) fn leave(&self, left: Left) {
+        lock(&self.left).push(left);
+    }
+}
