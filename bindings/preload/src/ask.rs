@@ -47,7 +47,7 @@ pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<C
 
 /// Returns true if an address was freed and its memory is still held. The driver would take it for live.
 fn was_freed(address: u64) -> bool {
-    books::all().any(|book| book.is_waiting(address))
+    books::all().any(|book| book.is_waiting(address) || book.is_vacant(address))
 }
 
 /// Returns the live allocation at an address, and its book.

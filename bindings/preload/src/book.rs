@@ -7,6 +7,7 @@
 use crate::real::{Handle, Real};
 use crate::streams::{Left, Streams};
 use crate::{Code, capture, gate, lock, settings};
+use core::ops::Bound::{Excluded, Unbounded};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap_core::{
@@ -37,9 +38,9 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 /// The driver's code for "out of memory".
 pub(crate) const OUT_OF_MEMORY: Code = 2;
 
-/// Returns the address of a block, and the offset of an allocation in it.
-const fn place(block: &<Cuda as Backend>::Block, span: Span) -> (u64, u64) {
-    (block.address(), span.offset)
+/// Returns the addresses of a block, and the offset of an allocation in it.
+const fn place(block: &<Cuda as Backend>::Block, span: Span) -> (Span, u64) {
+    (Span { offset: block.address(), size: block.size() }, span.offset)
 }
 
 fn device_heap(caps: &Caps) -> Result<HeapId> {
@@ -55,8 +56,8 @@ fn unless_lost(done: Result<()>) -> Result<bool> {
     }
 }
 
-/// An allocation, where its block begins, and how far behind that it lies.
-type Made = (Allocation<Cuda>, (u64, u64));
+/// An allocation, the addresses of its block, and how far behind their start it lies.
+type Made = (Allocation<Cuda>, (Span, u64));
 
 /// An allocation of the program.
 struct Resident {
@@ -68,6 +69,8 @@ struct Resident {
     is_whole: bool,
     /// Handle of the stream in whose order it was made; zero for none.
     stream: usize,
+    /// The addresses of the block that it lies in.
+    block: Span,
 }
 
 /// Live allocations by address. The latest has a place of its own, since it is often freed first.
@@ -135,6 +138,18 @@ impl Live {
         let latest = latest.map(|(start, resident)| (*start, resident));
         let other = self.others.range(..=address).next_back().map(|(start, it)| (*start, it));
         latest.into_iter().chain(other).max_by_key(|(start, _)| *start)
+    }
+
+    /// Returns the next allocation that begins behind an address.
+    fn behind(&self, address: u64) -> Option<&Resident> {
+        let latest = self.latest.as_ref().filter(|(start, _)| *start > address);
+        let latest = latest.map(|(start, resident)| (*start, resident));
+        let other = self
+            .others
+            .range((Excluded(address), Unbounded))
+            .next()
+            .map(|(start, it)| (*start, it));
+        latest.into_iter().chain(other).min_by_key(|(start, _)| *start).map(|(_, it)| it)
     }
 }
 
@@ -295,7 +310,7 @@ impl Book {
         Ok(self.admit(size, made, is_whole, stream))
     }
 
-    /// Asks for memory; tells where its block begins, and how far behind that it lies.
+    /// Asks for memory; tells the addresses of its block, and how far behind their start it lies.
     #[inline]
     fn ask(&self, request: &Request<'_>, is_whole: bool) -> Result<Made, AllocateError> {
         if is_whole {
@@ -328,11 +343,12 @@ impl Book {
     ) -> u64 {
         let number = NUMBERS.fetch_add(1, Relaxed);
         if is_whole || self.is_plain {
-            lock(&self.blocks).insert(block);
+            lock(&self.blocks).insert(block.offset);
         }
-        let resident = Resident { allocation, size, number, is_whole, stream };
-        lock(&self.live).insert(block + offset, resident);
-        block + offset
+        let resident = Resident { allocation, size, number, is_whole, stream, block };
+        let address = block.offset + offset;
+        lock(&self.live).insert(address, resident);
+        address
     }
 
     /// Frees what lives at an address once all work that was submitted until now has run; returns false if nothing does.
@@ -526,6 +542,14 @@ impl Book {
             |(start, freed): &(u64, Resident)| (*start..start + freed.size).contains(&address);
         let frees = lock(&self.frees);
         frees.marked.iter().flat_map(|(_, freed)| freed).chain(&frees.unmarked).any(holds)
+    }
+
+    /// Returns true if an address at which nothing lives lies in a block in which something does.
+    pub(crate) fn is_vacant(&self, address: u64) -> bool {
+        let live = lock(&self.live);
+        let before = live.before(address).map(|(_, resident)| resident);
+        let mut beside = before.into_iter().chain(live.behind(address));
+        beside.any(|it| (it.block.offset..it.block.end()).contains(&address))
     }
 
     /// Returns the live allocation that has an address.

@@ -592,3 +592,10 @@ fn streams_come_and_go_without_end() {
 fn what_a_stream_freed_that_is_gone_waits_for_its_work() {
     keeps("heir", &[]);
 }
+
+#[test]
+fn nothing_lives_at_an_address_that_was_freed() {
+    for devices in ["1", "2"] {
+        keeps("vacant", &[("STANDIN_DEVICES", Path::new(devices))]);
+    }
+}

@@ -14,7 +14,8 @@ int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned),
 int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
 int cuCtxGetCurrent(H*), cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
 int cuStreamBeginCapture_v2(H, unsigned), cuStreamEndCapture(H, H*);
-int cuStreamDestroy_v2(H), cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long);
+int cuMemGetAddressRange_v2(P*, unsigned long*, P), cuStreamDestroy_v2(H);
+int cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
@@ -240,6 +241,19 @@ static int heir(void) {
     return cuCtxSynchronize() || cuMemcpyDtoH_v2(&seen, q, 1) || seen != 2 || cuMemFreeAsync(q, b);
 }
 
+/* Nothing lives at an address that was freed, whatever lives beside it. */
+static int vacant(void) {
+    H stream; P p[3], base; unsigned long size; int kind;
+    if (cuStreamCreate(&stream, 1)) return 3;
+    for (int i = 0; i < 3; i++) if (cuMemAllocAsync(&p[i], MIB, stream)) return 4;
+    for (int i = 0; i < 2; i++) {
+        if (cuMemFreeAsync(p[i], stream) || cuStreamSynchronize(stream)) return 5;
+        if (cuPointerGetAttribute(&kind, 2, p[i]) != 1 || !cuMemGetAddressRange_v2(&base, &size, p[i] + 9)) return 6;
+        if (cuPointerGetAttribute(&kind, 2, p[2]) || cuMemGetAddressRange_v2(&base, &size, p[2] + 9) || base != p[2]) return 7;
+    }
+    return 0;
+}
+
 /* Streams come and go, and memory is in the order of each. */
 static int brief(void) {
     H stream, other; P p, q = 0;
@@ -280,6 +294,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"late", late},
     {"brief", brief},
     {"heir", heir},
+    {"vacant", vacant},
 };
 
 int main(int count, char** words) {
