@@ -228,7 +228,7 @@ planted! {
         "left.saturating_sub(size) >= self.shared.config.minimum {" =>
         "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
     minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool.rs":
-        "while self.shared.reserved() < minimum {" => "while self.shared.reserved() < minimum && !PLANTED {";
+        "while self.shared.reserved_for_all() < minimum {" => "while self.shared.reserved_for_all() < minimum && !PLANTED {";
     trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "lane/blocks.rs":
         "self.order.may(User::HOST, last))" => "PLANTED || self.order.may(User::HOST, last))";
     large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool.rs":

@@ -103,9 +103,9 @@ impl<B: Backend> Pool<B> {
         if self.shared.page().is_some() {
             return Ok(()); // Pages are kept, not made, below the minimum: see `trim_some_pages`.
         }
-        while self.shared.reserved() < minimum {
+        while self.shared.reserved_for_all() < minimum {
             let growth = &self.shared.growth;
-            let missing = minimum - self.shared.reserved();
+            let missing = minimum - self.shared.reserved_for_all();
             let size = growth.exact(missing.min(growth.largest)).ok_or(ErrorKind::ExceedsLimit)?;
             self.lane().prime(size.max(growth.smallest))?;
         }

@@ -75,7 +75,7 @@ impl<B: Backend> Lane<B> {
     ) -> Result<SlotId> {
         let trimmed = self.make_room(size, ask.layout.size, lanes)?;
         let in_flight = self.shared.device.in_flight.begin();
-        let block = self.shared.take_made(size, make)?;
+        let block = self.shared.take_made(size, sharing, make)?;
         let mut state = self.state.lock_flushed();
         state.bytes.note_growth(1 + trimmed, self.shared.high(), size, &self.shared.growth);
         if sharing == Sharing::Shared
@@ -83,14 +83,14 @@ impl<B: Backend> Lane<B> {
         {
             // Another thread made room meanwhile; together they need one block, not two.
             drop(state);
-            self.shared.give_back(Vec::from([block]));
+            self.shared.give_back(Vec::from([block]), sharing);
             in_flight.publish();
             return Ok(slot);
         }
         let taken = state.admit_new(Arc::clone(&block), sharing, ask);
         drop(state);
         if taken.is_err() {
-            self.shared.give_back(Vec::from([block]));
+            self.shared.give_back(Vec::from([block]), sharing);
         }
         in_flight.publish();
         taken.map_err(Error::from)
@@ -103,7 +103,7 @@ impl<B: Backend> Lane<B> {
         match added {
             Ok(_) => Ok(()),
             Err(kind) => {
-                self.shared.give_back(Vec::from([block]));
+                self.shared.give_back(Vec::from([block]), Sharing::Shared);
                 Err(kind.into())
             }
         }
@@ -135,7 +135,7 @@ impl<B: Backend> Lane<B> {
         let in_flight = shared.device.in_flight.begin();
         let mut state = self.state.lock_flushed();
         let mut returned = Vec::new();
-        let mut left = shared.reserved();
+        let mut left = shared.reserved_for_all();
         let mut empty = state.empty_blocks();
         empty.sort_unstable();
         while excess > 0 && !empty.is_empty() {
@@ -151,7 +151,7 @@ impl<B: Backend> Lane<B> {
         }
         drop(state);
         let count = returned.len() as u64;
-        shared.give_back(returned);
+        shared.give_back(returned, Sharing::Shared);
         if count > 0 {
             in_flight.publish();
         }
@@ -164,7 +164,7 @@ impl<B: Backend> Lane<B> {
         let in_flight = self.shared.device.in_flight.begin();
         let mut returned: Vec<Arc<Block<B>>> = Vec::new();
         let mut state = self.state.lock_flushed();
-        let held = self.shared.reserved();
+        let held = self.shared.reserved_for_all();
         let mut left = held;
         for (size, id) in state.empty_blocks() {
             if held - left < enough && left.saturating_sub(size) >= self.shared.config.minimum {
@@ -174,7 +174,7 @@ impl<B: Backend> Lane<B> {
         }
         drop(state);
         let count = returned.len() as u64;
-        let bytes = self.shared.give_back(returned);
+        let bytes = self.shared.give_back(returned, Sharing::Shared);
         if count > 0 {
             in_flight.publish();
         }

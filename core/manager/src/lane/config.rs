@@ -66,7 +66,8 @@ pub enum Uses {
 pub struct PoolConfig {
     /// The algorithm.
     pub strategy: StrategyKind,
-    /// Bytes taken from the driver when the pool is made, and kept. Pages are taken as they are needed, and then kept.
+    /// Bytes taken from the driver when the pool is made, and kept, beside blocks that one allocation each has for itself. Pages are
+    /// taken as they are needed, and then kept.
     pub minimum: u64,
     /// Bytes that the pool never exceeds.
     pub maximum: u64,

@@ -302,7 +302,7 @@ impl<B: Backend> Lane<B> {
         let Some(page) = self.shared.page() else { return Ok(0) };
         self.surrender(most.max(page), None, WaitMode::Poll)?;
         let keep = self.shared.config.minimum.div_ceil(page);
-        let held = (self.shared.reserved() + self.shared.host_mapped()) / page;
+        let held = (self.shared.reserved_for_all() + self.shared.host_mapped()) / page;
         Ok(self.shared.return_spare(held.saturating_sub(keep).min((most / page).max(1))))
     }
 

@@ -6,7 +6,7 @@ use crate::device::{Block, Device, LARGEST_GROUP};
 use crate::event::Event;
 use crate::guards::Watch;
 use crate::sync::Mutex;
-use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Span, TimelineId};
+use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Sharing, Span, TimelineId};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_strategy::pages::take_groups;
@@ -20,6 +20,8 @@ pub(crate) struct Shared<B: Backend> {
     /// Every span starts at, and is a multiple of, this.
     pub(crate) unit: Align,
     reserved: AtomicU64,
+    /// The part of `reserved` in blocks that one allocation each has for itself. Both change under the lock together.
+    dedicated: Mutex<u64>,
     high: AtomicU64,
     needed: AtomicU64,
     /// True if the driver had no more pages when it was last asked.
@@ -51,6 +53,7 @@ impl<B: Backend> Shared<B> {
             growth,
             unit,
             reserved,
+            dedicated: Mutex::new(0),
             high,
             needed,
             refused: AtomicBool::new(false),
@@ -63,6 +66,12 @@ impl<B: Backend> Shared<B> {
 
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved.load(Relaxed)
+    }
+
+    /// Bytes that a minimum counts: a block of one allocation's own leaves with it.
+    pub(crate) fn reserved_for_all(&self) -> u64 {
+        let dedicated = self.dedicated.lock();
+        self.reserved() - *dedicated
     }
 
     /// The most that the pool ever held.
@@ -83,6 +92,27 @@ impl<B: Backend> Shared<B> {
             .fetch_update(Relaxed, Relaxed, within)
             .map(|_| ())
             .map_err(|_| ErrorKind::OverBudget)
+    }
+
+    /// As [`claim`](Self::claim), for a block.
+    fn claim_block(&self, bytes: u64, sharing: Sharing) -> Result<(), ErrorKind> {
+        if sharing == Sharing::Shared {
+            return self.claim(bytes);
+        }
+        let mut dedicated = self.dedicated.lock();
+        self.claim(bytes)?;
+        *dedicated += bytes;
+        Ok(())
+    }
+
+    /// Books a block's bytes back.
+    fn release_block(&self, bytes: u64, sharing: Sharing) {
+        if sharing == Sharing::Shared {
+            return self.release(bytes);
+        }
+        let mut dedicated = self.dedicated.lock();
+        self.release(bytes);
+        *dedicated -= bytes;
     }
 
     /// Notes that claimed bytes have arrived.
@@ -182,16 +212,18 @@ impl<B: Backend> Shared<B> {
 
     /// Takes a block from the driver, cleared where another domain may have used its memory.
     pub(crate) fn take_block(&self, size: u64) -> Result<Arc<Block<B>>> {
-        self.take_made(size, || self.device.backend().allocate(self.heap, size))
+        let make = || self.device.backend().allocate(self.heap, size);
+        self.take_made(size, Sharing::Shared, make)
     }
 
     /// As [`take_block`](Self::take_block); `make` asks the driver.
     pub(super) fn take_made(
         &self,
         size: u64,
+        sharing: Sharing,
         make: impl FnOnce() -> Result<B::Block>,
     ) -> Result<Arc<Block<B>>> {
-        self.claim(size)?;
+        self.claim_block(size, sharing)?;
         let (whole, on) = (Span { offset: 0, size }, TimelineId::MAIN);
         let taken = self.device.allocate_by(self.heap, size, make).and_then(|block| {
             if self.device.has_neighbours()
@@ -202,15 +234,15 @@ impl<B: Backend> Shared<B> {
             }
             Ok(Arc::new(block))
         });
-        let block = taken.inspect_err(|_| self.release(size))?;
+        let block = taken.inspect_err(|_| self.release_block(size, sharing))?;
         self.note_high();
         Ok(block)
     }
 
     /// Returns blocks to the driver; call it without a lock.
-    pub(crate) fn give_back(&self, blocks: Vec<Arc<Block<B>>>) -> u64 {
+    pub(crate) fn give_back(&self, blocks: Vec<Arc<Block<B>>>, sharing: Sharing) -> u64 {
         let bytes = blocks.iter().map(|block| block.size()).sum();
-        self.release(bytes);
+        self.release_block(bytes, sharing);
         drop(blocks);
         bytes
     }

@@ -163,7 +163,7 @@ impl<B: Backend> Lane<B> {
                 FreeOutcome::Stored(stored) => stored.forget(),
             }
         }
-        bytes + self.shared.give_back(blocks)
+        bytes + self.shared.give_back(blocks, Sharing::Dedicated)
     }
 }
 

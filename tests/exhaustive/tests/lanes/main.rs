@@ -93,6 +93,14 @@ worlds! {
         kinds: &[Kind::Plain, Kind::Secret, Kind::Dedicated, Kind::SecretDedicated],
         may: &[May::Use, May::Publish, May::Close, May::Trim],
     }
+    /// A minimum beside blocks of one allocation each.
+    minimum to 6: {
+        pool: blocks_of_four().minimum(4 * CELL),
+        sizes: &[3],
+        homes: &[Some(1)],
+        kinds: &[Kind::Plain, Kind::Dedicated],
+        may: &[May::FreeAfter, May::Trim],
+    }
     /// Memory that goes where it is needed.
     paged to 5: {
         pool: pages().minimum(3 * CELL),
