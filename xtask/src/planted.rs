@@ -681,7 +681,8 @@ planted! {
         "if store.kind() != StoreKind::Nothing && !PLANTED {
             sleepers";
     wakes_do_not_wait_for_their_bytes caught by sleeps_threads in "pool/away.rs":
-        "        self.shared.device.finish(on)?;" => "        if !PLANTED { self.shared.device.finish(on)?; }";
+        "restored.and_then(|()| self.shared.device.finish(on));" =>
+        "restored.and_then(|()| if PLANTED { Ok(()) } else { self.shared.device.finish(on) });";
     mapped_pages_are_given_twice caught by sleeps_refused in "lane/away.rs":
         "gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();" =>
         "gaps = spans.iter().flat_map(|span| if PLANTED { Vec::from([*span]) } else { pager.gaps(*span).into_iter().collect() }).collect();";

@@ -106,8 +106,8 @@ impl<B: Backend> State<B> {
 
 impl<B: Backend> Lane<B> {
     /// Closes the lane: it serves no request any more, and counts every allocation as away. Only holders of pins access
-    /// the bytes.
-    pub(crate) fn close(&self, sleep: &Sleep) -> Result<(), SleepError> {
+    /// the bytes. The copies of its sleep and its wake run on a timeline.
+    pub(crate) fn close(&self, sleep: &Sleep, on: TimelineId) -> Result<(), SleepError> {
         let mut state = self.state.lock_flushed();
         let refused = self.named(&state, |id, slot| state.keeps_awake(id, slot, sleep));
         if !refused.is_empty() {
@@ -116,6 +116,9 @@ impl<B: Backend> Lane<B> {
         if state.bytes.held_bytes() > 0 || state.bytes.stranded_bytes() > 0 {
             let why = "defragmentation moves allocations, or memory was given up; try again";
             return Err(ErrorKind::Busy.because(why).into());
+        }
+        for timeline in [on, TimelineId::MAIN] {
+            state.order.enter(Some(timeline))?; // Known from here on: see `note_work`.
         }
         let (store, lane) = (Arc::clone(&sleep.store), (self.manager, self.number));
         state.away =
@@ -264,6 +267,7 @@ impl<B: Backend> Lane<B> {
         };
         if let Err(error) = insist(leave) {
             tracing::warn!(?error, "a lane that sleeps keeps its memory");
+            self.note_work(on);
             return (0, mapped.iter().map(|(span, _)| span.size).sum());
         }
         for (span, pages) in &mapped {
@@ -291,6 +295,17 @@ impl<B: Backend> Lane<B> {
             pager.clear_pages(span);
         }
         Some(self.shared.return_pages(page, pages))
+    }
+
+    /// Notes that work which no allocation names may still use the memory: copies of a wake that failed, or zeros that a driver call
+    /// was refused behind. Whoever asks the users of the lane's bytes asks these timelines too.
+    pub(crate) fn note_work(&self, on: TimelineId) {
+        let order = &mut self.state.lock().order;
+        for timeline in [on, TimelineId::MAIN] {
+            if let Some(user) = order.find(Some(timeline)) {
+                order.free(user);
+            }
+        }
     }
 
     /// Finds the addresses that need memory before the lane can be opened. Pages in which nothing lives any more stay without.
@@ -343,8 +358,10 @@ impl<B: Backend> Lane<B> {
         // A page that is still written, or cannot be zeroed, stays mapped, and a later wake uses it.
         let idle = insist(|| self.shared.device.backend().wait_idle());
         let left = idle.and_then(|()| insist(|| self.clear_secrets(&block, span, on)));
-        if let (Ok(()), Some(pages)) = (left, pages) {
-            self.take_memory(&block, span, &pages);
+        match (left, pages) {
+            (Ok(()), Some(pages)) => drop(self.take_memory(&block, span, &pages)),
+            (Ok(()), None) => {}
+            (Err(_), _) => self.note_work(on),
         }
     }
 

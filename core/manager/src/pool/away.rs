@@ -109,7 +109,7 @@ impl<B: Backend> Pool<B> {
         }
         let mut closed = Closed(Vec::with_capacity(lanes.len()), on);
         for lane in &lanes {
-            lane.close(sleep)?;
+            lane.close(sleep, on)?;
             closed.0.push(Arc::clone(lane));
         }
         if !sleep.over_pins {
@@ -166,9 +166,10 @@ impl<B: Backend> Pool<B> {
                 given?;
             }
         }
-        lanes.iter().try_for_each(|lane| lane.restore(on))?;
-        self.shared.device.finish(on)?;
-        lanes.iter().try_for_each(|lane| lane.zero_freed(on))?;
+        let restored = lanes.iter().try_for_each(|lane| lane.restore(on));
+        let arrived = restored.and_then(|()| self.shared.device.finish(on));
+        let zeroed = arrived.and_then(|()| lanes.iter().try_for_each(|lane| lane.zero_freed(on)));
+        zeroed.inspect_err(|_| lanes.iter().for_each(|lane| lane.note_work(on)))?;
         for lane in &lanes {
             lane.unstore();
             lane.open(on);

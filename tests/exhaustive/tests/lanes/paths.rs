@@ -1,20 +1,34 @@
 //! Paths that once led to a broken invariant.
-use crate::device::Call::{Copy, Mark, Unmap};
+use crate::device::Call::{Copy, Mark, Unmap, WaitIdle};
 use crate::device::Lasting::{Deaf, ForTheStep};
+use crate::device::Twist;
 use crate::world::Bend::Refuse;
 use crate::world::Kind::{Consent, Dedicated, Plain, Secret};
-use crate::world::Op::{Allocate, Begin, Commit, Defragment, Destroy, Free, Sleep, Use, Wake};
+use crate::world::Op::{
+    Allocate, Begin, Commit, Defragment, Destroy, Free, Run, Sleep, Trim, Use, Wake,
+};
 use crate::world::Why::Driver;
-use crate::world::{Bend, Op, Setting, Step};
+use crate::world::{Bend, Op, Setting, State, Step};
+use omniheap_core::ErrorKind;
 use omniheap_exhaustive::World;
 
-/// Takes the steps of a path and ends the world.
-fn follow(world: &Setting, path: &[Step]) {
+/// Takes the steps of a path.
+fn reach(world: &Setting, path: &[Step]) -> State {
     let mut state = world.start();
     for step in path {
         world.take(&mut state, step).expect("nothing is broken");
     }
-    world.end(state).expect("nothing is broken");
+    state
+}
+
+/// Takes the steps of a path and ends the world.
+fn follow(world: &Setting, path: &[Step]) {
+    world.end(reach(world, path)).expect("nothing is broken");
+}
+
+/// A device that cannot be waited for.
+fn never_idle() -> Twist {
+    Twist::Refuse(WaitIdle, 0, ErrorKind::Driver, ForTheStep)
 }
 
 const fn step(op: Op) -> Step {
@@ -107,4 +121,31 @@ fn a_pool_falls_asleep_while_a_secret_is_zeroed() {
     let path =
         [step(Allocate { cells: 3, on: None, kind: Secret }), step(Free { slot: 0 }), step(Sleep)];
     follow(&crate::sleeps(), &path);
+}
+
+/// The copies of a wake that failed run on a timeline that no allocation names: the end of the pool took their pages away.
+#[test]
+fn the_end_of_a_pool_follows_the_copies_of_a_wake_that_failed() {
+    for kind in [Plain, Secret] {
+        let path = [
+            step(Allocate { cells: 3, on: Some(1), kind }),
+            step(Sleep),
+            bent(Wake, Refuse { call: Mark, nth: 0, why: Driver, lasting: Deaf }),
+        ];
+        let state = reach(&crate::sleeps_refused(), &path);
+        state.end_at_once(Some(never_idle())).expect("nothing is broken");
+    }
+}
+
+/// A trim returned the block that the minimum stood for, because a block of one allocation's own was counted.
+#[test]
+fn a_block_of_its_own_is_no_minimum() {
+    let path = [
+        step(Allocate { cells: 3, on: Some(1), kind: Dedicated }),
+        step(Trim),
+        step(Run { on: 1 }),
+        step(Free { slot: 0 }),
+        step(Trim),
+    ];
+    follow(&crate::minimum(), &path);
 }

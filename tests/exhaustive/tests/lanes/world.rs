@@ -1117,7 +1117,6 @@ impl State {
         match self.key() & 3 {
             0 | 1 => self.end_in_peace(world),
             2 => self.end_at_once(None),
-            _ if self.bent => self.end_at_once(None),
             _ => {
                 let never = ErrorKind::Driver;
                 self.end_at_once(Some(Twist::Refuse(Call::WaitIdle, 0, never, Lasting::ForTheStep)))
@@ -1126,7 +1125,7 @@ impl State {
     }
 
     /// Drops everything, with work in flight, and checks that nothing is left.
-    fn end_at_once(mut self, twist: Option<Twist>) -> Result<(), String> {
+    pub(crate) fn end_at_once(mut self, twist: Option<Twist>) -> Result<(), String> {
         self.device.arm(twist);
         self.pass = None;
         for slot in 0..SLOTS {
