@@ -17,8 +17,13 @@ use alloc::{boxed::Box, sync::Arc};
 pub(crate) type LikeRequest = (Request<'static>, Option<Box<str>>, Option<HeapId>);
 
 impl<B: Backend> Lane<B> {
-    /// Remembers what a request says beyond its bytes.
-    pub(crate) fn set_properties(&self, id: SlotId, request: &Request<'_>) {
+    /// Remembers what a request says beyond its bytes. `Busy` where that is secret and a pass has begun to copy the bytes since they
+    /// were taken: the copy may come after what the owner writes, so the owner gets others.
+    pub(crate) fn set_properties(
+        &self,
+        id: SlotId,
+        request: &Request<'_>,
+    ) -> Result<(), ErrorKind> {
         // A move would leave a copy of a secret behind.
         let is_pinned = request.mobility == Mobility::Pinned || request.privacy == Privacy::Secret;
         let asked = request.mobility == Mobility::OnConsent;
@@ -27,23 +32,28 @@ impl<B: Backend> Lane<B> {
             && !request.is_labelled()
             && request.privacy == Privacy::Open;
         if is_plain && !is_pinned {
-            return;
+            return Ok(());
         }
         let mut state = self.state.lock();
+        if request.privacy == Privacy::Secret && state.occupancy.is_copying(id) {
+            drop(state);
+            self.free_unowned(id);
+            return Err(ErrorKind::Busy);
+        }
         if is_pinned {
             // The pin is never taken back: it ends with the allocation.
             let _ = state.occupancy.pin(id);
         }
         if is_plain {
-            return;
+            return Ok(());
         }
-        let _ = state.occupancy.change(id, |extra| {
+        state.occupancy.change(id, |extra| {
             extra.set_label(request);
             (extra.sharing, extra.privacy) = (request.sharing, request.privacy);
             if asked {
                 extra.consent = Consent::Needed;
             }
-        });
+        })
     }
 
     /// The request of a live allocation, as far as it outlives the request, for another size.

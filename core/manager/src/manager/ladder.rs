@@ -118,13 +118,12 @@ impl<B: Backend> Manager<B> {
         let mut ordered = *request;
         ordered.timeline = order;
         let ask = pool.ask_with_room(&ordered)?;
-        let mut climbed = self.climb_again(pool, ask, request);
+        let mut climbed = self.climb_with_properties(pool, ask, request);
         if let Ok((rung, (lane, slot))) = &mut climbed {
             *rung = counts_as.or(*rung);
             if let Some(rung) = *rung {
                 self.climbed(rung, ask.size, ask.timeline);
             }
-            lane.set_properties(*slot, request);
             if ask.timeline != request.timeline {
                 lane.give_to_host(*slot, request.timeline)?;
             }
@@ -173,6 +172,22 @@ impl<B: Backend> Manager<B> {
         }
         // Refuses a timeline that the device does not know.
         pool.lane_for(request.timeline).map(|_| None)
+    }
+
+    /// Climbs the ladder, again while passes begin to copy what it finds for a secret, and notes what the request says.
+    fn climb_with_properties(
+        &self,
+        pool: &Arc<Pool<B>>,
+        ask: Ask,
+        request: &Request<'_>,
+    ) -> Result<Served<B>> {
+        loop {
+            let (rung, (lane, slot)) = self.climb_again(pool, ask, request)?;
+            match lane.set_properties(slot, request) {
+                Err(ErrorKind::Busy) => {}
+                set => return Ok(set.map(|()| (rung, (lane, slot)))?),
+            }
+        }
     }
 
     /// Climbs the ladder, and again where another thread carried memory meanwhile and has set it down.
@@ -667,7 +682,7 @@ impl<B: Backend> Manager<B> {
             self.climbed(rung, ask.size, ask.timeline);
         }
         let request = request.dedicated().pinned();
-        lane.set_properties(slot, &request);
+        lane.set_properties(slot, &request)?;
         if let Some(watch) = &lane.shared.watch {
             watch.skip(); // Its block has no byte to spare.
         }

@@ -117,7 +117,7 @@ impl<B: Backend> Manager<B> {
             FastPathMiss::Refused(kind) => kind,
             FastPathMiss::InUse(_) | FastPathMiss::WouldBreak => ErrorKind::Busy,
         })?;
-        lane.set_properties(slot, request);
+        lane.set_properties(slot, request)?;
         self.hand_out(pool, (lane, slot), request, None, None)
     }
 
@@ -141,7 +141,7 @@ impl<B: Backend> Manager<B> {
             lane.enter(request.timeline)?;
             match lane.find_lowest_hole(ask, &look) {
                 Ok((slot, seen)) => {
-                    lane.set_properties(slot, request);
+                    lane.set_properties(slot, request)?;
                     return Ok((self.hand_out(pool, (&lane, slot), request, None, None)?, seen));
                 }
                 Err(kind) => last = kind,

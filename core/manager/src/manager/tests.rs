@@ -2,7 +2,7 @@
 //! walks the lane otherwise.
 use super::{Allocation, Manager, ManagerConfig};
 use crate::lane::{BlockReport, Consent, Lane, Resident, Scan, SlotsByBlock, Snapshot, SpanState};
-use crate::{Align, HeapKind, Request, Span};
+use crate::{Align, Budget, ErrorKind, HeapKind, Request, Span};
 use alloc::{sync::Arc, vec, vec::Vec};
 use omniheap_host::{Host, heap};
 use omniheap_strategy::{BlockId, moves};
@@ -149,4 +149,33 @@ fn check_touched(snapshot: &Snapshot, span: Span) {
     let known = snapshot.extents.iter().enumerate();
     let known = known.filter(|(_, extent)| span.overlaps(place(extent)));
     assert!(known.map(|(at, _)| at).eq(found), "{span:?}");
+}
+
+/// A pass begins between the lock under which a secret gets its bytes and the one under which it becomes a secret.
+#[test]
+fn a_secret_gets_no_bytes_that_a_pass_copies() {
+    let manager = manager(ManagerConfig::default().plain());
+    let _live = live(&manager, 2);
+    let pools = manager.all_pools();
+    let [lane] = &pools[0].lanes()[..] else { panic!("one lane") };
+    let request = Request::new(KIB).secret();
+    let mut taken = Vec::new();
+    let mut pass = loop {
+        // Until one lies where a pass finds it worth a move.
+        let ask = pools[0].ask(&request).expect("valid");
+        taken.push(lane.find_any_hole(ask).expect("there is room"));
+        let pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        let last = taken.last().map(|slot| lane.id_of(*slot));
+        if pass.moves().any(|one| Some(one.allocation()) == last) {
+            break pass;
+        }
+    };
+    pass.start().expect("alive");
+    let (secret, before) = (taken.pop().expect("one"), manager.totals().live);
+    assert_eq!(lane.set_properties(secret, &request), Err(ErrorKind::Busy));
+    pass.commit().expect("alive");
+    assert_eq!(manager.totals().live, before - 1, "the pass has freed it");
+    for slot in taken {
+        assert_eq!(lane.set_properties(slot, &request), Ok(()));
+    }
 }
