@@ -619,7 +619,7 @@ planted! {
     copies_that_may_run_are_forgotten caught by slides_refused in "lane/slides.rs":
         "begun.holes.iter().for_each(|(key, _)| tlsf.set_last_use(*key, last));" =>
         "begun.holes.iter().filter(|_| !PLANTED).for_each(|(key, _)| tlsf.set_last_use(*key, last));";
-    what_slides_forgets_the_copies caught by slides_refused in "lane/slides.rs":
+    what_slides_forgets_the_copies caught by slides_refused in "lane/moves.rs":
         "extra.add_use(on);" => "if !PLANTED { extra.add_use(on); }";
     shifts_that_failed_are_published caught by paged_refused in "lane/slides.rs":
         "pager.end_shifts(tlsf, &begun.shifts, shifted);" =>

@@ -256,7 +256,12 @@ impl<B: Backend> Lane<B> {
 
     /// Reports bytes that could not be freed safely; they are never reused.
     pub(super) fn condemn(&self, id: SlotId, error: Error, why: &'static str) -> Ending {
-        let bytes = self.state.lock().place(id).map_or(0, |(_, span)| span.size);
+        let state = self.state.lock();
+        // Its owner may have freed it long ago.
+        let slot = state.occupancy.at(id.index).filter(|(found, _)| *found == id);
+        let spot = slot.and_then(|(_, slot)| state.spot(id, slot).ok());
+        let bytes = spot.map_or(0, |(_, span)| span.size);
+        drop(state);
         tracing::error!(?error, why, "an allocation could not be freed");
         self.shared.device.quarantine(bytes, why);
         Ending::Never

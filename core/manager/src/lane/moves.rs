@@ -242,24 +242,28 @@ impl<B: Backend> MoveGuard<'_, B> {
     /// a user of its source.
     pub(crate) fn abandon(&mut self, slot: SlotId, held: u64, on: TimelineId) {
         let state = &mut *self.state;
-        let mut lost = held;
-        let is_freed = !state.occupancy.is_in_pass(slot);
-        let _ = state.occupancy.change(slot, |extra| {
-            extra.add_use(on);
-            if is_freed {
-                // It was freed meanwhile, when nobody knew of the copy.
-                extra.ending = Some(Ending::Never);
-            }
-        });
-        if is_freed && let Some(key) = state.occupancy.moving_key(slot) {
-            lost += state.bytes.spot(key).map_or(0, |(_, span)| span.size);
-        }
-        self.lane.shared.device.quarantine(lost, "copies of a pass could not be followed");
+        let freed = state.note_copy(slot, on);
+        self.lane.shared.device.quarantine(held + freed, "copies of a pass could not be followed");
         state.let_go(self.lane, slot);
     }
 }
 
 impl<B: Backend> State<B> {
+    /// Notes that a copy on a timeline may still use the bytes of an allocation that moves. Returns how many bytes are lost with that:
+    /// all of them where its owner has freed it meanwhile, when nobody knew of the copy.
+    pub(super) fn note_copy(&mut self, slot: SlotId, on: TimelineId) -> u64 {
+        let is_freed = !self.occupancy.is_in_pass(slot);
+        let was_lost = self.occupancy.change(slot, |extra| {
+            extra.add_use(on);
+            extra.unfollowed = extra.unfollowed.wrapping_add(1);
+            is_freed && extra.ending.replace(Ending::Never) == Some(Ending::Never)
+        });
+        let span = self.occupancy.moving_key(slot).and_then(|key| self.bytes.spot(key).ok());
+        // What was lost when its owner freed it was counted then.
+        let is_new = is_freed && was_lost == Ok(false);
+        span.filter(|_| is_new).map_or(0, |(_, span)| span.size)
+    }
+
     /// Releases an allocation from a pass, and frees it if its owner did so meanwhile; whether it did.
     /// This is the locked state of `lane`.
     pub(super) fn let_go(&mut self, lane: &Lane<B>, slot: SlotId) -> bool {

@@ -1,6 +1,6 @@
 //! Exclusive moves of a lane: slides of allocations inside a block, and shifts of pages inside a reservation.
 #![forbid(unsafe_code)]
-use super::extra::{Consent, Ending, SlotId};
+use super::extra::{Consent, SlotId};
 use super::occupancy::Found;
 use super::snapshot::SlotsByKey;
 use super::state::{Lane, State};
@@ -97,19 +97,9 @@ impl<B: Backend> Lane<B> {
             begun.holes.iter().for_each(|(key, _)| tlsf.set_last_use(*key, last));
         }
         for slide in &begun.window.slides {
-            let slot = slide.what;
-            let is_freed = !state.occupancy.is_in_pass(slot);
-            let _ = state.occupancy.change(slot, |extra| {
-                extra.add_use(on);
-                extra.unfollowed = extra.unfollowed.wrapping_add(1);
-                if is_freed {
-                    // The allocation was freed meanwhile, when nobody knew of the copies.
-                    extra.ending = Some(Ending::Never);
-                }
-            });
-            if is_freed {
-                let why = "copies of slides could not be followed";
-                self.shared.device.quarantine(slide.from.size, why);
+            let lost = state.note_copy(slide.what, on);
+            if lost > 0 {
+                self.shared.device.quarantine(lost, "copies of slides could not be followed");
             }
         }
     }
