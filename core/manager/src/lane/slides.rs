@@ -42,14 +42,12 @@ impl<B: Backend> Lane<B> {
         choose: &Choose<'_>,
     ) -> Result<Option<BegunSlides<B>>, ErrorKind> {
         let Some(mut state) = self.lock_state_to_plan() else { return Ok(None) };
-        if let Some(tlsf) = state.bytes.general_mut() {
-            tlsf.merge_touching(); // The device will be idle, so who used which hole does not matter.
-        }
         let Some((id, window)) = state.cheapest_window(self.granularity(), choose)? else {
             return Ok(None);
         };
         let block = Arc::clone(state.bytes.block(id));
         let Some(tlsf) = state.bytes.general_mut() else { return Ok(None) };
+        tlsf.merge_touching(); // The device will be idle, so who used which hole does not matter.
         let mut holes = keys_of(tlsf, id, &window)?;
         if holes.len() < window.holes.len() || tlsf.carve_all(&mut holes).is_err() {
             return Ok(None);
@@ -163,7 +161,14 @@ impl<B: Backend> State<B> {
         tlsf.for_each_in(id, |_, _, _| count += 1);
         let mut pieces = room_for(count)?;
         tlsf.for_each_in(id, |key, span, holds| {
-            let Some(class) = holds else { return pieces.push(Piece::Hole(span)) };
+            let Some(class) = holds else {
+                match pieces.last_mut() {
+                    // Holes of different users that touch are one in a window.
+                    Some(Piece::Hole(hole)) => hole.size += span.size,
+                    _ => pieces.push(Piece::Hole(span)),
+                }
+                return;
+            };
             pieces.push(match slots.find(&self.occupancy, key, class) {
                 Found::Mobile(mobile) if mobile.consent == Consent::Given => {
                     // Starting at a granule keeps clear of a neighbour of another class below. The distance to
