@@ -654,13 +654,13 @@ planted! {
         if !PLANTED { self.poll_users(WaitMode::Block)?; }
         let state";
     frees_that_end_do_not_keep_memory caught by sleeps_threads in "lane/away.rs":
-        "if state.here().any(is_ending) || !state.order.is_alone(User::HOST) {" =>
-        "if !PLANTED && (state.here().any(is_ending) || !state.order.is_alone(User::HOST)) {";
+        "if is_ending || !state.order.is_alone(User::HOST) {" =>
+        "if !PLANTED && (is_ending || !state.order.is_alone(User::HOST)) {";
     secrets_freed_asleep_are_forgotten caught by sleeps_threads in "lane/away.rs":
-        "if privacy == Privacy::Secret {" => "if privacy == Privacy::Secret && !PLANTED {";
+        "&& self.occupancy.privacy(id) == Privacy::Secret;" => "&& self.occupancy.privacy(id) == Privacy::Secret && !PLANTED;";
     wakes_forget_what_was_freed caught by sleeps_refused in "lane/away.rs":
-        "state.away = Some(Away { spans, residue, ..away });" =>
-        "if PLANTED { residue.clear(); } state.away = Some(Away { spans, residue, ..away });";
+        ".partition(|grant| self.memory_of(*grant).1.is_empty());" =>
+        ".partition(|grant| PLANTED || self.memory_of(*grant).1.is_empty());";
     failed_wakes_leave_secrets caught by sleeps_refused in "lane/away.rs":
         "let left = idle.and_then(|()| insist(|| self.clear_secrets(&block, span, on)));" =>
         "let left = idle.and_then(|()| if PLANTED { Ok(()) } else { insist(|| self.clear_secrets(&block, span, on)) });";

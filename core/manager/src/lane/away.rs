@@ -5,7 +5,7 @@
 //! Owners free what they like at any time; a pass skips what is gone. Freed secrets leave a *residue*: bytes that a
 //! wake brings back or that never left, and that are zeroed before anyone may have them.
 #![forbid(unsafe_code)]
-use super::extra::{Residence, SlotId, Stored};
+use super::extra::{Kept, Residence, SlotId, Stored};
 use super::occupancy::{REMOTE, Slot};
 use super::order::User;
 use super::reuse::WaitMode;
@@ -15,6 +15,7 @@ use crate::event::{AllocationId, Event, StoreKind};
 use crate::sleep::{AwakeReason, BackingStore, KeptAwake, Sleep, SleepError};
 use crate::{Backend, ErrorKind, Page, Privacy, Result, Sharing, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
+use omniheap_strategy::{Grant, Key};
 
 /// Bytes that sleep and wake.
 #[derive(Clone, Copy)]
@@ -31,32 +32,36 @@ impl<B: Backend> State<B> {
         self.away.as_ref().is_some_and(|away| away.is_gone) && self.occupancy.is_away(id)
     }
 
-    /// The bytes in the store of an allocation that was just freed, and of which this is known.
+    /// Returns true if an allocation that ends now is a secret whose bytes may be in memory of a lane that is away.
+    pub(super) fn leaves_residue(&self, id: SlotId, key: Key) -> bool {
+        let is_secret = self.away.is_some()
+            && self.occupancy.is_away(id)
+            && self.occupancy.privacy(id) == Privacy::Secret;
+        let grant = self.bytes.strategy().grant(key).ok().filter(|_| is_secret);
+        grant.is_some_and(|grant| !self.memory_of(grant).1.is_empty())
+    }
+
+    /// The bytes in the store of an allocation that was just freed; the bytes here may be `residue`.
     pub(super) fn stored(
         &mut self,
         SlotId { index, generation }: SlotId,
-        span: Span,
-        privacy: Privacy,
+        grant: Grant,
+        residue: bool,
     ) -> Option<FreeOutcome<B>> {
-        let Away { store, residue, lane: (manager, lane), .. } = self.away.as_mut()?;
-        if privacy == Privacy::Secret {
-            residue.push(span);
-        }
-        let id = AllocationId { manager: *manager, lane: *lane, slot: index, generation };
-        Some(FreeOutcome::Stored(Stored { store: Arc::clone(store), id }))
+        let away = self.away.as_mut()?;
+        away.residue.extend(residue.then_some(grant));
+        let (manager, lane) = away.lane;
+        let id = AllocationId { manager, lane, slot: index, generation };
+        Some(FreeOutcome::Stored(Stored { store: Arc::clone(&away.store), id }))
     }
 
-    /// Takes out where a part of a freed secret lies that has memory.
-    pub(super) fn take_residue(&mut self) -> Option<Span> {
-        let ((pager, _), away) = (self.bytes.pages()?, self.away.as_mut()?);
-        while let Some(span) = away.residue.pop() {
-            let mapped = pager.mapped_in(span);
-            if let Some((first, rest)) = mapped.split_first() {
-                away.residue.extend(rest);
-                return Some(*first);
-            }
-        }
-        None
+    /// Lets go of residue that has no memory any more.
+    fn forget_residue(&mut self) {
+        let residue = self.away.as_mut().map(|away| core::mem::take(&mut away.residue));
+        let (gone, left): (Vec<_>, Vec<_>) =
+            residue.into_iter().flatten().partition(|grant| self.memory_of(*grant).1.is_empty());
+        gone.into_iter().for_each(|grant| self.bytes.release_held(grant));
+        self.away.iter_mut().for_each(|away| away.residue.clone_from(&left));
     }
 
     /// Every allocation whose bytes are in this lane.
@@ -78,6 +83,12 @@ impl<B: Backend> State<B> {
             (!sleep.store.accepts(self.occupancy.privacy(id)), AwakeReason::Secret),
         ];
         reasons.into_iter().find_map(|(applies, why)| applies.then_some(why))
+    }
+
+    /// Returns true if an allocation was freed, and work may use it, or zeroes it because it is secret.
+    fn is_ending(&self, id: SlotId, slot: &Slot) -> bool {
+        let extra = self.occupancy.extra_of(id, slot);
+        slot.is_deferred() || extra.is_some_and(|extra| extra.ending.is_some())
     }
 
     /// Allocations that sleep or wake, in the order of addresses.
@@ -138,9 +149,15 @@ impl<B: Backend> Lane<B> {
         self.named(&state, |id, slot| {
             // A secret is pinned once for life, so that no move leaves a copy of it behind.
             let own = u32::from(state.occupancy.privacy(id) == Privacy::Secret);
-            // What was freed is waited for later, pinned or not: it may be a secret that is being zeroed.
-            (slot.pins() > own && !slot.is_deferred()).then_some(AwakeReason::Pinned)
+            // What is freed is waited for later, pinned or not: it may be a secret that is being zeroed.
+            (slot.pins() > own && !state.is_ending(id, slot)).then_some(AwakeReason::Pinned)
         })
+    }
+
+    /// Returns true if an owner frees something now that is still to be handed over: another thread has a secret zeroed.
+    pub(crate) fn is_freeing(&self) -> bool {
+        let state = self.state.lock();
+        state.here().any(|(id, slot)| state.is_ending(id, slot) && !slot.is_deferred())
     }
 
     /// Names the allocations for which there is a reason. `state` is the locked state of this lane.
@@ -159,14 +176,19 @@ impl<B: Backend> Lane<B> {
     /// Serves requests again: every allocation has its memory.
     pub(crate) fn open(&self, on: TimelineId) {
         let mut state = self.state.lock_flushed();
-        while let (Some(span), Some(block)) = (state.take_residue(), state.bytes.reservation()) {
+        while let Some(grant) = state.away.as_mut().and_then(|away| away.residue.pop()) {
+            let (block, parts) = state.memory_of(grant);
             drop(state);
-            let cleared = insist(|| self.shared.device.clear(block.raw(), span, on));
+            let clear = |part| insist(|| self.shared.device.clear(block.raw(), part, on));
+            let cleared = parts.into_iter().try_for_each(clear);
             state = self.state.lock_flushed();
             if let Err(error) = cleared {
-                tracing::error!(?error, bytes = span.size, "a secret could not be zeroed");
-                self.shared.device.quarantine(span.size, "a secret could not be zeroed");
-                state.keep_from_all(span);
+                let bytes = grant.span.size;
+                tracing::error!(?error, bytes, "a secret could not be zeroed");
+                self.shared.device.quarantine(bytes, "a secret could not be zeroed");
+                state.bytes.keep(Kept { grant, slot: None, after: None });
+            } else {
+                state.bytes.release_held(grant);
             }
         }
         state.occupancy.set_away(false);
@@ -240,12 +262,8 @@ impl<B: Backend> Lane<B> {
         self.retire(WaitMode::Block)?;
         self.poll_users(WaitMode::Block)?;
         let state = &mut *self.state.lock();
-        // Freed, and work may use it, or zeroes it because it is secret.
-        let is_ending = |(id, slot): (SlotId, &Slot)| {
-            let extra = state.occupancy.extra_of(id, slot);
-            slot.is_deferred() || extra.is_some_and(|extra| extra.ending.is_some())
-        };
-        if state.here().any(is_ending) || !state.order.is_alone(User::HOST) {
+        let is_ending = state.here().any(|(id, slot)| state.is_ending(id, slot));
+        if is_ending || !state.order.is_alone(User::HOST) {
             return Err(ErrorKind::Busy.into());
         }
         if let Some(away) = &mut state.away {
@@ -291,9 +309,12 @@ impl<B: Backend> Lane<B> {
             tracing::error!(?error, bytes = span.size, "pages stay held: they were not unmapped");
             return None;
         }
-        if let Some((pager, _)) = self.state.lock().bytes.pages_mut() {
+        let mut state = self.state.lock_flushed();
+        if let Some((pager, _)) = state.bytes.pages_mut() {
             pager.clear_pages(span);
         }
+        state.forget_residue();
+        drop(state);
         Some(self.shared.return_pages(page, pages))
     }
 
@@ -308,21 +329,23 @@ impl<B: Backend> Lane<B> {
         }
     }
 
-    /// Finds the addresses that need memory before the lane can be opened. Pages in which nothing lives any more stay without.
+    /// Finds the addresses that need memory before the lane can be opened. Pages in which nothing lives any more stay without, but for
+    /// those of residue: where a wake has failed, pages may have stayed, with the bytes of what was freed since.
     pub(crate) fn missing_memory(&self) -> Vec<Span> {
         let mut state = self.state.lock_flushed();
         let (sleepers, Some(away)) = (state.sleepers(), state.away.take()) else {
             return Vec::new();
         };
-        let (mut spans, mut gaps, mut residue) = (Vec::new(), Vec::new(), Vec::new());
+        let residue = away.residue.iter().map(|grant| grant.span);
+        let mut stays: Vec<_> = sleepers.iter().map(|one| one.span).chain(residue).collect();
+        stays.sort_unstable_by_key(|span| span.offset);
+        let (mut spans, mut gaps) = (Vec::new(), Vec::new());
         if let Some((pager, tlsf)) = state.bytes.pages_mut() {
             tlsf.merge_touching(); // Nothing runs on a lane without memory, so who used which hole does not matter.
-            spans = pager.keep_around(tlsf, &away.spans, sleepers.iter().map(|one| one.span));
+            spans = pager.keep_around(tlsf, &away.spans, stays.into_iter());
             gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();
-            // After an earlier wake that failed, pages may have stayed, with the bytes of what was freed since.
-            residue = away.residue.iter().flat_map(|span| pager.mapped_in(*span)).collect();
         }
-        state.away = Some(Away { spans, residue, ..away });
+        state.away = Some(Away { spans, ..away });
         gaps
     }
 
@@ -370,7 +393,7 @@ impl<B: Backend> Lane<B> {
         let state = self.state.lock();
         let secrets = state.sleepers().into_iter().filter(|one| one.privacy == Privacy::Secret);
         let mut spans: Vec<_> = secrets.map(|one| one.span).collect();
-        spans.extend(state.away.iter().flat_map(|away| &away.residue));
+        spans.extend(state.away.iter().flat_map(|away| &away.residue).map(|grant| grant.span));
         drop(state);
         spans.into_iter().try_for_each(|span| {
             let offset = span.offset.max(within.offset);

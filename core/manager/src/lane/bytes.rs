@@ -351,6 +351,14 @@ impl<B: Backend> Bytes<B> {
         }
     }
 
+    /// Holds a span of an allocation that ends and used it last as said.
+    pub(super) fn hold_freed(&mut self, key: Key, last: LastUse) -> Result<Grant, ErrorKind> {
+        let grant = self.strategy().grant(key)?;
+        self.add_use(key, last);
+        self.count_held(grant.span.size);
+        Ok(grant)
+    }
+
     /// Releases a span that was not used since it was taken.
     pub(super) fn release_unused(&mut self, key: Key) -> Result<Grant, ErrorKind> {
         self.strategy_mut().free(key)
@@ -366,6 +374,16 @@ impl<B: Backend> Bytes<B> {
     /// Notes bytes of a secret that no fill has reached.
     pub(super) fn keep(&mut self, one: Kept) {
         self.kept.push(one);
+    }
+
+    /// The number of those that [`keep`](Self::keep) noted.
+    pub(super) const fn kept_count(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Takes out the first that [`keep`](Self::keep) noted.
+    pub(super) fn take_first_kept(&mut self) -> Kept {
+        self.kept.remove(0)
     }
 
     /// Takes out everything that [`keep`](Self::keep) noted.

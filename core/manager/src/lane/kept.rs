@@ -3,21 +3,28 @@
 use super::extra::{Kept, SlotId};
 use super::state::{Lane, State};
 use crate::device::{Block, insist};
-use crate::{Backend, Class, ErrorKind, Point, Result, Span, TimelineId};
+use crate::{Backend, ErrorKind, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use omniheap_strategy::Grant;
 
-impl<B: Backend> State<B> {
-    /// Takes free bytes of a secret out of use until they are zeroed.
-    pub(super) fn keep_from_all(&mut self, span: Span) {
-        let Some((pager, tlsf)) = self.bytes.pages_mut() else { return };
-        match tlsf.carve(pager.block(), span, Class::Linear) {
-            Ok(grant) => {
-                self.bytes.count_held(grant.span.size);
-                self.bytes.keep(Kept { grant, slot: None, after: None });
-            }
-            Err(error) => tracing::error!(?error, "bytes of a secret could not be kept"),
+/// One that was taken out. It is kept again when this is dropped, also by a panic of the backend.
+struct Taken<'a, B: Backend> {
+    lane: &'a Lane<B>,
+    one: Option<Kept>,
+}
+
+impl<B: Backend> Drop for Taken<'_, B> {
+    fn drop(&mut self) {
+        if let Some(one) = self.one.take() {
+            self.lane.state.lock().bytes.keep(one);
         }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// How many are kept and may be zeroed now. Memory of a lane that sleeps may be on its way; its wake opens the lane first.
+    fn kept_now(&self) -> usize {
+        if self.away.is_none() { self.bytes.kept_count() } else { 0 }
     }
 
     /// Notes that a freed allocation is a secret, and was not zeroed.
@@ -29,7 +36,7 @@ impl<B: Backend> State<B> {
     }
 
     /// The block of some bytes, and the parts of them that have memory.
-    fn memory_of(&self, Grant { block, span, .. }: Grant) -> (Arc<Block<B>>, Vec<Span>) {
+    pub(super) fn memory_of(&self, Grant { block, span, .. }: Grant) -> (Arc<Block<B>>, Vec<Span>) {
         let pages = self.bytes.pages();
         let parts = pages.map_or_else(|| Vec::from([span]), |(pager, _)| pager.mapped_in(span));
         (Arc::clone(self.bytes.block(block)), parts)
@@ -40,27 +47,35 @@ impl<B: Backend> Lane<B> {
     /// Zeroes what can be zeroed now of what is kept: its bytes are free again. This may wait for the device, but only where
     /// something is kept.
     pub(crate) fn zero_kept(&self) {
-        let mut state = self.state.lock();
-        // Memory of a lane that sleeps may be on its way; its wake opens the lane first.
-        let kept = if state.away.is_none() { state.bytes.take_kept() } else { Vec::new() };
-        drop(state);
-        if kept.is_empty() {
+        let count = self.state.lock().kept_now();
+        if count == 0 {
             return;
         }
         let idle = self.shared.device.settle();
-        for mut one in kept {
-            // Bytes whose guard is being looked at stay until that is done.
-            let is_seen = one.slot.is_some_and(|id| self.state.lock().occupancy.is_looked_at(id));
-            let zeroed = if is_seen { Err(ErrorKind::Busy.into()) } else { idle };
-            let ended = zeroed.and_then(|()| self.wait_for_uses(&mut one));
-            match ended.and_then(|()| self.zero_one(&one)) {
-                Ok(()) => self.release_kept(&one),
-                Err(error) => {
-                    tracing::warn!(?error, "a secret still could not be zeroed");
-                    self.state.lock().bytes.keep(one);
-                }
+        for _ in 0..count {
+            let Some(mut taken) = self.take_kept() else { return };
+            match taken.one.as_mut().map_or(Ok(()), |one| idle.and_then(|()| self.end_kept(one))) {
+                Ok(()) => taken.one.take().iter().for_each(|one| self.release_kept(one)),
+                Err(error) => tracing::warn!(?error, "a secret still could not be zeroed"),
             }
         }
+    }
+
+    /// Takes the first out that may be zeroed now.
+    fn take_kept(&self) -> Option<Taken<'_, B>> {
+        let mut state = self.state.lock();
+        let one = (state.kept_now() > 0).then(|| state.bytes.take_first_kept());
+        Some(Taken { lane: self, one: Some(one?) })
+    }
+
+    /// Waits for the uses of what is kept, and zeroes it.
+    fn end_kept(&self, one: &mut Kept) -> Result<()> {
+        // Bytes whose guard is being looked at stay until that is done.
+        if one.slot.is_some_and(|id| self.state.lock().occupancy.is_looked_at(id)) {
+            return Err(ErrorKind::Busy.into());
+        }
+        self.wait_for_uses(one)?;
+        self.zero_one(one)
     }
 
     /// Waits for all work so far. An idle device is not proof, because a backend may know some work only by its frames.
@@ -111,14 +126,13 @@ impl<B: Backend> Lane<B> {
     pub(super) fn zero_last(&self) -> Vec<(Arc<Block<B>>, Span)> {
         let mut state = self.state.lock();
         let mut secrets = Vec::new();
-        while let (Some(part), Some(block)) = (state.take_residue(), state.bytes.reservation()) {
-            secrets.push((block, part));
-        }
-        for Kept { grant, .. } in state.bytes.take_kept() {
+        let kept = state.bytes.take_kept().into_iter().map(|one| one.grant).collect::<Vec<_>>();
+        // What stays is counted with its block or its pages.
+        kept.iter().for_each(|grant| self.shared.device.recover(grant.span.size));
+        let residue = state.away.as_mut().map(|away| core::mem::take(&mut away.residue));
+        for grant in residue.into_iter().flatten().chain(kept) {
             let (block, parts) = state.memory_of(grant);
             secrets.extend(parts.into_iter().map(|part| (Arc::clone(&block), part)));
-            // What stays is counted with its block or its pages.
-            self.shared.device.recover(grant.span.size);
         }
         drop(state);
         secrets.retain(|(block, part)| {

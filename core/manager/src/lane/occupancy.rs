@@ -489,15 +489,14 @@ impl Occupancy {
         self.counts.granted_bytes -= granted;
     }
 
-    /// Ends an allocation of `granted` bytes, live or deferred, and says what it was and whether its bytes must not outlive it.
-    pub(super) fn end(&mut self, id: SlotId, granted: u64) -> Result<(Slot, Privacy), ErrorKind> {
+    /// Ends an allocation of `granted` bytes, live or deferred, and says what it was.
+    pub(super) fn end(&mut self, id: SlotId, granted: u64) -> Result<Slot, ErrorKind> {
         let slot = self.remove(id)?;
-        let privacy = self.privacy(id);
         if slot.has_extra() {
             self.forget_extra(id);
         }
         self.count_free(slot.size, granted);
-        Ok((slot, privacy))
+        Ok(slot)
     }
 
     /// Takes back an allocation of `granted` bytes that was not used, as if it had never been. Returns its user.

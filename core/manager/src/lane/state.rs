@@ -95,9 +95,9 @@ pub(super) struct Away {
     pub(super) store: Arc<dyn BackingStore>,
     /// Addresses that had memory when the lane fell asleep: whole pages.
     pub(super) spans: Vec<Span>,
-    /// Residue: places of secrets that were freed while the lane sleeps or wakes up: their bytes may have come back, or
-    /// never have left.
-    pub(super) residue: Vec<Span>,
+    /// Residue: places of secrets that were freed while the lane sleeps or wakes up and have memory: their bytes may have come back,
+    /// or never have left. They are held until zeros are there.
+    pub(super) residue: Vec<Grant>,
     /// True if nothing on the device uses the lane's memory any more, which goes: what is freed is free at once.
     pub(super) is_gone: bool,
     /// The lane, by the numbers of its manager and its own.
@@ -325,11 +325,15 @@ impl<B: Backend> State<B> {
         key: Key,
         last: LastUse,
     ) -> Result<Option<FreeOutcome<B>>, ErrorKind> {
-        let grant = self.bytes.release(key, last)?;
-        let (slot, privacy) = self.occupancy.end(id, grant.span.size)?;
+        let leaves_residue = self.leaves_residue(id, key);
+        let grant = match leaves_residue {
+            true => self.bytes.hold_freed(key, last)?,
+            false => self.bytes.release(key, last)?,
+        };
+        let slot = self.occupancy.end(id, grant.span.size)?;
         self.order.leave(slot.user);
         Ok(match self.bytes.sharing(grant.block) {
-            Sharing::Shared if slot.is_away() => self.stored(id, grant.span, privacy),
+            Sharing::Shared if slot.is_away() => self.stored(id, grant, leaves_residue),
             Sharing::Shared => None,
             Sharing::Dedicated => self.bytes.remove_block(grant.block).map(FreeOutcome::Block),
         })

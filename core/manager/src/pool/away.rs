@@ -9,8 +9,8 @@ use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
 use std::thread;
 
-/// Number of looks for threads that map pages now: ten seconds in all.
-const TRANSIT_LOOKS: u32 = 100_000;
+/// Number of looks for threads that map pages or free secrets now: ten seconds in all.
+const LOOKS: u32 = 100_000;
 /// Number of looks for pins: 50 milliseconds are enough for an access that has begun.
 const PIN_LOOKS: u32 = 500;
 /// The pause between two looks.
@@ -115,9 +115,11 @@ impl<B: Backend> Pool<B> {
         if !sleep.over_pins {
             wait_for_pins(&lanes)?;
         }
-        wait_for_transit(&lanes)?;
+        let maps = "another thread maps pages of the pool for a long time";
+        wait_while(&lanes, Lane::is_in_transit, maps)?;
         let timelines = lanes.iter().flat_map(|lane| lane.all_timelines()).collect();
         self.drain(timelines, &sleep.after)?;
+        wait_while(&lanes, Lane::is_freeing, "another thread frees a secret for a long time")?;
         for lane in &lanes {
             lane.retire(WaitMode::Block)?;
             let deferred = lane.deferred();
@@ -210,13 +212,17 @@ fn wait_for_pins<B: Backend>(lanes: &[Arc<Lane<B>>]) -> Result<(), SleepError> {
     }
 }
 
-/// Waits for threads that took memory of closed lanes out of sight before they were closed.
-fn wait_for_transit<B: Backend>(lanes: &[Arc<Lane<B>>]) -> Result<()> {
-    for _ in 0..TRANSIT_LOOKS {
-        if !lanes.iter().any(|lane| lane.is_in_transit()) {
+/// Waits for threads in the middle of something that they began with closed lanes, before these were closed or after.
+fn wait_while<B: Backend>(
+    lanes: &[Arc<Lane<B>>],
+    is_busy: impl Fn(&Lane<B>) -> bool,
+    why: &'static str,
+) -> Result<()> {
+    for _ in 0..LOOKS {
+        if !lanes.iter().any(|lane| is_busy(lane)) {
             return Ok(());
         }
         thread::sleep(PAUSE);
     }
-    Err(ErrorKind::Busy.because("another thread maps pages of the pool for a long time"))
+    Err(ErrorKind::Busy.because(why))
 }

@@ -10,6 +10,7 @@ mod defragment;
 mod defragment_soak;
 mod driver_budget;
 mod holes;
+mod lost;
 mod missed;
 mod named;
 mod once_missed;

@@ -1,0 +1,249 @@
+//! What refused calls cost: bytes that something may still use are lost and counted once, and nothing else is.
+use super::before::{Asked, asked};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use omniheap_core::{
+    Align, Allocation, Backend, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig,
+    PoolConfig, Request, Sleep, TimelineId, Timelines,
+};
+use omniheap_host::{Host, heap};
+use omniheap_layers::{CallKind, Verdict};
+use omniheap_model::Store;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+const MAIN: TimelineId = TimelineId::MAIN;
+const MIB: u64 = 1 << 20;
+
+fn host() -> Arc<Host> {
+    let about = heap(HeapKind::Device, 64 * MIB).page(Some(Align::of(64 << 10)));
+    Arc::new(Host::builder().heap(about).open().expect("a host device"))
+}
+
+/// A manager over a device that can be told to mark nothing and to wait for nothing any more.
+fn lame(host: &Arc<Host>, config: ManagerConfig) -> (Manager<Asked>, Arc<AtomicBool>) {
+    let is_lame = Arc::new(AtomicBool::new(false));
+    let lame = Arc::clone(&is_lame);
+    let device = asked(host, move |call| match call.kind {
+        CallKind::Wait | CallKind::WaitIdle | CallKind::Mark | CallKind::Read
+            if lame.load(Relaxed) =>
+        {
+            Verdict::Refuse(ErrorKind::Driver.into())
+        }
+        _ => Verdict::Forward,
+    });
+    (Manager::with_config(device, config), is_lame)
+}
+
+/// Allocations of half a MiB in blocks of four, of which every third is left: some may move, and some need their owner's consent.
+fn scattered(manager: &Manager<Asked>, line: TimelineId) -> Vec<Allocation<Asked>> {
+    let pool = PoolConfig::new().block(4 * MIB).lanes(1);
+    let pool = manager.create_pool(HeapId(0), pool).expect("valid");
+    let ask = |number: u32| {
+        let request = Request::new(MIB / 2);
+        let request = if number % 2 == 0 { request } else { request.moved_on_consent() };
+        let one = pool.allocate(&request).expect("fits");
+        one.use_on(line).expect("it is open");
+        one
+    };
+    let all: Vec<_> = (0..24).map(ask).collect();
+    all.into_iter().step_by(3).collect()
+}
+
+/// What its owner did not decide to move is copied by nobody, so its new place is free again.
+#[test]
+fn a_pass_that_cannot_be_followed_loses_no_place_without_a_copy() {
+    let host = host();
+    let (manager, is_lame) = lame(&host, ManagerConfig::default().plain());
+    let kept = scattered(&manager, MAIN);
+    let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    let bytes = |consent: bool| -> u64 {
+        let moves = pass.moves().filter(|planned| planned.needs_consent() == consent);
+        moves.map(|planned| planned.to().span.size).sum()
+    };
+    let (copied, left) = (bytes(false), bytes(true));
+    assert!(copied > 0 && left > 0, "{copied} bytes and {left} bytes");
+    pass.start().expect("alive");
+    is_lame.store(true, Relaxed);
+    drop(pass);
+    is_lame.store(false, Relaxed);
+    assert_eq!(manager.report().quarantined_bytes, copied);
+    manager.validate().expect("sound");
+    drop(kept);
+}
+
+/// The work on an allocation cannot be followed when its owner frees it, nor the copy of it when the pass ends.
+#[test]
+fn what_a_free_and_a_pass_lose_is_lost_once() {
+    let host = host();
+    let line = host.open().expect("another timeline");
+    let (manager, is_lame) = lame(&host, ManagerConfig::default().plain());
+    let mut kept = scattered(&manager, line);
+    let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+    let copied: Vec<_> = pass.moves().filter(|planned| !planned.needs_consent()).collect();
+    let freed = copied.last().expect("several").allocation();
+    let lost: u64 = copied.iter().map(|planned| planned.to().span.size).sum();
+    pass.start().expect("alive");
+    is_lame.store(true, Relaxed);
+    kept.retain(|one| one.id() != freed);
+    drop(pass);
+    is_lame.store(false, Relaxed);
+    assert_eq!(manager.report().quarantined_bytes, lost + MIB / 2, "the places, and one source");
+    drop(kept);
+}
+
+/// As above, for slides: an allocation is freed while they copy it, and nobody can follow them.
+#[test]
+fn what_a_free_and_slides_lose_is_lost_once() {
+    let host = Host::builder().heap(heap(HeapKind::Device, 16 * MIB)).open();
+    let host = Arc::new(host.expect("a host device"));
+    let line = host.open().expect("another timeline");
+    let freed = Arc::new(Mutex::new(None::<Box<dyn Any + Send>>));
+    let (is_lame, free) = (Arc::new(AtomicBool::new(false)), Arc::clone(&freed));
+    let lame = Arc::clone(&is_lame);
+    let device = asked(&host, move |call| match call.kind {
+        CallKind::Copy => {
+            lame.store(true, Relaxed);
+            let one = free.lock().expect("no panic").take();
+            drop(one);
+            Verdict::Forward
+        }
+        CallKind::Wait | CallKind::WaitIdle | CallKind::Mark if lame.load(Relaxed) => {
+            Verdict::Refuse(ErrorKind::Driver.into())
+        }
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(device, ManagerConfig::default().plain());
+    drop(manager.allocate(&Request::new(16 * MIB)).expect("one block"));
+    let below = manager.allocate(&Request::new(4 * MIB)).expect("fits");
+    let one = manager.allocate(&Request::new(6 * MIB)).expect("fits");
+    one.use_on(line).expect("it is open");
+    drop(below);
+    *freed.lock().expect("no panic") = Some(Box::new(one));
+    assert!(manager.allocate(&Request::new(10 * MIB)).is_err(), "its slides were not followed");
+    is_lame.store(false, Relaxed);
+    assert_eq!(manager.report().quarantined_bytes, 6 * MIB);
+}
+
+/// Its owner is long gone when its guard cannot be looked at.
+#[test]
+fn what_was_freed_before_it_is_lost_is_counted() {
+    let host = host();
+    let line = host.open().expect("another timeline");
+    let (manager, is_lame) = lame(&host, ManagerConfig::default().plain().guarded());
+    let one = manager.allocate(&Request::new(2 * MIB).dedicated()).expect("fits");
+    one.use_on(line).expect("it is open");
+    let held = host.hold(line).expect("it is open");
+    drop(one);
+    drop(held);
+    host.wait_idle().expect("alive");
+    is_lame.store(true, Relaxed);
+    manager.retire().expect("its timeline has passed");
+    is_lame.store(false, Relaxed);
+    assert!(manager.report().quarantined_bytes >= 2 * MIB, "its block, guard and all");
+}
+
+/// The backend panics while it zeroes one of several secrets: the program catches that, and goes on.
+#[test]
+fn a_panic_forgets_no_secret() {
+    let host = host();
+    let (answer, leaks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (told, leak) = (Arc::clone(&answer), Arc::clone(&leaks));
+    let device = asked(&host, move |call| match (call.kind, told.load(Relaxed)) {
+        (CallKind::Fill, 1) => Verdict::Refuse(ErrorKind::Driver.into()),
+        (CallKind::Fill, 2) => panic!("the driver is broken"),
+        (CallKind::Free, 1..) => {
+            leak.fetch_add(1, Relaxed);
+            Verdict::Forward
+        }
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(device, ManagerConfig::default().plain());
+    let secrets = [(); 3].map(|()| manager.allocate(&Request::new(2 * MIB).secret()));
+    answer.store(1, Relaxed);
+    drop(secrets);
+    assert_eq!(manager.report().quarantined_bytes, 6 * MIB, "no fill has reached them");
+    answer.store(2, Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| manager.trim())).is_err(), "the panic arrives");
+    answer.store(1, Relaxed);
+    manager.trim().expect("alive");
+    assert_eq!((leaks.load(Relaxed), manager.report().quarantined_bytes), (0, 6 * MIB));
+    answer.store(0, Relaxed);
+    manager.trim().expect("alive");
+    assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (0, 0));
+}
+
+/// What happens first when a pool falls asleep while another thread frees a secret.
+enum First {
+    /// The sleep goes on to what timelines have to do.
+    Marked,
+    /// The sleep has ended.
+    Slept(Result<u64, ErrorKind>),
+}
+
+/// A secret is freed, and its zeros are being submitted, when its pool falls asleep: that waits for the free.
+#[test]
+fn a_sleep_waits_for_a_secret_that_is_being_freed() {
+    let host = host();
+    let (entered, in_fill) = channel();
+    let (go_on, released) = channel::<()>();
+    let (first, happened) = channel();
+    let sleeper = Arc::new(Mutex::new(None::<thread::ThreadId>));
+    let device = {
+        let (released, first) = (Mutex::new(released), Mutex::new(first.clone()));
+        let (is_first, sleeper) = (AtomicBool::new(true), Arc::clone(&sleeper));
+        let entered: Mutex<Sender<()>> = Mutex::new(entered);
+        asked(&host, move |call| {
+            let sleeps = *sleeper.lock().expect("no panic") == Some(thread::current().id());
+            if call.kind == CallKind::Fill && is_first.swap(false, Relaxed) {
+                entered.lock().expect("no panic").send(()).expect("it waits");
+                let _ = released.lock().expect("no panic").recv();
+            } else if call.kind == CallKind::Mark && sleeps {
+                let _ = first.lock().expect("no panic").send(First::Marked);
+            }
+            Verdict::Forward
+        })
+    };
+    let manager = Manager::with_config(device, ManagerConfig::default());
+    let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).expect("pages");
+    let secret = pool.allocate(&Request::new(MIB).on(MAIN).secret()).expect("fits");
+    thread::scope(|scope| {
+        scope.spawn(move || drop(secret));
+        in_fill.recv().expect("its zeros come");
+        let pool = &pool;
+        scope.spawn(move || {
+            *sleeper.lock().expect("no panic") = Some(thread::current().id());
+            let slept = pool.sleep(&Sleep::to(Arc::<Store>::default()));
+            let slept = slept.map(|slept| slept.kept).map_err(|error| error.kind());
+            let _ = first.send(First::Slept(slept));
+        });
+        let early = happened.recv().expect("the sleep goes on, or ends");
+        go_on.send(()).expect("it waits");
+        assert!(matches!(early, First::Marked), "the sleep did not wait for the free");
+        let slept = happened.iter().find_map(|one| match one {
+            First::Slept(slept) => Some(slept),
+            First::Marked => None,
+        });
+        assert_eq!(slept, Some(Ok(0)), "nothing stays");
+    });
+}
+
+/// A look for moves that finds none leaves holes to those who used them.
+#[test]
+fn a_look_for_slides_that_finds_none_joins_no_holes() {
+    let host = host();
+    let line = host.open().expect("another timeline");
+    let (manager, _) = lame(&host, ManagerConfig::default().plain());
+    let pool = PoolConfig::new().block(4 * MIB).maximum(4 * MIB).lanes(1);
+    let pool = manager.create_pool(HeapId(0), pool).expect("valid");
+    let ask = |bytes, on| pool.allocate(&Request::new(bytes).on(on).pinned()).expect("fits");
+    let (own, other, _stays) = (ask(MIB, MAIN), ask(MIB, line), ask(2 * MIB, MAIN));
+    let held = [MAIN, line].map(|on| host.hold(on).expect("it is open"));
+    drop((own, other));
+    manager.defragment().expect("alive");
+    let again = pool.allocate(&Request::new(MIB).on(MAIN).no_grow());
+    assert!(again.is_ok(), "it used these bytes itself, and waits for nobody: {again:?}");
+    drop(held);
+}
