@@ -77,11 +77,11 @@ impl<B: Backend> Lane<B> {
         let in_flight = self.shared.device.in_flight.begin();
         let block = self.shared.take_made(size, sharing, make)?;
         let mut state = self.state.lock_flushed();
+        // Another thread may have made room meanwhile; together they need one block, not two. Asked before the calls count: a
+        // ration that has paid for this block still leaves the empty ones whole for which it was taken.
+        let found = if sharing == Sharing::Shared { state.allocate(ask).ok() } else { None };
         state.bytes.note_growth(1 + trimmed, self.shared.high(), size, &self.shared.growth);
-        if sharing == Sharing::Shared
-            && let Ok(slot) = state.allocate(ask)
-        {
-            // Another thread made room meanwhile; together they need one block, not two.
+        if let Some(slot) = found {
             drop(state);
             self.shared.give_back(Vec::from([block]), sharing);
             in_flight.publish();

@@ -9,6 +9,7 @@ mod dedicated;
 mod defragment;
 mod defragment_soak;
 mod driver_budget;
+mod exchange;
 mod holes;
 mod lost;
 mod missed;
