@@ -72,6 +72,28 @@ pub(crate) unsafe fn hand_out<'a>(
     Ok(slot)
 }
 
+/// Allocates what `ask` makes of requirements.
+///
+/// # Safety
+///
+/// As for [`vmaAllocateMemory`].
+unsafe fn make(
+    of: &Allocator,
+    requirements: *const vk::MemoryRequirements,
+    wanted: *const VmaAllocationCreateInfo,
+    ask: impl FnOnce(&vk::MemoryRequirements) -> Ask,
+    (allocation, info): (*mut VmaAllocation, *mut VmaAllocationInfo),
+) -> Result<(), Refused> {
+    // SAFETY: the caller's promise.
+    let asked = unsafe { read(requirements, "pVkMemoryRequirements") }?;
+    // SAFETY: as above.
+    let wanted = unsafe { read_info(wanted, of.layout) }?;
+    // SAFETY: as above.
+    unsafe { put(allocation, VmaAllocation::NULL, "pAllocation") }?;
+    // SAFETY: as above.
+    unsafe { hand_out(of, ask(&asked), &wanted, allocation, info) }.map(drop)
+}
+
 /// Allocates memory without a resource.
 ///
 /// # Safety
@@ -85,17 +107,9 @@ pub unsafe extern "C" fn vmaAllocateMemory(
     allocation: *mut VmaAllocation,
     info: *mut VmaAllocationInfo,
 ) -> vk::Result {
-    let work = |of: &Allocator| {
-        // SAFETY: the caller's promise.
-        let asked = unsafe { read(requirements, "pVkMemoryRequirements") }?;
-        // SAFETY: as above.
-        let wanted = unsafe { read_info(wanted, of.layout) }?;
-        // SAFETY: as above.
-        unsafe { put(allocation, VmaAllocation::NULL, "pAllocation") }?;
-        // SAFETY: as above.
-        unsafe { hand_out(of, untied(&asked, ptr::null()), &wanted, allocation, info) }?;
-        Ok(())
-    };
+    let ask = |asked: &_| untied(asked, ptr::null());
+    // SAFETY: the caller's promise.
+    let work = |of: &Allocator| unsafe { make(of, requirements, wanted, ask, (allocation, info)) };
     // SAFETY: as above.
     unsafe { with("vmaAllocateMemory", allocator, work) }
 }
@@ -114,18 +128,9 @@ pub unsafe extern "C" fn vmaAllocateDedicatedMemory(
     allocation: *mut VmaAllocation,
     info: *mut VmaAllocationInfo,
 ) -> vk::Result {
-    let work = |of: &Allocator| {
-        // SAFETY: the caller's promise.
-        let asked = unsafe { read(requirements, "pVkMemoryRequirements") }?;
-        // SAFETY: as above.
-        let wanted = unsafe { read_info(wanted, of.layout) }?;
-        let ask = Ask { needs_own: true, ..untied(&asked, next) };
-        // SAFETY: as above.
-        unsafe { put(allocation, VmaAllocation::NULL, "pAllocation") }?;
-        // SAFETY: as above.
-        unsafe { hand_out(of, ask, &wanted, allocation, info) }?;
-        Ok(())
-    };
+    let ask = |asked: &_| Ask { needs_own: true, ..untied(asked, next) };
+    // SAFETY: the caller's promise.
+    let work = |of: &Allocator| unsafe { make(of, requirements, wanted, ask, (allocation, info)) };
     // SAFETY: as above.
     unsafe { with("vmaAllocateDedicatedMemory", allocator, work) }
 }
