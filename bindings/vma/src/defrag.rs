@@ -139,16 +139,14 @@ impl Defragmentation {
         let moves = if most == 0 { usize::MAX } else { most };
         let mut budget = Budget { bytes: unbound(info.max_bytes_per_pass), moves, info: &info };
         let own = self.pool.as_ref().map(|(pool, number)| (pool.memory_type, *number));
-        for (home, blocks) in of.blocks() {
-            let is_asked = own.map_or(home.1 == 0, |own| own == home);
-            if is_asked {
-                let mut blocks: Vec<_> = blocks.into_iter().filter_map(Candidate::of).collect();
-                blocks.sort_by_key(|block| (block.live_bytes, block.memory));
-                let planned = self.moves.len();
-                let may_go_on = self.empty_blocks(of, home.0, &blocks, &mut budget);
-                if may_go_on.is_some() && self.is_thorough() && self.moves.len() == planned {
-                    let _ = self.close_holes(of, home.0, &blocks, &mut budget);
-                }
+        let blocks = of.live_blocks(|home| own.map_or(home.1 == 0, |own| own == home));
+        for ((memory_type, _), blocks) in blocks {
+            let mut blocks: Vec<_> = blocks.into_iter().filter_map(Candidate::of).collect();
+            blocks.sort_by_key(|block| (block.live_bytes, block.memory));
+            let planned = self.moves.len();
+            let may_go_on = self.empty_blocks(of, memory_type, &blocks, &mut budget);
+            if may_go_on.is_some() && self.is_thorough() && self.moves.len() == planned {
+                let _ = self.close_holes(of, memory_type, &blocks, &mut budget);
             }
         }
     }

@@ -110,6 +110,16 @@ pub(crate) fn sum(blocks: &[BlockMap<'_>]) -> VmaDetailedStatistics {
 impl Allocator {
     /// Returns all blocks as they are now, empty ones included.
     pub(crate) fn blocks(&self) -> Blocks<'_> {
+        let mut blocks = self.live_blocks(|_| true);
+        for (home, size) in self.empty_blocks() {
+            let block = BlockMap { size, is_alone: false, unit: 1, live: Vec::new() };
+            blocks.entry(home).or_default().push(block);
+        }
+        blocks
+    }
+
+    /// Returns the blocks of some owners in which something lies.
+    pub(crate) fn live_blocks(&self, is_asked: impl Fn(Home) -> bool) -> Blocks<'_> {
         let linear: BTreeSet<u32> = self
             .pools
             .iter()
@@ -120,6 +130,9 @@ impl Allocator {
         for slot in self.slots.iter() {
             let (facts, about) = (&slot.facts, About::of(&slot.facts));
             let home = (about.memory_type(), about.pool());
+            if !is_asked(home) {
+                continue;
+            }
             let block = by_memory.entry((home, facts.memory.load(Relaxed))).or_insert_with(|| {
                 let size = facts.block_size.load(Relaxed);
                 let (is_alone, live) = (about.is_alone(), Vec::new());
@@ -133,10 +146,6 @@ impl Allocator {
         for ((home, _), mut block) in by_memory {
             // Other threads free and take meanwhile: each offset is read once.
             block.live.sort_by_cached_key(|slot| slot.facts.offset.load(Relaxed));
-            blocks.entry(home).or_default().push(block);
-        }
-        for (home, size) in self.empty_blocks() {
-            let block = BlockMap { size, is_alone: false, unit: 1, live: Vec::new() };
             blocks.entry(home).or_default().push(block);
         }
         blocks
