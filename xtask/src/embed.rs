@@ -179,7 +179,7 @@ fn vma_with_cmake(prefix: &Path) -> Outcome {
     status("cmake", configure.stdout(Stdio::null()))?;
     let mut make = Command::new("cmake");
     status("cmake --build", make.arg("--build").arg(&build).stdout(Stdio::null()))?;
-    ["shared", "archive"].iter().try_for_each(|name| example(&build.join(name), prefix))
+    ["shared", "archive", "folder"].iter().try_for_each(|name| example(&build.join(name), prefix))
 }
 
 /// Runs a program, which finds the shared library where it was installed.

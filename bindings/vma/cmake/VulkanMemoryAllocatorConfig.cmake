@@ -17,6 +17,13 @@ if(EXISTS "${_omniheap_vma_archive}" AND NOT TARGET GPUOpen::VulkanMemoryAllocat
     IMPORTED_LOCATION "${_omniheap_vma_archive}" INTERFACE_INCLUDE_DIRECTORIES "${_omniheap_vma_include}"
     INTERFACE_LINK_LIBRARIES "Threads::Threads;${CMAKE_DL_LIBS};m")
 endif()
+# Names that VMA has where it is a folder of the program.
+foreach(_omniheap_vma_name VulkanMemoryAllocator VulkanMemoryAllocator::Headers)
+  if(TARGET GPUOpen::VulkanMemoryAllocator AND NOT TARGET ${_omniheap_vma_name})
+    add_library(${_omniheap_vma_name} INTERFACE IMPORTED)
+    set_target_properties(${_omniheap_vma_name} PROPERTIES INTERFACE_LINK_LIBRARIES GPUOpen::VulkanMemoryAllocator)
+  endif()
+endforeach()
 if(NOT TARGET GPUOpen::VulkanMemoryAllocator)
   set(VulkanMemoryAllocator_FOUND FALSE)
   set(VulkanMemoryAllocator_NOT_FOUND_MESSAGE
