@@ -607,3 +607,24 @@ fn the_lowest_place_is_given_where_that_is_asked_for() {
     }
     end(&rig, pool);
 }
+
+#[test]
+fn pools_give_alignments_above_a_mebibyte() {
+    let Some(rig) = Rig::open() else { return };
+    let blocks = VmaPoolCreateInfo {
+        block_size: 16384 * KIB,
+        max_block_count: 1,
+        ..pool_info(rig.host_type())
+    };
+    let pool = rig.pool(&blocks);
+    let small = memory(&rig, KIB, &in_pool(pool)).1;
+    let aligned = VmaAllocationCreateInfo { min_alignment: 4096 * KIB, ..in_pool(pool) };
+    let large = [(); 3].map(|()| memory(&rig, 1024 * KIB, &aligned));
+    for (result, one) in large {
+        assert_eq!((result, rig.info(one).offset % (4096 * KIB)), (DONE, 0));
+    }
+    assert_eq!(memory(&rig, KIB, &aligned).0, FULL);
+    let all = large.into_iter().map(|(_, one)| one).chain([small]);
+    all.for_each(|one| c!(vmaFreeMemory(rig.allocator, one)));
+    end(&rig, pool);
+}

@@ -16,8 +16,8 @@ use std::sync::Arc;
 const BASE: u64 = 64 << 10;
 
 /// Alignment of a memory object that needs no buffer. Offset zero meets the alignment of every resource, by the specification;
-/// no resource asks for more than this.
-const MEMORY_BASE: u64 = 1 << 20;
+/// no resource asks for as much as this, but a program may.
+const MEMORY_BASE: u64 = 1 << 30;
 
 /// Collects everything that the translation reads.
 pub(crate) fn facts(device: &Arc<Device>, physical: &Physical, paging: Paging) -> Result<Facts> {
