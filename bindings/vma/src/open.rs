@@ -3,7 +3,7 @@
 use crate::abi::{
     OmniheapVmaFunctions, OmniheapVmaProgram, VMA_ALLOCATOR_CREATE_AMD_DEVICE_COHERENT_MEMORY_BIT,
     VMA_ALLOCATOR_CREATE_BUFFER_DEVICE_ADDRESS_BIT, VMA_ALLOCATOR_CREATE_EXT_MEMORY_PRIORITY_BIT,
-    VmaAllocatorCreateInfo,
+    VMA_ALLOCATOR_CREATE_KHR_MAINTENANCE4_BIT, VmaAllocatorCreateInfo,
 };
 use crate::call::Refused;
 use ash::vk;
@@ -29,6 +29,8 @@ pub(crate) struct Newer {
     pub(crate) asks_chains: bool,
     /// Resources can be bound with a chain.
     pub(crate) binds_chains: bool,
+    /// Requirements can be asked for by a description, without its resource.
+    pub(crate) asks_infos: bool,
 }
 
 /// Functions of [`Given`] that every program must provide: those up to `vkDestroyImage`.
@@ -170,9 +172,13 @@ pub(crate) unsafe fn open(
     let by_name = |name: &CStr| address(unsafe { device_proc(info.device, name.as_ptr()) });
     let of_device = |name: &CStr| given.find(name, by_name);
     let has = |names: [&CStr; 2]| names.into_iter().all(|name| !of_device(name).is_null());
+    let may_ask_infos = info.vulkan_api_version >= vk::API_VERSION_1_3
+        || info.flags & VMA_ALLOCATOR_CREATE_KHR_MAINTENANCE4_BIT != 0;
     let newer = Newer {
         asks_chains: has([c"vkGetBufferMemoryRequirements2", c"vkGetImageMemoryRequirements2"]),
         binds_chains: has([c"vkBindBufferMemory2", c"vkBindImageMemory2"]),
+        asks_infos: may_ask_infos
+            && has([c"vkGetDeviceBufferMemoryRequirements", c"vkGetDeviceImageMemoryRequirements"]),
     };
     // SAFETY: as above.
     let device = unsafe { ash::Device::load_with(of_device, info.device) };

@@ -48,6 +48,13 @@ trait Kind: Handle + Copy {
     /// The device's own.
     unsafe fn needs(self, of: &Allocator, needs: &mut vk::MemoryRequirements2<'_>);
 
+    /// Asks what a resource would need, without making it.
+    ///
+    /// # Safety
+    ///
+    /// `info` is valid, and the device can be asked so.
+    unsafe fn needs_of(of: &Allocator, info: &Self::Info, needs: &mut vk::MemoryRequirements2<'_>);
+
     /// # Safety
     ///
     /// The device's own and not bound; the memory suits it, and the chain is valid.
@@ -119,6 +126,12 @@ impl Kind for vk::Buffer {
         unsafe { of.device().get_buffer_memory_requirements2(&info, needs) };
     }
 
+    unsafe fn needs_of(of: &Allocator, info: &BufferInfo, needs: &mut vk::MemoryRequirements2<'_>) {
+        let info = vk::DeviceBufferMemoryRequirements::default().create_info(info);
+        // SAFETY: the caller's promise.
+        unsafe { of.device().get_device_buffer_memory_requirements(&info, needs) };
+    }
+
     unsafe fn bind(
         self,
         of: &Allocator,
@@ -178,6 +191,12 @@ impl Kind for vk::Image {
         let info = vk::ImageMemoryRequirementsInfo2::default().image(self);
         // SAFETY: the caller's promise.
         unsafe { of.device().get_image_memory_requirements2(&info, needs) };
+    }
+
+    unsafe fn needs_of(of: &Allocator, info: &ImageInfo, needs: &mut vk::MemoryRequirements2<'_>) {
+        let info = vk::DeviceImageMemoryRequirements::default().create_info(info);
+        // SAFETY: the caller's promise.
+        unsafe { of.device().get_device_image_memory_requirements(&info, needs) };
     }
 
     unsafe fn bind(
@@ -442,13 +461,20 @@ unsafe fn find_for<K: Kind>(
     let wanted = unsafe { read_info(wanted, of.layout) }?;
     // SAFETY: as above.
     let known = unsafe { K::check(of, &info) }?;
-    // SAFETY: as above.
-    let resource = unsafe { K::create(of, &info) }?;
-    // SAFETY: made just now.
-    let asked = unsafe { ask(of, resource, known) };
-    // SAFETY: made just now, and nothing used it.
-    unsafe { resource.destroy(of) };
-    let memory_type = of.types.find(asked.types, &wanted, asked.access)?;
+    let mut needs = vk::MemoryRequirements2::default();
+    if of.newer.asks_infos {
+        // SAFETY: as above.
+        unsafe { K::needs_of(of, &info, &mut needs) };
+    } else {
+        // SAFETY: as above.
+        let resource = unsafe { K::create(of, &info) }?;
+        // SAFETY: made just now.
+        unsafe { resource.needs(of, &mut needs) };
+        // SAFETY: made just now, and nothing used it.
+        unsafe { resource.destroy(of) };
+    }
+    let types = needs.memory_requirements.memory_type_bits;
+    let memory_type = of.types.find(types, &wanted, known.0)?;
     // SAFETY: the caller's promise.
     unsafe { put(found, memory_type, "pMemoryTypeIndex") }
 }

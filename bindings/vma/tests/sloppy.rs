@@ -490,3 +490,40 @@ fn memory_types_of_a_heap_share_its_limit() {
         c!(vmaFreeMemory(rig.allocator, one));
     }
 }
+
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "system" fn made(
+    device: vk::Device,
+    info: *const vk::ImageCreateInfo<'_>,
+    callbacks: *const vk::AllocationCallbacks<'_>,
+    to: *mut vk::Image,
+) -> vk::Result {
+    MADE.fetch_add(1, Relaxed);
+    let real = of_loader(c"vkCreateImage");
+    // SAFETY: a function of this name has this type.
+    let real: vk::PFN_vkCreateImage = unsafe { core::mem::transmute(real) };
+    c!(real(device, info, callbacks, to))
+}
+
+#[test]
+fn a_memory_type_is_found_without_the_image() {
+    let mut program = program();
+    program.functions.vk_create_image = Some(made);
+    let Some(rig) = Rig::open_with(rig::described(), Some(program)) else { return };
+    let (of, auto) =
+        (rig.allocator, VmaAllocationCreateInfo { usage: VMA_MEMORY_USAGE_AUTO, ..wanted() });
+    let (info, mut found) = (image_info(4096), u32::MAX);
+    assert_eq!(c!(vmaFindMemoryTypeIndexForImageInfo(of, &info, &auto, &mut found)), DONE);
+    let by_name = c!(rig
+        .instance
+        .get_device_proc_addr(rig.device.handle(), c"vkGetDeviceImageMemoryRequirements".as_ptr()));
+    let expected = u64::from(by_name.is_none());
+    assert_eq!(MADE.load(Relaxed), expected, "only where the driver cannot be asked otherwise");
+    let (mut image, mut allocation) = (vk::Image::null(), VmaAllocation::NULL);
+    let small = image_info(16);
+    let (to, none) = (&mut allocation, ptr::null_mut());
+    assert_eq!(c!(vmaCreateImage(of, &small, &auto, &mut image, to, none)), DONE);
+    assert_eq!(rig.info(allocation).memory_type, found);
+    c!(vmaDestroyImage(of, image, allocation));
+}
