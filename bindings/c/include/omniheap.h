@@ -1541,6 +1541,8 @@ enum omniheap_status omniheap_timeline_order(struct omniheap_manager manager,
 // `flags` is 0 for memory that never moves, or `OMNIHEAP_MOVED_ON_CONSENT`: then `omniheap_defragment_pass` asks about each move,
 // and the caller binds a new buffer at the new place.
 //
+// `EXCEEDS_LIMIT` says that too many handles are live. The buffer may be bound then, and has no memory: destroy it.
+//
 // # Safety
 //
 // `buffer` is a live buffer of the manager's device without memory; `name` is null or a C string; `allocation` is null or may

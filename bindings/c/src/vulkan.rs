@@ -117,6 +117,31 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// Memory that a resource gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Part of a block that others share.
+    Shared,
+    /// Memory of its own that is not tied to it.
+    Own,
+    /// Memory of its own that is tied to it.
+    Tied,
+    /// As `Tied`, and as `Shared` where there is no memory left for that.
+    RatherTied,
+}
+
+impl Way {
+    /// Chooses as [`Vulkan::allocate_for`] does. `is_aligned` says whether blocks begin at multiples of what the resource needs.
+    const fn of(alone: Alone, is_aligned: bool, sharing: Sharing, is_tied: bool) -> Self {
+        match (alone, sharing) {
+            _ if is_tied || !is_aligned || matches!(alone, Alone::Required) => Self::Tied,
+            (_, Sharing::Dedicated) => Self::Own,
+            (Alone::Preferred, _) => Self::RatherTied,
+            _ => Self::Shared,
+        }
+    }
+}
+
 /// Allocates what a resource needs, from the first heap that has it: tied to it where the driver insists.
 ///
 /// # Safety
@@ -159,25 +184,47 @@ unsafe fn allocate_in<H: vulkan::Native>(
     request: &Request<'_>,
     wanted: &Wanted<'_>,
 ) -> Result<Result<Allocation<AnyBackend>, AllocateError>, Failure> {
-    let is_tied = wanted.is_tied || needs.alone == Alone::Required;
+    let heap = request.heap.ok_or(ErrorKind::NoSuchHeap)?;
+    let base = holder.manager.caps().heap(heap).map(|heap| heap.align);
+    let is_aligned = base.is_none_or(|base| needs.layout.align <= base);
+    let way = Way::of(needs.alone, is_aligned, request.sharing, wanted.is_tied);
     if let Some(pool) = &wanted.pool {
-        if is_tied {
+        if way == Way::Tied {
             let message =
                 "this resource has memory of its own, which is in no pool; leave bind.pool zero";
             return Err(Failure::new(OmniheapStatus::Unsupported, message));
         }
         // Others may lie beside it, and the extras are its own.
-        let is_own = request.sharing == Sharing::Dedicated;
-        let extras = if is_own { wanted.extras } else { MemoryExtras::default() };
+        let extras = if way == Way::Own { wanted.extras } else { MemoryExtras::default() };
         return pool.with(|pool| extras.scoped(|| pool.allocate(request)));
     }
-    let is_own = request.sharing == Sharing::Dedicated || needs.alone == Alone::Preferred;
-    if !is_tied && !is_own {
-        return Ok(holder.manager.allocate(request));
+    match way {
+        Way::Shared => return Ok(holder.manager.allocate(request)),
+        Way::Own => return Ok(wanted.extras.scoped(|| holder.manager.allocate(request))),
+        Way::Tied | Way::RatherTied => {}
     }
-    if !is_tied {
-        return Ok(wanted.extras.scoped(|| holder.manager.allocate(&request.dedicated())));
+    // SAFETY: the caller's promise.
+    let made = unsafe { allocate_tied(holder, resource, needs, request, wanted) }?;
+    match made {
+        Err(error) if way == Way::RatherTied && error.kind().is_out_of_memory() => {
+            Ok(holder.manager.allocate(request))
+        }
+        made => Ok(made),
     }
+}
+
+/// Allocates memory of its own for a resource, tied to it, from the heap that the request names.
+///
+/// # Safety
+///
+/// As for [`allocate`].
+unsafe fn allocate_tied<H: vulkan::Native>(
+    holder: &Holder,
+    resource: H,
+    needs: &Needs,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+) -> Result<Result<Allocation<AnyBackend>, AllocateError>, Failure> {
     let (arbitrated, size) = (arbitrated(holder)?, needs.layout.size);
     let heap = request.heap.ok_or(ErrorKind::NoSuchHeap)?;
     // SAFETY: the caller's promise.
@@ -209,6 +256,8 @@ fn block<'a>(binding: &'a omniheap::Binding<'_, AnyBackend>) -> Result<&'a Block
 ///
 /// `flags` is 0 for memory that never moves, or `OMNIHEAP_MOVED_ON_CONSENT`: then `omniheap_defragment_pass` asks about each move,
 /// and the caller binds a new buffer at the new place.
+///
+/// `EXCEEDS_LIMIT` says that too many handles are live. The buffer may be bound then, and has no memory: destroy it.
 ///
 /// # Safety
 ///

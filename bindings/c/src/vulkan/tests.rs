@@ -1,7 +1,7 @@
 //! Memory that a driver ties to one resource.
 use super::*;
 use crate::open::settings;
-use omniheap::{Backend as _, Limits, TimelineId, report::SpanState};
+use omniheap::{Align, Backend as _, Limits, TimelineId, report::SpanState, seam::Span};
 use std::sync::Arc;
 
 const SIZE: u64 = 100_000;
@@ -77,6 +77,43 @@ fn a_budget_holds_for_memory_tied_to_a_resource() {
     let refused = unsafe { allocate_plain(&holder, buffer, &needs, 0, None) };
     assert_eq!(refused.err().map(|why| why.status), Some(OmniheapStatus::OverBudget));
     assert_eq!(holder.manager.heap_use(heap).unwrap().reserved, 0);
+    // SAFETY: never bound.
+    unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
+}
+
+#[test]
+fn memory_that_a_driver_prefers_is_tied_and_exact_or_else_shared() {
+    let Some(holder) = open() else { return };
+    let vulkan = vulkan(&holder).unwrap();
+    let (buffer, mut needs) = tied(vulkan);
+    let heap = needs.heaps[0];
+    (needs.alone, needs.heaps) = (Alone::Preferred, vec![heap]);
+    let reserved = || holder.manager.heap_use(heap).unwrap().reserved;
+    // SAFETY: the needs are the buffer's own.
+    let made = || unsafe { allocate_plain(&holder, buffer, &needs, 0, None) }.unwrap();
+    let own = made();
+    assert_eq!(reserved(), needs.layout.size, "no more than it needs");
+    drop(own);
+    let beside = holder.manager.allocate(&Request::new(SIZE).heap(heap)).unwrap();
+    let held = reserved();
+    holder.manager.set_budget(heap, Limits::hard(held)).unwrap();
+    let shared = made();
+    assert_eq!(reserved(), held, "it lies beside the other");
+    drop((shared, beside));
+    // SAFETY: never bound.
+    unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
+}
+
+#[test]
+fn a_resource_that_no_block_is_aligned_for_has_memory_of_its_own() {
+    let Some(holder) = open() else { return };
+    let vulkan = vulkan(&holder).unwrap();
+    let (buffer, mut needs) = tied(vulkan);
+    (needs.alone, needs.layout.align) = (Alone::No, Align::of(1 << 40));
+    // SAFETY: the needs are the buffer's own, but for the alignment, which offset zero meets.
+    let made = unsafe { allocate_plain(&holder, buffer, &needs, 0, None) }.unwrap();
+    assert_eq!(made.binding().span(), Span { offset: 0, size: needs.layout.size });
+    drop(made);
     // SAFETY: never bound.
     unsafe { vulkan.ash_device().destroy_buffer(buffer, None) };
 }
