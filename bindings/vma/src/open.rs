@@ -33,6 +33,24 @@ pub(crate) struct Newer {
     pub(crate) asks_infos: bool,
 }
 
+impl Newer {
+    /// Asks for the functions of a device.
+    fn of(info: &VmaAllocatorCreateInfo, of_device: impl Fn(&CStr) -> *const c_void) -> Self {
+        let has = |names: [&CStr; 2]| names.into_iter().all(|name| !of_device(name).is_null());
+        let may_ask_infos = info.vulkan_api_version >= vk::API_VERSION_1_3
+            || info.flags & VMA_ALLOCATOR_CREATE_KHR_MAINTENANCE4_BIT != 0;
+        Self {
+            asks_chains: has([c"vkGetBufferMemoryRequirements2", c"vkGetImageMemoryRequirements2"]),
+            binds_chains: has([c"vkBindBufferMemory2", c"vkBindImageMemory2"]),
+            asks_infos: may_ask_infos
+                && has([
+                    c"vkGetDeviceBufferMemoryRequirements",
+                    c"vkGetDeviceImageMemoryRequirements",
+                ]),
+        }
+    }
+}
+
 /// Functions of [`Given`] that every program must provide: those up to `vkDestroyImage`.
 const OF_VULKAN_1_0: usize = 16;
 
@@ -171,15 +189,7 @@ pub(crate) unsafe fn open(
     // SAFETY: as above, with a live device.
     let by_name = |name: &CStr| address(unsafe { device_proc(info.device, name.as_ptr()) });
     let of_device = |name: &CStr| given.find(name, by_name);
-    let has = |names: [&CStr; 2]| names.into_iter().all(|name| !of_device(name).is_null());
-    let may_ask_infos = info.vulkan_api_version >= vk::API_VERSION_1_3
-        || info.flags & VMA_ALLOCATOR_CREATE_KHR_MAINTENANCE4_BIT != 0;
-    let newer = Newer {
-        asks_chains: has([c"vkGetBufferMemoryRequirements2", c"vkGetImageMemoryRequirements2"]),
-        binds_chains: has([c"vkBindBufferMemory2", c"vkBindImageMemory2"]),
-        asks_infos: may_ask_infos
-            && has([c"vkGetDeviceBufferMemoryRequirements", c"vkGetDeviceImageMemoryRequirements"]),
-    };
+    let newer = Newer::of(info, of_device);
     // SAFETY: as above.
     let device = unsafe { ash::Device::load_with(of_device, info.device) };
     // SAFETY: the caller's promise.
