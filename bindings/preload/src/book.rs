@@ -4,10 +4,10 @@
 //! So the bytes stay out of use until that work has run. One mark of the whole device stands for many frees. The host waits for a
 //! mark only when memory has run out, because the work may itself wait for the program's next call.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
+use crate::live::{Live, Ordered, Resident};
 use crate::real::{Handle, Real};
 use crate::streams::{Left, Streams};
 use crate::{Code, capture, gate, lock, settings};
-use core::ops::Bound::{Excluded, Unbounded};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use omniheap_core::{
@@ -17,7 +17,7 @@ use omniheap_core::{
 };
 use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
-use std::collections::{BTreeMap, HashSet, VecDeque, btree_map::Entry};
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
@@ -58,100 +58,6 @@ fn unless_lost(done: Result<()>) -> Result<bool> {
 
 /// An allocation, the addresses of its block, and how far behind their start it lies.
 type Made = (Allocation<Cuda>, (Span, u64));
-
-/// An allocation of the program.
-struct Resident {
-    allocation: Allocation<Cuda>,
-    size: u64,
-    /// A number that no other allocation has.
-    number: u64,
-    /// True if it has a block of its own.
-    is_whole: bool,
-    /// Handle of the stream in whose order it was made; zero for none.
-    stream: usize,
-    /// The addresses of the block that it lies in.
-    block: Span,
-}
-
-/// Live allocations by address. The latest has a place of its own, since it is often freed first.
-#[derive(Default)]
-struct Live {
-    latest: Option<(u64, Resident)>,
-    others: BTreeMap<u64, Resident>,
-    ordered: Ordered,
-}
-
-/// Bytes that streams asked for in their order.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ordered {
-    pub(crate) now: u64,
-    /// The most there ever was, or since that was set back.
-    pub(crate) most: u64,
-    /// The same, set back with the most of held bytes.
-    pub(crate) most_held: u64,
-}
-
-impl Live {
-    #[inline]
-    fn insert(&mut self, address: u64, resident: Resident) {
-        if resident.stream != 0 {
-            let Ordered { now, most, most_held } = &mut self.ordered;
-            *now += resident.size;
-            *most = (*most).max(*now);
-            *most_held = (*most_held).max(*now);
-        }
-        if let Some((address, earlier)) = self.latest.replace((address, resident)) {
-            self.others.insert(address, earlier);
-        }
-    }
-
-    /// Takes out what lives at an address, if it `may` be.
-    #[inline]
-    fn remove_if(&mut self, address: u64, may: impl Fn(&Resident) -> bool) -> Option<Resident> {
-        let removed = self.take_if(address, may)?;
-        if removed.stream != 0 {
-            self.ordered.now -= removed.size;
-        }
-        Some(removed)
-    }
-
-    #[inline]
-    fn take_if(&mut self, address: u64, may: impl Fn(&Resident) -> bool) -> Option<Resident> {
-        match &self.latest {
-            Some((latest, resident)) if *latest == address => {
-                if may(resident) {
-                    self.latest.take().map(|(_, resident)| resident)
-                } else {
-                    None
-                }
-            }
-            _ => match self.others.entry(address) {
-                Entry::Occupied(entry) if may(entry.get()) => Some(entry.remove()),
-                _ => None,
-            },
-        }
-    }
-
-    /// Returns the allocation that begins at an address, or the next one before it.
-    fn before(&self, address: u64) -> Option<(u64, &Resident)> {
-        let latest = self.latest.as_ref().filter(|(start, _)| *start <= address);
-        let latest = latest.map(|(start, resident)| (*start, resident));
-        let other = self.others.range(..=address).next_back().map(|(start, it)| (*start, it));
-        latest.into_iter().chain(other).max_by_key(|(start, _)| *start)
-    }
-
-    /// Returns the next allocation that begins behind an address.
-    fn behind(&self, address: u64) -> Option<&Resident> {
-        let latest = self.latest.as_ref().filter(|(start, _)| *start > address);
-        let latest = latest.map(|(start, resident)| (*start, resident));
-        let other = self
-            .others
-            .range((Excluded(address), Unbounded))
-            .next()
-            .map(|(start, it)| (*start, it));
-        latest.into_iter().chain(other).min_by_key(|(start, _)| *start).map(|(_, it)| it)
-    }
-}
 
 /// Frees that wait for the device.
 #[derive(Default)]

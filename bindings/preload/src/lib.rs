@@ -10,7 +10,8 @@
 //! | `contexts` | contexts that come and go |
 //! | `pools` | the pool that each device has from the start |
 //! | `capture` | graph captures under way |
-//! | `book` | one context: its manager, its live allocations by address, frees that wait |
+//! | `book` | one context: its manager, frees that wait |
+//! | `live` | its live allocations |
 //! | `streams` | the timelines of its streams |
 //! | `books` | the books of all contexts |
 //! | `control`, `gate` | orders to a running program; the wait of its work while memory sleeps |
@@ -34,6 +35,7 @@ mod ending;
 mod gate;
 mod hooks;
 mod inside;
+mod live;
 mod memory;
 mod pools;
 mod real;

@@ -1,7 +1,8 @@
 //! The pool that each device has from the start. Asynchronous memory is ours, so that the driver's own pool is empty: what programs ask
 //! about it is answered with both.
 #![expect(unsafe_code, reason = "writes what callers point to")]
-use crate::book::{Book, Ordered};
+use crate::book::Book;
+use crate::live::Ordered;
 use crate::real::{Handle, Real};
 use crate::{Code, books, lock};
 use core::ffi::c_void;
