@@ -66,6 +66,8 @@ pub struct Tlsf {
     lowest_unused: usize,
     /// The size of the largest block.
     largest: u64,
+    /// The number of blocks of that size.
+    as_large: usize,
     total: u64,
     used: u64,
     live: u64,
@@ -108,6 +110,7 @@ impl Tlsf {
             blocks: Vec::new(),
             lowest_unused: 0,
             largest: 0,
+            as_large: 0,
             total: 0,
             used: 0,
             live: 0,
@@ -213,6 +216,13 @@ impl Tlsf {
             });
             joined.map(|last_use| (id, block.1, last_use))
         })
+    }
+
+    /// Looks at all blocks for the size of the largest, and the number of those.
+    fn largest_blocks(&self) -> (u64, usize) {
+        let sizes = || self.blocks.iter().filter(|(edge, _)| *edge != NONE).map(|(_, size)| *size);
+        let largest = sizes().max().unwrap_or(0);
+        (largest, sizes().filter(|size| *size == largest).count())
     }
 
     /// Returns the size of the largest block, 0 without blocks.
@@ -743,7 +753,11 @@ impl Strategy for Tlsf {
         }
         let (edge, piece) = self.nodes.add(block, size);
         self.blocks[id] = (edge, size);
-        (self.lowest_unused, self.largest) = (id + 1, self.largest.max(size));
+        self.lowest_unused = id + 1;
+        if size > self.largest {
+            (self.largest, self.as_large) = (size, 0);
+        }
+        self.as_large += usize::from(size == self.largest);
         self.total += size;
         self.add_hole(piece);
         Ok(block)
@@ -766,8 +780,9 @@ impl Strategy for Tlsf {
         let id = block.0 as usize;
         let (_, size) = core::mem::replace(&mut self.blocks[id], (NONE, 0));
         self.lowest_unused = self.lowest_unused.min(id);
-        if size == self.largest {
-            self.largest = self.blocks.iter().map(|(_, size)| *size).max().unwrap_or(0);
+        self.as_large -= usize::from(size == self.largest);
+        if self.as_large == 0 {
+            (self.largest, self.as_large) = self.largest_blocks();
         }
         Ok(())
     }
@@ -826,8 +841,8 @@ impl Strategy for Tlsf {
         if self.blocks.iter().take(self.lowest_unused).any(|(edge, _)| *edge == NONE) {
             return Err("an unused id of a block is below the lowest");
         }
-        if self.blocks.iter().map(|(_, size)| *size).max().unwrap_or(0) != self.largest {
-            return Err("the size of the largest block differs from a walk of them");
+        if self.largest_blocks() != (self.largest, self.as_large) {
+            return Err("the size or the number of the largest blocks differs from a walk of them");
         }
         self.bins.validate(&self.nodes, self.holes)?;
         validate_pieces(self)

@@ -151,6 +151,8 @@ impl<B: Backend> Bytes<B> {
     pub(super) fn empty_blocks(&self, may: impl Fn(LastUse) -> bool) -> Vec<(u64, BlockId)> {
         match &self.suballocator {
             _ if self.pager.is_some() => Vec::new(),
+            // Without a look at each block, of which there may be thousands.
+            Suballocator::General(tlsf) if tlsf.free_bytes() == 0 => Vec::new(),
             Suballocator::General(tlsf) => {
                 let empty = tlsf.empty_blocks().filter(|(.., last)| may(*last));
                 empty.map(|(id, size, _)| (size, id)).collect()
