@@ -276,7 +276,7 @@ impl<B: Backend> Bytes<B> {
         let id = self.add_block(block, sharing)?;
         let grant = match &mut self.suballocator {
             Suballocator::General(tlsf) => tlsf.carve(id, Span { offset: 0, size }, ask.class),
-            Suballocator::Other(other) => other.allocate(ask.layout, ask.class),
+            Suballocator::Other(other) => take_from(other.as_mut(), id, ask),
         };
         grant.inspect_err(|_| drop(self.remove_block(id)))
     }
@@ -335,6 +335,24 @@ impl<B: Backend> Bytes<B> {
         saving.is_some_and(|saving| self.ration.allows_exchange(operations, saving))
             && tlsf.free(grant.key).is_ok()
     }
+}
+
+/// Takes a request from one block, whichever the strategy would choose: work may still use what is free in the others.
+fn take_from(other: &mut dyn Strategy, block: BlockId, ask: Ask) -> Result<Grant, ErrorKind> {
+    let mut elsewhere = Vec::new();
+    let taken = loop {
+        let room = elsewhere.try_reserve(1).map_err(|_| ErrorKind::OutOfHostMemory);
+        match room.and_then(|()| other.allocate(ask.layout, ask.class)) {
+            Ok(grant) if grant.block != block => elsewhere.push(grant.key),
+            taken => break taken,
+        }
+    };
+    // The last one first, as a stack has them back.
+    for key in elsewhere.into_iter().rev() {
+        let freed = other.free(key);
+        debug_assert!(freed.is_ok(), "taken just above");
+    }
+    taken
 }
 
 /// Spans that are given back.

@@ -227,6 +227,11 @@ impl Device {
         self.shared.1.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the name of each heap.
+    pub(crate) fn heaps(&self) -> impl Iterator<Item = HeapId> + '_ {
+        self.shared.0.heap_ids().map(|(heap, _)| heap)
+    }
+
     /// Returns the bytes of a cell.
     pub(crate) fn cell(&self) -> u64 {
         self.shared.0.heaps[0].align.get() / PAGE

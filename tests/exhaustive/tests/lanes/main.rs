@@ -6,7 +6,7 @@ mod store;
 mod world;
 
 use device::CELL;
-use omniheap_core::PoolConfig;
+use omniheap_core::{InsideBlock, PoolConfig, StrategyKind};
 use omniheap_exhaustive::{Limits, check};
 use world::{Kind, May, MayBend, Setting};
 
@@ -39,6 +39,7 @@ const BLOCKS: Setting = Setting {
     cell: CELL,
     heaps: &[(12 * CELL, 4 * CELL)],
     pages: false,
+    inside: InsideBlock::Allowed,
     pool: PoolConfig::new(),
     own_pool: true,
     slots: 3,
@@ -156,6 +157,16 @@ worlds! {
         kinds: &[Kind::Plain, Kind::Secret],
         may: &[May::Sleep, May::Use, May::Close],
     }
+    /// Passes that a sleep meets.
+    sleeps_passes to 5: {
+        pool: PoolConfig::new().sleepable(),
+        heaps: SIX_PAGES,
+        pages: true,
+        sizes: &[1],
+        homes: &[Some(1)],
+        kinds: &[Kind::Plain, Kind::Secret],
+        may: &[May::Sleep, May::Pass],
+    }
     /// Bytes that come back to the heap that suits them.
     recalls to 6: {
         pool: blocks_of_four(),
@@ -192,6 +203,42 @@ worlds! {
         homes: &[Some(0), Some(1)],
         may: &[May::Use],
         bends: MayBend::Threads,
+    }
+    /// A pool whose strategy knows the last use of a block only.
+    stacked to 5: {
+        pool: blocks_of_four().strategy(StrategyKind::Stack),
+        heaps: &[(8 * CELL, 4 * CELL)],
+        sizes: &[1, 3],
+        homes: &[Some(0), Some(1)],
+        may: &[May::Use, May::FreeAfter, May::Trim],
+    }
+    /// The same in powers of two.
+    buddies to 4: {
+        pool: blocks_of_four().strategy(StrategyKind::Buddy(CELL)),
+        heaps: &[(8 * CELL, 4 * CELL)],
+        sizes: &[1, 2],
+        homes: &[Some(0), Some(1)],
+        kinds: &[Kind::Plain, Kind::Secret],
+        may: &[May::Use, May::Trim],
+    }
+    /// Passes and slides where the device copies inside no block.
+    bounced to 6: {
+        pool: PoolConfig::new().block(8 * CELL).lanes(1),
+        heaps: &[(12 * CELL, 8 * CELL)],
+        inside: InsideBlock::Forbidden,
+        sizes: &[1, 3],
+        homes: &[Some(1)],
+        may: &[May::Use, May::Pass, May::Defragment],
+    }
+    /// The same with one refused call.
+    bounced_refused to 5: {
+        pool: PoolConfig::new().block(8 * CELL).lanes(1),
+        heaps: &[(12 * CELL, 8 * CELL)],
+        inside: InsideBlock::Forbidden,
+        sizes: &[1, 3],
+        homes: &[Some(1)],
+        may: &[May::Pass, May::Defragment],
+        bends: MayBend::Refusals,
     }
     /// Two lanes: what one lends the other.
     beside to 4: {
@@ -257,6 +304,16 @@ worlds! {
         sizes: &[1],
         homes: &[Some(0), Some(1)],
         may: &[May::Pass, May::Use],
+    }
+    /// What is freed after a pass that nobody could follow.
+    passes_lost to 7: {
+        pool: blocks_of_four(),
+        heaps: &[(4 * CELL, 4 * CELL)],
+        slots: 2,
+        sizes: &[1],
+        homes: &[Some(1)],
+        may: &[May::Pass],
+        bends: MayBend::Refusals,
     }
     /// One refused call at each place, over blocks.
     refused to 4: {

@@ -149,3 +149,12 @@ fn a_block_of_its_own_is_no_minimum() {
     ];
     follow(&crate::minimum(), &path);
 }
+
+/// A strategy of blocks chose the block that was in use, though a new one had just been taken for the request.
+#[test]
+fn a_new_block_serves_the_request_that_it_was_taken_for() {
+    let ask = |on| step(Allocate { cells: 1, on: Some(on), kind: Plain });
+    let path = [ask(0), step(Free { slot: 0 }), ask(1)];
+    follow(&crate::stacked(), &path);
+    follow(&crate::buddies(), &path);
+}

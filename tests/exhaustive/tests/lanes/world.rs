@@ -3,9 +3,9 @@ use super::beside::beside;
 use super::device::{Area, CELL, Call, Device, Lasting, PAGE, SECRET, Twist, When, caps};
 use super::store::Store;
 use omniheap_core::{
-    Align, AllocateError, Allocation, Budget, Decision, Epoch, ErrorKind, HeapId, Manager,
-    ManagerConfig, Pass, Point, PoolConfig, Remapping, Request, Sleep, Span, SpanState, TimelineId,
-    UserPool, Wake,
+    Align, AllocateError, Allocation, Budget, Decision, Epoch, ErrorKind, HeapId, InsideBlock,
+    Manager, ManagerConfig, Pass, Point, PoolConfig, Remapping, Request, Sleep, Span, SpanState,
+    TimelineId, UserPool, Wake,
 };
 use omniheap_exhaustive::{Key, World};
 use std::collections::BTreeMap;
@@ -201,6 +201,8 @@ pub(crate) struct Setting {
     /// Bytes of each heap, and of its largest block.
     pub(crate) heaps: &'static [(u64, u64)],
     pub(crate) pages: bool,
+    /// Whether the device copies inside a block.
+    pub(crate) inside: InsideBlock,
     pub(crate) pool: PoolConfig,
     /// True if requests go to a pool that the program made; false if they go to the manager.
     pub(crate) own_pool: bool,
@@ -273,7 +275,9 @@ impl World for Setting {
     type Step = Step;
 
     fn start(&self) -> State {
-        let device = Device::new(caps(self.heaps, self.cell, self.pages));
+        let mut caps = caps(self.heaps, self.cell, self.pages);
+        caps.copy.inside_block = self.inside;
+        let device = Device::new(caps);
         use omniheap_core::Timelines;
         for _ in 1..self.lines {
             device.open().expect("a further timeline");
@@ -920,7 +924,12 @@ impl State {
         let slept = pool.sleep(&Sleep::to(Arc::clone(&self.store) as _));
         self.asleep = pool.residence().asleep;
         match slept {
-            Err(error) if error.kind() == ErrorKind::Busy && self.has_lost() => Ok(()),
+            // What a pass moves stays awake, and so does what was lost.
+            Err(error)
+                if error.kind() == ErrorKind::Busy && (self.pass.is_some() || self.has_lost()) =>
+            {
+                Ok(())
+            }
             Ok(slept) if slept.kept > 0 => Err(format!("{} bytes stay asleep", slept.kept)),
             slept => slept.map(drop).map_err(said),
         }
@@ -992,11 +1001,10 @@ impl State {
         let totals = self.manager.totals();
         let (held, _) = self.device.held();
         let lost = if self.bent { self.manager.summary().quarantined_bytes } else { 0 };
-        if !(totals.reserved_bytes..=totals.reserved_bytes + lost).contains(&held) {
-            return Err(format!(
-                "the report says {} bytes are held; it is {held}",
-                totals.reserved_bytes
-            ));
+        let heaps = self.device.heaps().filter_map(|heap| self.manager.heap_use(heap).ok());
+        let known: u64 = heaps.map(|heap| heap.reserved).sum();
+        if !(known..=known + lost).contains(&held) || totals.reserved_bytes > known {
+            return Err(format!("the report says {known} bytes are held; it is {held}"));
         }
         if world.own_pool && held > world.pool.maximum {
             return Err(format!("{held} bytes are held, above the maximum"));
