@@ -341,5 +341,5 @@ impl Process {
 
 #[test]
 fn three_processes() {
-    check("three processes", &Arbiter, Limits::depth(9));
+    check("three processes", &Arbiter, Limits::depth(10));
 }

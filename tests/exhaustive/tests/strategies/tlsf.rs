@@ -949,6 +949,45 @@ fn users() -> General {
     }
 }
 
+/// A timeline between the holes of two others.
+fn three_users() -> General {
+    General {
+        name: "three_users",
+        blocks: &[6],
+        sizes: &[1, 2, 6],
+        users: 3,
+        most_live: 4,
+        ..world()
+    }
+}
+
+/// Blocks that come and go while their holes wait for timelines.
+fn blocks_of_users() -> General {
+    General {
+        name: "blocks_of_users",
+        blocks: &[4, 3],
+        most_blocks: 2,
+        sizes: &[1, 3],
+        users: 2,
+        most_live: 4,
+        ..world()
+    }
+}
+
+/// Alignments that meet the granules of another class.
+fn aligned_classes() -> General {
+    General {
+        name: "aligned_classes",
+        granularity: 4,
+        blocks: &[13],
+        sizes: &[1, 3, 5],
+        aligns: &[1, 2, 4],
+        classes: &[Class::Linear, Class::Tiled],
+        most_live: 5,
+        ..world()
+    }
+}
+
 /// Everything that defragmentation and pools call.
 fn edits() -> General {
     General {
@@ -991,22 +1030,25 @@ fn long_list() -> General {
 
 #[test]
 fn sizes_and_alignments() {
-    explore("general", &general(), 8);
+    explore("general", &general(), 9);
 }
 
 #[test]
 fn two_classes() {
     explore("classes", &classes(), 9);
+    explore("aligned classes", &aligned_classes(), 8);
 }
 
 #[test]
 fn two_timelines() {
     explore("users", &users(), 8);
+    explore("three users", &three_users(), 8);
+    explore("blocks of users", &blocks_of_users(), 8);
 }
 
 #[test]
 fn every_edit() {
-    explore("edits", &edits(), 5);
+    explore("edits", &edits(), 6);
 }
 
 #[test]
