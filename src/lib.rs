@@ -108,7 +108,7 @@ pub mod pool {
 pub mod residency {
     pub use omniheap_core::{
         AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,
-        Slept, StoreKind, Wake,
+        Sleepable, Slept, StoreKind, Wake,
     };
     #[cfg(target_os = "linux")]
     pub use omniheap_residency::FileStore;

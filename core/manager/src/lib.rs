@@ -93,7 +93,7 @@ pub use {
         AllocateError, Allocation, Background, Binding, Buffer, CopyRegion, Decision,
         Defragmentation, Explanation, GiveBack, HeapOverlay, Limits, Manager, ManagerConfig,
         Mapped, Mapping, Overlay, Pinned, Placed, Plan, PoolReport, Pressure, Program, Relief,
-        Remapping, Report, Shortage, Source, Step, UserPool, Verdict,
+        Remapping, Report, Shortage, Sleepable, Source, Step, UserPool, Verdict,
     },
     sleep::{
         AwakeReason, BackingStore, GetPiece, KeptAwake, PutPiece, Residence, Sleep, SleepError,

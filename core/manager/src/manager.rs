@@ -15,6 +15,7 @@ mod pools;
 mod recall;
 mod report;
 mod sanitize;
+mod sleepable;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -31,6 +32,7 @@ pub use overlay::{HeapOverlay, Overlay};
 pub use placed::Placed;
 pub use pools::UserPool;
 pub use report::{PoolReport, Report};
+pub use sleepable::Sleepable;
 pub use transfer::CopyRegion;
 
 use crate::defrag::DefragStats;

@@ -92,6 +92,18 @@ impl Sleep {
         self
     }
 
+    /// Returns the store that keeps the bytes.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn BackingStore> {
+        &self.store
+    }
+
+    /// Returns the points that the sleep waits for besides what its pool knows of.
+    #[must_use]
+    pub fn points(&self) -> &[Point] {
+        &self.after
+    }
+
     /// Lets pinned allocations sleep too. They come back at the same addresses.
     ///
     /// # Safety

@@ -7,7 +7,7 @@ use self::mover::Mover;
 use crate::lock;
 use core::fmt;
 use omniheap_core::{
-    AllocateError, Backend, BackingStore, ErrorKind, Manager, Relief, Result, UserPool,
+    AllocateError, Backend, BackingStore, ErrorKind, Manager, Relief, Result, Sleepable,
 };
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -76,7 +76,8 @@ pub struct Moved {
 /// [`expect`](Self::expect) what comes after it. A frame that must not wait calls [`hold_if_awake`](Self::hold_if_awake) and draws without pools that are
 /// still asleep. A background thread of the set prefetches expected pools and follows the budgets.
 ///
-/// The unit is a pool: put into one pool what is used together.
+/// The unit is a pool: put into one pool what is used together. What an engine owns itself, such as its images, joins the set by the trait
+/// [`Sleepable`]: all that is said of pools here is true of it.
 ///
 /// ```
 /// use omniheap_core::{Limits, Manager, PoolConfig, Request};
@@ -128,7 +129,7 @@ impl<B: Backend> fmt::Debug for Residents<B> {
 #[must_use = "the pool may fall asleep as soon as this is dropped"]
 pub struct Held<B: Backend> {
     mover: Arc<Mover<B>>,
-    pool: Arc<UserPool<B>>,
+    pool: Arc<dyn Sleepable>,
 }
 
 impl<B: Backend> fmt::Debug for Held<B> {
@@ -139,6 +140,7 @@ impl<B: Backend> fmt::Debug for Held<B> {
 
 impl<B: Backend> Drop for Held<B> {
     fn drop(&mut self) {
+        self.pool.used();
         let mut state = lock(&self.mover.state);
         if let Some(member) = state.of(&self.pool) {
             member.holds -= 1;
@@ -164,18 +166,19 @@ impl<B: Backend + 'static> Residents<B> {
     /// # Errors
     ///
     /// `Unsupported` for a pool that was not made sleepable: it could never make room.
-    pub fn add(&self, pool: &Arc<UserPool<B>>, how: Resident) -> Result<()> {
+    pub fn add<S: Sleepable + 'static>(&self, pool: &Arc<S>, how: Resident) -> Result<()> {
+        let pool = erased(pool);
         if !pool.is_sleepable() {
             let why = "the pool was not made to sleep; set `PoolConfig::sleepable`";
             return Err(ErrorKind::Unsupported.because(why));
         }
-        lock(&self.mover.state).add(pool, how);
+        lock(&self.mover.state).add(&pool, how);
         Ok(())
     }
 
     /// Notes that a pool was used now: of those with its priority it makes room last and comes back first.
-    pub fn touch(&self, pool: &Arc<UserPool<B>>) {
-        lock(&self.mover.state).touch(pool);
+    pub fn touch<S: Sleepable + 'static>(&self, pool: &Arc<S>) {
+        lock(&self.mover.state).touch(&erased(pool));
     }
 
     /// Wakes a pool if it is asleep, and keeps it awake until what is returned is dropped. Counts as a touch.
@@ -187,15 +190,16 @@ impl<B: Backend + 'static> Residents<B> {
     ///
     /// `Stale` for a pool that is not in the set; out of memory where the others cannot make room; what the stores and the driver say. The
     /// pool is then asleep and has all its bytes.
-    pub fn hold(&self, pool: &Arc<UserPool<B>>) -> Result<Held<B>, AllocateError> {
+    pub fn hold<S: Sleepable + 'static>(&self, pool: &Arc<S>) -> Result<Held<B>, AllocateError> {
+        let pool = erased(pool);
         let mut state = lock(&self.mover.state);
-        let member = state.touch(pool).ok_or(ErrorKind::Stale)?;
+        let member = state.touch(&pool).ok_or(ErrorKind::Stale)?;
         // From here on no thread starts to put it to sleep, but one may have started before.
         member.holds += 1;
         member.expected = None;
         drop(state);
-        let held = Held { mover: Arc::clone(&self.mover), pool: Arc::clone(pool) };
-        self.mover.bring(pool, Need::Now).map(|()| held)
+        let held = Held { mover: Arc::clone(&self.mover), pool };
+        self.mover.bring(&held.pool, Need::Now).map(|()| held)
     }
 
     /// Holds a pool if it is awake; never waits for the device or for a copy. If the pool is asleep, prefetches it and returns `None`: draw without
@@ -206,19 +210,20 @@ impl<B: Backend + 'static> Residents<B> {
     /// # Errors
     ///
     /// `Stale` for a pool that is not in the set.
-    pub fn hold_if_awake(&self, pool: &Arc<UserPool<B>>) -> Result<Option<Held<B>>> {
+    pub fn hold_if_awake<S: Sleepable + 'static>(&self, pool: &Arc<S>) -> Result<Option<Held<B>>> {
+        let pool = erased(pool);
         let mut state = lock(&self.mover.state);
-        let member = state.expect(pool).ok_or(ErrorKind::Stale)?;
+        let member = state.expect(&pool).ok_or(ErrorKind::Stale)?;
         let is_leaving = member.is_leaving;
         // From here on no thread starts to put it to sleep, but one may have started before.
         member.holds += 1;
         drop(state);
-        let held = Held { mover: Arc::clone(&self.mover), pool: Arc::clone(pool) };
+        let held = Held { mover: Arc::clone(&self.mover), pool: Arc::clone(&pool) };
         if !is_leaving && !pool.residence().asleep {
             return Ok(Some(held));
         }
         drop(held);
-        lock(&self.mover.state).enqueue(pool);
+        lock(&self.mover.state).enqueue(&pool);
         self.attend();
         Ok(None)
     }
@@ -229,11 +234,11 @@ impl<B: Backend + 'static> Residents<B> {
     /// Pools that are not held, not expected and have no higher priority make room. Where these are not enough the pool stays asleep until it is
     /// held: what is needed now comes before what is needed soon. An expectation ends when the pool is held, or with the second [step](Self::step) after it.
     /// Pools that are not in the set are ignored.
-    pub fn expect<'a>(&self, pools: impl IntoIterator<Item = &'a Arc<UserPool<B>>>) {
+    pub fn expect<'a, S: Sleepable + 'static>(&self, pools: impl IntoIterator<Item = &'a Arc<S>>) {
         let mut state = lock(&self.mover.state);
-        for pool in pools {
-            if state.expect(pool).is_some() {
-                state.enqueue(pool);
+        for pool in pools.into_iter().map(erased) {
+            if state.expect(&pool).is_some() {
+                state.enqueue(&pool);
             }
         }
         drop(state);
@@ -289,4 +294,8 @@ impl<B: Backend + 'static> Residents<B> {
         }
         state.account()
     }
+}
+
+fn erased<S: Sleepable + 'static>(pool: &Arc<S>) -> Arc<dyn Sleepable> {
+    Arc::<S>::clone(pool)
 }

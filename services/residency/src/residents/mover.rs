@@ -6,10 +6,11 @@ use crate::{available_host_memory, lock};
 use core::panic::AssertUnwindSafe;
 use omniheap_core::{
     AllocateError, Backend, ErrorKind, HeapId, Manager, Pressure, Relief, Residence, Result, Sleep,
-    Slept, UserPool, Wake,
+    Sleepable, Slept, Wake,
 };
 use std::panic::catch_unwind;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 /// Fraction of a limit (1/16) that must stay free when a pool comes back: a smaller change of the budget moves nothing.
 const MARGIN: u64 = 16;
@@ -17,7 +18,7 @@ const MARGIN: u64 = 16;
 /// Moves pools between the device and their stores. The set, its holds and its thread share it.
 pub(super) struct Mover<B: Backend> {
     pub(super) manager: Manager<B>,
-    pub(super) state: Mutex<State<B>>,
+    pub(super) state: Mutex<State>,
     /// Notified when a pool is no longer leaving, a task is queued or done, or the set is dropped.
     pub(super) changed: Condvar,
 }
@@ -25,7 +26,7 @@ pub(super) struct Mover<B: Backend> {
 /// A pool that a thread is putting to sleep. Dropping this clears `is_leaving`, even if the store panicked.
 struct Leaving<'a, B: Backend> {
     mover: &'a Mover<B>,
-    pool: &'a Arc<UserPool<B>>,
+    pool: &'a Arc<dyn Sleepable>,
 }
 
 impl<B: Backend> Drop for Leaving<'_, B> {
@@ -37,9 +38,27 @@ impl<B: Backend> Drop for Leaving<'_, B> {
     }
 }
 
+/// A thread that wakes something, until this is dropped.
+struct Waking<'a>(&'a Mutex<State>);
+
+impl<'a> Waking<'a> {
+    fn begin(state: &'a Mutex<State>) -> Self {
+        lock(state).waking.push(thread::current().id());
+        Self(state)
+    }
+}
+
+impl Drop for Waking<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(self.0);
+        let own = state.waking.iter().rposition(|thread| *thread == thread::current().id());
+        let _ = own.map(|at| state.waking.swap_remove(at));
+    }
+}
+
 impl<B: Backend> Mover<B> {
     /// Evicts pools until `wanted` bytes went back to the driver, or no candidate is left. Returns whether one fell asleep.
-    fn make_room(&self, asker: &Asker<B>, wanted: u64) -> bool {
+    fn make_room(&self, asker: &Asker, wanted: u64) -> bool {
         let (mut returned, mut tried, mut has_slept) = (0, Vec::new(), false);
         while returned < wanted {
             let victim = lock(&self.state).victim(asker, &tried);
@@ -56,9 +75,9 @@ impl<B: Backend> Mover<B> {
     /// Waits until no thread puts a pool to sleep any more.
     fn wait_for_leaving<'a>(
         &self,
-        mut state: MutexGuard<'a, State<B>>,
-        pool: &Arc<UserPool<B>>,
-    ) -> MutexGuard<'a, State<B>> {
+        mut state: MutexGuard<'a, State>,
+        pool: &Arc<dyn Sleepable>,
+    ) -> MutexGuard<'a, State> {
         while state.of(pool).is_some_and(|member| member.is_leaving) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -66,11 +85,11 @@ impl<B: Backend> Mover<B> {
     }
 
     /// Wakes a pool, for which others make room.
-    pub(super) fn bring(&self, pool: &Arc<UserPool<B>>, need: Need) -> Result<(), AllocateError> {
+    pub(super) fn bring(&self, pool: &Arc<dyn Sleepable>, need: Need) -> Result<(), AllocateError> {
         let mut state = self.wait_for_leaving(lock(&self.state), pool);
         let Resident { priority, when_full, .. } = state.of(pool).ok_or(ErrorKind::Stale)?.how;
         drop(state);
-        let asker = Asker { heap: pool.heap(), priority, pool: Arc::downgrade(pool), need };
+        let asker = Asker { heap: pool.heap(), priority, pool: Some(Arc::downgrade(pool)), need };
         loop {
             let woken = self.wake(pool, Wake::all()).map(drop);
             if !woken.as_ref().is_err_and(is_full) {
@@ -87,7 +106,7 @@ impl<B: Backend> Mover<B> {
     }
 
     /// Replaces host memory at the addresses of a pool by device memory: the pool sleeps and wakes up. Does nothing while it is held.
-    fn bring_home(&self, pool: &Arc<UserPool<B>>) -> Result<(), AllocateError> {
+    fn bring_home(&self, pool: &Arc<dyn Sleepable>) -> Result<(), AllocateError> {
         let mut state = lock(&self.state);
         let Some(member) = state.of(pool).filter(|one| one.holds == 0 && !one.is_leaving) else {
             return Ok(());
@@ -102,7 +121,7 @@ impl<B: Backend> Mover<B> {
     }
 
     /// Puts a pool to sleep that is leaving; nothing where it stays awake, or was asleep already.
-    fn put_to_sleep(&self, pool: &Arc<UserPool<B>>, sleep: &Sleep) -> Option<Slept> {
+    fn put_to_sleep(&self, pool: &Arc<dyn Sleepable>, sleep: &Sleep) -> Option<Slept> {
         let leaving = Leaving { mover: self, pool };
         let slept = pool.sleep(sleep);
         let mut state = lock(&self.state);
@@ -128,8 +147,11 @@ impl<B: Backend> Mover<B> {
     }
 
     /// Wakes a pool, unless it is awake.
-    fn wake(&self, pool: &Arc<UserPool<B>>, how: Wake) -> Result<(), AllocateError> {
-        let woken = match pool.wake(&how) {
+    fn wake(&self, pool: &Arc<dyn Sleepable>, how: Wake) -> Result<(), AllocateError> {
+        let waking = Waking::begin(&self.state);
+        let woken = pool.wake(&how);
+        drop(waking);
+        let woken = match woken {
             Err(error) if error.kind() == ErrorKind::AlreadyAwake => 0,
             woken => woken.map(|()| 1)?,
         };
@@ -159,7 +181,7 @@ impl<B: Backend> Mover<B> {
         }
     }
 
-    pub(super) fn perform(&self, task: Task<B>) {
+    pub(super) fn perform(&self, task: Task) {
         match task {
             Task::Step(step) => {
                 let followed = catch_panic(|| self.follow_budgets());
@@ -183,11 +205,15 @@ impl<B: Backend> Mover<B> {
     /// Makes room for a request.
     pub(super) fn relieve(&self, pressure: &Pressure) -> Relief {
         let is_asking =
-            |member: &&Member<B>| member.pool.upgrade().is_some_and(|it| it.is_asking(pressure));
+            |member: &&Member| member.pool.upgrade().is_some_and(|it| it.is_asking(pressure));
         let state = lock(&self.state);
+        if state.waking.contains(&thread::current().id()) {
+            // Whoever wakes it sees that it does not fit, and knows who may leave for it.
+            return Relief::Nothing;
+        }
         let asks = state.members.iter().find(is_asking);
         let (priority, pool) = asks
-            .map_or((i32::MAX, Weak::new()), |member| (member.how.priority, member.pool.clone()));
+            .map_or((i32::MAX, None), |member| (member.how.priority, Some(member.pool.clone())));
         drop(state);
         let asker = Asker { heap: pressure.heap, priority, pool, need: Need::Now };
         match self.make_room(&asker, pressure.wanted) {
@@ -208,7 +234,7 @@ impl<B: Backend> Mover<B> {
     fn follow_budget(&self, heap: HeapId) -> Result<(), AllocateError> {
         let (over, room) = self.over_and_room(heap)?;
         if over > 0 {
-            let nobody = Asker { heap, priority: i32::MAX, pool: Weak::new(), need: Need::Now };
+            let nobody = Asker { heap, priority: i32::MAX, pool: None, need: Need::Now };
             self.make_room(&nobody, over);
             return Ok(());
         }
@@ -223,7 +249,7 @@ impl<B: Backend> Mover<B> {
             }
             // A pool that is awake here was woken by the program, and is no longer the set's to manage.
             match self.wake(pool, Wake::all()) {
-                Ok(()) => left -= need.max(pool.reserved()).min(left),
+                Ok(()) => left -= need.max(pool.residence().device).min(left),
                 Err(error) if is_full(&error) => has_room = false,
                 Err(error) => followed = followed.and(Err(error)),
             }
@@ -240,7 +266,7 @@ impl<B: Backend> Mover<B> {
         followed
     }
 
-    fn members_in(&self, heap: HeapId) -> Vec<Arc<UserPool<B>>> {
+    fn members_in(&self, heap: HeapId) -> Vec<Arc<dyn Sleepable>> {
         let state = lock(&self.state);
         let pools = state.members.iter().filter_map(|member| member.pool.upgrade());
         pools.filter(|pool| pool.heap() == heap).collect()
@@ -274,6 +300,6 @@ fn with_host_memory() -> Wake {
     Wake::all().host_mapped(available_host_memory().unwrap_or(u64::MAX))
 }
 
-fn heap_of<B: Backend>(member: &Member<B>) -> Option<HeapId> {
+fn heap_of(member: &Member) -> Option<HeapId> {
     member.pool.upgrade().map(|pool| pool.heap())
 }
