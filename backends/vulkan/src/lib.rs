@@ -28,6 +28,7 @@ pub use open::{Bare, Existing, Options, Which};
 pub use resource::{
     Alone, Bind, Needs,
     owned::{Native, Resource},
+    sleepable::SleepableResource,
     twin::Twin,
 };
 pub use timeline::{clock::Clocks, family::Exclusive, retired::Object};

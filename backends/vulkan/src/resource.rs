@@ -1,6 +1,9 @@
 //! Memory for an engine's own buffers and images.
 #![expect(unsafe_code, reason = "works on handles that the caller owns")]
 pub(crate) mod owned;
+pub(crate) mod recipe;
+pub(crate) mod sleepable;
+pub(crate) mod texels;
 pub(crate) mod twin;
 
 use crate::{
@@ -73,6 +76,16 @@ impl Needs {
     #[must_use]
     pub const fn moved_on_consent(mut self) -> Self {
         self.mobility = Mobility::OnConsent;
+        self
+    }
+
+    /// Returns the same needs in the best heap alone, and if possible in memory that is for the resource alone: it goes back to the driver as a whole.
+    pub(crate) fn leaving_by_itself(mut self) -> Self {
+        self.heaps.truncate(1);
+        self.alone = match self.alone {
+            Alone::No => Alone::Preferred,
+            alone => alone,
+        };
         self
     }
 

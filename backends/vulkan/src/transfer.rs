@@ -41,24 +41,39 @@ impl Vulkan {
         unsafe { self.device.raw.cmd_copy_buffer(commands, from, to, regions) };
     }
 
-    /// Sends one piece into a block through the ring.
-    fn send(
-        &self,
+    /// Sends bytes through the ring of a timeline, piece after piece: `record` copies each on from there.
+    pub(crate) fn send(
         timeline: &QueueTimeline,
-        state: &mut State,
-        to: (vk::Buffer, u64),
         bytes: &[u8],
+        record: impl Fn(vk::CommandBuffer, Staged),
     ) -> Result<()> {
-        let (start, staging) =
-            timeline.stage(state, bytes.len() as u64)?.ok_or(ErrorKind::OutOfHostMemory)?;
-        let put = staging.put(start, bytes);
-        let from = staging.buffer();
-        let region = region(start, to.1, bytes.len() as u64);
-        let sent = put.and_then(|()| {
-            timeline.run(state, |commands| self.record_copy(commands, from, to.0, &[region]))
-        });
-        seal(state, start, *sent.as_ref().unwrap_or(&0));
-        sent.map(drop)
+        let mut state = timeline.hold();
+        let mut parts = pieces(bytes.len(), timeline.piece());
+        parts.try_for_each(|(offset, range)| {
+            let bytes = &bytes[range];
+            let size = bytes.len() as u64;
+            let staged = timeline.stage(&mut state, size)?;
+            let (start, staging) = staged.ok_or(ErrorKind::OutOfHostMemory)?;
+            let put = staging.put(start, bytes);
+            let piece = Staged { buffer: staging.buffer(), start, offset, size };
+            let sent =
+                put.and_then(|()| timeline.run(&mut state, |commands| record(commands, piece)));
+            seal(&mut state, start, *sent.as_ref().unwrap_or(&0));
+            sent.map(drop)
+        })
+    }
+
+    /// Fetches bytes through the ring of a timeline, piece after piece: `record` copies each to there.
+    pub(crate) fn fetch(
+        timeline: &QueueTimeline,
+        bytes: &mut [u8],
+        record: impl Fn(vk::CommandBuffer, Staged),
+    ) -> Result<()> {
+        let mut parts = pieces(bytes.len(), timeline.piece());
+        let (state, coming) = (timeline.hold(), VecDeque::new());
+        let mut arrivals = Arrivals { timeline, state, coming, bytes };
+        let started = parts.try_for_each(|(_, range)| arrivals.start(range, &record));
+        arrivals.finish(started)
     }
 
     /// Fills whole words, and at most three bytes at either edge, as one batch; ranges are offset and size.
@@ -97,37 +112,22 @@ impl Vulkan {
         }
         sent.map(drop)
     }
-
-    /// Starts one piece's way out of a block.
-    fn fetch(
-        &self,
-        arrivals: &mut Arrivals<'_>,
-        from: (vk::Buffer, u64),
-        range: core::ops::Range<usize>,
-    ) -> Result<()> {
-        let size = range.len() as u64;
-        let (start, to) = loop {
-            match arrivals.timeline.stage(&mut arrivals.state, size)? {
-                Some((start, staging)) => break (start, staging.buffer()),
-                // The ring is full of our own pieces: hand one over first.
-                None => arrivals.next()?,
-            }
-        };
-        let region = region(from.1, start, size);
-        let record = |commands| self.record_copy(commands, from.0, to, &[region]);
-        match arrivals.timeline.run(&mut arrivals.state, record) {
-            Ok(epoch) => arrivals.coming.push_back(Coming { start, epoch, range }),
-            Err(why) => {
-                seal(&mut arrivals.state, start, 0);
-                return Err(why);
-            }
-        }
-        Ok(())
-    }
 }
 
 pub(crate) fn region(from: u64, to: u64, size: u64) -> vk::BufferCopy {
     vk::BufferCopy { src_offset: from, dst_offset: to, size }
+}
+
+/// A piece in a timeline's ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Staged {
+    /// The ring.
+    pub(crate) buffer: vk::Buffer,
+    /// Bytes from the ring's start.
+    pub(crate) start: u64,
+    /// Bytes from the start of what is sent or fetched.
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
 }
 
 fn seal(state: &mut State, start: u64, epoch: u64) {
@@ -152,6 +152,31 @@ struct Arrivals<'a> {
 }
 
 impl Arrivals<'_> {
+    /// Starts one piece's way out.
+    fn start(
+        &mut self,
+        range: core::ops::Range<usize>,
+        record: impl Fn(vk::CommandBuffer, Staged),
+    ) -> Result<()> {
+        let size = range.len() as u64;
+        let (start, buffer) = loop {
+            match self.timeline.stage(&mut self.state, size)? {
+                Some((start, staging)) => break (start, staging.buffer()),
+                // The ring is full of our own pieces: hand one over first.
+                None => self.next()?,
+            }
+        };
+        let piece = Staged { buffer, start, offset: range.start as u64, size };
+        match self.timeline.run(&mut self.state, |commands| record(commands, piece)) {
+            Ok(epoch) => self.coming.push_back(Coming { start, epoch, range }),
+            Err(why) => {
+                seal(&mut self.state, start, 0);
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for the oldest piece and hands its bytes over.
     fn next(&mut self) -> Result<()> {
         // With no piece of ours in it, a ring that is full would stay so.
@@ -181,10 +206,9 @@ unsafe impl Transfer for Vulkan {
         let timeline = self.timelines.get(on)?;
         let buffer = self.target(to, bytes.len() as u64)?;
         timeline.carry(bytes.len() as u64, |carrier| {
-            let mut state = carrier.hold();
-            let mut parts = pieces(bytes.len(), carrier.piece());
-            parts.try_for_each(|(offset, range)| {
-                self.send(carrier, &mut state, (buffer, to.offset + offset), &bytes[range])
+            Self::send(carrier, bytes, |commands, piece| {
+                let region = region(piece.start, to.offset + piece.offset, piece.size);
+                self.record_copy(commands, piece.buffer, buffer, &[region]);
             })
         })
     }
@@ -193,13 +217,10 @@ unsafe impl Transfer for Vulkan {
         let timeline = self.timelines.get(on)?;
         let buffer = self.target(from, bytes.len() as u64)?;
         timeline.carry(bytes.len() as u64, |carrier| {
-            let coming = VecDeque::new();
-            let mut parts = pieces(bytes.len(), carrier.piece());
-            let mut arrivals = Arrivals { timeline: carrier, state: carrier.hold(), coming, bytes };
-            let started = parts.try_for_each(|(offset, range)| {
-                self.fetch(&mut arrivals, (buffer, from.offset + offset), range)
-            });
-            arrivals.finish(started)
+            Self::fetch(carrier, bytes, |commands, piece| {
+                let region = region(from.offset + piece.offset, piece.start, piece.size);
+                self.record_copy(commands, buffer, piece.buffer, &[region]);
+            })
         })
     }
 

@@ -20,18 +20,23 @@ impl Native for vk::Image {}
 
 pub(crate) mod sealed {
     use super::vk;
+    use crate::resource::recipe::{BufferRecipe, ImageRecipe, Recipe};
 
-    pub trait Sealed {
+    pub trait Sealed: Sized {
+        /// Description by which it is created again.
+        type Recipe: Recipe<Self>;
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static>;
     }
 
     impl Sealed for vk::Buffer {
+        type Recipe = BufferRecipe;
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static> {
             vk::MemoryDedicatedAllocateInfo::default().buffer(self)
         }
     }
 
     impl Sealed for vk::Image {
+        type Recipe = ImageRecipe;
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static> {
             vk::MemoryDedicatedAllocateInfo::default().image(self)
         }
@@ -77,12 +82,22 @@ impl<H: Native> Resource<H> {
     /// # Safety
     ///
     /// No device work uses it any more.
-    pub unsafe fn destroy_now(mut self) {
-        if let Some(memory) = self.memory.take() {
-            // SAFETY: made for this device by `finish`; `drop` finds no memory and does nothing more. For the rest, the caller's promise.
-            self.whole.destroy(unsafe { Retired::new(self.handle) });
-            drop(memory);
-        }
+    pub unsafe fn destroy_now(self) {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { self.destroy_handle() };
+        drop(memory);
+    }
+
+    /// Destroys the handle without waiting, and returns the memory.
+    ///
+    /// # Safety
+    ///
+    /// No device work uses it any more.
+    pub(super) unsafe fn destroy_handle(mut self) -> Option<Allocation<Vulkan>> {
+        let memory = self.memory.take()?;
+        // SAFETY: made for this device by `finish`; `drop` finds no memory and does nothing more. For the rest, the caller's promise.
+        self.whole.destroy(unsafe { Retired::new(self.handle) });
+        Some(memory)
     }
 }
 
@@ -197,7 +212,7 @@ impl Vulkan {
     /// # Safety
     ///
     /// As for [`create_buffer`](Self::create_buffer).
-    unsafe fn new_buffer(
+    pub(super) unsafe fn new_buffer(
         &self,
         info: &vk::BufferCreateInfo<'_>,
         kind: HeapKind,
@@ -213,7 +228,7 @@ impl Vulkan {
     /// # Safety
     ///
     /// As for [`create_image`](Self::create_image).
-    unsafe fn new_image(
+    pub(super) unsafe fn new_image(
         &self,
         info: &vk::ImageCreateInfo<'_>,
         kind: HeapKind,
@@ -232,7 +247,7 @@ impl Vulkan {
 /// # Safety
 ///
 /// The buffer is fresh, of the manager's device, and these are its needs.
-unsafe fn finish_buffer(
+pub(super) unsafe fn finish_buffer(
     manager: &Manager<Vulkan>,
     handle: vk::Buffer,
     needs: Result<Needs>,
@@ -248,7 +263,7 @@ unsafe fn finish_buffer(
 /// # Safety
 ///
 /// As for [`finish_buffer`].
-unsafe fn finish_image(
+pub(super) unsafe fn finish_image(
     manager: &Manager<Vulkan>,
     handle: vk::Image,
     needs: Result<Needs>,

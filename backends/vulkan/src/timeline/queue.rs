@@ -21,6 +21,9 @@ use std::{
 /// semaphore between the queues costs more than the copy: 0.2 ms on an H200, the time of 8 MiB.
 const LONG: u64 = 8 << 20;
 
+/// Unit of pieces, so that they divide no block of an image's texels: none is longer.
+const UNIT: u64 = 16;
+
 /// A timeline.
 #[derive(Debug)]
 pub(crate) struct QueueTimeline {
@@ -368,9 +371,9 @@ impl QueueTimeline {
         }
     }
 
-    /// Returns the most bytes to send through the ring at once: a quarter, so that copying and sending overlap.
+    /// Returns the most bytes to send through the ring at once: a quarter, so that copying and sending overlap, and a multiple of [`UNIT`].
     pub(crate) const fn piece(&self) -> u64 {
-        self.plans.bytes.size / 4
+        self.plans.bytes.size / 4 / UNIT * UNIT
     }
 
     /// Returns the longest list of the compaction kernel, in bytes: half the ring, so that one is written while one is read.

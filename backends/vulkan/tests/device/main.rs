@@ -19,6 +19,7 @@ mod retire;
 mod rig;
 #[cfg(unix)]
 mod sharing;
+mod sleepers;
 mod timelines;
 mod transfers;
 mod twins;
@@ -45,6 +46,7 @@ fn main() {
         resources::CASES,
         retire::CASES,
         twins::CASES,
+        sleepers::CASES,
         bad_input::CASES,
         endings::CASES,
         model::CASES,

@@ -1,0 +1,375 @@
+//! Buffers and images that leave the device and come back with their bytes, each time with a new handle.
+#![expect(unsafe_code, reason = "works on handles that the caller describes")]
+use super::{
+    owned::{Native, Resource, sealed::Sealed},
+    recipe::{BufferRecipe, ImageRecipe, ON, Phase, Recipe},
+};
+use crate::Vulkan;
+use ash::vk;
+use core::fmt;
+use omniheap_core::{
+    AllocateError, AllocationId, BackingStore, HostPinner, Manager, Privacy, Residence, Sleep,
+    SleepError, Sleepable, Slept, StoreKind, Wake,
+};
+use omniheap_seam::{ErrorKind, HeapId, HeapKind, Point, Result, TimelineId, Timelines, lock};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+/// Bytes of zeros that are copied at a time.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Held while a store gets bytes: stores take those of one lane one after the other, and resources share lanes.
+static KEEPING: Mutex<()> = Mutex::new(());
+
+/// A buffer or image of an engine's own that can leave the device and come back with its bytes.
+///
+/// It is put to sleep and woken by the [`Sleepable`] trait, or by a set of residents that it was added to. A sleep waits for the work that used it, copies
+/// its bytes to a store, destroys the handle and frees the memory. A wake creates it again by the same description, copies the bytes in, and
+/// returns once they are there. The handle is another one after each wake, and with it views and descriptor sets: [`wakes`](Self::wakes) says
+/// when to make them again.
+///
+/// The copies run on the main timeline: the resource belongs to its queue family, or is shared by several.
+pub struct SleepableResource<H: Native> {
+    manager: Manager<Vulkan>,
+    recipe: <H as Sealed>::Recipe,
+    heap: HeapId,
+    /// Locked for a whole sleep or wake.
+    body: Mutex<Body<H>>,
+    /// Locked for moments.
+    seen: Mutex<Seen<H>>,
+}
+
+/// The resource, or the place of its bytes.
+enum Body<H: Native> {
+    Here(Resource<H>),
+    Away { store: Arc<dyn BackingStore>, id: AllocationId },
+}
+
+/// Figures that are read without waiting.
+#[derive(Clone, Copy)]
+struct Seen<H> {
+    handle: H,
+    is_asleep: bool,
+    wakes: u64,
+    /// Bytes of memory, of which it has or needs so many.
+    memory: u64,
+    /// Point behind the work that used it last; `None` where the driver could not mark it.
+    used: Option<Point>,
+}
+
+impl<H: Native> fmt::Debug for SleepableResource<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Seen { handle, is_asleep, wakes, .. } = *lock(&self.seen);
+        f.debug_struct("SleepableResource")
+            .field("handle", &handle)
+            .field("is_asleep", &is_asleep)
+            .field("wakes", &wakes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H: Native> Drop for SleepableResource<H> {
+    fn drop(&mut self) {
+        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Body::Away { store, id } = body {
+            store.forget(*id);
+        }
+    }
+}
+
+impl Vulkan {
+    /// Creates a buffer that can sleep, in the best heap for `kind`. If the device may have enough allocations, its memory is its own, which goes back
+    /// whole when it leaves.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_buffer`](Self::create_buffer); `Unsupported` with the reason for a description that cannot be kept, for one whose usage
+    /// lacks a transfer, and without queues.
+    ///
+    /// # Safety
+    ///
+    /// As for [`create_buffer`](Self::create_buffer), each time that it wakes up. Work uses the [handle](SleepableResource::handle) only where it was submitted
+    /// while the resource was kept awake: by a hold of its set, or because nobody puts it to sleep meanwhile. Then
+    /// [`used`](Sleepable::used) is called, which the end of a hold does.
+    #[inline] // as for `create_buffer`
+    pub unsafe fn create_sleepable_buffer(
+        manager: &Manager<Self>,
+        info: &vk::BufferCreateInfo<'_>,
+        kind: HeapKind,
+    ) -> Result<SleepableResource<vk::Buffer>, AllocateError> {
+        // SAFETY: the caller's promise.
+        let recipe = unsafe { BufferRecipe::of(info, kind) }?;
+        // SAFETY: as above.
+        unsafe { SleepableResource::make(manager, recipe) }
+    }
+
+    /// Creates an image that can sleep, as [`create_sleepable_buffer`](Self::create_sleepable_buffer) does a buffer. It is in `layout` when this returns and after
+    /// each wake.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_sleepable_buffer`](Self::create_sleepable_buffer); `Unsupported` too for several samples, planes or aspects (depth and stencil), and
+    /// for texels of 3, 6 or 12 bytes; `InvalidConfig` for another initial layout than `UNDEFINED`, and a `layout` without contents.
+    ///
+    /// # Safety
+    ///
+    /// As for [`create_image`](Self::create_image) and [`create_sleepable_buffer`](Self::create_sleepable_buffer). All of the image is in `layout`, and belongs to
+    /// the main timeline's family if it is exclusive, behind the work that was submitted while it was kept awake.
+    #[inline] // as for `create_buffer`
+    pub unsafe fn create_sleepable_image(
+        manager: &Manager<Self>,
+        info: &vk::ImageCreateInfo<'_>,
+        layout: vk::ImageLayout,
+        kind: HeapKind,
+    ) -> Result<SleepableResource<vk::Image>, AllocateError> {
+        // SAFETY: the caller's promise.
+        let recipe = unsafe { ImageRecipe::of(info, layout, kind) }?;
+        // SAFETY: as above.
+        unsafe { SleepableResource::make(manager, recipe) }
+    }
+
+    /// Returns whether the main timeline copies images and buffers, at any offset.
+    fn copies(&self) -> Result<()> {
+        let family = vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE;
+        match self.device.queues.first() {
+            Some(queue) if queue.flags.intersects(family) => Ok(()),
+            _ => Err(ErrorKind::Unsupported.because(
+                "the main timeline has no queue that draws or computes, to copy on; implement `Sleepable` for this resource",
+            )),
+        }
+    }
+}
+
+impl<H: Native> SleepableResource<H> {
+    /// # Safety
+    ///
+    /// As for [`Vulkan::create_sleepable_image`].
+    unsafe fn make(
+        manager: &Manager<Vulkan>,
+        recipe: <H as Sealed>::Recipe,
+    ) -> Result<Self, AllocateError> {
+        let vulkan = manager.backend();
+        vulkan.copies()?;
+        // SAFETY: the caller's promise.
+        let resource = unsafe { recipe.make(manager) }?;
+        let handle = resource.handle();
+        recipe.turn(vulkan, handle, Phase::Fresh, Phase::Resting)?;
+        let used = Some(mark_of(vulkan)?);
+        let (memory, heap) = (resource.memory().size(), heap_of(&resource));
+        let seen = Seen { handle, is_asleep: false, wakes: 0, memory, used };
+        let (body, seen) = (Mutex::new(Body::Here(resource)), Mutex::new(seen));
+        Ok(Self { manager: manager.clone(), recipe, heap, body, seen })
+    }
+
+    /// Returns the native handle; `None` while it is asleep, falling asleep or waking up. Never destroy it.
+    #[must_use]
+    pub fn handle(&self) -> Option<H> {
+        let seen = lock(&self.seen);
+        (!seen.is_asleep).then_some(seen.handle)
+    }
+
+    /// Returns how often it has woken up. Each time it has a new handle, and views of the old one are to be [retired](Vulkan::retire).
+    #[must_use]
+    pub fn wakes(&self) -> u64 {
+        lock(&self.seen).wakes
+    }
+
+    /// Returns the number of bytes that come and go: of an image its texels without gaps.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.recipe.size()
+    }
+
+    /// Writes all bytes of it, [`size`](Self::size) of them, in the order of the main timeline: of an image its texels without gaps, first of the largest level, all layers of a
+    /// level behind each other.
+    ///
+    /// # Errors
+    ///
+    /// `Asleep`; `OutOfRange` for another number of bytes; the driver's error.
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
+        self.carry(bytes.len(), Phase::Filling, |vulkan, handle| {
+            self.recipe.send(vulkan, handle, 0, bytes)
+        })
+    }
+
+    /// Reads all bytes of it, in the order that [`write`](Self::write) says. Waits for them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    pub fn read(&self, bytes: &mut [u8]) -> Result<()> {
+        self.carry(bytes.len(), Phase::Leaving, |vulkan, handle| {
+            self.recipe.fetch(vulkan, handle, 0, bytes)
+        })
+    }
+
+    /// Copies all bytes of what is awake.
+    fn carry(
+        &self,
+        len: usize,
+        phase: Phase,
+        copy: impl FnOnce(&Vulkan, H) -> Result<()>,
+    ) -> Result<()> {
+        let body = lock(&self.body);
+        let Body::Here(resource) = &*body else { return Err(ErrorKind::Asleep.into()) };
+        if len as u64 != self.size() {
+            return Err(ErrorKind::OutOfRange.into());
+        }
+        let (vulkan, handle) = (self.manager.backend(), resource.handle());
+        self.recipe.turn(vulkan, handle, Phase::Resting, phase)?;
+        let copied = copy(vulkan, handle);
+        copied.and(self.recipe.turn(vulkan, handle, phase, Phase::Resting))?;
+        self.used();
+        Ok(())
+    }
+
+    /// Copies its bytes to a store.
+    fn keep(&self, leaving: &mut Leaving<'_, H>, store: &dyn BackingStore) -> Result<()> {
+        let (vulkan, size) = (self.manager.backend(), self.size());
+        HostPinner::lend(vulkan, |pinner| store.prepare(size, pinner))?;
+        let (handle, id) = (leaving.resource.handle(), leaving.resource.memory().id());
+        self.recipe.turn(vulkan, handle, Phase::Resting, Phase::Leaving)?;
+        leaving.is_turned = true;
+        let _keeping = lock(&KEEPING);
+        let copy = &mut |at, bytes: &mut [u8]| self.recipe.fetch(vulkan, handle, at, bytes);
+        let kept = store.put(id, size, Privacy::Open, copy).and_then(|()| store.flush(id));
+        kept.inspect_err(|_| store.forget(id))
+    }
+
+    /// Copies its bytes into a fresh one, and waits for them.
+    fn fill(&self, handle: H, store: &dyn BackingStore, id: AllocationId) -> Result<()> {
+        let (vulkan, size) = (self.manager.backend(), self.size());
+        self.recipe.turn(vulkan, handle, Phase::Fresh, Phase::Filling)?;
+        if store.kind() == StoreKind::Nothing {
+            let step = ZEROS.len();
+            (0..size).step_by(step).try_for_each(|at| {
+                let len = usize::try_from(size - at).map_or(step, |left| left.min(step));
+                self.recipe.send(vulkan, handle, at, &ZEROS[..len])
+            })?;
+        } else {
+            store.get(id, &mut |at, bytes| self.recipe.send(vulkan, handle, at, bytes))?;
+        }
+        self.recipe.turn(vulkan, handle, Phase::Filling, Phase::Resting)?;
+        vulkan.wait(Point { timeline: ON, epoch: vulkan.mark(ON)? })
+    }
+
+    /// Waits for the work that uses it and copies its bytes. Returns a point behind that work. On failure it is as it was.
+    fn prepare(&self, resource: &Resource<H>, sleep: &Sleep) -> Result<Point> {
+        let vulkan = self.manager.backend();
+        let mut seen = lock(&self.seen);
+        seen.is_asleep = true;
+        let used = seen.used;
+        drop(seen);
+        let mut leaving = Leaving { owner: self, resource, is_turned: false };
+        let used = used.map_or_else(|| mark_of(vulkan), Ok)?;
+        sleep.points().iter().chain([&used]).try_for_each(|point| vulkan.wait(*point))?;
+        if sleep.store().kind() != StoreKind::Nothing {
+            self.keep(&mut leaving, &**sleep.store())?;
+        }
+        core::mem::forget(leaving);
+        Ok(used)
+    }
+}
+
+/// A resource that is leaving. Dropping this makes it as it was, even if the store panicked.
+struct Leaving<'a, H: Native> {
+    owner: &'a SleepableResource<H>,
+    resource: &'a Resource<H>,
+    is_turned: bool,
+}
+
+impl<H: Native> Drop for Leaving<'_, H> {
+    fn drop(&mut self) {
+        if self.is_turned {
+            let (owner, handle) = (self.owner, self.resource.handle());
+            // A driver that refuses this submits no work of the owner either.
+            let _ =
+                owner.recipe.turn(owner.manager.backend(), handle, Phase::Leaving, Phase::Resting);
+        }
+        lock(&self.owner.seen).is_asleep = false;
+    }
+}
+
+impl<H: Native> Sleepable for SleepableResource<H> {
+    fn heap(&self) -> HeapId {
+        self.heap
+    }
+
+    fn residence(&self) -> Residence {
+        let Seen { is_asleep, memory, .. } = *lock(&self.seen);
+        let mut residence = Residence::default();
+        residence.asleep = is_asleep;
+        match is_asleep {
+            true => (residence.evicted, residence.stored) = (self.size(), memory),
+            false => residence.device = memory,
+        }
+        residence
+    }
+
+    fn sleep(&self, sleep: &Sleep) -> Result<Slept, SleepError> {
+        let mut body = match self.body.try_lock() {
+            Ok(body) => body,
+            Err(TryLockError::Poisoned(body)) => body.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // Not waited for: whoever has it may be waiting for memory, which another sleep gives.
+                let why = "another thread copies the resource; try again";
+                return Err(ErrorKind::Busy.because(why).into());
+            }
+        };
+        let Body::Here(resource) = &*body else { return Err(ErrorKind::AlreadyAsleep.into()) };
+        lock(&self.seen).is_asleep = true;
+        let used = self.prepare(resource, sleep)?;
+        let (id, is_alone) = (resource.memory().id(), is_alone(resource));
+        let store = Arc::clone(sleep.store());
+        let mut slept = Slept::default();
+        (slept.live, slept.copied) = match store.kind() {
+            StoreKind::Nothing => (self.size(), 0),
+            _ => (self.size(), self.size()),
+        };
+        let left = core::mem::replace(&mut *body, Body::Away { store, id });
+        let memory = lock(&self.seen).memory;
+        if let Body::Here(resource) = left {
+            // SAFETY: `prepare` waited for its copies and for the work that used it, and by the promise of who created it there is no other.
+            let memory = unsafe { resource.destroy_handle() };
+            memory.into_iter().for_each(|memory| memory.free_after(used));
+            // Sees that the point was reached. A device that is lost now frees it later.
+            let _ = self.manager.retire();
+        }
+        slept.returned = if is_alone { memory } else { self.manager.trim().unwrap_or(0) };
+        Ok(slept)
+    }
+
+    fn wake(&self, _: &Wake) -> Result<(), AllocateError> {
+        let mut body = lock(&self.body);
+        let Body::Away { store, id } = &*body else { return Err(ErrorKind::AlreadyAwake.into()) };
+        // SAFETY: promised to `Vulkan::create_sleepable_buffer` for each wake.
+        let resource = unsafe { self.recipe.make(&self.manager) }?;
+        // What fails here is dropped: retired with its memory.
+        self.fill(resource.handle(), &**store, *id)?;
+        store.forget(*id);
+        let mut seen = lock(&self.seen);
+        (seen.handle, seen.wakes, seen.is_asleep) = (resource.handle(), seen.wakes + 1, false);
+        drop(seen);
+        *body = Body::Here(resource);
+        Ok(())
+    }
+
+    fn used(&self) {
+        // Where that fails, the sleep marks all work.
+        let used = mark_of(self.manager.backend()).ok();
+        lock(&self.seen).used = used;
+    }
+}
+
+/// Returns a point behind all work so far.
+fn mark_of(vulkan: &Vulkan) -> Result<Point> {
+    Ok(Point { timeline: TimelineId::ALL, epoch: vulkan.mark(TimelineId::ALL)? })
+}
+
+fn heap_of<H: Native>(resource: &Resource<H>) -> HeapId {
+    resource.memory().binding().block().heap()
+}
+
+/// Returns whether a resource has memory of its own.
+fn is_alone<H: Native>(resource: &Resource<H>) -> bool {
+    resource.memory().binding().block().owner().is_some()
+}
