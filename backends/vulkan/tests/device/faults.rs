@@ -1,21 +1,27 @@
 //! Every driver call fails once, at every place: the error is typed, nothing leaks, and the same call then works.
 #![expect(unsafe_code, reason = "puts functions of its own between the backend and the driver")]
-use crate::rig::{MAIN, Rig, at, first};
+use crate::rig::{MAIN, Rig, at, first, pattern};
+use crate::sleepers;
 use core::{
     ffi::{CStr, c_char},
     sync::atomic::{AtomicI64, Ordering},
 };
-use omniheap_core::{Argument, Backend, ErrorKind, Move, Point, Result, TimelineId};
+use omniheap_core::{
+    Argument, Backend, BackingStore, ErrorKind, Manager, ManagerConfig, Move, Point, Result, Sleep,
+    Sleepable, TimelineId, Wake,
+};
+use omniheap_residency::HostStore;
 use omniheap_shaders::SCALE;
 use omniheap_vulkan::{
     Block, Existing, Feature, Options, Paging, Validation, Vulkan,
     ash::{self, vk},
 };
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 crate::cases! {
     every_failed_call_changes_nothing if |_| true;
     every_failed_opening_leaves_nothing if |_| true;
+    every_failed_sleep_and_wake_loses_no_byte if |_| true;
     a_mark_covers_a_long_transfer if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
     a_long_transfer_needs_no_second_ring if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
     every_failed_long_transfer_is_over if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
@@ -286,6 +292,39 @@ fn every_failed_call_changes_nothing(rig: &Rig) {
 fn every_failed_opening_leaves_nothing(rig: &Rig) {
     let owner = rig.open();
     each_failure(|| wrap(rig.options, &owner).map(drop));
+}
+
+/// Puts all to sleep and wakes them.
+fn come_and_go(all: &[&dyn Sleepable], store: &Arc<dyn BackingStore>) -> Result<()> {
+    all.iter().try_for_each(|one| one.sleep(&Sleep::to(Arc::clone(store))).map(drop))?;
+    all.iter().try_for_each(|one| Ok(one.wake(&Wake::all())?))
+}
+
+fn every_failed_sleep_and_wake_loses_no_byte(rig: &Rig) {
+    let owner = rig.open();
+    let config = ManagerConfig::default().plain();
+    let manager = Manager::with_config(wrap(rig.options, &owner).unwrap(), config);
+    let (image, buffer) = sleepers::pair(&manager);
+    let (image, buffer) = (&*image, &*buffer);
+    let store = HostStore::new();
+    let bytes = [&pattern(1, 256 << 10)[..], &pattern(2, 100_000)];
+    image.write(bytes[0]).unwrap();
+    buffer.write(bytes[1]).unwrap();
+    each_failure(|| {
+        let outcome = come_and_go(&[image, buffer], &store);
+        let left = LEFT.swap(-1, Ordering::SeqCst);
+        for one in [image as &dyn Sleepable, buffer] {
+            if one.residence().asleep {
+                one.wake(&Wake::all()).expect("the same call works right after");
+            }
+        }
+        let mut seen = [vec![0; 256 << 10], vec![0; 100_000]];
+        image.read(&mut seen[0]).unwrap();
+        buffer.read(&mut seen[1]).unwrap();
+        assert!(seen.iter().zip(bytes).all(|(seen, bytes)| seen == bytes));
+        LEFT.store(left, Ordering::SeqCst);
+        outcome
+    });
 }
 
 /// Writes and reads so many bytes that they go by the queue that only copies, with short work before and after.

@@ -17,12 +17,13 @@ crate::cases! {
     who_wakes_does_not_send_a_higher_priority_away if |_| true;
     what_a_store_refuses_stays_as_it_was if |_| true;
     work_that_was_submitted_is_done_before_it_leaves if |_| true;
+    frames_that_used_it_end_before_it_leaves if |_| true;
     a_resource_that_is_dropped_asleep_leaves_nothing if |_| true;
     what_cannot_be_kept_is_refused if |_| true;
 }
 
-type Image = SleepableResource<vk::Image>;
-type Buffer = SleepableResource<vk::Buffer>;
+pub(crate) type Image = SleepableResource<vk::Image>;
+pub(crate) type Buffer = SleepableResource<vk::Buffer>;
 const READ: vk::ImageLayout = vk::ImageLayout::SHADER_READ_ONLY_OPTIMAL;
 const MIB: u64 = 1 << 20;
 
@@ -64,6 +65,12 @@ fn buffer(manager: &Manager<Vulkan>, size: u64) -> Arc<Buffer> {
     // SAFETY: as in `image`.
     let made = unsafe { Vulkan::create_sleepable_buffer(manager, &info, HeapKind::Device) };
     Arc::new(made.unwrap())
+}
+
+/// An image of 256 KiB and a buffer of 100,000 bytes.
+pub(crate) fn pair(manager: &Manager<Vulkan>) -> (Arc<Image>, Arc<Buffer>) {
+    let info = texture(vk::Format::R8G8B8A8_UNORM, [256, 256]);
+    (image(manager, &info), buffer(manager, 100_000))
 }
 
 /// Resources of one kind, each with the seed of its bytes.
@@ -177,6 +184,13 @@ fn every_level_layer_and_slice_comes_back(rig: &Rig) {
         assert_eq!(one.wake(&Wake::all()).unwrap_err().kind(), ErrorKind::AlreadyAwake);
         assert_eq!(one.wakes(), 1);
         one.check(seed);
+        #[cfg(target_os = "linux")]
+        {
+            let file = omniheap_residency::FileStore::open(std::env::temp_dir()).unwrap();
+            one.sleep(&Sleep::to(file)).unwrap();
+            one.wake(&Wake::all()).unwrap();
+            one.check(seed);
+        }
         assert_eq!(one.write(&[0]).unwrap_err().kind(), ErrorKind::OutOfRange);
         one.sleep(&Sleep::to(Nothing::new())).unwrap();
         one.wake(&Wake::all()).unwrap();
@@ -343,6 +357,23 @@ fn work_that_was_submitted_is_done_before_it_leaves(rig: &Rig) {
         // SAFETY: the timeline was waited for.
         unsafe { vulkan.ash_device().destroy_command_pool(pool, None) };
     }
+}
+
+fn frames_that_used_it_end_before_it_leaves(rig: &Rig) {
+    let vulkan = rig.open_with(rig.options.frames_in_flight(2));
+    let manager = Manager::with_config(vulkan, ManagerConfig::default().plain());
+    let (one, (_arena, store)) = (buffer(&manager, 4096), store());
+    one.put(1);
+    for _ in 0..2 {
+        let refused = one.sleep(&Sleep::to(Arc::clone(&store))).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Busy, "a frame may still use it");
+        assert!(one.handle().is_some());
+        manager.backend().end_frame().unwrap();
+    }
+    manager.backend().end_frame().unwrap();
+    one.sleep(&Sleep::to(store)).unwrap();
+    one.wake(&Wake::all()).unwrap();
+    one.check(1);
 }
 
 fn a_resource_that_is_dropped_asleep_leaves_nothing(rig: &Rig) {
