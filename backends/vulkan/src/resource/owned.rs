@@ -20,23 +20,18 @@ impl Native for vk::Image {}
 
 pub(crate) mod sealed {
     use super::vk;
-    use crate::resource::recipe::{BufferRecipe, ImageRecipe, Recipe};
 
-    pub trait Sealed: Sized {
-        /// Description by which it is created again.
-        type Recipe: Recipe<Self>;
+    pub trait Sealed {
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static>;
     }
 
     impl Sealed for vk::Buffer {
-        type Recipe = BufferRecipe;
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static> {
             vk::MemoryDedicatedAllocateInfo::default().buffer(self)
         }
     }
 
     impl Sealed for vk::Image {
-        type Recipe = ImageRecipe;
         fn dedicated(self) -> vk::MemoryDedicatedAllocateInfo<'static> {
             vk::MemoryDedicatedAllocateInfo::default().image(self)
         }

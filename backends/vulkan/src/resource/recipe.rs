@@ -19,7 +19,7 @@ pub(super) const ON: TimelineId = TimelineId::MAIN;
 
 /// State of a resource for copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     /// Without contents.
     Fresh,
     /// Its bytes are being copied in.
@@ -31,7 +31,7 @@ pub enum Phase {
 }
 
 /// Description of a buffer or image, from which it can be created again.
-pub trait Recipe<H>: fmt::Debug + Send + Sync {
+pub(super) trait Recipe<H: Native>: fmt::Debug + Send + Sync {
     /// Returns the number of bytes that come and go.
     fn size(&self) -> u64;
 
@@ -40,9 +40,7 @@ pub trait Recipe<H>: fmt::Debug + Send + Sync {
     /// # Safety
     ///
     /// The description is valid for the manager's device.
-    unsafe fn make(&self, manager: &Manager<Vulkan>) -> Result<Resource<H>, AllocateError>
-    where
-        H: Native;
+    unsafe fn make(&self, manager: &Manager<Vulkan>) -> Result<Resource<H>, AllocateError>;
 
     /// Makes it ready for what comes next.
     fn turn(&self, vulkan: &Vulkan, handle: H, from: Phase, to: Phase) -> Result<()>;
@@ -60,7 +58,7 @@ const CHAINED: &str = "the description has a `p_next` chain, which cannot be kep
 
 /// Description of a buffer.
 #[derive(Clone, Debug)]
-pub struct BufferRecipe {
+pub(super) struct BufferRecipe {
     size: u64,
     flags: vk::BufferCreateFlags,
     usage: vk::BufferUsageFlags,
@@ -133,7 +131,7 @@ impl Recipe<vk::Buffer> for BufferRecipe {
 
 /// Description of an image.
 #[derive(Clone, Debug)]
-pub struct ImageRecipe {
+pub(super) struct ImageRecipe {
     flags: vk::ImageCreateFlags,
     shape: vk::ImageType,
     format: vk::Format,

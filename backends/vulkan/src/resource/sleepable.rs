@@ -1,7 +1,7 @@
 //! Buffers and images that leave the device and come back with their bytes, each time with a new handle.
 #![expect(unsafe_code, reason = "works on handles that the caller describes")]
 use super::{
-    owned::{Native, Resource, sealed::Sealed},
+    owned::{Native, Resource},
     recipe::{BufferRecipe, ImageRecipe, ON, Phase, Recipe},
 };
 use crate::Vulkan;
@@ -31,7 +31,7 @@ static KEEPING: Mutex<()> = Mutex::new(());
 /// device is destroyed.
 pub struct SleepableResource<H: Native> {
     manager: Manager<Vulkan>,
-    recipe: <H as Sealed>::Recipe,
+    recipe: Box<dyn Recipe<H>>,
     heap: HeapId,
     /// Locked for a whole sleep or wake.
     body: Mutex<Body<H>>,
@@ -91,7 +91,6 @@ impl Vulkan {
     /// As for [`create_buffer`](Self::create_buffer), each time that it wakes up. Work uses the [handle](SleepableResource::handle) only where it was submitted
     /// while the resource was kept awake: by a hold of its set, or because nobody puts it to sleep meanwhile. Then
     /// [`used`](Sleepable::used) is called, which the end of a hold does.
-    #[inline] // as for `create_buffer`
     pub unsafe fn create_sleepable_buffer(
         manager: &Manager<Self>,
         info: &vk::BufferCreateInfo<'_>,
@@ -100,7 +99,7 @@ impl Vulkan {
         // SAFETY: the caller's promise.
         let recipe = unsafe { BufferRecipe::of(info, kind) }?;
         // SAFETY: as above.
-        unsafe { SleepableResource::make(manager, recipe) }
+        unsafe { SleepableResource::make(manager, Box::new(recipe)) }
     }
 
     /// Creates an image that can sleep, as [`create_sleepable_buffer`](Self::create_sleepable_buffer) does a buffer. It is in `layout` when this returns and after
@@ -115,7 +114,6 @@ impl Vulkan {
     ///
     /// As for [`create_image`](Self::create_image) and [`create_sleepable_buffer`](Self::create_sleepable_buffer). All of the image is in `layout`, and belongs to
     /// the main timeline's family if it is exclusive, behind the work that was submitted while it was kept awake.
-    #[inline] // as for `create_buffer`
     pub unsafe fn create_sleepable_image(
         manager: &Manager<Self>,
         info: &vk::ImageCreateInfo<'_>,
@@ -125,7 +123,7 @@ impl Vulkan {
         // SAFETY: the caller's promise.
         let recipe = unsafe { ImageRecipe::of(info, layout, kind) }?;
         // SAFETY: as above.
-        unsafe { SleepableResource::make(manager, recipe) }
+        unsafe { SleepableResource::make(manager, Box::new(recipe)) }
     }
 
     /// Returns whether the main timeline copies images and buffers, at any offset.
@@ -146,7 +144,7 @@ impl<H: Native> SleepableResource<H> {
     /// As for [`Vulkan::create_sleepable_image`].
     unsafe fn make(
         manager: &Manager<Vulkan>,
-        recipe: <H as Sealed>::Recipe,
+        recipe: Box<dyn Recipe<H>>,
     ) -> Result<Self, AllocateError> {
         let vulkan = manager.backend();
         vulkan.copies()?;
