@@ -115,10 +115,12 @@ fn this_run() -> Option<String> {
 }
 
 /// Returns the whole path of a file that the first process which needs it will make: an older one goes.
-fn free(file: &Path) -> std::io::Result<PathBuf> {
+fn free(file: &Path) -> Result<PathBuf, Failure> {
     let path = file.canonicalize().or_else(|_| std::path::absolute(file))?;
     if path.is_file() {
-        fs::remove_file(&path)?;
+        let refuse =
+            |error| Failure::input(format!("{}: cannot be replaced: {error}", path.display()));
+        fs::remove_file(&path).map_err(refuse)?;
     }
     Ok(path)
 }

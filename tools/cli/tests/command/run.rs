@@ -73,6 +73,7 @@ fn programs_that_cannot_have_the_library_are_refused_in_one_line() {
     refused(&["--", &own_rights], "setuid");
     refused(&["--", &narrow], "32-bit");
     refused(&["--", "/no/such/program"], "no such program");
+    refused(&["--trace", "/proc/version", "--", "true"], "cannot be replaced");
     refuses(&["run", "--library", "/no/such.so", "--", "true"], 2, "no such library");
 }
 
