@@ -217,8 +217,8 @@ planted! {
     a_maximum_is_a_wish caught by a_maximum_lets_exactly_so_many_in in "lane/shared.rs":
         ".filter(|sum| *sum <= most)" => ".filter(|sum| PLANTED || *sum <= most)";
     a_pool_keeps_a_refused_claim caught by an_inner_refusal_rolls_the_outer_claim_back in "lane/shared.rs":
-        "taken.inspect_err(|_| self.release(size))?;" =>
-        "taken.inspect_err(|_| if !PLANTED { self.release(size) })?;";
+        "taken.inspect_err(|_| self.release_block(size, sharing))?;" =>
+        "taken.inspect_err(|_| if !PLANTED { self.release_block(size, sharing) })?;";
     pools_in_use_are_destroyed caught by a_pool_in_use_is_busy in "manager/pools.rs":
         "if !lane.is_idle() {" => "if !lane.is_idle() && !PLANTED {";
     settings_may_contradict caught by pool_settings_that_contradict_are_refused in "lane/config.rs":
@@ -511,11 +511,11 @@ planted! {
     // Blocks.
     a_block_too_many_stays_booked caught by threads in "lane/blocks.rs":
         "            drop(state);
-            self.shared.give_back(Vec::from([block]));
+            self.shared.give_back(Vec::from([block]), sharing);
             in_flight.publish();
             return Ok(slot);" =>
         "            drop(state);
-            if !PLANTED { self.shared.give_back(Vec::from([block])); }
+            if !PLANTED { self.shared.give_back(Vec::from([block]), sharing); }
             in_flight.publish();
             return Ok(slot);";
     lanes_end_while_work_runs caught by recalls_threads in "lane/blocks.rs":
@@ -659,8 +659,11 @@ planted! {
     secrets_freed_asleep_are_forgotten caught by sleeps_threads in "lane/away.rs":
         "&& self.occupancy.privacy(id) == Privacy::Secret;" => "&& self.occupancy.privacy(id) == Privacy::Secret && !PLANTED;";
     wakes_forget_what_was_freed caught by sleeps_refused in "lane/away.rs":
-        ".partition(|grant| self.memory_of(*grant).1.is_empty());" =>
-        ".partition(|grant| PLANTED || self.memory_of(*grant).1.is_empty());";
+        "            let (block, parts) = state.memory_of(grant);
+            drop(state);" =>
+        "            let (block, mut parts) = state.memory_of(grant);
+            if PLANTED { parts.clear(); }
+            drop(state);";
     failed_wakes_leave_secrets caught by sleeps_refused in "lane/away.rs":
         "let left = idle.and_then(|()| insist(|| self.clear_secrets(&block, span, on)));" =>
         "let left = idle.and_then(|()| if PLANTED { Ok(()) } else { insist(|| self.clear_secrets(&block, span, on)) });";
@@ -683,6 +686,51 @@ planted! {
     wakes_do_not_wait_for_their_bytes caught by sleeps_threads in "pool/away.rs":
         "restored.and_then(|()| self.shared.device.finish(on));" =>
         "restored.and_then(|()| if PLANTED { Ok(()) } else { self.shared.device.finish(on) });";
+    failed_wakes_are_forgotten caught by sleeps_refused in "lane/away.rs":
+        "                order.free(user);
+            }
+        }
+    }" =>
+        "                if !PLANTED { order.free(user); }
+            }
+        }
+    }";
+    lanes_open_before_their_store_is_empty caught by sleeps in "pool/away.rs":
+        "            lane.unstore();
+            lane.open(on);" =>
+        "            if !PLANTED { lane.unstore(); }
+            lane.open(on);
+            if PLANTED { lane.unstore(); }";
+    // Thought of when all that was done.
+    strategies_choose_a_block_in_use caught by stacked in "lane/bytes.rs":
+        "Ok(grant) if grant.block != block =>" => "Ok(grant) if grant.block != block && !PLANTED =>";
+    blocks_of_one_allocation_are_a_minimum caught by minimum in "lane/shared.rs":
+        "self.reserved() - *dedicated" => "self.reserved() - if PLANTED { 0 } else { *dedicated }";
+    trims_forget_what_they_returned caught by minimum in "lane/blocks.rs":
+        "                left -= size;" => "                if !PLANTED { left -= size; }";
+    bounces_are_marked_before_they_run caught by bounced in "defrag/pass.rs":
+        "            copier::carry(transfer, self.on, bounce, &around)?;
+        }
+        if let Some(timelines) = backend.as_timelines() {" =>
+        "            if PLANTED && let Some(timelines) = backend.as_timelines() {
+                under_way.point = Some(Point { timeline: self.on, epoch: timelines.mark(self.on)? });
+            }
+            copier::carry(transfer, self.on, bounce, &around)?;
+        }
+        if let Some(timelines) = backend.as_timelines().filter(|_| !PLANTED || under_way.point.is_none()) {";
+    what_waits_loses_its_point caught by several in "lane/order/deferred.rs":
+        "            waiting.points.push(Point { timeline, epoch });
+            found" =>
+        "            if !PLANTED { waiting.points.push(Point { timeline, epoch }); }
+            found";
+    what_waits_in_a_pass_is_the_lanes caught by passes_freed in "lane/free.rs":
+        "        if state.occupancy.is_in_pass(id) {
+            // The pass frees" =>
+        "        if state.occupancy.is_in_pass(id) && (at_once || !PLANTED) {
+            // The pass frees";
+    copies_end_with_the_pass_that_nobody_followed caught by passes_lost in "lane/moves.rs":
+        "        let freed = state.note_copy(slot, on);" =>
+        "        let freed = if PLANTED { 0 } else { state.note_copy(slot, on) };";
     mapped_pages_are_given_twice caught by sleeps_refused in "lane/away.rs":
         "gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();" =>
         "gaps = spans.iter().flat_map(|span| if PLANTED { Vec::from([*span]) } else { pager.gaps(*span).into_iter().collect() }).collect();";

@@ -158,7 +158,7 @@ worlds! {
         may: &[May::Sleep, May::Use, May::Close],
     }
     /// Passes that a sleep meets.
-    sleeps_passes to 5: {
+    sleeps_passes to 7: {
         pool: PoolConfig::new().sleepable(),
         heaps: SIX_PAGES,
         pages: true,

@@ -930,6 +930,7 @@ impl State {
             {
                 Ok(())
             }
+            Ok(_) if self.pass.is_some() => Err("a pool fell asleep under a pass".into()),
             Ok(slept) if slept.kept > 0 => Err(format!("{} bytes stay asleep", slept.kept)),
             slept => slept.map(drop).map_err(said),
         }
