@@ -1,5 +1,7 @@
 //! What refused calls cost: bytes that something may still use are lost and counted once, and nothing else is.
 use super::before::{Asked, asked};
+use core::any::Any;
+use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
     Align, Allocation, Backend, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig,
@@ -8,9 +10,8 @@ use omniheap_core::{
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
 use omniheap_model::Store;
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Sender, channel};
+use std::panic::catch_unwind;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -43,7 +44,7 @@ fn scattered(manager: &Manager<Asked>, line: TimelineId) -> Vec<Allocation<Asked
     let pool = manager.create_pool(HeapId(0), pool).expect("valid");
     let ask = |number: u32| {
         let request = Request::new(MIB / 2);
-        let request = if number % 2 == 0 { request } else { request.moved_on_consent() };
+        let request = if number.is_multiple_of(2) { request } else { request.moved_on_consent() };
         let one = pool.allocate(&request).expect("fits");
         one.use_on(line).expect("it is open");
         one
@@ -183,29 +184,41 @@ enum First {
     Slept(Result<u64, ErrorKind>),
 }
 
+/// The thread that sleeps, once it is known.
+type Sleeper = Arc<Mutex<Option<thread::ThreadId>>>;
+
+/// A device whose first fill says that it has begun, and waits. It tells of the marks of the thread that sleeps.
+fn halts_in_a_fill(
+    host: &Arc<Host>,
+    sleeper: &Sleeper,
+    entered: Sender<()>,
+    released: Receiver<()>,
+    first: Sender<First>,
+) -> Asked {
+    let (is_first, sleeper) = (AtomicBool::new(true), Arc::clone(sleeper));
+    let (fill, first) = (Mutex::new((entered, released)), Mutex::new(first));
+    asked(host, move |call| {
+        let sleeps = *sleeper.lock().expect("no panic") == Some(thread::current().id());
+        if call.kind == CallKind::Fill && is_first.swap(false, Relaxed) {
+            let (entered, released) = &*fill.lock().expect("no panic");
+            entered.send(()).expect("it waits");
+            let _ = released.recv();
+        } else if call.kind == CallKind::Mark && sleeps {
+            let _ = first.lock().expect("no panic").send(First::Marked);
+        }
+        Verdict::Forward
+    })
+}
+
 /// A secret is freed, and its zeros are being submitted, when its pool falls asleep: that waits for the free.
 #[test]
 fn a_sleep_waits_for_a_secret_that_is_being_freed() {
     let host = host();
     let (entered, in_fill) = channel();
-    let (go_on, released) = channel::<()>();
+    let (go_on, released) = channel();
     let (first, happened) = channel();
-    let sleeper = Arc::new(Mutex::new(None::<thread::ThreadId>));
-    let device = {
-        let (released, first) = (Mutex::new(released), Mutex::new(first.clone()));
-        let (is_first, sleeper) = (AtomicBool::new(true), Arc::clone(&sleeper));
-        let entered: Mutex<Sender<()>> = Mutex::new(entered);
-        asked(&host, move |call| {
-            let sleeps = *sleeper.lock().expect("no panic") == Some(thread::current().id());
-            if call.kind == CallKind::Fill && is_first.swap(false, Relaxed) {
-                entered.lock().expect("no panic").send(()).expect("it waits");
-                let _ = released.lock().expect("no panic").recv();
-            } else if call.kind == CallKind::Mark && sleeps {
-                let _ = first.lock().expect("no panic").send(First::Marked);
-            }
-            Verdict::Forward
-        })
-    };
+    let sleeper = Sleeper::default();
+    let device = halts_in_a_fill(&host, &sleeper, entered, released, first.clone());
     let manager = Manager::with_config(device, ManagerConfig::default());
     let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).expect("pages");
     let secret = pool.allocate(&Request::new(MIB).on(MAIN).secret()).expect("fits");
