@@ -511,11 +511,11 @@ planted! {
     // Blocks.
     a_block_too_many_stays_booked caught by threads in "lane/blocks.rs":
         "            drop(state);
-            self.shared.give_back(Vec::from([block]), sharing);
+            self.shared.give_back(Vec::from([(block, sharing)]));
             in_flight.publish();
             return Ok(slot);" =>
         "            drop(state);
-            if !PLANTED { self.shared.give_back(Vec::from([block]), sharing); }
+            if !PLANTED { self.shared.give_back(Vec::from([(block, sharing)])); }
             in_flight.publish();
             return Ok(slot);";
     lanes_end_while_work_runs caught by recalls_threads in "lane/blocks.rs":

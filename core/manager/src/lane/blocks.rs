@@ -39,6 +39,17 @@ impl<B: Backend> State<B> {
     fn empty_blocks(&self) -> Vec<(u64, BlockId)> {
         self.bytes.empty_blocks(|last| self.order.may(User::HOST, last))
     }
+
+    /// What a minimum counts of `held` bytes once a block has left; `None` where that would be too little. A block that was taken for
+    /// one allocation counts for no minimum.
+    fn left_without(&self, id: BlockId, held: u64, minimum: u64) -> Option<u64> {
+        match self.bytes.sharing(id) {
+            Sharing::Dedicated => Some(held),
+            Sharing::Shared => {
+                held.checked_sub(self.bytes.block(id).size()).filter(|left| *left >= minimum)
+            }
+        }
+    }
 }
 
 impl<B: Backend> Lane<B> {
@@ -83,14 +94,14 @@ impl<B: Backend> Lane<B> {
         state.bytes.note_growth(1 + trimmed, self.shared.high(), size, &self.shared.growth);
         if let Some(slot) = found {
             drop(state);
-            self.shared.give_back(Vec::from([block]), sharing);
+            self.shared.give_back(Vec::from([(block, sharing)]));
             in_flight.publish();
             return Ok(slot);
         }
         let taken = state.admit_new(Arc::clone(&block), sharing, ask);
         drop(state);
         if taken.is_err() {
-            self.shared.give_back(Vec::from([block]), sharing);
+            self.shared.give_back(Vec::from([(block, sharing)]));
         }
         in_flight.publish();
         taken.map_err(Error::from)
@@ -103,7 +114,7 @@ impl<B: Backend> Lane<B> {
         match added {
             Ok(_) => Ok(()),
             Err(kind) => {
-                self.shared.give_back(Vec::from([block]), Sharing::Shared);
+                self.shared.give_back(Vec::from([(block, Sharing::Shared)]));
                 Err(kind.into())
             }
         }
@@ -142,16 +153,14 @@ impl<B: Backend> Lane<B> {
             // The smallest block that is enough, else the largest.
             let at = empty.partition_point(|(size, _)| *size < excess).min(empty.len() - 1);
             let (size, id) = empty.remove(at);
-            if left.saturating_sub(size) < shared.config.minimum {
-                break;
-            }
-            left = left.saturating_sub(size);
+            let Some(rest) = state.left_without(id, left, shared.config.minimum) else { break };
+            left = rest;
             returned.extend(state.bytes.remove_block(id));
             excess = excess.saturating_sub(size);
         }
         drop(state);
         let count = returned.len() as u64;
-        shared.give_back(returned, Sharing::Shared);
+        shared.give_back(returned);
         if count > 0 {
             in_flight.publish();
         }
@@ -162,19 +171,20 @@ impl<B: Backend> Lane<B> {
     /// and of blocks.
     pub(crate) fn trim_some_blocks(&self, enough: u64) -> (u64, u64) {
         let in_flight = self.shared.device.in_flight.begin();
-        let mut returned: Vec<Arc<Block<B>>> = Vec::new();
+        let (mut returned, mut bytes) = (Vec::new(), 0);
         let mut state = self.state.lock_flushed();
-        let held = self.shared.reserved_for_all();
-        let mut left = held;
+        let mut left = self.shared.reserved_for_all();
         for (size, id) in state.empty_blocks() {
-            if held - left < enough && left.saturating_sub(size) >= self.shared.config.minimum {
-                left -= size;
+            if bytes < enough
+                && let Some(rest) = state.left_without(id, left, self.shared.config.minimum)
+            {
+                (left, bytes) = (rest, bytes + size);
                 returned.extend(state.bytes.remove_block(id));
             }
         }
         drop(state);
         let count = returned.len() as u64;
-        let bytes = self.shared.give_back(returned, Sharing::Shared);
+        let bytes = self.shared.give_back(returned);
         if count > 0 {
             in_flight.publish();
         }

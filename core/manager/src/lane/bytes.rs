@@ -6,6 +6,7 @@ use self::last_freed::LastFreed;
 use super::extra::Kept;
 use super::growth::{Growth, Ration, Thrift};
 use super::order::User;
+use super::shared::Leaving;
 use crate::device::Block;
 use crate::{Align, Backend, Class, ErrorKind, Layout, Page, Sharing, Span, TimelineId};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
@@ -104,7 +105,7 @@ impl<B: Backend> Bytes<B> {
         &self.held(block).block
     }
 
-    /// Returns `Dedicated` if one allocation has the block for itself.
+    /// Returns `Dedicated` if the block was taken for one allocation. Another strategy than the general one may have put others there.
     pub(super) fn sharing(&self, block: BlockId) -> Sharing {
         self.held(block).sharing
     }
@@ -137,9 +138,9 @@ impl<B: Backend> Bytes<B> {
     }
 
     /// Takes an empty block away.
-    pub(super) fn remove_block(&mut self, id: BlockId) -> Option<Arc<Block<B>>> {
+    pub(super) fn remove_block(&mut self, id: BlockId) -> Option<Leaving<B>> {
         self.strategy_mut().remove_block(id).ok()?;
-        self.blocks[id.0 as usize].take().map(|held| held.block)
+        self.blocks[id.0 as usize].take().map(|held| (held.block, held.sharing))
     }
 
     /// Takes all blocks away, whatever lives in them.
@@ -533,7 +534,7 @@ impl<B: Backend> Bytes<B> {
             return None;
         }
         self.pager = None;
-        self.remove_block(id)
+        self.remove_block(id).map(|(block, _)| block)
     }
 
     /// The page table and the strategy of a lane of pages that has addresses.

@@ -11,6 +11,9 @@ use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_strategy::pages::take_groups;
 
+/// A block that leaves its lane, and what it was taken for.
+pub(crate) type Leaving<B> = (Arc<Block<B>>, Sharing);
+
 /// One pool's settings, accounts and spare pages.
 pub(crate) struct Shared<B: Backend> {
     pub(crate) device: Arc<Device<B>>,
@@ -240,9 +243,12 @@ impl<B: Backend> Shared<B> {
     }
 
     /// Returns blocks to the driver; call it without a lock.
-    pub(crate) fn give_back(&self, blocks: Vec<Arc<Block<B>>>, sharing: Sharing) -> u64 {
-        let bytes = blocks.iter().map(|block| block.size()).sum();
-        self.release_block(bytes, sharing);
+    pub(crate) fn give_back(&self, blocks: Vec<Leaving<B>>) -> u64 {
+        let mut bytes = 0;
+        for (block, sharing) in &blocks {
+            self.release_block(block.size(), *sharing);
+            bytes += block.size();
+        }
         drop(blocks);
         bytes
     }

@@ -7,7 +7,7 @@ use super::config::Uses;
 use super::extra::{SlotId, Stored};
 use super::occupancy::{Occupancy, REMOTE, Slot};
 use super::order::{Order, Pending, User};
-use super::shared::Shared;
+use super::shared::{Leaving, Shared};
 use crate::device::Block;
 use crate::event::AllocationId;
 use crate::sleep::BackingStore;
@@ -107,7 +107,7 @@ pub(super) struct Away {
 /// Remains of a freed allocation, to be given back without a lock.
 pub(super) enum FreeOutcome<B: Backend> {
     /// A block that was its own.
-    Block(Arc<Block<B>>),
+    Block(Leaving<B>),
     /// Its place in another lane.
     Remote(RemoteSpan<B>),
     /// Its bytes in a backing store.
@@ -163,7 +163,7 @@ impl<B: Backend> Lane<B> {
                 FreeOutcome::Stored(stored) => stored.forget(),
             }
         }
-        bytes + self.shared.give_back(blocks, Sharing::Dedicated)
+        bytes + self.shared.give_back(blocks)
     }
 }
 

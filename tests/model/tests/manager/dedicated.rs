@@ -1,7 +1,7 @@
-//! Allocations with a block of their own, in pools of pages.
+//! Allocations with a block of their own, in pools of pages and of other strategies.
 use omniheap_core::{
-    Budget, HeapId, HeapKind, Manager, ManagerConfig, Point, PoolConfig, Request, TimelineId,
-    Timelines as _,
+    Budget, HeapId, HeapKind, Layout, Manager, ManagerConfig, Point, PoolConfig, Request,
+    StrategyKind, TimelineId, Timelines as _,
 };
 use omniheap_host::{Host, heap};
 use std::sync::Arc;
@@ -45,5 +45,39 @@ fn what_another_pool_freed_after_a_point_makes_room() {
         assert!(made.is_ok(), "shared, held: {is_held}: {made:?}");
         drop(made);
         opened.join().expect("it only waits");
+    }
+}
+
+/// Another strategy than the general one may put an allocation beside others in the block that was taken for it alone, or place it
+/// elsewhere. A trim counted the block as everyone's then: the pool's books wrapped, or it stayed below a minimum of others.
+#[test]
+fn a_trim_counts_each_block_as_what_it_was_taken_for() {
+    let layout = Layout::new(4 * KIB);
+    let all = [
+        StrategyKind::General,
+        StrategyKind::Buddy(4 * KIB),
+        StrategyKind::Slab(layout),
+        StrategyKind::Stack,
+        StrategyKind::Bump,
+    ];
+    let plain = Request::new(layout.size);
+    for strategy in all {
+        for minimum in [0, 1024 * KIB] {
+            for orders in [[plain.dedicated(), plain], [plain, plain.dedicated()]] {
+                let what = format!("{strategy:?}, {minimum}, {:?}", orders[0].sharing);
+                let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).open();
+                let manager = Manager::new(host.expect("a device"));
+                let config = PoolConfig::new().lanes(1).block(1024 * KIB).minimum(minimum);
+                let pool = manager.create_pool(HeapId(0), config.strategy(strategy));
+                let pool = pool.expect("valid");
+                for _ in 0..2 {
+                    // In the order of their requests.
+                    drop(orders.map(|request| pool.allocate(&request).expect("fits")));
+                    pool.trim().expect("alive");
+                    assert_eq!(pool.reserved(), minimum, "{what}");
+                }
+                manager.validate().expect("sound");
+            }
+        }
     }
 }
