@@ -261,13 +261,16 @@ impl<B: Backend> Lane<B> {
 
     /// Returns all memory to the driver but where a secret stays, for the end of the lane. The device is idle.
     fn give_back_all(&self) {
-        let secrets = self.zero_last();
-        if self.shared.page().is_some() {
-            return self.dismantle(|span| secrets.iter().any(|(_, secret)| secret.overlaps(span)));
-        }
+        let reservation = self.state.lock().bytes.reservation();
+        let is_paged =
+            |block: &Arc<_>| reservation.as_ref().is_some_and(|own| Arc::ptr_eq(own, block));
+        let secrets = self.zero_last().into_iter();
+        let (in_pages, in_blocks): (Vec<_>, Vec<_>) =
+            secrets.partition(|(block, _)| is_paged(block));
+        self.dismantle(|span| in_pages.iter().any(|(_, secret)| secret.overlaps(span)));
         let blocks: Vec<_> = self.state.lock().bytes.take_blocks().collect();
         for block in blocks {
-            if secrets.iter().any(|(held, _)| Arc::ptr_eq(held, &block)) {
+            if in_blocks.iter().any(|(held, _)| Arc::ptr_eq(held, &block)) {
                 self.shared.device.abandon(block, "a secret could not be zeroed");
             }
         }

@@ -187,10 +187,10 @@ fn freed_unzeroed(
 }
 
 /// Kinds of memory that a secret can have in a pool: of pages or not, and what is asked for.
-fn kinds() -> [(bool, Request<'static>); 5] {
+fn kinds() -> [(bool, Request<'static>); 6] {
     let secret = Request::new(2 * MIB).secret();
-    let line = secret.on(MAIN);
-    [(false, secret), (true, secret), (true, line), (false, line), (false, secret.dedicated())]
+    let (line, own) = (secret.on(MAIN), secret.dedicated());
+    [(false, secret), (true, secret), (true, line), (false, line), (false, own), (true, own)]
 }
 
 #[test]
