@@ -37,7 +37,8 @@ impl<B: Backend> State<B> {
 
     /// The block of some bytes, and the parts of them that have memory.
     pub(super) fn memory_of(&self, Grant { block, span, .. }: Grant) -> (Arc<Block<B>>, Vec<Span>) {
-        let pages = self.bytes.pages();
+        // A block of one allocation's own lies beside the pages of its lane, and has none.
+        let pages = self.bytes.pages().filter(|(pager, _)| pager.block() == block);
         let parts = pages.map_or_else(|| Vec::from([span]), |(pager, _)| pager.mapped_in(span));
         (Arc::clone(self.bytes.block(block)), parts)
     }

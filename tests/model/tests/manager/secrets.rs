@@ -231,3 +231,39 @@ fn bytes_of_a_secret_serve_again_once_a_fill_reaches_them() {
         assert_eq!(host.budget(HeapId(0)).expect("there").used, 0, "pages {is_paged}, {request:?}");
     }
 }
+
+/// Its offsets are none of the pages beside it: a fill of those leaves the secret where it is, and they need not stay for it.
+#[test]
+fn a_secret_in_a_block_of_its_own_has_no_pages() {
+    let request = Request::new(8 * MIB).secret().dedicated();
+    for heals in [true, false] {
+        let host = host();
+        let refuses = Arc::new(AtomicBool::new(false));
+        let filled = Arc::new(AtomicU64::new(0));
+        let (is_refused, fills) = (Arc::clone(&refuses), Arc::clone(&filled));
+        let device = asked(&host, move |call| match call.kind {
+            CallKind::Fill if is_refused.load(Relaxed) => Verdict::Refuse(ErrorKind::Driver.into()),
+            CallKind::Fill => {
+                fills.fetch_add(call.size, Relaxed);
+                Verdict::Forward
+            }
+            _ => Verdict::Forward,
+        });
+        let manager = Manager::with_config(device, ManagerConfig::default().plain());
+        let mut config = PoolConfig::new().lanes(1);
+        config.paged = true;
+        let pool = manager.create_pool(HeapId(0), config).expect("a pool");
+        let _beside = pool.allocate(&Request::new(MIB)).expect("there is room");
+        let secret = pool.allocate(&request).expect("there is room");
+        refuses.store(true, Relaxed);
+        drop(secret);
+        refuses.store(!heals, Relaxed);
+        manager.trim().expect("alive");
+        let lost = if heals { 0 } else { 8 * MIB };
+        assert_eq!(filled.load(Relaxed), 8 * MIB - lost, "all of it, and nothing else");
+        assert_eq!(manager.report().quarantined_bytes, lost);
+        manager.validate().expect("sound");
+        drop((_beside, pool, manager));
+        assert_eq!(host.budget(HeapId(0)).expect("there").used, lost, "the block alone stays");
+    }
+}
