@@ -44,7 +44,7 @@ pub(crate) use snapshot::{Inside, Resident, Scan, SlotsByBlock, Snapshot};
 pub(crate) use state::{FastPathMiss, Lane};
 
 use crate::event::Event;
-use crate::{Align, Backend, ErrorKind, Placement, Request, Span, TimelineId};
+use crate::{Backend, ErrorKind, Placement, Request, Span};
 use state::State;
 
 impl<B: Backend> Lane<B> {
@@ -60,13 +60,18 @@ impl<B: Backend> Lane<B> {
         self.state.lock_flushed().allocate_usable(ask)
     }
 
-    /// Takes the first hole in the order of blocks and offsets for which `look` returns something.
+    /// Takes the first hole in the order of blocks and offsets for which `look` returns something, and remembers what the request says
+    /// beyond its bytes: what is pinned stays where `look` saw it.
     pub(crate) fn find_lowest_hole<R>(
         &self,
         ask: Ask,
+        request: &Request<'_>,
         look: impl Fn(&B::Block, Span) -> Option<R>,
     ) -> Result<(SlotId, R), ErrorKind> {
-        self.state.lock_flushed().allocate_lowest(ask, look)
+        let mut state = self.state.lock_flushed();
+        let (slot, seen) = state.allocate_lowest(ask, look)?;
+        state.set_properties(slot, request);
+        Ok((slot, seen))
     }
 
     /// Returns true if a hole that is held fits.
@@ -75,7 +80,7 @@ impl<B: Backend> Lane<B> {
         state.away.is_none() && state.bytes.would_fit(ask)
     }
 
-    /// Takes exactly `span` of the lane's first block.
+    /// Takes exactly `span` of the lane's first block, and remembers what the request says beyond its bytes.
     ///
     /// # Errors
     ///
@@ -84,10 +89,12 @@ impl<B: Backend> Lane<B> {
     pub(crate) fn take_span(
         &self,
         span: Span,
-        align: Align,
-        timeline: Option<TimelineId>,
+        request: &Request<'_>,
     ) -> Result<SlotId, FastPathMiss> {
-        self.state.lock_flushed().take(span, align, timeline)
+        let mut state = self.state.lock_flushed();
+        let slot = state.take(span, request.layout.align, request.timeline)?;
+        state.set_properties(slot, request);
+        Ok(slot)
     }
 
     /// Frees a slot without an owner.

@@ -4,7 +4,7 @@ use super::extra::{Consent, Residence, SlotId};
 use super::occupancy::Cause;
 use super::order::User;
 use super::shared::Shared;
-use super::state::{Lane, RemoteSpan};
+use super::state::{Lane, RemoteSpan, State};
 use crate::device::Block;
 use crate::event::Event;
 use crate::{
@@ -16,6 +16,39 @@ use alloc::{boxed::Box, sync::Arc};
 /// A request, its name, and the heap where its allocation should be.
 pub(crate) type LikeRequest = (Request<'static>, Option<Box<str>>, Option<HeapId>);
 
+/// Returns true if a request says that its bytes may not move. A move would leave a copy of a secret behind.
+fn is_pinned(request: &Request<'_>) -> bool {
+    request.mobility == Mobility::Pinned || request.privacy == Privacy::Secret
+}
+
+/// Returns true if a request says nothing that outlives it beyond its bytes, and whether they are pinned.
+const fn is_plain(request: &Request<'_>) -> bool {
+    matches!(request.sharing, Sharing::Shared)
+        && !matches!(request.mobility, Mobility::OnConsent)
+        && !request.is_labelled()
+        && matches!(request.privacy, Privacy::Open)
+}
+
+impl<B: Backend> State<B> {
+    /// Remembers what the request of a live allocation says beyond its bytes, which no pass copies.
+    pub(super) fn set_properties(&mut self, id: SlotId, request: &Request<'_>) {
+        if is_pinned(request) {
+            // The pin is never taken back: it ends with the allocation.
+            let _ = self.occupancy.pin(id);
+        }
+        if is_plain(request) {
+            return;
+        }
+        let _ = self.occupancy.change(id, |extra| {
+            extra.set_label(request);
+            (extra.sharing, extra.privacy) = (request.sharing, request.privacy);
+            if request.mobility == Mobility::OnConsent {
+                extra.consent = Consent::Needed;
+            }
+        });
+    }
+}
+
 impl<B: Backend> Lane<B> {
     /// Remembers what a request says beyond its bytes. `Busy` where that is secret and a pass has begun to copy the bytes since they
     /// were taken: the copy may come after what the owner writes, so the owner gets others.
@@ -24,14 +57,7 @@ impl<B: Backend> Lane<B> {
         id: SlotId,
         request: &Request<'_>,
     ) -> Result<(), ErrorKind> {
-        // A move would leave a copy of a secret behind.
-        let is_pinned = request.mobility == Mobility::Pinned || request.privacy == Privacy::Secret;
-        let asked = request.mobility == Mobility::OnConsent;
-        let is_plain = request.sharing == Sharing::Shared
-            && !asked
-            && !request.is_labelled()
-            && request.privacy == Privacy::Open;
-        if is_plain && !is_pinned {
+        if is_plain(request) && !is_pinned(request) {
             return Ok(());
         }
         let mut state = self.state.lock();
@@ -40,20 +66,8 @@ impl<B: Backend> Lane<B> {
             self.free_unowned(id);
             return Err(ErrorKind::Busy);
         }
-        if is_pinned {
-            // The pin is never taken back: it ends with the allocation.
-            let _ = state.occupancy.pin(id);
-        }
-        if is_plain {
-            return Ok(());
-        }
-        state.occupancy.change(id, |extra| {
-            extra.set_label(request);
-            (extra.sharing, extra.privacy) = (request.sharing, request.privacy);
-            if asked {
-                extra.consent = Consent::Needed;
-            }
-        })
+        state.set_properties(id, request);
+        Ok(())
     }
 
     /// The request of a live allocation, as far as it outlives the request, for another size.

@@ -101,7 +101,7 @@ impl<B: Backend> Manager<B> {
         let lane = pool.only_lane().filter(|_| is_plain).ok_or(ErrorKind::Unsupported)?;
         lane.enter(request.timeline)?;
         let span = Span { offset, size: request.layout.size };
-        let take = || lane.take_span(span, request.layout.align, request.timeline);
+        let take = || lane.take_span(span, request);
         let taken = match take() {
             Err(FastPathMiss::Refused(ErrorKind::Busy)) => {
                 lane.retire(WaitMode::Poll)?;
@@ -117,7 +117,6 @@ impl<B: Backend> Manager<B> {
             FastPathMiss::Refused(kind) => kind,
             FastPathMiss::InUse(_) | FastPathMiss::WouldBreak => ErrorKind::Busy,
         })?;
-        lane.set_properties(slot, request)?;
         self.hand_out(pool, (lane, slot), request, None, None)
     }
 
@@ -139,9 +138,8 @@ impl<B: Backend> Manager<B> {
         let mut last = ErrorKind::OutOfDeviceMemory;
         for lane in pool.lanes() {
             lane.enter(request.timeline)?;
-            match lane.find_lowest_hole(ask, &look) {
+            match lane.find_lowest_hole(ask, request, &look) {
                 Ok((slot, seen)) => {
-                    lane.set_properties(slot, request)?;
                     return Ok((self.hand_out(pool, (&lane, slot), request, None, None)?, seen));
                 }
                 Err(kind) => last = kind,
@@ -365,8 +363,10 @@ impl<B: Backend> UserPool<B> {
         self.manager.take_span_in(&self.pool, offset, request)
     }
 
-    /// Takes the first hole that fits, by the age of blocks and then by offset, and for which `look` returns something. It is shown
-    /// the block and the bytes that the allocation would have, under a lock: it must be short, and must not call the manager.
+    /// Takes the first hole that fits, by the number of blocks and then by offset, and for which `look` returns something. It is shown
+    /// the block and the bytes that the allocation would have, under a lock: it must be short, and must not call the manager. A new
+    /// block has the number of one that was given back, if there is one. The bytes may move when this has returned, unless the
+    /// request or the device forbids it.
     ///
     /// For programs that pack what they hold. It takes no memory from the driver, and looks at every span before the hole: the
     /// other calls find a hole at once.
@@ -374,7 +374,7 @@ impl<B: Backend> UserPool<B> {
     /// # Errors
     ///
     /// `OutOfDeviceMemory`, `Fragmented`, `ExceedsLimit` when no such hole fits; `Unsupported` for dedicated requests, and where the
-    /// pool has another strategy than the general one. Otherwise as for [`allocate`](Self::allocate). A failed call changes nothing.
+    /// pool has another strategy than the general one; `Asleep` where the pool sleeps, also if it wakes on request. Otherwise as for [`allocate`](Self::allocate). A failed call changes nothing.
     ///
     /// # Examples
     ///

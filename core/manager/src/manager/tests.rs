@@ -2,7 +2,7 @@
 //! walks the lane otherwise.
 use super::{Allocation, Manager, ManagerConfig};
 use crate::lane::{BlockReport, Consent, Lane, Resident, Scan, SlotsByBlock, Snapshot, SpanState};
-use crate::{Align, Budget, ErrorKind, HeapKind, Request, Span};
+use crate::{Align, Budget, ErrorKind, HeapKind, Mobility, Privacy, Request, Span};
 use alloc::{sync::Arc, vec, vec::Vec};
 use omniheap_host::{Host, heap};
 use omniheap_strategy::{BlockId, moves};
@@ -149,6 +149,20 @@ fn check_touched(snapshot: &Snapshot, span: Span) {
     let known = snapshot.extents.iter().enumerate();
     let known = known.filter(|(_, extent)| span.overlaps(place(extent)));
     assert!(known.map(|(at, _)| at).eq(found), "{span:?}");
+}
+
+/// No pass begins between the look at a hole and the request's wishes: a program relies on where it was shown its bytes.
+#[test]
+fn the_lowest_hole_is_a_secrets_under_one_lock() {
+    let manager = manager(ManagerConfig::default().plain());
+    let _live = live(&manager, 2);
+    let pools = manager.all_pools();
+    let [lane] = &pools[0].lanes()[..] else { panic!("one lane") };
+    let request = Request::new(KIB).secret();
+    let ask = pools[0].ask(&request).expect("valid");
+    let (slot, ()) = lane.find_lowest_hole(ask, &request, |_, _| Some(())).expect("there is room");
+    let (like, ..) = lane.request_like(slot, KIB).expect("it is live");
+    assert_eq!((like.mobility, like.privacy), (Mobility::Pinned, Privacy::Secret));
 }
 
 /// A pass begins between the lock under which a secret gets its bytes and the one under which it becomes a secret.
