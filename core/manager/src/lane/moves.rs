@@ -274,7 +274,10 @@ impl<B: Backend> State<B> {
                 None if self.occupancy.is_sanitized(slot) => self.defer(slot, Ending::NOW),
                 None => {
                     // An allocation that moves has no dedicated block to return.
-                    lane.tell_free(self, slot);
+                    // One that was freed before anybody was told of it is nobody's to hear of.
+                    if self.occupancy.is_observed(slot) {
+                        lane.tell_free(self, slot);
+                    }
                     let _ = self.free(slot);
                 }
                 Some(ending) => self.defer(slot, ending),

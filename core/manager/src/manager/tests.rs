@@ -1,6 +1,7 @@
 //! Tests of the snapshots that defragmentation takes of a lane, against the live allocations and the report, which
 //! walks the lane otherwise.
 use super::{Allocation, Manager, ManagerConfig};
+use crate::event::{AllocationId, Event, Observer};
 use crate::lane::{BlockReport, Consent, Lane, Resident, Scan, SlotsByBlock, Snapshot, SpanState};
 use crate::{Align, Budget, ErrorKind, HeapKind, Mobility, Privacy, Request, Span};
 use alloc::{sync::Arc, vec, vec::Vec};
@@ -151,6 +152,18 @@ fn check_touched(snapshot: &Snapshot, span: Span) {
     assert!(known.map(|(at, _)| at).eq(found), "{span:?}");
 }
 
+/// Hears of frees.
+#[derive(Debug, Default)]
+struct Freed(std::sync::Mutex<Vec<AllocationId>>);
+
+impl Observer for Freed {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::Free { id, .. } = event {
+            self.0.lock().expect("no panic").push(*id);
+        }
+    }
+}
+
 /// No pass begins between the look at a hole and the request's wishes: a program relies on where it was shown its bytes.
 #[test]
 fn the_lowest_hole_is_a_secrets_under_one_lock() {
@@ -168,7 +181,9 @@ fn the_lowest_hole_is_a_secrets_under_one_lock() {
 /// A pass begins between the lock under which a secret gets its bytes and the one under which it becomes a secret.
 #[test]
 fn a_secret_gets_no_bytes_that_a_pass_copies() {
-    let manager = manager(ManagerConfig::default().plain());
+    let freed = Arc::new(Freed::default());
+    let observer = Arc::clone(&freed) as Arc<dyn Observer>;
+    let manager = manager(ManagerConfig::default().plain().observed(observer));
     let _live = live(&manager, 2);
     let pools = manager.all_pools();
     let [lane] = &pools[0].lanes()[..] else { panic!("one lane") };
@@ -189,6 +204,8 @@ fn a_secret_gets_no_bytes_that_a_pass_copies() {
     assert_eq!(lane.set_properties(secret, &request), Err(ErrorKind::Busy));
     pass.commit().expect("alive");
     assert_eq!(manager.totals().live, before - 1, "the pass has freed it");
+    let told = freed.0.lock().expect("no panic");
+    assert!(!told.contains(&lane.id_of(secret)), "nobody was told that it was made");
     for slot in taken {
         assert_eq!(lane.set_properties(slot, &request), Ok(()));
     }
