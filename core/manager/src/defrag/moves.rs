@@ -386,15 +386,19 @@ impl<B: Backend> MoveList<B> {
         self.list.truncate(first);
     }
 
-    /// Ends the pass but keeps the new places of what it copies reserved forever, because copies on a timeline may still write there.
+    /// Ends the pass but keeps the new places of what it or an owner copies reserved forever, because copies may still write there:
+    /// its own run on a timeline, and the owner knows of the others.
     pub(super) fn abandon(&mut self, on: TimelineId) {
-        let is_copied = |planned: &mut Move| planned.how == How::Copy;
+        let is_copied = |planned: &mut Move| planned.how != How::Ignore;
         let copied: Vec<_> = self.list.extract_if(.., is_copied).collect();
         self.undo(0);
         self.list = copied;
         for few in self.batches(0) {
             let mut guard = self.lane(&few[0]).lock_moves();
-            few.iter().for_each(|planned| guard.abandon(planned.slot, planned.to.span.size, on));
+            for planned in few {
+                let by = (planned.how == How::Copy).then_some(on);
+                guard.abandon(planned.slot, planned.to.span.size, by);
+            }
         }
     }
 

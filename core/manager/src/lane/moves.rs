@@ -238,11 +238,11 @@ impl<B: Backend> MoveGuard<'_, B> {
         MoveOutcome::of(state.let_go(self.lane, slot), arrives)
     }
 
-    /// Ends a move whose copy may still run on a timeline: its target of `held` bytes stays held forever, and the timeline counts as
-    /// a user of its source.
-    pub(crate) fn abandon(&mut self, slot: SlotId, held: u64, on: TimelineId) {
+    /// Ends a move whose copy may still run: its target of `held` bytes stays held forever, and the timeline of a copy of the pass
+    /// counts as a user of its source. Of the owner's own copy the owner has said that.
+    pub(crate) fn abandon(&mut self, slot: SlotId, held: u64, by_pass: Option<TimelineId>) {
         let state = &mut *self.state;
-        let freed = state.note_copy(slot, on);
+        let freed = by_pass.map_or(0, |on| state.note_copy(slot, on));
         self.lane.shared.device.quarantine(held + freed, "copies of a pass could not be followed");
         state.let_go(self.lane, slot);
     }

@@ -4,8 +4,8 @@ use core::any::Any;
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Align, Allocation, Backend, Budget, ErrorKind, HeapId, HeapKind, Manager, ManagerConfig,
-    PoolConfig, Request, Sleep, TimelineId, Timelines,
+    Align, Allocation, Backend, Budget, Decision, DriverBudget, ErrorKind, HeapId, HeapKind,
+    Manager, ManagerConfig, PoolConfig, Request, Sleep, TimelineId, Timelines,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::{CallKind, Verdict};
@@ -53,26 +53,37 @@ fn scattered(manager: &Manager<Asked>, line: TimelineId) -> Vec<Allocation<Asked
     all.into_iter().step_by(3).collect()
 }
 
-/// What its owner did not decide to move is copied by nobody, so its new place is free again.
+/// What its owner did not decide to move is copied by nobody, so its new place is free again. Where the owner copies, it cannot
+/// follow its copies either.
 #[test]
 fn a_pass_that_cannot_be_followed_loses_no_place_without_a_copy() {
-    let host = host();
-    let (manager, is_lame) = lame(&host, ManagerConfig::default().plain());
-    let kept = scattered(&manager, MAIN);
-    let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
-    let bytes = |consent: bool| -> u64 {
-        let moves = pass.moves().filter(|planned| planned.needs_consent() == consent);
-        moves.map(|planned| planned.to().span.size).sum()
-    };
-    let (copied, left) = (bytes(false), bytes(true));
-    assert!(copied > 0 && left > 0, "{copied} bytes and {left} bytes");
-    pass.start().expect("alive");
-    is_lame.store(true, Relaxed);
-    drop(pass);
-    is_lame.store(false, Relaxed);
-    assert_eq!(manager.report().quarantined_bytes, copied);
-    manager.validate().expect("sound");
-    drop(kept);
+    for owner_copies in [false, true] {
+        let host = host();
+        let (manager, is_lame) = lame(&host, ManagerConfig::default().plain());
+        let kept = scattered(&manager, MAIN);
+        let mut pass = manager.begin_defragment(&Budget::new()).expect("alive");
+        let bytes = |consent: bool| -> u64 {
+            let moves = pass.moves().filter(|planned| planned.needs_consent() == consent);
+            moves.map(|planned| planned.to().span.size).sum()
+        };
+        let (copied, asked) = (bytes(false), bytes(true));
+        assert!(copied > 0 && asked > 0, "{copied} bytes and {asked} bytes");
+        let consents: Vec<_> = pass.moves().map(|planned| planned.needs_consent()).collect();
+        for (at, _) in consents.iter().enumerate().filter(|(_, asks)| owner_copies && **asks) {
+            pass.decide(at, Decision::OwnerCopies).expect("alive");
+        }
+        pass.start().expect("alive");
+        is_lame.store(true, Relaxed);
+        drop(pass);
+        is_lame.store(false, Relaxed);
+        let lost = if owner_copies { copied + asked } else { copied };
+        assert_eq!(manager.report().quarantined_bytes, lost);
+        manager.validate().expect("sound");
+        drop(kept);
+        host.wait_idle().expect("alive");
+        manager.retire().expect("alive");
+        assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (0, lost));
+    }
 }
 
 /// The work on an allocation cannot be followed when its owner frees it, nor the copy of it when the pass ends.
