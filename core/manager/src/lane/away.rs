@@ -176,12 +176,15 @@ impl<B: Backend> Lane<B> {
     /// Serves requests again: every allocation has its memory.
     pub(crate) fn open(&self, on: TimelineId) {
         let mut state = self.state.lock_flushed();
-        while let Some(grant) = state.away.as_mut().and_then(|away| away.residue.pop()) {
+        // It stays noted until its zeros are there: a panic of the backend forgets no secret.
+        while let Some(grant) = state.away.as_ref().and_then(|away| away.residue.last().copied()) {
             let (block, parts) = state.memory_of(grant);
             drop(state);
             let clear = |part| insist(|| self.shared.device.clear(block.raw(), part, on));
             let cleared = parts.into_iter().try_for_each(clear);
             state = self.state.lock_flushed();
+            let residue = state.away.as_mut().map(|away| &mut away.residue);
+            residue.into_iter().for_each(|all| all.retain(|one| one.key != grant.key));
             if let Err(error) = cleared {
                 let bytes = grant.span.size;
                 tracing::error!(?error, bytes, "a secret could not be zeroed");

@@ -271,3 +271,32 @@ fn a_look_for_slides_that_finds_none_joins_no_holes() {
     assert!(again.is_ok(), "it used these bytes itself, and waits for nobody: {again:?}");
     drop(held);
 }
+
+/// A secret is freed while its pool is copied to a store, the sleep fails, and the backend panics while it zeroes what the secret
+/// left. The program catches that: nobody gets the bytes, the driver neither.
+#[test]
+fn a_panic_of_a_sleep_that_failed_forgets_no_secret() {
+    let host = host();
+    let (freed, answer) = (Arc::new(Mutex::new(None::<Box<dyn Any + Send>>)), Arc::default());
+    let (free, told): (_, Arc<AtomicU64>) = (Arc::clone(&freed), Arc::clone(&answer));
+    let device = asked(&host, move |call| match (call.kind, told.load(Relaxed)) {
+        (CallKind::Read, 0) => {
+            let one = free.lock().expect("no panic").take();
+            drop(one);
+            told.store(1, Relaxed);
+            Verdict::Refuse(ErrorKind::Driver.into())
+        }
+        (CallKind::Fill, 1) => panic!("the driver is broken"),
+        (CallKind::Fill, 2) => Verdict::Refuse(ErrorKind::Driver.into()),
+        _ => Verdict::Forward,
+    });
+    let manager = Manager::with_config(device, ManagerConfig::default().plain());
+    let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).expect("pages");
+    let secret = pool.allocate(&Request::new(2 * MIB).on(MAIN).secret()).expect("fits");
+    *freed.lock().expect("no panic") = Some(Box::new(secret));
+    let slept = catch_unwind(AssertUnwindSafe(|| pool.sleep(&Sleep::to(Arc::<Store>::default()))));
+    assert!(slept.is_err(), "the panic arrives");
+    answer.store(2, Relaxed);
+    drop((pool, manager));
+    assert!(host.budget(HeapId(0)).expect("there").used >= 2 * MIB, "it stays with the driver");
+}
