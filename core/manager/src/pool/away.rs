@@ -90,6 +90,8 @@ impl<B: Backend> Pool<B> {
         }
         // All bytes are stored: nothing fails from here on.
         for lane in core::mem::take(&mut closed.0) {
+            // Secrets may have been freed during the copies. One that is never zeroed keeps its lane's memory.
+            let _ = wait_for_frees(core::slice::from_ref(&lane));
             let (returned, kept) = lane.evict(on);
             slept.live += lane.away_bytes().map_or(0, |(live, _)| live);
             slept.returned += returned;
@@ -119,7 +121,7 @@ impl<B: Backend> Pool<B> {
         wait_while(&lanes, Lane::is_in_transit, maps)?;
         let timelines = lanes.iter().flat_map(|lane| lane.all_timelines()).collect();
         self.drain(timelines, &sleep.after)?;
-        wait_while(&lanes, Lane::is_freeing, "another thread frees a secret for a long time")?;
+        wait_for_frees(&lanes)?;
         for lane in &lanes {
             lane.retire(WaitMode::Block)?;
             let deferred = lane.deferred();
@@ -210,6 +212,11 @@ fn wait_for_pins<B: Backend>(lanes: &[Arc<Lane<B>>]) -> Result<(), SleepError> {
         }
         looks += 1;
     }
+}
+
+/// Waits for threads that have secrets zeroed.
+fn wait_for_frees<B: Backend>(lanes: &[Arc<Lane<B>>]) -> Result<()> {
+    wait_while(lanes, Lane::is_freeing, "another thread frees a secret for a long time")
 }
 
 /// Waits for threads in the middle of something that they began with closed lanes, before these were closed or after.

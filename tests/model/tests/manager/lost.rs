@@ -300,3 +300,46 @@ fn a_panic_of_a_sleep_that_failed_forgets_no_secret() {
     drop((pool, manager));
     assert!(host.budget(HeapId(0)).expect("there").used >= 2 * MIB, "it stays with the driver");
 }
+
+/// A secret is freed while its pool is copied to a store, and its zeros are being submitted when the pool's memory is to go.
+#[test]
+fn a_sleep_waits_for_a_secret_that_is_freed_meanwhile() {
+    let host = host();
+    let freed = Arc::new(Mutex::new(None::<Box<dyn Any + Send>>));
+    let (early, happened) = channel();
+    let device = {
+        let (free, early) = (Arc::clone(&freed), Mutex::new(early));
+        let (entered, in_fill) = channel();
+        let (entered, in_fill) = (Mutex::new(entered), Mutex::new(in_fill));
+        let (go_on, released) = channel();
+        let (go_on, released) = (Mutex::new(go_on), Mutex::new(released));
+        let freer = Mutex::new(None::<thread::JoinHandle<()>>);
+        asked(&host, move |call| {
+            let is_freer = thread::current().name() == Some("frees");
+            if call.kind == CallKind::Read
+                && let Some(one) = free.lock().expect("no panic").take()
+            {
+                let frees = thread::Builder::new().name(String::from("frees"));
+                let frees = frees.spawn(move || drop(one)).expect("a thread");
+                *freer.lock().expect("no panic") = Some(frees);
+                in_fill.lock().expect("no panic").recv().expect("its zeros come");
+            } else if call.kind == CallKind::Fill && is_freer {
+                entered.lock().expect("no panic").send(()).expect("it waits");
+                // A sleep that goes on says so; one that waits is silent.
+                let long = core::time::Duration::from_millis(200);
+                let _: Result<(), _> = released.lock().expect("no panic").recv_timeout(long);
+            } else if call.kind == CallKind::Fill {
+                let _ = early.lock().expect("no panic").send(());
+                let _ = go_on.lock().expect("no panic").send(());
+            }
+            Verdict::Forward
+        })
+    };
+    let manager = Manager::with_config(device, ManagerConfig::default());
+    let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).expect("pages");
+    let secret = pool.allocate(&Request::new(MIB).on(MAIN).secret()).expect("fits");
+    *freed.lock().expect("no panic") = Some(Box::new(secret));
+    let slept = pool.sleep(&Sleep::to(Arc::<Store>::default())).map(|slept| slept.kept);
+    assert_eq!(slept.map_err(|error| error.kind()), Ok(0), "nothing stays");
+    assert!(happened.try_recv().is_err(), "nothing is zeroed while another thread zeroes it");
+}
