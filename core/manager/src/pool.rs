@@ -223,12 +223,7 @@ impl<B: Backend> Pool<B> {
             lane.poll_to_empty()?;
             bytes += lane.trim_some_blocks(enough.saturating_sub(bytes)).0;
             if bytes < enough {
-                let pages = lane.trim_some_pages((enough - bytes).saturating_add(LARGEST_GROUP));
-                // A lost device unmaps nothing: the end of the lane gives its pages back.
-                bytes += match pages {
-                    Err(error) if error.kind() == ErrorKind::DeviceLost => 0,
-                    trimmed => trimmed?,
-                };
+                bytes += lane.trim_some_pages((enough - bytes).saturating_add(LARGEST_GROUP))?;
             }
         }
         Ok(bytes)

@@ -297,13 +297,18 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Returns free pages of at most `most` bytes to the driver; [`LARGEST_GROUP`](crate::device::LARGEST_GROUP) bytes are enough
-    /// for any group. Returns the number of bytes.
+    /// for any group. Returns the number of bytes. On failure what was unmapped has gone all the same.
     pub(crate) fn trim_some_pages(&self, most: u64) -> Result<u64> {
         let Some(page) = self.shared.page() else { return Ok(0) };
-        self.surrender(most.max(page), None, WaitMode::Poll)?;
+        let surrendered = self.surrender(most.max(page), None, WaitMode::Poll);
         let keep = self.shared.config.minimum.div_ceil(page);
         let held = (self.shared.reserved_for_all() + self.shared.host_mapped()) / page;
-        Ok(self.shared.return_spare(held.saturating_sub(keep).min((most / page).max(1))))
+        let bytes = self.shared.return_spare(held.saturating_sub(keep).min((most / page).max(1)));
+        match surrendered {
+            // A lost device unmaps nothing: the end of the lane gives its pages back. One call may be wrong about that.
+            Err(error) if error.kind() == ErrorKind::DeviceLost && self.is_lost() => Ok(bytes),
+            surrendered => surrendered.map(|_| bytes),
+        }
     }
 
     /// Unmaps and destroys everything but where a secret `stays`, for the end of the lane. The device is idle.

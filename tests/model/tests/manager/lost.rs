@@ -343,3 +343,35 @@ fn a_sleep_waits_for_a_secret_that_is_freed_meanwhile() {
     assert_eq!(slept.map_err(|error| error.kind()), Ok(0), "nothing stays");
     assert!(happened.try_recv().is_err(), "nothing is zeroed while another thread zeroes it");
 }
+
+/// The driver unmaps one of two free spans, and refuses the other: what it has unmapped goes back. `DeviceLost` is believed where the
+/// device says so once more.
+#[test]
+fn a_trim_returns_the_pages_that_were_unmapped() {
+    for (kind, is_lost) in
+        [(ErrorKind::Driver, false), (ErrorKind::DeviceLost, false), (ErrorKind::DeviceLost, true)]
+    {
+        let host = host();
+        let (unmapped, is_on) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
+        let on = Arc::clone(&is_on);
+        let device = asked(&host, move |call| match call.kind {
+            CallKind::UnmapPages if on.load(Relaxed) && unmapped.fetch_add(1, Relaxed) > 0 => {
+                Verdict::Refuse(kind.into())
+            }
+            CallKind::WaitIdle if on.load(Relaxed) && is_lost => Verdict::Refuse(kind.into()),
+            _ => Verdict::Forward,
+        });
+        let manager = Manager::with_config(device, ManagerConfig::default());
+        let mut config = PoolConfig::new().lanes(1);
+        config.paged = true;
+        let pool = manager.create_pool(HeapId(0), config).expect("a pool");
+        let mut all = [(); 4].map(|()| Some(pool.allocate(&Request::new(2 * MIB)).expect("fits")));
+        (all[0], all[2]) = (None, None);
+        let before = pool.reserved();
+        is_on.store(true, Relaxed);
+        let trimmed = pool.trim().map_err(|error| error.kind());
+        assert_eq!(before - pool.reserved(), 2 * MIB, "{kind:?}");
+        assert_eq!(trimmed, if is_lost { Ok(2 * MIB) } else { Err(kind) });
+        is_on.store(false, Relaxed);
+    }
+}
