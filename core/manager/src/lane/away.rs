@@ -37,8 +37,8 @@ impl<B: Backend> State<B> {
         let is_secret = self.away.is_some()
             && self.occupancy.is_away(id)
             && self.occupancy.privacy(id) == Privacy::Secret;
-        let grant = self.bytes.strategy().grant(key).ok().filter(|_| is_secret);
-        grant.is_some_and(|grant| !self.memory_of(grant).1.is_empty())
+        let has_memory = |grant| !self.memory_of(grant).1.is_empty();
+        is_secret && self.bytes.strategy().grant(key).is_ok_and(has_memory)
     }
 
     /// The bytes in the store of an allocation that was just freed; the bytes here may be `residue`.
