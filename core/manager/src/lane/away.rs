@@ -333,7 +333,8 @@ impl<B: Backend> Lane<B> {
     }
 
     /// Finds the addresses that need memory before the lane can be opened. Pages in which nothing lives any more stay without, but for
-    /// those of residue: where a wake has failed, pages may have stayed, with the bytes of what was freed since.
+    /// those of residue: where a wake has failed, pages may have stayed, with the bytes of what was freed since. A secret of which only a
+    /// part stayed gets memory for all of its addresses: they are one span until it is zeroed.
     pub(crate) fn missing_memory(&self) -> Vec<Span> {
         let mut state = self.state.lock_flushed();
         let (sleepers, Some(away)) = (state.sleepers(), state.away.take()) else {
