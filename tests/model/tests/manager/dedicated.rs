@@ -1,4 +1,5 @@
 //! Allocations with a block of their own, in pools of pages and of other strategies.
+use omniheap_core::strategy::Bump;
 use omniheap_core::{
     Budget, HeapId, HeapKind, Layout, Manager, ManagerConfig, Point, PoolConfig, Request,
     StrategyKind, TimelineId, Timelines as _,
@@ -59,16 +60,28 @@ fn a_trim_counts_each_block_as_what_it_was_taken_for() {
         StrategyKind::Slab(layout),
         StrategyKind::Stack,
         StrategyKind::Bump,
+        StrategyKind::Ring,
+        StrategyKind::Custom,
     ];
     let plain = Request::new(layout.size);
     for strategy in all {
         for minimum in [0, 1024 * KIB] {
             for orders in [[plain.dedicated(), plain], [plain, plain.dedicated()]] {
+                let has_one_block = strategy == StrategyKind::Ring;
+                if has_one_block && (minimum > 0 || orders[0] == plain) {
+                    continue; // It refuses the second.
+                }
                 let what = format!("{strategy:?}, {minimum}, {:?}", orders[0].sharing);
                 let host = Host::builder().heap(heap(HeapKind::Device, 64 << 20)).open();
                 let manager = Manager::new(host.expect("a device"));
                 let config = PoolConfig::new().lanes(1).block(1024 * KIB).minimum(minimum);
-                let pool = manager.create_pool(HeapId(0), config.strategy(strategy));
+                let pool = match strategy {
+                    StrategyKind::Custom => {
+                        let own = |granularity| Box::new(Bump::new(granularity)) as Box<_>;
+                        manager.create_pool_with(HeapId(0), config, own)
+                    }
+                    _ => manager.create_pool(HeapId(0), config.strategy(strategy)),
+                };
                 let pool = pool.expect("valid");
                 for _ in 0..2 {
                     // In the order of their requests.
