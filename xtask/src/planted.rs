@@ -225,8 +225,7 @@ planted! {
         "match (first(&invalid), first(&exceeding)) {" =>
         "match (first(&invalid).filter(|_| !PLANTED), first(&exceeding)) {";
     minimums_are_given_back caught by a_minimum_is_taken_at_once_and_kept in "lane/blocks.rs":
-        "left.saturating_sub(size) >= self.shared.config.minimum {" =>
-        "(PLANTED || left.saturating_sub(size) >= self.shared.config.minimum) {";
+        ".filter(|left| *left >= minimum)" => ".filter(|left| PLANTED || *left >= minimum)";
     minimums_are_not_taken caught by a_minimum_is_taken_at_once_and_kept in "pool.rs":
         "while self.shared.reserved_for_all() < minimum {" => "while self.shared.reserved_for_all() < minimum && !PLANTED {";
     trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "lane/blocks.rs":
@@ -707,7 +706,7 @@ planted! {
     blocks_of_one_allocation_are_a_minimum caught by minimum in "lane/shared.rs":
         "self.reserved() - *dedicated" => "self.reserved() - if PLANTED { 0 } else { *dedicated }";
     trims_forget_what_they_returned caught by minimum in "lane/blocks.rs":
-        "                left -= size;" => "                if !PLANTED { left -= size; }";
+        "(left, bytes) = (rest, bytes + size);" => "(left, bytes) = (if PLANTED { left } else { rest }, bytes + size);";
     bounces_are_marked_before_they_run caught by bounced in "defrag/pass.rs":
         "            copier::carry(transfer, self.on, bounce, &around)?;
         }
@@ -729,8 +728,8 @@ planted! {
         "        if state.occupancy.is_in_pass(id) && (at_once || !PLANTED) {
             // The pass frees";
     copies_end_with_the_pass_that_nobody_followed caught by passes_lost in "lane/moves.rs":
-        "        let freed = state.note_copy(slot, on);" =>
-        "        let freed = if PLANTED { 0 } else { state.note_copy(slot, on) };";
+        "by_pass.map_or(0, |on| state.note_copy(slot, on));" =>
+        "by_pass.filter(|_| !PLANTED).map_or(0, |on| state.note_copy(slot, on));";
     mapped_pages_are_given_twice caught by sleeps_refused in "lane/away.rs":
         "gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();" =>
         "gaps = spans.iter().flat_map(|span| if PLANTED { Vec::from([*span]) } else { pager.gaps(*span).into_iter().collect() }).collect();";
