@@ -89,11 +89,9 @@ impl Allocator {
         let handle = slot.handle();
         let Ok(base) = self.mapping(slot) else { return true };
         let (size, margin) = (slot.facts.size.load(Relaxed), self.debug.margin);
-        // This lock also holds the block: a free on another thread waits for it.
-        let seen = slot.with(|_| {
-            // A later allocation in this slot has another handle, and none until its facts are told.
-            let is_the_same =
-                slot.handle() == handle && slot.facts.host.load(Relaxed) == base.addr();
+        // The lock also holds the block: a free on another thread waits for it. A later allocation in this slot has another handle.
+        let seen = slot.with_of(handle, |_| {
+            let is_the_same = slot.facts.host.load(Relaxed) == base.addr();
             !is_the_same || (size..size + margin).all(|at| byte(base, at) == MARGIN)
         });
         seen.unwrap_or(true)

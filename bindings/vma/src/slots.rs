@@ -142,6 +142,14 @@ impl<T> Slot<T> {
         self.owned.take().memory.as_mut().map(with)
     }
 
+    /// Runs `with` on the owner of the memory if the slot is in use by `handle` still. A slot that is being filled has none yet: null
+    /// is nobody's.
+    pub(crate) fn with_of<R>(&self, handle: Handle, with: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let mut owned = self.owned.take();
+        let is_same = handle.0 != 0 && self.handle.load(Acquire) == handle.0;
+        owned.memory.as_mut().filter(|_| is_same).map(with)
+    }
+
     /// Exchanges the memory of two slots in use.
     pub(crate) fn swap(&self, other: &Self) {
         let (first, second) =
@@ -407,6 +415,20 @@ mod tests {
         assert!(slots.get(Handle::from_address(0)).is_none());
         assert!(slots.get(Handle::from_address(usize::MAX)).is_none());
         assert_eq!(slots.iter().count(), 2);
+    }
+
+    #[test]
+    fn a_slot_that_is_being_filled_is_nobodys() {
+        let slots = Slots::new(5);
+        let first = slots.keep(NO_WEIGHT, 1, |_| ()).handle();
+        assert!(slots.release(first, |_| NO_WEIGHT).is_some());
+        let slot = slots.keep(NO_WEIGHT, 2, |slot| {
+            // What a reader finds who asks now which handle the slot has.
+            assert_eq!(slot.with_of(slot.handle(), |memory| *memory), None);
+            assert_eq!(slot.with_of(first, |memory| *memory), None);
+        });
+        assert_eq!(slot.handle().slot(), first.slot());
+        assert_eq!(slot.with_of(slot.handle(), |memory| *memory), Some(2));
     }
 
     #[test]
