@@ -491,6 +491,51 @@ fn memory_types_of_a_heap_share_its_limit() {
     }
 }
 
+static REFUSALS: AtomicU64 = AtomicU64::new(0);
+
+/// Refuses all memory until `REFUSALS` are used up.
+unsafe extern "system" fn refuse(
+    device: vk::Device,
+    info: *const vk::MemoryAllocateInfo<'_>,
+    callbacks: *const vk::AllocationCallbacks<'_>,
+    to: *mut vk::DeviceMemory,
+) -> vk::Result {
+    if REFUSALS.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+        return vk::Result::ERROR_OUT_OF_DEVICE_MEMORY;
+    }
+    let real = of_loader(c"vkAllocateMemory");
+    // SAFETY: a function of this name has this type.
+    let real: vk::PFN_vkAllocateMemory = unsafe { core::mem::transmute(real) };
+    c!(real(device, info, callbacks, to))
+}
+
+#[test]
+fn memory_that_the_driver_refuses_takes_nothing_of_a_limit() {
+    let mut program = program();
+    program.functions.vk_allocate_memory = Some(refuse);
+    let mut limits = [vk::WHOLE_SIZE; vk::MAX_MEMORY_HEAPS];
+    limits[0] = 16384 * KIB;
+    let mut info = rig::described();
+    info.p_heap_size_limit = limits.as_ptr();
+    let Some(rig) = Rig::open_with(info, Some(program)) else { return };
+    let asked =
+        vk::MemoryRequirements { size: 12288 * KIB, alignment: 1, memory_type_bits: u32::MAX };
+    let take = || {
+        let (mut one, none) = (VmaAllocation::NULL, ptr::null_mut());
+        let result = c!(vmaAllocateMemory(rig.allocator, &asked, &wanted(), &mut one, none));
+        (result, one)
+    };
+    REFUSALS.store(u64::MAX, Relaxed);
+    for _ in 0..4 {
+        assert_eq!(take().0, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY);
+    }
+    assert!(REFUSALS.swap(0, Relaxed) <= u64::MAX - 4, "the driver was asked each time");
+    let (result, one) = take();
+    assert_eq!(result, DONE, "the refusals took nothing of the limit");
+    assert_eq!(take().0, vk::Result::ERROR_OUT_OF_DEVICE_MEMORY, "this took most of it");
+    c!(vmaFreeMemory(rig.allocator, one));
+}
+
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "system" fn made(
