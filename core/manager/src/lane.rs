@@ -74,6 +74,16 @@ impl<B: Backend> Lane<B> {
         Ok((slot, seen))
     }
 
+    /// Takes the lowest hole between two allocations of a block, and shows it to `look`.
+    pub(crate) fn find_hole_between<R>(
+        &self,
+        ask: Ask,
+        slots: (Option<SlotId>, SlotId),
+        look: impl Fn(&B::Block, Span) -> R,
+    ) -> Result<(SlotId, R), ErrorKind> {
+        self.state.lock_flushed().allocate_between(ask, slots, look)
+    }
+
     /// Returns true if a hole that is held fits.
     pub(crate) fn would_fit(&self, ask: Ask) -> bool {
         let state = self.state.lock_flushed();

@@ -165,13 +165,22 @@ impl Tlsf {
         mut may: impl FnMut(BlockId, Span, LastUse) -> bool,
     ) -> Result<Grant, ErrorKind> {
         self.prepare(layout)?;
-        let found = self.all_pieces().find_map(|at| {
-            let node = Some(self.nodes.get(at)).filter(|node| node.is_hole())?;
-            let start = self.start_in(node, layout, class)?;
-            let span = Span { offset: start, size: layout.size };
-            may(node.block(), span, node.last_use).then_some((at, start))
-        });
+        let found = self.all_pieces().find_map(|at| self.place_in(at, layout, class, &mut may));
         self.take_found(found, layout, class)
+    }
+
+    /// Returns a node and where a request begins in it, if it is a hole that fits and that `may` accepts.
+    fn place_in(
+        &self,
+        at: u32,
+        layout: Layout,
+        class: Class,
+        may: &mut impl FnMut(BlockId, Span, LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let node = Some(self.nodes.get(at)).filter(|node| node.is_hole())?;
+        let start = self.start_in(node, layout, class)?;
+        let span = Span { offset: start, size: layout.size };
+        may(node.block(), span, node.last_use).then_some((at, start))
     }
 
     /// Frees a span, and records its last use.
@@ -409,8 +418,13 @@ impl Tlsf {
 
     /// Returns the nodes of a block, lowest offset first.
     fn pieces(&self, edge: u32) -> impl Iterator<Item = u32> + '_ {
+        self.pieces_behind(edge, edge)
+    }
+
+    /// Returns the nodes of a block behind one of them, lowest offset first.
+    fn pieces_behind(&self, start: u32, edge: u32) -> impl Iterator<Item = u32> + '_ {
         let step = move |at: u32| Some(self.nodes.next(at)).filter(|next| *next != edge);
-        core::iter::successors(step(edge), move |at| step(*at))
+        core::iter::successors(step(start), move |at| step(*at))
     }
 
     /// Returns the nodes of all blocks, block by block.

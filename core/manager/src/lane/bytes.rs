@@ -257,6 +257,20 @@ impl<B: Backend> Bytes<B> {
         Ok((grant, seen.expect("accepted for it")))
     }
 
+    /// Takes the first hole between two spans of a block whose last users `may` accepts, and shows it to `look`.
+    pub(super) fn take_between<R>(
+        &mut self,
+        ask: Ask,
+        spans: (Option<Key>, Key),
+        may: impl Fn(LastUse) -> bool,
+        look: impl Fn(&B::Block, Span) -> R,
+    ) -> Result<(Grant, R), ErrorKind> {
+        let tlsf = self.general_mut().ok_or(ErrorKind::Unsupported)?;
+        let grant = tlsf.allocate_between(ask.layout, ask.class, spans, may)?;
+        let seen = look(self.block(grant.block).raw(), Span { size: ask.size, ..grant.span });
+        Ok((grant, seen))
+    }
+
     /// Takes a hole, whoever used it last: the request runs after all of them.
     pub(super) fn take_anyhow(&mut self, ask: Ask) -> Result<Grant, ErrorKind> {
         if let Some(tlsf) = self.general_mut() {

@@ -245,6 +245,22 @@ impl<B: Backend> State<B> {
         Ok((self.admit(grant, ask.bytes(), user), seen))
     }
 
+    /// As [`allocate`](Self::allocate), from the lowest hole between two allocations of a block.
+    pub(super) fn allocate_between<R>(
+        &mut self,
+        ask: Ask,
+        (after, before): (Option<SlotId>, SlotId),
+        look: impl Fn(&B::Block, Span) -> R,
+    ) -> Result<(SlotId, R), ErrorKind> {
+        self.occupancy.reserve()?;
+        let user = self.enter(ask.timeline)?;
+        let key = |id: SlotId| self.occupancy.get(id).map(|slot| slot.key);
+        let spans = (after.map(key).transpose()?, key(before)?);
+        let may = |last| self.order.may(user, last);
+        let (grant, seen) = self.bytes.take_between(ask, spans, may, look)?;
+        Ok((self.admit(grant, ask.bytes(), user), seen))
+    }
+
     /// Takes whatever fits, also what other timelines may still use: see [`last_use`](Self::last_use).
     pub(super) fn allocate_anyhow(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
         self.occupancy.reserve()?;

@@ -1,12 +1,12 @@
 //! The pools of a manager: one of each heap, made at first use, and those that users make.
 #![forbid(unsafe_code)]
 use super::{AllocateError, Allocation, GiveBack, Manager, Pressure, ladder};
-use crate::lane::{FastPathMiss, MakeStrategy, PoolConfig, StrategyKind, WaitMode};
+use crate::lane::{Ask, FastPathMiss, Lane, MakeStrategy, PoolConfig, StrategyKind, WaitMode};
 use crate::pool::Pool;
 use crate::sleep::{Residence, Sleep, SleepError, Slept, Wake};
 use crate::{Align, Backend, Class, ErrorKind, HeapId, Request, Result, Sharing, Span};
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::fmt;
+use core::{fmt, ptr};
 use omniheap_strategy::Strategy;
 use std::sync::OnceLock;
 
@@ -120,13 +120,8 @@ impl<B: Backend> Manager<B> {
         self.hand_out(pool, (lane, slot), request, None, None)
     }
 
-    /// Takes the first hole of a pool in the order of its blocks and offsets for which `look` returns something.
-    fn allocate_lowest_in<R>(
-        &self,
-        pool: &Arc<Pool<B>>,
-        request: &Request<'_>,
-        look: impl Fn(&B::Block, Span) -> Option<R>,
-    ) -> Result<(Allocation<B>, R), AllocateError> {
+    /// Checks a request for what a pool holds, and rounds it.
+    fn ask_held(&self, pool: &Pool<B>, request: &Request<'_>) -> Result<Ask, AllocateError> {
         ladder::check(request)?;
         if request.layout.align > self.inner.device.heap(pool.shared.heap)?.align {
             return Err(ErrorKind::InvalidAlignment.into());
@@ -134,7 +129,17 @@ impl<B: Backend> Manager<B> {
         if request.sharing == Sharing::Dedicated {
             return Err(ErrorKind::Unsupported.into());
         }
-        let ask = pool.ask_with_room(request)?;
+        Ok(pool.ask_with_room(request)?)
+    }
+
+    /// Takes the first hole of a pool in the order of its blocks and offsets for which `look` returns something.
+    fn allocate_lowest_in<R>(
+        &self,
+        pool: &Arc<Pool<B>>,
+        request: &Request<'_>,
+        look: impl Fn(&B::Block, Span) -> Option<R>,
+    ) -> Result<(Allocation<B>, R), AllocateError> {
+        let ask = self.ask_held(pool, request)?;
         let mut last = ErrorKind::OutOfDeviceMemory;
         for lane in pool.lanes() {
             lane.enter(request.timeline)?;
@@ -146,6 +151,29 @@ impl<B: Backend> Manager<B> {
             }
         }
         Err(last.into())
+    }
+
+    /// Takes the lowest hole between two allocations of a pool's block.
+    fn allocate_between_in<R>(
+        &self,
+        pool: &Arc<Pool<B>>,
+        request: &Request<'_>,
+        (after, before): (Option<&Allocation<B>>, &Allocation<B>),
+        look: impl Fn(&B::Block, Span) -> R,
+    ) -> Result<(Allocation<B>, R), AllocateError> {
+        let ask = self.ask_held(pool, request)?;
+        let is_home =
+            |of: &Allocation<B>, lane: &Arc<Lane<B>>| ptr::eq(of.lane(), &raw const **lane);
+        let lane = pool.lanes().into_iter().find(|lane| is_home(before, lane));
+        let lane = lane.ok_or(ErrorKind::Foreign)?;
+        if after.is_some_and(|after| !is_home(after, &lane)) {
+            return Err(ErrorKind::Foreign.into());
+        }
+        lane.enter(request.timeline)?;
+        let slots = (after.map(Allocation::slot), before.slot());
+        let (slot, seen) = lane.find_hole_between(ask, slots, look)?;
+        lane.set_properties(slot, request)?;
+        Ok((self.hand_out(pool, (&lane, slot), request, None, None)?, seen))
     }
 
     /// Ends a pool. Its blocks go back to the driver.
@@ -401,6 +429,44 @@ impl<B: Backend> UserPool<B> {
         self.manager.allocate_lowest_in(&self.pool, request, look)
     }
 
+    /// Takes the lowest hole that fits in the block of an allocation, before it. With `after`, an earlier allocation of that block, begins
+    /// behind that. `look` is shown the place, as by [`allocate_lowest`](Self::allocate_lowest).
+    ///
+    /// For programs that close the holes of a block from its end. Looks at every span between the two that lies before the hole, and
+    /// at no other: a program that knows that nothing before `after` fits looks at no span twice.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate_lowest`](Self::allocate_lowest); `Foreign` when the allocations are not of this pool, or not beside each
+    /// other; `Stale` when they are not of one block.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use omniheap_core::{Manager, PoolConfig, Request};
+    /// use omniheap_host::Host;
+    ///
+    /// let manager = Manager::new(Host::new());
+    /// let heap = manager.explain(&Request::new(1))?.placement.heaps.as_slice()[0];
+    /// let pool = manager.create_pool(heap, PoolConfig::new().lanes(1).block(1 << 20))?;
+    /// let page = Request::new(4096);
+    /// let mut held = (0..4).map(|_| pool.allocate(&page)).collect::<Result<Vec<_>, _>>()?;
+    /// drop(held.remove(1));
+    /// let (copy, offset) = pool.allocate_between(&page, None, &held[2], |_, span| span.offset)?;
+    /// assert_eq!(offset, 4096);
+    /// assert!(pool.allocate_between(&page, Some(&copy), &held[2], |_, _| ()).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn allocate_between<R>(
+        &self,
+        request: &Request<'_>,
+        after: Option<&Allocation<B>>,
+        before: &Allocation<B>,
+        look: impl Fn(&B::Block, Span) -> R,
+    ) -> Result<(Allocation<B>, R), AllocateError> {
+        self.manager.allocate_between_in(&self.pool, request, (after, before), look)
+    }
+
     /// Returns whether nothing in the pool is live or waits for a timeline, after retiring what has finished.
     ///
     /// # Errors
@@ -512,5 +578,5 @@ impl<B: Backend> UserPool<B> {
 
 /// A number that no other living pool has.
 pub(super) fn number_of<B: Backend>(pool: &Pool<B>) -> usize {
-    core::ptr::from_ref(pool).addr()
+    ptr::from_ref(pool).addr()
 }

@@ -360,6 +360,34 @@ impl Tlsf {
         }
     }
 
+    /// Allocates from the first hole of a block that lies before the live span `before`, that fits, and whose last use `may` accepts.
+    /// Begins behind the live span `after` of the same block, or at the block's start, and looks at no span outside.
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate`](Strategy::allocate); `Stale` when a key is not live, or `after` is of another block.
+    pub fn allocate_between(
+        &mut self,
+        layout: Layout,
+        class: Class,
+        (after, before): (Option<Key>, Key),
+        may: impl Fn(LastUse) -> bool,
+    ) -> Result<Grant, ErrorKind> {
+        self.prepare(layout)?;
+        let end = self.nodes.live(before).ok_or(ErrorKind::Stale)?;
+        let is_near = |node: &Node| node.block() == end.block();
+        let edge = self.edge(end.block())?;
+        let start = after.map_or(Ok(edge), |key| {
+            self.nodes.live(key).filter(is_near).map(|_| key.index).ok_or(ErrorKind::Stale)
+        })?;
+        let is_before = |at: &u32| self.nodes.get(*at).offset < end.offset;
+        let found = self
+            .pieces_behind(start, edge)
+            .take_while(is_before)
+            .find_map(|at| self.place_in(at, layout, class, &mut |_, _, last| may(last)));
+        self.take_found(found, layout, class)
+    }
+
     /// Visits every piece of one block, lowest offset first: its key, span and class, `None` for a hole. An unknown block
     /// has no pieces.
     ///

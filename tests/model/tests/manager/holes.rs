@@ -308,3 +308,37 @@ fn the_lowest_hole_is_taken_of_the_first_block() {
     assert_eq!(manager.totals(), before);
     manager.validate().expect("sound");
 }
+
+#[test]
+fn the_lowest_hole_between_two_allocations_is_taken() {
+    let manager = manager(InsideBlock::Allowed, 8 * BLOCK);
+    let pool = pool(&manager, BLOCK, 2 * BLOCK);
+    let other = self::pool(&manager, BLOCK, BLOCK);
+    let eighth = Request::new(BLOCK / 8);
+    let mut live: Vec<_> =
+        (0..16).map(|_| Some(pool.allocate(&eighth).expect("there is room"))).collect();
+    for at in [0, 3, 5, 9] {
+        live[at] = None;
+    }
+    let at = |number: usize| live[number].as_ref().expect("it is live");
+    let take = |request: &Request<'_>, after: Option<usize>, before: usize| {
+        let taken = pool.allocate_between(request, after.map(at), at(before), |_, span| span);
+        taken.map_err(|error| error.kind())
+    };
+    let (first, span) = take(&eighth, None, 7).expect("a hole");
+    assert_eq!((span.offset, first.binding().span()), (0, span));
+    let (third, span) = take(&eighth, Some(4), 7).expect("a hole");
+    assert_eq!(span.offset, 5 * BLOCK / 8);
+    assert!(take(&eighth, Some(4), 7).expect_err("none is left there").is_out_of_memory());
+    assert!(take(&eighth, Some(7), 4).expect_err("the wrong order").is_out_of_memory());
+    assert!(take(&Request::new(BLOCK / 4), None, 7).expect_err("too long").is_out_of_memory());
+    assert_eq!(take(&eighth, Some(1), 12).map(drop), Err(ErrorKind::Stale));
+    assert_eq!(take(&eighth.dedicated(), None, 7).map(drop), Err(ErrorKind::Unsupported));
+    let foreign = other.allocate(&eighth).expect("there is room");
+    for (after, before) in [(None, &foreign), (Some(&foreign), at(7))] {
+        let refused = pool.allocate_between(&eighth, after, before, |_, _| ());
+        assert_eq!(refused.map(drop).map_err(|error| error.kind()), Err(ErrorKind::Foreign));
+    }
+    drop((first, third));
+    manager.validate().expect("sound");
+}

@@ -403,6 +403,45 @@ fn nobody_is_asked_about_a_hole_that_does_not_fit() {
     assert_eq!(asked.take(), fit, "the third hole is too small");
 }
 
+/// Pairs of live spans of two blocks: what is taken is the first hole that fits between them, as a walk finds it, and nobody is asked
+/// about holes elsewhere.
+#[test]
+fn the_first_hole_between_two_spans_is_taken_and_no_other_is_looked_at() {
+    let mut tlsf = Tlsf::new(Align::ONE);
+    let blocks = [0, 1].map(|_| tlsf.add_block(SIZE).expect("a plain block"));
+    let mut take = |size: u64| tlsf.allocate(Layout::new(size), Class::Linear).expect("fits");
+    let grants: Vec<_> = (0..64).map(|at| take([4, 12][at % 2])).collect();
+    let (live, gone): (Vec<_>, Vec<_>) = (0..64).zip(grants).partition(|(at, _)| at % 3 == 0);
+    for (_, one) in &gone {
+        tlsf.free(one.key).expect("it is live");
+    }
+    for at in 0..live.len() * live.len() {
+        let [(_, after), (_, before)] = [at / live.len(), at % live.len()].map(|at| live[at]);
+        let (mut holes, asked) = (Vec::new(), RefCell::new(0));
+        tlsf.for_each_in(before.block, |_, span, class| {
+            let is_between = span.offset > after.span.offset && span.offset < before.span.offset;
+            holes.extend(Some(span).filter(|_| class.is_none() && is_between));
+        });
+        let fit: Vec<_> = holes.iter().filter(|hole| hole.size >= 14).collect();
+        let may = |_| asked.replace_with(|count| *count + 1) == 1;
+        let between = (Some(after.key), before.key);
+        let taken = tlsf.allocate_between(Layout::new(14), Class::Linear, between, may);
+        let wanted = fit.get(1).map(|hole| (before.block, hole.offset));
+        match taken {
+            Ok(grant) => {
+                // The second is the first that may be taken.
+                assert_eq!(Some((grant.block, grant.span.offset)), wanted);
+                tlsf.free(grant.key).expect("it is live");
+            }
+            Err(ErrorKind::Stale) => assert_ne!(after.block, before.block),
+            Err(kind) => assert!(kind.is_out_of_memory() && wanted.is_none(), "{kind:?}"),
+        }
+        let most = if after.block == before.block { fit.len().min(2) } else { 0 };
+        assert_eq!(asked.into_inner(), most, "{after:?} {before:?}");
+    }
+    assert!(blocks.iter().all(|block| live.iter().any(|(_, one)| one.block == *block)));
+}
+
 /// A strategy whose unused nodes come in another order than those of a new one.
 fn shuffled() -> Tlsf {
     let mut tlsf = Tlsf::new(Align::ONE);
