@@ -14,14 +14,14 @@ use crate::allocator::{Allocator, on, with};
 use crate::args::{array, put, put_if, read};
 use crate::call::Refused;
 use crate::info::shown;
-use crate::memory::{About, Managed, Memory, Seen};
+use crate::memory::{About, Content, Managed, Memory, Seen};
 use crate::pools::CustomPool;
-use crate::slots::{Handle, NO_WEIGHT, Slot};
+use crate::slots::{Facts, Handle, NO_WEIGHT, Slot};
 use crate::stats::BlockMap;
 use ash::vk::{self, Handle as _};
 use core::ptr;
 use core::sync::atomic::Ordering::Relaxed;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most places in the emptied block to plug for one move.
@@ -75,6 +75,43 @@ impl<'a> Candidate<'a> {
         let memory = block.live.first()?.facts.memory.load(Relaxed);
         let live_bytes = block.live.iter().map(|slot| slot.facts.size.load(Relaxed)).sum();
         (!block.is_alone).then_some(Self { memory, live_bytes, live: block.live })
+    }
+}
+
+/// Start of the search for a lower hole in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    Block,
+    /// A copy of this pass: nothing fits before it.
+    Behind(Handle),
+    /// Nothing fits anywhere.
+    Nowhere,
+}
+
+/// Results of the searches of one pass in one block, by what a place must suit and by size. Where one allocation did not fit, no larger
+/// one fits, so no span is looked at again for each allocation of a size.
+#[derive(Default)]
+struct Searched(BTreeMap<(Content, u64), BTreeMap<u64, Start>>);
+
+impl Searched {
+    fn wish(of: &Facts) -> ((Content, u64), u64) {
+        let kind = (About::of(of).content_kind(), of.align.load(Relaxed));
+        (kind, of.size.load(Relaxed))
+    }
+
+    fn start(&self, of: &Facts) -> Start {
+        let (kind, size) = Self::wish(of);
+        let smaller = self.0.get(&kind).and_then(|sizes| sizes.range(..=size).next_back());
+        smaller.map_or(Start::Block, |(_, start)| *start)
+    }
+
+    fn note(&mut self, of: &Facts, start: Start) {
+        let (kind, size) = Self::wish(of);
+        let sizes = self.0.entry(kind).or_default();
+        if matches!(start, Start::Nowhere) {
+            sizes.split_off(&size);
+        }
+        sizes.insert(size, start);
     }
 }
 
@@ -168,7 +205,8 @@ impl Defragmentation {
                 let Some((from, first)) = self.may_move(of, slot, budget) else { continue };
                 let place = self.find_place(of, memory_type, slot, &targets, &mut plugs);
                 let Some(place) = place else { break };
-                self.plan_move(of, slot, (from, first), place, budget)?;
+                budget.allows(first.0).then_some(())?;
+                self.plan_move(of, slot, (from, first), place);
             }
         }
         Some(())
@@ -183,12 +221,24 @@ impl Defragmentation {
         budget: &mut Budget<'_>,
     ) -> Option<()> {
         for block in blocks {
+            let mut searched = Searched::default();
             for slot in block.live.iter().rev() {
                 let Some((from, first)) = self.may_move(of, slot, budget) else { continue };
-                let lowest = of.take_below(memory_type, slot, block.memory, self.pool());
-                let Some((managed, seen)) = lowest else { continue };
+                let after = match searched.start(&slot.facts) {
+                    Start::Block => None,
+                    Start::Behind(copy) => Some(copy),
+                    Start::Nowhere => continue,
+                };
+                let lowest = of.take_below(memory_type, (slot, from), after, self.pool());
+                let Some((managed, seen)) = lowest else {
+                    searched.note(&slot.facts, Start::Nowhere);
+                    continue;
+                };
+                budget.allows(first.0).then_some(())?;
                 let place = (self.owner(managed), seen);
-                self.plan_move(of, slot, (from, first), place, budget)?;
+                if let Some(copy) = self.plan_move(of, slot, (from, first), place) {
+                    searched.note(&slot.facts, Start::Behind(copy));
+                }
             }
         }
         Some(())
@@ -207,24 +257,21 @@ impl Defragmentation {
         (!self.stays.contains(&from.address()) && first.0 <= budget.bytes).then_some((from, first))
     }
 
-    /// Plans the move of an allocation to a place. `None` if the pass ends.
+    /// Plans the move of an allocation to a place. Returns the copy, if the allocation was not freed meanwhile.
     fn plan_move(
         &mut self,
         of: &Allocator,
         slot: &Slot<Memory>,
         (from, first): (Handle, (u64, About)),
         place: (Memory, Seen),
-        budget: &mut Budget<'_>,
-    ) -> Option<()> {
-        budget.allows(first.0).then_some(())?;
-        if let Some(to) = enter(of, slot, (from, first), place) {
-            self.moves.push(VmaDefragmentationMove {
-                operation: VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY,
-                src_allocation: shown(from),
-                dst_tmp_allocation: shown(to),
-            });
-        }
-        Some(())
+    ) -> Option<Handle> {
+        let to = enter(of, slot, (from, first), place)?;
+        self.moves.push(VmaDefragmentationMove {
+            operation: VMA_DEFRAGMENTATION_MOVE_OPERATION_COPY,
+            src_allocation: shown(from),
+            dst_tmp_allocation: shown(to),
+        });
+        Some(to)
     }
 
     fn pool(&self) -> Option<&Arc<CustomPool>> {
@@ -422,4 +469,35 @@ pub unsafe extern "C" fn vmaEndDefragmentationPass(
     // SAFETY: as above.
     let result = unsafe { with("vmaEndDefragmentationPass", allocator, work) };
     if may_go_on { vk::Result::INCOMPLETE } else { result }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slots::Slots;
+
+    #[test]
+    fn nothing_is_searched_where_less_found_nothing() {
+        let slots = Slots::new(6);
+        let slot = |size: u64, align: u64| {
+            slots.keep(NO_WEIGHT, (), |slot| {
+                slot.facts.size.store(size, Relaxed);
+                slot.facts.align.store(align, Relaxed);
+            })
+        };
+        let mut searched = Searched::default();
+        let behind =
+            |size: u64| Start::Behind(Handle::from_address(usize::try_from(size).unwrap_or(0)));
+        for size in [100, 300, 200] {
+            searched.note(&slot(size, 1).facts, behind(size));
+        }
+        let starts = |searched: &Searched, align: u64| {
+            [99, 100, 250, 900].map(|size| searched.start(&slot(size, align).facts))
+        };
+        assert_eq!(starts(&searched, 1), [Start::Block, behind(100), behind(200), behind(300)]);
+        assert_eq!(starts(&searched, 2), [Start::Block; 4], "another alignment");
+        searched.note(&slot(150, 1).facts, Start::Nowhere);
+        let nowhere = Start::Nowhere;
+        assert_eq!(starts(&searched, 1), [Start::Block, behind(100), nowhere, nowhere]);
+    }
 }

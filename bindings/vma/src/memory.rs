@@ -36,7 +36,7 @@ pub(crate) enum Memory {
 }
 
 /// Kind of resource, as reports name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Content {
     Unknown = 1,
     Buffer = 2,
@@ -64,11 +64,18 @@ const MAPPED: u64 = 1 << 17;
 const MAY_MAP: u64 = 1 << 18;
 
 impl Memory {
-    /// Returns its name for the engine's reports.
-    pub(crate) fn set_name(&self, name: &str) {
+    /// Returns what the engine owns; nothing for a linear pool.
+    fn managed(&self) -> Option<&Managed> {
         match self {
-            Self::Default(managed) | Self::Pooled(managed, _) => managed.set_name(name),
-            Self::Linear(..) => {}
+            Self::Default(managed) | Self::Pooled(managed, _) => Some(managed),
+            Self::Linear(..) => None,
+        }
+    }
+
+    /// Sets its name for the engine's reports.
+    pub(crate) fn set_name(&self, name: &str) {
+        if let Some(managed) = self.managed() {
+            managed.set_name(name);
         }
     }
 }
@@ -603,24 +610,28 @@ impl Allocator {
         self.laid_out(size, align, About::of(&slot.facts).content_kind()).no_grow()
     }
 
-    /// Takes the lowest place for a copy of an allocation in its own block, below it.
+    /// Takes the lowest place for a copy of an allocation in its own block, below it and behind `after`, an allocation of that block.
     pub(crate) fn take_below(
         &self,
         memory_type: u32,
-        slot: &Slot<Memory>,
-        block: u64,
+        (slot, handle): (&Slot<Memory>, Handle),
+        after: Option<Handle>,
         pool: Option<&Arc<CustomPool>>,
     ) -> Option<(Managed, Seen)> {
-        let (request, offset) = (self.request_beside(slot), slot.facts.offset.load(Relaxed));
-        let below = |of: &AnyBlock, span: Span| {
-            Some(see(of, span)).filter(|seen| seen.memory.as_raw() == block && seen.offset < offset)
+        let request = self.request_beside(slot);
+        let take = |pool: &UserPool<AnyBackend>, after: Option<&Managed>| {
+            let take = |before: &mut Memory| {
+                pool.allocate_between(&request, after, before.managed()?, see).ok()
+            };
+            slot.with_of(handle, take)?
         };
-        match pool {
-            Some(pool) => pool.general()?.allocate_lowest(&request, below).ok(),
-            None => {
-                let mut pools = self.defaults.of_type(memory_type);
-                pools.find_map(|pool| pool.allocate_lowest(&request, below).ok())
-            }
+        let take = |after: Option<&Managed>| match pool {
+            Some(pool) => take(pool.general()?, after),
+            None => self.defaults.of_type(memory_type).find_map(|pool| take(pool, after)),
+        };
+        match after {
+            None => take(None),
+            Some(after) => self.slots.get(after)?.with_of(after, |after| take(after.managed()))?,
         }
     }
 
