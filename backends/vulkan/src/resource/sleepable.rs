@@ -11,7 +11,9 @@ use omniheap_core::{
     AllocateError, AllocationId, BackingStore, HostPinner, Manager, Privacy, Residence, Sleep,
     SleepError, Sleepable, Slept, StoreKind, Wake,
 };
-use omniheap_seam::{ErrorKind, HeapId, HeapKind, Point, Result, TimelineId, Timelines, lock};
+use omniheap_seam::{
+    Epoch, ErrorKind, HeapId, HeapKind, Point, Result, TimelineId, Timelines, lock,
+};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// Bytes of zeros that are copied at a time.
@@ -53,8 +55,19 @@ struct Seen<H> {
     wakes: u64,
     /// Bytes of memory, of which it has or needs so many.
     memory: u64,
-    /// Point behind the work that used it last; `None` where the driver could not mark it.
-    used: Option<Point>,
+    used: Used,
+}
+
+/// Epoch of all work, behind the work that used a resource; `None` where the driver could not mark it.
+#[derive(Clone, Copy)]
+struct Used(Option<Epoch>);
+
+impl Used {
+    /// Notes a mark. Threads mark at once and note later, so an older mark replaces no newer one. One that failed stays: nobody knows how
+    /// far that work reaches, and each sleep marks all work until a wake begins anew.
+    fn note(&mut self, mark: Option<Epoch>) {
+        self.0 = self.0.zip(mark).map(|(known, new)| known.max(new));
+    }
 }
 
 impl<H: Native> fmt::Debug for SleepableResource<H> {
@@ -152,7 +165,7 @@ impl<H: Native> SleepableResource<H> {
         let resource = unsafe { recipe.make(manager) }?;
         let handle = resource.handle();
         recipe.turn(vulkan, handle, Phase::Fresh, Phase::Resting)?;
-        let used = Some(mark_of(vulkan)?);
+        let used = Used(Some(vulkan.mark(TimelineId::ALL)?));
         let (memory, heap) = (resource.memory().size(), heap_of(&resource));
         let seen = Seen { handle, is_asleep: false, wakes: 0, memory, used };
         let (body, seen) = (Mutex::new(Body::Here(resource)), Mutex::new(seen));
@@ -259,7 +272,8 @@ impl<H: Native> SleepableResource<H> {
         let used = seen.used;
         drop(seen);
         let mut leaving = Leaving { owner: self, resource, is_turned: false };
-        let used = used.map_or_else(|| mark_of(vulkan), Ok)?;
+        let epoch = used.0.map_or_else(|| vulkan.mark(TimelineId::ALL), Ok)?;
+        let used = Point { timeline: TimelineId::ALL, epoch };
         sleep.points().iter().chain([&used]).try_for_each(|point| vulkan.wait(*point))?;
         if sleep.store().kind() != StoreKind::Nothing {
             self.keep(&mut leaving, &**sleep.store())?;
@@ -347,21 +361,17 @@ impl<H: Native> Sleepable for SleepableResource<H> {
         store.forget(*id);
         let mut seen = lock(&self.seen);
         (seen.handle, seen.wakes, seen.is_asleep) = (resource.handle(), seen.wakes + 1, false);
+        // Nothing of it is under way: `fill` waited for its copies.
+        seen.used = Used(Some(Epoch::START));
         drop(seen);
         *body = Body::Here(resource);
         Ok(())
     }
 
     fn used(&self) {
-        // Where that fails, the sleep marks all work.
-        let used = mark_of(self.manager.backend()).ok();
-        lock(&self.seen).used = used;
+        let mark = self.manager.backend().mark(TimelineId::ALL).ok();
+        lock(&self.seen).used.note(mark);
     }
-}
-
-/// Returns a point behind all work so far.
-fn mark_of(vulkan: &Vulkan) -> Result<Point> {
-    Ok(Point { timeline: TimelineId::ALL, epoch: vulkan.mark(TimelineId::ALL)? })
 }
 
 fn heap_of<H: Native>(resource: &Resource<H>) -> HeapId {
@@ -371,4 +381,20 @@ fn heap_of<H: Native>(resource: &Resource<H>) -> HeapId {
 /// Returns whether a resource has memory of its own.
 fn is_alone<H: Native>(resource: &Resource<H>) -> bool {
     resource.memory().binding().block().owner().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_mark_replaces_no_newer_one_and_a_failed_one_stays() {
+        let mut used = Used(Some(Epoch(1)));
+        used.note(Some(Epoch(6)));
+        used.note(Some(Epoch(5)));
+        assert_eq!(used.0, Some(Epoch(6)));
+        used.note(None);
+        used.note(Some(Epoch(7)));
+        assert_eq!(used.0, None);
+    }
 }
