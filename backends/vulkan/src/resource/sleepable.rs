@@ -229,9 +229,10 @@ impl<H: Native> SleepableResource<H> {
         let (vulkan, handle) = (self.manager.backend(), resource.handle());
         self.recipe.turn(vulkan, handle, Phase::Resting, phase)?;
         let copied = copy(vulkan, handle);
-        copied.and(self.recipe.turn(vulkan, handle, phase, Phase::Resting))?;
+        let turned = self.recipe.turn(vulkan, handle, phase, Phase::Resting);
+        // Whatever came: where a piece failed, those before it are under way.
         self.used();
-        Ok(())
+        copied.and(turned)
     }
 
     /// Copies its bytes to a store.
@@ -243,7 +244,9 @@ impl<H: Native> SleepableResource<H> {
         leaving.is_turned = true;
         let _keeping = lock(&KEEPING);
         let copy = &mut |at, bytes: &mut [u8]| self.recipe.fetch(vulkan, handle, at, bytes);
-        let kept = store.put(id, size, Privacy::Open, copy).and_then(|()| store.flush(id));
+        let kept = store.put(id, size, Privacy::Open, copy);
+        // A store may answer without a copy, or in spite of one that failed: then nobody has waited yet.
+        let kept = kept.and_then(|()| catch_up(vulkan)).and_then(|()| store.flush(id));
         kept.inspect_err(|_| store.forget(id))
     }
 
@@ -261,7 +264,7 @@ impl<H: Native> SleepableResource<H> {
             store.get(id, &mut |at, bytes| self.recipe.send(vulkan, handle, at, bytes))?;
         }
         self.recipe.turn(vulkan, handle, Phase::Filling, Phase::Resting)?;
-        vulkan.wait(Point { timeline: ON, epoch: vulkan.mark(ON)? })
+        catch_up(vulkan)
     }
 
     /// Waits for the work that uses it and copies its bytes. Returns a point behind that work. On failure it is as it was.
@@ -297,6 +300,7 @@ impl<H: Native> Drop for Leaving<'_, H> {
             // A driver that refuses this submits no work of the owner either.
             let _ =
                 owner.recipe.turn(owner.manager.backend(), handle, Phase::Leaving, Phase::Resting);
+            owner.used();
         }
         lock(&self.owner.seen).is_asleep = false;
     }
@@ -341,7 +345,7 @@ impl<H: Native> Sleepable for SleepableResource<H> {
         let left = core::mem::replace(&mut *body, Body::Away { store, id });
         let memory = lock(&self.seen).memory;
         if let Body::Here(resource) = left {
-            // SAFETY: `prepare` waited for its copies and for the work that used it, and by the promise of who created it there is no other.
+            // SAFETY: `prepare` waited for its copies and for the work that used it, copies that failed included, and by the promise of who created it there is no other.
             let memory = unsafe { resource.destroy_handle() };
             memory.into_iter().for_each(|memory| memory.free_after(used));
             // Sees that the point was reached. A device that is lost now frees it later.
@@ -372,6 +376,11 @@ impl<H: Native> Sleepable for SleepableResource<H> {
         let mark = self.manager.backend().mark(TimelineId::ALL).ok();
         lock(&self.seen).used.note(mark);
     }
+}
+
+/// Waits for all copies so far.
+fn catch_up(vulkan: &Vulkan) -> Result<()> {
+    vulkan.wait(Point { timeline: ON, epoch: vulkan.mark(ON)? })
 }
 
 fn heap_of<H: Native>(resource: &Resource<H>) -> HeapId {
