@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 /// Bytes of zeros that are copied at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
+/// Bytes of the largest block of texels. All others are fractions of it.
+const LARGEST_BLOCK: u64 = 16;
+
 /// Held while a store gets bytes: stores take those of one lane one after the other, and resources share lanes.
 static KEEPING: Mutex<()> = Mutex::new(());
 
@@ -243,7 +246,10 @@ impl<H: Native> SleepableResource<H> {
         self.recipe.turn(vulkan, handle, Phase::Resting, Phase::Leaving)?;
         leaving.is_turned = true;
         let _keeping = lock(&KEEPING);
-        let copy = &mut |at, bytes: &mut [u8]| self.recipe.fetch(vulkan, handle, at, bytes);
+        let copy = &mut |at, bytes: &mut [u8]| {
+            check_piece(size, at, bytes.len())?;
+            self.recipe.fetch(vulkan, handle, at, bytes)
+        };
         let kept = store.put(id, size, Privacy::Open, copy);
         // A store may answer without a copy, or in spite of one that failed: then nobody has waited yet.
         let kept = kept.and_then(|()| catch_up(vulkan)).and_then(|()| store.flush(id));
@@ -261,7 +267,10 @@ impl<H: Native> SleepableResource<H> {
                 self.recipe.send(vulkan, handle, at, &ZEROS[..len])
             })?;
         } else {
-            store.get(id, &mut |at, bytes| self.recipe.send(vulkan, handle, at, bytes))?;
+            store.get(id, &mut |at, bytes| {
+                check_piece(size, at, bytes.len())?;
+                self.recipe.send(vulkan, handle, at, bytes)
+            })?;
         }
         self.recipe.turn(vulkan, handle, Phase::Filling, Phase::Resting)?;
         catch_up(vulkan)
@@ -381,6 +390,17 @@ impl<H: Native> Sleepable for SleepableResource<H> {
 /// Waits for all copies so far.
 fn catch_up(vulkan: &Vulkan) -> Result<()> {
     vulkan.wait(Point { timeline: ON, epoch: vulkan.mark(ON)? })
+}
+
+/// Refuses a piece that a store names beside the resource, or that cuts a block of texels.
+fn check_piece(size: u64, at: u64, len: usize) -> Result<()> {
+    let end = at.checked_add(len as u64).filter(|end| *end <= size);
+    let is_cut = |place: u64| !place.is_multiple_of(LARGEST_BLOCK);
+    match end {
+        Some(end) if !is_cut(at) && (!is_cut(end) || end == size) => Ok(()),
+        _ => Err(ErrorKind::OutOfRange
+            .because("the backing store asks for bytes that the resource does not have")),
+    }
 }
 
 fn heap_of<H: Native>(resource: &Resource<H>) -> HeapId {

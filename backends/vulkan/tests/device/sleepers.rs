@@ -16,6 +16,7 @@ crate::cases! {
     a_frame_that_does_not_wait_finds_its_image_later if |_| true;
     who_wakes_does_not_send_a_higher_priority_away if |_| true;
     what_a_store_refuses_stays_as_it_was if |_| true;
+    a_store_that_lies_reaches_nothing_else if |_| true;
     work_that_was_submitted_is_done_before_it_leaves if |_| true;
     frames_that_used_it_end_before_it_leaves if |_| true;
     a_resource_that_is_dropped_asleep_leaves_nothing if |_| true;
@@ -302,6 +303,47 @@ fn what_a_store_refuses_stays_as_it_was(rig: &Rig) {
     one.wake(&Wake::all()).unwrap();
     one.check(1);
     assert_eq!(arena.report().used, 0, "the store forgot what came back");
+}
+
+/// A store that answers without a copy, or asks for a piece that is not one.
+#[derive(Debug)]
+struct Liar {
+    piece: Option<(u64, usize)>,
+    gives: bool,
+}
+
+impl BackingStore for Liar {
+    fn put(&self, _: AllocationId, _: u64, _: Privacy, copy: &mut PutPiece<'_>) -> Result<()> {
+        match self.piece {
+            Some((at, len)) if !self.gives => copy(at, &mut vec![0; len]),
+            _ => Ok(()),
+        }
+    }
+
+    fn get(&self, _: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        self.piece.map_or(Ok(()), |(at, len)| take(at, &vec![0; len]))
+    }
+
+    fn forget(&self, _: AllocationId) {}
+}
+
+fn a_store_that_lies_reaches_nothing_else(rig: &Rig) {
+    let manager = manager(rig);
+    // Beside it, beyond all numbers, and less than a texel.
+    for piece in [(0, 1 << 20), (1 << 20, 16), (u64::MAX - 15, 16), (0, 3), (2, 16)] {
+        let (image, buffer) = pair(&manager);
+        for one in [&*image as &dyn Sleepable, &*buffer] {
+            let liar = |gives| Sleep::to(Arc::new(Liar { piece: Some(piece), gives }));
+            let refused = one.sleep(&liar(false)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::OutOfRange, "{piece:?}");
+            one.sleep(&liar(true)).unwrap();
+            let refused = one.wake(&Wake::all()).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::OutOfRange, "{piece:?}");
+        }
+    }
+    // Without a copy nobody waits for the image but the sleep itself.
+    let (image, _) = pair(&manager);
+    image.sleep(&Sleep::to(Arc::new(Liar { piece: None, gives: false }))).unwrap();
 }
 
 /// Submits a copy from one to the other on a timeline, and returns the pool of its commands. Nobody waits for it.
