@@ -55,6 +55,8 @@ enum Body<H: Native> {
 struct Seen<H> {
     handle: H,
     is_asleep: bool,
+    /// `Resting`, but where it could not be turned back.
+    phase: Phase,
     wakes: u64,
     /// Bytes of memory, of which it has or needs so many.
     memory: u64,
@@ -170,16 +172,19 @@ impl<H: Native> SleepableResource<H> {
         recipe.turn(vulkan, handle, Phase::Fresh, Phase::Resting)?;
         let used = Used(Some(vulkan.mark(TimelineId::ALL)?));
         let (memory, heap) = (resource.memory().size(), heap_of(&resource));
-        let seen = Seen { handle, is_asleep: false, wakes: 0, memory, used };
+        let seen = Seen { handle, is_asleep: false, phase: Phase::Resting, wakes: 0, memory, used };
         let (body, seen) = (Mutex::new(Body::Here(resource)), Mutex::new(seen));
         Ok(Self { manager: manager.clone(), recipe, heap, body, seen })
     }
 
     /// Returns the native handle; `None` while it is asleep, falling asleep or waking up. Never destroy it.
+    ///
+    /// `None` too where the driver was short of memory as a failed sleep, read or write turned an image back: it is not in its layout then.
+    /// The next hold, [`wake`](Sleepable::wake), read or write turns it.
     #[must_use]
     pub fn handle(&self) -> Option<H> {
         let seen = lock(&self.seen);
-        (!seen.is_asleep).then_some(seen.handle)
+        (!seen.is_asleep && seen.phase == Phase::Resting).then_some(seen.handle)
     }
 
     /// Returns how often it has woken up. Each time it has a new handle, and views of the old one are to be [retired](Vulkan::retire).
@@ -230,12 +235,31 @@ impl<H: Native> SleepableResource<H> {
             return Err(ErrorKind::OutOfRange.into());
         }
         let (vulkan, handle) = (self.manager.backend(), resource.handle());
-        self.recipe.turn(vulkan, handle, Phase::Resting, phase)?;
+        let resting = lock(&self.seen).phase;
+        self.recipe.turn(vulkan, handle, resting, phase)?;
         let copied = copy(vulkan, handle);
-        let turned = self.recipe.turn(vulkan, handle, phase, Phase::Resting);
+        let turned = self.turn_back(handle, phase);
         // Whatever came: where a piece failed, those before it are under way.
         self.used();
         copied.and(turned)
+    }
+
+    /// Makes it ready for its owner after copies. Where that fails, it stays in the phase, and its handle is not shown.
+    fn turn_back(&self, handle: H, from: Phase) -> Result<()> {
+        let turned = self.recipe.turn(self.manager.backend(), handle, from, Phase::Resting);
+        lock(&self.seen).phase = if turned.is_ok() { Phase::Resting } else { from };
+        turned
+    }
+
+    /// Turns it back where that failed before, and waits for it.
+    fn mend(&self, resource: &Resource<H>) -> Result<()> {
+        let phase = lock(&self.seen).phase;
+        if phase == Phase::Resting {
+            return Ok(());
+        }
+        let turned = self.turn_back(resource.handle(), phase);
+        self.used();
+        turned.and_then(|()| catch_up(self.manager.backend()))
     }
 
     /// Copies its bytes to a store.
@@ -243,7 +267,8 @@ impl<H: Native> SleepableResource<H> {
         let (vulkan, size) = (self.manager.backend(), self.size());
         HostPinner::lend(vulkan, |pinner| store.prepare(size, pinner))?;
         let (handle, id) = (leaving.resource.handle(), leaving.resource.memory().id());
-        self.recipe.turn(vulkan, handle, Phase::Resting, Phase::Leaving)?;
+        let phase = lock(&self.seen).phase;
+        self.recipe.turn(vulkan, handle, phase, Phase::Leaving)?;
         leaving.is_turned = true;
         let _keeping = lock(&KEEPING);
         let copy = &mut |at, bytes: &mut [u8]| {
@@ -305,11 +330,9 @@ struct Leaving<'a, H: Native> {
 impl<H: Native> Drop for Leaving<'_, H> {
     fn drop(&mut self) {
         if self.is_turned {
-            let (owner, handle) = (self.owner, self.resource.handle());
-            // A driver that refuses this submits no work of the owner either.
-            let _ =
-                owner.recipe.turn(owner.manager.backend(), handle, Phase::Leaving, Phase::Resting);
-            owner.used();
+            // Noted where it fails.
+            let _ = self.owner.turn_back(self.resource.handle(), Phase::Leaving);
+            self.owner.used();
         }
         lock(&self.owner.seen).is_asleep = false;
     }
@@ -366,7 +389,13 @@ impl<H: Native> Sleepable for SleepableResource<H> {
 
     fn wake(&self, _: &Wake) -> Result<(), AllocateError> {
         let mut body = lock(&self.body);
-        let Body::Away { store, id } = &*body else { return Err(ErrorKind::AlreadyAwake.into()) };
+        let (store, id) = match &*body {
+            Body::Away { store, id } => (store, id),
+            Body::Here(resource) => {
+                self.mend(resource)?;
+                return Err(ErrorKind::AlreadyAwake.into());
+            }
+        };
         // SAFETY: promised to `Vulkan::create_sleepable_buffer` for each wake.
         let resource = unsafe { self.recipe.make(&self.manager) }?;
         // What fails here is dropped: retired with its memory.
@@ -375,7 +404,7 @@ impl<H: Native> Sleepable for SleepableResource<H> {
         let mut seen = lock(&self.seen);
         (seen.handle, seen.wakes, seen.is_asleep) = (resource.handle(), seen.wakes + 1, false);
         // Nothing of it is under way: `fill` waited for its copies.
-        seen.used = Used(Some(Epoch::START));
+        (seen.used, seen.phase) = (Used(Some(Epoch::START)), Phase::Resting);
         drop(seen);
         *body = Body::Here(resource);
         Ok(())

@@ -7,10 +7,10 @@ use core::{
     sync::atomic::{AtomicI64, Ordering},
 };
 use omniheap_core::{
-    Argument, Backend, BackingStore, ErrorKind, Manager, ManagerConfig, Move, Point, Result, Sleep,
-    Sleepable, TimelineId, Wake,
+    AllocationId, Argument, Backend, BackingStore, ErrorKind, GetPiece, Manager, ManagerConfig,
+    Move, Point, Privacy, PutPiece, Result, Sleep, Sleepable, TimelineId, Wake,
 };
-use omniheap_residency::HostStore;
+use omniheap_residency::{HostStore, Nothing};
 use omniheap_shaders::SCALE;
 use omniheap_vulkan::{
     Block, Existing, Feature, Options, Paging, Validation, Vulkan,
@@ -22,6 +22,8 @@ crate::cases! {
     every_failed_call_changes_nothing if |_| true;
     every_failed_opening_leaves_nothing if |_| true;
     every_failed_sleep_and_wake_loses_no_byte if |_| true;
+    what_a_failed_write_left_under_way_ends_before_it_leaves if |_| true;
+    an_image_that_is_not_turned_back_shows_no_handle if |_| true;
     a_mark_covers_a_long_transfer if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
     a_long_transfer_needs_no_second_ring if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
     every_failed_long_transfer_is_over if |vulkan| vulkan.caps().device.name.contains("llvmpipe");
@@ -325,6 +327,73 @@ fn every_failed_sleep_and_wake_loses_no_byte(rig: &Rig) {
         LEFT.store(left, Ordering::SeqCst);
         outcome
     });
+}
+
+fn what_a_failed_write_left_under_way_ends_before_it_leaves(rig: &Rig) {
+    let owner = rig.open();
+    let config = ManagerConfig::default().plain();
+    let manager = Manager::with_config(wrap(rig.options, &owner).unwrap(), config);
+    let (image, _) = sleepers::pair(&manager);
+    let bytes = pattern(1, 256 << 10);
+    each_failure(|| {
+        let outcome = image.write(&bytes);
+        let left = LEFT.swap(-1, Ordering::SeqCst);
+        // No copy, which would come behind what is under way.
+        image.sleep(&Sleep::to(Nothing::new())).unwrap();
+        image.wake(&Wake::all()).unwrap();
+        assert!(image.handle().is_some());
+        LEFT.store(left, Ordering::SeqCst);
+        outcome
+    });
+}
+
+/// A store that refuses bytes as the next call of the driver fails.
+#[derive(Debug)]
+struct Short;
+
+impl BackingStore for Short {
+    fn put(&self, _: AllocationId, _: u64, _: Privacy, _: &mut PutPiece<'_>) -> Result<()> {
+        LEFT.store(0, Ordering::SeqCst);
+        Err(ErrorKind::OutOfHostMemory.into())
+    }
+
+    fn get(&self, _: AllocationId, _: &mut GetPiece<'_>) -> Result<()> {
+        Err(ErrorKind::Stale.into())
+    }
+
+    fn forget(&self, _: AllocationId) {}
+}
+
+fn an_image_that_is_not_turned_back_shows_no_handle(rig: &Rig) {
+    let owner = rig.open();
+    let config = ManagerConfig::default().plain();
+    let manager = Manager::with_config(wrap(rig.options, &owner).unwrap(), config);
+    let (image, _) = sleepers::pair(&manager);
+    let bytes = pattern(1, 256 << 10);
+    image.write(&bytes).unwrap();
+    let handle = image.handle();
+    let mends: [&dyn Fn(); 3] = [
+        &|| assert_eq!(image.wake(&Wake::all()).unwrap_err().kind(), ErrorKind::AlreadyAwake),
+        &|| image.read(&mut vec![0; 256 << 10]).unwrap(),
+        &|| image.write(&bytes).unwrap(),
+    ];
+    for mend in mends {
+        let refused = image.sleep(&Sleep::to(Arc::new(Short))).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::OutOfHostMemory);
+        assert!(LEFT.load(Ordering::SeqCst) < 0, "the way back failed");
+        assert_eq!(image.handle(), None, "it is in another layout than its own");
+        mend();
+        assert_eq!(image.handle(), handle);
+        let mut seen = vec![0; 256 << 10];
+        image.read(&mut seen).unwrap();
+        assert!(seen == bytes);
+    }
+    image.sleep(&Sleep::to(Arc::new(Short))).unwrap_err();
+    come_and_go(&[&*image], &HostStore::new()).unwrap();
+    assert!(image.handle().is_some());
+    let mut seen = vec![0; 256 << 10];
+    image.read(&mut seen).unwrap();
+    assert!(seen == bytes);
 }
 
 /// Writes and reads so many bytes that they go by the queue that only copies, with short work before and after.
