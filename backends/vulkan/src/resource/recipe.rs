@@ -54,13 +54,13 @@ pub(super) trait Recipe<H: Native>: fmt::Debug + Send + Sync {
 
 const BOTH_WAYS: &str =
     "a resource that sleeps is copied both ways; add TRANSFER_SRC and TRANSFER_DST to its usage";
+const OWN_PLACE: &str = "the buffer has flags (sparse, protected, or a captured address), or keeps acceleration structures or micromaps, which do not live at another address; implement `Sleepable` for it";
 const CHAINED: &str = "the description has a `p_next` chain, which cannot be kept; implement `Sleepable` for this resource";
 
 /// Description of a buffer.
 #[derive(Clone, Debug)]
 pub(super) struct BufferRecipe {
     size: u64,
-    flags: vk::BufferCreateFlags,
     usage: vk::BufferUsageFlags,
     sharing: vk::SharingMode,
     families: Vec<u32>,
@@ -79,11 +79,15 @@ impl BufferRecipe {
         if !info.usage.contains(U::TRANSFER_SRC | U::TRANSFER_DST) {
             return Err(ErrorKind::Unsupported.because(BOTH_WAYS));
         }
+        let at_home = U::ACCELERATION_STRUCTURE_STORAGE_KHR | U::MICROMAP_STORAGE_EXT;
+        if !info.flags.is_empty() || info.usage.intersects(at_home) {
+            return Err(ErrorKind::Unsupported.because(OWN_PLACE));
+        }
         let (all, count) = (info.p_queue_family_indices, info.queue_family_index_count);
         // SAFETY: the caller's promise.
         let families = unsafe { families(info.sharing_mode, all, count) };
-        let (size, flags, usage, sharing) = (info.size, info.flags, info.usage, info.sharing_mode);
-        Ok(Self { size, flags, usage, sharing, families, kind })
+        let (size, usage, sharing) = (info.size, info.usage, info.sharing_mode);
+        Ok(Self { size, usage, sharing, families, kind })
     }
 }
 
@@ -97,7 +101,6 @@ impl Recipe<vk::Buffer> for BufferRecipe {
         manager: &Manager<Vulkan>,
     ) -> Result<Resource<vk::Buffer>, AllocateError> {
         let info = vk::BufferCreateInfo::default()
-            .flags(self.flags)
             .size(self.size)
             .usage(self.usage)
             .sharing_mode(self.sharing)

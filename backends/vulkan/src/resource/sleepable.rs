@@ -32,6 +32,8 @@ static KEEPING: Mutex<()> = Mutex::new(());
 /// returns once they are there. The handle is another one after each wake, and with it views and descriptor sets: [`wakes`](Self::wakes) says
 /// when to make them again.
 ///
+/// A buffer's device address is another one after each wake too. Where addresses must stay, allocate in a pool that sleeps.
+///
 /// The copies run on the main timeline: the resource belongs to its queue family, or is shared by several. It keeps its manager alive, so drop it before the
 /// device is destroyed.
 pub struct SleepableResource<H: Native> {

@@ -448,9 +448,24 @@ fn what_cannot_be_kept_is_refused(rig: &Rig) {
     refuse(&plain, vk::ImageLayout::UNDEFINED, ErrorKind::InvalidConfig);
     let linear = plain.initial_layout(vk::ImageLayout::PREINITIALIZED);
     refuse(&linear, READ, ErrorKind::InvalidConfig);
-    let info = vk::BufferCreateInfo::default().size(64).usage(vk::BufferUsageFlags::VERTEX_BUFFER);
-    // SAFETY: as above.
-    let made = unsafe { Vulkan::create_sleepable_buffer(&manager, &info, HeapKind::Device) };
-    assert_eq!(made.unwrap_err().kind(), unsupported);
+    buffers_that_cannot_be_kept_are_refused(&manager);
     assert_eq!(manager.totals().live_bytes, 0);
+}
+
+fn buffers_that_cannot_be_kept_are_refused(manager: &Manager<Vulkan>) {
+    use vk::{BufferCreateFlags as F, BufferUsageFlags as U};
+    let info = vk::BufferCreateInfo::default().size(64);
+    let both_ways = info.usage(U::TRANSFER_SRC | U::TRANSFER_DST);
+    let structures = both_ways.usage(both_ways.usage | U::ACCELERATION_STRUCTURE_STORAGE_KHR);
+    for info in [
+        info.usage(U::VERTEX_BUFFER),
+        both_ways.flags(F::SPARSE_BINDING),
+        both_ways.flags(F::PROTECTED),
+        both_ways.flags(F::DEVICE_ADDRESS_CAPTURE_REPLAY),
+        structures,
+    ] {
+        // SAFETY: refused before the driver sees it.
+        let made = unsafe { Vulkan::create_sleepable_buffer(manager, &info, HeapKind::Device) };
+        assert_eq!(made.unwrap_err().kind(), ErrorKind::Unsupported, "{info:?}");
+    }
 }
