@@ -71,7 +71,11 @@ impl BufferRecipe {
     /// # Safety
     ///
     /// `info` is valid.
-    pub(super) unsafe fn of(info: &vk::BufferCreateInfo<'_>, kind: HeapKind) -> Result<Self> {
+    pub(super) unsafe fn of(
+        info: &vk::BufferCreateInfo<'_>,
+        kind: HeapKind,
+        main: u32,
+    ) -> Result<Self> {
         use vk::BufferUsageFlags as U;
         if !info.p_next.is_null() {
             return Err(ErrorKind::Unsupported.because(CHAINED));
@@ -85,7 +89,7 @@ impl BufferRecipe {
         }
         let (all, count) = (info.p_queue_family_indices, info.queue_family_index_count);
         // SAFETY: the caller's promise.
-        let families = unsafe { families(info.sharing_mode, all, count) };
+        let families = unsafe { families(info.sharing_mode, all, count, main) }?;
         let (size, usage, sharing) = (info.size, info.usage, info.sharing_mode);
         Ok(Self { size, usage, sharing, families, kind })
     }
@@ -159,6 +163,7 @@ impl ImageRecipe {
         info: &vk::ImageCreateInfo<'_>,
         layout: vk::ImageLayout,
         kind: HeapKind,
+        main: u32,
     ) -> Result<Self> {
         use vk::{ImageCreateFlags as F, ImageLayout as L, ImageUsageFlags as U};
         if !info.p_next.is_null() {
@@ -182,7 +187,7 @@ impl ImageRecipe {
         }
         let (all, count) = (info.p_queue_family_indices, info.queue_family_index_count);
         // SAFETY: the caller's promise.
-        let families = unsafe { families(info.sharing_mode, all, count) };
+        let families = unsafe { families(info.sharing_mode, all, count, main) }?;
         Ok(Self {
             flags: info.flags,
             shape: info.image_type,
@@ -247,7 +252,8 @@ impl Recipe<vk::Image> for ImageRecipe {
             .level_count(self.levels)
             .layer_count(self.layers);
         let all = [Exclusive::Image { image, range, from, to }];
-        // SAFETY: the image is of this device and in that layout, as its owner promised and the calls before it left it; a copy is waited for
+        // SAFETY: the image is of this device and in that layout, as its owner promised and the calls before it left it. It is exclusive, or shared
+        // with this family too: on one timeline no family changes, and what remains is a barrier that either may have. A copy is waited for
         // before the image is destroyed, and an image that was not filled is retired.
         unsafe { vulkan.change_family(&all, ON, ON) }
     }
@@ -277,15 +283,25 @@ impl Recipe<vk::Image> for ImageRecipe {
     }
 }
 
-/// Returns the families of a description that several share.
+/// Returns the families of a description that several share. `main` is that of the main timeline, which copies.
 ///
 /// # Safety
 ///
 /// The description is valid: where it is shared, `all` points to `count` numbers.
-unsafe fn families(sharing: vk::SharingMode, all: *const u32, count: u32) -> Vec<u32> {
-    match sharing {
-        // SAFETY: the caller's promise.
-        vk::SharingMode::CONCURRENT => unsafe { from_raw_parts(all, count as usize) }.to_vec(),
-        _ => Vec::new(),
+unsafe fn families(
+    sharing: vk::SharingMode,
+    all: *const u32,
+    count: u32,
+    main: u32,
+) -> Result<Vec<u32>> {
+    if sharing != vk::SharingMode::CONCURRENT {
+        return Ok(Vec::new());
     }
+    // SAFETY: the caller's promise.
+    let all = unsafe { from_raw_parts(all, count as usize) };
+    if !all.contains(&main) {
+        let why = "the families that share the resource lack that of the main timeline, which copies it; add it";
+        return Err(ErrorKind::InvalidConfig.because(why));
+    }
+    Ok(all.to_vec())
 }

@@ -104,36 +104,41 @@ impl Vulkan {
     /// # Errors
     ///
     /// As for [`create_buffer`](Self::create_buffer); `Unsupported` with the reason for a description that cannot be kept, for one whose usage
-    /// lacks a transfer, and without queues.
+    /// lacks a transfer, for flags, for acceleration structures and micromaps, and without queues; `InvalidConfig` for families that share it without
+    /// that of the main timeline.
     ///
     /// # Safety
     ///
     /// As for [`create_buffer`](Self::create_buffer), each time that it wakes up. Work uses the [handle](SleepableResource::handle) only where it was submitted
     /// while the resource was kept awake: by a hold of its set, or because nobody puts it to sleep meanwhile. Then
     /// [`used`](Sleepable::used) is called, which the end of a hold does.
+    ///
+    /// This call, [`write`](SleepableResource::write) and [`read`](SleepableResource::read) use it on the main timeline. Work elsewhere, on other timelines or on queues that the
+    /// backend does not know, is ordered behind that, and before `write` or `read` is called it has ended, or the main timeline was ordered behind it.
     pub unsafe fn create_sleepable_buffer(
         manager: &Manager<Self>,
         info: &vk::BufferCreateInfo<'_>,
         kind: HeapKind,
     ) -> Result<SleepableResource<vk::Buffer>, AllocateError> {
         // SAFETY: the caller's promise.
-        let recipe = unsafe { BufferRecipe::of(info, kind) }?;
+        let recipe = unsafe { BufferRecipe::of(info, kind, manager.backend().copying()?) }?;
         // SAFETY: as above.
         unsafe { SleepableResource::make(manager, Box::new(recipe)) }
     }
 
-    /// Creates an image that can sleep, as [`create_sleepable_buffer`](Self::create_sleepable_buffer) does a buffer. It is in `layout` when this returns and after
-    /// each wake.
+    /// Creates an image that can sleep, as [`create_sleepable_buffer`](Self::create_sleepable_buffer) does a buffer. It is in `layout` behind what the main timeline
+    /// has got when this returns, and from the moment when a wake returns.
     ///
     /// # Errors
     ///
     /// As for [`create_sleepable_buffer`](Self::create_sleepable_buffer); `Unsupported` too for several samples, planes or aspects (depth and stencil), and
-    /// for texels of 3, 6 or 12 bytes; `InvalidConfig` for another initial layout than `UNDEFINED`, and a `layout` without contents.
+    /// for texels of 3, 6 or 12 bytes; `InvalidConfig` for another initial layout than `UNDEFINED`, a `layout` without contents, and families that share it
+    /// without that of the main timeline.
     ///
     /// # Safety
     ///
-    /// As for [`create_image`](Self::create_image) and [`create_sleepable_buffer`](Self::create_sleepable_buffer). All of the image is in `layout`, and belongs to
-    /// the main timeline's family if it is exclusive, behind the work that was submitted while it was kept awake.
+    /// As for [`create_image`](Self::create_image) and [`create_sleepable_buffer`](Self::create_sleepable_buffer). The usage allows `layout`. All of the image is in
+    /// `layout`, and belongs to the main timeline's family if it is exclusive, behind the work that was submitted while it was kept awake.
     pub unsafe fn create_sleepable_image(
         manager: &Manager<Self>,
         info: &vk::ImageCreateInfo<'_>,
@@ -141,16 +146,16 @@ impl Vulkan {
         kind: HeapKind,
     ) -> Result<SleepableResource<vk::Image>, AllocateError> {
         // SAFETY: the caller's promise.
-        let recipe = unsafe { ImageRecipe::of(info, layout, kind) }?;
+        let recipe = unsafe { ImageRecipe::of(info, layout, kind, manager.backend().copying()?) }?;
         // SAFETY: as above.
         unsafe { SleepableResource::make(manager, Box::new(recipe)) }
     }
 
-    /// Returns whether the main timeline copies images and buffers, at any offset.
-    fn copies(&self) -> Result<()> {
-        let family = vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE;
+    /// Returns the family of the main timeline, if it copies images and buffers at any offset.
+    fn copying(&self) -> Result<u32> {
+        let able = vk::QueueFlags::GRAPHICS | vk::QueueFlags::COMPUTE;
         match self.device.queues.first() {
-            Some(queue) if queue.flags.intersects(family) => Ok(()),
+            Some(queue) if queue.flags.intersects(able) => Ok(queue.family),
             _ => Err(ErrorKind::Unsupported.because(
                 "the main timeline has no queue that draws or computes, to copy on; implement `Sleepable` for this resource",
             )),
@@ -167,7 +172,6 @@ impl<H: Native> SleepableResource<H> {
         recipe: Box<dyn Recipe<H>>,
     ) -> Result<Self, AllocateError> {
         let vulkan = manager.backend();
-        vulkan.copies()?;
         // SAFETY: the caller's promise.
         let resource = unsafe { recipe.make(manager) }?;
         let handle = resource.handle();

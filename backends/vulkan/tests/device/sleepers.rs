@@ -443,6 +443,9 @@ fn what_cannot_be_kept_is_refused(rig: &Rig) {
     refuse(&plain.samples(vk::SampleCountFlags::TYPE_4), READ, unsupported);
     refuse(&plain.usage(U::SAMPLED | U::TRANSFER_DST), READ, unsupported);
     refuse(&plain.flags(vk::ImageCreateFlags::SPARSE_BINDING), READ, unsupported);
+    let shared = plain.sharing_mode(vk::SharingMode::CONCURRENT);
+    let others = [u32::MAX - 1, u32::MAX];
+    refuse(&shared.queue_family_indices(&others), READ, ErrorKind::InvalidConfig);
     let mut chained = vk::ImageFormatListCreateInfo::default();
     refuse(&plain.push_next(&mut chained), READ, unsupported);
     refuse(&plain, vk::ImageLayout::UNDEFINED, ErrorKind::InvalidConfig);
