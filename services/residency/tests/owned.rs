@@ -36,6 +36,10 @@ impl Texture {
         self.residence().asleep
     }
 
+    fn fill(&self, value: u8) {
+        self.memory.lock().unwrap().as_ref().unwrap().fill(0, self.size, value).unwrap();
+    }
+
     fn check(&self, value: u8) {
         let mut seen = vec![0; usize::try_from(self.size).unwrap()];
         self.memory.lock().unwrap().as_ref().unwrap().read(0, &mut seen).unwrap();
@@ -61,9 +65,9 @@ impl Sleepable for Texture {
 
     fn sleep(&self, _: &Sleep) -> Result<Slept, SleepError> {
         let Ok(mut memory) = self.memory.try_lock() else { return Err(ErrorKind::Busy.into()) };
-        let left = memory.take().ok_or(ErrorKind::AlreadyAsleep)?;
-        left.read(0, &mut self.copy.lock().unwrap())?;
-        drop(left);
+        let here = memory.as_ref().ok_or(ErrorKind::AlreadyAsleep)?;
+        here.read(0, &mut self.copy.lock().unwrap())?;
+        *memory = None;
         let mut slept = Slept::default();
         slept.returned = self.size;
         Ok(slept)
@@ -115,6 +119,12 @@ fn textures_and_pools_make_room_for_each_other() {
         drop(held);
         assert_eq!(one.uses.load(Relaxed), 1, "it hears that its use was submitted");
     }
+    let held = [residents.hold(&textures[5]).unwrap(), {
+        textures[5].fill(55);
+        residents.hold(&textures[5]).unwrap()
+    }];
+    textures[5].check(55);
+    drop(held);
     assert!(pool.residence().asleep, "no texture is older");
     let _held = residents.hold(&pool).unwrap();
     assert!(textures[0].is_asleep() && !textures[5].is_asleep());

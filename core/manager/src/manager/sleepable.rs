@@ -26,14 +26,16 @@ pub trait Sleepable: fmt::Debug + Send + Sync {
     /// `AlreadyAsleep`; the reason why it stays as it was, awake and with all its bytes.
     fn sleep(&self, sleep: &Sleep) -> Result<Slept, SleepError>;
 
-    /// Gets memory and the bytes back. Returns when work that is submitted from now on sees them.
+    /// Gets memory and the bytes back. Returns when work that is submitted from now on sees them. Called on what is awake too, by every hold: that
+    /// changes nothing.
     ///
     /// # Errors
     ///
     /// `AlreadyAwake`; out of memory where others have to leave first; the reason why it stays asleep, with all its bytes.
     fn wake(&self, wake: &Wake) -> Result<(), AllocateError>;
 
-    /// Notes that all work that uses it has been submitted by now: a sleep waits for that work. Called where a hold ends.
+    /// Notes that all work that uses it has been submitted by now: a sleep waits for that work. Called where a hold ends, by several threads at once
+    /// where several hold it.
     fn used(&self) {}
 
     /// Returns whether it can sleep at all.
