@@ -269,13 +269,13 @@ impl<H: Native> SleepableResource<H> {
     }
 
     /// Copies its bytes to a store.
-    fn keep(&self, leaving: &mut Leaving<'_, H>, store: &dyn BackingStore) -> Result<()> {
+    fn keep<'a>(&self, leaving: &mut Leaving<'a, H>, store: &'a dyn BackingStore) -> Result<()> {
         let (vulkan, size) = (self.manager.backend(), self.size());
         HostPinner::lend(vulkan, |pinner| store.prepare(size, pinner))?;
         let (handle, id) = (leaving.resource.handle(), leaving.resource.memory().id());
         let phase = lock(&self.seen).phase;
         self.recipe.turn(vulkan, handle, phase, Phase::Leaving)?;
-        leaving.is_turned = true;
+        leaving.store = Some(store);
         let _keeping = lock(&KEEPING);
         let copy = &mut |at, bytes: &mut [u8]| {
             check_piece(size, at, bytes.len())?;
@@ -283,8 +283,7 @@ impl<H: Native> SleepableResource<H> {
         };
         let kept = store.put(id, size, Privacy::Open, copy);
         // A store may answer without a copy, or in spite of one that failed: then nobody has waited yet.
-        let kept = kept.and_then(|()| catch_up(vulkan)).and_then(|()| store.flush(id));
-        kept.inspect_err(|_| store.forget(id))
+        kept.and_then(|()| catch_up(vulkan)).and_then(|()| store.flush(id))
     }
 
     /// Copies its bytes into a fresh one, and waits for them.
@@ -314,7 +313,7 @@ impl<H: Native> SleepableResource<H> {
         seen.is_asleep = true;
         let used = seen.used;
         drop(seen);
-        let mut leaving = Leaving { owner: self, resource, is_turned: false };
+        let mut leaving = Leaving { owner: self, resource, store: None };
         let epoch = used.0.map_or_else(|| vulkan.mark(TimelineId::ALL), Ok)?;
         let used = Point { timeline: TimelineId::ALL, epoch };
         sleep.points().iter().chain([&used]).try_for_each(|point| vulkan.wait(*point))?;
@@ -330,12 +329,14 @@ impl<H: Native> SleepableResource<H> {
 struct Leaving<'a, H: Native> {
     owner: &'a SleepableResource<H>,
     resource: &'a Resource<H>,
-    is_turned: bool,
+    /// The store that gets its bytes, for which it was turned.
+    store: Option<&'a dyn BackingStore>,
 }
 
 impl<H: Native> Drop for Leaving<'_, H> {
     fn drop(&mut self) {
-        if self.is_turned {
+        if let Some(store) = self.store {
+            store.forget(self.resource.memory().id());
             // Noted where it fails.
             let _ = self.owner.turn_back(self.resource.handle(), Phase::Leaving);
             self.owner.used();

@@ -8,7 +8,10 @@ use omniheap_core::{
 };
 use omniheap_residency::{Arena, ArenaConfig, HostStore, Nothing, Resident, Residents};
 use omniheap_vulkan::{SleepableResource, Vulkan, ash::vk};
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 crate::cases! {
     textures_of_three_times_the_budget_keep_their_bytes if |_| true;
@@ -248,11 +251,12 @@ fn who_wakes_does_not_send_a_higher_priority_away(rig: &Rig) {
     assert!(low.residence().asleep);
 }
 
-/// A store that refuses bytes, or to give them back, when told to.
+/// A store that refuses bytes, or to give them back, when told to, and panics as it flushes when told to.
 #[derive(Debug)]
 struct Broken {
     inner: Arc<dyn BackingStore>,
     refuses: AtomicBool,
+    panics: AtomicBool,
 }
 
 impl BackingStore for Broken {
@@ -267,6 +271,11 @@ impl BackingStore for Broken {
             true => Err(ErrorKind::OutOfHostMemory.into()),
             false => copy(at, bytes),
         })
+    }
+
+    fn flush(&self, id: AllocationId) -> Result<()> {
+        assert!(!self.panics.load(Relaxed), "as a store of an engine may");
+        self.inner.flush(id)
     }
 
     fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
@@ -285,13 +294,19 @@ fn what_a_store_refuses_stays_as_it_was(rig: &Rig) {
     let (manager, (arena, inner)) = (manager(rig), store());
     let one = image(&manager, &texture(vk::Format::R8G8B8A8_UNORM, [256, 256]));
     one.put(1);
-    let broken = Arc::new(Broken { inner, refuses: AtomicBool::new(true) });
+    let [refuses, panics] = [true, false].map(AtomicBool::new);
+    let broken = Arc::new(Broken { inner, refuses, panics });
     let sleep = || Sleep::to(Arc::<Broken>::clone(&broken));
     let handle = one.handle();
     assert_eq!(one.sleep(&sleep()).unwrap_err().kind(), ErrorKind::OutOfHostMemory);
     assert_eq!((one.handle(), arena.report().used), (handle, 0));
     one.check(1);
     broken.refuses.store(false, Relaxed);
+    broken.panics.store(true, Relaxed);
+    catch_unwind(AssertUnwindSafe(|| one.sleep(&sleep()))).unwrap_err();
+    assert_eq!((one.handle(), arena.report().used), (handle, 0));
+    one.check(1);
+    broken.panics.store(false, Relaxed);
     let held = manager.heap_use(one.heap()).unwrap().reserved;
     let slept = one.sleep(&sleep()).unwrap();
     let left = manager.heap_use(one.heap()).unwrap().reserved;
