@@ -14,7 +14,10 @@ use omniheap_core::{
 use omniheap_seam::{
     Epoch, ErrorKind, HeapId, HeapKind, Point, Result, TimelineId, Timelines, lock,
 };
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError, TryLockError},
+    thread::{self, ThreadId},
+};
 
 /// Bytes of zeros that are copied at a time.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -22,8 +25,10 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Bytes of the largest block of texels. All others are fractions of it.
 const LARGEST_BLOCK: u64 = 16;
 
-/// Held while a store gets bytes: stores take those of one lane one after the other, and resources share lanes.
-static KEEPING: Mutex<()> = Mutex::new(());
+/// Lanes of which a store gets bytes now, and by which threads.
+static KEEPING: Mutex<Vec<(StoreLane, ThreadId)>> = Mutex::new(Vec::new());
+/// Notified when a lane leaves [`KEEPING`].
+static KEPT: Condvar = Condvar::new();
 
 /// A buffer or image of an engine's own that can leave the device and come back with its bytes.
 ///
@@ -276,7 +281,7 @@ impl<H: Native> SleepableResource<H> {
         let phase = lock(&self.seen).phase;
         self.recipe.turn(vulkan, handle, phase, Phase::Leaving)?;
         leaving.store = Some(store);
-        let _keeping = lock(&KEEPING);
+        let _keeping = Keeping::begin(store, id)?;
         let copy = &mut |at, bytes: &mut [u8]| {
             check_piece(size, at, bytes.len())?;
             self.recipe.fetch(vulkan, handle, at, bytes)
@@ -342,6 +347,37 @@ impl<H: Native> Drop for Leaving<'_, H> {
             self.owner.used();
         }
         lock(&self.owner.seen).is_asleep = false;
+    }
+}
+
+/// The address of a store, and the numbers of a lane and of its manager.
+type StoreLane = (usize, u32, u32);
+
+/// A thread's turn to have a store keep bytes of a lane, until this is dropped: stores take those of one lane one after the other, and
+/// resources share lanes.
+struct Keeping(StoreLane);
+
+impl Keeping {
+    /// Waits for other threads, unless this one has a turn already: a store that allocates may put another resource to sleep, which hears `Busy`.
+    fn begin(store: &dyn BackingStore, id: AllocationId) -> Result<Self> {
+        let one = (core::ptr::from_ref(store).addr(), id.lane(), id.manager());
+        let own = thread::current().id();
+        let mut all = lock(&KEEPING);
+        while all.iter().any(|(other, _)| *other == one) {
+            if all.iter().any(|(_, by)| *by == own) {
+                return Err(ErrorKind::Busy.because("the store keeps another resource just now"));
+            }
+            all = KEPT.wait(all).unwrap_or_else(PoisonError::into_inner);
+        }
+        all.push((one, own));
+        Ok(Self(one))
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        lock(&KEEPING).retain(|(other, _)| *other != self.0);
+        KEPT.notify_all();
     }
 }
 

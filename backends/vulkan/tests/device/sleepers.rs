@@ -1,7 +1,10 @@
 //! An engine's own buffers and images that leave the device by budget, and come back with every byte.
 #![expect(unsafe_code, reason = "creates native objects, as an engine does")]
 use crate::rig::{MAIN, Rig, pattern};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::{
+    panic::AssertUnwindSafe,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 use omniheap_core::{
     AllocationId, Backend as _, BackingStore, ErrorKind, GetPiece, HeapKind, Limits, Manager,
     ManagerConfig, Privacy, PutPiece, Result, Sleep, Sleepable, TimelineId, Timelines, Wake,
@@ -9,8 +12,8 @@ use omniheap_core::{
 use omniheap_residency::{Arena, ArenaConfig, HostStore, Nothing, Resident, Residents};
 use omniheap_vulkan::{SleepableResource, Vulkan, ash::vk};
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    panic::catch_unwind,
+    sync::{Arc, Mutex, Weak},
 };
 
 crate::cases! {
@@ -20,6 +23,7 @@ crate::cases! {
     who_wakes_does_not_send_a_higher_priority_away if |_| true;
     what_a_store_refuses_stays_as_it_was if |_| true;
     a_store_that_lies_reaches_nothing_else if |_| true;
+    a_store_that_sends_another_away_does_not_wait_for_itself if |_| true;
     work_that_was_submitted_is_done_before_it_leaves if |_| true;
     frames_that_used_it_end_before_it_leaves if |_| true;
     a_resource_that_is_dropped_asleep_leaves_nothing if |_| true;
@@ -359,6 +363,53 @@ fn a_store_that_lies_reaches_nothing_else(rig: &Rig) {
     // Without a copy nobody waits for the image but the sleep itself.
     let (image, _) = pair(&manager);
     image.sleep(&Sleep::to(Arc::new(Liar { piece: None, gives: false }))).unwrap();
+}
+
+/// A store that is short of memory, and puts another resource to sleep before it keeps the first.
+#[derive(Debug)]
+struct Nested {
+    inner: Arc<dyn BackingStore>,
+    this: Weak<Self>,
+    other: Mutex<Option<Arc<Buffer>>>,
+}
+
+impl BackingStore for Nested {
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        privacy: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> Result<()> {
+        let other = self.other.lock().unwrap().take();
+        if let (Some(other), Some(this)) = (other, self.this.upgrade()) {
+            // Resources that share a lane go one after the other.
+            let busy = other.sleep(&Sleep::to(this)).map_err(|error| error.kind()).err();
+            assert!(busy.is_none_or(|why| why == ErrorKind::Busy), "{busy:?}");
+        }
+        self.inner.put(id, size, privacy, copy)
+    }
+
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> Result<()> {
+        self.inner.get(id, take)
+    }
+
+    fn forget(&self, id: AllocationId) {
+        self.inner.forget(id);
+    }
+}
+
+fn a_store_that_sends_another_away_does_not_wait_for_itself(rig: &Rig) {
+    let (manager, (_arena, inner)) = (manager(rig), store());
+    let all = [4096, 100_000].map(|size| buffer(&manager, size));
+    (1..).zip(&all).for_each(|(seed, one)| one.put(seed));
+    let other = Mutex::new(Some(Arc::clone(&all[1])));
+    let store = Arc::new_cyclic(|this| Nested { inner, this: Weak::clone(this), other });
+    all[0].sleep(&Sleep::to(store)).unwrap();
+    for (seed, one) in (1..).zip(&all) {
+        assert!(one.wake(&Wake::all()).is_ok() || one.wakes() == 0);
+        one.check(seed);
+    }
 }
 
 /// Submits a copy from one to the other on a timeline, and returns the pool of its commands. Nobody waits for it.
