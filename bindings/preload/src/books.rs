@@ -160,6 +160,11 @@ pub(crate) fn has_refused() -> bool {
     !lock(&REFUSED).is_empty()
 }
 
+/// Forgets that a context was left to the driver: it is gone.
+pub(crate) fn forget_refused(context: usize) {
+    lock(&REFUSED).retain(|refused| *refused != context);
+}
+
 /// Keeps books from opening, and captures from beginning and ending.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     lock(&OPENING)
@@ -178,7 +183,7 @@ pub(crate) fn each(act: impl Fn(&Book)) {
 
 /// Removes a context's book from the table, and returns it if there was one.
 pub(crate) fn take(context: usize) -> Option<&'static Book> {
-    lock(&REFUSED).retain(|refused| *refused != context);
+    forget_refused(context);
     let mut books = BOOKS.write().unwrap_or_else(PoisonError::into_inner);
     let at = books.iter().position(|book| book.context() == context)?;
     let book = books.swap_remove(at);

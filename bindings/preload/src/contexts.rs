@@ -2,12 +2,23 @@
 #![expect(unsafe_code, reason = "reads what the driver wrote, and asks it for contexts")]
 use crate::real::{Handle, Real};
 use crate::{Code, books, capture, ending, lock};
-use core::cell::Cell;
+use core::ffi::{c_int, c_uint};
 use core::ptr;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 /// Contexts that the program attached to, once for each time.
 static ATTACHED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// A function of the driver that ends uses of the primary context of a device.
+type End = unsafe extern "C" fn(c_int) -> Code;
+
+/// Turns to begin and end uses of primary contexts. The next primary context of a device has the handle of the one before, so that the
+/// end of that one must be noticed before the next begins.
+static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
+
+fn turn(device: c_int) -> MutexGuard<'static, ()> {
+    lock(&TURNS[usize::try_from(device).unwrap_or(0) % TURNS.len()])
+}
 
 /// Reads a context that the driver gave to the program.
 fn given_context(code: Code, out: *const Handle) -> Option<usize> {
@@ -41,14 +52,15 @@ pub(crate) fn detach(real: &Real, context: Handle) -> Option<Code> {
 /// Closes the book of a context that the program destroys; the driver refuses that for a primary one.
 pub(crate) fn destroy(real: &Real, context: Handle) -> Option<Code> {
     let book = books::all().find(|book| book.context() == context.addr());
-    if book.is_some_and(|book| primary(real, book.ordinal) == Some(context)) {
-        return None;
-    }
-    close(real, context)
+    let is_primary = |device| {
+        let _turn = turn(device);
+        primary(real, device) == Some(context)
+    };
+    if book.is_some_and(|book| is_primary(book.ordinal)) { None } else { close(real, context) }
 }
 
 /// Closes the book of a context that is about to end, while the driver can still take its memory.
-pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
+fn close(real: &Real, context: Handle) -> Option<Code> {
     // First, so that this book may wait again as well.
     capture::end_all(context);
     lock(&ATTACHED).retain(|attached| *attached != context.addr());
@@ -65,8 +77,9 @@ pub(crate) fn close(real: &Real, context: Handle) -> Option<Code> {
     None
 }
 
-/// Returns the primary context of a device, where a book may be forgotten with it, or that it was left to the driver.
-pub(crate) fn primary(real: &Real, device: i32) -> Option<Handle> {
+/// Returns the primary context of a device, where a book may be forgotten with it, or that it was left to the driver. The
+/// caller has the device's [`turn`].
+fn primary(real: &Real, device: i32) -> Option<Handle> {
     if !books::all().any(|book| book.ordinal == device) && !books::has_refused() {
         return None;
     }
@@ -81,27 +94,46 @@ pub(crate) fn primary(real: &Real, device: i32) -> Option<Handle> {
     if unsafe { real.cuDevicePrimaryCtxRetain?(&raw mut context, device) } != 0 {
         return None;
     }
-    // SAFETY: retained above; the program retains it as well, since it is active.
+    // SAFETY: retained above; the program retains it as well: it is active, and releases wait for their turn.
     unsafe { real.cuDevicePrimaryCtxRelease_v2?(device) };
     Some(context)
 }
 
-thread_local! {
-    /// The primary context that this thread is releasing.
-    static RELEASING: Cell<Handle> = const { Cell::new(ptr::null_mut()) };
+/// Answers a call that retains a primary context.
+pub(crate) fn retain(real: &Real, out: *mut Handle, device: c_int) -> Option<Code> {
+    let _turn = turn(device);
+    // SAFETY: the caller's arguments, as it passed them.
+    Some(unsafe { real.cuDevicePrimaryCtxRetain?(out, device) })
 }
 
-/// Notes that a program is about to release a primary context. Others may have retained it, so nothing is waited for.
-pub(crate) fn releasing(real: &Real, device: i32) {
-    RELEASING.set(primary(real, device).unwrap_or(ptr::null_mut()));
+/// Answers a call that releases a primary context. Others may have retained it, so nothing is waited for.
+pub(crate) fn release(real: &Real, device: c_int, end: Option<End>) -> Option<Code> {
+    let _turn = turn(device);
+    let context = primary(real, device);
+    // SAFETY: the caller's argument, as it passed it.
+    let code = unsafe { end?(device) };
+    notice_end(real, device, context);
+    Some(code)
 }
 
-/// Closes the book of a primary context that the program released, if it is gone: the driver took its plain memory, and not its pages.
-pub(crate) fn released(real: &Real, device: i32) -> Option<()> {
-    let context = RELEASING.replace(ptr::null_mut());
-    if context.is_null() {
-        return None;
+/// Answers a call that ends a primary context at once, and all green contexts of its device.
+pub(crate) fn reset(real: &Real, device: c_int, end: Option<End>) -> Option<Code> {
+    let _turn = turn(device);
+    if let Some(context) = primary(real, device) {
+        close(real, context);
     }
+    // SAFETY: the caller's argument, as it passed it.
+    let code = unsafe { end?(device) };
+    if code == 0 {
+        let gone = lock(&GREENS).extract_if(.., |it| it.device == device).collect::<Vec<_>>();
+        gone.iter().for_each(|it| books::forget_refused(it.context));
+    }
+    Some(code)
+}
+
+/// Closes the book of a primary context that is gone: the driver took its plain memory, and not its pages.
+fn notice_end(real: &Real, device: c_int, context: Option<Handle>) -> Option<()> {
+    let context = context?;
     let (mut flags, mut active) = (0, 0);
     // SAFETY: valid out-pointers.
     let code = unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
@@ -122,11 +154,20 @@ struct Green {
 
 static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
 
-/// Notes that the program made a green context.
-pub(crate) fn made_green(code: Code, out: *const Handle, device: i32) -> Option<()> {
-    let green = given_context(code, out)?;
-    lock(&GREENS).push(Green { green, device, context: 0 });
-    Some(())
+/// Answers a call that makes a green context.
+pub(crate) fn make_green(
+    real: &Real,
+    out: *mut Handle,
+    resources: Handle,
+    (device, flags): (c_int, c_uint),
+) -> Option<Code> {
+    let _turn = turn(device);
+    // SAFETY: the caller's arguments, as it passed them.
+    let code = unsafe { real.cuGreenCtxCreate?(out, resources, device, flags) };
+    if let Some(green) = given_context(code, out) {
+        lock(&GREENS).push(Green { green, device, context: 0 });
+    }
+    Some(code)
 }
 
 /// Leaves a green context to the driver: its marks are behind its own work alone, and others use its memory as well.
@@ -138,21 +179,22 @@ pub(crate) fn is_green(code: Code, out: *const Handle, green: Handle) -> Option<
     Some(())
 }
 
-/// Notes that the program is about to destroy a green context, and with it perhaps the last use of the primary one.
-pub(crate) fn ending_green(real: &Real, green: Handle) -> Option<()> {
-    let greens = lock(&GREENS);
-    let device = greens.iter().find(|it| it.green == green.addr())?.device;
-    drop(greens);
-    releasing(real, device);
-    Some(())
-}
-
-/// Notes that the driver has answered: its handle may be another context's now.
-pub(crate) fn ended_green(real: &Real, code: Code, green: Handle) -> Option<()> {
-    let mut greens = lock(&GREENS);
-    let at = greens.iter().position(|it| code == 0 && it.green == green.addr())?;
-    let Green { device, context, .. } = greens.swap_remove(at);
-    drop(greens);
-    books::take(context);
-    released(real, device)
+/// Answers a call that destroys a green context, and with it perhaps the last use of the primary one.
+pub(crate) fn end_green(real: &Real, green: Handle) -> Option<Code> {
+    let device = lock(&GREENS).iter().find(|it| it.green == green.addr())?.device;
+    let _turn = turn(device);
+    let context = primary(real, device);
+    // SAFETY: the caller's argument, as it passed it.
+    let code = unsafe { real.cuGreenCtxDestroy?(green) };
+    if code == 0 {
+        let mut greens = lock(&GREENS);
+        let is_it = |it: &Green| (it.green, it.device) == (green.addr(), device);
+        let gone = greens.iter().position(is_it).map(|at| greens.swap_remove(at));
+        drop(greens);
+        if let Some(gone) = gone {
+            books::forget_refused(gone.context);
+        }
+        notice_end(real, device, context);
+    }
+    Some(code)
 }

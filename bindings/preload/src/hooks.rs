@@ -130,18 +130,19 @@ hooks! {
         = |real| None; then |code| contexts::is_green(code, out, green);
     fn cuGreenCtxCreate(out: *mut Handle, resources: Handle, device: c_int, flags: c_uint)
         as "cuGreenCtxCreate" 12040..EVER, false
-        = |real| None; then |code| contexts::made_green(code, out, device);
+        = |real| contexts::make_green(real, out, resources, (device, flags));
     fn cuGreenCtxDestroy(green: Handle) as "cuGreenCtxDestroy" 12040..EVER, false
-        = |real| { contexts::ending_green(real, green); None };
-        then |code| contexts::ended_green(real, code, green);
+        = |real| contexts::end_green(real, green);
+    fn cuDevicePrimaryCtxRetain(out: *mut Handle, device: c_int) as "cuDevicePrimaryCtxRetain" 7000..EVER, false
+        = |real| contexts::retain(real, out, device);
     fn cuDevicePrimaryCtxReset(device: c_int) as "cuDevicePrimaryCtxReset" 7000..11000, false
-        = |real| contexts::primary(real, device).and_then(|context| contexts::close(real, context));
+        = |real| contexts::reset(real, device, real.cuDevicePrimaryCtxReset);
     fn cuDevicePrimaryCtxReset_v2(device: c_int) as "cuDevicePrimaryCtxReset" 11000..EVER, false
-        = |real| contexts::primary(real, device).and_then(|context| contexts::close(real, context));
+        = |real| contexts::reset(real, device, real.cuDevicePrimaryCtxReset_v2);
     fn cuDevicePrimaryCtxRelease(device: c_int) as "cuDevicePrimaryCtxRelease" 7000..11000, false
-        = |real| { contexts::releasing(real, device); None }; then |_| contexts::released(real, device);
+        = |real| contexts::release(real, device, real.cuDevicePrimaryCtxRelease);
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) as "cuDevicePrimaryCtxRelease" 11000..EVER, false
-        = |real| { contexts::releasing(real, device); None }; then |_| contexts::released(real, device);
+        = |real| contexts::release(real, device, real.cuDevicePrimaryCtxRelease_v2);
     fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) as "cuStreamBeginCapture" 10010..EVER, false
         = |real| { capture::begin(real, stream); None };
         then |code| if code != 0 { capture::end(stream) };

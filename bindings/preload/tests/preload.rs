@@ -374,6 +374,13 @@ fn a_released_context_leaves_no_memory_behind() {
 }
 
 #[test]
+fn a_context_that_ends_while_others_retain_it_leaves_nothing_to_the_next() {
+    for devices in ["1", "2"] {
+        assert_eq!(counted("workers", ("STANDIN_DEVICES", devices), "bytes.held "), 0);
+    }
+}
+
+#[test]
 fn a_context_that_others_retain_is_released_at_once() {
     keeps("retained", &[]);
 }

@@ -1,5 +1,6 @@
 /* Rules of the driver that programs count on; the argument names one of them. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,6 +89,27 @@ static int released(void) {
         if (i % 4 < 2 ? cuDevicePrimaryCtxRelease_v2(0) : cuDevicePrimaryCtxRelease(0)) return 6;
     }
     return 0;
+}
+
+/* Threads retain and release a context, which ends now and then. */
+static void* worker(void* number) {
+    H context, part; P p;
+    for (long i = 0; i < 200; i++) {
+        int greens = (i + (long)number) % 3 == 0;
+        if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return "retain";
+        if (greens && (cuGreenCtxCreate(&part, 0, 0, 1) || cuDevicePrimaryCtxRelease_v2(0))) return "green";
+        if (cuMemAlloc_v2(&p, 4 * MIB) || cuMemsetD8_v2(p, 1, 4 * MIB) || i % 2 && cuMemFree_v2(p)) return "memory";
+        if (!cuCtxDestroy(context)) return "destroyed";
+        if (greens ? cuGreenCtxDestroy(part) : cuDevicePrimaryCtxRelease_v2(0)) return "release";
+    }
+    return 0;
+}
+static int workers(void) {
+    pthread_t threads[4]; void* failed; int code = 0;
+    if (cuDevicePrimaryCtxRelease_v2(0)) return 3;
+    for (long i = 0; i < 4; i++) if (pthread_create(&threads[i], 0, worker, (void*)i)) return 4;
+    for (int i = 0; i < 4; i++) if (pthread_join(threads[i], &failed) || failed) puts(failed), code = 5;
+    return code;
 }
 
 /* To release a context that others retain waits for nothing. */
@@ -277,6 +299,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"names", names},
     {"again", again},
     {"released", released},
+    {"workers", workers},
     {"pool", pool},
     {"choices", choices},
     {"green", green},
