@@ -133,9 +133,23 @@ impl<D: StreamDriver> Registry<D> {
         Ok(gone)
     }
 
-    fn all(&self) -> Vec<Arc<Timeline<D>>> {
+    /// Returns all timelines; `None` where the stream of one may have ended.
+    fn all(&self) -> Option<Vec<Arc<Timeline<D>>>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.values().cloned().collect()
+        open.values().map(|it| it.lasting_stream().map(|_| it.clone())).collect()
+    }
+
+    /// Marks all timelines as [`mark`](Self::mark) does, and waits for no other thread. `None` where that cannot be: another thread waits
+    /// for the device, or the driver cannot follow all streams at once.
+    #[must_use]
+    pub fn mark_all_at_once(&self) -> Option<Epoch> {
+        self.whole.mark_at_once()
+    }
+
+    /// Returns the latest epoch that all timelines have reached, and waits for no other thread; `None` where that cannot be.
+    #[must_use]
+    pub fn all_reached_at_once(&self) -> Option<Epoch> {
+        self.whole.reached_at_once()
     }
 
     /// Returns the timeline with this id.

@@ -12,7 +12,7 @@ use crate::{
 };
 use core::sync::atomic::{AtomicUsize, Ordering};
 use omniheap_seam::{Epoch, ErrorKind, Result};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 /// The whole device as a timeline.
 pub(crate) struct Whole<D: StreamDriver> {
@@ -31,8 +31,9 @@ struct State<D: StreamDriver> {
     join: Option<D::Stream>,
 }
 
-/// Lists the timelines of the device, for drivers that cannot follow all of them at once.
-pub(crate) type Open<'a, D> = &'a dyn Fn() -> Vec<Arc<Timeline<D>>>;
+/// Lists the timelines of the device, for drivers that cannot follow all of them at once; `None` where the stream of one may have
+/// ended.
+pub(crate) type Open<'a, D> = &'a dyn Fn() -> Option<Vec<Arc<Timeline<D>>>>;
 
 /// Returns whether a mark cannot be recorded now, but perhaps later.
 fn is_passing(kind: ErrorKind) -> bool {
@@ -79,6 +80,36 @@ impl<D: StreamDriver> Whole<D> {
         self.record_owed(state, open)?;
         state.marks.poll()?;
         Ok(Epoch(state.marks.reached()))
+    }
+
+    /// Returns the state, if nobody has it: whoever has it may wait for the device.
+    fn try_state(&self) -> Option<MutexGuard<'_, State<D>>> {
+        match self.state.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Ok(state) => Some(state),
+        }
+    }
+
+    /// As [`mark`](Self::mark), and waits for no other thread; `None` where that cannot be, or the driver cannot follow all streams
+    /// at once.
+    pub(crate) fn mark_at_once(&self) -> Option<Epoch> {
+        let state = &mut *self.try_state()?;
+        match self.record(state, &|| None) {
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                state.is_owed = true;
+                Some(Epoch(state.marks.last() + 1))
+            }
+            marked => marked.ok(),
+        }
+    }
+
+    /// As [`reached`](Self::reached), and waits for no other thread; `None` where that cannot be.
+    pub(crate) fn reached_at_once(&self) -> Option<Epoch> {
+        let state = &mut *self.try_state()?;
+        self.record_owed(state, &|| None).ok()?;
+        state.marks.poll().ok()?;
+        Some(Epoch(state.marks.reached()))
     }
 
     /// Blocks until `epoch` is reached; `Busy` where that cannot be while a capture is under way.
@@ -152,7 +183,7 @@ impl<D: StreamDriver> Whole<D> {
             // SAFETY: the event is held by the caller.
             match unsafe { self.driver.record_all(event.raw) } {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
-                    self.record_each(join, &open(), event)
+                    self.record_each(join, open, event)
                 }
                 recorded => recorded,
             }
@@ -166,11 +197,12 @@ impl<D: StreamDriver> Whole<D> {
     fn record_each(
         &self,
         join: &mut Option<D::Stream>,
-        open: &[Arc<Timeline<D>>],
+        open: Open<'_, D>,
         event: &Event<D>,
     ) -> Result<()> {
-        let streams = open.iter().map(|timeline| timeline.lasting_stream());
-        let streams = streams.collect::<Option<Vec<_>>>().ok_or(ErrorKind::Unsupported)?;
+        let open = open().ok_or(ErrorKind::Unsupported)?;
+        let streams: Vec<_> =
+            open.iter().filter_map(|timeline| timeline.lasting_stream()).collect();
         for stream in &streams {
             // SAFETY: it lives as long as its timeline, which is held here.
             if unsafe { self.driver.capture(*stream) }?.is_some() {

@@ -476,12 +476,14 @@ impl Book {
         unsafe { self.streams.timeline(self.manager.backend(), stream, number) }
     }
 
-    /// Notes that the program is about to destroy a stream, whose handle another one may have then. Returns its timeline, which
-    /// [`leave`](Self::leave) takes once the stream is gone.
+    /// Notes that the program is about to destroy a stream, whose handle another one may have then. Marks what it was given to do, and
+    /// returns its timeline, which [`leave`](Self::leave) takes once the stream is gone. The driver's call waits for nothing, and so does
+    /// this: where no mark is to be had, the timeline is lost.
     pub(crate) fn end_stream(&self, real: &Real, stream: Handle) -> Option<Left> {
-        let ended = self.streams.end(self.manager.backend(), real, stream)?;
+        let timeline = self.streams.end(real, stream)?;
         self.ended.store(NUMBERS.load(Relaxed), Relaxed);
-        ended.ok()
+        let epoch = self.manager.backend().timelines().mark_all_at_once()?;
+        Some((timeline, epoch))
     }
 
     /// Keeps the timeline of a stream that is gone for another one.

@@ -1,9 +1,10 @@
 //! Timelines of the streams of one context. That of a stream which is gone goes to a new one, once its work has run: a device has a
-//! limited number of timelines, and programs may make a stream for each request.
+//! limited number of timelines, and programs may make a stream for each request. Where the driver has no mark of all work, nobody knows
+//! when that was: its timeline goes to none.
 #![expect(unsafe_code, reason = "borrows streams of the program")]
 use crate::lock;
 use crate::real::{Handle, Real};
-use omniheap_core::{Epoch, Result, TimelineId};
+use omniheap_core::{Epoch, TimelineId};
 use omniheap_cuda::Cuda;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockWriteGuard};
@@ -42,12 +43,14 @@ impl Streams {
         if known.is_some() {
             return known;
         }
+        // Asked before the lock, for which others wait to have memory.
+        let reached = self.reached(cuda);
         let mut streams = self.change();
         if let Some(known) = streams.get(&name) {
             return Some(*known); // Another thread was first.
         }
         // SAFETY: the caller's promise.
-        let timeline = match unsafe { self.take_left(cuda, stream) } {
+        let timeline = match unsafe { self.take_left(cuda, stream, reached) } {
             Some(timeline) => timeline,
             // SAFETY: as above.
             None => unsafe { cuda.borrow_stream(stream.cast()) }.ok()?,
@@ -56,25 +59,32 @@ impl Streams {
         Some(timeline)
     }
 
+    /// Returns the mark that the device has passed, if a timeline is left that wants to know, and nobody must be waited for.
+    fn reached(&self, cuda: &Cuda) -> Option<Epoch> {
+        let is_empty = lock(&self.left).is_empty();
+        if is_empty { None } else { cuda.timelines().all_reached_at_once() }
+    }
+
     /// Continues the timeline of a stream that is gone, and has nothing left to do, on a new one.
     ///
     /// # Safety
     ///
     /// `stream` is a live stream.
-    unsafe fn take_left(&self, cuda: &Cuda, stream: Handle) -> Option<TimelineId> {
-        let mut left = lock(&self.left);
-        if left.is_empty() {
-            return None;
-        }
-        let reached = cuda.timelines().reached(TimelineId::ALL).ok()?;
+    unsafe fn take_left(
+        &self,
+        cuda: &Cuda,
+        stream: Handle,
+        reached: Option<Epoch>,
+    ) -> Option<TimelineId> {
+        let (mut left, reached) = (lock(&self.left), reached?);
         let at = left.iter().position(|(_, epoch)| *epoch <= reached)?;
         // SAFETY: the caller's promise; the work of the earlier stream has run.
         unsafe { cuda.borrow_again(left[at].0, stream.cast()) }.ok()?;
         Some(left.swap_remove(at).0)
     }
 
-    /// Takes the timeline of a stream away that is about to be destroyed, and marks what it was given to do; `None` where it has none.
-    pub(crate) fn end(&self, cuda: &Cuda, real: &Real, stream: Handle) -> Option<Result<Left>> {
+    /// Takes the timeline of a stream away that is about to be destroyed; `None` where it has none.
+    pub(crate) fn end(&self, real: &Real, stream: Handle) -> Option<TimelineId> {
         let is_known = |name: &Name| name.0 == stream.addr();
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         // Only then the handle is that of a stream.
@@ -87,8 +97,7 @@ impl Streams {
         if unsafe { real.cuStreamGetId?(stream, &raw mut number) } != 0 {
             return None;
         }
-        let timeline = self.change().remove(&(stream.addr(), number))?;
-        Some(cuda.timelines().mark(TimelineId::ALL).map(|epoch| (timeline, epoch)))
+        self.change().remove(&(stream.addr(), number))
     }
 
     /// Keeps the timeline of a stream that is gone for another one.

@@ -596,6 +596,21 @@ fn streams_come_and_go_without_end() {
 }
 
 #[test]
+fn streams_come_and_go_where_the_driver_has_no_mark_of_all_work() {
+    let [record, rounds] = [("STANDIN_RECORD", "0"), ("ROUNDS", "2000")];
+    keeps("brief", &[record, rounds].map(|(name, value)| (name, Path::new(value))));
+    keeps("heir", &[(record.0, Path::new(record.1))]);
+}
+
+#[test]
+fn a_stream_ends_while_another_thread_waits_for_memory() {
+    for can_record in ["0", "1"] {
+        let limit = ("OMNIHEAP_LIMIT", Path::new("64MiB"));
+        keeps("apart", &[("STANDIN_RECORD", Path::new(can_record)), limit]);
+    }
+}
+
+#[test]
 fn what_a_stream_freed_that_is_gone_waits_for_its_work() {
     keeps("heir", &[]);
 }

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 typedef unsigned long long P; typedef void* H;
@@ -23,6 +24,13 @@ static void wait_for_go(void* unused) { while (!go) usleep(1000); }
 static void nap(void* unused) { usleep(50000); }
 static void set_go(void* unused) { go = 1; }
 enum { MIB = 1 << 20 };
+
+/* Runs a thread in the device's context. */
+static void* in_context(void* run) {
+    H context;
+    if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return "context";
+    return ((void* (*)(void*))run)(0);
+}
 
 /* A stream that gets memory which another one freed waits for no third one. */
 static int streams(void) {
@@ -281,7 +289,7 @@ static int brief(void) {
     H stream, other; P p, q = 0;
     alarm(0);
     if (cuStreamCreate(&other, 1)) return 3;
-    for (int i = 0; i < 66000; i++) {
+    for (int i = 0, rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 66000; i < rounds; i++) {
         if (cuStreamCreate(&stream, 1) || cuMemAllocAsync(&p, 64 << 10, stream)) return 4;
         /* One outlives its stream. */
         if (q && cuMemFreeAsync(q, i % 2 ? stream : other)) return 5;
@@ -290,6 +298,22 @@ static int brief(void) {
         if (cuStreamDestroy_v2(stream)) return 7;
     }
     return cuCtxSynchronize();
+}
+
+/* To destroy a stream waits for nobody who waits for memory. */
+static void* asks(void* unused) {
+    P p;
+    return cuMemAlloc_v2(&p, 48 * MIB) ? "memory" : 0;
+}
+static int apart(void) {
+    H slow, other; P p, q; pthread_t thread; void* failed;
+    if (cuStreamCreate(&slow, 1) || cuStreamCreate(&other, 1) || cuMemAllocAsync(&q, 512, other) || cuMemFreeAsync(q, other)) return 3;
+    if (cuMemAlloc_v2(&p, 48 * MIB) || cuLaunchHostFunc(slow, wait_for_go, 0) || cuMemFree_v2(p)) return 4;
+    if (pthread_create(&thread, 0, in_context, asks)) return 5;
+    usleep(50000);
+    if (cuStreamDestroy_v2(other)) return 6;
+    go = 1;
+    return pthread_join(thread, &failed) || failed;
 }
 
 static const struct { const char* name; int (*run)(void); } RULES[] = {
@@ -317,6 +341,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"late", late},
     {"brief", brief},
     {"heir", heir},
+    {"apart", apart},
     {"vacant", vacant},
 };
 
