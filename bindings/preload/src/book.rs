@@ -195,7 +195,15 @@ impl Book {
         size: u64,
         (stream, timeline): (usize, TimelineId),
     ) -> Result<u64, AllocateError> {
-        self.take(size, (stream, false), &Request::new(size).on(timeline))
+        let request = Request::new(size);
+        // A guard is laid and looked at on the timeline of its memory. That of a stream may be gone by then, or another stream's, or in a
+        // capture: memory with guards is on none, and each of its frees waits for all work.
+        let request = if self.has_guards() { request } else { request.on(timeline) };
+        self.take(size, (stream, false), &request)
+    }
+
+    fn has_guards(&self) -> bool {
+        self.manager.config().guards.is_some()
     }
 
     #[inline]
@@ -263,9 +271,9 @@ impl Book {
         if resident.is_whole {
             // Goes back to the driver, which waits as ever: nobody else could have it. What is there later is not ours.
             lock(&self.blocks).remove(&address);
-            if self.manager.config().guards.is_some() {
+            if self.has_guards() {
                 // Work that still runs may write behind it, and afterwards nobody could see that.
-                let _ = self.manager.backend().timelines().wait_idle();
+                self.wait_for_work();
             }
             drop(resident);
             return true;
@@ -278,7 +286,7 @@ impl Book {
         frees.unmarked.push((address, resident));
         let is_due = frees.bytes >= SHARE;
         drop(frees);
-        if self.manager.config().guards.is_some() {
+        if self.has_guards() {
             // An overwrite is reported inside the program's call of the free.
             let _ = self.settle();
         } else if is_due {
@@ -289,18 +297,31 @@ impl Book {
 
     /// Looks at the bytes behind everything that is live, if they are watched.
     pub(crate) fn look_at_guards(&self) {
-        if self.manager.config().guards.is_some() {
+        if self.has_guards() {
+            // Also behind what was freed, and is looked at when the work before that has run.
+            self.wait_for_work();
+            let _ = self.settle();
             // Findings are told as they are noticed; a device that is lost has none.
             let _ = self.manager.overwrites();
         }
     }
 
-    /// Frees what lives at an address in the order of the stream that it was made for; `None` for another stream, and where a stream
-    /// has ended since: a later one may have its handle, and yet another one its timeline.
+    /// Waits for the work that was submitted until now, where that can be. Other threads go on meanwhile.
+    fn wait_for_work(&self) {
+        let timelines = self.manager.backend().timelines();
+        if let Ok(epoch) = timelines.mark(TimelineId::ALL) {
+            let _ = timelines.wait(Point { timeline: TimelineId::ALL, epoch });
+        }
+    }
+
+    /// Frees what lives at an address in the order of the stream that it was made for; `None` for another stream, for memory that is in
+    /// no order, and where a stream has ended since: a later one may have its handle, and yet another one its timeline.
     #[inline]
     pub(crate) fn free_in_own_order(&self, address: u64, stream: usize) -> Option<()> {
         let ended = self.ended.load(Relaxed);
-        let is_its = |it: &Resident| it.stream == stream && it.number >= ended;
+        let is_its = |it: &Resident| {
+            it.stream == stream && it.number >= ended && it.allocation.timeline().is_some()
+        };
         let resident = lock(&self.live).remove_if(address, is_its)?;
         drop(resident);
         Some(())

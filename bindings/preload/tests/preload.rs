@@ -555,6 +555,23 @@ fn guards_of_a_block_of_its_own_are_looked_at_when_its_work_has_run() {
 }
 
 #[test]
+fn guards_of_memory_whose_stream_is_gone_are_looked_at() {
+    let on = ("OMNIHEAP_GUARDS", Path::new("1"));
+    for can_record in ["0", "1"] {
+        let done = keeps("gone", &[on, ("STANDIN_RECORD", Path::new(can_record))]);
+        let told = complained(&done);
+        assert_eq!(told.matches("written behind an allocation").count(), 3, "{told}");
+        assert!(!told.contains("broken rule"), "{told}");
+    }
+    let counts = Rig::get().folder.join("guarded");
+    for rule in ["heir", "brief"] {
+        let rounds = ("ROUNDS", Path::new("500"));
+        keeps(rule, &[on, rounds, ("STANDIN_COUNTS", &counts)]);
+        assert_eq!(count(&counts, "rules.broken "), 0, "{rule}");
+    }
+}
+
+#[test]
 fn memory_that_can_sleep_says_why_it_cannot_be_exported() {
     let rig = Rig::get();
     let mut command = rig.with(&rig.compile("rules.c", LINKED));

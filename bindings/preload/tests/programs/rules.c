@@ -15,7 +15,7 @@ int cuDevicePrimaryCtxReset(int), cuDevicePrimaryCtxRelease(int), cuDevicePrimar
 int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned), cuGreenCtxDestroy(H), cuCtxFromGreenCtx(H*, H);
 int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
 int cuCtxGetCurrent(H*), cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
-int cuStreamBeginCapture_v2(H, unsigned), cuStreamEndCapture(H, H*);
+int cuStreamBeginCapture_v2(H, unsigned), cuStreamEndCapture(H, H*), cuGraphGetNodes(H, H*, unsigned long*);
 int cuMemGetAddressRange_v2(P*, unsigned long*, P), cuStreamDestroy_v2(H);
 int cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
@@ -271,6 +271,17 @@ static int heir(void) {
     return cuCtxSynchronize() || cuMemcpyDtoH_v2(&seen, q, 1) || seen != 2 || cuMemFreeAsync(q, b);
 }
 
+/* Memory that was written behind its end, of streams that are gone, one of them as a capture begins. */
+static int gone(void) {
+    H a, b, graph; P p[4]; unsigned char seen = 7; unsigned long nodes = 0;
+    if (cuStreamCreate(&a, 1)) return 3;
+    for (int i = 0; i < 4; i++) if (cuMemAllocAsync(&p[i], MIB, a) || cuMemsetD8Async(p[i], i, i < 3 ? MIB + 4 : MIB, a)) return 4;
+    if (cuStreamSynchronize(a) || cuStreamDestroy_v2(a) || cuStreamCreate(&b, 1)) return 5;
+    if (cuMemFree_v2(p[0]) || cuMemFreeAsync(p[1], b) || cuStreamSynchronize(b)) return 6;
+    if (cuStreamBeginCapture_v2(b, 2) || cuMemFree_v2(p[3]) || cuStreamEndCapture(b, &graph)) return 7;
+    return cuGraphGetNodes(graph, 0, &nodes) || nodes || cuMemcpyDtoH_v2(&seen, p[2], 1) || seen != 2;
+}
+
 /* Nothing lives at an address that was freed, whatever lives beside it. */
 static int vacant(void) {
     H stream; P p[3], base; unsigned long size; int kind;
@@ -341,6 +352,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"late", late},
     {"brief", brief},
     {"heir", heir},
+    {"gone", gone},
     {"apart", apart},
     {"vacant", vacant},
 };
