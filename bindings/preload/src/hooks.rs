@@ -143,6 +143,12 @@ hooks! {
         = |real| contexts::release(real, device, real.cuDevicePrimaryCtxRelease);
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) as "cuDevicePrimaryCtxRelease" 11000..EVER, false
         = |real| contexts::release(real, device, real.cuDevicePrimaryCtxRelease_v2);
+    fn cuStreamBeginCapture(stream: Handle) as "cuStreamBeginCapture" 10000..10010, false
+        = |real| { capture::begin(real, stream); None };
+        then |code| if code != 0 { capture::end(stream) };
+    fn cuStreamBeginCapture_ptsz(stream: Handle) as "cuStreamBeginCapture" 10000..10010, true
+        = |real| { capture::begin(real, memory::per_thread(stream)); None };
+        then |code| if code != 0 { capture::end(memory::per_thread(stream)) };
     fn cuStreamBeginCapture_v2(stream: Handle, mode: c_uint) as "cuStreamBeginCapture" 10010..EVER, false
         = |real| { capture::begin(real, stream); None };
         then |code| if code != 0 { capture::end(stream) };
@@ -164,6 +170,9 @@ hooks! {
     fn cuStreamEndCapture_ptsz(stream: Handle, graph: *mut Handle) as "cuStreamEndCapture" 10000..EVER, true
         = |real| { capture::ending(real, memory::per_thread(stream)); None };
         then |_| capture::ended(real, memory::per_thread(stream));
+    fn cuStreamDestroy(stream: Handle) as "cuStreamDestroy" 2000..4000, false
+        = |real| { capture::destroying(stream); books::ending_stream(real, stream); None };
+        then |code| { capture::destroyed(stream, code == 0); books::ended_stream(code == 0) };
     fn cuStreamDestroy_v2(stream: Handle) as "cuStreamDestroy" 4000..EVER, false
         = |real| { capture::destroying(stream); books::ending_stream(real, stream); None };
         then |code| { capture::destroyed(stream, code == 0); books::ended_stream(code == 0) };

@@ -130,10 +130,13 @@ functions! {
     cuMemPoolSetAccess(Handle, *const c_void, usize);
     cuPointerGetAttribute(*mut c_void, c_uint, u64);
     cuPointerGetAttributes(c_uint, *const c_uint, *mut *mut c_void, u64);
+    cuStreamBeginCapture(Handle);
+    cuStreamBeginCapture_ptsz(Handle);
     cuStreamBeginCapture_v2(Handle, c_uint);
     cuStreamBeginCapture_v2_ptsz(Handle, c_uint);
     cuStreamBeginCaptureToGraph(Handle, Handle, *const c_void, *const c_void, usize, c_uint);
     cuStreamBeginCaptureToGraph_ptsz(Handle, Handle, *const c_void, *const c_void, usize, c_uint);
+    cuStreamDestroy(Handle);
     cuStreamDestroy_v2(Handle);
     cuStreamEndCapture(Handle, *mut Handle);
     cuStreamEndCapture_ptsz(Handle, *mut Handle);

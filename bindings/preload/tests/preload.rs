@@ -362,6 +362,13 @@ fn contexts_that_go_by_old_names_give_their_memory_back() {
 }
 
 #[test]
+fn captures_and_streams_that_go_by_old_names_are_known() {
+    let plain = ("A", "plain");
+    assert_eq!(counted("unversioned", plain, "cuMemAllocAsync "), 1, "a node of the graph");
+    assert_eq!(counted("unversioned", plain, "cuMemAlloc_v2 "), 0, "memory is ours again");
+}
+
+#[test]
 fn a_context_that_was_lost_is_not_held_against_the_next_one() {
     assert_eq!(counted("again", ("A", "plain"), "cuMemAlloc_v2 "), 1, "the lost one");
 }

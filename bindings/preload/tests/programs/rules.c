@@ -16,7 +16,7 @@ int cuMemSetMemPool(void*, unsigned, H), cuGreenCtxCreate(H*, H, int, unsigned),
 int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*), cuMemPoolSetAttribute(H, unsigned, void*);
 int cuCtxGetCurrent(H*), cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
 int cuStreamBeginCapture_v2(H, unsigned), cuStreamEndCapture(H, H*), cuGraphGetNodes(H, H*, unsigned long*);
-int cuMemGetAddressRange_v2(P*, unsigned long*, P), cuStreamDestroy_v2(H);
+int cuMemGetAddressRange_v2(P*, unsigned long*, P), cuStreamDestroy_v2(H), cuStreamDestroy(H), cuStreamBeginCapture(H);
 int cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
@@ -75,6 +75,15 @@ static int names(void) {
     if (cuCtxDetach(again) || cuMemsetD8_v2(p, 1, 4 * MIB) || cuCtxDetach(context)) return 5;
     if (cuStreamCreate(&stream, 1) || cuMemAlloc_v2(&p, 4 * MIB)) return 6;
     return cuMemAllocAsync(&p, 64 * MIB, stream) || cuMemFreeAsync(p, stream) || cuDevicePrimaryCtxReset(0);
+}
+
+/* Captures and streams go by the names without a version as well. */
+static int unversioned(void) {
+    H stream, graph; P p;
+    if (cuStreamCreate(&stream, 1) || cuStreamBeginCapture(stream) || cuMemAllocAsync(&p, MIB, stream)) return 3;
+    if (cuMemFreeAsync(p, stream) || cuStreamEndCapture(stream, &graph)) return 4;
+    if (cuStreamBeginCapture_v2(stream, 2) || cuStreamDestroy(stream)) return 5;
+    return cuMemAlloc_v2(&p, MIB) || cuMemFree_v2(p);
 }
 
 /* A context that was reset has no memory, and the next one of its handle has. */
@@ -332,6 +341,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"eager", eager},
     {"exports", exports},
     {"names", names},
+    {"unversioned", unversioned},
     {"again", again},
     {"released", released},
     {"workers", workers},

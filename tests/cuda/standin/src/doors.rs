@@ -197,9 +197,11 @@ doors! {
     pointer::cuPointerGetAttribute, 4000;
     pointer::cuPointerGetAttributes, 7000;
     pointer::cuPointerSetAttribute, 6000;
+    stream::cuStreamBeginCapture / cuStreamBeginCapture_ptsz, 10000;
     stream::cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz, 10010;
     stream::cuStreamCreate, 2000;
     stream::cuStreamCreateWithPriority, 2000;
+    stream::cuStreamDestroy, 2000;
     stream::cuStreamDestroy_v2, 4000;
     stream::cuStreamEndCapture / cuStreamEndCapture_ptsz, 10000;
     stream::cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz, 11030;

@@ -26,6 +26,13 @@ fn create(out: Out<Word>, flags: c_uint, priority: c_int) -> Answer {
     out.set(Word::new(stream::create(context, order, priority.clamp(-5, 0))))
 }
 
+fn destroy(stream: Word) -> Answer {
+    if stream.number() <= 2 {
+        return Err(Code::INVALID_HANDLE);
+    }
+    stream::destroy(stream.number())
+}
+
 /// Out-pointers for the facts of a capture.
 struct Found {
     status: Out<c_uint>,
@@ -57,11 +64,12 @@ export! {
         create(out, flags, priority)
     }
 
+    fn cuStreamDestroy(stream: Word) {
+        destroy(stream)
+    }
+
     fn cuStreamDestroy_v2(stream: Word) {
-        if stream.number() <= 2 {
-            return Err(Code::INVALID_HANDLE);
-        }
-        stream::destroy(stream.number())
+        destroy(stream)
     }
 
     fn cuStreamSynchronize / cuStreamSynchronize_ptsz(stream: Word) {
@@ -106,6 +114,10 @@ export! {
     ) {
         let call = HostCall { function, data: data.number() };
         stream::submit(resolve(stream)?, Op::Call(call)).map(drop)
+    }
+
+    fn cuStreamBeginCapture / cuStreamBeginCapture_ptsz(stream: Word) {
+        stream::begin(resolve(stream)?, Mode::Global)
     }
 
     fn cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz(stream: Word, mode: c_uint) {
