@@ -111,6 +111,8 @@ pub(crate) fn set_current(device: u32, pool: u64) -> Answer {
     if pools.get(pool)?.device != device {
         return Err(Code::INVALID_VALUE);
     }
+    // Made first, so that it is not made current later.
+    pools.default(device);
     pools.current[device as usize] = pool;
     Ok(())
 }
