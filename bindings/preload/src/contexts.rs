@@ -1,7 +1,7 @@
 //! Contexts that come and go: with the last use of one ends its book.
 #![expect(unsafe_code, reason = "reads what the driver wrote, and asks it for contexts")]
 use crate::real::{Handle, Real};
-use crate::{Code, books, capture, ending, lock};
+use crate::{Code, books, capture, ending, inside, lock};
 use core::ffi::{c_int, c_uint};
 use core::ptr;
 use std::sync::{Mutex, MutexGuard};
@@ -17,6 +17,8 @@ type End = unsafe extern "C" fn(c_int) -> Code;
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 fn turn(device: c_int) -> MutexGuard<'static, ()> {
+    // A fork may copy a turn that another thread has, and nobody would end there.
+    inside::watch_forks();
     lock(&TURNS[usize::try_from(device).unwrap_or(0) % TURNS.len()])
 }
 

@@ -104,7 +104,10 @@ hooks! {
         = |real| None; then |code| pools::chosen_at(real, code, (location, kind), pool);
     fn cuMemPoolSetAccess(pool: Handle, list: *const c_void, count: usize)
         as "cuMemPoolSetAccess" 11020..EVER, false
-        = |real| None; then |code| pools::opened(real, code, pool);
+        = |real| None; then |code| {
+            // SAFETY: the caller's list, which the driver has read where it did the call.
+            unsafe { pools::opened(real, code, pool, (list, count)) };
+        };
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) as "cuMemGetInfo" 3020..EVER, false
         = |real| ask::info(real, free, total);
     fn cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, address: u64)

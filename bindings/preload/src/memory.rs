@@ -162,7 +162,7 @@ fn own(stream: Handle) -> usize {
     stream.addr().max(LEGACY)
 }
 
-/// Answers `cuMemAllocAsync`.
+/// Answers `cuMemAllocAsync`. A stream's memory is of the pool of its own device.
 #[inline]
 pub(crate) fn allocate_async(
     real: &Real,
@@ -170,10 +170,13 @@ pub(crate) fn allocate_async(
     size: usize,
     stream: Handle,
 ) -> Option<Code> {
-    if out.is_null() || size == 0 || size >= MOST || pools::is_the_drivers(real) {
+    if out.is_null() || size == 0 || size >= MOST {
         return None;
     }
     let (book, timeline) = order(real, stream)?;
+    if pools::is_the_drivers(real, book.ordinal) {
+        return None;
+    }
     hand_out(out, book.allocate_on(size as u64, (own(stream), timeline)))
 }
 

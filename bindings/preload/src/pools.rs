@@ -34,12 +34,19 @@ struct Location {
     id: i32,
 }
 
+/// Rights of a place to a pool, as the driver's structures have them.
+#[repr(C)]
+struct Access {
+    place: Location,
+    rights: u32,
+}
+
 /// The kind of a place that is a device, and that of memory that lies only there.
 const DEVICE: u32 = 1;
 const PINNED: u32 = 1;
 
-/// Devices, a bit for each, for which the program has chosen another pool, and those whose pool it has opened to others. The driver
-/// serves the asynchronous allocations of both.
+/// Devices, a bit for each, for which the program has chosen another pool, which it may have destroyed since, and those whose pool it
+/// has opened to others. The driver serves the asynchronous allocations of both.
 static CHOSEN: AtomicU64 = AtomicU64::new(0);
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
@@ -76,31 +83,51 @@ pub(crate) fn chosen_at(
     if location.kind == DEVICE { chosen(real, code, location.id, pool) } else { None }
 }
 
-/// Notes that the program has opened a pool to others.
-pub(crate) fn opened(real: &Real, code: Code, pool: Handle) -> Option<()> {
+/// Notes that the program has opened a pool to others than its device.
+///
+/// # Safety
+///
+/// `list` has as many places with their rights, where the driver took them.
+pub(crate) unsafe fn opened(
+    real: &Real,
+    code: Code,
+    pool: Handle,
+    (list, count): (*const c_void, usize),
+) -> Option<()> {
     let mut devices = 0;
     // SAFETY: a valid out-pointer.
     if code != 0 || unsafe { real.cuDeviceGetCount?(&raw mut devices) } != 0 {
         return None;
     }
     let device = (0..devices).find(|device| first(real, *device) == Some(pool))?;
-    OPENED.fetch_or(bit(device)?, Relaxed);
+    let is_others = |at| {
+        // SAFETY: the caller's promise.
+        let access = unsafe { list.cast::<Access>().wrapping_add(at).read_unaligned() };
+        access.rights != 0 && (access.place.kind, access.place.id) != (DEVICE, device)
+    };
+    if (0..count).any(is_others) {
+        OPENED.fetch_or(bit(device)?, Relaxed);
+    }
     Some(())
 }
 
-/// Returns true if the driver serves the asynchronous allocations of this thread's device.
+/// Returns true if the driver serves the asynchronous allocations of a device.
 #[inline]
-pub(crate) fn is_the_drivers(real: &Real) -> bool {
-    let all = CHOSEN.load(Relaxed) | OPENED.load(Relaxed);
-    all != 0 && is_among(real, all).unwrap_or(true)
+pub(crate) fn is_the_drivers(real: &Real, device: i32) -> bool {
+    let (chosen, opened) = (CHOSEN.load(Relaxed), OPENED.load(Relaxed));
+    chosen | opened != 0 && is_among(real, device, (chosen, opened)).unwrap_or(true)
 }
 
 #[cold]
-fn is_among(real: &Real, devices: u64) -> Option<bool> {
-    let mut device = 0;
+fn is_among(real: &Real, device: i32, (chosen, opened): (u64, u64)) -> Option<bool> {
+    let (bit, mut pool) = (bit(device)?, ptr::null_mut());
+    if opened & bit != 0 || chosen & bit == 0 {
+        return Some(opened & bit != 0);
+    }
+    // The end of a pool that was chosen makes the first one current again.
     // SAFETY: a valid out-pointer.
-    let code = unsafe { real.cuCtxGetDevice?(&raw mut device) };
-    Some(code != 0 || bit(device)? & devices != 0)
+    let code = unsafe { real.cuDeviceGetMemPool?(&raw mut pool, device) };
+    Some(code != 0 || first(real, device)? != pool)
 }
 
 /// Returns the pool that a device has from the start.

@@ -99,6 +99,7 @@ functions! {
     cuCtxDestroy_v2(Handle);
     cuDeviceGetCount(*mut c_int);
     cuDeviceGetDefaultMemPool(*mut Handle, c_int);
+    cuDeviceGetMemPool(*mut Handle, c_int);
     cuDeviceSetMemPool(c_int, Handle);
     cuDevicePrimaryCtxGetState(c_int, *mut c_uint, *mut c_int);
     cuDevicePrimaryCtxRelease(c_int);

@@ -404,7 +404,8 @@ fn a_pool_that_is_chosen_by_place_serves_the_program() {
 
 #[test]
 fn only_a_pool_that_was_chosen_or_opened_serves_the_program() {
-    assert_eq!(counted("choices", ("A", "plain"), "cuMemAllocAsync "), 1, "the opened one");
+    let devices = ("STANDIN_DEVICES", "2");
+    assert_eq!(counted("choices", devices, "cuMemAllocAsync "), 1, "the opened one");
 }
 
 #[test]
@@ -542,6 +543,13 @@ fn a_program_whose_error_stream_has_no_reader_writes_its_output() {
 #[test]
 fn a_free_on_a_stream_of_another_context_waits_for_nothing() {
     keeps("elsewhere", &[]);
+}
+
+#[test]
+fn a_free_on_a_stream_of_another_context_than_the_memorys_waits_for_it() {
+    for devices in ["1", "2"] {
+        keeps("across", &[("STANDIN_DEVICES", Path::new(devices))]);
+    }
 }
 
 #[test]

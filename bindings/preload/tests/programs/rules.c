@@ -17,7 +17,7 @@ int cuDeviceGetDefaultMemPool(H*, int), cuMemPoolGetAttribute(H, unsigned, void*
 int cuCtxGetCurrent(H*), cuMemsetD8Async(P, unsigned char, unsigned long, H), cuMemcpyDtoH_v2(void*, P, unsigned long);
 int cuStreamBeginCapture_v2(H, unsigned), cuStreamEndCapture(H, H*), cuGraphGetNodes(H, H*, unsigned long*);
 int cuMemGetAddressRange_v2(P*, unsigned long*, P), cuStreamDestroy_v2(H), cuStreamDestroy(H), cuStreamBeginCapture(H);
-int cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long);
+int cuDeviceSetMemPool(int, H), cuMemPoolSetAccess(H, void*, unsigned long), cuMemPoolDestroy(H);
 int cuMemPoolTrimTo(H, unsigned long), cuPointerGetAttribute(void*, unsigned, P);
 static volatile int go;
 static void wait_for_go(void* unused) { while (!go) usleep(1000); }
@@ -111,21 +111,22 @@ static int released(void) {
 /* Threads retain and release a context, which ends now and then. */
 static void* worker(void* number) {
     H context, part; P p;
-    for (long i = 0; i < 200; i++) {
+    for (long i = 0; i < 600; i++) {
         int greens = (i + (long)number) % 3 == 0;
         if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return "retain";
         if (greens && (cuGreenCtxCreate(&part, 0, 0, 1) || cuDevicePrimaryCtxRelease_v2(0))) return "green";
         if (cuMemAlloc_v2(&p, 4 * MIB) || cuMemsetD8_v2(p, 1, 4 * MIB) || i % 2 && cuMemFree_v2(p)) return "memory";
         if (!cuCtxDestroy(context)) return "destroyed";
         if (greens ? cuGreenCtxDestroy(part) : cuDevicePrimaryCtxRelease_v2(0)) return "release";
+        usleep(i * 7 % 300);
     }
     return 0;
 }
 static int workers(void) {
-    pthread_t threads[4]; void* failed; int code = 0;
+    pthread_t threads[2]; void* failed; int code = 0;
     if (cuDevicePrimaryCtxRelease_v2(0)) return 3;
-    for (long i = 0; i < 4; i++) if (pthread_create(&threads[i], 0, worker, (void*)i)) return 4;
-    for (int i = 0; i < 4; i++) if (pthread_join(threads[i], &failed) || failed) puts(failed), code = 5;
+    for (long i = 0; i < 2; i++) if (pthread_create(&threads[i], 0, worker, (void*)i)) return 4;
+    for (int i = 0; i < 2; i++) if (pthread_join(threads[i], &failed) || failed) puts(failed), code = 5;
     return code;
 }
 
@@ -155,15 +156,17 @@ static int pool(void) {
     return cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0);
 }
 
-/* Only a pool that was chosen, and is not the device's own, takes asynchronous memory away. */
+/* Only a pool that was chosen, and is not the device's own, or one that is open to peers takes asynchronous memory away. */
 static int choices(void) {
     struct { int type, handles, place[2]; void* win32; char reserved[64]; } properties = {1, 0, {1, 0}};
-    struct { int place[2], rights; } access = {{1, 0}, 3};
+    struct { int place[2], rights; } access[] = {{{1, 0}, 3}, {{1, 1}, 0}, {{1, 1}, 3}};
     H own, first, none = 0; P p;
-    if (cuMemPoolCreate(&own, &properties) || cuMemPoolSetAccess(own, &access, 1) || !cuDeviceSetMemPool(0, none)) return 3;
+    if (cuMemPoolCreate(&own, &properties) || cuMemPoolSetAccess(own, access, 1) || !cuDeviceSetMemPool(0, none)) return 3;
     if (cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0)) return 4;
     if (cuDeviceGetDefaultMemPool(&first, 0) || cuDeviceSetMemPool(0, own) || cuDeviceSetMemPool(0, first)) return 5;
-    if (cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0) || cuMemPoolSetAccess(first, &access, 1)) return 6;
+    if (cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0) || cuMemPoolSetAccess(first, access, 2)) return 6;
+    if (cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0) || cuDeviceSetMemPool(0, own) || cuMemPoolDestroy(own)) return 7;
+    if (cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0) || cuMemPoolSetAccess(first, access, 3)) return 8;
     return cuMemAllocAsync(&p, MIB, 0) || cuMemFreeAsync(p, 0);
 }
 
@@ -245,6 +248,14 @@ static int elsewhere(void) {
     if (cuCtxCreate_v2(&context, 0, 0) || cuMemFreeAsync(p, stream)) return 4;
     go = 1;
     return cuStreamSynchronize(stream) || cuMemFreeAsync(p, stream) == 0;
+}
+
+/* A free on a stream of another context than the memory's runs when that stream has. */
+static int across(void) {
+    H own, other, stream; P p;
+    if (cuCtxGetCurrent(&own) || cuMemAlloc_v2(&p, MIB) || cuCtxCreate_v2(&other, 0, 0) || cuStreamCreate(&stream, 1)) return 3;
+    if (cuLaunchHostFunc(stream, nap, 0) || cuLaunchHostFunc(stream, set_go, 0) || cuMemFreeAsync(p, stream) || !go) return 4;
+    return cuMemFreeAsync(p, stream) == 0 || cuCtxSetCurrent(own) || cuCtxSynchronize();
 }
 
 /* A device that is lost is not full. */
@@ -357,6 +368,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
     {"refused", refused},
     {"ordered", ordered},
     {"elsewhere", elsewhere},
+    {"across", across},
     {"lost", lost},
     {"captured", captured},
     {"late", late},
