@@ -76,18 +76,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             command.env(name, "1");
         }
     }
-    if let Some(run) = this_run() {
-        command.env("OMNIHEAP_RUN", run);
-    }
+    match this_run() {
+        Some(run) => command.env("OMNIHEAP_RUN", run),
+        None => command.env_remove("OMNIHEAP_RUN"),
+    };
     if let Some(limit) = &arguments.limit {
         command.env("OMNIHEAP_LIMIT", limit);
-    }
-    for (name, file) in
-        [("OMNIHEAP_TRACE", &arguments.trace), ("OMNIHEAP_REPORT", &arguments.report)]
-    {
-        if let Some(file) = file {
-            command.env(name, free(file)?);
-        }
     }
     for (name, wanted) in [
         ("OMNIHEAP_GUARDS", arguments.guards),
@@ -98,12 +92,43 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
             command.env(name, "1");
         }
     }
-    let error = command.exec();
+    let mut replaced = Vec::new();
+    let failure = match name_files(arguments, &mut command, &mut replaced) {
+        Ok(()) => not_started(program, &command.exec()),
+        Err(failure) => failure,
+    };
+    for file in &replaced {
+        // Nothing has started that would make another.
+        let _ = fs::rename(aside(file), file);
+    }
+    Err(failure)
+}
+
+fn not_started(program: &OsStr, error: &std::io::Error) -> Failure {
     let shown = program.to_string_lossy();
-    Err(match error.kind() {
+    match error.kind() {
         ErrorKind::NotFound => Failure::input(format!("{shown}: there is no such program")),
         _ => Failure::input(format!("{shown}: cannot be started: {error}")),
-    })
+    }
+}
+
+/// Tells a command where the trace and the report go. Earlier ones make room, and are listed.
+fn name_files(
+    arguments: &Arguments,
+    command: &mut Command,
+    replaced: &mut Vec<PathBuf>,
+) -> Result<(), Failure> {
+    // A run inside another one writes to the files of that one, unless it names its own.
+    let is_outer = env::var_os("OMNIHEAP_RUN").is_none();
+    for (name, file) in
+        [("OMNIHEAP_TRACE", &arguments.trace), ("OMNIHEAP_REPORT", &arguments.report)]
+    {
+        let from_outside = || env::var_os(name).filter(|it| is_outer && !it.is_empty());
+        if let Some(file) = file.clone().or_else(|| from_outside().map(PathBuf::from)) {
+            command.env(name, free(&file, replaced)?);
+        }
+    }
+    Ok(())
 }
 
 /// Returns the number that the program's first process will have, and which file its standard error is: by these the library knows
@@ -114,15 +139,24 @@ fn this_run() -> Option<String> {
     Some(format!("{}:{}:{}", std::process::id(), about.dev(), about.ino()))
 }
 
-/// Returns the whole path of a file that the first process which needs it will make: an older one goes.
-fn free(file: &Path) -> Result<PathBuf, Failure> {
+/// Returns the whole path of a file that the first process which needs it will make. An older one gets the name of a backup, and is
+/// listed.
+fn free(file: &Path, replaced: &mut Vec<PathBuf>) -> Result<PathBuf, Failure> {
     let path = file.canonicalize().or_else(|_| std::path::absolute(file))?;
     if path.is_file() {
         let refuse =
             |error| Failure::input(format!("{}: cannot be replaced: {error}", path.display()));
-        fs::remove_file(&path).map_err(refuse)?;
+        fs::rename(&path, aside(&path)).map_err(refuse)?;
+        replaced.push(path.clone());
     }
     Ok(path)
+}
+
+/// Returns the name that a file has as a backup: its own with a tilde behind it.
+fn aside(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("~");
+    name.into()
 }
 
 /// Returns a list for the loader with a library before all others.

@@ -53,6 +53,7 @@ fn a_program_gets_the_library_its_settings_and_its_own_arguments() {
         assert!(has(line), "{line:?} is not in {printed}");
     }
     assert!(!Path::new(&earlier).exists(), "the first process makes it anew");
+    assert_eq!(fs::read_to_string(format!("{earlier}~")).ok().as_deref(), Some("an earlier trace"));
     let run = printed.lines().find_map(|line| line.strip_prefix("OMNIHEAP_RUN="));
     assert_eq!(run.map(|run| run.split(':').count()), Some(3), "{run:?}");
     assert!(!printed.contains("OMNIHEAP_REPORT") && !printed.contains("OMNIHEAP_IPC"));
@@ -75,6 +76,34 @@ fn programs_that_cannot_have_the_library_are_refused_in_one_line() {
     refused(&["--", "/no/such/program"], "no such program");
     refused(&["--trace", "/proc/version", "--", "true"], "cannot be replaced");
     refuses(&["run", "--library", "/no/such.so", "--", "true"], 2, "no such library");
+}
+
+#[test]
+fn a_program_that_does_not_start_leaves_earlier_recordings_as_they_are() {
+    let library = file("run-d.so", "no library");
+    let earlier = [file("d.omt", "a trace"), file("d.html", "a report")];
+    let plain = file("run-plain", "no program");
+    for program in ["no-such-program-anywhere", &plain] {
+        let (code, _) =
+            run(&library, &["--trace", &earlier[0], "--report", &earlier[1], "--", program]);
+        assert_eq!(code, Some(2), "{program}");
+        let left = earlier.each_ref().map(|it| fs::read_to_string(it).expect("it is there"));
+        assert_eq!(left, ["a trace", "a report"], "{program}");
+    }
+}
+
+#[test]
+fn files_that_the_environment_names_are_made_anew_as_well() {
+    let library = file("run-e.so", "no library");
+    let earlier = file("e.omt", "a trace");
+    for (outer, stays) in [(None, false), (Some("7:26:9"), true)] {
+        fs::write(&earlier, "a trace").expect("our own");
+        let mut command = Command::new(binary());
+        command.args(["run", "--library", &library, "--", "true"]).env("LD_PRELOAD", "");
+        command.env("OMNIHEAP_TRACE", &earlier).envs(outer.map(|run| ("OMNIHEAP_RUN", run)));
+        assert!(command.status().expect("it starts").success());
+        assert_eq!(Path::new(&earlier).exists(), stays, "{outer:?}");
+    }
 }
 
 #[test]
