@@ -41,6 +41,8 @@ pub(crate) fn config() -> ManagerConfig {
     REGISTER.call_once(|| {
         // SAFETY: the function unwinds nowhere, and stays: the library is never unloaded.
         let _ = unsafe { libc::atexit(at_exit) };
+        // Now, so that the first process to allocate has both files.
+        let _ = has_the_names();
     });
     let mut config = ManagerConfig::default();
     if let Some(recorder) = RECORDER.get_or_init(record) {
@@ -169,13 +171,21 @@ fn summary() -> String {
     lines.iter().map(|line| format!("omniheap: {name}{line}\n")).collect()
 }
 
-/// Returns the file of this process for one that a command has named: the first process gets it, and others one beside it.
-fn own_file(path: &Path) -> PathBuf {
-    let is_taken = || match File::create_new(path) {
+/// Returns true if the files that a command has named are those of this process: the first one that asks makes one of them.
+fn has_the_names() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    let is_taken = |path: &Path| match File::create_new(path) {
         Err(error) => error.kind() == ErrorKind::AlreadyExists && path.is_file(),
         Ok(_) => false,
     };
-    if settings::get().run.is_none() || !is_taken() {
+    let settings = settings::get();
+    let named = settings.trace.as_deref().or(settings.report.as_deref());
+    *HAS.get_or_init(|| settings.run.is_none() || !named.is_some_and(is_taken))
+}
+
+/// Returns the file of this process for one that a command has named: another one beside it, where that is another process's.
+fn own_file(path: &Path) -> PathBuf {
+    if has_the_names() {
         return path.to_owned();
     }
     let kind = path.extension().unwrap_or_default().to_string_lossy();
@@ -192,10 +202,8 @@ pub(crate) fn keep(book: &Book) {
 
 /// Writes the page about a book, if one is wanted.
 fn report_on(book: &Book) {
-    static FILE: OnceLock<PathBuf> = OnceLock::new();
-    let wanted = settings::get().report.as_deref();
-    if let Some(path) = wanted.map(|path| FILE.get_or_init(|| own_file(path)))
-        && let Err(error) = write_report(path, book)
+    if let Some(path) = settings::get().report.as_deref().map(own_file)
+        && let Err(error) = write_report(&path, book)
     {
         say(&format!("{}: no report: {error}", path.display()));
     }

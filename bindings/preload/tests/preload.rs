@@ -594,15 +594,27 @@ fn memory_that_can_sleep_says_why_it_cannot_be_exported() {
     assert!(complained(&done).contains("without --sleepable"), "{}", complained(&done));
 }
 
+/// Returns what stands between `run.` and the kind in the names of the files of a run.
+fn files_of_run(kind: &str) -> Vec<String> {
+    let files = fs::read_dir(&Rig::get().folder).expect("a folder").flatten();
+    let names = files.filter_map(|it| it.file_name().into_string().ok());
+    let part = |name: String| Some(name.strip_prefix("run.")?.strip_suffix(kind)?.to_owned());
+    let mut parts: Vec<_> = names.filter_map(part).collect();
+    parts.sort();
+    parts
+}
+
 #[test]
 fn processes_of_a_run_tell_of_themselves_where_the_command_would() {
     let rig = Rig::get();
     let program = rig.compile("starts.c", LINKED);
-    let [errors, file, trace] = ["errors", "file", "run.omt"].map(|name| rig.folder.join(name));
+    let [errors, file, trace, report] =
+        ["errors", "file", "run.omt", "run.html"].map(|name| rig.folder.join(name));
     let to = fs::File::create(&errors).expect("a file");
     let about = to.metadata().expect("it is open");
     let mut command = rig.with(Path::new("/bin/sh"));
     command.env("OMNIHEAP_SUMMARY", "1").env("OMNIHEAP_TRACE", &trace).stderr(to);
+    command.env("OMNIHEAP_REPORT", &report);
     // As the command does it, whose place the program takes.
     let start = "export OMNIHEAP_RUN=$$:$0; exec \"$@\"";
     command.args(["-c", start, &format!("{}:{}", about.dev(), about.ino())]);
@@ -615,11 +627,10 @@ fn processes_of_a_run_tell_of_themselves_where_the_command_would() {
     let name = program.file_name().expect("it has one").to_string_lossy().into_owned();
     assert!(started.starts_with(&format!("omniheap: {name} (")), "{started}");
     assert!(first.starts_with("omniheap: device 0: "), "{first}");
-    let traces = fs::read_dir(&rig.folder).expect("a folder").flatten();
-    let is_ours = |name: &str| name.starts_with("run.") && name.ends_with("omt");
-    let traces = traces.filter(|it| is_ours(&it.file_name().to_string_lossy()));
-    let whole = traces.map(|it| Trace::open(it.path()).expect("a whole trace"));
-    assert_eq!(whole.count(), 4, "one for each process");
+    let traces = files_of_run("omt");
+    let whole = |name: &String| Trace::open(rig.folder.join(format!("run.{name}omt"))).is_ok();
+    assert!(traces.len() == 4 && traces.iter().all(whole), "one for each process: {traces:?}");
+    assert_eq!(files_of_run("html"), traces, "each process has both");
 }
 
 #[test]

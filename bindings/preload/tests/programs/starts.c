@@ -1,4 +1,4 @@
-/* Allocates, and starts itself once more: plainly, with a standard error that it reads, and with a file in that place. */
+/* Allocates, and starts itself three times: plainly, with a standard error that it reads, and with a file in that place. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,8 @@ typedef unsigned long long P; typedef void* H;
 int cuInit(unsigned), cuDevicePrimaryCtxRetain(H*, int), cuCtxSetCurrent(H), cuMemAlloc_v2(P*, unsigned long);
 int main(int count, char** words) {
     H context; P p; int code, in[2];
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
+    if (cuMemAlloc_v2(&p, 1 << 20)) return 6;
     for (int way = 0; count == 2 && way < 3; way++) {
         if (pipe(in)) return 3;
         if (!fork()) {
@@ -20,6 +22,5 @@ int main(int count, char** words) {
         close(in[1]);
         if (read(in[0], &code, 1)) return 5;
     }
-    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
-    return cuMemAlloc_v2(&p, 1 << 20);
+    return 0;
 }
