@@ -402,7 +402,8 @@ pub enum Decision<B: Backend> {
     /// Copy the bytes; the commit publishes the new place.
     Copy,
     /// The owner copies the bytes itself. Its copies must have finished before it commits the pass, or drops it: others may get the new
-    /// place then. Nothing on the device uses the new place any more when [`decide`](Pass::decide) returns, which waits for earlier users where there are some.
+    /// place then. Nothing on the device uses the new place any more when [`decide`](Pass::decide) returns, which waits for earlier
+    /// users where there are some.
     OwnerCopies,
     /// Leave the allocation where it is.
     Ignore,

@@ -402,7 +402,8 @@ impl<B: Backend> UserPool<B> {
     /// # Errors
     ///
     /// `OutOfDeviceMemory`, `Fragmented`, `ExceedsLimit` when no such hole fits; `Unsupported` for dedicated requests, and where the
-    /// pool has another strategy than the general one; `Asleep` where the pool sleeps, also if it wakes on request. Otherwise as for [`allocate`](Self::allocate). A failed call changes nothing.
+    /// pool has another strategy than the general one; `Asleep` where the pool sleeps, also if it wakes on request. Otherwise as for
+    /// [`allocate`](Self::allocate). A failed call changes nothing.
     ///
     /// # Examples
     ///
