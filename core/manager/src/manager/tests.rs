@@ -1,9 +1,10 @@
 //! Tests of the snapshots that defragmentation takes of a lane, against the live allocations and the report, which
 //! walks the lane otherwise.
 use super::{Allocation, Manager, ManagerConfig};
+use crate::defrag::Budget;
 use crate::event::{AllocationId, Event, Observer};
 use crate::lane::{BlockReport, Consent, Lane, Resident, Scan, SlotsByBlock, Snapshot, SpanState};
-use crate::{Align, Budget, ErrorKind, HeapKind, Mobility, Privacy, Request, Span};
+use crate::{Align, ErrorKind, HeapKind, Mobility, Privacy, Request, Span};
 use alloc::{sync::Arc, vec, vec::Vec};
 use omniheap_host::{Host, heap};
 use omniheap_strategy::{BlockId, moves};
