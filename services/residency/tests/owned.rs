@@ -1,4 +1,4 @@
-//! What an engine owns itself, in a set with pools: it leaves and comes back by the engine's own hands.
+//! Memory that an engine owns itself, in a set with pools: the engine makes it leave and come back.
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails")]
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use omniheap_core::*;

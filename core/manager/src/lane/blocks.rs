@@ -40,8 +40,8 @@ impl<B: Backend> State<B> {
         self.bytes.empty_blocks(|last| self.order.may(User::HOST, last))
     }
 
-    /// What a minimum counts of `held` bytes once a block has left; `None` where that would be too little. A block that was taken for
-    /// one allocation counts for no minimum.
+    /// Returns the part of `held` bytes that a minimum counts once a block has left; `None` where that would be too little. A block
+    /// that was taken for one allocation counts for no minimum.
     fn left_without(&self, id: BlockId, held: u64, minimum: u64) -> Option<u64> {
         match self.bytes.sharing(id) {
             Sharing::Dedicated => Some(held),

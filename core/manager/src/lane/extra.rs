@@ -26,7 +26,7 @@ pub(super) struct SlotExtra {
     pub(crate) name: Option<Box<str>>,
     /// Timelines besides the lane's own that use the bytes.
     pub(crate) used_on: Vec<TimelineId>,
-    /// How many copies of it there were that nobody could wait for, of slides and of passes.
+    /// Number of copies of it, of slides and of passes, that nobody could wait for.
     pub(crate) unfollowed: u32,
     /// Whether the host accesses the bytes directly, outside every timeline's order: nothing on the device used them when they
     /// were handed out.

@@ -22,7 +22,8 @@ impl<B: Backend> Drop for Taken<'_, B> {
 }
 
 impl<B: Backend> State<B> {
-    /// How many are kept and may be zeroed now. Memory of a lane that sleeps may be on its way; its wake opens the lane first.
+    /// Returns the number of those that are kept and may be zeroed now. Memory of a lane that sleeps may be on its way; its wake
+    /// opens the lane first.
     fn kept_now(&self) -> usize {
         if self.away.is_none() { self.bytes.kept_count() } else { 0 }
     }

@@ -44,7 +44,7 @@ struct Scene<'a> {
     manager: &'a Manager<Vulkan>,
     residents: Residents<Vulkan>,
     textures: Vec<Texture>,
-    /// What a frame draws into: host memory, a place for each texture shown.
+    /// The target of a frame: host memory, a place for each texture shown.
     picture: Allocation<Vulkan>,
     limit: u64,
 }

@@ -305,7 +305,7 @@ worlds! {
         homes: &[Some(0), Some(1)],
         may: &[May::Pass, May::Use],
     }
-    /// What is freed after a pass that nobody could follow.
+    /// Frees after a pass that nobody could follow.
     passes_lost to 7: {
         pool: blocks_of_four(),
         heaps: &[(4 * CELL, 4 * CELL)],

@@ -201,7 +201,7 @@ pub(crate) struct Setting {
     /// Bytes of each heap, and of its largest block.
     pub(crate) heaps: &'static [(u64, u64)],
     pub(crate) pages: bool,
-    /// Whether the device copies inside a block.
+    /// The way in which the device copies inside a block, if it does.
     pub(crate) inside: InsideBlock,
     pub(crate) pool: PoolConfig,
     /// True if requests go to a pool that the program made; false if they go to the manager.

@@ -1,4 +1,4 @@
-//! What refused calls cost: bytes that something may still use are lost and counted once, and nothing else is.
+//! The cost of refused calls: bytes that something may still use are lost and counted once, and nothing else is.
 use super::before::{Asked, asked};
 use core::any::Any;
 use core::panic::AssertUnwindSafe;
@@ -53,7 +53,7 @@ fn scattered(manager: &Manager<Asked>, line: TimelineId) -> Vec<Allocation<Asked
     all.into_iter().step_by(3).collect()
 }
 
-/// What its owner did not decide to move is copied by nobody, so its new place is free again. Where the owner copies, it cannot
+/// Nobody copies an allocation that its owner did not decide to move, so its new place is free again. Where the owner copies, it cannot
 /// follow its copies either.
 #[test]
 fn a_pass_that_cannot_be_followed_loses_no_place_without_a_copy() {
@@ -187,7 +187,7 @@ fn a_panic_forgets_no_secret() {
     assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (0, 0));
 }
 
-/// What happens first when a pool falls asleep while another thread frees a secret.
+/// The event that comes first when a pool falls asleep while another thread frees a secret.
 enum First {
     /// The sleep goes on to what timelines have to do.
     Marked,
