@@ -155,12 +155,13 @@ fn check_heap(heap: &Heap) -> Result<()> {
         return Err(ErrorKind::Unsupported.into());
     }
     let whole_pages = heap.page.is_none_or(|page| page.get() >= os_page);
-    // Above a gibibyte the spare addresses that alignment costs are no longer negligible.
-    let sane = heap.align.get() <= 1 << 30 && heap.granule.get() <= 1 << 30;
+    // Above a gibibyte the spare addresses that alignment costs are no longer negligible, nor are the bytes of a granule.
+    let steps = [Some(heap.align), Some(heap.granule), heap.registrable];
+    let sane = steps.iter().flatten().all(|step| step.get() <= 1 << 30);
     if heap.size == 0 || heap.max_block == 0 || !whole_pages || !sane {
         return Err(ErrorKind::InvalidConfig.because(
-            "a heap needs a `size`, a `max_block`, a `page` of at least the system's, and an `align` and a `granule` of at \
-             most 1 GiB",
+            "a heap needs a `size`, a `max_block`, a `page` of at least the system's, and an `align`, a `granule` and a \
+             `registrable` of at most 1 GiB",
         ));
     }
     Ok(())

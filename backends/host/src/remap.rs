@@ -63,7 +63,7 @@ unsafe impl Remap for Host {
         }
         let align = self.heap(heap)?.align.get().max(pages.size);
         let memory = Memory::reserve(size, align)?;
-        let backing = Backing::Pages(Slots::new(Arc::clone(pages), size)?);
+        let backing = Backing::Pages(Slots::new(Arc::clone(pages)));
         Ok(Block { body: Arc::new(Body::new(self.id, heap, size, memory, backing)) })
     }
 

@@ -4,6 +4,7 @@ use crate::driver::{Memory, narrow};
 use crate::pages::{Pages, runs};
 use core::ops::Range;
 use omniheap_seam::{ErrorKind, Page, Result, Span, lock};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The positions of one reserved block.
@@ -12,9 +13,10 @@ pub(crate) struct Slots {
     table: Mutex<Table>,
 }
 
-/// Two levels, so that a reservation costs little before it is used.
+/// Two levels, so that a reservation costs nothing before it is used, however many positions it has.
+#[derive(Default)]
 struct Table {
-    leaves: Vec<Option<Box<Leaf>>>,
+    leaves: BTreeMap<u64, Box<Leaf>>,
     mapped: u64,
 }
 
@@ -31,27 +33,20 @@ struct Slot {
 const EMPTY: Slot = Slot { page: None, uses: 0 };
 
 impl Table {
-    fn new(positions: u64) -> Result<Self> {
-        let count = narrow(positions)?.div_ceil(LEAF);
-        let mut leaves = Vec::new();
-        leaves.try_reserve_exact(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        leaves.resize_with(count, || None);
-        Ok(Self { leaves, mapped: 0 })
-    }
-
-    fn split(at: u64) -> (usize, usize) {
-        let at = usize::try_from(at).expect("a position of a block that has addresses");
-        (at / LEAF, at % LEAF)
+    /// Returns the number of a position's leaf, and its place there.
+    fn split(at: u64) -> (u64, usize) {
+        let leaf = LEAF as u64;
+        (at / leaf, usize::try_from(at % leaf).expect("below the length of a leaf"))
     }
 
     fn get(&self, at: u64) -> Slot {
         let (leaf, slot) = Self::split(at);
-        self.leaves[leaf].as_ref().map_or(EMPTY, |leaf| leaf[slot])
+        self.leaves.get(&leaf).map_or(EMPTY, |leaf| leaf[slot])
     }
 
     fn get_mut(&mut self, at: u64) -> &mut Slot {
         let (leaf, slot) = Self::split(at);
-        &mut self.leaves[leaf].get_or_insert_with(|| Box::new([EMPTY; LEAF]))[slot]
+        &mut self.leaves.entry(leaf).or_insert_with(|| Box::new([EMPTY; LEAF]))[slot]
     }
 
     /// Returns the pages at these positions, in order; shorter when some have none.
@@ -61,10 +56,9 @@ impl Table {
 }
 
 impl Slots {
-    /// Positions without pages, for `size` bytes.
-    pub(crate) fn new(pages: Arc<Pages>, size: u64) -> Result<Self> {
-        let table = Mutex::new(Table::new(size / pages.size)?);
-        Ok(Self { pages, table })
+    /// Positions without pages.
+    pub(crate) fn new(pages: Arc<Pages>) -> Self {
+        Self { pages, table: Mutex::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -159,7 +153,7 @@ impl Slots {
 impl Drop for Slots {
     fn drop(&mut self) {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let slots = table.leaves.iter().flatten().flat_map(|leaf| leaf.iter());
+        let slots = table.leaves.values().flat_map(|leaf| leaf.iter());
         let pages: Vec<_> = slots.filter_map(|slot| slot.page).collect();
         self.pages.leave(&pages);
     }

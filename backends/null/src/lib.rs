@@ -190,6 +190,8 @@ unsafe impl Remap for Null {
 
     fn create(&self, heap: HeapId, count: u64, pages: &mut Vec<Page>) -> Result<()> {
         let bytes = self.page(heap)?.checked_mul(count).ok_or(ErrorKind::SizeOverflow)?;
+        let room = usize::try_from(count).map_err(|_| ErrorKind::OutOfHostMemory)?;
+        pages.try_reserve(room).map_err(|_| ErrorKind::OutOfHostMemory)?;
         self.charge(heap, bytes)?;
         let first = self.next_page.fetch_add(count, Relaxed);
         pages.extend((first..first + count).map(Page));

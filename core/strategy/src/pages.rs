@@ -15,6 +15,9 @@ use omniheap_seam::{Class, ErrorKind, Page, Span};
 /// Stands for no page in the table.
 const NO_PAGE: Page = Page(u64::MAX);
 
+/// Positions that a table has at most, so that its books take a gibibyte at most. At 2 MiB a page that is 256 TiB of memory.
+const MOST_POSITIONS: usize = 1 << 27;
+
 /// The page table of one reserved block, which a [`Tlsf`] divides.
 ///
 /// Methods take the same strategy, and spans that it or this table gave; others may panic.
@@ -222,6 +225,7 @@ impl Pager {
         let pages = self.pages_at(span);
         let (from, to) = (self.slots(span), self.slots(Span { offset: old.offset, ..span }));
         self.table[from].fill(NO_PAGE);
+        self.extend_to(to.end);
         self.table[to].copy_from_slice(&pages);
     }
 
@@ -340,11 +344,16 @@ impl Pager {
     pub fn reserve_table(&mut self, span: Span) -> Result<(), ErrorKind> {
         let end = self.slots(span).end;
         let more = end.saturating_sub(self.table.len());
-        self.table.try_reserve(more).map_err(|_| ErrorKind::OutOfHostMemory)?;
-        if more > 0 {
+        let room = if end > MOST_POSITIONS { None } else { self.table.try_reserve(more).ok() };
+        room.ok_or(ErrorKind::OutOfHostMemory)
+    }
+
+    /// Makes positions below `end` part of the table; room was [reserved](Self::reserve_table). Only memory that is there is written down:
+    /// the driver may refuse most of what is asked for.
+    fn extend_to(&mut self, end: usize) {
+        if self.table.len() < end {
             self.table.resize(end, NO_PAGE);
         }
-        Ok(())
     }
 
     /// Records that a span set apart has memory that must not be used: it stays set apart until the block ends.
@@ -356,6 +365,7 @@ impl Pager {
     /// Notes that addresses have memory now.
     pub fn set_pages(&mut self, span: Span, pages: &[Page]) {
         let slots = self.slots(span);
+        self.extend_to(slots.end);
         self.table[slots].copy_from_slice(pages);
     }
 
@@ -537,6 +547,21 @@ mod tests {
         let (mut pager, mut tlsf) = table(&[1, 1, 1, 2, 3, 3, 3, 3]);
         tlsf.carve(pager.block(), Span { offset: 6 * PAGE, size: 1 }, Class::Linear).unwrap();
         assert_eq!(taken(&mut pager, &mut tlsf, 100), [(0, 4)]);
+    }
+
+    #[test]
+    fn a_request_that_gets_no_memory_costs_none() {
+        const HUGE: u64 = 1 << 62;
+        let mut tlsf = Tlsf::new(Align::ONE);
+        let block = tlsf.add_block(HUGE).unwrap();
+        let mut pager = Pager::new(&mut tlsf, block, HUGE, PAGE).unwrap();
+        for (size, room) in [(HUGE, Err(ErrorKind::OutOfHostMemory)), (PAGE << 24, Ok(()))] {
+            let piece = pager.set_apart(&mut tlsf, size, |_| true).unwrap();
+            assert_eq!(pager.reserve_table(piece.span), room, "{size}");
+            assert!(pager.table.is_empty(), "nothing is written before there is memory");
+            pager.abandon(&mut tlsf, piece);
+        }
+        assert_eq!(pager.unmapped_bytes(&tlsf), HUGE);
     }
 
     #[test]

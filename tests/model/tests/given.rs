@@ -31,9 +31,8 @@ fn heap() -> impl Strategy<Value = Heap> {
     use HeapKind::{Constant, Device, Staging, Unified};
     use HostAccess::{Cached, Combined, Incoherent, None};
     use KernelAccess::{ReadOnly, ReadWrite};
-    // Bookkeeping grows with a device that is never full.
-    let places =
-        (select(vec![Device, Constant, Staging, Unified]), 0..1_u64 << 24, size(), 0..4_u8);
+    let bytes = prop_oneof![0..1_u64 << 24, size()];
+    let places = (select(vec![Device, Constant, Staging, Unified]), bytes, size(), 0..4_u8);
     let steps = (step(), step(), proptest::option::of(step()), proptest::option::of(align()));
     let uses = (
         select(vec![None, Combined, Cached, Incoherent]),
