@@ -3,7 +3,7 @@
 use super::config::Uses;
 use super::extra::{Ending, Origin, SlotExtra, SlotId};
 use super::state::{Lane, State};
-use crate::device::Block;
+use crate::device::{Block, InFlightGuard};
 use crate::sync::Guard;
 use crate::{Backend, Error, ErrorKind, Point, Privacy, Result, Span, TimelineId, Timelines};
 use alloc::{sync::Arc, vec::Vec};
@@ -18,6 +18,21 @@ struct FreePlan<B: Backend> {
     uses: Vec<TimelineId>,
     /// Place of a secret, padding included: nothing may outlive it there.
     secret: Option<(Arc<Block<B>>, Span)>,
+}
+
+/// A free under way. Dropped by a panic of the backend, it keeps the bytes for ever: nobody knows what uses them.
+struct Unfinished<'a, B: Backend> {
+    lane: &'a Lane<B>,
+    id: SlotId,
+}
+
+impl<B: Backend> Drop for Unfinished<'_, B> {
+    fn drop(&mut self) {
+        let Self { lane, id } = *self;
+        let ending = lane.condemn(id, ErrorKind::Driver.into(), "the backend panicked as it ended");
+        let in_flight = lane.shared.device.in_flight.begin();
+        lane.end_free(lane.state.lock_flushed(), id, ending, in_flight);
+    }
 }
 
 impl<B: Backend> State<B> {
@@ -69,6 +84,7 @@ impl<B: Backend> Lane<B> {
         after: Option<Point>,
     ) {
         let unfollowed = |state: &State<B>| state.occupancy.extra(id).map_or(0, |it| it.unfollowed);
+        let unfinished = Unfinished { lane: self, id };
         let (in_flight, state, ending) = loop {
             let known = unfollowed(&state);
             let plan = state.begin_free(id, self.shared.config.uses);
@@ -84,7 +100,19 @@ impl<B: Backend> Lane<B> {
                 break (in_flight, state, ending);
             }
         };
-        let (mut state, ending) = self.look_first(state, id, ending);
+        let (state, ending) = self.look_first(state, id, ending);
+        core::mem::forget(unfinished);
+        self.end_free(state, id, ending, in_flight);
+    }
+
+    /// Frees an allocation now that its ending is known. `state` is the locked state of this lane.
+    fn end_free<'a>(
+        &'a self,
+        mut state: Guard<'a, State<B>>,
+        id: SlotId,
+        ending: Ending,
+        in_flight: InFlightGuard<'a>,
+    ) {
         let at_once = ending == Ending::NOW && !state.occupancy.is_looked_at(id);
         if state.occupancy.is_in_pass(id) {
             // The pass frees it when its copies no longer read it.

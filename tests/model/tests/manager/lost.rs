@@ -187,6 +187,48 @@ fn a_panic_forgets_no_secret() {
     assert_eq!((manager.totals().live, manager.report().quarantined_bytes), (0, 0));
 }
 
+/// The backend panics while it ends an allocation, and the program catches that. The free is over: its bytes are lost until a secret
+/// among them is zeroed, and a sleep names them.
+#[test]
+fn a_free_that_panics_is_over() {
+    for kind in [CallKind::Fill, CallKind::Mark] {
+        let host = host();
+        let line = host.open().expect("another timeline");
+        let panics = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&panics);
+        let device = asked(&host, move |call| {
+            assert!(call.kind != kind || !told.load(Relaxed), "the driver is broken");
+            Verdict::Forward
+        });
+        let manager = Manager::with_config(device, ManagerConfig::default());
+        let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).expect("pages");
+        let ask = |request: Request<'_>| pool.allocate(&request.on(MAIN)).expect("fits");
+        let secret = ask(Request::new(2 * MIB).secret());
+        let used = ask(Request::new(MIB).name("used elsewhere"));
+        used.use_on(line).expect("it is open");
+        panics.store(true, Relaxed);
+        let freed = match kind {
+            CallKind::Fill => catch_unwind(AssertUnwindSafe(|| drop(secret))),
+            _ => catch_unwind(AssertUnwindSafe(|| drop(used))),
+        };
+        assert!(freed.is_err(), "the panic arrives");
+        panics.store(false, Relaxed);
+        let lost = if kind == CallKind::Fill { 2 * MIB } else { MIB };
+        assert_eq!(manager.report().quarantined_bytes, lost, "{kind:?}");
+        let slept = pool.sleep(&Sleep::to(Arc::<Store>::default()));
+        match (kind, slept) {
+            (CallKind::Fill, slept) => assert!(slept.is_ok(), "zeroed at last: {slept:?}"),
+            (_, Ok(_)) => panic!("nobody knows what uses its bytes"),
+            (_, Err(error)) => {
+                assert_eq!(error.refused()[0].name.as_deref(), Some("used elsewhere"));
+            }
+        }
+        let left = if kind == CallKind::Fill { 0 } else { lost };
+        assert_eq!(manager.report().quarantined_bytes, left, "{kind:?}");
+        manager.validate().expect("sound");
+    }
+}
+
 /// The event that comes first when a pool falls asleep while another thread frees a secret.
 enum First {
     /// The sleep goes on to what timelines have to do.
