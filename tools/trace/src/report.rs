@@ -32,7 +32,7 @@ pub use data::{
     Blocker, Columns, Comparison, Curve, Defragmentation, Fact, Figures, Fit, Gain, Gap, Heap,
     HeapBytes, Hole, Label, MapBlock, MapSpan, Moment, Origin, PostMortem, ReportData, SpanState,
 };
-pub use html::write_html;
 pub(crate) use html::write_page;
+pub use html::{write_html, write_runs};
 pub use json::{read_json, write_json};
 pub use live::from_manager;

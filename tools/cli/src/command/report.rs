@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
-    /// A trace, a snapshot, or a report in JSON; `-` is standard input
-    #[arg(value_name = "TRACE|REPORT.json")]
-    input: PathBuf,
+    /// A trace, a snapshot, or a report in JSON; `-` is standard input. Several are shown beside each other
+    #[arg(value_name = "RUN", required = true)]
+    inputs: Vec<PathBuf>,
     /// An earlier report of the same manager, in JSON: shows what moved between the two
     #[arg(long, value_name = "REPORT.json")]
     before: Option<PathBuf>,
@@ -34,6 +34,7 @@ pub(super) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   omniheap report run.csv.gz -o run.html
+  omniheap report before.trace after.trace -o both.html
   omniheap report run.trace --format perfetto -o run.json
   omniheap report after.json --before before.json -o defragmented.html";
 
@@ -65,8 +66,8 @@ enum Input {
 
 /// Finished output.
 enum Content {
-    Html(ReportData),
-    Json(ReportData),
+    Html(Vec<ReportData>),
+    Json(Box<ReportData>),
     Perfetto(Box<Trace>),
     Snapshot(Box<Trace>),
 }
@@ -74,7 +75,7 @@ enum Content {
 impl Content {
     fn write(&self, sink: impl Write) -> io::Result<()> {
         match self {
-            Self::Html(data) => report::write_html(data, sink),
+            Self::Html(runs) => report::write_runs(runs, sink),
             Self::Json(data) => report::write_json(data, sink),
             Self::Perfetto(trace) => chrome::write(trace, chrome::Detail::Allocations, sink),
             Self::Snapshot(trace) => snapshot::write(trace, sink),
@@ -84,20 +85,21 @@ impl Content {
 
 /// Reads the input, writes the file.
 pub(super) fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
-    output::keep_apart(&arguments.out, &[Some(&arguments.input), arguments.before.as_deref()])?;
+    let inputs = arguments.inputs.iter().map(|input| Some(input.as_path()));
+    let read: Vec<_> = inputs.chain([arguments.before.as_deref()]).collect();
+    output::keep_apart(&arguments.out, &read)?;
     let out = arguments.out.clone();
     // Before the work, so that a wrong name costs none.
     let file = (!is_standard(&out)).then(|| NewFile::create(&out)).transpose()?;
-    let name = name_of(&arguments.input);
+    let names: Vec<_> = arguments.inputs.iter().map(|input| name_of(input)).collect();
     let bar = output::spinner(format, "reading and drawing");
-    let title = name.clone();
-    let content = interrupt::run(move || content(&arguments, &title));
+    let content = interrupt::run(move || content(&arguments));
     bar.finish_and_clear();
     let content = content??;
     let Some(file) = file else { return print(&content) };
     let bytes = file.write(|file| content.write(file))?;
     let file = out.display().to_string();
-    output::print(format, &Written { name, file, bytes }, |it| {
+    output::print(format, &Written { name: names.join(" | "), file, bytes }, |it| {
         format!("{}: {}", it.file, output::bytes(it.bytes))
     })
 }
@@ -127,13 +129,11 @@ fn open(path: &Path) -> Result<Input, Failure> {
     Ok(Input::Trace(Box::new(trace)))
 }
 
-fn content(arguments: &Arguments, name: &str) -> Result<Content, Failure> {
-    let input = open(&arguments.input)?;
-    let unusable = |error: omniheap::trace::Error| {
-        Failure::input(format!("{}: {error}", arguments.input.display()))
-    };
-    let with_before = |data| add_before(arguments, data);
-    Ok(match (arguments.format, input) {
+fn content(arguments: &Arguments) -> Result<Content, Failure> {
+    let [path] = &arguments.inputs[..] else { return several(arguments) };
+    let unusable =
+        |error: omniheap::trace::Error| Failure::input(format!("{}: {error}", path.display()));
+    Ok(match (arguments.format, open(path)?) {
         (Kind::Perfetto, Input::Trace(trace)) => Content::Perfetto(trace),
         // PyTorch's viewer needs places; a trace without them gets those of PyTorch's policy.
         (Kind::Snapshot, Input::Trace(trace)) if !is_placed(&trace) => {
@@ -143,17 +143,41 @@ fn content(arguments: &Arguments, name: &str) -> Result<Content, Failure> {
         (Kind::Snapshot, Input::Trace(trace)) => Content::Snapshot(trace),
         (Kind::Perfetto | Kind::Snapshot, Input::Report(_)) => {
             let why = "is a report of one moment; events over time need a trace";
-            return Err(Failure::input(format!("{}: {why}", arguments.input.display())));
+            return Err(Failure::input(format!("{}: {why}", path.display())));
         }
         (kind, input) => {
-            let data = match input {
-                Input::Report(data) => *data,
-                Input::Trace(trace) => page_of(&trace, name).map_err(unusable)?,
-            };
-            let data = with_before(data)?;
-            if kind == Kind::Json { Content::Json(data) } else { Content::Html(data) }
+            let data = add_before(arguments, data_of(input, path)?)?;
+            if kind == Kind::Json {
+                Content::Json(Box::new(data))
+            } else {
+                Content::Html(vec![data])
+            }
         }
     })
+}
+
+/// Reads several runs for one page.
+fn several(arguments: &Arguments) -> Result<Content, Failure> {
+    if arguments.format != Kind::Html || arguments.before.is_some() {
+        let why = "several runs make one page, and nothing else; name one run, or leave out `--format` and `--before`";
+        return Err(Failure::input(why));
+    }
+    let runs = arguments.inputs.iter().map(|path| read_data(path));
+    runs.collect::<Result<_, _>>().map(Content::Html)
+}
+
+/// Reads a trace, a snapshot or a report as the data of a page.
+pub(super) fn read_data(path: &Path) -> Result<ReportData, Failure> {
+    data_of(open(path)?, path)
+}
+
+/// Returns the data of a page; a trace is replayed for it.
+fn data_of(input: Input, path: &Path) -> Result<ReportData, Failure> {
+    match input {
+        Input::Report(data) => Ok(*data),
+        Input::Trace(trace) => page_of(&trace, &name_of(path))
+            .map_err(|error| Failure::input(format!("{}: {error}", path.display()))),
+    }
 }
 
 /// Prepends the report of `--before`, if there is one.

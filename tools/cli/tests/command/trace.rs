@@ -74,6 +74,22 @@ fn a_report_tells_the_recording_from_models_and_replays() {
 }
 
 #[test]
+fn several_runs_make_one_page() {
+    let runs = ["one.csv", "two.csv"].map(|name| file(name, churn(400, 1, 4096).csv));
+    json(&["report", &runs[0], &runs[1], "-o", "runs.html"]);
+    let page = read("runs.html");
+    let (_, data) = page.split_once("id=\"data\">").expect("the data is there");
+    let (data, _) = data.split_once("</script>").expect("it ends");
+    let reports: Value = serde_json::from_str(data).expect("JSON");
+    assert_eq!([&reports[0]["title"], &reports[1]["title"]], ["one", "two"]);
+    assert!(page.contains("<title>one | two</title>"));
+    let refused = ["report", &runs[0], &runs[1], "--format", "json", "-o", "runs.json"];
+    refuses(&refused, 2, "several runs make one page");
+    refuses(&["report", &runs[0], &runs[1], "-o", &runs[1]], 2, "written over");
+    refuses(&["report", &runs[0], "absent.csv", "-o", "x.html"], 2, "absent.csv: cannot read");
+}
+
+#[test]
 fn a_dash_is_standard_output() {
     let trace = file("dash.csv", churn(400, 1, 4096).csv);
     for (shape, start) in [("html", "<!doctype html>"), ("json", "{")] {

@@ -1,18 +1,21 @@
 //! One HTML file: the data, a style sheet and a program, and nothing from elsewhere.
 
 use super::data::ReportData;
+use core::slice;
 use std::io::{self, Write};
 
 const STYLE: &str = include_str!("page/style.css");
 const BODY: &str = include_str!("page/body.html");
 /// Scripts shared by all panels, in dependency order.
-const PROGRAM: [&str; 18] = [
+const PROGRAM: [&str; 20] = [
     include_str!("page/base/units.js"),
     include_str!("page/base/dom.js"),
     include_str!("page/base/colors.js"),
     include_str!("page/base/legend.js"),
     include_str!("page/data/away.js"),
     include_str!("page/data/decode.js"),
+    include_str!("page/data/pickle.js"),
+    include_str!("page/data/snapshot.js"),
     include_str!("page/data/peaks.js"),
     include_str!("page/data/labels.js"),
     include_str!("page/data/groups.js"),
@@ -27,7 +30,8 @@ const PROGRAM: [&str; 18] = [
     include_str!("page/timeline/input.js"),
 ];
 /// One file each; the page shows them in this order.
-const PANELS: [&str; 11] = [
+const PANELS: [&str; 12] = [
+    include_str!("page/panels/runs.js"),
     include_str!("page/panels/figures.js"),
     include_str!("page/panels/gains.js"),
     include_str!("page/panels/search.js"),
@@ -51,15 +55,27 @@ const POLICY: &str =
 ///
 /// # Errors
 /// Those of `sink`.
-pub fn write_html(data: &ReportData, mut sink: impl Write) -> io::Result<()> {
-    write_to(data, &mut sink)
+pub fn write_html(data: &ReportData, sink: impl Write) -> io::Result<()> {
+    write_runs(slice::from_ref(data), sink)
+}
+
+/// Writes several runs as one page, which shows them beside each other and each by itself.
+///
+/// # Errors
+/// Those of `sink`.
+pub fn write_runs(runs: &[ReportData], mut sink: impl Write) -> io::Result<()> {
+    write_to(runs, &mut sink)
 }
 
 /// Writes without generics, so that it is compiled once, and here.
-fn write_to(data: &ReportData, sink: &mut dyn Write) -> io::Result<()> {
-    let json = serde_json::to_string(data).map_err(io::Error::other)?;
+fn write_to(runs: &[ReportData], sink: &mut dyn Write) -> io::Result<()> {
+    let json = match runs {
+        [data] => serde_json::to_string(data),
+        _ => serde_json::to_string(runs),
+    };
     let scripts: Vec<&str> = PROGRAM.into_iter().chain(PANELS).chain([MAIN]).collect();
-    write_page(&data.title, &json, &scripts, sink)
+    let titles: Vec<&str> = runs.iter().map(|data| data.title.as_str()).collect();
+    write_page(&titles.join(" | "), &json.map_err(io::Error::other)?, &scripts, sink)
 }
 
 /// Writes a page of this style that runs `scripts` over `json`.

@@ -6,6 +6,7 @@ mod browser;
 mod looks;
 mod panels;
 mod plot;
+mod runs;
 mod sample;
 mod timeline;
 
@@ -48,6 +49,9 @@ const TESTS: &[(&str, Test)] = tests![
     panels::a_link_opens_at_its_moment,
     panels::a_stack_has_a_line_for_each_frame,
     panels::the_answer_of_fit_comes_first,
+    runs::runs_are_on_one_scale_and_one_is_shown,
+    runs::a_dropped_snapshot_is_read_as_the_command_reads_it,
+    runs::what_cannot_be_opened_leaves_the_page_as_it_was,
     looks::no_column_of_the_live_table_is_cut_off,
     looks::ranks_are_on_one_clock,
     looks::colors_follow_the_system_until_they_are_switched,

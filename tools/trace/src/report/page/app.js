@@ -30,8 +30,9 @@ class Line {
 }
 
 class App {
-  constructor(report, store, lines) {
-    Object.assign(this, { report, store, lines });
+  constructor(report, store, lines, ends) {
+    // `ends` is aborted when the page shows another run: what listens to more than a panel of this one stops then.
+    Object.assign(this, { report, store, lines, ends });
     this.labels = new Labels(report.labels);
     this.groupings = Object.entries(GROUPINGS).filter(([, grouping]) => grouping.offered(this)).map(([by, grouping]) => [by, grouping.title]);
     this.groups = new Groups(this.groupings[0][0], this);

@@ -128,12 +128,14 @@ function firstIndex(length, after) {
   return low;
 }
 
-/** Adds a row; a cell is its text, or its text and a class. */
+/** Adds a row; a cell is its text or an element, or either and a class. */
 function row(table, cells, tag = "td") {
   const line = table.insertRow();
   for (const cell of cells) {
-    const [text, className] = Array.isArray(cell) ? cell : [cell];
-    line.append(make(tag, text, className));
+    const [content, className] = Array.isArray(cell) ? cell : [cell];
+    const made = make(tag, undefined, className);
+    made.append(content ?? "");
+    line.append(made);
   }
   return line;
 }

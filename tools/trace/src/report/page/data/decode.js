@@ -100,7 +100,11 @@ const KINDS = ["allocate", "free", "block taken", "block given back", "request f
 async function decode(columns) {
   const names = ["kinds", "steps", "sizes", "labels", "streams", "backs", "blocks", "offsets"];
   const [kinds, ...raw] = await Promise.all(names.map((name) => inflate(columns[name])));
-  const [steps, sizes, labels, streams, backs, blocks, offsets] = raw.map((data) => new Numbers(data));
+  return assemble(kinds, ...raw.map((data) => new Numbers(data)));
+}
+
+/** Puts events together, from the kind of each and from columns whose `next()` is the next number. */
+function assemble(kinds, steps, sizes, labels, streams, backs, blocks, offsets) {
   const store = new Store(kinds);
   let [time, live, reserved, made, held, moves] = [0, 0, 0, 0, 0, 0];
   const take = (event, heap, amount) => { reserved += amount; store.driver.push({ event, heap, bytes: amount }); };

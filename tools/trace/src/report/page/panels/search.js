@@ -11,7 +11,7 @@ class Search {
       if (event.key !== "/" || event.target.closest?.("input, select, textarea")) return;
       event.preventDefault();
       field.focus();
-    });
+    }, { signal: app.ends });
   }
   update(part) { if (part === "hits" || part === "allocation" || part === "moment") this.say(); }
   /** Goes to the next hit, or the one before, in order of allocation. */

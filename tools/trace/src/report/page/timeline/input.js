@@ -51,5 +51,5 @@ function followKeys(timeline, canvas) {
     event.preventDefault();
     act();
     timeline.draw();
-  });
+  }, { signal: app.ends });
 }
