@@ -3,13 +3,16 @@ use super::Failure;
 use super::file::NewFile;
 use super::interrupt;
 use super::output::{self, Format};
+use super::report;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use omniheap::trace::ranks::{
     self, At, Digest, Doubled, Failure as Failed, Job, LabelBytes, Parting,
 };
 use omniheap::trace::ranks::{Problem, Spread, World};
+use omniheap::trace::report::write_html;
 use serde::Serialize;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// One picture of all ranks of a job, from a folder with one file per rank
@@ -22,6 +25,9 @@ pub(super) struct Arguments {
     /// Write a page with one band per rank
     #[arg(short, long, alias = "report", value_name = "JOB.html")]
     out: Option<PathBuf>,
+    /// Write each rank's own page too, into the folder `JOB.ranks` beside the page, which links to them; digests have none
+    #[arg(long, requires = "out")]
+    pages: bool,
     /// Print the figures of one rank's file instead, at most 64 KiB: a folder of such digests gives the same picture
     #[arg(long, conflicts_with = "out")]
     digest: bool,
@@ -32,7 +38,7 @@ The rank is that of the file's content, otherwise the number after `rank` in its
 
 Examples:
   omniheap ranks snapshots/
-  omniheap ranks traces/ --out job.html
+  omniheap ranks traces/ --out job.html --pages
   omniheap ranks traces/ --json | jq .worst
   omniheap ranks traces/rank3.trace --digest > digests/rank3.json";
 
@@ -69,8 +75,17 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     }
     let page = arguments.out.as_deref().map(NewFile::create).transpose()?;
     interrupt::watch();
-    let (job, done, all) = open(&arguments.folder, format)?;
-    let partial = interrupt::check(done, all, "files were read; no page is written");
+    let (mut job, done, all) = open(&arguments.folder, format)?;
+    let mut partial = interrupt::check(done, all, "files were read; no page is written");
+    if let (Ok(()), true, Some(out)) = (&partial, arguments.pages, &arguments.out) {
+        let written =
+            write_pages(&mut job, &arguments.folder, &out.with_extension("ranks"), format)?;
+        partial = interrupt::check(
+            written,
+            job.ranks().len(),
+            "ranks have a page; the job's is not written",
+        );
+    }
     let (page, report) = match &partial {
         Ok(()) => (page, arguments.out.as_deref()),
         Err(_) => (None, None),
@@ -82,6 +97,32 @@ pub(super) fn run(arguments: &Arguments, format: Format) -> Result<(), Failure> 
     let found = found(&job, report);
     output::print(format, &found, text)?;
     partial
+}
+
+/// Writes the page of each rank into a folder, and has the job's page link to it. Returns how many ranks were seen to: Ctrl-C ends it early.
+fn write_pages(
+    job: &mut Job,
+    ranks: &Path,
+    folder: &Path,
+    format: Format,
+) -> Result<usize, Failure> {
+    fs::create_dir_all(folder).map_err(|error| Failure::unwritable(folder, &error))?;
+    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let files: Vec<_> = job.ranks().map(|(rank, it)| (rank, ranks.join(&it.origin))).collect();
+    let bar = output::progress(format, files.len() as u64);
+    let mut done = 0;
+    for (rank, file) in files.iter().take_while(|_| !interrupt::is_wanted()) {
+        // What gave a rank and is neither a trace nor a report is a digest.
+        if let Ok(data) = report::read_data(file) {
+            let page = format!("rank{rank}.html");
+            NewFile::create(&folder.join(&page))?.write(|sink| write_html(&data, sink))?;
+            job.link(*rank, format!("{name}/{page}"));
+        }
+        bar.inc(1);
+        done += 1;
+    }
+    bar.finish_and_clear();
+    Ok(done)
 }
 
 /// Prints what one file would add to the picture; the same with and without `--json`.

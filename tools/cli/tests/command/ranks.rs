@@ -49,6 +49,29 @@ fn traces_and_reports_of_the_same_rank_give_the_same_figures_and_totals_are_sums
 }
 
 #[test]
+fn each_rank_has_a_page_that_the_jobs_page_leads_to() {
+    let (traces, out) = (empty("paged"), empty("pages"));
+    for rank in 0..3_u32 {
+        let trace = traces.join(format!("rank{rank}.csv"));
+        fs::write(&trace, churn(200, 2, 1 << 20).csv).expect("a file");
+    }
+    let last = traces.join("rank2.csv");
+    let digest = omniheap(&["ranks", shown(&last), "--digest"]).stdout;
+    fs::write(&last, digest).expect("a file");
+    let page = out.join("job.html");
+    json(&["ranks", shown(&traces), "--out", shown(&page), "--pages"]);
+    let job = fs::read_to_string(&page).expect("it was written");
+    assert!(job.contains(r#""pages":{"0":"job.ranks/rank0.html","1":"job.ranks/rank1.html"}"#));
+    for rank in ["rank0.html", "rank1.html"] {
+        let page = fs::read_to_string(out.join("job.ranks").join(rank)).expect("it was written");
+        assert!(page.starts_with("<!doctype html>"));
+    }
+    assert!(!out.join("job.ranks/rank2.html").exists(), "a digest has no events");
+    let alone = omniheap(&["ranks", shown(&traces), "--pages"]);
+    assert_eq!(alone.status.code(), Some(2), "pages lie beside a page");
+}
+
+#[test]
 fn digests_made_elsewhere_give_the_same_picture_as_the_files() {
     let (traces, digests) = (empty("whole"), empty("digests"));
     for rank in 0..4_u32 {

@@ -4,6 +4,7 @@ use super::digest::{BAND, Digest, LabelBytes};
 use super::job::{At, Doubled, Failure, Job, Parting, Problem, Spread, World};
 use crate::report::write_page;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Ranks that the page draws; with them it stays below 5 MiB. Figures are of all ranks.
@@ -36,6 +37,7 @@ struct Page<'a> {
     /// The largest value of any band: what 255 stands for.
     scale: u64,
     rows: Vec<Row<'a>>,
+    pages: &'a BTreeMap<u32, String>,
 }
 
 #[derive(Serialize)]
@@ -90,6 +92,7 @@ fn write_to(job: &Job, title: &str, sink: &mut dyn Write) -> io::Result<()> {
         problems: &job.problems()[..job.problems().len().min(NAMED)],
         scale,
         rows: rows(job, scale),
+        pages: job.pages(),
     };
     let json = serde_json::to_string(&page).map_err(io::Error::other)?;
     write_page(title, &json, &SCRIPTS, sink)

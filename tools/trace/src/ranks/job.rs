@@ -100,6 +100,7 @@ pub struct Job {
     ranks: BTreeMap<u32, Digest>,
     doubled: Vec<Doubled>,
     problems: Vec<Problem>,
+    pages: BTreeMap<u32, String>,
 }
 
 impl Job {
@@ -136,6 +137,16 @@ impl Job {
     /// Returns the ranks in order.
     pub fn ranks(&self) -> impl ExactSizeIterator<Item = (u32, &Digest)> {
         self.ranks.iter().map(|(rank, digest)| (*rank, digest))
+    }
+
+    /// Notes where the page of a rank's own lies, as a path from the job's page, which links to it.
+    pub fn link(&mut self, rank: u32, page: String) {
+        self.pages.insert(rank, page);
+    }
+
+    /// Returns the pages of ranks that were [noted](Self::link).
+    pub(super) const fn pages(&self) -> &BTreeMap<u32, String> {
+        &self.pages
     }
 
     /// Returns the files that gave no rank.

@@ -97,7 +97,8 @@ pub(crate) fn ranks_are_on_one_clock(browser: &mut Browser) {
         );
         std::fs::write(jobs.join(format!("rank{rank}.csv")), csv).expect("it can be written");
     }
-    let job = Job::open(&jobs, |_, _| ControlFlow::Continue(())).expect("two ranks");
+    let mut job = Job::open(&jobs, |_, _| ControlFlow::Continue(())).expect("two ranks");
+    job.link(1, "pages of 100%/rank#1.html".into());
     let file = folder().join("ranks.html");
     ranks::write_html(&job, "two", std::fs::File::create(&file).expect("it can be written"))
         .expect("it is written");
@@ -115,4 +116,11 @@ pub(crate) fn ranks_are_on_one_clock(browser: &mut Browser) {
     assert!(page.text_of("#tip").starts_with("rank 1: peak 16.0 MiB"));
     page.hover((at[0] + 60.0 + 0.8 * (at[2] - 60.0), at[1] + 18.0 + 14.0 + 7.0));
     assert_eq!(page.js("document.getElementById('tip').hidden"), true, "it has ended there");
+    let links = page.js("[...document.querySelectorAll('a')].map((it) => [it.textContent, it.getAttribute('href')])");
+    let encoded = "pages%20of%20100%25/rank%231.html";
+    assert!(
+        links.as_array().expect("a list").contains(&serde_json::json!(["1", encoded])),
+        "{links}"
+    );
+    assert!(links.as_array().expect("a list").iter().all(|it| it[1] == encoded), "{links}");
 }

@@ -7,6 +7,16 @@ const [BAND_LEFT, CLOCK_HEIGHT] = [60, 18];
 /** All bands are on one clock, which ends with the longest. */
 const LONGEST = Math.max(1, ...data.rows.map((row) => row.duration_us));
 
+/** A rank's number, which leads to its own page where it has one. */
+function rankName(rank, text) {
+  const page = data.pages[rank];
+  if (page === undefined) return text;
+  const link = make("a", text);
+  link.href = page.split("/").map(encodeURIComponent).join("/");
+  link.title = `The page of rank ${rank}`;
+  return link;
+}
+
 function section(title) {
   const made = make("section");
   made.append(make("h2", title));
@@ -25,7 +35,11 @@ function table(into, header, rows) {
 const list = (ranks, count) => ranks.join(", ") + (count > ranks.length ? `, … (${whole(count)} in all)` : "");
 
 function showFigures() {
-  const at = (spread, point) => `${amount(spread, point.value)} (rank ${point.rank})`;
+  const at = (spread, point) => {
+    const cell = make("span", `${amount(spread, point.value)} `);
+    cell.append("(", rankName(point.rank, `rank ${point.rank}`), ")");
+    return cell;
+  };
   const rows = data.spreads.map((spread) =>
     [[spread.name, "text"], at(spread, spread.min), at(spread, spread.median), at(spread, spread.max), amount(spread, spread.total)]);
   const into = section(`${counted(data.ranks, "rank")}`);
@@ -33,7 +47,9 @@ function showFigures() {
   if (!data.worst) return;
   const { at: peak, label } = data.worst;
   const most = label ? `, ${bytes(label.bytes)} of it in ${label.label}` : "";
-  into.append(make("p", `Worst: rank ${peak.rank} with a peak of ${bytes(peak.value)}${most}.`));
+  const worst = make("p", "Worst: ");
+  worst.append(rankName(peak.rank, `rank ${peak.rank}`), ` with a peak of ${bytes(peak.value)}${most}.`);
+  into.append(worst);
 }
 
 function showParting() {
@@ -50,7 +66,7 @@ function showFailures() {
   if (!data.failure_count) return;
   const into = section(`${counted(data.failure_count, "failed request")}`);
   const others = (spread) => (spread ? `${bytes(spread.min.value)} … ${bytes(spread.median.value)} … ${bytes(spread.max.value)}` : "not recorded");
-  const rows = data.failures.map((it) => [`rank ${it.rank}`, duration(it.request.time_us), bytes(it.request.requested), bytes(it.missing),
+  const rows = data.failures.map((it) => [rankName(it.rank, `rank ${it.rank}`), duration(it.request.time_us), bytes(it.request.requested), bytes(it.missing),
     bytes(it.request.live), others(it.others_live), others(it.others_free)]);
   table(into, ["", "after", "asked for", "missed", "live here", "live in the others", "free in the others"], rows);
   into.append(make("p", "Times count from the start of each rank's recording: clocks of hosts are not compared.", "hint"));
@@ -86,7 +102,7 @@ function drawBands(canvas) {
   data.rows.forEach((row, index) => {
     const y = CLOCK_HEIGHT + index * BAND_HEIGHT;
     context.fillStyle = row.failures ? warn : style("--soft");
-    context.fillText(String(row.rank), 0, y + BAND_HEIGHT - 3);
+    if (data.pages[row.rank] === undefined) context.fillText(String(row.rank), 0, y + BAND_HEIGHT - 3);
     const parts = row.band.length / 2;
     const each = bandWidth(row, width) / parts;
     for (let part = 0; part < parts; part += 1) {
@@ -121,14 +137,24 @@ function bandAt(canvas, event) {
   return at < Math.max(1, parts) ? [row, Math.max(0, at)] : [undefined, 0];
 }
 
+/** The number left of a band, where it leads to the rank's page. */
+function bandLink(row, index) {
+  const link = rankName(row.rank, String(row.rank));
+  if (typeof link === "string") return [];
+  link.style.top = `${CLOCK_HEIGHT + index * BAND_HEIGHT}px`;
+  if (row.failures) link.className = "warn";
+  return [link];
+}
+
 function showBands() {
   const into = section("Live memory over time, one band per rank");
   if (data.rows.length < data.ranks) into.append(make("p", `${whole(data.rows.length)} of ${whole(data.ranks)} ranks are drawn.`, "hint"));
   const scale = `All bands are on one clock, which begins with each rank's own recording. The darker, the more is live: the darkest is ${bytes(data.scale)}.`;
   into.append(make("p", scale, "hint"));
-  const canvas = make("canvas");
+  const [box, canvas] = [make("div", undefined, "bands"), make("canvas")];
   canvas.id = "bands";
-  into.append(canvas);
+  box.append(canvas, ...data.rows.flatMap(bandLink));
+  into.append(box);
   const draw = framed(() => drawBands(canvas));
   canvas.addEventListener("pointermove", (event) => {
     const [row, part] = bandAt(canvas, event);
