@@ -190,10 +190,7 @@ impl Vulkan {
         priority: Option<f32>,
         shared: Shared,
     ) -> Result<Block> {
-        let share = match shared {
-            Shared::No => Share::No,
-            Shared::Exportable => Share::Export,
-        };
+        let share = if shared == Shared::Exportable { Share::Export } else { Share::No };
         let mut ask = Ask { size, memory_type: slot.memory_type, priority, dedicated: None, share };
         if !self.takes_buffers(slot) {
             let memory = Memory::allocate(&self.device, ask)?;

@@ -50,6 +50,7 @@ unsafe impl Send for Mapped {}
 pub(crate) enum Shared {
     No,
     Exportable,
+    Imported,
 }
 
 /// Way in which a block is freed.

@@ -32,8 +32,8 @@ impl Vulkan {
             )
         })?;
         buffer.bind(&memory)?;
-        let (buffer, none) = (Some(buffer), Shared::No);
-        self.based(Block::with_memory(&self.device, heap, size, buffer, memory, none))
+        let (buffer, shared) = (Some(buffer), Shared::Imported);
+        self.based(Block::with_memory(&self.device, heap, size, buffer, memory, shared))
     }
 }
 

@@ -235,8 +235,8 @@ impl Vulkan {
     ///
     /// # Errors
     ///
-    /// `Foreign`, `Unsupported` (paged, or dedicated to another resource), `NoSuchHeap` (the buffer cannot live there),
-    /// `Misaligned`, `OutOfRange`; the driver's error.
+    /// `Foreign`, `Unsupported` (paged, exportable, imported, or dedicated to another resource), `NoSuchHeap` (the buffer cannot live
+    /// there), `Misaligned`, `OutOfRange`; the driver's error.
     ///
     /// # Safety
     ///
@@ -330,6 +330,10 @@ impl Vulkan {
     ) -> Result<vk::DeviceMemory> {
         block.belongs_to(&self.device)?;
         let memory = block.memory().ok_or(ErrorKind::Unsupported)?;
+        if block.shared() != Shared::No {
+            let why = "the block is shared by descriptor, and only its own buffer was made for that; bind other memory";
+            return Err(ErrorKind::Unsupported.because(why));
+        }
         let (_, slot) = self.heap(block.heap())?;
         if needs.types & (1 << slot.memory_type) == 0 {
             return Err(ErrorKind::NoSuchHeap.into());

@@ -137,8 +137,8 @@ impl Vulkan {
     /// # Errors
     ///
     /// As for [`create_sleepable_buffer`](Self::create_sleepable_buffer); `Unsupported` too for several samples, planes or aspects (depth and stencil), and
-    /// for texels of 3, 6 or 12 bytes; `InvalidConfig` for another initial layout than `UNDEFINED`, a `layout` without contents, and families that share it
-    /// without that of the main timeline.
+    /// for texels of 3, 6 or 12 bytes, and for a format that the device does not copy in this tiling; `InvalidConfig` for another initial layout than
+    /// `UNDEFINED`, a `layout` without contents, and families that share it without that of the main timeline.
     ///
     /// # Safety
     ///
@@ -150,8 +150,10 @@ impl Vulkan {
         layout: vk::ImageLayout,
         kind: HeapKind,
     ) -> Result<SleepableResource<vk::Image>, AllocateError> {
+        let vulkan = manager.backend();
         // SAFETY: the caller's promise.
-        let recipe = unsafe { ImageRecipe::of(info, layout, kind, manager.backend().copying()?) }?;
+        let recipe = unsafe { ImageRecipe::of(info, layout, kind, vulkan.copying()?) }?;
+        vulkan.check_copies(info.format, info.tiling)?;
         // SAFETY: as above.
         unsafe { SleepableResource::make(manager, Box::new(recipe)) }
     }
@@ -163,6 +165,24 @@ impl Vulkan {
             Some(queue) if queue.flags.intersects(able) => Ok(queue.family),
             _ => Err(ErrorKind::Unsupported.because(
                 "the main timeline has no queue that draws or computes, to copy on; implement `Sleepable` for this resource",
+            )),
+        }
+    }
+
+    /// Refuses images that no copy reaches: drivers may allow the usage for formats whose features lack it.
+    fn check_copies(&self, format: vk::Format, tiling: vk::ImageTiling) -> Result<()> {
+        use vk::FormatFeatureFlags as F;
+        let (instance, physical) = (self.ash_instance(), self.physical_device());
+        // SAFETY: the physical device is this instance's.
+        let of = unsafe { instance.get_physical_device_format_properties(physical, format) };
+        let features = match tiling {
+            vk::ImageTiling::LINEAR => of.linear_tiling_features,
+            _ => of.optimal_tiling_features,
+        };
+        match features.contains(F::TRANSFER_SRC | F::TRANSFER_DST) {
+            true => Ok(()),
+            false => Err(ErrorKind::Unsupported.because(
+                "the device copies no images of this format and tiling; choose another, or implement `Sleepable` for this resource",
             )),
         }
     }

@@ -9,6 +9,7 @@ mod bare;
 mod endings;
 mod families;
 mod faults;
+mod judged;
 mod kernel;
 mod launch;
 mod memory;
@@ -51,6 +52,7 @@ fn main() {
         endings::CASES,
         model::CASES,
         faults::CASES,
+        judged::CASES,
         bare::CASES,
     ]
     .concat();
