@@ -7,10 +7,14 @@ mod lives;
 mod names;
 pub mod onnx;
 mod passes;
+mod ranges;
+mod repeats;
 
 pub use batch::{BatchError, Difference, Lines, largest};
 pub use change::{Change, NotKnown, Optimizer};
 pub use names::Category;
+pub use ranges::Ranges;
+pub use repeats::completes;
 
 use names::Names;
 use omniheap_trace::model::{self, Model, Observe};
@@ -33,8 +37,8 @@ impl Peak {
     ///
     /// # Examples
     /// ```
-    /// use omniheap_fit::Peak;
-    /// use omniheap_trace::{Limits, Trace, model::Ranges};
+    /// use omniheap_fit::{Peak, Ranges};
+    /// use omniheap_trace::{Limits, Trace};
     /// let text = b"op,id,size,stream,time_us\na,0,100,0,0\na,1,5000000,0,1\n";
     /// let trace = Trace::read(&text[..], &Limits::default())?;
     /// let peak = Peak::of(&trace, Ranges::expandable(u64::MAX));

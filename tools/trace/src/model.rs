@@ -1,16 +1,12 @@
-//! Models of other allocators' policies: what they would have reserved for a trace. Numbers only, no memory.
+//! Models of other allocators' policies: what they would have reserved for a trace. Numbers only, no memory. PyTorch's default is here; the
+//! laboratory's `omniheap-fit` has more.
 
 mod pytorch;
-mod ranges;
-mod steps;
 
 use crate::event::{AllocationId, Op, StreamId};
 use crate::trace::Trace;
-use pytorch::Place;
 pub use pytorch::{BlockOrder, PyTorch};
-pub use ranges::Ranges;
 use serde::Serialize;
-pub use steps::completes;
 
 /// Result of replaying a trace with a model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -38,7 +34,7 @@ impl Outcome {
 
 /// Sees what a model decides, while it decides; every method does nothing unless it is implemented.
 ///
-/// [`PyTorch`] tells blocks and places; the other models tell only what they reserve and refuse.
+/// Models without blocks tell only what they reserve and refuse.
 pub trait Observe {
     /// Block `block` of `size` bytes was taken from the driver.
     fn block_allocated(&mut self, block: u32, size: u64) {
@@ -83,30 +79,29 @@ pub fn pytorch(trace: &Trace) -> Outcome {
     replay(trace, PyTorch::unlimited(), &mut ())
 }
 
-/// A policy that [`replay`] can follow; implemented by this module's models alone.
-pub trait Model: sealed::Policy {}
+/// Place of a live allocation, by the number that its model gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(pub u32);
 
-impl<P: sealed::Policy> Model for P {}
-
-mod sealed {
-    use super::{Observe, Place, StreamId};
-
-    /// The calls of a policy. Private, so that a model can change without breaking its users.
-    pub trait Policy {
-        fn allocate(
-            &mut self,
-            size: u64,
-            stream: StreamId,
-            observer: &mut impl Observe,
-        ) -> Option<Place>;
-        fn free(&mut self, place: Place);
-        /// Block and offset of a place, where the policy has blocks.
-        fn locate(&self, place: Place) -> Option<(u32, u64)>;
-        /// Address and bytes of a place.
-        fn extent(&self, place: Place) -> (u64, u64);
-        fn peak_reserved_bytes(&self) -> u64;
-        fn driver_calls(&self) -> u64;
-    }
+/// A policy that [`replay`] can follow.
+pub trait Model {
+    /// Serves a request, and tells `observer` what that takes from the driver; `None` where it fails.
+    fn allocate(
+        &mut self,
+        size: u64,
+        stream: StreamId,
+        observer: &mut impl Observe,
+    ) -> Option<Place>;
+    /// Takes back what [`allocate`](Self::allocate) gave.
+    fn free(&mut self, place: Place);
+    /// Returns block and offset of a place, where the policy has blocks.
+    fn locate(&self, place: Place) -> Option<(u32, u64)>;
+    /// Returns address and bytes of a place.
+    fn extent(&self, place: Place) -> (u64, u64);
+    /// Returns the most bytes that were held from the driver.
+    fn peak_reserved_bytes(&self) -> u64;
+    /// Returns how often memory was taken from the driver and given back to it.
+    fn driver_calls(&self) -> u64;
 }
 
 /// Replays `trace` through `model` and tells `observer` each decision.

@@ -1,10 +1,10 @@
 //! Allocators that `fit` and `batch` replay a trace through.
 use clap::ValueEnum;
-use omniheap::trace::model::{BlockOrder, PyTorch, Ranges, completes};
+use omniheap::trace::model::{BlockOrder, PyTorch};
 use omniheap::trace::{Op, Trace};
 use omniheap_cli::Failure;
 use omniheap_cli::replay::{Device, Paging, Program, planned};
-use omniheap_fit::Peak;
+use omniheap_fit::{Peak, Ranges, completes};
 use serde::Serialize;
 use std::panic::resume_unwind;
 

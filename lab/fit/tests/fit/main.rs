@@ -9,4 +9,6 @@ mod corpus;
 #[path = "../../../../tools/trace/tests/trace/kept.rs"]
 mod kept;
 mod onnx;
+mod policies;
+mod repeats;
 mod steps;

@@ -1,9 +1,11 @@
 //! Fit: peaks, categories, changes and lines in the batch, on a step small enough to check by hand.
 
 use crate::kept::is_kept;
-use omniheap_fit::{BatchError, Category, Change, Lines, Moment, Optimizer, Peak, largest};
+use omniheap_fit::{
+    BatchError, Category, Change, Lines, Moment, Optimizer, Peak, Ranges, completes, largest,
+};
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::model::{PyTorch, Ranges, completes};
+use omniheap_trace::model::PyTorch;
 use omniheap_trace::{Alignment, LabelId, Limits, Op, StreamId, Trace};
 
 const MIB: u64 = 1 << 20;

@@ -1,23 +1,14 @@
 //! PyTorch's default caching allocator as a policy over offsets.
 
-use super::Observe;
-use super::sealed::Policy;
+use super::{Model, Observe, Place};
 use crate::event::StreamId;
 use std::collections::BTreeSet;
 
-/// Every size is rounded up to a multiple of this.
-pub(super) const ROUNDING: u64 = 512;
-/// Largest rounded size that goes to the small pool.
-pub(super) const SMALL: u64 = 1 << 20;
-/// Block size of the small pool.
-pub(super) const SMALL_BLOCK: u64 = 2 << 20;
-/// Block size for requests between [`SMALL`] and [`LARGE`].
-pub(super) const LARGE_BLOCK: u64 = 20 << 20;
 /// From here on a request has a block of its own size, rounded to [`LARGE_ROUNDING`].
 const LARGE: u64 = 10 << 20;
 const LARGE_ROUNDING: u64 = 2 << 20;
 
-pub(super) const NONE: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 
 /// One piece of a block: allocated, or free and listed.
 #[derive(Debug, Clone, Copy)]
@@ -97,11 +88,16 @@ impl BlockOrder {
     }
 }
 
-/// Place of a live allocation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(pub(super) u32);
-
 impl PyTorch {
+    /// Every size is rounded up to a multiple of this.
+    pub const ROUNDING: u64 = 512;
+    /// Largest rounded size that goes to the small pool.
+    pub const SMALL: u64 = 1 << 20;
+    /// Block size of the small pool.
+    pub const SMALL_BLOCK: u64 = 2 << 20;
+    /// Block size for requests above [`SMALL`](Self::SMALL) and below 10 MiB.
+    pub const LARGE_BLOCK: u64 = 20 << 20;
+
     /// Creates a device that never runs out.
     pub fn unlimited() -> Self {
         Self::with_capacity(u64::MAX)
@@ -275,7 +271,7 @@ impl PyTorch {
     }
 }
 
-impl Policy for PyTorch {
+impl Model for PyTorch {
     fn peak_reserved_bytes(&self) -> u64 {
         self.peak_reserved
     }
@@ -300,14 +296,14 @@ impl Policy for PyTorch {
         stream: StreamId,
         observer: &mut impl Observe,
     ) -> Option<Place> {
-        let size = size.checked_next_multiple_of(ROUNDING)?;
-        let pool = u8::from(size > SMALL);
+        let size = size.checked_next_multiple_of(Self::ROUNDING)?;
+        let pool = u8::from(size > Self::SMALL);
         let found = match self.best_fit(pool, stream.0, size) {
             Some(found) => found,
             None => self.grow(pool, stream.0, size, observer)?,
         };
         let left = self.piece(found).size - size;
-        if if pool == 0 { left >= ROUNDING } else { left > SMALL } {
+        if if pool == 0 { left >= Self::ROUNDING } else { left > Self::SMALL } {
             self.split(found, size);
         }
         self.pieces[found as usize].allocated = true;
@@ -332,10 +328,10 @@ impl Policy for PyTorch {
 }
 
 fn block_size(size: u64) -> Option<u64> {
-    if size <= SMALL {
-        Some(SMALL_BLOCK)
+    if size <= PyTorch::SMALL {
+        Some(PyTorch::SMALL_BLOCK)
     } else if size < LARGE {
-        Some(LARGE_BLOCK)
+        Some(PyTorch::LARGE_BLOCK)
     } else {
         size.checked_next_multiple_of(LARGE_ROUNDING)
     }

@@ -2,7 +2,8 @@
 
 use crate::sample;
 use omniheap_trace::binary::{self, Record, Writer};
-use omniheap_trace::{Alignment, Ending, ErrorKind, LabelId, Limits, StreamId, Trace};
+use omniheap_trace::report::bind_by_model;
+use omniheap_trace::{Alignment, Ending, ErrorKind, Event, LabelId, Limits, Op, StreamId, Trace};
 use proptest::prelude::*;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -204,4 +205,43 @@ proptest! {
     fn no_payload_makes_it_panic(payload in proptest::collection::vec(any::<u8>(), 0..300), records in 0_u32..20) {
         let _ = open(&sample::chunk_of(&payload, records));
     }
+}
+
+/// Takes 10 MiB for an allocation.
+fn take(id: u64) -> Record {
+    let (stream, align, label) = (StreamId(0), Alignment::UNKNOWN, LabelId::NONE);
+    Record::Allocate { id, size: 10 << 20, stream, align, label }
+}
+
+fn free(id: u64) -> Record {
+    Record::FreeCompleted { id, stream: StreamId(0) }
+}
+
+fn trace(records: &[Record]) -> Trace {
+    let mut writer = Writer::new(Vec::new());
+    records.iter().for_each(|record| writer.record(1, record));
+    open(&writer.finish().unwrap()).unwrap()
+}
+
+#[test]
+fn the_last_mark_counts_and_is_written_again() {
+    let marked = trace(&[take(0), Record::Step, free(0), Record::Step, take(1), take(2)]);
+    assert_eq!(marked.meta().last_step, Some(2));
+    let again = binary::write(&marked, Vec::new()).unwrap();
+    assert_eq!(open(&again).unwrap(), marked);
+    assert_eq!(trace(&[take(0)]).meta().last_step, None);
+    let empty = trace(&[take(0), Record::Step]);
+    let again = binary::write(&empty, Vec::new()).unwrap();
+    assert_eq!(open(&again).unwrap(), empty);
+}
+
+#[test]
+fn a_step_begins_at_the_same_request_once_places_are_known() {
+    let marked = trace(&[take(0), free(0), Record::Step, take(1), free(1)]);
+    let bound = bind_by_model(&marked, &Limits::default()).unwrap();
+    let step = bound.meta().last_step.unwrap() as usize;
+    let frees = |events: &[Event]| {
+        events.iter().filter(|event| matches!(event.op, Op::FreeCompleted { .. })).count()
+    };
+    assert_eq!((frees(&bound.events()[..step]), frees(&bound.events()[step..])), (1, 1));
 }

@@ -47,15 +47,6 @@ fn the_model_reserves_what_pytorch_reserved() {
     }
 }
 
-/// The model of expandable segments reserves what PyTorch reserved with them, and maps as often.
-#[test]
-fn the_model_of_expandable_segments_reserves_what_pytorch_reserved() {
-    let (trace, counted) = open("expandable");
-    let outcome = model::replay(&trace, model::Ranges::expandable(u64::MAX), &mut ());
-    assert_eq!(outcome.peak_reserved_bytes, counted("peak_reserved"));
-    assert_eq!(outcome.driver_calls, counted("device_allocs"));
-}
-
 #[test]
 fn a_history_that_was_cut_short_starts_with_what_was_there() {
     let (trace, counted) = open("ring");

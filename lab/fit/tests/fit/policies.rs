@@ -1,7 +1,8 @@
 //! Models of allocators against the same policies written down plainly: lists that are searched from end to end.
 
+use omniheap_fit::Ranges;
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::model::{self, Observe, Outcome, PyTorch, Ranges};
+use omniheap_trace::model::{self, Observe, Outcome, PyTorch};
 use omniheap_trace::{Alignment, AllocationId, LabelId, Limits, Op, StreamId, Trace};
 use std::collections::{BTreeMap, HashMap};
 
@@ -455,4 +456,17 @@ fn growing_ranges_decide_as_a_search_from_end_to_end_does() {
         }
     }
     assert!(failures > 50, "requests must fail too, not {failures}");
+}
+
+/// The model of expandable segments reserves what PyTorch reserved with them, and maps as often.
+#[test]
+fn the_model_of_expandable_segments_reserves_what_pytorch_reserved() {
+    let recorded =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/trace/tests/data/real/expandable");
+    let counters = std::fs::read(format!("{recorded}.json")).unwrap();
+    let counters: serde_json::Value = serde_json::from_slice(&counters).unwrap();
+    let trace = Trace::open(format!("{recorded}.pickle.gz")).unwrap();
+    let outcome = model::replay(&trace, Ranges::expandable(u64::MAX), &mut ());
+    assert_eq!(counters["peak_reserved"], outcome.peak_reserved_bytes);
+    assert_eq!(counters["device_allocs"], outcome.driver_calls);
 }

@@ -1,9 +1,9 @@
 //! Programs whose last step is replayed again and again, and orders of their blocks.
 
+use omniheap_fit::{Ranges, completes};
 use omniheap_trace::binary::{Record, Writer};
-use omniheap_trace::model::{BlockOrder, PyTorch, Ranges, completes};
-use omniheap_trace::report::bind_by_model;
-use omniheap_trace::{Alignment, Event, LabelId, Limits, Op, StreamId, Trace, binary};
+use omniheap_trace::model::{BlockOrder, PyTorch};
+use omniheap_trace::{Alignment, LabelId, Limits, StreamId, Trace};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,29 +38,6 @@ fn trace(acts: &[Act]) -> Trace {
 /// Returns the least MiB in which it completes.
 fn least(trace: &Trace) -> u64 {
     (1..).find(|size| completes(trace, PyTorch::with_capacity(size * MIB))).unwrap()
-}
-
-#[test]
-fn the_last_mark_counts_and_is_written_again() {
-    let marked = trace(&[Take(0, 10, 0), Step, Free(0, 0), Step, Take(1, 10, 0), Take(2, 10, 0)]);
-    assert_eq!(marked.meta().last_step, Some(2));
-    let again = binary::write(&marked, Vec::new()).unwrap();
-    assert_eq!(Trace::read(&again[..], &Limits::default()).unwrap(), marked);
-    assert_eq!(trace(&[Take(0, 10, 0)]).meta().last_step, None);
-    let empty = trace(&[Take(0, 10, 0), Step]);
-    let again = binary::write(&empty, Vec::new()).unwrap();
-    assert_eq!(Trace::read(&again[..], &Limits::default()).unwrap(), empty);
-}
-
-#[test]
-fn a_step_begins_at_the_same_request_once_places_are_known() {
-    let marked = trace(&[Take(0, 10, 0), Free(0, 0), Step, Take(1, 30, 0), Free(1, 0)]);
-    let bound = bind_by_model(&marked, &Limits::default()).unwrap();
-    let step = bound.meta().last_step.unwrap() as usize;
-    let frees = |events: &[Event]| {
-        events.iter().filter(|event| matches!(event.op, Op::FreeCompleted { .. })).count()
-    };
-    assert_eq!((frees(&bound.events()[..step]), frees(&bound.events()[step..])), (1, 1));
 }
 
 #[test]

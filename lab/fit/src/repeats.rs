@@ -1,10 +1,7 @@
 //! Test that a program can keep running: replays its last step many times.
 
-use super::Model;
-use super::pytorch::Place;
-use super::sealed::Policy;
-use crate::event::{AllocationId, Event, Op};
-use crate::trace::Trace;
+use omniheap_trace::model::{Model, Place};
+use omniheap_trace::{AllocationId, Event, Op, Trace};
 use std::collections::{HashMap, HashSet};
 
 /// Number of times that the last step is replayed again. Fragmentation grows over the first steps: some programs fail
@@ -19,11 +16,12 @@ const REPEATS: u32 = 18;
 ///
 /// # Examples
 /// ```
-/// use omniheap_trace::{Limits, Trace, model};
+/// use omniheap_fit::completes;
+/// use omniheap_trace::{Limits, Trace, model::PyTorch};
 /// let text = b"op,id,size,stream,time_us\na,0,100,0,0\nf,0,,0,1\n";
 /// let trace = Trace::read(&text[..], &Limits::default())?;
-/// assert!(model::completes(&trace, model::PyTorch::with_capacity(2 << 20)));
-/// assert!(!model::completes(&trace, model::PyTorch::with_capacity(1 << 20)));
+/// assert!(completes(&trace, PyTorch::with_capacity(2 << 20)));
+/// assert!(!completes(&trace, PyTorch::with_capacity(1 << 20)));
 /// # Ok::<(), omniheap_trace::Error>(())
 /// ```
 pub fn completes(trace: &Trace, model: impl Model) -> bool {
@@ -55,7 +53,7 @@ struct Replay<M> {
     stays: HashSet<AllocationId>,
 }
 
-impl<M: Policy> Replay<M> {
+impl<M: Model> Replay<M> {
     /// Repeats the last step; returns whether no request failed. Ends early once a repeat changes nothing, because all later ones do the same.
     fn repeats(&mut self, step: &[Event], replaced: &HashSet<AllocationId>) -> bool {
         let mut state = self.state(replaced);

@@ -1,10 +1,10 @@
 //! Address ranges that memory is mapped into chunk by chunk: what growing policies have in common.
 
-use super::Observe;
-use super::pytorch::{LARGE_BLOCK, NONE, Place, ROUNDING, SMALL, SMALL_BLOCK};
-use super::sealed::Policy;
-use crate::event::StreamId;
+use omniheap_trace::StreamId;
+use omniheap_trace::model::{Model, Observe, Place, PyTorch};
 use std::collections::{BTreeSet, HashMap};
+
+const NONE: u32 = u32::MAX;
 
 /// Addresses of one range: more than any device has bytes.
 const ADDRESSES: u64 = 1 << 56;
@@ -21,8 +21,11 @@ struct Rules {
 }
 
 /// For each stream one range of small requests, grown by 2 MiB, and one of large ones, grown by 20 MiB.
-const EXPANDABLE: Rules =
-    Rules { chunks: [SMALL_BLOCK, LARGE_BLOCK], small: SMALL, by_stream: true };
+const EXPANDABLE: Rules = Rules {
+    chunks: [PyTorch::SMALL_BLOCK, PyTorch::LARGE_BLOCK],
+    small: PyTorch::SMALL,
+    by_stream: true,
+};
 /// One range for all streams, grown by 32 MiB.
 const STREAM_ORDERED: Rules = Rules { chunks: [32 << 20; 2], small: 0, by_stream: false };
 
@@ -102,14 +105,15 @@ impl Ranges {
     }
 }
 
-impl Policy for Ranges {
+impl Model for Ranges {
     fn allocate(
         &mut self,
         size: u64,
         stream: StreamId,
         observer: &mut impl Observe,
     ) -> Option<Place> {
-        let size = size.checked_next_multiple_of(ROUNDING).filter(|size| *size <= ADDRESSES)?;
+        let size =
+            size.checked_next_multiple_of(PyTorch::ROUNDING).filter(|size| *size <= ADDRESSES)?;
         let range = self.range(stream.0, size <= self.rules.small);
         let found = match self.best_fit(range, size) {
             Some(found) => found,
