@@ -7,10 +7,7 @@ pub(crate) mod ring;
 pub(crate) mod staging;
 pub(crate) mod tasks;
 
-use crate::{
-    Block, Vulkan,
-    timeline::queue::{QueueTimeline, State},
-};
+use crate::{Block, Vulkan, timeline::queue::QueueTimeline, transfer::staging::Staging};
 use ash::vk;
 use omniheap_seam::{BlockOffset, ErrorKind, Move, Result, TimelineId, Transfer};
 use std::{collections::VecDeque, sync::MutexGuard};
@@ -41,24 +38,24 @@ impl Vulkan {
         unsafe { self.device.raw.cmd_copy_buffer(commands, from, to, regions) };
     }
 
-    /// Sends bytes through the ring of a timeline, piece after piece: `record` copies each on from there.
+    /// Sends bytes through the ring of a timeline, piece after piece: `record` copies each on from there. Others submit between the pieces.
     pub(crate) fn send(
         timeline: &QueueTimeline,
         bytes: &[u8],
         record: impl Fn(vk::CommandBuffer, Staged),
     ) -> Result<()> {
-        let mut state = timeline.hold();
+        let mut ring = timeline.ring();
         let mut parts = pieces(bytes.len(), timeline.piece());
         parts.try_for_each(|(offset, range)| {
             let bytes = &bytes[range];
             let size = bytes.len() as u64;
-            let staged = timeline.stage(&mut state, size)?;
+            let staged = timeline.stage(&mut ring, size)?;
             let (start, staging) = staged.ok_or(ErrorKind::OutOfHostMemory)?;
             let put = staging.put(start, bytes);
             let piece = Staged { buffer: staging.buffer(), start, offset, size };
-            let sent =
-                put.and_then(|()| timeline.run(&mut state, |commands| record(commands, piece)));
-            seal(&mut state, start, *sent.as_ref().unwrap_or(&0));
+            let record = |commands| record(commands, piece);
+            let sent = put.and_then(|()| timeline.run(&mut timeline.hold(), record));
+            staging.ring.seal(start, *sent.as_ref().unwrap_or(&0));
             sent.map(drop)
         })
     }
@@ -70,8 +67,8 @@ impl Vulkan {
         record: impl Fn(vk::CommandBuffer, Staged),
     ) -> Result<()> {
         let mut parts = pieces(bytes.len(), timeline.piece());
-        let (state, coming) = (timeline.hold(), VecDeque::new());
-        let mut arrivals = Arrivals { timeline, state, coming, bytes };
+        let (ring, coming) = (timeline.ring(), VecDeque::new());
+        let mut arrivals = Arrivals { timeline, ring, coming, bytes };
         let started = parts.try_for_each(|(_, range)| arrivals.start(range, &record));
         arrivals.finish(started)
     }
@@ -80,35 +77,37 @@ impl Vulkan {
     fn fill_parts(
         &self,
         timeline: &QueueTimeline,
-        state: &mut State,
         (buffer, value): (vk::Buffer, u8),
         (start, size): (u64, u64),
         edges: [(u64, u64); 2],
     ) -> Result<()> {
         let (mut regions, mut staged) = (Vec::new(), None);
-        if edges.iter().any(|(_, size)| *size > 0) {
-            let (at, staging) = timeline.stage(state, 4)?.ok_or(ErrorKind::OutOfHostMemory)?;
-            let (put, from) = (staging.put(at, &[value; 4]), staging.buffer());
+        let mut ring = edges.iter().any(|(_, size)| *size > 0).then(|| timeline.ring());
+        if let Some(ring) = &mut ring {
+            let taken = timeline.stage(ring, 4)?;
+            let (at, staging) = taken.ok_or(ErrorKind::OutOfHostMemory)?;
+            let put = staging.put(at, &[value; 4]);
             if put.is_err() {
-                seal(state, at, 0);
+                staging.ring.seal(at, 0);
                 return put;
             }
             let wanted = edges.into_iter().filter(|(_, size)| *size > 0);
             regions.extend(wanted.map(|(to, size)| region(at, to, size)));
-            staged = Some((at, from));
+            staged = Some((at, staging));
         }
-        let sent = timeline.run(state, |commands| {
+        let from = staged.as_ref().map(|(_, staging)| staging.buffer());
+        let sent = timeline.run(&mut timeline.hold(), |commands| {
             if size > 0 {
                 let word = u32::from_ne_bytes([value; 4]);
                 // SAFETY: recording; the caller checked the range, which consists of whole words.
                 unsafe { self.device.raw.cmd_fill_buffer(commands, buffer, start, size, word) };
             }
-            if let Some((_, from)) = staged {
+            if let Some(from) = from {
                 self.record_copy(commands, from, buffer, &regions);
             }
         });
-        if let Some((at, _)) = staged {
-            seal(state, at, *sent.as_ref().unwrap_or(&0));
+        if let Some((at, staging)) = staged {
+            staging.ring.seal(at, *sent.as_ref().unwrap_or(&0));
         }
         sent.map(drop)
     }
@@ -130,12 +129,6 @@ pub(crate) struct Staged {
     pub(crate) size: u64,
 }
 
-fn seal(state: &mut State, start: u64, epoch: u64) {
-    if let Some(staging) = &mut state.staging {
-        staging.ring.seal(start, epoch);
-    }
-}
-
 /// A piece on its way out: its place in the ring, when it is there, and where the caller wants it.
 struct Coming {
     start: u64,
@@ -146,7 +139,7 @@ struct Coming {
 /// A read under way.
 struct Arrivals<'a> {
     timeline: &'a QueueTimeline,
-    state: MutexGuard<'a, State>,
+    ring: MutexGuard<'a, Option<Staging>>,
     coming: VecDeque<Coming>,
     bytes: &'a mut [u8],
 }
@@ -160,17 +153,18 @@ impl Arrivals<'_> {
     ) -> Result<()> {
         let size = range.len() as u64;
         let (start, buffer) = loop {
-            match self.timeline.stage(&mut self.state, size)? {
+            match self.timeline.stage(&mut self.ring, size)? {
                 Some((start, staging)) => break (start, staging.buffer()),
                 // The ring is full of our own pieces: hand one over first.
                 None => self.next()?,
             }
         };
         let piece = Staged { buffer, start, offset: range.start as u64, size };
-        match self.timeline.run(&mut self.state, |commands| record(commands, piece)) {
+        let sent = self.timeline.run(&mut self.timeline.hold(), |commands| record(commands, piece));
+        match sent {
             Ok(epoch) => self.coming.push_back(Coming { start, epoch, range }),
             Err(why) => {
-                seal(&mut self.state, start, 0);
+                self.seal(start, 0);
                 return Err(why);
             }
         }
@@ -182,11 +176,16 @@ impl Arrivals<'_> {
         // With no piece of ours in it, a ring that is full would stay so.
         let piece = self.coming.pop_front().ok_or(ErrorKind::OutOfHostMemory)?;
         let got = self.timeline.wait(piece.epoch).and_then(|()| {
-            let staging = self.state.staging.as_ref().expect("the piece lies in it");
+            let staging = self.ring.as_ref().expect("the piece lies in it");
             staging.get(piece.start, &mut self.bytes[piece.range])
         });
-        seal(&mut self.state, piece.start, piece.epoch);
+        self.seal(piece.start, piece.epoch);
         got
+    }
+
+    fn seal(&mut self, start: u64, epoch: u64) {
+        let staging = self.ring.as_mut().expect("the piece lies in it");
+        staging.ring.seal(start, epoch);
     }
 
     /// Waits for all remaining pieces, so that the ring is free again even after an error.
@@ -235,7 +234,7 @@ unsafe impl Transfer for Vulkan {
         let tail = (size - head) % 4;
         let words = (to.offset + head, size - head - tail);
         let edges = [(to.offset, head), (words.0 + words.1, tail)];
-        self.fill_parts(&timeline, &mut timeline.hold(), (buffer, value), words, edges)
+        self.fill_parts(&timeline, (buffer, value), words, edges)
     }
 
     fn copy(&self, on: TimelineId, moves: &[Move<'_, Block>]) -> Result<()> {

@@ -27,7 +27,7 @@ pub(crate) struct Semaphore {
 }
 
 impl Semaphore {
-    fn create(device: &Arc<Device>) -> Result<Self> {
+    pub(super) fn create(device: &Arc<Device>) -> Result<Self> {
         let mut kind = vk::SemaphoreTypeCreateInfo::default()
             .semaphore_type(vk::SemaphoreType::TIMELINE)
             .initial_value(0);

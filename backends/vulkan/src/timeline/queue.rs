@@ -27,6 +27,9 @@ const UNIT: u64 = 16;
 /// A timeline.
 #[derive(Debug)]
 pub(crate) struct QueueTimeline {
+    /// Ring of bytes in and out. Locked for a whole transfer, and before `state`, which is locked for each batch alone: others submit while a transfer
+    /// waits for the device.
+    staging: Mutex<Option<Staging>>,
     state: Mutex<State>,
     clock: Clock,
     /// The last epoch submitted.
@@ -48,7 +51,6 @@ pub(crate) struct State {
     /// Semaphores that the next batch waits for.
     waits: Vec<Wait>,
     uncovered: Uncovered,
-    pub(crate) staging: Option<Staging>,
     /// Ring for the compaction kernel's lists.
     pub(crate) lists: Option<Staging>,
 }
@@ -102,10 +104,10 @@ impl QueueTimeline {
             flights: VecDeque::new(),
             waits: Vec::new(),
             uncovered: Uncovered::Nothing,
-            staging: None,
             lists: None,
         };
         Ok(Self {
+            staging: Mutex::default(),
             state: Mutex::new(state),
             clock: Clock::new(device, clocks)?,
             last: AtomicU64::new(0),
@@ -147,7 +149,7 @@ impl QueueTimeline {
 
     fn open_carrier(&self, queue: usize) -> Result<Self> {
         let carrier = Self::open(&self.device, queue, Clocks::Semaphores, self.plans)?;
-        carrier.hold().staging = Some(Staging::open(&self.device, self.plans.bytes)?);
+        *lock(&carrier.staging) = Some(Staging::open(&self.device, self.plans.bytes)?);
         Ok(carrier)
     }
 
@@ -333,13 +335,18 @@ impl QueueTimeline {
         Ok(())
     }
 
+    /// Holds the staging ring for a transfer. Never taken while the timeline is [held](Self::hold).
+    pub(crate) fn ring(&self) -> MutexGuard<'_, Option<Staging>> {
+        lock(&self.staging)
+    }
+
     /// Takes a piece of the staging ring, waiting for older ones where it must.
     pub(crate) fn stage<'a>(
         &self,
-        state: &'a mut State,
+        ring: &'a mut Option<Staging>,
         size: u64,
     ) -> Result<Option<(u64, &'a mut Staging)>> {
-        self.take(&mut state.staging, self.plans.bytes, size)
+        self.take(ring, self.plans.bytes, size)
     }
 
     /// Takes room for a list of the compaction kernel, waiting for older ones where it must.
@@ -391,8 +398,10 @@ impl Drop for QueueTimeline {
 
 #[cfg(test)]
 mod tests {
-    use crate::rig::opened;
+    use crate::{Vulkan, rig::opened, timeline::clock::Semaphore};
+    use ash::vk;
     use omniheap_seam::{Point, TimelineId, Timelines as _};
+    use std::{sync::Arc, thread};
 
     #[test]
     fn marks_behind_an_engines_work_leave_nothing_behind() {
@@ -405,5 +414,32 @@ mod tests {
         }
         let flights = vulkan.timelines.get(timeline).expect("it is open").hold().flights.len();
         assert!(flights < 8, "{flights} of 64 batches are kept, and all have ended");
+    }
+
+    #[test]
+    fn a_read_that_waits_for_the_device_lets_others_submit() {
+        let Some(vulkan) = opened() else { return };
+        let (on, device) = (TimelineId::MAIN, &vulkan.device);
+        let timeline = vulkan.timelines.get(on).expect("it is open");
+        if timeline.semaphore().is_none() || device.timeline_khr.is_some() {
+            return; // A fence cannot be signalled from here.
+        }
+        let gate = Arc::new(Semaphore::create(device).expect("a semaphore"));
+        // Behind the engine's work a batch stays at home, whatever it waits for.
+        vulkan.with_queue(on, |_, _| ()).expect("it is open");
+        timeline.order_behind(vec![(Arc::clone(&gate), 1, usize::MAX)]);
+        let (before, mut bytes) = (timeline.last(), [0; 64]);
+        thread::scope(|scope| {
+            scope.spawn(|| Vulkan::fetch(&timeline, &mut bytes, |_, _| ()).expect("it is read"));
+            while timeline.last() == before {
+                thread::yield_now();
+            }
+            // The read ends only when this is submitted: with the timeline held meanwhile, neither would.
+            let open = vk::SemaphoreSignalInfo::default().semaphore(gate.raw).value(1);
+            // SAFETY: a timeline semaphore of this device, whose value rises.
+            let opened =
+                vulkan.with_queue(on, |_, _| unsafe { device.raw.signal_semaphore(&open) });
+            opened.expect("it is open").expect("it is signalled");
+        });
     }
 }
