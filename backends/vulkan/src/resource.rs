@@ -67,6 +67,8 @@ pub struct Bind<'a, H: Native> {
 enum Mobility {
     Pinned,
     OnConsent,
+    /// Pinned, and it goes back to the driver by itself when the resource sleeps.
+    Leaving,
 }
 
 impl Needs {
@@ -82,6 +84,7 @@ impl Needs {
     /// Returns the same needs in the best heap alone, and if possible in memory that is for the resource alone: it goes back to the driver as a whole.
     pub(crate) fn leaving_by_itself(mut self) -> Self {
         self.heaps.truncate(1);
+        self.mobility = Mobility::Leaving;
         self.alone = match self.alone {
             Alone::No => Alone::Preferred,
             alone => alone,
@@ -101,7 +104,7 @@ impl Needs {
         let request = Request::new(self.layout.size).heap(heap);
         let request = request.align(self.layout.align).class(self.class);
         match self.mobility {
-            Mobility::Pinned => request.pinned(),
+            Mobility::Pinned | Mobility::Leaving => request.pinned(),
             Mobility::OnConsent => request.moved_on_consent(),
         }
     }
@@ -390,7 +393,11 @@ impl Vulkan {
             // SAFETY: the caller's promise.
             let made = unsafe { Self::allocate_alone(manager, handle, needs) };
             match made {
-                Err(why) if may_share && why.kind().is_out_of_memory() => {}
+                // What leaves by itself takes no hole of a shared block: it would give nothing back, and others can make room for it.
+                Err(why)
+                    if may_share
+                        && needs.mobility != Mobility::Leaving
+                        && why.kind().is_out_of_memory() => {}
                 made => return made,
             }
         }

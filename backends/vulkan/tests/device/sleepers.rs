@@ -7,7 +7,8 @@ use core::{
 };
 use omniheap_core::{
     AllocationId, Backend as _, BackingStore, ErrorKind, GetPiece, HeapKind, Limits, Manager,
-    ManagerConfig, Privacy, PutPiece, Result, Sleep, Sleepable, TimelineId, Timelines, Wake,
+    ManagerConfig, Privacy, PutPiece, Request, Result, Sleep, Sleepable, TimelineId, Timelines,
+    Wake,
 };
 use omniheap_residency::{Arena, ArenaConfig, HostStore, Nothing, Resident, Residents};
 use omniheap_vulkan::{SleepableResource, Vulkan, ash::vk};
@@ -21,6 +22,7 @@ crate::cases! {
     every_level_layer_and_slice_comes_back if |_| true;
     a_frame_that_does_not_wait_finds_its_image_later if |_| true;
     who_wakes_does_not_send_a_higher_priority_away if |_| true;
+    a_wake_takes_no_hole_of_a_shared_block if |_| true;
     what_a_store_refuses_stays_as_it_was if |_| true;
     a_store_that_lies_reaches_nothing_else if |_| true;
     a_store_that_sends_another_away_does_not_wait_for_itself if |_| true;
@@ -253,6 +255,28 @@ fn who_wakes_does_not_send_a_higher_priority_away(rig: &Rig) {
     low.wake(&Wake::all()).expect("what the program itself asks for comes before all");
     let _held = residents.hold(&high).unwrap();
     assert!(low.residence().asleep);
+}
+
+fn a_wake_takes_no_hole_of_a_shared_block(rig: &Rig) {
+    let (manager, (_arena, store)) = (manager(rig), store());
+    let buffer = buffer(&manager, 100_000);
+    buffer.put(7);
+    let (heap, memory) = (buffer.heap(), buffer.residence().device);
+    buffer.sleep(&Sleep::to(Arc::clone(&store))).unwrap();
+    let shared = |size| manager.allocate(&Request::new(size).heap(heap).pinned()).unwrap();
+    let (hole, _stays) = (shared(MIB), shared(4096));
+    drop(hole);
+    manager.backend().wait_idle().unwrap();
+    manager.retire().unwrap();
+    let full = Limits::hard(manager.heap_use(heap).unwrap().reserved);
+    manager.set_budget(heap, full).unwrap();
+    assert!(manager.allocate(&Request::new(MIB).heap(heap)).is_ok(), "the hole is there");
+    let refused = buffer.wake(&Wake::all()).unwrap_err();
+    assert!(refused.kind().is_out_of_memory(), "{refused}");
+    manager.set_budget(heap, Limits::hard(full.hard + memory)).unwrap();
+    buffer.wake(&Wake::all()).unwrap();
+    buffer.check(7);
+    assert_eq!(buffer.sleep(&Sleep::to(store)).unwrap().returned, memory);
 }
 
 /// A store that refuses bytes, or to give them back, when told to, and panics as it flushes when told to.
