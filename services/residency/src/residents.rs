@@ -120,7 +120,7 @@ impl<B: Backend> Drop for Residents<B> {
 impl<B: Backend> fmt::Debug for Residents<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Residents")
-            .field("pools", &lock(&self.mover.state).members.len())
+            .field("pools", &lock(&self.mover.state).members().len())
             .finish_non_exhaustive()
     }
 }

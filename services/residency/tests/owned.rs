@@ -17,6 +17,8 @@ struct Texture {
     memory: Mutex<Option<Allocation<Host>>>,
     copy: Mutex<Vec<u8>>,
     uses: AtomicU64,
+    /// Calls of `sleep`.
+    sleeps: AtomicU64,
 }
 
 impl Texture {
@@ -27,6 +29,7 @@ impl Texture {
             memory: Mutex::new(None),
             copy: Mutex::new(vec![value; usize::try_from(size).unwrap()]),
             uses: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
         };
         texture.wake(&Wake::all()).unwrap();
         Arc::new(texture)
@@ -64,6 +67,7 @@ impl Sleepable for Texture {
     }
 
     fn sleep(&self, _: &Sleep) -> Result<Slept, SleepError> {
+        self.sleeps.fetch_add(1, Relaxed);
         let Ok(mut memory) = self.memory.try_lock() else { return Err(ErrorKind::Busy.into()) };
         let here = memory.as_ref().ok_or(ErrorKind::AlreadyAsleep)?;
         here.read(0, &mut self.copy.lock().unwrap())?;
@@ -99,6 +103,24 @@ fn world() -> (Manager<Host>, Residents<Host>) {
 
 fn resident(priority: i32) -> Resident {
     Resident::to(HostStore::new()).priority(priority)
+}
+
+#[test]
+fn an_eviction_asks_nobody_that_the_set_put_to_sleep() {
+    let (manager, residents) = world();
+    let textures: Vec<_> = (0..48)
+        .map(|value| {
+            let one = Texture::new(&manager, 8 * MIB, value);
+            residents.add(&one, resident(0)).unwrap();
+            one
+        })
+        .collect();
+    for one in textures.iter().chain(&textures) {
+        let _held = residents.hold(one).unwrap();
+    }
+    let asked: u64 = textures.iter().map(|one| one.sleeps.load(Relaxed)).sum();
+    assert_eq!(asked, residents.step().unwrap().slept, "each call put one to sleep");
+    assert!(asked >= 48 + 40, "{asked}");
 }
 
 #[test]

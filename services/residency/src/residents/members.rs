@@ -2,16 +2,31 @@
 #![forbid(unsafe_code)]
 use super::{Moved, Resident};
 use omniheap_core::{AllocateError, HeapId, Sleep, Sleepable};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 /// Number of steps after which an expectation lapses.
 const PATIENCE: u64 = 2;
 
+/// Members at which a set first looks for those whose pools are gone.
+const FEW: usize = 64;
+
+/// Address of a pool. It is no other pool's while a member is known by it.
+type Address = usize;
+
+/// Priority and last touch: the lowest leaves first and comes back last. No two members have the same touch.
+type Rank = (i32, u64);
+
 /// The set behind its lock.
 pub(super) struct State {
-    pub(super) members: Vec<Member>,
+    members: HashMap<Address, Member>,
+    /// Members in order: those that may be awake, and those that this set put to sleep.
+    orders: [BTreeMap<Rank, Address>; 2],
+    /// Members at which those whose pools are gone are dropped next.
+    sweep_at: usize,
+    /// Heaps that members are, or were, in.
+    pub(super) heaps: Vec<HeapId>,
     /// Counts touches.
     clock: u64,
     /// Pools to prefetch, the next one first. A pool stays in here until its wake has ended.
@@ -30,6 +45,7 @@ pub(super) struct State {
 /// A pool of the set.
 pub(super) struct Member {
     pub(super) pool: Weak<dyn Sleepable>,
+    pub(super) heap: HeapId,
     pub(super) how: Resident,
     /// Clock of its last touch.
     touched: u64,
@@ -39,7 +55,20 @@ pub(super) struct Member {
     /// True while a thread is putting it to sleep.
     pub(super) is_leaving: bool,
     /// True if this set put it to sleep, so that it may wake it.
-    pub(super) is_ours: bool,
+    is_ours: bool,
+    /// True while it is in [`State::expected`].
+    is_queued: bool,
+}
+
+impl Member {
+    const fn rank(&self) -> Rank {
+        (self.how.priority, self.touched)
+    }
+
+    /// Returns the index of the order that it is in.
+    fn order(&self) -> usize {
+        usize::from(self.is_ours)
+    }
 }
 
 /// The request that room is made for.
@@ -61,9 +90,12 @@ pub(super) enum Need {
 }
 
 impl State {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            members: Vec::new(),
+            members: HashMap::new(),
+            orders: [BTreeMap::new(), BTreeMap::new()],
+            sweep_at: FEW,
+            heaps: Vec::new(),
             clock: 0,
             expected: VecDeque::new(),
             steps: 0,
@@ -75,57 +107,101 @@ impl State {
         }
     }
 
-    /// Adds a pool, or changes how one of the set makes room. Drops members whose pools are gone.
+    /// Adds a pool, or changes how one of the set makes room. Now and then drops members whose pools are gone.
     pub(super) fn add(&mut self, pool: &Arc<dyn Sleepable>, how: Resident) {
-        self.members.retain(|member| member.pool.strong_count() > 0);
-        if let Some(member) = self.touch(pool) {
-            member.how = how;
+        if self.touch(pool).is_some() {
+            self.reorder(pool, |member| member.how = how);
             return;
         }
-        self.members.push(Member {
+        if self.members.len() >= self.sweep_at {
+            self.sweep();
+        }
+        let heap = pool.heap();
+        if !self.heaps.contains(&heap) {
+            self.heaps.push(heap);
+        }
+        let member = Member {
             pool: Arc::downgrade(pool),
+            heap,
             how,
             touched: self.clock,
             holds: 0,
             expected: None,
             is_leaving: false,
             is_ours: false,
-        });
+            is_queued: false,
+        };
+        self.orders[member.order()].insert(member.rank(), address(pool));
+        self.members.insert(address(pool), member);
+    }
+
+    fn sweep(&mut self) {
+        self.members.retain(|_, member| member.pool.strong_count() > 0);
+        let members = &self.members;
+        self.orders.iter_mut().for_each(|order| order.retain(|_, at| members.contains_key(at)));
+        self.sweep_at = FEW.max(2 * self.members.len());
+    }
+
+    pub(super) fn members(&self) -> impl ExactSizeIterator<Item = &Member> {
+        self.members.values()
     }
 
     pub(super) fn of(&mut self, pool: &Arc<dyn Sleepable>) -> Option<&mut Member> {
-        self.members
-            .iter_mut()
-            .find(|member| core::ptr::addr_eq(member.pool.as_ptr(), Arc::as_ptr(pool)))
+        self.members.get_mut(&address(pool))
+    }
+
+    /// Changes what a member is ordered by.
+    fn reorder(
+        &mut self,
+        pool: &Arc<dyn Sleepable>,
+        change: impl FnOnce(&mut Member),
+    ) -> Option<&mut Member> {
+        let member = self.members.get_mut(&address(pool))?;
+        self.orders[member.order()].remove(&member.rank());
+        change(member);
+        self.orders[member.order()].insert(member.rank(), address(pool));
+        Some(member)
     }
 
     pub(super) fn touch(&mut self, pool: &Arc<dyn Sleepable>) -> Option<&mut Member> {
         self.clock += 1;
         let now = self.clock;
-        let member = self.of(pool)?;
-        member.touched = now;
-        Some(member)
+        self.reorder(pool, |member| member.touched = now)
     }
 
-    /// Picks the pool to evict next, none of `tried`, and marks it as leaving.
-    pub(super) fn victim(
-        &mut self,
-        asker: &Asker,
-        tried: &[Weak<dyn Sleepable>],
-    ) -> Option<Victim> {
+    /// Notes that this set put a pool to sleep.
+    pub(super) fn note_asleep(&mut self, pool: &Arc<dyn Sleepable>) {
+        self.reorder(pool, |member| (member.is_ours, member.expected) = (true, None));
+    }
+
+    /// Notes that a pool is awake.
+    pub(super) fn note_awake(&mut self, pool: &Arc<dyn Sleepable>) {
+        self.reorder(pool, |member| member.is_ours = false);
+    }
+
+    /// Picks the pool to evict next, none of `tried`, and marks it as leaving. Pools that this set put to sleep come last, and not for prefetches: the program
+    /// may have woken some.
+    pub(super) fn victim(&mut self, asker: &Asker, tried: &HashSet<Address>) -> Option<Victim> {
         let steps = self.steps;
         let is_expected = |since: u64| steps - since < PATIENCE;
-        let may = |member: &&mut Member| {
-            let is = |other: &Weak<dyn Sleepable>| other.ptr_eq(&member.pool);
+        let own = asker.pool.as_ref().map(|pool| pool.as_ptr().cast::<()>().addr());
+        let may = |at: &&Address| {
+            let member = &self.members[*at];
             member.holds == 0
                 && !member.is_leaving
                 && (asker.need == Need::Now || !member.expected.is_some_and(is_expected))
-                && member.how.priority <= asker.priority
-                && !tried.iter().chain(&asker.pool).any(is)
-                && member.pool.upgrade().is_some_and(|pool| pool.heap() == asker.heap)
+                && member.heap == asker.heap
+                && own != Some(**at)
+                && !tried.contains(*at)
+                && member.pool.strong_count() > 0
         };
-        let found = self.members.iter_mut().filter(may);
-        let next = found.min_by_key(|member| (member.how.priority, member.touched))?;
+        let orders = match asker.need {
+            Need::Now => &self.orders[..],
+            Need::Soon => &self.orders[..1],
+        };
+        let ranks = ..=(asker.priority, u64::MAX);
+        let at = *orders.iter().flat_map(|order| order.range(ranks).map(|(_, at)| at)).find(may)?;
+        let next = self.members.get_mut(&at)?;
         let pool = next.pool.upgrade()?;
         next.is_leaving = true;
         Some((pool, Sleep::to(Arc::clone(&next.how.store))))
@@ -141,9 +217,21 @@ impl State {
 
     /// Queues a pool for the thread to wake.
     pub(super) fn enqueue(&mut self, pool: &Arc<dyn Sleepable>) {
-        let pool = Arc::downgrade(pool);
-        if !self.expected.iter().any(|queued| queued.ptr_eq(&pool)) {
+        if let Some(member) = self.of(pool).filter(|member| !member.is_queued) {
+            member.is_queued = true;
+            let pool = member.pool.clone();
             self.expected.push_back(pool);
+        }
+    }
+
+    /// Takes a pool out of the queue, at whose head it is.
+    pub(super) fn dequeue(&mut self, at: Address) {
+        let is_it = |queued: &Weak<dyn Sleepable>| queued.as_ptr().cast::<()>().addr() == at;
+        if let Some(place) = self.expected.iter().position(is_it) {
+            self.expected.remove(place);
+        }
+        if let Some(member) = self.members.get_mut(&at) {
+            member.is_queued = false;
         }
     }
 
@@ -172,10 +260,14 @@ impl State {
 
     /// Returns the pools that this set put to sleep, in the order in which they come back.
     pub(super) fn away(&self) -> Vec<Arc<dyn Sleepable>> {
-        let mut found: Vec<_> = self.members.iter().filter(|member| member.is_ours).collect();
-        found.sort_by_key(|member| core::cmp::Reverse((member.how.priority, member.touched)));
-        found.into_iter().filter_map(|member| member.pool.upgrade()).collect()
+        let away = self.orders[1].values().rev();
+        away.filter_map(|at| self.members[at].pool.upgrade()).collect()
     }
+}
+
+/// Returns what a member is known by.
+pub(super) fn address(pool: &Arc<dyn Sleepable>) -> Address {
+    Arc::as_ptr(pool).cast::<()>().addr()
 }
 
 /// A pool to evict, and how it sleeps.

@@ -1,6 +1,6 @@
 //! Puts the pools of a set to sleep and wakes them: on request, by budget, and ahead of use on the set's thread.
 #![forbid(unsafe_code)]
-use super::members::{Asker, Member, Need, State, Task};
+use super::members::{Asker, Member, Need, State, Task, address};
 use super::{Resident, WhenFull};
 use crate::{available_host_memory, lock};
 use core::panic::AssertUnwindSafe;
@@ -8,6 +8,7 @@ use omniheap_core::{
     AllocateError, Backend, ErrorKind, HeapId, Manager, Pressure, Relief, Residence, Result, Sleep,
     Sleepable, Slept, Wake,
 };
+use std::collections::HashSet;
 use std::panic::catch_unwind;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -59,7 +60,7 @@ impl Drop for Waking<'_> {
 impl<B: Backend> Mover<B> {
     /// Evicts pools until `wanted` bytes went back to the driver, or no candidate is left. Returns whether one fell asleep.
     fn make_room(&self, asker: &Asker, wanted: u64) -> bool {
-        let (mut returned, mut tried, mut has_slept) = (0, Vec::new(), false);
+        let (mut returned, mut tried, mut has_slept) = (0, HashSet::new(), false);
         while returned < wanted {
             let victim = lock(&self.state).victim(asker, &tried);
             let Some((pool, sleep)) = victim else { break };
@@ -67,7 +68,7 @@ impl<B: Backend> Mover<B> {
                 has_slept = true;
                 returned += slept.returned;
             }
-            tried.push(Arc::downgrade(&pool));
+            tried.insert(address(&pool));
         }
         has_slept
     }
@@ -128,10 +129,7 @@ impl<B: Backend> Mover<B> {
         if let Ok(slept) = &slept {
             state.moved.slept += 1;
             state.moved.returned += slept.returned;
-        }
-        if let Some(member) = state.of(pool) {
-            member.is_ours |= slept.is_ok();
-            member.expected = member.expected.filter(|_| slept.is_err());
+            state.note_asleep(pool);
         }
         drop(state);
         drop(leaving);
@@ -157,9 +155,7 @@ impl<B: Backend> Mover<B> {
         };
         let mut state = lock(&self.state);
         state.moved.woken += woken;
-        if let Some(member) = state.of(pool) {
-            member.is_ours = false;
-        }
+        state.note_awake(pool);
         Ok(())
     }
 
@@ -194,9 +190,9 @@ impl<B: Backend> Mover<B> {
                 if let Err(error) = brought {
                     tracing::debug!(%error, "a pool that is expected stays asleep");
                 }
-                let brought = Arc::downgrade(&pool);
+                let brought = address(&pool);
                 drop(pool); // Perhaps the last reference: after `settle` the pool must be gone.
-                lock(&self.state).expected.retain(|queued| !queued.ptr_eq(&brought));
+                lock(&self.state).dequeue(brought);
             }
         }
         self.changed.notify_all();
@@ -211,7 +207,7 @@ impl<B: Backend> Mover<B> {
             // Whoever wakes it sees that it does not fit, and knows who may leave for it.
             return Relief::Nothing;
         }
-        let asks = state.members.iter().find(is_asking);
+        let asks = state.members().find(is_asking);
         let (priority, pool) = asks
             .map_or((i32::MAX, None), |member| (member.how.priority, Some(member.pool.clone())));
         drop(state);
@@ -225,9 +221,7 @@ impl<B: Backend> Mover<B> {
     /// Evicts and wakes pools until the current budget of each heap is met. A pool or a heap that fails stops no other; returns the
     /// first error.
     fn follow_budgets(&self) -> Result<(), AllocateError> {
-        let mut heaps: Vec<_> = lock(&self.state).members.iter().filter_map(heap_of).collect();
-        heaps.sort_unstable_by_key(|heap| heap.0);
-        heaps.dedup();
+        let heaps = lock(&self.state).heaps.clone();
         heaps.into_iter().map(|heap| self.follow_budget(heap)).fold(Ok(()), Result::and)
     }
 
@@ -268,8 +262,8 @@ impl<B: Backend> Mover<B> {
 
     fn members_in(&self, heap: HeapId) -> Vec<Arc<dyn Sleepable>> {
         let state = lock(&self.state);
-        let pools = state.members.iter().filter_map(|member| member.pool.upgrade());
-        pools.filter(|pool| pool.heap() == heap).collect()
+        let members = state.members().filter(|member| member.heap == heap);
+        members.filter_map(|member| member.pool.upgrade()).collect()
     }
 
     /// Returns the bytes held above the limits of a heap, and the bytes that still fit below them.
@@ -298,8 +292,4 @@ fn is_full(error: &AllocateError) -> bool {
 /// A wake that may use all host memory the process can have.
 fn with_host_memory() -> Wake {
     Wake::all().host_mapped(available_host_memory().unwrap_or(u64::MAX))
-}
-
-fn heap_of(member: &Member) -> Option<HeapId> {
-    member.pool.upgrade().map(|pool| pool.heap())
 }
