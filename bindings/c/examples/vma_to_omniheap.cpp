@@ -108,6 +108,8 @@ int main() {
         omniheap::vulkan_buffer first = own.create_vulkan_buffer(&info), second;
         second = std::move(first);
         if (first || !second || second.memory().place().size < 4096) fail("an owner was moved");
+        const uint64_t handle = second.get();
+        if (second.replace(7) != handle || second.replace(handle) != 7) fail("a handle was replaced");
         second.retire();
         own.create_vulkan_buffer(&info);
         (void)own.release();

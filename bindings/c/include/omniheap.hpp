@@ -195,6 +195,10 @@ public:
     /* Returns the memory behind it. */
     allocation &memory() noexcept { return memory_; }
 
+    /* Takes another handle in its place, such as the one that was bound where a pass has moved the memory. Returns the old one, which the caller destroys
+     * once no work uses it. */
+    [[nodiscard]] std::uint64_t replace(std::uint64_t handle) noexcept { return std::exchange(handle_, handle); }
+
     /* Retires it now. */
     void retire() {
         check(Retire(handle_, memory_.get()));
