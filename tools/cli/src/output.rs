@@ -69,9 +69,16 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
 
 /// Prints a line as it is, for programs; a reader that has seen enough is no failure.
 pub fn print_raw(line: &str) -> Result<(), Failure> {
-    match writeln!(stdout().lock(), "{line}") {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        printed => Ok(printed?),
+    written(writeln!(stdout().lock(), "{line}"))
+}
+
+/// Returns the outcome of a write to standard output. A reader that has seen enough is no failure.
+pub fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
+    match outcome {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("standard output: cannot write: {error}")))
+        }
+        _ => Ok(()),
     }
 }
 

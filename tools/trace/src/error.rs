@@ -112,7 +112,7 @@ pub enum ErrorKind {
     )]
     UnknownFormat,
     /// The input ends where more must follow; copy or record it again.
-    #[error("input ends too early: the file was cut off; copy or record it again")]
+    #[error("input ends too early: it is empty or was cut off; copy or record it again")]
     Truncated,
     /// The compressed stream is damaged; copy it again.
     #[error("gzip data is damaged; copy the file again")]

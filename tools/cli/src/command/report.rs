@@ -104,12 +104,9 @@ pub(super) fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
     })
 }
 
-/// Writes to standard output; a reader that has seen enough is no failure.
+/// Writes to standard output.
 fn print(content: &Content) -> Result<(), Failure> {
-    match content.write(BufWriter::new(io::stdout().lock())) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
+    output::written(content.write(BufWriter::new(io::stdout().lock())))
 }
 
 /// Reads a report or a trace: reports in JSON begin in one way. Dumps of other programs are JSON too.

@@ -1,7 +1,7 @@
 //! Standard output and standard error that nobody reads, or that are full: the exit code says what it always says.
 use crate::closed::{code, full, gone};
-use crate::support::file;
-use std::process::Stdio;
+use crate::support::{binary, file, text};
+use std::process::{Command, Stdio};
 
 #[test]
 fn codes_do_not_depend_on_who_reads_errors() {
@@ -17,4 +17,9 @@ fn codes_do_not_depend_on_who_reads_errors() {
         assert_eq!(code(arguments, gone(), gone()), Some(expected), "{arguments:?}, all closed");
     }
     assert_eq!(code(&["compare", &trace], full(), full()), Some(1), "the answer was not written");
+    for arguments in [&["compare", &trace][..], &["report", &trace, "-o", "-"]] {
+        let output = Command::new(binary()).args(arguments).stdout(full()).output();
+        let said = text(&output.expect("the command starts").stderr);
+        assert!(said.starts_with("omniheap: standard output: cannot write: "), "{said}");
+    }
 }
