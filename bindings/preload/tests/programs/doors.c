@@ -28,7 +28,7 @@ int main(int count, char** words) {
     printf("same %d %d\n", allocate == allocate_too, release == release_too);
     printf("allocate %d\n", allocate(&a, (size_t)1 << 20)); printf("allocate %d\n", allocate_too(&b, (size_t)1 << 20));
     printf("in order %d\n", in_order(&c, (size_t)1 << 20, (void*)0)); printf("none %d\n", allocate(&c, (size_t)0));
-    printf("huge %d\n", allocate(&a, (size_t)1 << 63)); printf("null %d\n", allocate((P*)0, (size_t)1));
+    printf("huge %d\n", allocate(&c, (size_t)1 << 63)); printf("null %d\n", allocate((P*)0, (size_t)1));
     printf("free %d\n", release_too(a)); printf("free %d\n", release(b)); printf("twice %d\n", release(a));
     printf("inside %d\n", release(b + 16)); printf("foreign %d\n", release((P)0x1234));
     printf("no such %d\n", dlsym(library, "cuNoSuchThing") != 0);

@@ -143,7 +143,7 @@ static int retained(void) {
 static int refused(void) {
     H primary, context; P p, q;
     if (cuCtxGetCurrent(&primary) || cuMemAlloc_v2(&p, MIB)) return 3;
-    if (!cuCtxDestroy(primary) || !cuCtxDetach(primary) || cuMemsetD8_v2(p, 1, MIB) || cuMemFree_v2(p)) return 4;
+    if (!cuCtxDestroy(primary) || cuCtxDetach(primary) || cuMemsetD8_v2(p, 1, MIB) || cuMemFree_v2(p)) return 4;
     if (cuCtxCreate_v2(&context, 0, 0) || cuMemAlloc_v2(&q, MIB) || cuCtxSetCurrent(primary)) return 5;
     return !cuCtxDetach(context) || cuCtxSetCurrent(context) || cuMemsetD8_v2(q, 1, MIB) || cuMemFree_v2(q);
 }

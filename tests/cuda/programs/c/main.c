@@ -74,8 +74,10 @@ static int by_proc(uint64_t flags) {
         return 1;
     }
     get = (GetProcAddress)again;
+    // Variants for the thread's own stream are of CUDA 7.
+    int least = flags ? 7000 : 0;
 #define ASK(symbol, name, version, arguments) \
-    if (get(name, (void **)&D.symbol, version, flags, &status) != 0 || !D.symbol || status != 0) { \
+    if (get(name, (void **)&D.symbol, version < least ? least : version, flags, &status) != 0 || !D.symbol || status != 0) { \
         printf("no %s of %d\n", name, version); \
         return 1; \
     }

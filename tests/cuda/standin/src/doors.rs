@@ -7,10 +7,12 @@ use crate::api::{
     code, context, device, driver, event, graph, host, ipc, memory, pointer, pool, set, stream,
     transfer, virtual_memory,
 };
-use crate::ffi::{InText, Out, Word};
+use crate::ffi::{InText, Word};
 
 /// Flag: zero stands for the calling thread's default stream.
 const PER_THREAD: u64 = 2;
+/// The first version with functions for which zero stands for that stream.
+const SINCE_PER_THREAD: c_int = 7000;
 
 /// Reason why a function was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +223,14 @@ doors! {
 }
 
 impl Door {
+    /// Returns the address of the function, and the version it is from.
+    fn way(&self, flags: u64) -> (usize, c_int) {
+        if flags == PER_THREAD && self.per_thread != self.plain {
+            return (self.per_thread, self.since.max(SINCE_PER_THREAD));
+        }
+        (self.plain, self.since)
+    }
+
     /// Returns the name that programs ask for, which has no version.
     fn name(&self) -> &'static str {
         match self.symbol.rsplit_once("_v") {
@@ -230,25 +240,18 @@ impl Door {
     }
 }
 
-/// Finds the youngest function of a name that is no younger than `version`.
-pub(crate) fn find(
-    name: InText,
-    function: Out<Word>,
-    version: c_int,
-    flags: u64,
-) -> Result<(), Missing> {
+/// Finds the address of the youngest function of a name that is no younger than `version`.
+pub(crate) fn find(name: InText, version: c_int, flags: u64) -> Result<Word, Missing> {
     let name = name.get().map_err(|_| Missing::Arguments)?;
-    if function.is_null() || flags > PER_THREAD || version > VERSION + 999 {
+    if flags > PER_THREAD || version > VERSION + 999 {
         return Err(Missing::Arguments);
     }
-    function.set_if_wanted(Word::new(0));
     let doors = doors();
-    let named = || doors.iter().filter(|door| door.name() == name);
-    let old_enough = named().filter(|door| door.since <= version);
-    let Some(door) = old_enough.max_by_key(|door| door.since) else {
-        return Err(if named().next().is_some() { Missing::Version } else { Missing::Name });
-    };
-    let address = if flags == PER_THREAD { door.per_thread } else { door.plain };
-    function.set_if_wanted(Word::new(address as u64));
-    Ok(())
+    let named = || doors.iter().filter(|door| door.name() == name).map(|door| door.way(flags));
+    let old_enough = named().filter(|(_, since)| *since <= version);
+    match old_enough.max_by_key(|(_, since)| *since) {
+        Some((address, _)) => Ok(Word::new(address as u64)),
+        None if named().next().is_some() => Err(Missing::Version),
+        None => Err(Missing::Name),
+    }
 }

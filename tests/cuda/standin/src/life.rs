@@ -28,14 +28,17 @@ pub(crate) enum Needs {
     Start,
 }
 
+/// Refuses whatever comes after the end.
+pub(crate) fn go_on() -> Answer {
+    if ENDED.load(Ordering::Acquire) { Err(Code::DEINITIALIZED) } else { Ok(()) }
+}
+
 /// Refuses a function that may not run now.
 pub(crate) fn admit(needs: Needs) -> Answer {
     if needs == Needs::Nothing {
         return Ok(());
     }
-    if ENDED.load(Ordering::Acquire) {
-        return Err(Code::DEINITIALIZED);
-    }
+    go_on()?;
     if FORKED.load(Ordering::Acquire) || !STARTED.load(Ordering::Acquire) {
         return Err(Code::NOT_INITIALIZED);
     }
@@ -48,9 +51,7 @@ pub(crate) fn admit(needs: Needs) -> Answer {
 /// Starts the driver, as often as asked.
 pub(crate) fn start() -> Answer {
     static ONCE: Once = Once::new();
-    if ENDED.load(Ordering::Acquire) {
-        return Err(Code::DEINITIALIZED);
-    }
+    go_on()?;
     if FORKED.load(Ordering::Acquire) {
         return Err(Code::NOT_INITIALIZED);
     }

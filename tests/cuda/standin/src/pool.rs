@@ -135,9 +135,6 @@ pub(crate) fn destroy(pool: u64) -> Answer {
 
 /// Takes memory. It becomes usable when the stream reaches the allocation.
 pub(crate) fn allocate(pool: u64, size: u64, context: u64) -> Answer<u64> {
-    if size == 0 {
-        return Err(Code::INVALID_VALUE);
-    }
     let mut pools = pools();
     let device = pools.get(pool)?.device;
     if pools.get(pool)?.take(size).is_err() {

@@ -66,7 +66,8 @@ export! {
         if context::current()? != number {
             return Err(Code::INVALID_CONTEXT);
         }
-        if context::detach(number) { destroy(context) } else { Ok(()) }
+        let is_last = context::detach(number) && !context::is_primary(number);
+        if is_last { destroy(context) } else { Ok(()) }
     }
 
     fn cuGreenCtxCreate(out: Out<Word>, _resources: Word, device: c_int, _flags: c_uint) {

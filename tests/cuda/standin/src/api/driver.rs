@@ -28,19 +28,21 @@ export_anytime! {
     }
 
     fn cuGetErrorName(code: c_uint, name: Out<*const c_char>) {
+        life::go_on()?;
         let words = Code(code).words();
         name.set(words.map_or(ptr::null(), |words| words.0.as_ptr()))?;
         words.map(drop).ok_or(Code::INVALID_VALUE)
     }
 
     fn cuGetErrorString(code: c_uint, says: Out<*const c_char>) {
+        life::go_on()?;
         let words = Code(code).words();
         says.set(words.map_or(ptr::null(), |words| words.1.as_ptr()))?;
         words.map(drop).ok_or(Code::INVALID_VALUE)
     }
 
     fn cuGetProcAddress(name: InText, function: Out<Word>, version: c_int, flags: u64) {
-        doors::find(name, function, version, flags).map_or(Err(Code::NOT_FOUND), |_| Ok(()))
+        function.set(doors::find(name, version, flags).map_err(|_| Code::NOT_FOUND)?)
     }
 
     fn cuGetProcAddress_v2(
@@ -50,14 +52,15 @@ export_anytime! {
         flags: u64,
         status: Out<c_uint>,
     ) {
-        let found = doors::find(name, function, version, flags);
-        status.set_if_wanted(match found {
-            Ok(()) => 0,
-            Err(doors::Missing::Name) => 1,
-            Err(doors::Missing::Version) => 2,
+        // The status alone says that there is no such function.
+        let (found, why) = match doors::find(name, version, flags) {
+            Ok(found) => (found, 0),
+            Err(doors::Missing::Name) => (Word::new(0), 1),
+            Err(doors::Missing::Version) => (Word::new(0), 2),
             Err(doors::Missing::Arguments) => return Err(Code::INVALID_VALUE),
-        });
-        found.map_err(|_| Code::NOT_FOUND)
+        };
+        status.set_if_wanted(why);
+        function.set(found)
     }
 
     /// Tables that NVIDIA does not describe; there are none.

@@ -12,10 +12,13 @@ use crate::stream::{self, admit_unsafe};
 use crate::{context, count};
 
 fn allocate(out: Out<Word>, size: u64, flags: c_uint) -> Answer {
-    out.wanted()?;
     let context = context::current()?;
-    if size == 0 || flags > 7 {
+    out.set(Word::new(0))?;
+    if flags > 7 {
         return Err(Code::INVALID_VALUE);
+    }
+    if size == 0 {
+        return Ok(());
     }
     admit_unsafe()?;
     let range = Range::new(size, Kind::Pinned, context, context::device_of(context)?);

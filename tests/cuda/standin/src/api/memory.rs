@@ -17,8 +17,16 @@ const PITCH: u64 = 512;
 /// The most bytes of a row.
 const WIDEST: u64 = 0x7FFF_FFFF;
 
-fn allocate(size: u64, kind: Kind) -> Answer<u64> {
+/// Writes the address of new memory, or zero where there is none.
+fn give(out: Out<u64>, size: u64, kind: Kind) -> Answer {
     let context = context::current()?;
+    out.wanted()?;
+    let made = allocate(size, kind, context);
+    out.set(made.unwrap_or(0))?;
+    made.map(drop)
+}
+
+fn allocate(size: u64, kind: Kind, context: u64) -> Answer<u64> {
     if size == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -28,9 +36,8 @@ fn allocate(size: u64, kind: Kind) -> Answer<u64> {
 
 /// Frees memory once all work of the context has ended.
 fn free(address: u64) -> Answer {
-    let context = context::current()?;
     if address == 0 {
-        return Ok(());
+        return context::current().map(drop);
     }
     admit_unsafe()?;
     let is_right = |kind| matches!(kind, Kind::Plain | Kind::Pooled(_) | Kind::Managed);
@@ -39,7 +46,7 @@ fn free(address: u64) -> Answer {
         count::broken(&format!("cuMemFree of {address:#x}, which is no allocation"));
         return Err(Code::INVALID_VALUE);
     };
-    stream::drain(context);
+    stream::drain(context::current()?);
     if let Kind::Pooled(pool) = range.kind {
         pool::give_back(pool, range.size);
     }
@@ -55,8 +62,7 @@ export! {
     }
 
     fn cuMemAlloc_v2(out: Out<u64>, size: u64) {
-        out.wanted()?;
-        out.set(allocate(size, Kind::Plain)?)
+        give(out, size, Kind::Plain)
     }
 
     fn cuMemAllocPitch_v2(
@@ -74,7 +80,7 @@ export! {
         let row = width.checked_next_multiple_of(PITCH).filter(|&row| row <= WIDEST);
         let row = row.ok_or(Code::INVALID_VALUE)?;
         let size = row.checked_mul(height).ok_or(Code::OUT_OF_MEMORY)?;
-        out.set(allocate(size, Kind::Plain)?)?;
+        give(out, size, Kind::Plain)?;
         pitch.set(row)
     }
 
@@ -83,7 +89,7 @@ export! {
         if !matches!(flags, 1 | 2) {
             return Err(Code::INVALID_VALUE);
         }
-        out.set(allocate(size, Kind::Managed)?)
+        give(out, size, Kind::Managed)
     }
 
     fn cuMemFree_v2(address: u64) {

@@ -45,10 +45,11 @@ fn is_of_host(range: &Range) -> bool {
     matches!(range.kind, Kind::Pinned | Kind::Registered)
 }
 
-/// Writes the answer about an unknown address: zeros, as wide as the attribute.
+/// Writes the answer about an unknown address: zeros, as wide as the attribute. It has no size.
 fn clear(value: Word, attribute: c_uint) -> Answer {
     match attribute {
-        1 | 3 | 4 | 7 | 11 | 12 | 14 | 17 => value.out().set(0u64),
+        1 | 3 | 4 | 7 | 11 | 14 | 17 => value.out().set(0u64),
+        12 => Ok(()),
         8 | 10 | 13 | 15 => value.out().set(0u8),
         9 => value.out().set(-2 as c_int),
         2 | 6 | 16 => value.out().set(0 as c_uint),

@@ -50,9 +50,13 @@ impl Location {
 }
 
 fn allocate(out: Out<u64>, size: u64, pool: Option<Word>, stream: Word) -> Answer {
-    out.wanted()?;
     let context = context::current()?;
+    out.wanted()?;
     let stream = stream::resolve(stream, context)?;
+    out.set(0)?;
+    if size == 0 {
+        return Ok(());
+    }
     let pool = match pool {
         Some(pool) => pool.number(),
         None => pool::current(context::device_of(context)?),
@@ -66,7 +70,7 @@ fn free(address: u64, stream: Word) -> Answer {
     let context = context::current()?;
     let stream = stream::resolve(stream, context)?;
     if address == 0 {
-        return Err(Code::INVALID_VALUE);
+        return Ok(());
     }
     let is_right = |kind| matches!(kind, Kind::Plain | Kind::Pooled(_));
     let found = space::at(address, is_right).filter(|range| !range.is_going);
