@@ -105,31 +105,13 @@ impl Labels {
     /// # Panics
     /// Panics when `label` is not of these labels.
     pub fn path(&self, label: LabelId) -> String {
-        let mut parts = Vec::new();
-        let mut at = label;
-        while at != LabelId::NONE {
-            parts.push(self.text(at));
-            at = self.parent(at);
-        }
-        parts.reverse();
-        parts.join("/")
+        self.tail(label, usize::MAX)
     }
 
     /// Returns the end of `label`'s path: its whole text where that has at most `most` bytes, else `…` and the last of them.
     pub(crate) fn tail(&self, label: LabelId, most: usize) -> String {
-        let (mut parts, mut bytes, mut at) = (Vec::new(), 0, label);
-        while at != LabelId::NONE && bytes <= most {
-            parts.push(self.text(at));
-            bytes += self.text(at).len() + 1;
-            at = self.parent(at);
-        }
-        parts.reverse();
-        let text = parts.join("/");
-        if at == LabelId::NONE && text.len() <= most {
-            return text;
-        }
-        let start = text.ceil_char_boundary(text.len().saturating_sub(most));
-        format!("…{}", &text[start..])
+        let above = |at: u32| Some((self.parent(LabelId(at)).0, self.text(LabelId(at))));
+        tail(label.0, most, |at| if at == 0 { None } else { above(at) })
     }
 
     /// Returns the number of labels; ids are `1..=len`.
@@ -176,6 +158,27 @@ impl Labels {
         tight::push(&mut self.ends, index_u32(self.bytes.len()));
         next
     }
+}
+
+/// Returns the end of a label's path in `most` bytes and a mark. `above` gives a label's parent and its text, and nothing above the first.
+pub(crate) fn tail<'a>(
+    label: u32,
+    most: usize,
+    above: impl Fn(u32) -> Option<(u32, &'a str)>,
+) -> String {
+    let (mut parts, mut bytes, mut next) = (Vec::new(), 0, above(label));
+    while let Some((parent, text)) = next.filter(|_| bytes <= most) {
+        parts.push(text);
+        bytes += text.len() + 1;
+        next = above(parent);
+    }
+    parts.reverse();
+    let text = parts.join("/");
+    if next.is_none() && text.len() <= most {
+        return text;
+    }
+    let start = text.ceil_char_boundary(text.len().saturating_sub(most));
+    format!("…{}", &text[start..])
 }
 
 fn slice<'a>(bytes: &'a str, ends: &[u32], index: u32) -> &'a str {

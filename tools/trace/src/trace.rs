@@ -1,6 +1,6 @@
 //! A whole trace in memory.
 
-use crate::event::{AllocationId, Event};
+use crate::event::{AllocationId, BlockId, Event, Op};
 use crate::label::{LabelId, Labels};
 
 /// The format that a trace was read from.
@@ -88,6 +88,20 @@ impl Trace {
     /// Returns the metadata.
     pub fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    /// Returns the place that an allocation is bound to right after the event before `next`, past placements only.
+    pub(crate) fn bound_next(&self, next: usize, id: AllocationId) -> Option<(BlockId, u64)> {
+        for event in &self.events[next..] {
+            match event.op {
+                Op::Bind { id: bound, block, offset } if bound == id => {
+                    return Some((block, offset));
+                }
+                Op::BlockOffset { id: placed, .. } if placed == id => {}
+                _ => return None,
+            }
+        }
+        None
     }
 
     /// Returns whether the last step begins with this event.

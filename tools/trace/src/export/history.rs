@@ -90,7 +90,10 @@ impl<'t> History<'t> {
     fn step(&mut self, time_us: u64, op: &Op) {
         match *op {
             Op::Allocate { id, size, stream, .. } => {
-                let address = self.bound_next(id).unwrap_or_else(|| self.nowhere(size));
+                let bound = self.trace.bound_next(self.next, id);
+                let base =
+                    bound.and_then(|(block, at)| Some(self.bases.get(&block)?.saturating_add(at)));
+                let address = base.unwrap_or_else(|| self.nowhere(size));
                 let live = Live {
                     size,
                     label: self.trace.label_of(id),
@@ -276,20 +279,6 @@ impl<'t> History<'t> {
             self.live.remove(&address);
             self.places.remove(&id);
         }
-    }
-
-    /// Returns the address that the binding right after an allocation gives it.
-    fn bound_next(&self, id: AllocationId) -> Option<u64> {
-        for event in &self.trace.events()[self.next..] {
-            match event.op {
-                Op::Bind { id: bound, block, offset } if bound == id => {
-                    return self.bases.get(&block).map(|base| base.saturating_add(offset));
-                }
-                Op::BlockOffset { id: placed, .. } if placed == id => {}
-                _ => return None,
-            }
-        }
-        None
     }
 }
 

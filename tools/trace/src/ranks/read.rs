@@ -5,7 +5,7 @@ use super::job::{Job, Problem};
 use super::launcher::rank_from_name;
 use crate::error::{Error, ErrorKind, Position};
 use crate::event::{Op, Rung};
-use crate::label::LabelId;
+use crate::label::{LabelId, tail};
 use crate::limits::Limits;
 use crate::report::{self, Label, MapSpan, Moment, PostMortem, ReportData};
 use crate::step;
@@ -168,22 +168,11 @@ fn describe(failed: &mut Vec<Failed>, found: &[PostMortem]) {
 
 /// Returns the path of a report's label, its beginning cut off where it is long.
 fn label_text(labels: &[Label], label: u32) -> String {
-    let (mut parts, mut bytes, mut at) = (Vec::new(), 0, label);
     // A parent always comes before its children, so this ends.
-    while let Some(label) = (at as usize).checked_sub(1).and_then(|index| labels.get(index)) {
-        if bytes > TEXT {
-            break;
-        }
-        parts.push(label.text.as_str());
-        bytes += label.text.len() + 1;
-        at = label.parent;
-    }
-    parts.reverse();
-    let text = parts.join("/");
-    if text.len() <= TEXT {
-        return text;
-    }
-    format!("…{}", &text[text.ceil_char_boundary(text.len() - TEXT)..])
+    tail(label, TEXT, |at| {
+        let label = (at as usize).checked_sub(1).and_then(|index| labels.get(index))?;
+        Some((label.parent, label.text.as_str()))
+    })
 }
 
 fn read_digest(source: impl Read) -> Result<Digest, Error> {

@@ -10,7 +10,7 @@ use super::state::State;
 use crate::binary::{self, Record, Writer, copy_labels, request_of};
 use crate::error::Error;
 use crate::event::{Backing, Event, HeapId, Op, Rung};
-use crate::label::LabelId;
+use crate::label::{LabelId, Labels};
 use crate::limits::Limits;
 use crate::model::{self, Observe, PyTorch};
 use crate::trace::{Ending, Meta, Source, Trace};
@@ -28,7 +28,7 @@ pub fn from_trace(trace: &Trace, title: &str) -> ReportData {
         title: title.to_owned(),
         facts: facts(trace),
         figures,
-        labels: labels(trace),
+        labels: list(trace.labels()),
         heaps: heaps(trace),
         events: Some(columns::pack(trace)),
         ..ReportData::default()
@@ -143,10 +143,9 @@ fn facts(trace: &Trace) -> Vec<Fact> {
     facts
 }
 
-fn labels(trace: &Trace) -> Vec<Label> {
-    let labels = trace.labels();
-    let ids =
-        (1..=labels.len()).map(|id| LabelId(u32::try_from(id).expect("label ids have 32 bits")));
+/// Lists labels in the order of their ids.
+pub(super) fn list(labels: &Labels) -> Vec<Label> {
+    let ids = (1..=labels.len()).filter_map(|id| u32::try_from(id).ok()).map(LabelId);
     ids.map(|id| Label { parent: labels.parent(id).0, text: labels.text(id).to_owned() }).collect()
 }
 

@@ -64,7 +64,7 @@ impl Raw {
         match events[index].op {
             Op::Allocate { id, size, stream, .. } => {
                 self.allocation(size, trace.label_of(id).0, stream);
-                self.binding(state, bound_next(&events[index + 1..], id));
+                self.binding(state, trace.bound_next(index + 1, id));
                 Some(0)
             }
             Op::FreeCompleted { id, .. } => self.back(id.0, 1),
@@ -148,18 +148,6 @@ impl Raw {
             offsets: squeeze(&self.offsets),
         }
     }
-}
-
-/// Returns the binding of `id` when it follows its allocation, past placements only.
-fn bound_next(rest: &[crate::Event], id: crate::AllocationId) -> Option<(crate::BlockId, u64)> {
-    for event in rest {
-        match event.op {
-            Op::Bind { id: bound, block, offset } if bound == id => return Some((block, offset)),
-            Op::BlockOffset { id: placed, .. } if placed == id => {}
-            _ => return None,
-        }
-    }
-    None
 }
 
 /// Returns whether a binding of `id` after these events is the one that its allocation was packed with.

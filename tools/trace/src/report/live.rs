@@ -1,5 +1,6 @@
 //! The report of a manager as it is now.
 
+use super::build::list;
 use super::data::{
     Defragmentation, Fact, Figures, Gap, Heap, HeapBytes, Label, MapBlock, MapSpan, Moment,
     PostMortem, ReportData, SpanState,
@@ -138,11 +139,6 @@ fn map_span(live: &SpanReport, labels: &mut Labels) -> MapSpan {
         core::SpanState::Deferred => SpanState::Pending,
     };
     MapSpan { offset: live.span.offset, size: live.span.size, label: label.0, state }
-}
-
-fn list(labels: &Labels) -> Vec<Label> {
-    let ids = (1..=labels.len()).filter_map(|id| u32::try_from(id).ok()).map(LabelId);
-    ids.map(|id| Label { parent: labels.parent(id).0, text: labels.text(id).to_owned() }).collect()
 }
 
 impl ReportData {
