@@ -8,34 +8,33 @@ use crate::loaded::Loaded;
 use crate::raise::{Kind, throw};
 use crate::state::{self, on};
 use core::ffi::{c_int, c_void};
-use core::mem::transmute;
 use core::ptr;
 use std::sync::OnceLock;
 
 /// Mangled names of the functions that are replaced, each with what replaces it.
 pub(crate) fn answers(torch: &Loaded) -> Option<[(usize, usize); 5]> {
-    let of = |name| torch.symbol(name).map(<*mut c_void>::addr);
+    let pair = |name, new: *const ()| Some((torch.symbol(name)?.addr(), new.addr()));
     Some([
-        (
-            of(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator8allocateEm")?,
-            (allocate as *const ()).addr(),
-        ),
-        (
-            of(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9raw_allocEm")?,
-            (raw_alloc as *const ()).addr(),
-        ),
-        (
-            of(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator21raw_alloc_with_streamEmP11CUstream_st")?,
-            (raw_alloc_with_stream as *const ()).addr(),
-        ),
-        (
-            of(c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator10raw_deleteEPv")?,
-            (raw_delete as *const ()).addr(),
-        ),
-        (
-            of(c"_ZNK5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator11raw_deleterEv")?,
-            (raw_deleter as *const ()).addr(),
-        ),
+        pair(
+            c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator8allocateEm",
+            allocate as *const (),
+        )?,
+        pair(
+            c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9raw_allocEm",
+            raw_alloc as *const (),
+        )?,
+        pair(
+            c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator21raw_alloc_with_streamEmP11CUstream_st",
+            raw_alloc_with_stream as *const (),
+        )?,
+        pair(
+            c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator10raw_deleteEPv",
+            raw_delete as *const (),
+        )?,
+        pair(
+            c"_ZNK5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator11raw_deleterEv",
+            raw_deleter as *const (),
+        )?,
     ])
 }
 
@@ -59,20 +58,13 @@ static PLACE: OnceLock<Place> = OnceLock::new();
 impl Place {
     /// Finds what the functions here call; nothing where this PyTorch is one that this was not made for.
     pub(crate) fn find(base: &Loaded) -> Option<Self> {
-        let device = base.symbol(c"_ZN3c104cuda9GetDeviceEPa")?;
-        let stream = base.symbol(c"_ZN3c104cuda20getCurrentCUDAStreamEa")?;
-        let handle = base.symbol(c"_ZNK3c104cuda10CUDAStream6streamEv")?;
         Some(Self {
             // SAFETY: the mangled name spells out the parameter; it returns CUDA's error code.
-            device: unsafe {
-                transmute::<*mut c_void, unsafe extern "C" fn(*mut i8) -> c_int>(device)
-            },
+            device: unsafe { base.function(c"_ZN3c104cuda9GetDeviceEPa") }?,
             // SAFETY: as above; a stream is a device's number and kind and a 64-bit id, and can be copied byte by byte.
-            stream: unsafe { transmute::<*mut c_void, unsafe extern "C" fn(i8) -> Pair>(stream) },
+            stream: unsafe { base.function(c"_ZN3c104cuda20getCurrentCUDAStreamEa") }?,
             // SAFETY: as above; it returns CUDA's handle of the stream.
-            handle: unsafe {
-                transmute::<*mut c_void, unsafe extern "C" fn(*const Pair) -> *mut c_void>(handle)
-            },
+            handle: unsafe { base.function(c"_ZNK3c104cuda10CUDAStream6streamEv") }?,
         })
     }
 

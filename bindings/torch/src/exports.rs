@@ -5,7 +5,7 @@ use crate::filter::Function;
 use crate::graph::{PoolId, Split};
 use crate::guard::{BUG, FORKED, LAST_OOM, failed, guarded, is_forked, say, text};
 use crate::raise::Kind;
-use crate::state::{self, on};
+use crate::state::{self, answer, on};
 use crate::streams::Life;
 use crate::{lock, raise};
 use core::cell::Cell;
@@ -225,25 +225,7 @@ pub extern "C" fn omniheap_torch_segment_free(
     stream: *mut c_void,
 ) {
     omniheap_torch_free(pointer, size, device, stream);
-    guarded(|| {
-        let found = state::device(device).map_err(failed("free"))?;
-        on!(found, it => it.trim()).map(drop).map_err(failed("free"))
-    });
-}
-
-/// Allocates; null, and a text for `omniheap_torch_explain_oom`, on failure.
-///
-/// # Safety
-///
-/// As for [`allocate`].
-unsafe fn allocate_or_null(
-    size: u64,
-    device: c_int,
-    stream: *mut c_void,
-    life: Life,
-) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    or_null(unsafe { try_allocate(size, device, stream, life) })
+    answer!(device, "free", it => it.trim().map(drop).map_err(failed("free")));
 }
 
 /// The address of an allocation; null where there is none, which the log says.
@@ -269,11 +251,8 @@ pub extern "C" fn omniheap_torch_free(
     if pointer.is_null() {
         return;
     }
-    guarded(|| {
-        let found = state::device(device).map_err(failed("free"))?;
-        let stated = Some(size as u64).filter(|size| *size > 0);
-        on!(found, it => it.free(pointer.addr() as u64, stated))
-    });
+    let stated = Some(size as u64).filter(|size| *size > 0);
+    answer!(device, "free", it => it.free(pointer.addr() as u64, stated));
 }
 
 /// Says that another stream uses the bytes too, so that they wait for it after a free.
@@ -303,20 +282,14 @@ pub extern "C" fn omniheap_torch_reset() {
 /// Sets the most that may be held of a device, as a share of it. PyTorch's hook for this takes no code; a function with one serves it too.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_memory_fraction(share: c_double, device: c_int) -> c_int {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("memory fraction"))?;
-        on!(found, it => it.set_share(share)).map_err(failed("memory fraction"))
-    })
+    answer!(device, "memory fraction", it => it.set_share(share).map_err(failed("memory fraction")))
 }
 
 /// Sets the most bytes that may be held of a device; 0 is no limit.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_set_limit(device: c_int, bytes: u64) -> c_int {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("limit"))?;
-        let bytes = if bytes == 0 { u64::MAX } else { bytes };
-        on!(found, it => it.set_limit(bytes)).map_err(failed("limit"))
-    })
+    let bytes = if bytes == 0 { u64::MAX } else { bytes };
+    answer!(device, "limit", it => it.set_limit(bytes).map_err(failed("limit")))
 }
 
 /// From now on, streams that the filter accepts allocate from `pool`.
@@ -330,10 +303,9 @@ pub unsafe extern "C" fn omniheap_torch_begin_pool(
     pool: PoolId,
     filter: *mut Function,
 ) {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("capture"))?;
+    answer!(device, "capture", it => {
         // SAFETY: the caller's promise.
-        on!(found, it => unsafe { it.begin(pool, filter) });
+        unsafe { it.begin(pool, filter) };
         Ok(())
     });
 }
@@ -341,9 +313,8 @@ pub unsafe extern "C" fn omniheap_torch_begin_pool(
 /// Ends what `omniheap_torch_begin_pool` began.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_end_pool(device: c_int, pool: PoolId) {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("capture"))?;
-        on!(found, it => it.end(pool));
+    answer!(device, "capture", it => {
+        it.end(pool);
         Ok(())
     });
 }
@@ -351,9 +322,8 @@ pub extern "C" fn omniheap_torch_end_pool(device: c_int, pool: PoolId) {
 /// Ends what `omniheap_torch_begin_pool` began last on this thread, where it has not ended: PyTorch ends nothing when a capture fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_capture_failed(device: c_int) -> c_int {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("capture"))?;
-        on!(found, it => it.fail());
+    answer!(device, "capture", it => {
+        it.fail();
         Ok(())
     })
 }
@@ -361,9 +331,8 @@ pub extern "C" fn omniheap_torch_capture_failed(device: c_int) -> c_int {
 /// One user of a pool less; the last one ends it.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_release_pool(device: c_int, pool: PoolId) {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("capture"))?;
-        on!(found, it => it.release(pool));
+    answer!(device, "capture", it => {
+        it.release(pool);
         Ok(())
     });
 }
@@ -376,10 +345,9 @@ pub extern "C" fn omniheap_torch_hold_pool(
     named: u64,
     no_split: c_int,
 ) -> c_int {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("pool"))?;
-        let split = if no_split == 0 { Split::Allowed } else { Split::Never };
-        on!(found, it => it.hold(PoolId { captured, named }, split));
+    let split = if no_split == 0 { Split::Allowed } else { Split::Never };
+    answer!(device, "pool", it => {
+        it.hold(PoolId { captured, named }, split);
         Ok(())
     })
 }
@@ -388,10 +356,8 @@ pub extern "C" fn omniheap_torch_hold_pool(
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_pool_users(device: c_int, captured: u64, named: u64) -> c_int {
     let mut users = -1;
-    guarded(|| {
-        let found = state::device(device).map_err(failed("pool"))?;
-        let count = on!(found, it => it.users(PoolId { captured, named }));
-        users = c_int::try_from(count).unwrap_or(c_int::MAX);
+    answer!(device, "pool", it => {
+        users = c_int::try_from(it.users(PoolId { captured, named })).unwrap_or(c_int::MAX);
         Ok(())
     });
     users
@@ -410,7 +376,7 @@ pub unsafe extern "C" fn omniheap_stream_alloc(
     device: c_int,
 ) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { allocate_or_null(size as u64, device, stream, Life::Unknown) }
+    or_null(unsafe { try_allocate(size as u64, device, stream, Life::Unknown) })
 }
 
 /// Frees bytes once a stream has passed. Another stream may have allocated them. Returns 0, or -1 for an address that is not live.
@@ -423,18 +389,14 @@ pub extern "C" fn omniheap_stream_free(
     if pointer.is_null() {
         return 0;
     }
-    guarded(|| {
-        let found = state::device(device).map_err(failed("free"))?;
-        on!(found, it => it.free_on(pointer.addr() as u64, stream))
-    })
+    answer!(device, "free", it => it.free_on(pointer.addr() as u64, stream))
 }
 
 /// Notes that a capture of a stream is about to begin.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_stream_begin_capture(device: c_int, stream: *mut c_void) -> c_int {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("capture"))?;
-        on!(found, it => it.begin_capture(stream));
+    answer!(device, "capture", it => {
+        it.begin_capture(stream);
         Ok(())
     })
 }
@@ -442,9 +404,8 @@ pub extern "C" fn omniheap_stream_begin_capture(device: c_int, stream: *mut c_vo
 /// Says that the capture of a stream has ended, or did not begin.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_stream_end_capture(device: c_int, stream: *mut c_void) -> c_int {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("capture"))?;
-        on!(found, it => it.end_capture(stream));
+    answer!(device, "capture", it => {
+        it.end_capture(stream);
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exports C functions")]
 use crate::driver::Calls;
 use crate::guard::{LAST_OOM, failed, guarded, last, say, text};
-use crate::state::{self, on};
+use crate::state::{self, answer, on};
 use crate::{lock, record};
 use core::ffi::{c_char, c_int};
 use core::ptr;
@@ -36,38 +36,40 @@ pub extern "C" fn omniheap_torch_error() -> *const c_char {
     last()
 }
 
-/// Figures of a device as JSON; null on failure. Good until the thread's next call.
-#[unsafe(no_mangle)]
-pub extern "C" fn omniheap_torch_stats(device: c_int) -> *const c_char {
+/// Gives C a text; null where it could not be made.
+pub(crate) fn shown(text: impl FnOnce() -> Result<String, String>) -> *const c_char {
     let mut shown = String::new();
     let code = guarded(|| {
-        let found = state::device(device).map_err(failed("stats"))?;
-        shown = on!(found, it => it.stats()).map_err(failed("stats"))?.to_string();
+        shown = text()?;
         Ok(())
     });
     if code == 0 { say(&shown) } else { ptr::null() }
+}
+
+/// Figures of a device as JSON; null on failure. Good until the thread's next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn omniheap_torch_stats(device: c_int) -> *const c_char {
+    shown(|| {
+        let found = state::device(device).map_err(failed("stats"))?;
+        Ok(on!(found, it => it.stats()).map_err(failed("stats"))?.to_string())
+    })
 }
 
 /// Memory held of a device, as JSON in the words of PyTorch's snapshots: nothing before its first allocation. Null on
 /// failure. Good until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_segments(device: c_int) -> *const c_char {
-    let mut shown = String::new();
-    let code = guarded(|| {
+    shown(|| {
         let found = state::if_opened(device);
-        shown =
-            found.map_or_else(|| "[]".into(), |found| on!(found, it => it.segments()).to_string());
-        Ok(())
-    });
-    if code == 0 { say(&shown) } else { ptr::null() }
+        Ok(found.map_or_else(|| "[]".into(), |found| on!(found, it => it.segments()).to_string()))
+    })
 }
 
 /// Lets the peaks of a device's figures begin anew.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_reset_peaks(device: c_int) -> c_int {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("peaks"))?;
-        on!(found, it => it.reset_peaks());
+    answer!(device, "peaks", it => {
+        it.reset_peaks();
         Ok(())
     })
 }
@@ -97,17 +99,14 @@ pub unsafe extern "C" fn omniheap_torch_report(device: c_int, path: *const c_cha
 /// Figures of a device for a picture of all ranks, as JSON of at most 64 KiB; null on failure. Good until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_digest(device: c_int, rank: u32, world: u32) -> *const c_char {
-    let mut shown = String::new();
-    let code = guarded(|| {
+    shown(|| {
         let found = state::device(device).map_err(failed("digest"))?;
         let mut digest = Digest::of_report(&on!(found, it => it.picture()))
             .map_err(|error| format!("digest: {error}"))?;
         (digest.rank, digest.world) = (Some(rank), Some(world));
         digest.origin = format!("rank {rank}");
-        shown = serde_json::to_string(&digest).map_err(|error| format!("digest: {error}"))?;
-        Ok(())
-    });
-    if code == 0 { say(&shown) } else { ptr::null() }
+        serde_json::to_string(&digest).map_err(|error| format!("digest: {error}"))
+    })
 }
 
 /// Says which rank of how many this process is: errors end with it, and reports and traces name it. A world of 0 ranks is not known, and a

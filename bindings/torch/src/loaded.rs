@@ -17,6 +17,18 @@ impl Loaded {
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         (!symbol.is_null()).then_some(symbol)
     }
+
+    /// Looks up a function.
+    ///
+    /// # Safety
+    ///
+    /// `F` is a function pointer, with the signature of the function that has this name.
+    pub(crate) unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let symbol = self.symbol(name)?;
+        // SAFETY: both are addresses of one size, and the caller promises the signature.
+        Some(unsafe { core::mem::transmute_copy(&symbol) })
+    }
 }
 
 /// C++'s `operator new`.
@@ -24,7 +36,6 @@ pub(crate) type New = unsafe extern "C" fn(usize) -> *mut c_void;
 
 /// C++'s `operator new`, for memory that C++ frees.
 pub(crate) fn operator_new() -> Option<New> {
-    let new = Loaded::find(c"libstdc++.so.6")?.symbol(c"_Znwm")?;
     // SAFETY: the C++ ABI fixes the signature of this symbol.
-    Some(unsafe { core::mem::transmute::<*mut c_void, New>(new) })
+    unsafe { Loaded::find(c"libstdc++.so.6")?.function(c"_Znwm") }
 }

@@ -35,20 +35,13 @@ pub(crate) fn attach() -> Option<()> {
 impl Profiler {
     fn find() -> Option<Self> {
         let base = Loaded::find(c"libc10.so")?;
-        let is_on = base.symbol(c"_ZN3c1022memoryProfilingEnabledEv")?;
-        let report = base.symbol(c"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")?;
         Some(Self {
             // SAFETY: the mangled name spells out the arguments, and all versions return a `bool`.
-            is_on: unsafe {
-                core::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(is_on)
-            },
+            is_on: unsafe { base.function(c"_ZN3c1022memoryProfilingEnabledEv") }?,
             // SAFETY: the mangled name spells out the arguments; a device is two bytes, passed by value.
             report: unsafe {
-                core::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, i64, usize, usize, Place),
-                >(report)
-            },
+                base.function(c"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")
+            }?,
         })
     }
 }

@@ -77,32 +77,16 @@ impl Parts {
         let vendor = vendors.into_iter().find_map(Loaded::find)?;
         let construct =
             c"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
-        let allocate = cpp.symbol(c"__cxa_allocate_exception")?;
-        let (construct, throw) = (base.symbol(construct)?, cpp.symbol(c"__cxa_throw")?);
         let out_of_memory = [c"_ZTIN3c1016OutOfMemoryErrorE", c"_ZTVN3c1016OutOfMemoryErrorE"];
         Some(Self {
             // SAFETY: the C++ ABI fixes the signature of this symbol.
-            allocate: unsafe {
-                core::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(
-                    allocate,
-                )
-            },
+            allocate: unsafe { cpp.function(c"__cxa_allocate_exception") }?,
             new: operator_new()?,
             // SAFETY: the mangled name spells out the signature: a location by value, a string, which by the C++ ABI is
             // passed by address, and the object in front.
-            construct: unsafe {
-                core::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut c_void, Location, *mut Text),
-                >(construct)
-            },
+            construct: unsafe { base.function(construct) }?,
             // SAFETY: the C++ ABI fixes the signature of this symbol.
-            throw: unsafe {
-                core::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !,
-                >(throw)
-            },
+            throw: unsafe { cpp.function(c"__cxa_throw") }?,
             out_of_memory: Class::find(&vendor, out_of_memory)?,
             error: Class::find(&base, [c"_ZTIN3c105ErrorE", c"_ZTVN3c105ErrorE"])?,
         })

@@ -1,10 +1,10 @@
 //! The C functions of tags: what sleeps and wakes.
 #![expect(unsafe_code, reason = "exports C functions")]
-use crate::guard::{failed, guarded, say, text};
-use crate::state::{self, on};
+use crate::figures::shown;
+use crate::guard::{failed, guarded, text};
+use crate::state::{self, answer, on};
 use crate::tags::{Refusal, Tag, Target};
 use core::ffi::{c_char, c_int};
-use core::ptr;
 
 /// Answer of a call when memory is short; every other failure is -1.
 const SHORT: c_int = -2;
@@ -95,20 +95,16 @@ pub unsafe extern "C" fn omniheap_torch_wake(
 /// Takes host memory for sleeping bytes and has a device pin it, until `bytes` are there: in the background, unless `wait` is not 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_prepare_sleep(device: c_int, bytes: u64, wait: c_int) -> c_int {
-    guarded(|| {
-        let found = state::device(device).map_err(failed("prepare_sleep"))?;
-        on!(found, it => it.prepare_sleep(bytes, wait != 0)).map_err(failed("prepare_sleep"))
+    answer!(device, "prepare_sleep", it => {
+        it.prepare_sleep(bytes, wait != 0).map_err(failed("prepare_sleep"))
     })
 }
 
 /// Says where the bytes of each tag of a device are, as JSON; null on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn omniheap_torch_residence(device: c_int) -> *const c_char {
-    let mut said = ptr::null();
-    guarded(|| {
+    shown(|| {
         let found = state::device(device).map_err(failed("residence"))?;
-        said = say(&on!(found, it => it.residence()).to_string());
-        Ok(())
-    });
-    said
+        Ok(on!(found, it => it.residence()).to_string())
+    })
 }

@@ -32,6 +32,18 @@ macro_rules! on {
 }
 pub(crate) use on;
 
+/// Answers a C function with what `$body` did on a device, which is opened where it is not: 0, or -1 and a line.
+macro_rules! answer {
+    ($ordinal:expr, $doing:literal, $device:ident => $body:expr) => {
+        $crate::guard::guarded(|| {
+            let found = $crate::state::device($ordinal).map_err($crate::guard::failed($doing))?;
+            $crate::state::on!(found, $device => $body)
+        })
+    };
+}
+
+pub(crate) use answer;
+
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static OPENED: [OnceLock<AnyDevice>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 static OPENING: Mutex<()> = Mutex::new(());

@@ -1,6 +1,7 @@
 //! Weights files for Python: opened by a handle, listed as JSON, loaded to plain addresses of any allocator.
 #![expect(unsafe_code, reason = "exports C functions, and writes where the caller says")]
-use crate::guard::{failed, guarded, say, text};
+use crate::figures::shown;
+use crate::guard::{failed, guarded, text};
 use crate::lock;
 use crate::state::{self, on};
 use core::ffi::{c_char, c_int, c_void};
@@ -77,8 +78,7 @@ pub unsafe extern "C" fn omniheap_torch_weights_list(
     forms: *mut u64,
     count: usize,
 ) -> *const c_char {
-    let mut listed = ptr::null();
-    guarded(|| {
+    shown(|| {
         let file = find(handle)?;
         let tensors = file.tensors();
         if count != tensors.len() {
@@ -93,11 +93,8 @@ pub unsafe extern "C" fn omniheap_torch_weights_list(
         };
         let forms: Vec<_> = examples.into_iter().map(form).collect();
         let names: Vec<_> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-        let text = serde_json::to_string(&(names, forms));
-        listed = say(&text.map_err(|error| error.to_string())?);
-        Ok(())
-    });
-    listed
+        serde_json::to_string(&(names, forms)).map_err(|error| error.to_string())
+    })
 }
 
 /// Returns a tensor of each form, and the number of each tensor's form.
@@ -132,8 +129,7 @@ pub unsafe extern "C" fn omniheap_torch_weights_arrange(
     count: usize,
     wanted: *mut Wanted,
 ) -> *const c_char {
-    let mut arranged = ptr::null();
-    guarded(|| {
+    shown(|| {
         let file = find(handle)?;
         let numbers: Cow<'_, [u64]> = if tensors.is_null() {
             (0..count as u64).collect()
@@ -156,11 +152,8 @@ pub unsafe extern "C" fn omniheap_torch_weights_arrange(
             // SAFETY: as above.
             unsafe { entry.write(Wanted { tensor: numbers[at], buffer, offset }) };
         }
-        let text = serde_json::to_string(&(found.sizes, counts));
-        arranged = say(&text.map_err(|error| error.to_string())?);
-        Ok(())
-    });
-    arranged
+        serde_json::to_string(&(found.sizes, counts)).map_err(|error| error.to_string())
+    })
 }
 
 fn tensor(file: &WeightsFile, number: u64) -> Result<&Tensor, String> {
