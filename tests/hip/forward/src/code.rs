@@ -14,6 +14,7 @@ impl Code {
     pub(crate) const INVALID_VALUE: Self = Self(1);
     pub(crate) const NO_DEVICE: Self = Self(100);
     pub(crate) const INVALID_DEVICE: Self = Self(101);
+    pub(crate) const NOT_FOUND: Self = Self(500);
     const LAUNCH_FAILURE: Self = Self(719);
     pub(crate) const UNKNOWN: Self = Self(999);
 

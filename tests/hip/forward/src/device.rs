@@ -2,7 +2,8 @@
 
 #![expect(unsafe_code, reason = "exports C symbols and calls the CUDA driver")]
 
-use core::ffi::{c_char, c_int, c_uint};
+use core::ffi::{CStr, c_char, c_int, c_uint};
+use core::ptr;
 
 use crate::attribute;
 use crate::code::Code;
@@ -58,6 +59,25 @@ extern "C" fn hipGetDevice(out: *mut c_int) -> Code {
     state::answer(|| state::count().and_then(|_| set(out, state::current())))
 }
 
+/// Finds a function of this library by its name.
+#[unsafe(no_mangle)]
+extern "C" fn hipGetProcAddress(
+    name: *const c_char,
+    out: *mut Pointer,
+    _version: c_int,
+    _flags: u64,
+    _status: *mut c_int,
+) -> Code {
+    state::answer(|| {
+        if name.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller of the HIP function gave a C string.
+        let name = unsafe { CStr::from_ptr(name) };
+        set(out, state::own_function(name).ok_or(Code::NOT_FOUND)?)
+    })
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn hipDeviceGetAttribute(out: *mut c_int, attribute: c_uint, device: c_int) -> Code {
     state::answer(|| set(out, attribute::get(attribute, device)?))
@@ -83,6 +103,15 @@ export! {
 
     fn hipDeviceTotalMem(size: *mut usize, device: c_int) |cuda| {
         cu!(cuda, cuDeviceTotalMem_v2(size, state::known(device)?))
+    };
+}
+
+export! {
+    // The context is retained as before: the next call finds a new one under the same handle.
+    fn hipDeviceReset() |cuda| {
+        let (device, mut context) = (state::current(), ptr::null_mut());
+        cu!(cuda, cuDevicePrimaryCtxReset_v2(device))?;
+        cu!(cuda, cuDevicePrimaryCtxRetain(&raw mut context, device))
     };
 }
 

@@ -12,6 +12,8 @@ use crate::export::{cu, export, forward};
 
 /// `CU_MEMHOSTALLOC_WRITECOMBINED`, which HIP gives the same number.
 const WRITE_COMBINED: c_uint = 4;
+/// Bytes of an element of rows, which CUDA wants to know.
+const ELEMENT: c_uint = 4;
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: what HIP's host memory always is.
 const EVERYWHERE: c_uint = 3;
 /// The advice about coarse and fine grain, which only AMD has.
@@ -25,6 +27,10 @@ export! {
     fn hipMalloc(out: *mut u64, size: usize) |cuda| allocate(cuda, out, size);
 
     fn hipExtMallocWithFlags(out: *mut u64, size: usize, _flags: c_uint) |cuda| allocate(cuda, out, size);
+
+    fn hipMallocPitch(out: *mut u64, pitch: *mut usize, width: usize, height: usize) |cuda| {
+        cu!(cuda, cuMemAllocPitch_v2(out, pitch, width, height, ELEMENT))
+    };
 
     fn hipFree(pointer: u64) |cuda| {
         if pointer == 0 { Ok(()) } else { cu!(cuda, cuMemFree_v2(pointer)) }
@@ -58,6 +64,9 @@ export! {
 }
 
 forward! {
+    hipPointerGetAttribute => cuPointerGetAttribute(value: Pointer, attribute: c_uint, pointer: u64);
+    hipDrvPointerGetAttributes => cuPointerGetAttributes(
+        count: c_uint, attributes: *const c_uint, values: *mut Pointer, pointer: u64);
     hipMemGetInfo => cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     hipMallocManaged => cuMemAllocManaged(out: *mut u64, size: usize, flags: c_uint);
     hipHostRegister => cuMemHostRegister_v2(pointer: Pointer, size: usize, flags: c_uint);

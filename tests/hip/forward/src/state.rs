@@ -3,8 +3,11 @@
 #![expect(unsafe_code, reason = "calls the CUDA driver")]
 
 use core::cell::Cell;
+use core::ffi::CStr;
 use core::ptr;
 use std::sync::OnceLock;
+
+use libloading::Library;
 
 use crate::code::Code;
 use crate::cuda::{self, Cuda, Pointer};
@@ -35,6 +38,16 @@ fn start() -> Result<Cuda, String> {
     })?;
     cu!(cuda, cuInit(0)).map_err(|code| format!("cuInit answered {}", code.0))?;
     Ok(cuda)
+}
+
+/// Returns a function of this library.
+pub(crate) fn own_function(name: &CStr) -> Option<Pointer> {
+    // SAFETY: this library, which is loaded already, by the name that it carries.
+    let own = unsafe { Library::new("libamdhip64.so") }.ok()?;
+    // SAFETY: the address alone is looked at.
+    let found = unsafe { own.get::<Pointer>(name.to_bytes_with_nul()) }.ok()?;
+    // SAFETY: the library stays loaded: the program uses it.
+    unsafe { found.try_as_raw_ptr() }
 }
 
 /// Returns true if somebody asked to be told what goes wrong.

@@ -34,6 +34,10 @@ forward! {
     hipStreamSynchronize => cuStreamSynchronize(stream: Pointer);
     hipStreamQuery => cuStreamQuery(stream: Pointer);
     hipStreamWaitEvent => cuStreamWaitEvent(stream: Pointer, event: Pointer, flags: c_uint);
+    hipStreamBeginCapture => cuStreamBeginCapture_v2(stream: Pointer, mode: c_uint);
+    hipStreamEndCapture => cuStreamEndCapture(stream: Pointer, graph: *mut Pointer);
+    hipStreamIsCapturing => cuStreamIsCapturing(stream: Pointer, status: *mut c_uint);
+    hipGraphDestroy => cuGraphDestroy(graph: Pointer);
     hipStreamGetCaptureInfo_v2 => cuStreamGetCaptureInfo_v2(
         stream: Pointer, status: *mut c_uint, id: *mut u64, graph: *mut Pointer, nodes: *mut Source, count: *mut usize);
     hipThreadExchangeStreamCaptureMode => cuThreadExchangeStreamCaptureMode(mode: *mut c_uint);

@@ -80,6 +80,12 @@ export! {
         Ok(())
     }
 
+    fn cuMemRangeGetAttribute(value: Word, size: usize, attribute: c_uint, address: u64, length: usize) {
+        context::current()?;
+        let _ = (value, size, attribute, address, length);
+        Err(Code::NOT_SUPPORTED)
+    }
+
     fn cuPointerSetAttribute(value: In<c_uint>, attribute: c_uint, address: u64) {
         context::current()?;
         value.get()?;
