@@ -20,6 +20,8 @@ pub use block::Block;
 pub use config::Config;
 pub use constant::BANK_SYMBOL;
 pub use cudarc::driver::sys::{CUcontext, CUstream};
+#[doc(hidden)]
+pub use driver::Driver;
 pub use module::{Arch, Kernel, Module};
 #[cfg(feature = "manager")]
 pub use nvtx::Nvtx;

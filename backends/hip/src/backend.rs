@@ -10,7 +10,7 @@ use crate::{
     pool::AsyncPool,
     rtc::Arch,
     selftest,
-    sys::hipStream_t,
+    sys::{Api, hipStream_t},
 };
 use core::{fmt, ops::Deref};
 use omniheap_limits::{SystemLimits, Vendor};
@@ -60,6 +60,16 @@ impl Hip {
     /// As for [`open`](Self::open).
     pub fn open_with(ordinal: u32, config: Config) -> Result<Self> {
         Self::start(Arc::new(Driver::open(ordinal)?), None, config)
+    }
+
+    /// Opens a device of a HIP library that is loaded already.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_on(api: &'static Api, ordinal: u32, config: Config) -> Result<Self> {
+        Self::start(Arc::new(Driver::open_on(api, ordinal)?), None, config)
     }
 
     /// Uses a device that the caller has open too, and a stream of the caller's as the main timeline.

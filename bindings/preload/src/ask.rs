@@ -3,33 +3,31 @@
 use crate::Code;
 use crate::book::{Book, Found};
 use crate::memory::NOBODYS;
-use crate::real::Real;
+use crate::vendor::Vendor;
 use crate::{books, ending, settings};
 use core::ffi::c_void;
 use std::sync::Once;
 
-/// The driver's code for memory that cannot be exported.
-const INVALID_VALUE: Code = 1;
 /// Attributes of pointers.
-const CONTEXT: u32 = 1;
-const BUFFER_ID: u32 = 7;
-const RANGE_START: u32 = 11;
-const RANGE_SIZE: u32 = 12;
+pub(crate) const CONTEXT: u32 = 1;
+pub(crate) const BUFFER_ID: u32 = 7;
+pub(crate) const RANGE_START: u32 = 11;
+pub(crate) const RANGE_SIZE: u32 = 12;
 
 /// Answers `cuMemGetInfo`. Bytes that are held and empty count as free, and no figure is above the limit.
-pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<Code> {
+pub(crate) fn info<V: Vendor>(real: &V, free: *mut usize, total: *mut usize) -> Option<Code> {
     if free.is_null() || total.is_null() {
         return None;
     }
     // SAFETY: the caller's pointers, as it passed them.
-    let code = unsafe { real.cuMemGetInfo_v2?(free, total) };
+    let code = unsafe { real.shared().info?(free, total) };
     if code != 0 {
         return Some(code);
     }
     let (live, empty) = books::known(real).map_or((0, 0), Book::figures);
     let mut device = 0;
     // SAFETY: a valid out-pointer; a context is current: the driver has answered about it.
-    let _ = unsafe { real.cuCtxGetDevice?(&raw mut device) };
+    let _ = unsafe { real.shared().device?(&raw mut device) };
     let limit = settings::limit(device);
     // SAFETY: the driver wrote both just now.
     let driver_free = unsafe { free.read() } as u64;
@@ -46,22 +44,32 @@ pub(crate) fn info(real: &Real, free: *mut usize, total: *mut usize) -> Option<C
 }
 
 /// Returns true if an address was freed and its memory is still held. The driver would take it for live.
-fn was_freed(address: u64) -> bool {
-    books::all().any(|book| book.is_waiting(address) || book.is_vacant(address))
+fn was_freed<V: Vendor>(address: u64) -> bool {
+    books::all::<V>().any(|book| book.is_waiting(address) || book.is_vacant(address))
 }
 
 /// Returns the live allocation at an address, and its book.
-fn find(real: &Real, address: u64) -> Option<(&'static Book, Found)> {
-    let in_book = |book: &'static Book| book.find(address).map(|found| (book, found));
-    books::known(real).and_then(in_book).or_else(|| books::all().find_map(in_book))
+fn find<V: Vendor>(real: &V, address: u64) -> Option<(&'static Book<V>, Found)> {
+    let in_book = |book: &'static Book<V>| book.find(address).map(|found| (book, found));
+    books::known(real).and_then(in_book).or_else(|| books::all::<V>().find_map(in_book))
+}
+
+/// Returns true if nothing lives at an address whose memory is still held.
+pub(crate) fn is_gone<V: Vendor>(real: &V, address: u64) -> bool {
+    find(real, address).is_none() && was_freed::<V>(address)
 }
 
 /// Answers `cuMemGetAddressRange`.
-pub(crate) fn range(real: &Real, base: *mut u64, size: *mut usize, address: u64) -> Option<Code> {
+pub(crate) fn range<V: Vendor>(
+    real: &V,
+    base: *mut u64,
+    size: *mut usize,
+    address: u64,
+) -> Option<Code> {
     let Some((_, found)) = find(real, address) else {
         // SAFETY: the caller's pointers, as it passed them.
-        return was_freed(address)
-            .then(|| Some(unsafe { real.cuMemGetAddressRange_v2?(base, size, NOBODYS) }))?;
+        return was_freed::<V>(address)
+            .then(|| Some(unsafe { real.shared().range?(base, size, NOBODYS) }))?;
     };
     if !base.is_null() {
         // SAFETY: the caller of the driver's function promises that it may be written.
@@ -79,7 +87,10 @@ pub(crate) fn range(real: &Real, base: *mut u64, size: *mut usize, address: u64)
 /// # Safety
 ///
 /// `data` may be written as the attribute needs it.
-unsafe fn correct((book, found): (&Book, Found), attribute: u32, data: *mut c_void) {
+unsafe fn correct<V: Vendor>((book, found): (&Book<V>, Found), attribute: u32, data: *mut c_void) {
+    if !V::OWN.contains(&attribute) {
+        return;
+    }
     let value = match attribute {
         CONTEXT => book.context() as u64,
         BUFFER_ID => found.number,
@@ -92,8 +103,8 @@ unsafe fn correct((book, found): (&Book, Found), attribute: u32, data: *mut c_vo
 }
 
 /// Answers `cuPointerGetAttribute`.
-pub(crate) fn attribute(
-    real: &Real,
+pub(crate) fn attribute<V: Vendor>(
+    real: &V,
     data: *mut c_void,
     attribute: u32,
     address: u64,
@@ -103,10 +114,10 @@ pub(crate) fn attribute(
     }
     let Some(found) = find(real, address) else {
         // SAFETY: the caller's arguments, as it passed them.
-        return was_freed(address)
-            .then(|| Some(unsafe { real.cuPointerGetAttribute?(data, attribute, NOBODYS) }))?;
+        return was_freed::<V>(address)
+            .then(|| Some(unsafe { real.shared().attribute?(data, attribute, NOBODYS) }))?;
     };
-    if !matches!(attribute, CONTEXT | BUFFER_ID | RANGE_START | RANGE_SIZE) {
+    if !V::OWN.contains(&attribute) {
         return None;
     }
     // SAFETY: the caller of the driver's function promises that it may be written.
@@ -115,18 +126,18 @@ pub(crate) fn attribute(
 }
 
 /// Answers `cuPointerGetAttributes`.
-pub(crate) fn attributes(
-    real: &Real,
+pub(crate) fn attributes<V: Vendor>(
+    real: &V,
     (count, kinds, data): (u32, *const u32, *mut *mut c_void),
     address: u64,
 ) -> Option<Code> {
     let Some(found) = find(real, address) else {
         // SAFETY: the caller's arguments, as it passed them.
-        return was_freed(address)
-            .then(|| Some(unsafe { real.cuPointerGetAttributes?(count, kinds, data, NOBODYS) }))?;
+        return was_freed::<V>(address)
+            .then(|| Some(unsafe { real.shared().attributes?(count, kinds, data, NOBODYS) }))?;
     };
     // SAFETY: the caller's arguments, as it passed them.
-    let code = unsafe { real.cuPointerGetAttributes?(count, kinds, data, address) };
+    let code = unsafe { real.shared().attributes?(count, kinds, data, address) };
     if code != 0 || count == 0 {
         return Some(code);
     }
@@ -144,19 +155,24 @@ pub(crate) fn attributes(
 }
 
 /// Answers `cuIpcGetMemHandle`. A handle stands for a whole block, so memory that shares a block cannot be exported.
-pub(crate) fn export(real: &Real, address: u64) -> Option<Code> {
+pub(crate) fn export<V: Vendor>(real: &V, handle: *mut c_void, address: u64) -> Option<Code> {
     static SAID: Once = Once::new();
     let (_, found) = find(real, address)?;
     if found.is_whole {
         return None;
     }
     settings::note_export();
+    let function = V::EXPORT;
     let why = if settings::get().sleeps {
-        "memory that can sleep cannot be exported, and cuIpcGetMemHandle was refused: start the program without --sleepable"
+        format!(
+            "memory that can sleep cannot be exported, and {function} was refused: start the program without --sleepable"
+        )
     } else {
-        "cuIpcGetMemHandle was refused for memory of a pool; what is allocated from now on can be exported, \
-         and with OMNIHEAP_IPC=1 all is"
+        format!(
+            "{function} was refused for memory of a pool; what is allocated from now on can be exported, and with OMNIHEAP_IPC=1 all is"
+        )
     };
-    SAID.call_once(|| ending::say(why));
-    Some(INVALID_VALUE)
+    SAID.call_once(|| ending::say(&why));
+    // SAFETY: the caller's handle, as it passed it; nothing lives there, which the driver says with its own code.
+    Some(unsafe { real.shared().export?(handle, NOBODYS) })
 }

@@ -1,12 +1,14 @@
 //! The book of one context: its manager, its live allocations by address, and frees that wait for the device.
 //!
-//! The driver's `cuMemFree` waits for the device, and programs may count on that: work submitted earlier may still use the bytes.
+//! The driver's functions that free memory wait for the device, and programs may count on that: work submitted earlier may still use the bytes.
 //! So the bytes stay out of use until that work has run. One mark of the whole device stands for many frees. The host waits for a
 //! mark only when memory has run out, because the work may itself wait for the program's next call.
 #![expect(unsafe_code, reason = "wraps contexts and streams of the program")]
+use crate::books::Account;
 use crate::live::{Live, Ordered, Resident};
-use crate::real::{Handle, Real};
-use crate::streams::{Left, Streams};
+use crate::real::Handle;
+use crate::streams::{DONE, Left, Streams};
+use crate::vendor::Vendor;
 use crate::{Code, capture, gate, lock, settings};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
@@ -15,8 +17,8 @@ use omniheap_core::{
     HeapKind, Limits, Manager, ManagerConfig, Point, Report, Request, Result, Sleep, Span,
     TimelineId, UserPool, Uses, Waiting, Wake,
 };
-use omniheap_cuda::{Config, Cuda};
 use omniheap_residency::HostStore;
+use omniheap_stream::{Block, BlockKind};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
@@ -39,7 +41,7 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 pub(crate) const OUT_OF_MEMORY: Code = 2;
 
 /// Returns the addresses of a block, and the offset of an allocation in it.
-const fn place(block: &<Cuda as Backend>::Block, span: Span) -> (Span, u64) {
+const fn place<K: BlockKind>(block: &Block<K>, span: Span) -> (Span, u64) {
     (Span { offset: block.address(), size: block.size() }, span.offset)
 }
 
@@ -57,26 +59,34 @@ fn unless_lost(done: Result<()>) -> Result<bool> {
 }
 
 /// An allocation, the addresses of its block, and how far behind their start it lies.
-type Made = (Allocation<Cuda>, (Span, u64));
+type Made<B> = (Allocation<B>, (Span, u64));
+
+/// A freed allocation and its address.
+type Freed<B> = (u64, Resident<B>);
 
 /// Frees that wait for the device.
-#[derive(Default)]
-struct Frees {
-    unmarked: Vec<(u64, Resident)>,
+struct Frees<B: Backend> {
+    unmarked: Vec<Freed<B>>,
     /// Bytes of those.
     bytes: u64,
     /// Those that may be given out once the device has passed a mark of all work, in the order of the marks.
-    marked: VecDeque<(Epoch, Vec<(u64, Resident)>)>,
+    marked: VecDeque<(Epoch, Vec<Freed<B>>)>,
 }
 
-impl Frees {
-    fn take_unmarked(&mut self) -> Vec<(u64, Resident)> {
+impl<B: Backend> Default for Frees<B> {
+    fn default() -> Self {
+        Self { unmarked: Vec::new(), bytes: 0, marked: VecDeque::new() }
+    }
+}
+
+impl<B: Backend> Frees<B> {
+    fn take_unmarked(&mut self) -> Vec<Freed<B>> {
         self.bytes = 0;
         core::mem::take(&mut self.unmarked)
     }
 
     /// Lets what was taken wait as before.
-    fn put_back(&mut self, freed: Vec<(u64, Resident)>) {
+    fn put_back(&mut self, freed: Vec<Freed<B>>) {
         self.bytes += freed.iter().map(|(_, freed)| freed.size).sum::<u64>();
         self.unmarked.extend(freed);
     }
@@ -92,18 +102,18 @@ pub(crate) struct Found {
 }
 
 /// The book of one context.
-pub(crate) struct Book {
+pub(crate) struct Book<V: Vendor> {
     context: usize,
     pub(crate) ordinal: i32,
-    manager: Manager<Cuda>,
+    manager: Manager<V::Gpu>,
     /// The pool of all memory; it sleeps where that is wanted and the device has pages.
-    pool: UserPool<Cuda>,
+    pool: UserPool<V::Gpu>,
     /// The pool of blocks of their own.
-    wholes: UserPool<Cuda>,
+    wholes: UserPool<V::Gpu>,
     heap: HeapId,
-    live: Mutex<Live>,
+    live: Mutex<Live<V::Gpu>>,
     /// Frees that wait for the device.
-    frees: Mutex<Frees>,
+    frees: Mutex<Frees<V::Gpu>>,
     /// Held by whoever takes these frees, until they are given back or wait again.
     turn: Mutex<()>,
     /// Bytes of all frees that wait.
@@ -119,7 +129,7 @@ pub(crate) struct Book {
     blocks: Mutex<HashSet<u64>>,
 }
 
-impl Book {
+impl<V: Vendor> Book<V> {
     /// Opens a book of a context, which is current.
     ///
     /// # Safety
@@ -131,7 +141,7 @@ impl Book {
         config: ManagerConfig,
     ) -> Result<Self> {
         // SAFETY: the caller's promise; what else the backend makes is never dropped.
-        let cuda = unsafe { Cuda::wrap(context.cast(), None, Config::new().light()) }?;
+        let (gpu, ordinal) = unsafe { V::open(context) }?;
         let mut config = config;
         // Programs say on which stream they free, and not on which streams they use.
         config.pool.uses = Uses::Undeclared;
@@ -140,15 +150,14 @@ impl Book {
         config.defragmentation = Defragmentation::Off;
         // Other devices reach plain blocks alone.
         let config = if devices > 1 { config.plain() } else { config };
-        let ordinal = i32::try_from(cuda.ordinal()).unwrap_or(0);
-        let is_plain = devices > 1 || cuda.as_remap().is_none();
-        let manager = Manager::with_config(cuda, config);
+        let is_plain = devices > 1 || gpu.as_remap().is_none();
+        let manager = Manager::with_config(gpu, config);
         // The users of memory are unknown, so a stream could only be ordered behind all work. Some of that may wait for this stream.
         manager.set_waiting(Waiting::LastResort);
         // Streams of the program are unknown at first. A driver that marks stream by stream must know that there are some: this one
         // lives as long as its context.
         // SAFETY: the legacy stream of the context, which is current.
-        let _ = unsafe { manager.backend().borrow_stream(core::ptr::null_mut()) };
+        let _ = unsafe { manager.backend().borrow_stream(V::native(core::ptr::null_mut())) };
         let heap = device_heap(manager.caps())?;
         let limit = settings::limit(ordinal);
         if limit < u64::MAX {
@@ -226,7 +235,7 @@ impl Book {
 
     /// Asks for memory; tells the addresses of its block, and how far behind their start it lies.
     #[inline]
-    fn ask(&self, request: &Request<'_>, is_whole: bool) -> Result<Made, AllocateError> {
+    fn ask(&self, request: &Request<'_>, is_whole: bool) -> Result<Made<V::Gpu>, AllocateError> {
         if is_whole {
             // Blocks that streams freed go back first: nobody else looks at them. A device that tells nothing has none.
             let _ = self.manager.retire();
@@ -237,7 +246,7 @@ impl Book {
 
     /// As [`ask`](Self::ask), where no hole is at hand: what the device has passed is given out before the driver is asked.
     #[cold]
-    fn ask_slowly(&self, request: &Request<'_>) -> Result<Made, AllocateError> {
+    fn ask_slowly(&self, request: &Request<'_>) -> Result<Made<V::Gpu>, AllocateError> {
         self.collect();
         loop {
             match self.pool.allocate_and_look(request, place) {
@@ -251,7 +260,7 @@ impl Book {
     fn admit(
         &self,
         size: u64,
-        (allocation, (block, offset)): Made,
+        (allocation, (block, offset)): Made<V::Gpu>,
         is_whole: bool,
         stream: usize,
     ) -> u64 {
@@ -286,24 +295,14 @@ impl Book {
         frees.unmarked.push((address, resident));
         let is_due = frees.bytes >= SHARE;
         drop(frees);
-        if self.has_guards() {
-            // An overwrite is reported inside the program's call of the free.
+        if self.has_guards() || is_due && V::WAITS {
+            // An overwrite is reported inside the program's call of the free. A driver that waits there for the device, and does not tell what
+            // has run, is waited for once for many frees.
             let _ = self.settle();
         } else if is_due {
             self.mark();
         }
         true
-    }
-
-    /// Looks at the bytes behind everything that is live, if they are watched.
-    pub(crate) fn look_at_guards(&self) {
-        if self.has_guards() {
-            // Also behind what was freed, and is looked at when the work before that has run.
-            self.wait_for_work();
-            let _ = self.settle();
-            // Findings are told as they are noticed; a device that is lost has none.
-            let _ = self.manager.overwrites();
-        }
     }
 
     /// Waits for the work that was submitted until now, where that can be. Other threads go on meanwhile.
@@ -319,7 +318,7 @@ impl Book {
     #[inline]
     pub(crate) fn free_in_own_order(&self, address: u64, stream: usize) -> Option<()> {
         let ended = self.ended.load(Relaxed);
-        let is_its = |it: &Resident| {
+        let is_its = |it: &Resident<V::Gpu>| {
             it.stream == stream && it.number >= ended && it.allocation.timeline().is_some()
         };
         let resident = lock(&self.live).remove_if(address, is_its)?;
@@ -439,7 +438,7 @@ impl Book {
     }
 
     /// Frees what waited, and subtracts it afterwards: no thread sees a count of zero before the bytes are free.
-    fn give_back(&self, freed: impl IntoIterator<Item = (u64, Resident)>) {
+    fn give_back(&self, freed: impl IntoIterator<Item = Freed<V::Gpu>>) {
         let bytes = freed.into_iter().map(|(_, freed)| {
             let size = freed.size;
             drop(freed);
@@ -466,7 +465,7 @@ impl Book {
             return false;
         }
         let holds =
-            |(start, freed): &(u64, Resident)| (*start..start + freed.size).contains(&address);
+            |(start, freed): &Freed<V::Gpu>| (*start..start + freed.size).contains(&address);
         let frees = lock(&self.frees);
         frees.marked.iter().flat_map(|(_, freed)| freed).chain(&frees.unmarked).any(holds)
     }
@@ -494,15 +493,18 @@ impl Book {
     /// `stream` is a live stream.
     pub(crate) unsafe fn timeline(&self, stream: Handle, number: u64) -> Option<TimelineId> {
         // SAFETY: the caller's promise.
-        unsafe { self.streams.timeline(self.manager.backend(), stream, number) }
+        unsafe { self.streams.timeline::<V>(self.manager.backend(), stream, number) }
     }
 
     /// Notes that the program is about to destroy a stream, whose handle another one may have then. Marks what it was given to do, and
     /// returns its timeline, which [`leave`](Self::leave) takes once the stream is gone. The driver's call waits for nothing, and so does
     /// this: where no mark is to be had, the timeline is lost.
-    pub(crate) fn end_stream(&self, real: &Real, stream: Handle) -> Option<Left> {
+    pub(crate) fn end_stream(&self, real: &V, stream: Handle) -> Option<Left> {
         let timeline = self.streams.end(real, stream)?;
         self.ended.store(NUMBERS.load(Relaxed), Relaxed);
+        if V::WAITS {
+            return Some((timeline, DONE));
+        }
         let epoch = self.manager.backend().timelines().mark_all_at_once()?;
         Some((timeline, epoch))
     }
@@ -541,8 +543,12 @@ impl Book {
         change(&mut lock(&self.live).ordered);
     }
 
-    /// Gives back `enough` bytes of what is empty, or all of it; returns how many. Waits for no work of the program.
+    /// Gives back `enough` bytes of what is empty, or all of it; returns how many. Waits for work of the program only where
+    /// the driver does not tell what has run.
     pub(crate) fn shed(&self, enough: u64) -> u64 {
+        if V::WAITS {
+            let _ = self.settle();
+        }
         self.mark();
         self.collect();
         // If the device reports nothing, nothing more is empty.
@@ -550,7 +556,18 @@ impl Book {
         if given >= enough {
             return given;
         }
-        // A device that has done all its work tells so a moment later.
+        // Pages go back once the device has passed the mark that they got just now.
+        if V::WAITS {
+            self.wait_for_work();
+        } else {
+            self.wait_a_moment();
+        }
+        self.collect();
+        given + self.manager.trim_bytes(enough - given).unwrap_or(0)
+    }
+
+    /// Waits until a device that has done all its work tells so.
+    fn wait_a_moment(&self) {
         let timelines = self.manager.backend().timelines();
         if let Ok(epoch) = timelines.mark(TimelineId::ALL) {
             let began = Instant::now();
@@ -559,8 +576,6 @@ impl Book {
                 core::hint::spin_loop();
             }
         }
-        self.collect();
-        given + self.manager.trim_bytes(enough - given).unwrap_or(0)
     }
 
     /// Returns everything to the driver. The context ends, and with it everything that lives there.
@@ -579,22 +594,36 @@ impl Book {
         self.pool.give_up_addresses();
     }
 
-    /// Sets the most that may be held.
-    pub(crate) fn limit(&self, bytes: u64) -> Result<()> {
+    /// Returns the pool that can sleep.
+    fn sleeper(&self) -> Result<&UserPool<V::Gpu>, &'static str> {
+        Some(&self.pool).filter(|pool| pool.is_sleepable()).ok_or(AWAKE)
+    }
+}
+
+impl<V: Vendor> Account for Book<V> {
+    fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
+    fn look_at_guards(&self) {
+        if self.has_guards() {
+            // Also behind what was freed, and is looked at when the work before that has run.
+            self.wait_for_work();
+            let _ = self.settle();
+            // Findings are told as they are noticed; a device that is lost has none.
+            let _ = self.manager.overwrites();
+        }
+    }
+
+    fn limit(&self, bytes: u64) -> Result<()> {
         self.manager.set_budget(self.heap, Limits::hard(bytes))?;
         self.settle()?;
         self.manager.trim().map(drop)
     }
 
-    /// Returns the pool that can sleep.
-    fn sleeper(&self) -> Result<&UserPool<Cuda>, &'static str> {
-        Some(&self.pool).filter(|pool| pool.is_sleepable()).ok_or(AWAKE)
-    }
-
-    /// Moves all bytes to host memory. Returns the number of bytes that went back to the driver.
-    pub(crate) fn sleep(&self) -> Result<u64, String> {
+    fn sleep(&self) -> Result<u64, String> {
         let pool = self.sleeper()?;
-        if capture::is_under_way() {
+        if capture::is_under_way::<V>() {
             return Err("a graph is being captured; try again later".into());
         }
         if self.wholes.reserved() > 0 {
@@ -611,8 +640,7 @@ impl Book {
         Ok(slept.returned + self.manager.trim().unwrap_or(0))
     }
 
-    /// Brings all bytes back, at their addresses.
-    pub(crate) fn wake(&self) -> Result<u64, String> {
+    fn wake(&self) -> Result<u64, String> {
         let pool = self.sleeper()?;
         match pool.wake(&Wake::all()) {
             Err(error) if error.kind() == ErrorKind::AlreadyAwake => Ok(0),
@@ -620,8 +648,7 @@ impl Book {
         }
     }
 
-    /// Returns the line for the end: live and held bytes, allocations, driver calls.
-    pub(crate) fn summary_line(&self) -> String {
+    fn summary_line(&self) -> String {
         let Report { totals, peak_reserved_bytes, driver_calls, .. } = self.manager.summary();
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         format!(
@@ -634,12 +661,11 @@ impl Book {
         )
     }
 
-    /// Returns a snapshot.
-    pub(crate) fn report(&self) -> Report {
+    fn report(&self) -> Report {
         self.manager.report()
     }
 
-    pub(crate) fn caps(&self) -> &Caps {
+    fn caps(&self) -> &Caps {
         self.manager.caps()
     }
 }

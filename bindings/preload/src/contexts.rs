@@ -1,6 +1,8 @@
-//! Contexts that come and go: with the last use of one ends its book.
+//! CUDA's contexts, which come and go: with the last use of one ends its book. HIP has one for each device, which a reset alone ends.
 #![expect(unsafe_code, reason = "reads what the driver wrote, and asks it for contexts")]
-use crate::real::{Handle, Real};
+use crate::cuda::Nvidia;
+use crate::real::Handle;
+use crate::vendor::Vendor as _;
 use crate::{Code, books, capture, ending, inside, lock};
 use core::ffi::{c_int, c_uint};
 use core::ptr;
@@ -38,8 +40,8 @@ pub(crate) fn attached(code: Code, out: *const Handle) -> Option<()> {
 }
 
 /// Closes the book of a context that the program detaches from for the last time; the driver refuses one that is not current.
-pub(crate) fn detach(real: &Real, context: Handle) -> Option<Code> {
-    if books::current_context(real) != Some(context) {
+pub(crate) fn detach(real: &Nvidia, context: Handle) -> Option<Code> {
+    if real.context() != Some(context) {
         return None;
     }
     let mut attached = lock(&ATTACHED);
@@ -52,8 +54,8 @@ pub(crate) fn detach(real: &Real, context: Handle) -> Option<Code> {
 }
 
 /// Closes the book of a context that the program destroys; the driver refuses that for a primary one.
-pub(crate) fn destroy(real: &Real, context: Handle) -> Option<Code> {
-    let book = books::all().find(|book| book.context() == context.addr());
+pub(crate) fn destroy(real: &Nvidia, context: Handle) -> Option<Code> {
+    let book = books::all::<Nvidia>().find(|book| book.context() == context.addr());
     let is_primary = |device| {
         let _turn = turn(device);
         primary(real, device) == Some(context)
@@ -62,16 +64,14 @@ pub(crate) fn destroy(real: &Real, context: Handle) -> Option<Code> {
 }
 
 /// Closes the book of a context that is about to end, while the driver can still take its memory.
-fn close(real: &Real, context: Handle) -> Option<Code> {
+fn close(real: &Nvidia, context: Handle) -> Option<Code> {
     // First, so that this book may wait again as well.
-    capture::end_all(context);
+    capture::end_all::<Nvidia>(context);
     lock(&ATTACHED).retain(|attached| *attached != context.addr());
-    let book = books::take(context.addr())?;
+    let book = books::take::<Nvidia>(context.addr())?;
     // SAFETY: the program's context, live until the driver's function destroys it.
     if unsafe { real.cuCtxPushCurrent_v2?(context) } == 0 {
-        book.look_at_guards();
-        ending::keep(book);
-        book.close();
+        books::end(book);
         let mut popped = ptr::null_mut();
         // SAFETY: a valid out-pointer; pushed above.
         unsafe { real.cuCtxPopCurrent_v2?(&raw mut popped) };
@@ -81,8 +81,9 @@ fn close(real: &Real, context: Handle) -> Option<Code> {
 
 /// Returns the primary context of a device, where a book may be forgotten with it, or that it was left to the driver. The
 /// caller has the device's [`turn`].
-fn primary(real: &Real, device: i32) -> Option<Handle> {
-    if !books::all().any(|book| book.ordinal == device) && !books::has_refused() {
+fn primary(real: &Nvidia, device: i32) -> Option<Handle> {
+    if !books::all::<Nvidia>().any(|book| book.ordinal == device) && !books::has_refused::<Nvidia>()
+    {
         return None;
     }
     let (mut flags, mut active) = (0, 0);
@@ -102,14 +103,14 @@ fn primary(real: &Real, device: i32) -> Option<Handle> {
 }
 
 /// Answers a call that retains a primary context.
-pub(crate) fn retain(real: &Real, out: *mut Handle, device: c_int) -> Option<Code> {
+pub(crate) fn retain(real: &Nvidia, out: *mut Handle, device: c_int) -> Option<Code> {
     let _turn = turn(device);
     // SAFETY: the caller's arguments, as it passed them.
     Some(unsafe { real.cuDevicePrimaryCtxRetain?(out, device) })
 }
 
 /// Answers a call that releases a primary context. Others may have retained it, so nothing is waited for.
-pub(crate) fn release(real: &Real, device: c_int, end: Option<End>) -> Option<Code> {
+pub(crate) fn release(real: &Nvidia, device: c_int, end: Option<End>) -> Option<Code> {
     let _turn = turn(device);
     let context = primary(real, device);
     // SAFETY: the caller's argument, as it passed it.
@@ -119,7 +120,7 @@ pub(crate) fn release(real: &Real, device: c_int, end: Option<End>) -> Option<Co
 }
 
 /// Answers a call that ends a primary context at once, and all green contexts of its device.
-pub(crate) fn reset(real: &Real, device: c_int, end: Option<End>) -> Option<Code> {
+pub(crate) fn reset(real: &Nvidia, device: c_int, end: Option<End>) -> Option<Code> {
     let _turn = turn(device);
     if let Some(context) = primary(real, device) {
         close(real, context);
@@ -128,20 +129,22 @@ pub(crate) fn reset(real: &Real, device: c_int, end: Option<End>) -> Option<Code
     let code = unsafe { end?(device) };
     if code == 0 {
         let gone = lock(&GREENS).extract_if(.., |it| it.device == device).collect::<Vec<_>>();
-        gone.iter().for_each(|it| books::forget_refused(it.context));
+        gone.iter().for_each(|it| books::forget_refused::<Nvidia>(it.context));
     }
     Some(code)
 }
 
 /// Closes the book of a primary context that is gone: the driver took its plain memory, and not its pages.
-fn notice_end(real: &Real, device: c_int, context: Option<Handle>) -> Option<()> {
+fn notice_end(real: &Nvidia, device: c_int, context: Option<Handle>) -> Option<()> {
     let context = context?;
     let (mut flags, mut active) = (0, 0);
     // SAFETY: valid out-pointers.
     let code = unsafe { real.cuDevicePrimaryCtxGetState?(device, &raw mut flags, &raw mut active) };
     if code == 0 && active == 0 {
-        capture::end_all(context);
-        books::take(context.addr()).inspect(|book| ending::keep(book)).inspect(|book| book.close());
+        capture::end_all::<Nvidia>(context);
+        books::take::<Nvidia>(context.addr())
+            .inspect(|book| ending::keep(*book))
+            .inspect(|book| book.close());
     }
     Some(())
 }
@@ -158,7 +161,7 @@ static GREENS: Mutex<Vec<Green>> = Mutex::new(Vec::new());
 
 /// Answers a call that makes a green context.
 pub(crate) fn make_green(
-    real: &Real,
+    real: &Nvidia,
     out: *mut Handle,
     resources: Handle,
     (device, flags): (c_int, c_uint),
@@ -175,14 +178,14 @@ pub(crate) fn make_green(
 /// Leaves a green context to the driver: its marks are behind its own work alone, and others use its memory as well.
 pub(crate) fn is_green(code: Code, out: *const Handle, green: Handle) -> Option<()> {
     let context = given_context(code, out)?;
-    books::refuse(context);
+    books::refuse::<Nvidia>(context);
     let mut greens = lock(&GREENS);
     greens.iter_mut().find(|it| it.green == green.addr())?.context = context;
     Some(())
 }
 
 /// Answers a call that destroys a green context, and with it perhaps the last use of the primary one.
-pub(crate) fn end_green(real: &Real, green: Handle) -> Option<Code> {
+pub(crate) fn end_green(real: &Nvidia, green: Handle) -> Option<Code> {
     let device = lock(&GREENS).iter().find(|it| it.green == green.addr())?.device;
     let _turn = turn(device);
     let context = primary(real, device);
@@ -194,7 +197,7 @@ pub(crate) fn end_green(real: &Real, green: Handle) -> Option<Code> {
         let gone = greens.iter().position(is_it).map(|at| greens.swap_remove(at));
         drop(greens);
         if let Some(gone) = gone {
-            books::forget_refused(gone.context);
+            books::forget_refused::<Nvidia>(gone.context);
         }
         notice_end(real, device, context);
     }

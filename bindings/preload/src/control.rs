@@ -3,6 +3,7 @@
 //! Only the user who runs the program, and root, are answered. The thread starts with the first context, and only where
 //! `OMNIHEAP_CONTROL` is set: to the path of the socket, or to `1` for the usual one.
 #![expect(unsafe_code, reason = "asks the system who runs the program")]
+use crate::books::Account;
 use crate::ending::{self, Signals};
 use crate::{books, gate, inside::Inside, settings};
 use core::time::Duration;
@@ -127,7 +128,7 @@ fn obey(order: &str) -> Result<String, String> {
 }
 
 fn report() -> String {
-    let lines: Vec<_> = books::all().map(|book| book.summary_line()).collect();
+    let lines: Vec<_> = books::accounts().map(|book| book.summary_line()).collect();
     if lines.is_empty() { "nothing allocated yet".into() } else { lines.join("; ") }
 }
 
@@ -137,8 +138,8 @@ fn limit(size: &str) -> Result<String, String> {
     // Set first, so that contexts that are opened meanwhile get it as well.
     settings::set_limit(bytes);
     let mut least = bytes;
-    for book in books::all() {
-        let bytes = settings::limit(book.ordinal);
+    for book in books::accounts() {
+        let bytes = settings::limit(book.ordinal());
         book.limit(bytes).map_err(|error| error.to_string())?;
         least = least.min(bytes);
     }
@@ -152,7 +153,7 @@ fn sleep() -> Result<String, String> {
     }
     each(|book| book.sleep()).inspect_err(|_| {
         // Contexts that cannot sleep cannot wake either, so errors are dropped.
-        books::each(|book| drop(book.wake()));
+        books::accounts().for_each(|book| drop(book.wake()));
         gate::open();
     })
 }
@@ -164,7 +165,7 @@ fn wake() -> Result<String, String> {
     Ok(woken)
 }
 
-fn each(act: impl Fn(&'static crate::book::Book) -> Result<u64, String>) -> Result<String, String> {
-    let bytes = books::all().map(act).sum::<Result<u64, String>>()?;
+fn each(act: impl Fn(&'static dyn Account) -> Result<u64, String>) -> Result<String, String> {
+    let bytes = books::accounts().map(act).sum::<Result<u64, String>>()?;
     Ok(format!("{bytes} bytes"))
 }

@@ -3,7 +3,7 @@
     unsafe_code,
     reason = "registers a function for the end of the process, and blocks signals"
 )]
-use crate::book::Book;
+use crate::books::Account;
 use crate::settings::Run;
 use crate::{books, control, inside, lock, settings};
 use core::ffi::c_int;
@@ -139,13 +139,13 @@ extern "C" fn at_exit() {
 fn end() {
     let settings = settings::get();
     control::end();
-    books::each(Book::look_at_guards);
+    books::accounts().for_each(Account::look_at_guards);
     if let Some(recorder) = RECORDER.get().and_then(Option::as_ref)
         && let Err(error) = recorder.finish()
     {
         say(&format!("the trace is not whole: {error}"));
     }
-    if let Some(book) = books::all().next() {
+    if let Some(book) = books::accounts().next() {
         report_on(book);
     }
     if settings.summary && settings.run.is_none_or(has_its_errors) {
@@ -164,7 +164,7 @@ fn has_its_errors(run: Run) -> bool {
 /// Returns the lines about all contexts; those of a process that the program started begin with its name.
 fn summary() -> String {
     let mut lines = lock(&KEPT).clone();
-    lines.extend(books::all().map(|book| book.summary_line()));
+    lines.extend(books::accounts().map(|book| book.summary_line()));
     let is_first = settings::get().run.is_none_or(|run| run.process == process::id());
     let name =
         if is_first { String::new() } else { format!("{} ({}): ", program(), process::id()) };
@@ -193,7 +193,7 @@ fn own_file(path: &Path) -> PathBuf {
 }
 
 /// Keeps the summary line of a context that is being destroyed, and writes its report.
-pub(crate) fn keep(book: &Book) {
+pub(crate) fn keep(book: &dyn Account) {
     if settings::get().summary {
         lock(&KEPT).push(book.summary_line());
     }
@@ -201,7 +201,7 @@ pub(crate) fn keep(book: &Book) {
 }
 
 /// Writes the page about a book, if one is wanted.
-fn report_on(book: &Book) {
+fn report_on(book: &dyn Account) {
     if let Some(path) = settings::get().report.as_deref().map(own_file)
         && let Err(error) = write_report(&path, book)
     {
@@ -209,7 +209,7 @@ fn report_on(book: &Book) {
     }
 }
 
-fn write_report(path: &Path, book: &Book) -> std::io::Result<()> {
+fn write_report(path: &Path, book: &dyn Account) -> std::io::Result<()> {
     let data = report::from_manager(&book.report(), book.caps(), &program());
     let mut file = BufWriter::new(File::create(path)?);
     report::write_html(&data, &mut file)?;

@@ -1,7 +1,7 @@
 //! A mark on threads that are inside this library, and on forked processes.
 //!
-//! A call from within this library, by the CUDA backend or a signal handler, goes straight to the driver. So no thread waits for a
-//! lock that it holds itself.
+//! A call from within this library, by a backend or a signal handler, goes straight to the driver. So no thread waits for a lock that it
+//! holds itself. HIP's own calls count as within: where CUDA answers them, its calls are not the program's.
 #![expect(unsafe_code, reason = "learns of forks")]
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,13 +1,14 @@
-//! Any CUDA program on omniheap, without recompiling: the library that `omniheap run` puts before a program with `LD_PRELOAD`.
+//! Any CUDA or HIP program on omniheap, without recompiling: the library that `omniheap run` puts before a program with `LD_PRELOAD`.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `door` | `dlsym`, and the choice between our function and the driver's |
-//! | `hooks` | the functions that programs get |
-//! | `real` | the driver's own functions |
+//! | `vendor` | what CUDA and HIP have alike, over which the modules below are written once |
+//! | `cuda`, `hip`, `hooks` | the drivers' functions, those that programs get instead, and the macro of these tables |
+//! | `real` | the C library's own `dlsym` |
 //! | `inside` | a mark on threads that are in this library, and on forks |
 //! | `memory`, `ask` | the answers: allocations and frees, and questions about memory |
-//! | `contexts` | contexts that come and go |
+//! | `contexts` | CUDA's contexts, which come and go |
 //! | `pools` | the pool that each device has from the start |
 //! | `capture` | graph captures under way |
 //! | `book` | one context: its manager, frees that wait |
@@ -30,9 +31,11 @@ mod books;
 mod capture;
 mod contexts;
 mod control;
+mod cuda;
 mod door;
 mod ending;
 mod gate;
+mod hip;
 mod hooks;
 mod inside;
 mod live;
@@ -41,6 +44,7 @@ mod pools;
 mod real;
 mod settings;
 mod streams;
+mod vendor;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

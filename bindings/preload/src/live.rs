@@ -1,12 +1,11 @@
 //! Live allocations of a context by address.
 use core::ops::Bound::{Excluded, Unbounded};
-use omniheap_core::{Allocation, Span};
-use omniheap_cuda::Cuda;
+use omniheap_core::{Allocation, Backend, Span};
 use std::collections::{BTreeMap, btree_map::Entry};
 
 /// An allocation of the program.
-pub(crate) struct Resident {
-    pub(crate) allocation: Allocation<Cuda>,
+pub(crate) struct Resident<B: Backend> {
+    pub(crate) allocation: Allocation<B>,
     pub(crate) size: u64,
     /// A number that no other allocation has.
     pub(crate) number: u64,
@@ -19,11 +18,16 @@ pub(crate) struct Resident {
 }
 
 /// Live allocations by address. The latest has a place of its own, since it is often freed first.
-#[derive(Default)]
-pub(crate) struct Live {
-    latest: Option<(u64, Resident)>,
-    others: BTreeMap<u64, Resident>,
+pub(crate) struct Live<B: Backend> {
+    latest: Option<(u64, Resident<B>)>,
+    others: BTreeMap<u64, Resident<B>>,
     pub(crate) ordered: Ordered,
+}
+
+impl<B: Backend> Default for Live<B> {
+    fn default() -> Self {
+        Self { latest: None, others: BTreeMap::new(), ordered: Ordered::default() }
+    }
 }
 
 /// Bytes that streams asked for in their order.
@@ -36,9 +40,9 @@ pub(crate) struct Ordered {
     pub(crate) most_held: u64,
 }
 
-impl Live {
+impl<B: Backend> Live<B> {
     #[inline]
-    pub(crate) fn insert(&mut self, address: u64, resident: Resident) {
+    pub(crate) fn insert(&mut self, address: u64, resident: Resident<B>) {
         if resident.stream != 0 {
             let Ordered { now, most, most_held } = &mut self.ordered;
             *now += resident.size;
@@ -55,8 +59,8 @@ impl Live {
     pub(crate) fn remove_if(
         &mut self,
         address: u64,
-        may: impl Fn(&Resident) -> bool,
-    ) -> Option<Resident> {
+        may: impl Fn(&Resident<B>) -> bool,
+    ) -> Option<Resident<B>> {
         let removed = self.take_if(address, may)?;
         if removed.stream != 0 {
             self.ordered.now -= removed.size;
@@ -65,7 +69,7 @@ impl Live {
     }
 
     #[inline]
-    fn take_if(&mut self, address: u64, may: impl Fn(&Resident) -> bool) -> Option<Resident> {
+    fn take_if(&mut self, address: u64, may: impl Fn(&Resident<B>) -> bool) -> Option<Resident<B>> {
         match &self.latest {
             Some((latest, resident)) if *latest == address => {
                 if may(resident) {
@@ -82,7 +86,7 @@ impl Live {
     }
 
     /// Returns the allocation that begins at an address, or the next one before it.
-    pub(crate) fn before(&self, address: u64) -> Option<(u64, &Resident)> {
+    pub(crate) fn before(&self, address: u64) -> Option<(u64, &Resident<B>)> {
         let latest = self.latest.as_ref().filter(|(start, _)| *start <= address);
         let latest = latest.map(|(start, resident)| (*start, resident));
         let other = self.others.range(..=address).next_back().map(|(start, it)| (*start, it));
@@ -90,7 +94,7 @@ impl Live {
     }
 
     /// Returns the next allocation that begins behind an address.
-    pub(crate) fn behind(&self, address: u64) -> Option<&Resident> {
+    pub(crate) fn behind(&self, address: u64) -> Option<&Resident<B>> {
         let latest = self.latest.as_ref().filter(|(start, _)| *start > address);
         let latest = latest.map(|(start, resident)| (*start, resident));
         let other = self

@@ -1,7 +1,8 @@
 //! Memory: allocations and frees of the program. A function returns `None` if the driver must answer.
 #![expect(unsafe_code, reason = "writes what callers point to")]
 use crate::book::{Book, EXPORTED, UNIT, code_of};
-use crate::real::{Handle, Real};
+use crate::real::Handle;
+use crate::vendor::Vendor;
 use crate::{Code, books, capture, pools, settings};
 use core::ops::RangeInclusive;
 use core::ptr;
@@ -14,7 +15,7 @@ const MOST: usize = 1 << 46;
 /// The driver's codes for calls that a capture does not allow.
 const CAPTURE_CODES: RangeInclusive<Code> = 900..=907;
 /// The handle of the calling thread's default stream.
-const PER_THREAD: Handle = ptr::without_provenance_mut(2);
+pub(crate) const PER_THREAD: Handle = ptr::without_provenance_mut(2);
 /// The handle of the legacy default stream; zero stands for it too.
 const LEGACY: usize = 1;
 
@@ -23,21 +24,21 @@ pub(crate) fn per_thread(stream: Handle) -> Handle {
     if stream.is_null() { PER_THREAD } else { stream }
 }
 
-fn hand_out(out: *mut u64, made: Result<u64, AllocateError>) -> Option<Code> {
+fn hand_out<V: Vendor>(real: &V, out: *mut u64, made: Result<u64, AllocateError>) -> Option<Code> {
     match made {
         Ok(address) => {
             // SAFETY: not null, and the caller of the driver's function promises that it may be written.
             unsafe { out.write(address) };
             Some(0)
         }
-        Err(error) => code_of(&error),
+        Err(error) => code_of(&error).map(|code| real.refuse(code)),
     }
 }
 
 /// Answers `cuMemAlloc`.
 #[inline]
-pub(crate) fn allocate(real: &Real, out: *mut u64, size: usize) -> Option<Code> {
-    if out.is_null() || size == 0 || size >= MOST || capture::is_under_way() {
+pub(crate) fn allocate<V: Vendor>(real: &V, out: *mut u64, size: usize) -> Option<Code> {
+    if out.is_null() || size == 0 || size >= MOST || capture::is_under_way::<V>() {
         return None;
     }
     if (size as u64) < EXPORTED && settings::exports() {
@@ -45,12 +46,12 @@ pub(crate) fn allocate(real: &Real, out: *mut u64, size: usize) -> Option<Code> 
         return None;
     }
     let book = books::current(real)?;
-    hand_out(out, book.allocate(size as u64))
+    hand_out(real, out, book.allocate(size as u64))
 }
 
 /// Answers `cuMemAllocPitch`.
-pub(crate) fn allocate_pitch(
-    real: &Real,
+pub(crate) fn allocate_pitch<V: Vendor>(
+    real: &V,
     out: *mut u64,
     pitch: *mut usize,
     (width, height): (usize, usize),
@@ -72,8 +73,8 @@ pub(crate) fn allocate_pitch(
 
 /// Answers `cuMemFree`.
 #[inline]
-pub(crate) fn free(real: &Real, address: u64) -> Option<Code> {
-    if capture::is_under_way()
+pub(crate) fn free<V: Vendor>(real: &V, address: u64) -> Option<Code> {
+    if capture::is_under_way::<V>()
         && let Some(code) = refused_in_capture(real)
     {
         return Some(code);
@@ -81,36 +82,36 @@ pub(crate) fn free(real: &Real, address: u64) -> Option<Code> {
     if books::usual(real).is_some_and(|book| book.free(address)) {
         return Some(0);
     }
-    if books::all().any(|book| book.free(address)) {
+    if books::all::<V>().any(|book| book.free(address)) {
         return Some(0);
     }
-    if !books::all().any(|book| book.is_own_block(address)) {
+    if !books::all::<V>().any(|book| book.is_own_block(address)) {
         return None;
     }
     // SAFETY: nothing lives there, which the driver says with its own code.
-    Some(unsafe { real.cuMemFree_v2?(NOBODYS) })
+    Some(unsafe { real.shared().free?(NOBODYS) })
 }
 
 /// Notes an allocation that the driver itself made for the program.
-pub(crate) fn given(code: Code, out: *const u64) -> Option<()> {
+pub(crate) fn given<V: Vendor>(code: Code, out: *const u64) -> Option<()> {
     if code != 0 || out.is_null() {
         return None;
     }
     // SAFETY: the driver wrote there just now.
     let address = unsafe { out.read() };
-    books::each(|book| book.is_the_programs(address));
+    books::each::<V>(|book| book.is_the_programs(address));
     None
 }
 
 /// Returns the driver's code if it refuses frees in a capture. It refuses allocations too, so an allocation is tried.
 #[cold]
-fn refused_in_capture(real: &Real) -> Option<Code> {
+fn refused_in_capture<V: Vendor>(real: &V) -> Option<Code> {
     let mut probe = 0;
     // SAFETY: a valid out-pointer.
-    let code = unsafe { real.cuMemAlloc_v2?(&raw mut probe, 1) };
+    let code = unsafe { real.shared().allocate?(&raw mut probe, 1) };
     if code == 0 {
         // SAFETY: allocated above, and used by nothing.
-        unsafe { real.cuMemFree_v2?(probe) };
+        unsafe { real.shared().free?(probe) };
     }
     // A lack of memory for the probe does not forbid the free.
     CAPTURE_CODES.contains(&code).then_some(code)
@@ -118,23 +119,19 @@ fn refused_in_capture(real: &Real) -> Option<Code> {
 
 /// Returns the number of a stream; `None` where the driver shall answer itself: in a capture.
 #[inline]
-fn number(real: &Real, stream: Handle) -> Option<u64> {
-    let mut number = 0;
+fn number<V: Vendor>(real: &V, stream: Handle) -> Option<u64> {
     // The legacy stream is never captured, and each context has one.
-    if stream.addr() > LEGACY {
-        if capture::is_under_way() && capture::is_captured(real, stream) {
-            return None;
-        }
-        // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
-        if unsafe { real.cuStreamGetId?(stream, &raw mut number) } != 0 {
-            return None;
-        }
+    if stream.addr() <= LEGACY {
+        return Some(0);
     }
-    Some(number)
+    if capture::is_under_way::<V>() && capture::is_captured(real, stream) {
+        return None;
+    }
+    real.number(stream)
 }
 
 /// Returns the timeline of a stream. `None` if the driver must answer: in a capture, and for streams of other contexts.
-fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
+fn timeline<V: Vendor>(real: &V, book: &Book<V>, stream: Handle) -> Option<TimelineId> {
     let number = number(real, stream)?;
     // SAFETY: the caller of the driver's function promises a live stream.
     unsafe { book.timeline(stream, number) }
@@ -142,7 +139,7 @@ fn timeline(real: &Real, book: &Book, stream: Handle) -> Option<TimelineId> {
 
 /// Returns the book and the timeline of a stream; `None` where the driver shall answer itself.
 #[inline]
-fn order(real: &Real, stream: Handle) -> Option<(&'static Book, TimelineId)> {
+fn order<V: Vendor>(real: &V, stream: Handle) -> Option<(&'static Book<V>, TimelineId)> {
     let number = number(real, stream)?;
     // The number tells the context as well, but for the legacy stream.
     if stream.addr() > LEGACY
@@ -153,7 +150,7 @@ fn order(real: &Real, stream: Handle) -> Option<(&'static Book, TimelineId)> {
     let book = books::current(real)?;
     // SAFETY: the caller of the driver's function promises a live stream.
     let timeline = unsafe { book.timeline(stream, number) }?;
-    books::note_stream(stream, number, timeline);
+    books::note_stream::<V>(stream, number, timeline);
     Some((book, timeline))
 }
 
@@ -164,8 +161,8 @@ fn own(stream: Handle) -> usize {
 
 /// Answers `cuMemAllocAsync`. A stream's memory is of the pool of its own device.
 #[inline]
-pub(crate) fn allocate_async(
-    real: &Real,
+pub(crate) fn allocate_async<V: Vendor>(
+    real: &V,
     out: *mut u64,
     size: usize,
     stream: Handle,
@@ -177,12 +174,12 @@ pub(crate) fn allocate_async(
     if pools::is_the_drivers(real, book.ordinal) {
         return None;
     }
-    hand_out(out, book.allocate_on(size as u64, (own(stream), timeline)))
+    hand_out(real, out, book.allocate_on(size as u64, (own(stream), timeline)))
 }
 
 /// Answers `cuMemAllocFromPoolAsync`, for the pool that every device has.
-pub(crate) fn allocate_from_pool(
-    real: &Real,
+pub(crate) fn allocate_from_pool<V: Vendor>(
+    real: &V,
     out: *mut u64,
     size: usize,
     (pool, stream): (Handle, Handle),
@@ -196,9 +193,9 @@ pub(crate) fn allocate_from_pool(
 
 /// Answers `cuMemFreeAsync`.
 #[inline]
-pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Code> {
+pub(crate) fn free_async<V: Vendor>(real: &V, address: u64, stream: Handle) -> Option<Code> {
     // This handle means another stream on each thread.
-    let may_skip = stream != PER_THREAD && !capture::is_under_way();
+    let may_skip = stream != PER_THREAD && !capture::is_under_way::<V>();
     // Each context has another legacy stream, and all others have handles of their own.
     let usual = if stream.addr() > LEGACY { books::usual(real) } else { books::known(real) };
     if let Some(book) = usual.filter(|_| may_skip)
@@ -211,18 +208,24 @@ pub(crate) fn free_async(real: &Real, address: u64, stream: Handle) -> Option<Co
     {
         return Some(0);
     }
-    let holds = |book: &&'static Book| book.find(address).is_some_and(|it| it.address == address);
-    match books::all().find(holds) {
+    let holds =
+        |book: &&'static Book<V>| book.find(address).is_some_and(|it| it.address == address);
+    match books::all::<V>().find(holds) {
         Some(book) => free_elsewhere(real, book, address, stream),
-        None if !books::all().any(|book| book.is_own_block(address)) => None,
+        None if !books::all::<V>().any(|book| book.is_own_block(address)) => None,
         // SAFETY: nothing lives there, which the driver says with its own code.
-        None => Some(unsafe { real.cuMemFreeAsync?(NOBODYS, stream) }),
+        None => Some(unsafe { real.shared().free_async?(NOBODYS, stream) }),
     }
 }
 
 /// Frees memory of a context that is not current, on a stream of it or of another context. In a capture the driver answers.
 #[cold]
-fn free_elsewhere(real: &Real, book: &Book, address: u64, stream: Handle) -> Option<Code> {
+fn free_elsewhere<V: Vendor>(
+    real: &V,
+    book: &Book<V>,
+    address: u64,
+    stream: Handle,
+) -> Option<Code> {
     // Handles of default streams are those of the current context.
     if stream.addr() > PER_THREAD.addr()
         && book.free_on(address, || timeline(real, book, stream)).is_some()
@@ -233,7 +236,7 @@ fn free_elsewhere(real: &Real, book: &Book, address: u64, stream: Handle) -> Opt
         return None;
     }
     // SAFETY: the caller of the driver's function promises a live stream.
-    match unsafe { real.cuStreamSynchronize?(stream) } {
+    match unsafe { real.shared().synchronize?(stream) } {
         0 => book.free(address).then_some(0),
         code => Some(code),
     }

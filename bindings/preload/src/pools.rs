@@ -3,13 +3,12 @@
 #![expect(unsafe_code, reason = "writes what callers point to")]
 use crate::book::Book;
 use crate::live::Ordered;
-use crate::real::{Handle, Real};
+use crate::real::Handle;
+use crate::vendor::Vendor;
 use crate::{Code, books, lock};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 /// Attributes of pools.
 const RESERVED: u32 = 5;
@@ -23,9 +22,6 @@ struct Figures {
     reserved: u64,
     used: Ordered,
 }
-
-/// The most held bytes of each device when somebody asked.
-static HIGHS: Mutex<BTreeMap<i32, u64>> = Mutex::new(BTreeMap::new());
 
 /// A place of memory, as the driver's structures have it.
 #[repr(C)]
@@ -45,32 +41,41 @@ struct Access {
 const DEVICE: u32 = 1;
 const PINNED: u32 = 1;
 
-/// Devices, a bit for each, for which the program has chosen another pool, which it may have destroyed since, and those whose pool it
-/// has opened to others. The driver serves the asynchronous allocations of both.
-static CHOSEN: AtomicU64 = AtomicU64::new(0);
-static OPENED: AtomicU64 = AtomicU64::new(0);
+/// Devices, a bit for each, whose asynchronous allocations the driver may have to serve.
+pub(crate) struct Choices {
+    /// Those for which the program has chosen another pool, which it may have destroyed since.
+    chosen: AtomicU64,
+    /// Those whose pool it has opened to others.
+    opened: AtomicU64,
+}
+
+impl Choices {
+    pub(crate) const fn new() -> Self {
+        Self { chosen: AtomicU64::new(0), opened: AtomicU64::new(0) }
+    }
+}
 
 fn bit(device: i32) -> Option<u64> {
     1_u64.checked_shl(u32::try_from(device).ok()?)
 }
 
 /// Notes that the program has chosen a pool for a device.
-pub(crate) fn chosen(real: &Real, code: Code, device: i32, pool: Handle) -> Option<()> {
+pub(crate) fn chosen<V: Vendor>(real: &V, code: Code, device: i32, pool: Handle) -> Option<()> {
     if code != 0 {
         return None;
     }
     let bit = bit(device)?;
     if first(real, device)? == pool {
-        CHOSEN.fetch_and(!bit, Relaxed);
+        V::state().choices.chosen.fetch_and(!bit, Relaxed);
     } else {
-        CHOSEN.fetch_or(bit, Relaxed);
+        V::state().choices.chosen.fetch_or(bit, Relaxed);
     }
     Some(())
 }
 
 /// Notes that the program has chosen a pool for memory of a kind at a place.
-pub(crate) fn chosen_at(
-    real: &Real,
+pub(crate) fn chosen_at<V: Vendor>(
+    real: &V,
     code: Code,
     (location, kind): (*const c_void, u32),
     pool: Handle,
@@ -88,15 +93,15 @@ pub(crate) fn chosen_at(
 /// # Safety
 ///
 /// `list` has as many places with their rights, where the driver took them.
-pub(crate) unsafe fn opened(
-    real: &Real,
+pub(crate) unsafe fn opened<V: Vendor>(
+    real: &V,
     code: Code,
     pool: Handle,
     (list, count): (*const c_void, usize),
 ) -> Option<()> {
     let mut devices = 0;
     // SAFETY: a valid out-pointer.
-    if code != 0 || unsafe { real.cuDeviceGetCount?(&raw mut devices) } != 0 {
+    if code != 0 || unsafe { real.shared().devices?(&raw mut devices) } != 0 {
         return None;
     }
     let device = (0..devices).find(|device| first(real, *device) == Some(pool))?;
@@ -106,46 +111,47 @@ pub(crate) unsafe fn opened(
         access.rights != 0 && (access.place.kind, access.place.id) != (DEVICE, device)
     };
     if (0..count).any(is_others) {
-        OPENED.fetch_or(bit(device)?, Relaxed);
+        V::state().choices.opened.fetch_or(bit(device)?, Relaxed);
     }
     Some(())
 }
 
 /// Returns true if the driver serves the asynchronous allocations of a device.
 #[inline]
-pub(crate) fn is_the_drivers(real: &Real, device: i32) -> bool {
-    let (chosen, opened) = (CHOSEN.load(Relaxed), OPENED.load(Relaxed));
+pub(crate) fn is_the_drivers<V: Vendor>(real: &V, device: i32) -> bool {
+    let (chosen, opened) =
+        (V::state().choices.chosen.load(Relaxed), V::state().choices.opened.load(Relaxed));
     chosen | opened != 0 && is_among(real, device, (chosen, opened)).unwrap_or(true)
 }
 
 #[cold]
-fn is_among(real: &Real, device: i32, (chosen, opened): (u64, u64)) -> Option<bool> {
+fn is_among<V: Vendor>(real: &V, device: i32, (chosen, opened): (u64, u64)) -> Option<bool> {
     let (bit, mut pool) = (bit(device)?, ptr::null_mut());
     if opened & bit != 0 || chosen & bit == 0 {
         return Some(opened & bit != 0);
     }
     // The end of a pool that was chosen makes the first one current again.
     // SAFETY: a valid out-pointer.
-    let code = unsafe { real.cuDeviceGetMemPool?(&raw mut pool, device) };
+    let code = unsafe { real.shared().pool?(&raw mut pool, device) };
     Some(code != 0 || first(real, device)? != pool)
 }
 
 /// Returns the pool that a device has from the start.
-pub(crate) fn first(real: &Real, device: i32) -> Option<Handle> {
+pub(crate) fn first<V: Vendor>(real: &V, device: i32) -> Option<Handle> {
     let mut pool = ptr::null_mut();
     // SAFETY: a valid out-pointer.
-    let code = unsafe { real.cuDeviceGetDefaultMemPool?(&raw mut pool, device) };
+    let code = unsafe { real.shared().first_pool?(&raw mut pool, device) };
     (code == 0).then_some(pool)
 }
 
 /// Returns the books of the device whose first pool this is.
-fn books_of(real: &Real, pool: Handle) -> Option<(i32, Vec<&'static Book>)> {
-    let is_of = |book: &&'static Book| first(real, book.ordinal) == Some(pool);
-    let found: Vec<_> = books::all().filter(is_of).collect();
+fn books_of<V: Vendor>(real: &V, pool: Handle) -> Option<(i32, Vec<&'static Book<V>>)> {
+    let is_of = |book: &&'static Book<V>| first(real, book.ordinal) == Some(pool);
+    let found: Vec<_> = books::all::<V>().filter(is_of).collect();
     Some((found.first()?.ordinal, found))
 }
 
-fn figures(books: &[&Book]) -> Figures {
+fn figures<V: Vendor>(books: &[&Book<V>]) -> Figures {
     let mut used = Ordered::default();
     for ordered in books.iter().map(|book| book.ordered()) {
         used.now += ordered.now;
@@ -157,8 +163,8 @@ fn figures(books: &[&Book]) -> Figures {
 }
 
 /// Adds what we hold to what the driver has told of a pool.
-pub(crate) fn told(
-    real: &Real,
+pub(crate) fn told<V: Vendor>(
+    real: &V,
     code: Code,
     (pool, attribute): (Handle, u32),
     value: *mut c_void,
@@ -168,7 +174,7 @@ pub(crate) fn told(
     }
     let (device, books) = books_of(real, pool)?;
     let now = figures(&books);
-    let mut highs = lock(&HIGHS);
+    let mut highs = lock(&V::state().highs);
     let high = highs.entry(device).or_default();
     // Used bytes were held too.
     *high = now.reserved.max(now.used.most_held).max(*high);
@@ -187,7 +193,7 @@ pub(crate) fn told(
 }
 
 /// Notes that the program set an attribute of a pool: the most that was there can be set back alone.
-pub(crate) fn set(real: &Real, code: Code, (pool, attribute): (Handle, u32)) -> Option<()> {
+pub(crate) fn set<V: Vendor>(real: &V, code: Code, (pool, attribute): (Handle, u32)) -> Option<()> {
     if code != 0 || !matches!(attribute, RESERVED_HIGH | USED_HIGH) {
         return None;
     }
@@ -195,7 +201,7 @@ pub(crate) fn set(real: &Real, code: Code, (pool, attribute): (Handle, u32)) -> 
     match attribute {
         RESERVED_HIGH => {
             books.iter().for_each(|book| book.set_back(|it| it.most_held = it.now));
-            lock(&HIGHS).insert(device, figures(&books).reserved);
+            lock(&V::state().highs).insert(device, figures(&books).reserved);
         }
         _ => books.iter().for_each(|book| book.set_back(|it| it.most = it.now)),
     }
@@ -203,7 +209,7 @@ pub(crate) fn set(real: &Real, code: Code, (pool, attribute): (Handle, u32)) -> 
 }
 
 /// Gives back what is empty, where a pool has more than it shall keep.
-pub(crate) fn trim(real: &Real, pool: Handle, keep: usize) -> Option<()> {
+pub(crate) fn trim<V: Vendor>(real: &V, pool: Handle, keep: usize) -> Option<()> {
     let (_, books) = books_of(real, pool)?;
     let mut rest = figures(&books).reserved.saturating_sub(keep as u64);
     for book in books {

@@ -3,11 +3,14 @@
 //! when that was: its timeline goes to none.
 #![expect(unsafe_code, reason = "borrows streams of the program")]
 use crate::lock;
-use crate::real::{Handle, Real};
+use crate::real::Handle;
+use crate::vendor::Vendor;
 use omniheap_core::{Epoch, TimelineId};
-use omniheap_cuda::Cuda;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockWriteGuard};
+
+/// The mark that every device has passed: of the streams of a driver that waits for them.
+pub(crate) const DONE: Epoch = Epoch(0);
 
 /// A stream: its handle, and the number that no other stream has.
 type Name = (usize, u64);
@@ -32,9 +35,9 @@ impl Streams {
     /// # Safety
     ///
     /// `stream` is a live stream.
-    pub(crate) unsafe fn timeline(
+    pub(crate) unsafe fn timeline<V: Vendor>(
         &self,
-        cuda: &Cuda,
+        gpu: &V::Gpu,
         stream: Handle,
         number: u64,
     ) -> Option<TimelineId> {
@@ -44,25 +47,28 @@ impl Streams {
             return known;
         }
         // Asked before the lock, for which others wait to have memory.
-        let reached = self.reached(cuda);
+        let reached = self.reached::<V>(gpu);
         let mut streams = self.change();
         if let Some(known) = streams.get(&name) {
             return Some(*known); // Another thread was first.
         }
         // SAFETY: the caller's promise.
-        let timeline = match unsafe { self.take_left(cuda, stream, reached) } {
+        let timeline = match unsafe { self.take_left::<V>(gpu, stream, reached) } {
             Some(timeline) => timeline,
             // SAFETY: as above.
-            None => unsafe { cuda.borrow_stream(stream.cast()) }.ok()?,
+            None => unsafe { gpu.borrow_stream(V::native(stream)) }.ok()?,
         };
         streams.insert(name, timeline);
         Some(timeline)
     }
 
     /// Returns the mark that the device has passed, if a timeline is left that wants to know, and nobody must be waited for.
-    fn reached(&self, cuda: &Cuda) -> Option<Epoch> {
-        let is_empty = lock(&self.left).is_empty();
-        if is_empty { None } else { cuda.timelines().all_reached_at_once() }
+    fn reached<V: Vendor>(&self, gpu: &V::Gpu) -> Option<Epoch> {
+        match lock(&self.left).is_empty() {
+            true => None,
+            false if V::WAITS => Some(DONE),
+            false => gpu.timelines().all_reached_at_once(),
+        }
     }
 
     /// Continues the timeline of a stream that is gone, and has nothing left to do, on a new one.
@@ -70,21 +76,21 @@ impl Streams {
     /// # Safety
     ///
     /// `stream` is a live stream.
-    unsafe fn take_left(
+    unsafe fn take_left<V: Vendor>(
         &self,
-        cuda: &Cuda,
+        gpu: &V::Gpu,
         stream: Handle,
         reached: Option<Epoch>,
     ) -> Option<TimelineId> {
         let (mut left, reached) = (lock(&self.left), reached?);
         let at = left.iter().position(|(_, epoch)| *epoch <= reached)?;
         // SAFETY: the caller's promise; the work of the earlier stream has run.
-        unsafe { cuda.borrow_again(left[at].0, stream.cast()) }.ok()?;
+        unsafe { gpu.borrow_again(left[at].0, V::native(stream)) }.ok()?;
         Some(left.swap_remove(at).0)
     }
 
     /// Takes the timeline of a stream away that is about to be destroyed; `None` where it has none.
-    pub(crate) fn end(&self, real: &Real, stream: Handle) -> Option<TimelineId> {
+    pub(crate) fn end<V: Vendor>(&self, real: &V, stream: Handle) -> Option<TimelineId> {
         let is_known = |name: &Name| name.0 == stream.addr();
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         // Only then the handle is that of a stream.
@@ -92,12 +98,7 @@ impl Streams {
             return None;
         }
         drop(known);
-        let mut number = 0;
-        // SAFETY: the caller of the driver's function promises a live stream; a valid out-pointer.
-        if unsafe { real.cuStreamGetId?(stream, &raw mut number) } != 0 {
-            return None;
-        }
-        self.change().remove(&(stream.addr(), number))
+        self.change().remove(&(stream.addr(), real.number(stream)?))
     }
 
     /// Keeps the timeline of a stream that is gone for another one.

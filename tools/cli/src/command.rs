@@ -45,7 +45,7 @@ Examples:
   omniheap fit step.omt --capacity 24G             will this training step fit, and what would help?
   omniheap weights model.safetensors               what is in it, and where does it fit?
   omniheap ranks traces/ --report job.html         which rank of a job needs the most, and why?
-  omniheap run -- python train.py                  any CUDA program, on omniheap
+  omniheap run -- python train.py                  any CUDA or HIP program
   omniheap conformance --backend vulkan            does a backend keep its promises?
 
 Exit codes: 0 done, 1 failed, 2 bad input or usage, 3 proven impossible, 130 interrupted by Ctrl-C.";

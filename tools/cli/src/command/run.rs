@@ -1,4 +1,4 @@
-//! `omniheap run`: starts a CUDA program on omniheap.
+//! `omniheap run`: starts a CUDA or HIP program on omniheap.
 use super::Failure;
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +17,7 @@ const ELF64: [u8; 5] = [0x7f, b'E', b'L', b'F', 2];
 /// Permissions with which a program gets rights of its own.
 const SETS_ID: u32 = 0o6000;
 
-/// Run a CUDA program on omniheap, without recompiling
+/// Run a CUDA or HIP program on omniheap, without recompiling
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Arguments {
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
 }
 
 const EXAMPLES: &str = "\
-The program and all that it starts use omniheap for device memory; programs without CUDA run as ever. While it runs,
+The program and all that it starts use omniheap for device memory; programs without either run as ever. While it runs,
 `omniheap control PID report` asks it.
 
 Examples:
