@@ -1,12 +1,14 @@
 //! Callbacks into a program while a second thread of it frees, closes timelines, ends pools and asks for memory.
 //!
-//! A pressure callback waits for the second thread, as a program may. The others only give it a turn: an observer is called
-//! under a lock, and guards look at bytes between two driver calls.
+//! A pressure callback and an owner that decides about moves wait for the second thread, as a program may. The others only give it a turn: an
+//! observer is called under a lock, a store keeps the bytes of a pool that nobody else can put to sleep, and guards look at bytes between
+//! two driver calls.
 use super::before::{Asked, asked};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_core::{
-    Allocation, Backend, ErrorKind, Event, HeapId, HeapKind, Limits, Manager, ManagerConfig,
-    Observer, PoolConfig, Relief, Request, Sleep, TimelineId, Timelines, Usage, Wake,
+    Allocation, AllocationId, Backend, BackingStore, Budget, Decision, ErrorKind, Event, GetPiece,
+    HeapId, HeapKind, Limits, Manager, ManagerConfig, Observer, PoolConfig, Privacy, PutPiece,
+    Relief, Request, Sleep, TimelineId, Timelines, Usage, Wake,
 };
 use omniheap_host::{Host, heap};
 use omniheap_layers::Verdict;
@@ -18,7 +20,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: HeapId = HeapId(0);
 
 /// Turns that the first thread gives to the second.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Turns {
     /// Turns given, turns taken, and whether there are no more.
     state: Mutex<(u64, u64, bool)>,
@@ -78,14 +80,8 @@ impl Turns {
 }
 
 /// Gives a turn at each event.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Giver(Arc<Turns>);
-
-impl core::fmt::Debug for Giver {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Giver")
-    }
-}
 
 impl Observer for Giver {
     fn observe(&self, _: &Event<'_>) {
@@ -93,8 +89,35 @@ impl Observer for Giver {
     }
 }
 
+/// A store that gives a turn before each copy.
+#[derive(Debug)]
+struct Giving(Store, Arc<Turns>);
+
+impl BackingStore for Giving {
+    fn put(
+        &self,
+        id: AllocationId,
+        size: u64,
+        privacy: Privacy,
+        copy: &mut PutPiece<'_>,
+    ) -> omniheap_core::Result<()> {
+        self.1.give();
+        self.0.put(id, size, privacy, copy)
+    }
+
+    fn get(&self, id: AllocationId, take: &mut GetPiece<'_>) -> omniheap_core::Result<()> {
+        self.1.give();
+        self.0.get(id, take)
+    }
+
+    fn forget(&self, id: AllocationId) {
+        self.0.forget(id);
+    }
+}
+
 /// State that both threads work on.
 struct Shared {
+    turns: Arc<Turns>,
     manager: Manager<Asked>,
     host: Arc<Host>,
     lines: Mutex<Vec<TimelineId>>,
@@ -127,6 +150,9 @@ impl Shared {
         }
         if random.below(6) == 0 {
             request = request.dedicated();
+        }
+        if random.below(4) == 0 {
+            request = request.may_spill();
         }
         if let Some(one) = usual(self.manager.allocate(&request)) {
             let _ = usual(one.fill(0, size, 7));
@@ -167,14 +193,28 @@ impl Shared {
         let pool = self.manager.create_pool(DEVICE, PoolConfig::new().sleepable());
         let Ok(pool) = pool else { return };
         if let Some(one) = usual(pool.allocate(&Request::new(70_000))) {
-            let _ = pool.sleep(&Sleep::to(Arc::new(Store::default())));
+            let store = Giving(Store::default(), Arc::clone(&self.turns));
+            let _ = pool.sleep(&Sleep::to(Arc::new(store)));
             let _ = pool.wake(&Wake::all());
             self.live.lock().expect("no panic").push(one);
         }
     }
 
+    fn run_a_pass(&self, random: &mut Random) {
+        let budget = Budget::new().moves(8);
+        let pass = match random.below(2) {
+            0 => self.manager.begin_defragment(&budget),
+            _ => self.manager.begin_recall(&budget),
+        };
+        let Some(pass) = usual(pass) else { return };
+        usual(pass.run(|_| {
+            self.turns.give_and_wait();
+            Decision::Copy
+        }));
+    }
+
     fn act(&self, random: &mut Random) {
-        match random.below(16) {
+        match random.below(17) {
             0..4 => self.allocate(random),
             4..8 => self.free(random),
             8 => self.change_timelines(random),
@@ -184,6 +224,7 @@ impl Shared {
             12 => drop(usual(self.manager.defragment())),
             13 => self.sleep(),
             14 => self.manager.validate().expect("sound"),
+            15 => self.run_a_pass(random),
             _ => {
                 let hard = random.pick(&[24 * MIB, u64::MAX]);
                 let limits = Limits { soft: hard / 2, hard };
@@ -237,7 +278,8 @@ fn stage(turns: &Arc<Turns>, random: &mut Random) -> Shared {
         Relief::Freed
     });
     let lines = [(); 3].map(|()| host.open().expect("another timeline"));
-    Shared { manager, host, lines: Mutex::new(lines.into()), live: Mutex::new(Vec::new()) }
+    let (turns, lines) = (Arc::clone(turns), Mutex::new(lines.into()));
+    Shared { turns, manager, host, lines, live: Mutex::new(Vec::new()) }
 }
 
 fn run(seed: u64) -> u64 {
