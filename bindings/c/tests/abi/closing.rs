@@ -1,6 +1,6 @@
 //! Closing and freeing while calls run: what another thread is told that closes a manager inside each callback, and frees of what a call uses.
 use super::*;
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 use std::sync::Mutex;
 use weights::{File, load, target};
 
@@ -98,26 +98,86 @@ unsafe extern "C" fn close_before_a_move(_: *const OmniheapMove, user: *mut c_vo
     OMNIHEAP_MOVE_IGNORE
 }
 
+unsafe extern "C" fn move_all(_: *const OmniheapMove, _: *mut c_void) -> u32 {
+    OMNIHEAP_MOVE_COPY
+}
+
+unsafe extern "C" fn close_after_a_move(_: *const OmniheapMove, _: u32, user: *mut c_void) {
+    Closer::close(user);
+}
+
+/// One of the two functions that run a pass.
+type RunPass = unsafe extern "C" fn(
+    OmniheapManager,
+    *const OmniheapBudget,
+    OmniheapMover,
+    OmniheapMoveDone,
+    *mut c_void,
+    *mut OmniheapMoved,
+) -> Status;
+
+/// Closes in each callback of a pass over what `scatter` allocates.
+fn close_in_a_pass(run: RunPass, scatter: fn(OmniheapManager) -> Vec<OmniheapAllocation>) {
+    let callbacks: [(OmniheapMover, OmniheapMoveDone); 2] =
+        [(Some(close_before_a_move), None), (Some(move_all), Some(close_after_a_move))];
+    for (mover, done) in callbacks {
+        let closer = Closer::of(open(0));
+        let (manager, user) = (closer.manager, closer.user());
+        let kept = scatter(manager);
+        let (budget, mut moved) = (omniheap_budget_default(), OmniheapMoved::default());
+        let passed = c!(run(manager, &raw const budget, mover, done, user, &raw mut moved));
+        assert_eq!(passed, Status::Ok, "{}", message());
+        assert_eq!(moved.moves > 0, done.is_some());
+        kept.into_iter().for_each(|one| assert_eq!(omniheap_free(one), Status::Ok));
+        closer.end("are live");
+    }
+}
+
 #[test]
 fn a_pass_keeps_its_manager() {
-    let closer = Closer::of(open(0));
-    let (manager, user) = (closer.manager, closer.user());
-    let request = omniheap_request_default(256 << 10);
-    let all: Vec<_> = (0..400).map(|_| ask(manager, &request).expect("room")).collect();
-    let (kept, freed): (Vec<_>, Vec<_>) = all.iter().enumerate().partition(|(at, _)| at % 7 == 0);
-    freed.iter().for_each(|(_, one)| assert_eq!(omniheap_free(**one), Status::Ok));
-    let (budget, mut moved) = (omniheap_budget_default(), OmniheapMoved::default());
-    let passed = c!(omniheap_defragment_pass(
-        manager,
-        &raw const budget,
-        Some(close_before_a_move),
-        None,
-        user,
-        &raw mut moved
-    ));
-    assert_eq!(passed, Status::Ok, "{}", message());
-    kept.iter().for_each(|(_, one)| assert_eq!(omniheap_free(**one), Status::Ok));
-    closer.end("are live");
+    close_in_a_pass(omniheap_defragment_pass, |manager| {
+        let request = omniheap_request_default(256 << 10);
+        let all: Vec<_> = (0..400).map(|_| ask(manager, &request).expect("room")).collect();
+        let (kept, freed): (Vec<_>, Vec<_>) =
+            all.into_iter().enumerate().partition(|(at, _)| at % 7 == 0);
+        freed.into_iter().for_each(|(_, one)| assert_eq!(omniheap_free(one), Status::Ok));
+        kept.into_iter().map(|(_, one)| one).collect()
+    });
+}
+
+#[test]
+fn a_recall_keeps_its_manager() {
+    close_in_a_pass(omniheap_recall_pass, |manager| {
+        let flags = OMNIHEAP_MAY_SPILL;
+        let request = OmniheapRequest { flags, ..omniheap_request_default(256 << 10) };
+        assert_eq!(omniheap_set_budget(manager, 0, 0, 0), Status::Ok, "the first heap is full");
+        let spilled = (0..3).map(|_| ask(manager, &request).expect("host memory")).collect();
+        assert_eq!(omniheap_set_budget(manager, 0, u64::MAX, u64::MAX), Status::Ok);
+        spilled
+    });
+}
+
+/// A size by which the shortage of this test is told from those of tests beside it.
+const TOLD: u64 = (4 << 20) + 1717;
+
+unsafe extern "C" fn close_in_a_line(_: u32, message: *const c_char, user: *mut c_void) {
+    // SAFETY: the library passes a C string that is good during the call.
+    if unsafe { CStr::from_ptr(message) }.to_string_lossy().contains(&format!("size={TOLD}")) {
+        Closer::close(user);
+    }
+}
+
+#[test]
+fn a_line_that_is_logged_keeps_its_manager() {
+    let _alone = hooks::one_logger();
+    let closer = Closer::of(open(1));
+    assert_eq!(omniheap_set_budget(closer.manager, 0, 1 << 20, 1 << 20), Status::Ok);
+    let logger = omniheap_set_logger;
+    assert_eq!(c!(logger(Some(close_in_a_line), OMNIHEAP_LOG_WARN, closer.user())), Status::Ok);
+    let large = OmniheapRequest { heap: 0, ..omniheap_request_default(TOLD) };
+    assert_eq!(ask(closer.manager, &large).err(), Some(Status::OverBudget));
+    assert_eq!(c!(logger(None, 0, ptr::null_mut())), Status::Ok);
+    closer.end("another call uses the manager");
 }
 
 /// Frees what a load writes to and closes its files, while it runs.

@@ -1,7 +1,7 @@
 //! Log messages and memory pressure, as C receives them.
 use super::*;
 use core::ffi::c_char;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Lines that a logger heard.
 type Heard = Mutex<Vec<(u32, String)>>;
@@ -12,6 +12,12 @@ unsafe extern "C" fn hear(level: u32, message: *const c_char, user: *mut c_void)
     // SAFETY: the test passes its own list.
     let heard = unsafe { user.cast::<Heard>().as_ref() }.expect("not null");
     heard.lock().expect("nobody panics with it").push((level, message));
+}
+
+/// Lets one test at a time have the logger of the process.
+pub(super) fn one_logger() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Other tests run beside this one and are heard too: its own shortage is told by its size.
@@ -31,6 +37,7 @@ fn run_short() {
 
 #[test]
 fn a_logger_hears_shortages_by_name_until_it_is_replaced() {
+    let _alone = one_logger();
     let heard = Heard::default();
     let user = (&raw const heard).cast_mut().cast::<c_void>();
     assert_eq!(c!(omniheap_set_logger(Some(hear), 9, user)), Status::InvalidArgument);
