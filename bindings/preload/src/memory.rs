@@ -24,15 +24,15 @@ pub(crate) fn per_thread(stream: Handle) -> Handle {
     if stream.is_null() { PER_THREAD } else { stream }
 }
 
+/// Writes an address, or zero with the code of a failure, as the driver does.
 fn hand_out<V: Vendor>(real: &V, out: *mut u64, made: Result<u64, AllocateError>) -> Option<Code> {
-    match made {
-        Ok(address) => {
-            // SAFETY: not null, and the caller of the driver's function promises that it may be written.
-            unsafe { out.write(address) };
-            Some(0)
-        }
-        Err(error) => code_of(&error).map(|code| real.refuse(code)),
-    }
+    let (address, code) = match made {
+        Ok(address) => (address, 0),
+        Err(error) => (0, real.refuse(code_of(&error)?)),
+    };
+    // SAFETY: not null, and the caller of the driver's function promises that it may be written.
+    unsafe { out.write(address) };
+    Some(code)
 }
 
 /// Answers `cuMemAlloc`.
@@ -61,7 +61,7 @@ pub(crate) fn allocate_pitch<V: Vendor>(
         return None;
     }
     let row = width.checked_next_multiple_of(usize::try_from(UNIT).ok()?)?;
-    // No device has wider rows.
+    // The driver knows whether a device has wider rows.
     i32::try_from(row).ok()?;
     let code = allocate(real, out, row.checked_mul(height)?)?;
     if code == 0 {

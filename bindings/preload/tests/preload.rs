@@ -80,7 +80,7 @@ fn a_limit_is_what_the_program_sees_and_gets() {
     let rig = Rig::get();
     let program = rig.compile("fill.c", LINKED);
     let done = rig.with(&program).env("OMNIHEAP_LIMIT", "64MiB").output().expect("it starts");
-    assert_eq!(said(&done), "64 blocks, then 2; 0 MiB of 64 free\n");
+    assert_eq!(said(&done), "64 blocks, then 2 at 0; 0 MiB of 64 free\n");
 }
 
 #[test]
@@ -381,9 +381,9 @@ fn a_limit_is_that_of_its_device_or_none_of_the_memory() {
     let program = rig.compile("fill.c", LINKED);
     let run = |limit| rig.with(&program).env("OMNIHEAP_LIMIT", limit).output().expect("it starts");
     let done = run("0=64MiB,1=4GiB");
-    assert_eq!(said(&done), "64 blocks, then 2; 0 MiB of 64 free\n", "{}", complained(&done));
+    assert_eq!(said(&done), "64 blocks, then 2 at 0; 0 MiB of 64 free\n", "{}", complained(&done));
     let done = run("20 giga");
-    assert_eq!(said(&done), "0 blocks, then 2; 0 MiB of 0 free\n");
+    assert_eq!(said(&done), "0 blocks, then 2 at 0; 0 MiB of 0 free\n");
     let why = "omniheap: OMNIHEAP_LIMIT: \"20 giga\" is no size such as 8GiB: no memory is given\n";
     assert_eq!(complained(&done), why);
 }
