@@ -209,6 +209,7 @@ impl Books {
             (unsent, _) => account.held.saturating_add(unsent.unwrap_or(u64::MAX).min(more)),
         };
         (account.held, account.counted, account.unsent) = (held.min(most), None, Some(0));
+        account.owed = account.owed.min(account.held);
         account.held
     }
 
@@ -352,6 +353,7 @@ impl Books {
     ) {
         if let Some(account) = self.accounts.get_mut(&tenant).filter(|_| granted > 0) {
             account.held = account.held.saturating_sub(granted);
+            account.owed = account.owed.min(account.held);
             (account.counted, account.unsent) = (None, Some(granted));
         }
         self.waiting.retain(|waiting| waiting.tenant != tenant);

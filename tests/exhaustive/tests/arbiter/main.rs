@@ -4,18 +4,24 @@ use core::hash::Hasher;
 use core::time::Duration;
 use omniheap_arbiter::books::{Action, Books, Rules, TenantId};
 use omniheap_exhaustive::{Key, Limits, World, check};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes of the device.
 const CAPACITY: u64 = 4;
 const TENANTS: usize = 3;
 const PATIENCE: Duration = Duration::from_millis(1);
-/// What each process may hold: one has a reserve, and one a larger share that is pressed for last.
-const RULES: [Rules; TENANTS] = [
+/// One process has a reserve, and one a larger share that is pressed for last.
+const THREE: Arbiter = Arbiter([
     Rules { quota: 3, reserve: 0, weight: 1, priority: 0 },
     Rules { quota: 4, reserve: 1, weight: 1, priority: 0 },
     Rules { quota: 4, reserve: 0, weight: 2, priority: 1 },
-];
+]);
+/// One has a reserve that it may take in parts.
+const RESERVED: Arbiter = Arbiter([
+    Rules { quota: 3, reserve: 2, weight: 1, priority: 1 },
+    Rules { quota: 3, reserve: 0, weight: 1, priority: 0 },
+    Rules { quota: 4, reserve: 0, weight: 1, priority: 0 },
+]);
 
 /// One step. Processes are named by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +70,12 @@ struct Process {
     is_connected: bool,
     asks: bool,
     presses: Vec<(u64, u64)>,
+    /// When the request arrived that is not answered yet.
+    since: Option<Duration>,
+    /// Bytes that it gave back in messages that a break has lost, until it greets again.
+    lost: u64,
+    /// Bytes of grants that were not sent when the connection broke, until it greets again.
+    unsent: u64,
     up: VecDeque<Up>,
     down: VecDeque<Down>,
 }
@@ -72,11 +84,16 @@ struct Process {
 struct State {
     books: Books,
     processes: [Process; TENANTS],
+    /// By number: whom each press went to, when it is late, and the bytes that are still expected. Those that came to an end are not
+    /// among them.
+    pressed: BTreeMap<u64, (TenantId, Duration, u64)>,
     now: Duration,
     ids: u64,
+    rules: [Rules; TENANTS],
 }
 
-struct Arbiter;
+/// What each process may hold.
+struct Arbiter([Rules; TENANTS]);
 
 impl World for Arbiter {
     type State = State;
@@ -84,7 +101,9 @@ impl World for Arbiter {
 
     fn start(&self) -> State {
         let books = Books::new(CAPACITY, PATIENCE, 0);
-        let mut state = State { books, processes: Default::default(), now: Duration::ZERO, ids: 0 };
+        let (processes, pressed) = Default::default();
+        let rules = self.0;
+        let mut state = State { books, processes, pressed, now: Duration::ZERO, ids: 0, rules };
         (0..TENANTS).for_each(|at| state.begin(at));
         state
     }
@@ -101,7 +120,8 @@ impl World for Arbiter {
         if state.lacks() > before && !matches!(step, Step::Start(_)) {
             return Err("reserves were granted to others".into());
         }
-        state.check()
+        state.check()?;
+        state.check_waits()
     }
 
     fn key(&self, state: &State) -> u128 {
@@ -181,13 +201,19 @@ impl State {
             Step::Kill(at) => {
                 let gone = core::mem::take(&mut self.processes[at]);
                 let id = gone.id.expect("the step was offered");
+                self.pressed.retain(|_, (to, ..)| *to != id);
                 self.books.leave(id, self.now, &mut actions);
             }
             Step::Start(at) => self.begin(at),
             Step::Wait => {
                 self.now = self.books.next_deadline().expect("the step was offered");
+                self.pressed.retain(|_, (_, until, _)| *until > self.now);
                 self.books.tick(self.now, &mut actions);
             }
+        }
+        if matches!(step, Step::Greet(_) | Step::Start(_)) {
+            // These serve nobody by themselves: the server does so behind all that it has read.
+            self.books.tick(self.now, &mut actions);
         }
         actions.into_iter().try_for_each(|action| self.act(&action))
     }
@@ -196,7 +222,7 @@ impl State {
     fn begin(&mut self, at: usize) {
         let id = TenantId(self.ids);
         self.ids += 1;
-        self.books.join(id, RULES[at]).expect("the reserves fit");
+        self.books.join(id, self.rules[at]).expect("the reserves fit");
         self.books.greet(id, 0, None);
         self.processes[at] = Process { id: Some(id), is_connected: true, ..Process::default() };
     }
@@ -205,9 +231,20 @@ impl State {
         let it = &mut self.processes[at];
         let id = it.id.expect("the step was offered");
         match it.up.pop_front().expect("the step was offered") {
-            Up::Take(bytes) => self.books.take(id, 1, bytes, self.now, actions),
-            Up::Answer(press) => self.books.answer(id, press, self.now, actions),
+            Up::Take(bytes) => {
+                it.since = Some(self.now);
+                self.books.take(id, 1, bytes, self.now, actions);
+            }
+            Up::Answer(press) => {
+                self.pressed.remove(&press);
+                self.books.answer(id, press, self.now, actions);
+            }
             Up::Give(bytes) => {
+                let mut left = bytes;
+                for (.., expected) in self.pressed.values_mut().filter(|(to, ..)| *to == id) {
+                    let part = left.min(*expected);
+                    (*expected, left) = (*expected - part, left - part);
+                }
                 let given = self.books.give(id, bytes, None, self.now, actions);
                 given.map_err(|why| format!("{bytes} bytes are not taken back: {why:?}"))?;
             }
@@ -223,14 +260,17 @@ impl State {
         });
         let (granted, id) = (granted.sum(), it.id.expect("the step was offered"));
         it.is_connected = false;
-        it.up.clear();
+        let lost = it.up.drain(..).map(|up| if let Up::Give(bytes) = up { bytes } else { 0 });
+        it.lost += lost.sum::<u64>();
+        it.unsent += granted;
+        it.since = None;
         it.presses.clear();
         self.books.hang_up(id, granted, self.now, actions);
     }
 
     fn greet(&mut self, at: usize) -> Result<(), String> {
         let it = &mut self.processes[at];
-        (it.is_connected, it.asks) = (true, false);
+        (it.is_connected, it.asks, it.lost, it.unsent) = (true, false, 0, 0);
         it.presses.clear();
         match self.books.greet(it.id.expect("the step was offered"), it.has, None) {
             believed if believed == it.has => Ok(()),
@@ -243,12 +283,26 @@ impl State {
         let (to, down) = match *action {
             Action::Grant { tenant, bytes, .. } => (tenant, Down::Grant(bytes)),
             Action::Refuse { tenant, .. } => (tenant, Down::Refuse),
-            Action::Press { tenant, press, bytes } => (tenant, Down::Press(press, bytes)),
+            Action::Press { tenant, press, bytes } => {
+                self.pressed.insert(press, (tenant, self.now + PATIENCE, bytes));
+                let all = self.pressed.values().filter(|(to, ..)| *to == tenant);
+                let all: u64 = all.map(|(.., bytes)| bytes).sum();
+                let reserve = self.books.rules(tenant).map_or(0, |rules| rules.reserve);
+                if self.books.held(tenant) < all + reserve {
+                    return Err(format!(
+                        "{tenant:?} is pressed for {all} bytes, and for its reserve"
+                    ));
+                }
+                (tenant, Down::Press(press, bytes))
+            }
             Action::Overdue { .. } => return Ok(()),
         };
         let it = self.processes.iter_mut().find(|it| it.id == Some(to));
         match (it.filter(|it| it.is_connected), down) {
-            (Some(it), down) => it.down.push_back(down),
+            (Some(it), down) => {
+                it.since = it.since.filter(|_| matches!(down, Down::Press(..)));
+                it.down.push_back(down);
+            }
             (None, Down::Grant(bytes)) => return Err(format!("{bytes} bytes for nobody")),
             (None, Down::Refuse | Down::Press(..)) => {}
         }
@@ -257,7 +311,8 @@ impl State {
 
     /// Bytes that reserves lack.
     fn lacks(&self) -> u64 {
-        let ids = self.processes.iter().zip(RULES).filter_map(|(it, rules)| Some((it.id?, rules)));
+        let ids =
+            self.processes.iter().zip(self.rules).filter_map(|(it, rules)| Some((it.id?, rules)));
         let left = ids.map(|(id, rules)| rules.reserve.saturating_sub(self.books.held(id)));
         left.sum::<u64>().saturating_sub(self.books.free())
     }
@@ -277,16 +332,79 @@ impl State {
                 it.down.iter().map(|down| if let Down::Grant(bytes) = down { *bytes } else { 0 });
             let going = it.up.iter().map(|up| if let Up::Give(bytes) = up { *bytes } else { 0 });
             let coming: u64 = it.has + coming.sum::<u64>();
-            let exact = coming + going.sum::<u64>();
-            if held < coming || it.is_connected && held != exact {
+            let exact = coming + going.sum::<u64>() + it.lost;
+            let id = it.id.expect("seen just above");
+            if self.books.owed(id) > held {
+                return Err(format!("{it:?} owes {} bytes of {held}", self.books.owed(id)));
+            }
+            if !it.is_connected && self.books.clone().greet(id, CAPACITY, None) > held + it.unsent {
+                return Err(format!(
+                    "more is believed than {held} bytes and what was granted: {it:?}"
+                ));
+            }
+            if held != exact {
                 return Err(format!("{held} bytes are booked for {exact}: {it:?}"));
             }
         }
         Ok(())
     }
 
+    /// Checks that nobody waits without need: what can be answered is, and whoever waits was pressed for.
+    fn check_waits(&self) -> Result<(), String> {
+        let late = |since| self.now > since + PATIENCE + PATIENCE;
+        if self.processes.iter().any(|it| it.since.is_some_and(late)) {
+            return Err("a request waits for longer than two presses".into());
+        }
+        if self.books.is_awaited() && self.pressed.is_empty() {
+            return Err("a request waits, and nobody is pressed".into());
+        }
+        let mut actions = Vec::new();
+        self.books.clone().tick(self.now, &mut actions);
+        for (press, (to, ..)) in &self.pressed {
+            for other in self.processes.iter().filter_map(|it| it.id).filter(|it| it != to) {
+                self.books.clone().answer(other, *press, self.now, &mut actions);
+            }
+        }
+        match actions.is_empty() {
+            true => Ok(()),
+            false => Err(format!("nothing has happened, and {actions:?} follows")),
+        }
+    }
+
     /// Lets everything end, with presses that are obeyed or not: every request is answered, and everything can be had again.
     fn settle(mut self, answer: fn(usize) -> Step) -> Result<(), String> {
+        self.quiet_down(answer)?;
+        for at in 0..TENANTS {
+            // A byte is within each share, and others are pressed for it.
+            if answer(at) == Step::Obey(at)
+                && self.processes[at].id.is_some()
+                && self.processes[at].has == 0
+            {
+                let mut asking = self.clone();
+                asking.go(Step::Ask(at, 1))?;
+                asking.quiet_down(answer)?;
+                if asking.processes[at].has == 0 {
+                    return Err(format!("process {at} has nothing, and gets no byte"));
+                }
+            }
+        }
+        for at in 0..TENANTS {
+            if self.processes[at].id.is_some() {
+                self.go(Step::Kill(at))?;
+            }
+        }
+        self.begin(2);
+        self.go(Step::Ask(2, CAPACITY))?;
+        self.go(Step::Arrive(2))?;
+        self.go(Step::Hear(2))?;
+        match self.processes[2].has {
+            CAPACITY => Ok(()),
+            has => Err(format!("{has} bytes can be had when all are gone")),
+        }
+    }
+
+    /// Lets all messages arrive and all deadlines pass, with presses that are obeyed or not.
+    fn quiet_down(&mut self, answer: fn(usize) -> Step) -> Result<(), String> {
         for _ in 0..100 {
             let next = (0..TENANTS).find_map(|at| {
                 let it = &self.processes[at];
@@ -305,19 +423,7 @@ impl State {
         if self.books.is_awaited() || self.processes.iter().any(|it| it.asks) {
             return Err("somebody waits for ever".into());
         }
-        for at in 0..TENANTS {
-            if self.processes[at].id.is_some() {
-                self.go(Step::Kill(at))?;
-            }
-        }
-        self.begin(2);
-        self.go(Step::Ask(2, CAPACITY))?;
-        self.go(Step::Arrive(2))?;
-        self.go(Step::Hear(2))?;
-        match self.processes[2].has {
-            CAPACITY => Ok(()),
-            has => Err(format!("{has} bytes can be had when all are gone")),
-        }
+        Ok(())
     }
 }
 
@@ -341,5 +447,10 @@ impl Process {
 
 #[test]
 fn three_processes() {
-    check("three processes", &Arbiter, Limits::depth(10));
+    check("three processes", &THREE, Limits::depth(10));
+}
+
+#[test]
+fn a_reserve_of_two_bytes() {
+    check("a reserve of two bytes", &RESERVED, Limits::depth(8));
 }
