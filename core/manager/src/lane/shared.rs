@@ -10,6 +10,7 @@ use crate::{Align, Backend, ErrorKind, HeapId, Page, Result, Sharing, Span, Time
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use omniheap_strategy::pages::take_groups;
+use std::sync::Mutex as ParkingLock;
 
 /// A block that leaves its lane, and what it was taken for.
 pub(crate) type Leaving<B> = (Arc<Block<B>>, Sharing);
@@ -33,8 +34,9 @@ pub(crate) struct Shared<B: Backend> {
     pub(super) spare: Mutex<Vec<Page>>,
     /// Pages of the pool that are host memory, and the bytes of their page groups. No account has them.
     on_host: Mutex<BTreeMap<Page, u64>>,
-    /// True if the pool is asleep. A sleep or a wake holds the lock from its start to its end.
-    pub(crate) asleep: Mutex<bool>,
+    /// True if the pool is asleep. A sleep or a wake holds the lock from its start to its end, and over calls of the driver: whoever waits
+    /// for it is parked.
+    pub(crate) asleep: ParkingLock<bool>,
     /// The guards, if there are any.
     pub(crate) watch: Option<Arc<Watch<B>>>,
 }
@@ -62,7 +64,7 @@ impl<B: Backend> Shared<B> {
             refused: AtomicBool::new(false),
             spare: Mutex::new(Vec::new()),
             on_host: Mutex::new(BTreeMap::new()),
-            asleep: Mutex::new(false),
+            asleep: ParkingLock::new(false),
             watch,
         }
     }

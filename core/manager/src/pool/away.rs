@@ -7,6 +7,7 @@ use crate::sleep::{Residence, Sleep, SleepError, Slept, Wake};
 use crate::{Backend, ErrorKind, HostPinner, Point, Result, Span, TimelineId};
 use alloc::{sync::Arc, vec::Vec};
 use core::time::Duration;
+use std::sync::PoisonError;
 use std::thread;
 
 /// Number of looks for threads that map pages or free secrets now: ten seconds in all.
@@ -74,7 +75,7 @@ impl<B: Backend> Pool<B> {
             let why = "the pool was not made to sleep; set `PoolConfig::sleepable`";
             return Err(ErrorKind::Unsupported.because(why).into());
         }
-        let mut asleep = self.shared.asleep.lock();
+        let mut asleep = self.shared.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         if *asleep {
             return Err(ErrorKind::AlreadyAsleep.into());
         }
@@ -147,7 +148,7 @@ impl<B: Backend> Pool<B> {
     /// Takes memory from the driver and all bytes from the store. On failure the pool is asleep and has all its bytes. `make_room`
     /// is called when memory is short.
     pub(crate) fn wake(&self, wake: &Wake, on: TimelineId, make_room: impl Fn()) -> Result<()> {
-        let mut asleep = self.shared.asleep.lock();
+        let mut asleep = self.shared.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         if !*asleep {
             return Err(ErrorKind::AlreadyAwake.into());
         }
