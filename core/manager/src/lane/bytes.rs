@@ -572,6 +572,12 @@ impl<B: Backend> Bytes<B> {
         self.pager.as_ref().map(|pager| Arc::clone(self.block(pager.block())))
     }
 
+    /// Returns true if `block` is that [block](Self::reservation).
+    pub(super) fn is_reserved(&self, block: &Block<B>) -> bool {
+        let own = self.pager.as_ref().map(|pager| self.block(pager.block()));
+        own.is_some_and(|own| core::ptr::eq(&**own, block))
+    }
+
     /// Every span of a lane of pages that has memory, with its pages.
     pub(super) fn mapped_spans(&self) -> Vec<(Span, Vec<Page>)> {
         self.pager.as_ref().map_or(Vec::new(), Pager::mapped_spans)

@@ -59,15 +59,22 @@ impl<B: Backend> Lane<B> {
         take: impl Fn(&mut State<B>, Grant) -> Result<T, ErrorKind>,
     ) -> Result<T> {
         let page = self.shared.page().ok_or(ErrorKind::Unsupported)?;
-        let block = self.reservation(page, layout.size)?;
         let slack = layout.align.get() - self.shared.unit.get().min(layout.align.get());
         let size = layout.size.checked_add(slack).ok_or(ErrorKind::SizeOverflow)?;
         let wide = self.shared.whole_groups(size, page);
-        match self.grow_by_pages(&block, wide, others, &may, &take) {
-            Err(error) if wide > size && error.kind().is_out_of_memory() => {
-                self.grow_by_pages(&block, size, others, &may, &take)
+        loop {
+            let block = self.reservation(page, layout.size)?;
+            let grown = match self.grow_by_pages(&block, wide, others, &may, &take) {
+                Err(error) if wide > size && error.kind().is_out_of_memory() => {
+                    self.grow_by_pages(&block, size, others, &may, &take)
+                }
+                grown => grown,
+            };
+            let is_stale = grown.as_ref().is_err_and(|error| error.kind() == ErrorKind::Stale);
+            // Unless another thread gave the addresses up before they had memory, the driver said this. Else others are reserved.
+            if !is_stale || self.state.lock().bytes.is_reserved(&block) {
+                return grown;
             }
-            grown => grown,
         }
     }
 
@@ -85,7 +92,7 @@ impl<B: Backend> Lane<B> {
         for with_holes in [true, false] {
             let mut state = self.state.lock_flushed();
             state.check_awake()?;
-            if state.bytes.reservation().is_none_or(|own| !core::ptr::eq(&*own, block)) {
+            if !state.bytes.is_reserved(block) {
                 return Err(ErrorKind::Stale.into());
             }
             let State { bytes, order, .. } = &mut *state;

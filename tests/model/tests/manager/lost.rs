@@ -53,6 +53,22 @@ fn scattered(manager: &Manager<Asked>, line: TimelineId) -> Vec<Allocation<Asked
     all.into_iter().step_by(3).collect()
 }
 
+/// `Stale` is what a lane tells itself when its addresses are gone. A driver's own such answer ends the request.
+#[test]
+fn a_request_ends_where_the_driver_calls_pages_stale() {
+    for kind in [CallKind::Create, CallKind::MapPages] {
+        let device = asked(&host(), move |call| match call.kind == kind {
+            true => Verdict::Refuse(ErrorKind::Stale.into()),
+            false => Verdict::Forward,
+        });
+        let manager = Manager::with_config(device, ManagerConfig::default());
+        let pool = manager.create_pool(HeapId(0), PoolConfig::new().sleepable()).expect("pages");
+        let error = pool.allocate(&Request::new(MIB)).expect_err("no memory");
+        assert_eq!(error.kind(), ErrorKind::Stale, "{kind:?}");
+        manager.validate().expect("sound");
+    }
+}
+
 /// Nobody copies an allocation that its owner did not decide to move, so its new place is free again. Where the owner copies, it cannot
 /// follow its copies either.
 #[test]
