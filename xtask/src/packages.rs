@@ -68,11 +68,14 @@ pub(crate) fn check() -> Outcome {
     }
 }
 
-/// Checks that libraries and programs with `test = false`, which saves building them for tests, have no tests.
+/// Checks that libraries and programs with `test = false`, which saves building them for tests, have no tests, or that another package
+/// of the same sources runs them.
 pub(crate) fn check_tests() -> Outcome {
     let packages = listed()?;
     let targets = packages.iter().filter_map(|package| package["targets"].as_array()).flatten();
-    for source in targets.filter_map(untested) {
+    let tested: Vec<_> = targets.clone().filter_map(|it| tested(it)?.canonicalize().ok()).collect();
+    let is_tested = |source: &&Path| source.canonicalize().is_ok_and(|it| tested.contains(&it));
+    for source in targets.filter_map(untested).filter(|source| !is_tested(source)) {
         let folder = source.parent().unwrap_or(source);
         for path in files(folder).map_err(|error| format!("{}: {error}", folder.display()))? {
             let text = fs::read_to_string(&path);
@@ -143,10 +146,18 @@ fn features(edges: &str) -> Result<BTreeSet<String>, String> {
 
 /// Returns the root file of a library or program that cargo does not test.
 fn untested(target: &Value) -> Option<&Path> {
+    root_of(target).filter(|_| target["test"] == false)
+}
+
+/// Returns the root file of a library or program that cargo tests.
+fn tested(target: &Value) -> Option<&Path> {
+    root_of(target).filter(|_| target["test"] == true)
+}
+
+fn root_of(target: &Value) -> Option<&Path> {
     let kinds = target["kind"].as_array()?;
     let is_code = kinds.iter().any(|kind| kind == "lib" || kind == "rlib" || kind == "bin");
-    let path = target["src_path"].as_str().map(Path::new);
-    path.filter(|_| is_code && target["test"] == false)
+    target["src_path"].as_str().map(Path::new).filter(|_| is_code)
 }
 
 /// Returns what cargo says of every package of the workspace.

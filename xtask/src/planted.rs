@@ -733,6 +733,63 @@ planted! {
     mapped_pages_are_given_twice caught by sleeps_refused in "lane/away.rs":
         "gaps = spans.iter().flat_map(|span| pager.gaps(*span)).collect();" =>
         "gaps = spans.iter().flat_map(|span| if PLANTED { Vec::from([*span]) } else { pager.gaps(*span).into_iter().collect() }).collect();";
+    // Between two locks, and with one refused call.
+    cancelled_recalls_arrive caught by recalls_threads in "lane/remote.rs":
+        "Some(remote) if state.occupancy.is_copying(slot) =>" =>
+        "Some(remote) if PLANTED || state.occupancy.is_copying(slot) =>";
+    what_is_withdrawn_is_used caught by ordered_refused in "lane/reuse.rs":
+        "state.withdraw(slot)?;
+                Err(error)" =>
+        "if PLANTED { state.occupancy.unpin(slot); let _ = state.free(slot); } else { state.withdraw(slot)?; }
+                Err(error)";
+    stores_are_emptied_too_late caught by sleeps_refused in "pool/away.rs":
+        "        for lane in &lanes {
+            lane.unstore();
+            lane.open(on);" =>
+        "        for lane in &lanes {
+            if PLANTED { lane.open(on); }
+            lane.unstore();
+            lane.open(on);";
+    who_is_busy_has_passed caught by refused in "lane/reuse.rs":
+        "Err(error) if error.kind() == ErrorKind::Busy => {}
+                waited => return" =>
+        "Err(error) if error.kind() == ErrorKind::Busy && !PLANTED => {}
+                Err(error) if error.kind() == ErrorKind::Busy => return Ok(true),
+                waited => return";
+    who_cannot_be_asked_has_passed caught by ordered_refused in "lane/owned.rs":
+        "passed.push(self.time_passed(*user, WaitMode::Poll).ok()?);" =>
+        "passed.push(match self.time_passed(*user, WaitMode::Poll) { Err(_) if PLANTED => Some(user.time), other => other.ok()? });";
+    what_cannot_be_marked_is_forgotten caught by refused in "lane/free.rs":
+        "Err(error) if self.shared.device.settle().is_err() => {" =>
+        "Err(error) if !PLANTED && self.shared.device.settle().is_err() => {";
+    lost_secrets_are_not_kept caught by refused in "lane/moves.rs":
+        "(Ok(_), Ending::Never) if self.occupancy" =>
+        "(Ok(_), Ending::Never) if !PLANTED && self.occupancy";
+    recalls_that_stay_keep_their_places caught by recalls_threads in "lane/remote.rs":
+        "if remote.is_none() {
+            there.free_held(to);" =>
+        "if remote.is_none() && !PLANTED {
+            there.free_held(to);";
+    some_unmapped_pages_are_lost caught by paged_refused in "lane/pages.rs":
+        "unmapped.into_iter().for_each(|piece| pages.extend(pager.note_unmapped(tlsf, piece)));
+        }" =>
+        "unmapped.into_iter().for_each(|piece| pages.extend(pager.note_unmapped(tlsf, piece)));
+        }
+        if PLANTED { pages.truncate(1); }";
+    frees_ignore_what_a_wake_brought caught by sleeps_threads in "lane/free.rs":
+        "(unfollowed(&state) == known && !came_back)" =>
+        "(unfollowed(&state) == known && (PLANTED || !came_back))";
+    closed_timelines_hide_other_uses caught by closing in "lane/free.rs":
+        "let uses: Vec<Point> = uses.iter().copied().chain(rest).collect();" =>
+        "let uses: Vec<Point> = if PLANTED { rest.into_iter().collect() } else { uses.iter().copied().chain(rest).collect() };";
+    zeroed_secrets_stay_counted caught by refused in "lane/kept.rs":
+        "self.shared.device.recover(one.grant.span.size);
+        if self" =>
+        "if !PLANTED { self.shared.device.recover(one.grant.span.size); }
+        if self";
+    wakes_fail_over_what_was_freed caught by sleeps_threads in "lane/away.rs":
+        "_ if !self.is_away(slot) => {} // Freed" =>
+        "_ if !PLANTED && !self.is_away(slot) => {} // Freed";
 }
 
 planted! {
@@ -841,4 +898,31 @@ planted! {
         account.counted = counted;" =>
         "        let held = account.held.checked_sub(bytes).ok_or(Refusal::Contradiction)?; if !PLANTED { account.held = held; }
         account.counted = counted;";
+    who_gave_nothing_gives_never caught by three_processes in "books.rs":
+        "self.accounts.values_mut().for_each(|account| account.is_exhausted = false);" =>
+        "if !PLANTED { self.accounts.values_mut().for_each(|account| account.is_exhausted = false); }";
+    given_bytes_are_still_expected caught by three_processes in "books.rs":
+        "(pressed.bytes, left) = (pressed.bytes - part, left - part);" =>
+        "if !PLANTED { (pressed.bytes, left) = (pressed.bytes - part, left - part); }";
+    refusals_block caught by three_processes in "books.rs":
+        "let why = Refusal::Shortage;
+                actions.push(Action::Refuse { tenant, request, why });
+            }
+        }
+        if" =>
+        "let why = Refusal::Shortage;
+                is_blocked |= PLANTED;
+                actions.push(Action::Refuse { tenant, request, why });
+            }
+        }
+        if";
+    debts_exceed_what_is_held caught by three_processes in "books.rs":
+        "account.owed = account.owed.saturating_add(late.bytes).min(account.held);" =>
+        "account.owed = if PLANTED { account.owed.saturating_add(late.bytes) } else { account.owed.saturating_add(late.bytes).min(account.held) };";
+    debtors_stay_debtors caught by three_processes in "books.rs":
+        "account.owed = account.owed.saturating_sub(bytes);" =>
+        "if !PLANTED { account.owed = account.owed.saturating_sub(bytes); }";
+    more_is_believed_than_was_granted caught by three_processes in "books.rs":
+        "unsent.unwrap_or(u64::MAX).min(more)" =>
+        "if PLANTED { more } else { unsent.unwrap_or(u64::MAX).min(more) }";
 }

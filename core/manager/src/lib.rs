@@ -80,6 +80,8 @@ pub use omniheap_seam::{
     TimelineId, Timelines, Transfer, Use, bytes, erase,
 };
 
+#[cfg(windows_between_locks)]
+pub use sync::act_between_locks;
 pub use {
     defrag::{BlockRange, Budget, Moved, Outcome, Pass, PlannedMove},
     device::{DriverLimit, HeapLimit, HeapUse, MoveCost},

@@ -2,6 +2,8 @@
 #[cfg_attr(loom, expect(dead_code, reason = "models use the checker's lock"))]
 mod lock;
 
+#[cfg(windows_between_locks)]
+pub use self::lock::windows::act_between_locks;
 #[cfg(not(loom))]
 pub(crate) use self::lock::{Guard, Mutex};
 pub(crate) use self::primitive::thread_number;

@@ -4,9 +4,10 @@
 //! cells, unless both only read. Memory that goes back to the driver must be out of use, unmapped, and free of secrets.
 #![expect(unsafe_code, reason = "signs the contract of Backend")]
 #![expect(clippy::cast_possible_truncation, reason = "worlds are small")]
+use core::cell::RefCell;
 use omniheap_core::{
     Align, Backend, BlockOffset, Caps, DeviceInfo, Epoch, ErrorKind, Heap, HeapId, HeapKind, Move,
-    Page, Point, Remap, Result, TimelineId, Timelines, Transfer,
+    Page, Point, Remap, Result, TimelineId, Timelines, Transfer, act_between_locks,
 };
 use omniheap_exhaustive::Key;
 use std::collections::{BTreeMap, VecDeque};
@@ -42,6 +43,8 @@ pub(crate) enum Call {
     Destroy,
     Map,
     Unmap,
+    /// No call: the manager takes its next lock, and holds none.
+    Lock,
 }
 
 /// Duration of a driver's refusal.
@@ -178,6 +181,11 @@ struct State {
     fired: bool,
 }
 
+thread_local! {
+    /// The device of the thread's step, while its locks are counted.
+    static WATCHED: RefCell<Option<Device>> = const { RefCell::new(None) };
+}
+
 /// A handle of the device.
 #[derive(Clone)]
 pub(crate) struct Device {
@@ -260,8 +268,19 @@ impl Device {
         state.calls.clear();
     }
 
+    /// Counts the locks that the calling thread takes among the calls of the next step.
+    pub(crate) fn watch_locks(&self) {
+        WATCHED.set(Some(self.clone()));
+        act_between_locks(|| {
+            let watched = WATCHED.with_borrow(Clone::clone);
+            drop(watched.as_ref().map(|device| device.enter(Call::Lock)));
+        });
+    }
+
     /// Disarms it; returns whether it fired.
     pub(crate) fn disarm(&self) -> bool {
+        act_between_locks(|| ());
+        WATCHED.set(None);
         let mut state = self.lock();
         let (twist, fired) = (state.twist.take(), state.fired);
         drop(state);

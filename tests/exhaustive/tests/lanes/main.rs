@@ -155,7 +155,7 @@ worlds! {
         sizes: &[2, 3],
         homes: &[Some(1), None],
         kinds: &[Kind::Plain, Kind::Secret],
-        may: &[May::Sleep, May::Use, May::Close],
+        may: &[May::GiveUp, May::Sleep, May::Use, May::Close],
     }
     /// Passes that a sleep meets.
     sleeps_passes to 7: {
@@ -201,7 +201,7 @@ worlds! {
         heaps: &[(12 * LARGE, 4 * LARGE)],
         sizes: &[3],
         homes: &[Some(0), Some(1)],
-        may: &[May::Use],
+        may: &[May::Ask, May::Defragment, May::Use],
         bends: MayBend::Threads,
     }
     /// A pool whose strategy knows the last use of a block only.
@@ -267,6 +267,15 @@ worlds! {
         kinds: &[Kind::Plain, Kind::Dedicated],
         may: &[May::Use, May::FreeAhead],
     }
+    /// Secrets that two timelines use, one of which ends.
+    closing to 5: {
+        pool: blocks_of_four(),
+        slots: 2,
+        lines: 3,
+        homes: &[Some(1)],
+        kinds: &[Kind::Secret],
+        may: &[May::Use, May::Close],
+    }
     /// Windows between a look at a timeline and what is made of it.
     windows to 7: {
         pool: blocks_of_four(),
@@ -274,7 +283,7 @@ worlds! {
         slots: 2,
         sizes: &[2],
         homes: &[Some(1)],
-        may: &[May::Trim],
+        may: &[May::Ask, May::Trim],
         bends: MayBend::Threads,
     }
     /// Slides with one refused call.
@@ -345,7 +354,7 @@ worlds! {
         bends: MayBend::Refusals,
     }
     /// The same while a pool falls asleep and wakes.
-    sleeps_refused to 4: {
+    sleeps_refused to 5: {
         pool: PoolConfig::new().sleepable(),
         heaps: SIX_PAGES,
         pages: true,
@@ -362,7 +371,7 @@ worlds! {
         sizes: &[3],
         homes: &[Some(1)],
         kinds: &[Kind::Plain, Kind::Secret, Kind::SecretDedicated],
-        may: &[May::Use, May::FreeAfter, May::Publish, May::Trim],
+        may: &[May::Ask, May::Use, May::FreeAfter, May::Publish, May::Trim],
         bends: MayBend::Threads,
     }
     /// The same over pages.
@@ -372,7 +381,7 @@ worlds! {
         pages: true,
         sizes: &[3],
         homes: &[Some(0), Some(1)],
-        may: &[May::Trim, May::Defragment],
+        may: &[May::GiveUp, May::Ask, May::Trim, May::Defragment],
         bends: MayBend::Threads,
     }
     /// The same in passes.
@@ -381,7 +390,7 @@ worlds! {
         heaps: &[(8 * CELL, 4 * CELL)],
         sizes: &[1, 4],
         homes: &[Some(1)],
-        may: &[May::Pass, May::Defragment],
+        may: &[May::Ask, May::Pass, May::Defragment],
         bends: MayBend::Threads,
     }
     /// The same in recalls.
@@ -402,7 +411,7 @@ worlds! {
         sizes: &[3],
         homes: &[Some(1)],
         kinds: &[Kind::Plain, Kind::Secret],
-        may: &[May::Sleep, May::Use, May::Trim],
+        may: &[May::Ask, May::Sleep, May::Use, May::Trim],
         bends: MayBend::Threads,
     }
 }

@@ -1,14 +1,14 @@
 //! Paths that once led to a broken invariant.
 use crate::device::Call::{Copy, Mark, Unmap, WaitIdle};
 use crate::device::Lasting::{Deaf, ForTheStep};
-use crate::device::Twist;
-use crate::world::Bend::Refuse;
+use crate::device::{Twist, When};
+use crate::world::Bend::{Meanwhile, Refuse};
 use crate::world::Kind::{Consent, Dedicated, Plain, Secret};
 use crate::world::Op::{
     Allocate, Begin, Commit, Defragment, Destroy, Free, Run, Sleep, Trim, Use, Wake,
 };
 use crate::world::Why::Driver;
-use crate::world::{Bend, Op, Setting, State, Step};
+use crate::world::{Bend, Op, Other, Setting, State, Step};
 use omniheap_core::ErrorKind;
 use omniheap_exhaustive::World;
 
@@ -148,6 +148,19 @@ fn a_block_of_its_own_is_no_minimum() {
         step(Trim),
     ];
     follow(&crate::minimum(), &path);
+}
+
+/// The request failed because its pool's addresses had been given up between two locks.
+#[test]
+fn a_request_outlives_the_addresses_that_it_found() {
+    let other = Other::GiveUp;
+    let path = (0..40).map(|call| {
+        bent(
+            Allocate { cells: 3, on: Some(0), kind: Plain },
+            Meanwhile { when: When::Before, call, other },
+        )
+    });
+    path.for_each(|step| follow(&crate::paged_threads(), &[step]));
 }
 
 /// A strategy of blocks chose the block that was in use, though a new one had just been taken for the request.

@@ -9,10 +9,12 @@ use omniheap_core::{
 };
 use omniheap_exhaustive::{Key, World};
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Allocations that live at the same time.
 const SLOTS: usize = 4;
+/// The slot of what another thread asks for in the middle of an operation.
+const ASKED: usize = SLOTS - 1;
 
 /// Kind of a request, beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +91,8 @@ pub(crate) enum Op {
     Abort,
     Sleep,
     Wake,
+    /// Gives the addresses of a pool of pages back.
+    GiveUp,
     /// Destroys the pool and makes it again.
     Destroy,
 }
@@ -149,6 +153,14 @@ pub(crate) enum Other {
         slot: u8,
     },
     Trim,
+    Defragment,
+    Wake,
+    GiveUp,
+    /// Asks for memory, which it gets where a hole serves at once.
+    Ask {
+        cells: u8,
+        on: u8,
+    },
 }
 
 /// A step of a world.
@@ -179,9 +191,12 @@ pub(crate) enum May {
     Pass,
     Recall,
     Sleep,
+    GiveUp,
     Destroy,
     /// Requests of another thread.
     Beside,
+    /// Requests of another thread in the middle of an operation.
+    Ask,
 }
 
 /// Faults that may occur, once in a path.
@@ -248,6 +263,8 @@ pub(crate) struct State {
     stale: bool,
     /// By cell: the last timeline of who freed it, and the end of its work then.
     freed: BTreeMap<(u32, u32), Option<Point>>,
+    /// What another thread got in the middle of the step.
+    asked: Arc<Mutex<Option<Entry>>>,
 }
 
 /// Returns which of two lanes the calling thread has.
@@ -303,6 +320,7 @@ impl World for Setting {
             bent: false,
             stale: false,
             freed: BTreeMap::new(),
+            asked: Arc::default(),
         }
     }
 
@@ -446,6 +464,7 @@ impl Setting {
             (May::Recall, Op::Abort, state.pass.is_some() && !self.may(May::Pass)),
             (May::Sleep, Op::Sleep, !state.asleep),
             (May::Sleep, Op::Wake, state.asleep),
+            (May::GiveUp, Op::GiveUp, state.pool.is_some()),
             (May::Close, Op::Close { on: 1 }, state.device.is_open(line(1))),
             (
                 May::Destroy,
@@ -463,28 +482,24 @@ impl Setting {
         if matches!(op, Op::Run { .. } | Op::Close { .. } | Op::Use { .. }) {
             return Vec::new();
         }
-        // A timeline that is named in a call must not be closed during it.
-        let named = match op {
-            Op::Allocate { on, .. } | Op::AllocateBeside { on, .. } | Op::Swap { on, .. } => on,
-            Op::FreeAfter { on, .. } => Some(on),
-            _ => None,
-        };
-        let closes = named != Some(1) && state.device.is_open(line(1));
-        let trims = self.may(May::Trim).then_some(Other::Trim);
+        let free = self.acts(state, op);
+        let trims = self.may(May::Trim);
         let calls = state.device.calls();
         let slides = calls.iter().position(|(call, _)| *call == Call::WaitIdle);
         let mut bends = Vec::new();
-        for (call, (_, ready)) in (0u8..).zip(calls) {
+        for (call, (which, ready)) in (0u8..).zip(calls) {
             let run =
                 ready.iter().filter_map(|id| u8::try_from(id.0).ok()).map(|on| Other::Run { on });
-            let close = closes.then_some(Other::Close { on: 1 });
-            let before = run.chain(close).chain(trims);
+            let before = run.chain(free.iter().copied());
             bends.extend(before.map(|other| Bend::Meanwhile { when: When::Before, call, other }));
-            for when in [When::Before, When::After] {
+            // What comes just after a lock was taken comes before the next.
+            let whens: &[_] =
+                if which == Call::Lock { &[When::Before] } else { &[When::Before, When::After] };
+            for when in whens.iter().copied() {
                 let at = usize::from(call) + usize::from(when == When::After);
                 let others = state.freed_by_others(op, slides.is_some_and(|first| at >= first));
                 let clear = |other| match other {
-                    Other::Free { slot } if trims.is_some() => Some(Other::Clear { slot }),
+                    Other::Free { slot } if trims => Some(Other::Clear { slot }),
                     _ => None,
                 };
                 let others = others.flat_map(|other| [other].into_iter().chain(clear(other)));
@@ -492,6 +507,42 @@ impl Setting {
             }
         }
         bends
+    }
+
+    /// What another thread may do in the middle of an operation, but for running work and freeing.
+    fn acts(&self, state: &State, op: Op) -> Vec<Other> {
+        // A timeline that is named in a call must not be closed during it.
+        let named = match op {
+            Op::Allocate { on, .. } | Op::AllocateBeside { on, .. } | Op::Swap { on, .. } => on,
+            Op::FreeAfter { on, .. } => Some(on),
+            _ => None,
+        };
+        let closes = named != Some(1) && state.device.is_open(line(1));
+        let moves = self.may(May::Defragment) && state.pass.is_none() && op != Op::Defragment;
+        let wakes = state.asleep && !matches!(op, Op::Sleep | Op::Wake);
+        let vacates = self.may(May::GiveUp) && op != Op::Destroy;
+        let all = [
+            closes.then_some(Other::Close { on: 1 }),
+            self.may(May::Trim).then_some(Other::Trim),
+            moves.then_some(Other::Defragment),
+            wakes.then_some(Other::Wake),
+            vacates.then_some(Other::GiveUp),
+        ];
+        all.into_iter().flatten().chain(self.asks(state, op)).collect()
+    }
+
+    /// What another thread may ask for in the middle of an operation.
+    fn asks(&self, state: &State, op: Op) -> Vec<Other> {
+        let is_free = self.slots <= ASKED && state.entries[ASKED].is_none();
+        // The program has its pool for itself when it destroys it.
+        if !self.may(May::Ask) || !is_free || !self.own_pool || op == Op::Destroy {
+            return Vec::new();
+        }
+        let homes = self.homes.iter().flatten().filter(|on| state.device.is_open(line(**on)));
+        let ask = |on: &u8| {
+            self.sizes.iter().map(|cells| Other::Ask { cells: *cells, on: *on }).collect::<Vec<_>>()
+        };
+        homes.flat_map(ask).collect()
     }
 }
 
@@ -515,6 +566,19 @@ fn refusals(calls: &[(Call, Vec<TimelineId>)]) -> Vec<Bend> {
         }
     }
     bends
+}
+
+/// Asks for memory that a hole serves at once, and has its first user write it.
+fn ask(device: &Device, pool: &UserPool<Device>, cells: u8, on: u8) -> Option<Entry> {
+    let mut request = Request::new(u64::from(cells) * device.cell());
+    request.timeline = Some(line(on));
+    let place = |block: &_, Span { offset, size }| device.area(block, offset, size);
+    let (one, place) = pool.allocate_at_once(&request, place)?;
+    let value = u8::try_from(2 + 2 * ASKED).expect("few slots");
+    device.kernel(line(on), place, None, value);
+    let ends = device.tail(line(on)).map(|end| (on, end)).into_iter().collect();
+    let (home, kind) = (Some(on), Kind::Plain);
+    Some(Entry { one, cells, home, kind, value, published: false, is_older: false, ends, place })
 }
 
 /// Uses an allocation once more on a timeline, where it is now, and frees it.
@@ -551,10 +615,28 @@ impl State {
         let twist = step.bend.map(|bend| self.twist(bend));
         self.bent |= twist.is_some();
         self.device.arm(twist);
+        if world.bends == MayBend::Threads {
+            self.device.watch_locks();
+        }
         let done = self.run(world, step.op);
         let fired = self.device.disarm();
+        if let Some(entry) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let Area { block, first, count } = entry.place;
+            self.freed
+                .retain(|(at, cell), _| *at != block || !(first..first + count).contains(cell));
+            self.entries[ASKED] = Some(entry);
+        }
+        if let Some(pool) = self.pool.as_ref().filter(|_| self.asleep) {
+            self.asleep = pool.residence().asleep;
+        }
+        // Who frees, runs or asks beside a call is no reason for it to fail; but what is freed may keep a pool awake for a moment.
+        let may_fail = match step.bend {
+            Some(Bend::Meanwhile { other: Other::Close { .. }, .. } | Bend::Refuse { .. }) => true,
+            Some(Bend::Meanwhile { .. }) => step.op == Op::Sleep,
+            None => false,
+        };
         if let Err(error) = done
-            && !fired
+            && !(fired && may_fail)
         {
             return Err(error);
         }
@@ -585,27 +667,8 @@ impl State {
         match other {
             Other::Run { on } => Box::new(move || device.run_one(line(on))),
             Other::Close { on } => Box::new(move || device.close_line(line(on))),
-            Other::Free { slot } => {
-                let one = self.let_go(slot);
-                Box::new(move || drop(one))
-            }
-            Other::Spend { slot } => {
-                let Entry { home, value, .. } = *self.entry(slot);
-                let mut others = self.entry(slot).ends.clone();
-                let on = home.expect("it is offered with a timeline");
-                others.remove(&on);
-                let one = self.let_go(slot);
-                Box::new(move || {
-                    others.into_values().for_each(|end| device.come_after(line(on), end));
-                    spend(&device, one, on, value);
-                })
-            }
-            Other::Clear { slot } => {
-                let (one, manager) = (self.let_go(slot), self.manager.clone());
-                Box::new(move || {
-                    drop(one);
-                    let _ = manager.trim();
-                })
+            Other::Free { slot } | Other::Spend { slot } | Other::Clear { slot } => {
+                self.freeing(device, other, slot)
             }
             Other::Trim => {
                 let manager = self.manager.clone();
@@ -613,7 +676,61 @@ impl State {
                     let _ = manager.trim();
                 })
             }
+            Other::Defragment => {
+                let manager = self.manager.clone();
+                Box::new(move || {
+                    let _ = manager.defragment();
+                })
+            }
+            Other::Wake => {
+                let pool = self.own();
+                Box::new(move || {
+                    let _ = pool.wake(&Wake::all());
+                })
+            }
+            Other::GiveUp => {
+                let pool = self.own();
+                Box::new(move || pool.give_up_addresses())
+            }
+            Other::Ask { cells, on } => {
+                let pool = self.own();
+                let asked = Arc::clone(&self.asked);
+                Box::new(move || {
+                    let entry = ask(&device, &pool, cells, on);
+                    *asked.lock().unwrap_or_else(PoisonError::into_inner) = entry;
+                })
+            }
         }
+    }
+
+    /// What another thread does that frees an allocation.
+    fn freeing(&mut self, device: Device, other: Other, slot: u8) -> Box<dyn FnOnce() + Send> {
+        let Entry { home, value, ends, .. } = self.entry(slot);
+        let (home, value, mut others) = (*home, *value, ends.clone());
+        let one = self.let_go(slot);
+        match other {
+            Other::Spend { .. } => {
+                let on = home.expect("it is offered with a timeline");
+                others.remove(&on);
+                Box::new(move || {
+                    others.into_values().for_each(|end| device.come_after(line(on), end));
+                    spend(&device, one, on, value);
+                })
+            }
+            Other::Clear { .. } => {
+                let manager = self.manager.clone();
+                Box::new(move || {
+                    drop(one);
+                    let _ = manager.trim();
+                })
+            }
+            _ => Box::new(move || drop(one)),
+        }
+    }
+
+    /// The pool that the program made.
+    fn own(&self) -> Arc<UserPool<Device>> {
+        Arc::clone(self.pool.as_ref().expect("a pool of the program's"))
     }
 
     /// The frees of other threads that may come in the middle of an operation; allocations may be sliding meanwhile, whose places
@@ -710,6 +827,10 @@ impl State {
             }
             Op::Begin | Op::Recall | Op::Start | Op::Commit | Op::Abort => self.move_together(op),
             Op::Sleep | Op::Wake => self.sleep(op),
+            Op::GiveUp => {
+                self.own().give_up_addresses();
+                Ok(())
+            }
             Op::Destroy => self.destroy(world),
         }
     }
@@ -756,7 +877,7 @@ impl State {
         cells: u8,
         on: Option<u8>,
     ) -> Result<(), String> {
-        let pool = Arc::clone(self.pool.as_ref().expect("a pool of the program's"));
+        let pool = self.own();
         let bytes = u64::from(cells) * world.cell;
         let made = beside(lane_of_thread, move || {
             let mut request = Request::new(bytes);
@@ -1000,8 +1121,11 @@ impl State {
             return Err(fault);
         }
         let totals = self.manager.totals();
-        let (held, _) = self.device.held();
+        let (held, refused) = self.device.held();
         let lost = if self.bent { self.manager.summary().quarantined_bytes } else { 0 };
+        if lost > held + refused {
+            return Err(format!("{lost} bytes are said to be lost; {held} are held"));
+        }
         let heaps = self.device.heaps().filter_map(|heap| self.manager.heap_use(heap).ok());
         let known: u64 = heaps.map(|heap| heap.reserved).sum();
         if !(known..=known + lost).contains(&held) || totals.reserved_bytes > known {
@@ -1191,6 +1315,12 @@ impl State {
             return Err(format!(
                 "{} allocations and {held} bytes stay when all is freed",
                 totals.live
+            ));
+        }
+        if totals.live_bytes > given_up && self.bent {
+            return Err(format!(
+                "{} bytes wait for ever, and {given_up} count as lost",
+                totals.live_bytes
             ));
         }
         if given_up > 0 && !self.bent {
