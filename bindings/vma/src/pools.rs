@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Small,
     /// Up to 256 KiB, four or more to a block.
     Medium,
-    /// Up to 1 MiB.
+    /// Up to 1 MiB, four or more to a block.
     Large,
     /// Everything else that shares memory.
     Huge,
@@ -57,15 +57,15 @@ impl Kind {
     const fn first_block(self) -> u64 {
         match self {
             Self::Small => 256 * KIB,
-            Self::Medium | Self::Large => 1024 * KIB,
-            Self::Scratch | Self::Huge => 4096 * KIB,
+            Self::Medium => 1024 * KIB,
+            Self::Scratch | Self::Large | Self::Huge => 4096 * KIB,
         }
     }
 
     /// Returns the sizes of its blocks, which grow with the pool up to what the program prefers.
     pub(crate) fn growth(self, preferred: u64) -> Growth {
-        let (smallest, most) = (self.first_block(), preferred.min(MOST_BLOCK));
-        let granule = Align::of(64 * KIB);
+        let (granule, most) = (Align::of(64 * KIB), preferred.min(MOST_BLOCK));
+        let smallest = self.first_block().min(most.max(granule.get()));
         Growth {
             smallest,
             granule,
@@ -539,7 +539,8 @@ mod tests {
         assert_eq!(sizes(Kind::Small, 256 * MIB)[0], Some(256 * KIB));
         assert_eq!(sizes(Kind::Medium, 256 * MIB), mib([1, 2, 8, 32]));
         assert_eq!(sizes(Kind::Huge, 256 * MIB), mib([4, 4, 8, 32]));
-        assert_eq!(sizes(Kind::Large, 2 * MIB), mib([1, 2, 2, 2]));
-        assert_eq!(sizes(Kind::Large, 1), mib([1, 1, 1, 1]));
+        assert_eq!(sizes(Kind::Large, 256 * MIB), mib([4, 4, 8, 32]));
+        assert_eq!(sizes(Kind::Large, 2 * MIB), mib([2, 2, 2, 2]));
+        assert_eq!(sizes(Kind::Large, 1), [64 * KIB; 4].map(Some));
     }
 }

@@ -43,6 +43,19 @@ fn buffers_and_images_come_and_go() {
 }
 
 #[test]
+fn the_first_block_of_a_mebibyte_has_room_for_three_more() {
+    let Some(rig) = Rig::open() else { return };
+    let first = rig.buffer(1 << 20, &auto(0));
+    let memory = rig.info(first.1).device_memory;
+    let held = auto(VMA_ALLOCATION_CREATE_NEVER_ALLOCATE_BIT);
+    for more in [(); 3].map(|()| rig.buffer(1 << 20, &held)) {
+        assert_eq!(rig.info(more.1).device_memory, memory);
+        rig.destroy(more);
+    }
+    rig.destroy(first);
+}
+
+#[test]
 fn what_is_mapped_keeps_its_bytes() {
     let Some(rig) = Rig::open() else { return };
     let mapped = rig.buffer(4096, &auto(SEQUENTIAL | VMA_ALLOCATION_CREATE_MAPPED_BIT));
