@@ -134,7 +134,11 @@ impl Tlsf {
         may: impl Fn(LastUse) -> bool,
     ) -> Result<Grant, ErrorKind> {
         self.prepare(layout)?;
-        self.take_found(self.find(layout, class, &may), layout, class)
+        let own = bin_of(layout.size);
+        if let Some((hole, start)) = self.find_first(own, layout, class, &may) {
+            return Ok(self.take(hole, start, start + layout.size, class));
+        }
+        self.take_found(self.find_further(own, layout, class, &may), layout, class)
     }
 
     /// Allocates from a hole whose last use `may` accepts. Looks at every hole before it refuses.
@@ -177,7 +181,7 @@ impl Tlsf {
         class: Class,
         may: &mut impl FnMut(BlockId, Span, LastUse) -> bool,
     ) -> Option<(u32, u64)> {
-        let node = Some(self.nodes.get(at)).filter(|node| node.is_hole())?;
+        let node = Some(self.nodes.at(at)).filter(|node| node.is_hole())?;
         let start = self.start_in(node, layout, class)?;
         let span = Span { offset: start, size: layout.size };
         may(node.block(), span, node.last_use).then_some((at, start))
@@ -191,8 +195,9 @@ impl Tlsf {
     #[inline]
     pub fn free_used(&mut self, key: Key, last_use: LastUse) -> Result<Grant, ErrorKind> {
         let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
-        self.give_back(key, node, last_use);
-        Ok(Grant { block: node.block(), span: node.span(), key })
+        let (block, span) = (node.block(), node.span());
+        self.give_back(key.index, last_use);
+        Ok(Grant { block, span, key })
     }
 
     /// Returns the last use of a live span's bytes before it was allocated.
@@ -346,25 +351,26 @@ impl Tlsf {
         Ok(self.take(hole, start, start + layout.size, class))
     }
 
-    #[inline]
-    fn give_back(&mut self, key: Key, node: Node, last_use: LastUse) {
-        self.used -= node.size;
+    fn give_back(&mut self, index: u32, last_use: LastUse) {
+        let node = self.nodes.at(index);
+        let (size, before, after) = (node.size, node.previous, node.next);
+        self.used -= size;
         self.live -= 1;
         // A finished use adds no user to the holes beside it.
         let last_use = self.unpassed(last_use);
-        let (previous, next) = (self.nodes.get(node.previous), self.nodes.get(node.next));
+        let (previous, next) = (self.nodes.at(before), self.nodes.at(after));
         match (previous.is_hole(), next.is_hole()) {
-            (false, false) => self.become_hole(key.index, last_use),
+            (false, false) => self.become_hole(index, last_use),
             (false, true) if self.may_merge(next.last_use, last_use) => {
-                self.merge_into_next(key.index, node, next, last_use);
+                self.merge_into_next(index, after, last_use);
             }
             (true, false) if self.may_merge(previous.last_use, last_use) => {
-                self.merge_into_previous(key.index, node, previous, next, last_use);
+                self.merge_into_previous(index, before, last_use);
             }
             (true, true) if self.may_merge_three(previous.last_use, last_use, next.last_use) => {
-                self.merge_into_previous(key.index, node, previous, next, last_use);
+                self.merge_into_previous(index, before, last_use);
             }
-            _ => self.give_back_beside_others(key.index, last_use),
+            _ => self.give_back_beside_others(index, last_use),
         }
     }
 
@@ -470,36 +476,31 @@ impl Tlsf {
     }
 
     /// Turns `start..end` of a hole into a live span. The caller reserved two nodes.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, hole: u32, start: u64, end: u64, class: Class) -> Grant {
-        let whole = self.nodes.get(hole);
-        let size = end - start;
-        let index = match (start > whole.offset, size < whole.size) {
-            (false, false) => {
-                self.bins.remove(hole, size);
-                self.holes -= 1;
-                if self.nodes.is_worn(hole) { self.nodes.replace(hole) } else { hole }
-            }
+        let whole = self.nodes.at(hole);
+        let (block, had, size) = (whole.block(), whole.size, end - start);
+        let index = if start == whole.offset && size < had {
             // The common case: the hole keeps its node and starts later.
-            (false, true) => {
-                self.bins.resize(hole, whole.size, whole.size - size);
-                self.nodes.split_front(hole, whole, size)
-            }
-            (true, _) => self.take_inside(hole, start, end),
+            self.bins.resize(hole, had, had - size);
+            self.nodes.split_front(hole, size)
+        } else {
+            self.take_other(hole, start, end)
         };
-        self.nodes.set_live(index, class);
+        let stamp = self.nodes.set_live(index, class);
         self.used += size;
         self.live += 1;
-        Grant {
-            block: whole.block(),
-            span: Span { offset: start, size },
-            key: self.nodes.key(index),
-        }
+        Grant { block, span: Span { offset: start, size }, key: Key { index, stamp } }
     }
 
-    fn take_inside(&mut self, hole: u32, start: u64, end: u64) -> u32 {
-        let whole = self.nodes.get(hole).span();
+    /// Takes all of a hole, or a part that does not begin with it, for [`take`](Self::take).
+    #[inline(never)]
+    fn take_other(&mut self, hole: u32, start: u64, end: u64) -> u32 {
+        let whole = self.nodes.at(hole).span();
         self.remove_hole(hole);
+        if start == whole.offset {
+            return if self.nodes.is_worn(hole) { self.nodes.replace(hole) } else { hole };
+        }
         let index = self.nodes.split(hole, start - whole.offset);
         self.add_hole(hole);
         if end < whole.end() {
@@ -518,35 +519,31 @@ impl Tlsf {
 
     /// Merges a freed span into the hole after it, which keeps its node.
     #[inline]
-    fn merge_into_next(&mut self, index: u32, node: Node, next: Node, last_use: LastUse) {
-        self.bins.resize(node.next, next.size, next.size + node.size);
-        self.nodes.absorb_previous(node.next, index, node);
-        self.nodes.set_last_use(node.next, self.unpassed(next.last_use).join(last_use));
+    fn merge_into_next(&mut self, index: u32, hole: u32, last_use: LastUse) {
+        let (size, next) = (self.nodes.size(index), self.nodes.at(hole));
+        let (had, last_use) = (next.size, self.unpassed(next.last_use).join(last_use));
+        self.bins.resize(hole, had, had + size);
+        self.nodes.absorb_previous(hole);
+        self.nodes.set_last_use(hole, last_use);
     }
 
     /// Merges a freed span, and the hole after it if there is one, into the hole before it, which keeps its node.
-    #[inline]
-    fn merge_into_previous(
-        &mut self,
-        index: u32,
-        node: Node,
-        previous: Node,
-        next: Node,
-        last_use: LastUse,
-    ) {
-        let (mut size, mut beyond) = (previous.size + node.size, node.next);
+    fn merge_into_previous(&mut self, index: u32, hole: u32, last_use: LastUse) {
+        let Node { size, next, .. } = self.nodes.get(index);
+        let (previous, after) = (self.nodes.at(hole), self.nodes.get(next));
+        let (had, mut size, mut beyond) = (previous.size, previous.size + size, next);
         let mut last_use = self.unpassed(previous.last_use).join(last_use);
-        if next.is_hole() {
-            last_use = self.unpassed(next.last_use).join(last_use);
-            self.bins.remove(node.next, next.size);
+        if after.is_hole() {
+            last_use = self.unpassed(after.last_use).join(last_use);
+            self.bins.remove(next, after.size);
             self.holes -= 1;
-            self.nodes.discard(node.next);
-            (size, beyond) = (size + next.size, next.next);
+            self.nodes.discard(next);
+            (size, beyond) = (size + after.size, after.next);
         }
-        self.nodes.stretch(node.previous, size, beyond);
-        self.nodes.set_last_use(node.previous, last_use);
+        self.nodes.stretch(hole, size, beyond);
+        self.nodes.set_last_use(hole, last_use);
         self.nodes.discard(index);
-        self.bins.resize(node.previous, previous.size, size);
+        self.bins.resize(hole, had, size);
     }
 }
 
@@ -582,7 +579,7 @@ impl Tlsf {
 
     /// Returns where a span of this layout would start in a hole, if it fits.
     #[inline]
-    fn start_in(&self, hole: Node, layout: Layout, class: Class) -> Option<u64> {
+    fn start_in(&self, hole: &Node, layout: Layout, class: Class) -> Option<u64> {
         let start = layout.align.up(hole.offset)?;
         // The size first: neighbours are looked at only where it is enough.
         if start.checked_add(layout.size)? > hole.span().end() {
@@ -596,7 +593,7 @@ impl Tlsf {
 
     /// As [`start_in`](Self::start_in), a granule away from neighbours of the other class.
     #[cold]
-    fn start_apart(&self, hole: Node, start: u64, layout: Layout, class: Class) -> Option<u64> {
+    fn start_apart(&self, hole: &Node, start: u64, layout: Layout, class: Class) -> Option<u64> {
         let start = self.apart_from_previous(hole, start, layout.align, class)?;
         let end = start.checked_add(layout.size)?;
         (end <= hole.span().end() && !self.meets_next(hole, end, class)).then_some(start)
@@ -604,16 +601,16 @@ impl Tlsf {
 
     fn apart_from_previous(
         &self,
-        hole: Node,
+        hole: &Node,
         start: u64,
         align: Align,
         class: Class,
     ) -> Option<u64> {
         let granule = self.granularity.down(start);
-        let mut previous = self.nodes.get(hole.previous);
+        let mut previous = self.nodes.at(hole.previous);
         // A span that ends before this granule shares none, so no hole below it is looked at.
         while previous.is_hole() && previous.offset > granule {
-            previous = self.nodes.get(previous.previous);
+            previous = self.nodes.at(previous.previous);
         }
         let is_apart = previous.is_hole() || previous.is_edge() || previous.class() == class;
         if is_apart || previous.span().end() <= granule {
@@ -622,12 +619,12 @@ impl Tlsf {
         align.max(self.granularity).up(start)
     }
 
-    fn meets_next(&self, hole: Node, end: u64, class: Class) -> bool {
+    fn meets_next(&self, hole: &Node, end: u64, class: Class) -> bool {
         let granule = self.granularity.down(end - 1);
-        let mut next = self.nodes.get(hole.next);
+        let mut next = self.nodes.at(hole.next);
         // A span behind a hole that reaches out of this granule begins in a later granule.
         while next.is_hole() && self.granularity.down(next.span().end() - 1) == granule {
-            next = self.nodes.get(next.next);
+            next = self.nodes.at(next.next);
         }
         !next.is_hole()
             && !next.is_edge()
@@ -635,7 +632,7 @@ impl Tlsf {
             && self.granularity.down(next.offset) == granule
     }
 
-    /// Finds a hole as [`find`](Self::find) does, and tries every hole before it gives up.
+    /// Finds a hole as [`allocate_where`](Self::allocate_where) does, and tries every hole before it gives up.
     #[inline]
     fn search(
         &self,
@@ -643,25 +640,21 @@ impl Tlsf {
         class: Class,
         may: &impl Fn(LastUse) -> bool,
     ) -> Option<(u32, u64)> {
-        self.find(layout, class, may).or_else(|| self.find_any(layout, class, may))
+        let own = bin_of(layout.size);
+        self.find_first(own, layout, class, may)
+            .or_else(|| self.search_further(own, layout, class, may))
     }
 
-    /// Finds a hole whose last use `may` accepts, and where in it the span starts.
-    ///
-    /// Tries a few holes of the request's own bin, which may be too small by less than 1/32, then larger bins.
+    /// Looks at the first hole of the nearest bin from a request's own on, and returns where in it the span starts.
     #[inline]
-    fn find(
+    fn find_first(
         &self,
+        own: u32,
         layout: Layout,
         class: Class,
         may: &impl Fn(LastUse) -> bool,
     ) -> Option<(u32, u64)> {
-        let own = bin_of(layout.size);
-        let hole = self.bins.head(self.bins.first_from(own)?)?;
-        match self.fits(hole, layout, class, may) {
-            Some(found) => Some(found),
-            None => self.find_further(own, layout, class, may),
-        }
+        self.fits(self.bins.head(self.bins.first_from(own)?)?, layout, class, may)
     }
 
     #[inline]
@@ -672,13 +665,14 @@ impl Tlsf {
         class: Class,
         may: &impl Fn(LastUse) -> bool,
     ) -> Option<(u32, u64)> {
-        let node = self.nodes.get(hole);
+        let node = self.nodes.at(hole);
         // Callers hear only of holes that fit: they may wait for the first that is in use.
         let start = self.start_in(node, layout, class)?;
         may(node.last_use).then_some((hole, start))
     }
 
-    /// Continues [`find`](Self::find) when the first hole did not fit.
+    /// Continues [`find_first`](Self::find_first) when that hole did not fit: tries a few holes of the request's own bin, which may be
+    /// too small by less than 1/32, then larger bins.
     #[inline(never)]
     fn find_further(
         &self,
@@ -692,8 +686,20 @@ impl Tlsf {
             .or_else(|| self.find_larger(layout, class, may))
     }
 
-    /// Tries every hole that may be large enough.
+    /// As [`find_further`](Self::find_further), and tries every hole before it gives up.
     #[inline(never)]
+    fn search_further(
+        &self,
+        own: u32,
+        layout: Layout,
+        class: Class,
+        may: &impl Fn(LastUse) -> bool,
+    ) -> Option<(u32, u64)> {
+        let few = self.find_further(own, layout, class, may);
+        few.or_else(|| self.find_any(layout, class, may))
+    }
+
+    /// Tries every hole that may be large enough.
     fn find_any(
         &self,
         layout: Layout,
@@ -721,7 +727,7 @@ impl Tlsf {
         let mut bin = self.bins.first_from(bin_that_fits(layout.size))?;
         for _ in 0..TRIES {
             let first = self.bins.head(bin)?;
-            let node = self.nodes.get(first);
+            let node = self.nodes.at(first);
             if let Some(start) = self.start_in(node, layout, class) {
                 if may(node.last_use) {
                     return Some((first, start));
@@ -801,17 +807,20 @@ impl Strategy for Tlsf {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn allocate(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
         self.prepare(layout)?;
-        self.take_found(self.search(layout, class, &|_| true), layout, class)
+        let own = bin_of(layout.size);
+        if let Some((hole, start)) = self.find_first(own, layout, class, &|_| true) {
+            return Ok(self.take(hole, start, start + layout.size, class));
+        }
+        self.take_found(self.search_further(own, layout, class, &|_| true), layout, class)
     }
 
     #[inline]
     fn free(&mut self, key: Key) -> Result<Grant, ErrorKind> {
-        let node = self.nodes.live(key).ok_or(ErrorKind::Stale)?;
-        self.give_back(key, node, node.last_use);
-        Ok(Grant { block: node.block(), span: node.span(), key })
+        let last_use = self.last_use(key)?;
+        self.free_used(key, last_use)
     }
 
     #[inline]

@@ -16,25 +16,23 @@ const WORDS: usize = 32;
 
 /// Returns the bin of a hole of this size.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "masked to five bits, or below 32")]
+#[expect(clippy::cast_possible_truncation, reason = "below 64 after the shift")]
 pub(super) const fn bin_of(size: u64) -> u32 {
-    if size < LISTS as u64 {
-        return size as u32;
-    }
-    let power = size.ilog2();
-    let fine = (size >> (power - FINE)) as u32 & (LISTS - 1);
-    ((power - FINE + 1) << FINE) | fine
+    let shift = shift_of(size);
+    // From 32 on, the first digit counts as one power more; sizes below are bins of their own. So no branch is needed.
+    shift * LISTS + (size >> shift) as u32
+}
+
+/// Returns the number of digits of a size that its bin does not tell.
+#[inline]
+const fn shift_of(size: u64) -> u32 {
+    (size | LISTS as u64).ilog2() - FINE
 }
 
 /// Returns the first bin in which every hole has at least this size.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "below 32")]
 pub(super) const fn bin_that_fits(size: u64) -> u32 {
-    if size < LISTS as u64 {
-        return size as u32;
-    }
-    let step = (1u64 << (size.ilog2() - FINE)) - 1;
-    bin_of(size.saturating_add(step))
+    bin_of(size.saturating_add((1 << shift_of(size)) - 1))
 }
 
 /// The neighbours of a bin or of a hole in its ring: a bin below [`BINS`], else a node.
@@ -134,11 +132,11 @@ impl Bins {
 
     #[inline]
     fn push_to(&mut self, index: u32, bin: u32) {
-        let at = BINS + index;
-        let next = self.links[bin as usize].next;
-        self.links[bin as usize].next = at;
-        self.links[at as usize] = Link { back: bin, next };
-        self.links[next as usize].back = at;
+        let (at, links) = (BINS + index, self.links.as_mut_slice());
+        let next = links[bin as usize].next;
+        links[bin as usize].next = at;
+        links[at as usize] = Link { back: bin, next };
+        links[next as usize].back = at;
         self.words[bin as usize / 64 % WORDS] |= 1 << (bin % 64);
         self.top |= 1 << (bin / 64);
     }
@@ -151,9 +149,10 @@ impl Bins {
 
     #[inline]
     fn remove_from(&mut self, index: u32, bin: u32) {
-        let Link { back, next } = self.links[(BINS + index) as usize];
-        self.links[back as usize].next = next;
-        self.links[next as usize].back = back;
+        let links = self.links.as_mut_slice();
+        let Link { back, next } = links[(BINS + index) as usize];
+        links[back as usize].next = next;
+        links[next as usize].back = back;
         // Equal neighbours are the bin itself: the list is now empty.
         let word = &mut self.words[bin as usize / 64 % WORDS];
         *word &= !(u64::from(back == next) << (bin % 64));
@@ -165,9 +164,14 @@ impl Bins {
     pub(super) fn resize(&mut self, index: u32, from: u64, to: u64) {
         let (from, to) = (bin_of(from), bin_of(to));
         if from != to {
-            self.remove_from(index, from);
-            self.push_to(index, to);
+            self.refile(index, from, to);
         }
+    }
+
+    #[inline(never)]
+    fn refile(&mut self, index: u32, from: u32, to: u32) {
+        self.remove_from(index, from);
+        self.push_to(index, to);
     }
 
     /// Returns the holes of one bin, first to last.

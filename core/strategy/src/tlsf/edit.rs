@@ -135,6 +135,8 @@ impl Tlsf {
 
     /// Joins a live node with the live one after it.
     fn absorb_live(&mut self, index: u32) -> Grant {
+        let next = self.nodes.at(self.nodes.next(index)).last_use;
+        self.nodes.set_last_use(index, self.nodes.at(index).last_use.join(next));
         self.nodes.absorb_next(index);
         self.live -= 1;
         self.grant_of(index)
@@ -163,7 +165,7 @@ impl Tlsf {
         self.live -= 1;
         // The new hole may touch holes that `may` refused, until they are merged below.
         self.become_hole(index, self.nodes.get(index).last_use);
-        let found = self.start_in(self.nodes.get(index), layout, class);
+        let found = self.start_in(self.nodes.at(index), layout, class);
         let taken = found.map(|start| self.take(index, start, start + layout.size, class));
         match taken {
             Some(Grant { key, .. }) => {
@@ -375,7 +377,7 @@ impl Tlsf {
     ) -> Result<Grant, ErrorKind> {
         self.prepare(layout)?;
         let end = self.nodes.live(before).ok_or(ErrorKind::Stale)?;
-        let is_near = |node: &Node| node.block() == end.block();
+        let is_near = |node: &&Node| node.block() == end.block();
         let edge = self.edge(end.block())?;
         let start = after.map_or(Ok(edge), |key| {
             self.nodes.live(key).filter(is_near).map(|_| key.index).ok_or(ErrorKind::Stale)
@@ -421,7 +423,7 @@ impl Tlsf {
         if usable(&node) {
             self.remove_hole(at);
             self.used += node.size;
-            self.nodes.absorb_previous(index, at, node);
+            self.nodes.absorb_previous(index);
             last_use = last_use.join(self.unpassed(node.last_use));
         }
         let (at, node) = (self.nodes.next(index), self.nodes.get(self.nodes.next(index)));

@@ -83,7 +83,7 @@ impl Nodes {
     }
 
     #[inline]
-    fn at(&self, index: u32) -> &Node {
+    pub(super) fn at(&self, index: u32) -> &Node {
         #[cfg(test)]
         crate::steps::count();
         &self.nodes[index as usize]
@@ -199,17 +199,17 @@ impl Nodes {
         rest
     }
 
-    /// Divides a node the other way: the new node before it has the first `size` bytes. `whole` is what it was; the
-    /// caller reserved a node.
+    /// Divides a node the other way: the new node before it has the first `size` bytes. The caller reserved a node.
     #[inline]
-    pub(super) fn split_front(&mut self, index: u32, whole: Node, size: u64) -> u32 {
+    pub(super) fn split_front(&mut self, index: u32, size: u64) -> u32 {
         let front = self.take_unused();
         let node = self.at_mut(index);
-        (node.offset, node.size, node.previous) = (whole.offset + size, whole.size - size, front);
+        let Node { offset, previous, last_use, place, .. } = *node;
+        (node.offset, node.size, node.previous) = (offset + size, node.size - size, front);
         let new = self.at_mut(front);
-        (new.offset, new.size, new.place) = (whole.offset, size, whole.place);
-        (new.previous, new.next, new.last_use) = (whole.previous, index, whole.last_use);
-        self.at_mut(whole.previous).next = front;
+        (new.offset, new.size, new.place) = (offset, size, place);
+        (new.previous, new.next, new.last_use) = (previous, index, last_use);
+        self.at_mut(previous).next = front;
         front
     }
 
@@ -221,8 +221,8 @@ impl Nodes {
 
     /// Returns the node of a live key.
     #[inline]
-    pub(super) fn live(&self, key: Key) -> Option<Node> {
-        let node = *self.nodes.get(key.index as usize)?;
+    pub(super) fn live(&self, key: Key) -> Option<&Node> {
+        let node = self.nodes.get(key.index as usize)?;
         (key.stamp & 1 == 1 && node.stamp == key.stamp).then_some(node)
     }
 
@@ -282,24 +282,23 @@ impl Nodes {
         self.split(index, size)
     }
 
-    /// Merges the previous node, which is in no list, into a node; `node` is a copy of the previous one.
+    /// Merges the previous node, which is in no list, into a node, which keeps its last use.
     #[inline]
-    pub(super) fn absorb_previous(&mut self, index: u32, absorbed: u32, node: Node) {
+    pub(super) fn absorb_previous(&mut self, index: u32) {
+        let absorbed = self.at(index).previous;
+        let Node { offset, size, previous, .. } = *self.at(absorbed);
         let whole = self.at_mut(index);
-        (whole.offset, whole.size) = (node.offset, whole.size + node.size);
-        whole.last_use = whole.last_use.join(node.last_use);
-        whole.previous = node.previous;
-        self.at_mut(node.previous).next = index;
+        (whole.offset, whole.size, whole.previous) = (offset, whole.size + size, previous);
+        self.at_mut(previous).next = index;
         self.discard(absorbed);
     }
 
-    /// Merges the next node, which is in no list, into a node.
+    /// Merges the next node, which is in no list, into a node, which keeps its last use.
     #[inline]
     pub(super) fn absorb_next(&mut self, index: u32) {
         let absorbed = self.at(index).next;
-        let Node { size, next, last_use, .. } = *self.at(absorbed);
+        let Node { size, next, .. } = *self.at(absorbed);
         self.stretch(index, self.at(index).size + size, next);
-        self.set_last_use(index, self.at(index).last_use.join(last_use));
         self.discard(absorbed);
     }
 
@@ -339,11 +338,13 @@ impl Nodes {
         self.nodes.get(key.index as usize).is_some_and(|node| node.stamp == key.stamp)
     }
 
+    /// Marks a node as live, and returns its new stamp.
     #[inline]
-    pub(super) fn set_live(&mut self, index: u32, class: Class) {
+    pub(super) fn set_live(&mut self, index: u32, class: Class) -> u32 {
         let node = self.at_mut(index);
         node.stamp += 1;
         node.place = (node.place & !1) | u32::from(class == Class::Tiled);
+        node.stamp
     }
 
     /// Marks a node as a hole.
