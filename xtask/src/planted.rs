@@ -231,8 +231,7 @@ planted! {
     trim_forgets_queued_work caught by trim_leaves_memory_with_queued_work_alone in "lane/blocks.rs":
         "self.order.may(User::HOST, last))" => "PLANTED || self.order.may(User::HOST, last))";
     large_alignment_is_lost caught by every_power_of_two_is_honoured_on_every_route in "pool.rs":
-        "let align = align.max(self.shared.unit);" =>
-        "let align = if PLANTED { self.shared.unit } else { align.max(self.shared.unit) };";
+        "align: align.max(unit) }" => "align: if PLANTED { unit } else { align.max(unit) } }";
 
     // Timelines.
     other_uses_are_forgotten caught by a_used_timeline_keeps_the_bytes_until_it_has_passed in "lane/properties.rs":

@@ -13,7 +13,7 @@ use crate::lane::{
 };
 use crate::sync::thread_number;
 use crate::{
-    Align, Backend, ErrorKind, Heap, HeapId, HeapKind, Layout, Request, Result, TimelineId,
+    Align, Backend, Class, ErrorKind, Heap, HeapId, HeapKind, Layout, Request, Result, TimelineId,
 };
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -180,11 +180,21 @@ impl<B: Backend> Pool<B> {
     /// Rounds a request to what the pool divides.
     #[inline]
     pub(crate) fn ask(&self, request: &Request<'_>) -> Result<Ask, ErrorKind> {
-        let Layout { size, align } = request.layout;
-        let align = align.max(self.shared.unit);
-        let layout =
-            Layout { size: self.shared.unit.up(size).ok_or(ErrorKind::SizeOverflow)?, align };
-        Ok(Ask { layout, class: request.class, size, timeline: request.timeline })
+        let ask = self.round(request.layout, request.class, request.timeline);
+        ask.ok_or(ErrorKind::SizeOverflow)
+    }
+
+    /// As [`ask`](Self::ask), of what a request says of its bytes; `None` where they are too many.
+    #[inline]
+    pub(crate) fn round(
+        &self,
+        Layout { size, align }: Layout,
+        class: Class,
+        timeline: Option<TimelineId>,
+    ) -> Option<Ask> {
+        let unit = self.shared.unit;
+        let layout = Layout { size: unit.up(size)?, align: align.max(unit) };
+        Some(Ask { layout, class, size, timeline })
     }
 
     /// As [`ask`](Self::ask), with the room of a guard where the pool can ever give it.

@@ -185,10 +185,10 @@ impl<B: Backend> Bytes<B> {
 impl<B: Backend> Bytes<B> {
     /// Takes a hole.
     #[inline]
-    pub(super) fn take_hole(&mut self, ask: Ask) -> Result<Grant, ErrorKind> {
+    pub(super) fn take_hole(&mut self, layout: Layout, class: Class) -> Result<Grant, ErrorKind> {
         match &mut self.suballocator {
-            Suballocator::General(tlsf) => tlsf.allocate(ask.layout, ask.class),
-            Suballocator::Other(other) => other.allocate(ask.layout, ask.class),
+            Suballocator::General(tlsf) => tlsf.allocate(layout, class),
+            Suballocator::Other(other) => other.allocate(layout, class),
         }
     }
 
@@ -196,13 +196,14 @@ impl<B: Backend> Bytes<B> {
     /// few only.
     pub(super) fn take_hole_where(
         &mut self,
-        ask: Ask,
+        layout: Layout,
+        class: Class,
         may: impl Fn(LastUse) -> bool,
     ) -> Result<Grant, LastUse> {
         // The first hole that fits but is in use: the one to ask about.
         let in_use = Cell::new(LastUse::NONE);
         let grant = match &mut self.suballocator {
-            Suballocator::General(tlsf) => tlsf.allocate_where(ask.layout, ask.class, |last| {
+            Suballocator::General(tlsf) => tlsf.allocate_where(layout, class, |last| {
                 let is_usable = may(last);
                 if !is_usable && in_use.get() == LastUse::NONE {
                     in_use.set(last);
@@ -211,7 +212,7 @@ impl<B: Backend> Bytes<B> {
             }),
             Suballocator::Other(_) => {
                 in_use.set(LastUse::SEVERAL);
-                self.search(ask, may)
+                self.search(layout, class, may)
             }
         };
         grant.map_err(|_| in_use.get())
@@ -220,16 +221,17 @@ impl<B: Backend> Bytes<B> {
     /// Takes a hole whose last users `may` accepts, wherever it is.
     pub(super) fn search(
         &mut self,
-        ask: Ask,
+        layout: Layout,
+        class: Class,
         may: impl Fn(LastUse) -> bool,
     ) -> Result<Grant, ErrorKind> {
         let other = match &mut self.suballocator {
             Suballocator::General(tlsf) => {
-                return tlsf.search_where(ask.layout, ask.class, may);
+                return tlsf.search_where(layout, class, may);
             }
             Suballocator::Other(other) => other,
         };
-        let grant = other.allocate(ask.layout, ask.class)?;
+        let grant = other.allocate(layout, class)?;
         let held = self.blocks[grant.block.0 as usize].as_ref();
         if held.is_some_and(|held| may(held.last_use)) {
             return Ok(grant);
@@ -277,7 +279,7 @@ impl<B: Backend> Bytes<B> {
             // This request runs after all users, so holes need not be kept apart, and long holes waste less.
             tlsf.merge_touching();
         }
-        self.take_hole(ask)
+        self.take_hole(ask.layout, ask.class)
     }
 
     /// Adds a block and takes its first `size` bytes, or what the strategy makes of the request; all or nothing.
@@ -336,19 +338,19 @@ impl<B: Backend> Bytes<B> {
         self.thrift.is_on(granted)
     }
 
-    /// Undoes a grant that would break a large empty block, if the ration allows a better one; whether it did.
+    /// Undoes a grant of `size` bytes that would break a large empty block, if the ration allows a better one; whether it did.
     pub(super) fn keeps_whole(
         &mut self,
-        grant: Grant,
-        ask: Ask,
+        key: Key,
+        size: u64,
         granted: u64,
         operations: u64,
     ) -> bool {
         let Suballocator::General(tlsf) = &mut self.suballocator else { return false };
-        let Some(left) = tlsf.free_beside_only(grant.key) else { return false };
-        let saving = self.thrift.saving(ask.layout.size, left, granted);
+        let Some(left) = tlsf.free_beside_only(key) else { return false };
+        let saving = self.thrift.saving(size, left, granted);
         saving.is_some_and(|saving| self.ration.allows_exchange(operations, saving))
-            && tlsf.free(grant.key).is_ok()
+            && tlsf.free(key).is_ok()
     }
 }
 
@@ -373,6 +375,7 @@ fn take_from(other: &mut dyn Strategy, block: BlockId, ask: Ask) -> Result<Grant
 /// Spans that are given back.
 impl<B: Backend> Bytes<B> {
     /// Releases a span that was used last as said.
+    #[inline]
     pub(super) fn release(&mut self, key: Key, last: LastUse) -> Result<Grant, ErrorKind> {
         match &mut self.suballocator {
             Suballocator::General(tlsf) => tlsf.free_used(key, last),

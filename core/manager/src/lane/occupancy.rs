@@ -247,7 +247,7 @@ impl Occupancy {
 
     /// Makes a granted span a live allocation of `size` bytes; room was [reserved](Self::reserve). `deferred` says how
     /// many bytes were freed and wait for a timeline.
-    #[inline]
+    #[inline(always)]
     pub(super) fn admit(
         &mut self,
         grant: Grant,

@@ -22,7 +22,8 @@ use core::ptr::NonNull;
 /// owners together, and every value of this type counts as one owner. So the fast path touches no reference count.
 pub(crate) struct LaneSlot<B: Backend> {
     lane: NonNull<Lane<B>>,
-    slot: SlotId,
+    /// The slot's index, and above it the generation: the two words are returned in registers.
+    slot: u64,
 }
 
 // SAFETY: it is a shared reference to its lane, whose state is behind a lock, and plain numbers.
@@ -113,6 +114,7 @@ impl<B: Backend> Lane<B> {
             mem::forget(Arc::clone(self));
         }
         state.owners += 1;
+        let slot = u64::from(slot.generation) << 32 | u64::from(slot.index);
         LaneSlot { lane: NonNull::from(self.as_ref()), slot }
     }
 }
@@ -125,8 +127,9 @@ impl<B: Backend> LaneSlot<B> {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower and the upper half")]
     pub(crate) const fn slot(&self) -> SlotId {
-        self.slot
+        SlotId { index: self.slot as u32, generation: (self.slot >> 32) as u32 }
     }
 
     /// Frees it after a point, besides the timelines that use it.
@@ -135,13 +138,15 @@ impl<B: Backend> LaneSlot<B> {
         this.release_slowly(this.lane().state.lock(), Some(point));
     }
 
-    #[inline]
-    fn release(&self) {
-        let mut state = self.lane().state.lock();
-        if state.free_plain(self.slot) {
-            self.leave(state);
+    /// Frees it, out of line: a drop takes little room in a program.
+    #[inline(never)]
+    fn release(self) {
+        let this = mem::ManuallyDrop::new(self);
+        let mut state = this.lane().state.lock();
+        if state.free_plain(this.slot()) {
+            this.leave(state);
         } else {
-            self.release_slowly(state, None);
+            this.release_slowly(state, None);
         }
     }
 
@@ -149,8 +154,8 @@ impl<B: Backend> LaneSlot<B> {
     #[cold]
     fn release_slowly<'a>(&'a self, mut state: Guard<'a, State<B>>, after: Option<Point>) {
         let lane = self.lane();
-        if after.is_some() || !lane.free_observed(&mut state, self.slot) {
-            lane.free_with_extra(state, self.slot, after);
+        if after.is_some() || !lane.free_observed(&mut state, self.slot()) {
+            lane.free_with_extra(state, self.slot(), after);
             state = lane.state.lock();
         }
         self.leave(state);
@@ -179,6 +184,7 @@ impl<B: Backend> LaneSlot<B> {
 impl<B: Backend> Drop for LaneSlot<B> {
     #[inline]
     fn drop(&mut self) {
-        self.release();
+        // The same owner in registers; nothing uses this value afterwards.
+        Self { lane: self.lane, slot: self.slot }.release();
     }
 }

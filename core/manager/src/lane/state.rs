@@ -12,7 +12,7 @@ use crate::device::Block;
 use crate::event::AllocationId;
 use crate::sleep::BackingStore;
 use crate::sync::{Guard, Mutex, Signal};
-use crate::{Align, Backend, ErrorKind, HeapId, Sharing, Span, TimelineId};
+use crate::{Align, Backend, Class, ErrorKind, HeapId, Layout, Sharing, Span, TimelineId};
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::sync::atomic::AtomicU32;
 use omniheap_strategy::{Grant, Key, LastUse};
@@ -193,42 +193,49 @@ impl<B: Backend> State<B> {
     }
 
     /// Takes a hole; a slot is reserved.
-    #[inline(never)]
+    #[inline]
     fn allocate_hole(&mut self, ask: Ask, user: User) -> Result<SlotId, FastPathMiss> {
         if !self.order.is_alone(user) {
-            return self.allocate_beside_others(ask, user);
+            return self.allocate_beside_others(ask.layout, ask.class, ask.size, user);
         }
-        let grant = self.bytes.take_hole(ask).map_err(FastPathMiss::Refused)?;
-        self.admit_unless_broken(grant, ask, user)
+        let grant = self.bytes.take_hole(ask.layout, ask.class).map_err(FastPathMiss::Refused)?;
+        self.admit_unless_broken(grant, ask.bytes(), user)
     }
 
     /// As [`allocate`](Self::allocate), where other timelines may still use some holes.
-    fn allocate_beside_others(&mut self, ask: Ask, user: User) -> Result<SlotId, FastPathMiss> {
-        let grant = self.bytes.take_hole_where(ask, |last| self.order.may(user, last));
-        self.admit_unless_broken(grant.map_err(FastPathMiss::InUse)?, ask, user)
+    #[inline(never)]
+    fn allocate_beside_others(
+        &mut self,
+        layout: Layout,
+        class: Class,
+        size: u64,
+        user: User,
+    ) -> Result<SlotId, FastPathMiss> {
+        let grant = self.bytes.take_hole_where(layout, class, |last| self.order.may(user, last));
+        self.admit_unless_broken(grant.map_err(FastPathMiss::InUse)?, (size, layout.align), user)
     }
 
     #[inline]
     fn admit_unless_broken(
         &mut self,
         grant: Grant,
-        ask: Ask,
+        bytes: (u64, Align),
         user: User,
     ) -> Result<SlotId, FastPathMiss> {
-        let counts = self.occupancy.counts();
-        if self.bytes.is_thrifty(counts.granted_bytes)
-            && self.bytes.keeps_whole(grant, ask, counts.granted_bytes, counts.operations())
+        let (key, size, counts) = (grant.key, grant.span.size, self.occupancy.counts());
+        let (granted, operations) = (counts.granted_bytes, counts.operations());
+        if self.bytes.is_thrifty(granted) && self.bytes.keeps_whole(key, size, granted, operations)
         {
             return Err(FastPathMiss::WouldBreak);
         }
-        Ok(self.admit(grant, ask.bytes(), user))
+        Ok(self.admit(grant, bytes, user))
     }
 
     /// As [`allocate`](Self::allocate), breaking whatever fits and looking at every hole.
     pub(super) fn allocate_usable(&mut self, ask: Ask) -> Result<SlotId, ErrorKind> {
         self.occupancy.reserve()?;
         let user = self.enter(ask.timeline)?;
-        let grant = self.bytes.search(ask, |last| self.order.may(user, last))?;
+        let grant = self.bytes.search(ask.layout, ask.class, |last| self.order.may(user, last))?;
         Ok(self.admit(grant, ask.bytes(), user))
     }
 
