@@ -5,6 +5,7 @@ mod last_freed;
 use self::last_freed::LastFreed;
 use super::extra::Kept;
 use super::growth::{Growth, Ration, Thrift};
+use super::occupancy::REMOTE;
 use super::order::User;
 use super::shared::Leaving;
 use crate::device::Block;
@@ -59,6 +60,8 @@ pub(super) struct Bytes<B: Backend> {
     pager: Option<Pager>,
     /// The span that was freed last, until something else than a request of its size comes.
     last_freed: Option<LastFreed>,
+    /// The key of the span that the fast path took last.
+    last_taken: Key,
     ration: Ration,
     thrift: Thrift,
     /// Bytes of spans that no allocation has: a defragmentation pass holds them, or they are kept.
@@ -74,6 +77,7 @@ impl<B: Backend> Bytes<B> {
             blocks: Vec::new(),
             pager: None,
             last_freed: None,
+            last_taken: REMOTE,
             ration: Ration::NEW,
             thrift: Thrift::OFF,
             held: 0,

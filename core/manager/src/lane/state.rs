@@ -228,6 +228,7 @@ impl<B: Backend> State<B> {
         {
             return Err(FastPathMiss::WouldBreak);
         }
+        self.bytes.set_last_taken(key);
         Ok(self.admit(grant, bytes, user))
     }
 
