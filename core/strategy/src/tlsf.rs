@@ -64,6 +64,8 @@ pub struct Tlsf {
     blocks: Vec<(u32, u64)>,
     /// No id below this is unused.
     lowest_unused: usize,
+    /// No block is smaller than this.
+    smallest: u64,
     /// The size of the largest block.
     largest: u64,
     /// The number of blocks of that size.
@@ -109,6 +111,7 @@ impl Tlsf {
             bins: Bins::new(),
             blocks: Vec::new(),
             lowest_unused: 0,
+            smallest: u64::MAX,
             largest: 0,
             as_large: 0,
             total: 0,
@@ -217,19 +220,27 @@ impl Tlsf {
         }
     }
 
-    /// Returns every empty block, lowest id first, with its size and its last use.
+    /// Returns every empty block with its size and its last use, in no order. Looks at the holes that are as long as the smallest
+    /// block; at all blocks only where holes touch.
     pub fn empty_blocks(&self) -> impl Iterator<Item = (BlockId, u64, LastUse)> + '_ {
-        // Few blocks begin with a hole: most are passed over by two loads.
-        let begins_with_hole =
-            |edge: u32| edge != NONE && self.nodes.is_hole(self.nodes.next(edge));
-        let blocks = (0..).map(BlockId).zip(&self.blocks);
-        blocks.filter(move |(_, (edge, _))| begins_with_hole(*edge)).filter_map(|(id, block)| {
-            let joined = self.pieces(block.0).try_fold(LastUse::NONE, |joined, at| {
-                let node = self.nodes.get(at);
+        let bins = core::iter::successors(self.bins.last(), |bin| self.bins.last_below(*bin));
+        let least = bin_of(self.smallest);
+        let long = bins.take_while(move |bin| *bin >= least).flat_map(|bin| self.bins.holes(bin));
+        let whole = long.map(|hole| self.nodes.at(hole)).filter(|node| node.previous == node.next);
+        let whole = whole.map(|node| (node.block(), node.size, node.last_use));
+        // An empty block that is no hole is several, and each that follows another one has a note.
+        let divided = if self.touching.is_empty() { &[] } else { self.blocks.as_slice() };
+        let divided = (0..).map(BlockId).zip(divided).filter_map(|(id, (edge, size))| {
+            if *edge == NONE || self.nodes.next(*edge) == self.nodes.previous(*edge) {
+                return None;
+            }
+            let joined = self.pieces(*edge).try_fold(LastUse::NONE, |joined, at| {
+                let node = self.nodes.at(at);
                 node.is_hole().then(|| joined.join(node.last_use))
             });
-            joined.map(|last_use| (id, block.1, last_use))
-        })
+            joined.map(|last_use| (id, *size, last_use))
+        });
+        whole.chain(divided)
     }
 
     /// Looks at all blocks for the size of the largest, and the number of those.
@@ -778,6 +789,7 @@ impl Strategy for Tlsf {
             (self.largest, self.as_large) = (size, 0);
         }
         self.as_large += usize::from(size == self.largest);
+        self.smallest = self.smallest.min(size);
         self.total += size;
         self.add_hole(piece);
         Ok(block)
@@ -803,6 +815,9 @@ impl Strategy for Tlsf {
         self.as_large -= usize::from(size == self.largest);
         if self.as_large == 0 {
             (self.largest, self.as_large) = self.largest_blocks();
+        }
+        if self.total == 0 {
+            self.smallest = u64::MAX;
         }
         Ok(())
     }

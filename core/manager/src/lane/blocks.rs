@@ -174,7 +174,9 @@ impl<B: Backend> Lane<B> {
         let (mut returned, mut bytes) = (Vec::new(), 0);
         let mut state = self.state.lock_flushed();
         let mut left = self.shared.reserved_for_all();
-        for (size, id) in state.empty_blocks() {
+        let mut empty = state.empty_blocks();
+        empty.sort_unstable_by_key(|(_, id)| *id);
+        for (size, id) in empty {
             if bytes < enough
                 && let Some(rest) = state.left_without(id, left, self.shared.config.minimum)
             {

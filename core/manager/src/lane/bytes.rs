@@ -152,7 +152,7 @@ impl<B: Backend> Bytes<B> {
         core::mem::take(&mut self.blocks).into_iter().flatten().map(|held| held.block)
     }
 
-    /// Empty blocks whose last users `may` accepts, with their sizes. Addresses are no block to return.
+    /// Empty blocks whose last users `may` accepts, with their sizes, in no order. Addresses are no block to return.
     pub(super) fn empty_blocks(&self, may: impl Fn(LastUse) -> bool) -> Vec<(u64, BlockId)> {
         match &self.suballocator {
             _ if self.pager.is_some() => Vec::new(),
