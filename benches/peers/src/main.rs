@@ -1,4 +1,4 @@
-//! The same traces and churn through omniheap and its peers, in one run: tables of ratios, and JSON.
+//! The same traces and churn through omniheap and its peers, in turn: tables of ratios, and JSON.
 //!
 //! `cargo run --release -- TRACE.csv.gz … [--json FILE] [--repeat N]`, from this folder.
 mod device;
@@ -15,12 +15,14 @@ use measure::{Entry, measure};
 use table::{Row, Table};
 use workload::Workload;
 
+/// Runs of which the table has medians. Each takes the fastest of some turns.
+const RUNS: usize = 3;
 /// Bytes that a workload on a real device holds at its peak; larger ones are scaled down to fit small machines.
 const REAL_PEAK: u64 = 8 << 30;
 
 fn main() {
     let mut traces = Vec::new();
-    let (mut json, mut repeat) = (None, 7);
+    let (mut json, mut repeat) = (None, 3);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -108,12 +110,12 @@ fn on_a_device(device: &Device, workloads: &[Workload], repeat: u32) -> [Table; 
 fn compare(title: String, peers: &[Entry<'_>], workloads: &[Workload], repeat: u32) -> Table {
     let mut rows = Vec::new();
     for workload in workloads {
-        let figures = measure(peers, workload, repeat);
-        rows.extend(peers.iter().zip(figures).map(|(peer, figures)| Row {
+        let runs: Vec<_> = (0..RUNS).map(|_| measure(peers, workload, repeat)).collect();
+        rows.extend(peers.iter().enumerate().map(|(at, peer)| Row {
             peer: peer.name,
             workload: workload.name.clone(),
             is_trace: workload.is_trace,
-            figures,
+            runs: runs.iter().map(|run| run[at]).collect(),
             peak_live: workload.peak_live,
         }));
     }
