@@ -123,4 +123,8 @@ pub(crate) fn ranks_are_on_one_clock(browser: &mut Browser) {
         "{links}"
     );
     assert!(links.as_array().expect("a list").iter().all(|it| it[1] == encoded), "{links}");
+    page.resize(420, 800);
+    assert_eq!(page.number("document.documentElement.scrollWidth"), 420.0);
+    page.prefer("dark");
+    assert_eq!(page.text_of("#theme"), "Light");
 }

@@ -25,11 +25,11 @@ function section(title) {
 }
 
 function table(into, header, rows) {
-  const made = make("table");
+  const [scroll, made] = [make("div", undefined, "scroll"), make("table")];
   row(made, header, "th");
   rows.forEach((cells) => row(made, cells));
-  into.append(made);
-  return made;
+  scroll.append(made);
+  into.append(scroll);
 }
 
 const list = (ranks, count) => ranks.join(", ") + (count > ranks.length ? `, … (${whole(count)} in all)` : "");
@@ -149,7 +149,7 @@ function bandLink(row, index) {
 function showBands() {
   const into = section("Live memory over time, one band per rank");
   if (data.rows.length < data.ranks) into.append(make("p", `${whole(data.rows.length)} of ${whole(data.ranks)} ranks are drawn.`, "hint"));
-  const scale = `All bands are on one clock, which begins with each rank's own recording. The darker, the more is live: the darkest is ${bytes(data.scale)}.`;
+  const scale = `All bands are on one clock, which begins with each rank's own recording. The stronger the colour, the more is live: the strongest is ${bytes(data.scale)}.`;
   into.append(make("p", scale, "hint"));
   const [box, canvas] = [make("div", undefined, "bands"), make("canvas")];
   canvas.id = "bands";
@@ -172,12 +172,17 @@ showParting();
 showFailures();
 showProblems();
 const drawAll = showBands();
+const redraw = () => {
+  forgetTheme();
+  $("theme").textContent = isDark() ? "Light" : "Dark";
+  drawAll();
+};
 $("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-  forgetTheme();
-  drawAll();
+  redraw();
 });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 $("notice").hidden = true;
 $("main").hidden = false;
-drawAll();
+redraw();
 document.documentElement.dataset.ready = String(Math.round(performance.now()));
