@@ -12,7 +12,7 @@ static void wait_for_go(void* unused) { while (!go) usleep(1000); }
 int main(int count, char** words) {
     H context, stream; P p, q;
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
-    alarm(20);
+    alarm(120);
     if (!strcmp(words[1], "waits")) {
         /* Work after the free waits for something that the program does only after its next allocation. */
         if (cuStreamCreate(&stream, 1) || cuMemAlloc_v2(&p, 40 << 20) || cuMemFree_v2(p)) return 3;

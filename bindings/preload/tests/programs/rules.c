@@ -381,7 +381,7 @@ static const struct { const char* name; int (*run)(void); } RULES[] = {
 
 int main(int count, char** words) {
     H context;
-    alarm(20);
+    alarm(120);
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
     for (int i = 0; i < sizeof RULES / sizeof *RULES; i++) {
         if (strcmp(words[1], RULES[i].name)) continue;
