@@ -128,6 +128,12 @@ impl Cuda {
         self.driver().context()
     }
 
+    /// Notes that the context is gone. Events count as reached, and plain memory as returned, without a call: the driver may read freed
+    /// memory if it is asked. Pages and addresses outlive a context, and can still be given back.
+    pub fn end_context(&self) {
+        self.driver().end();
+    }
+
     /// Returns the module that holds the constant bank and the kernels that read it.
     ///
     /// # Errors

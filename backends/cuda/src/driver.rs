@@ -11,6 +11,7 @@ mod transfer;
 use crate::sys::{Attribute, CUcontext, CUdevice, CUuuid, Code, Functions};
 pub(crate) use check::check;
 use check::{check_release, success};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use core::{ffi::c_int, fmt};
 use omniheap_seam::{ErrorKind, Result};
 use omniheap_stream::{Raw, StreamDriver};
@@ -34,6 +35,8 @@ pub struct Driver {
     device: CUdevice,
     context: Raw<cudarc::driver::sys::CUctx_st>,
     ownership: Ownership,
+    /// True once the context is gone.
+    has_ended: AtomicBool,
 }
 
 /// Calls that would spoil the captures of others are let through: ours touch nothing of theirs.
@@ -104,7 +107,8 @@ impl Driver {
         let mut context = core::ptr::null_mut();
         // SAFETY: `device` came from the call above; `context` is a valid out-pointer.
         check(unsafe { (fns.primary_retain)(&raw mut context, device) })?;
-        Ok(Self { fns, device, context: Raw(context), ownership: Ownership::Primary })
+        let (context, ownership) = (Raw(context), Ownership::Primary);
+        Ok(Self { fns, device, context, ownership, has_ended: AtomicBool::new(false) })
     }
 
     /// Uses a context that the caller keeps alive.
@@ -117,8 +121,9 @@ impl Driver {
             return Err(ErrorKind::InvalidConfig.because("the context is null"));
         }
         let fns = Self::functions()?;
-        let mut this =
-            Self { fns, device: 0, context: Raw(context), ownership: Ownership::Borrowed };
+        let (context, ownership) = (Raw(context), Ownership::Borrowed);
+        let has_ended = AtomicBool::new(false);
+        let mut this = Self { fns, device: 0, context, ownership, has_ended };
         this.device = this.current_device()?;
         Ok(this)
     }
@@ -126,6 +131,15 @@ impl Driver {
     /// Returns the device's number in this process: handles of devices are their ordinals.
     pub(crate) fn ordinal(&self) -> u32 {
         u32::try_from(self.device).unwrap_or(0)
+    }
+
+    /// Notes that the context is gone, and its events and plain memory with it: the driver must not be asked about these any more.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Relaxed);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
     }
 
     fn enter_code(&self) -> core::result::Result<Current<'_>, Code> {
@@ -145,6 +159,9 @@ impl Driver {
 
     /// Runs a call that gives something back. A driver that is already gone has nothing left to give back.
     fn release(&self, call: impl FnOnce(&Functions) -> Code) -> Result<()> {
+        if self.has_ended() {
+            return Ok(());
+        }
         check_release(match self.enter_code() {
             Ok(_current) => call(self.fns),
             Err(code) => code,

@@ -578,6 +578,10 @@ impl<V: Vendor> Book<V> {
         }
     }
 
+    pub(crate) fn gpu(&self) -> &V::Gpu {
+        self.manager.backend()
+    }
+
     /// Returns everything to the driver. The context ends, and with it everything that lives there.
     pub(crate) fn close(&self) {
         let _turn = lock(&self.turn);

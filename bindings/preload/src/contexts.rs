@@ -144,6 +144,7 @@ fn notice_end(real: &Nvidia, device: c_int, context: Option<Handle>) -> Option<(
         capture::end_all::<Nvidia>(context);
         books::take::<Nvidia>(context.addr())
             .inspect(|book| ending::keep(*book))
+            .inspect(|book| book.gpu().end_context())
             .inspect(|book| book.close());
     }
     Some(())

@@ -139,12 +139,18 @@ unsafe impl StreamDriver for Driver {
     }
 
     unsafe fn record(&self, event: Self::Event, stream: Self::Stream) -> Result<()> {
+        if self.has_ended() {
+            return Err(ErrorKind::DeviceLost.into());
+        }
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.fns.event_record)(event.0, stream.0) })
     }
 
     unsafe fn record_all(&self, event: Self::Event) -> Result<()> {
+        if self.has_ended() {
+            return Err(ErrorKind::DeviceLost.into());
+        }
         let record = self.fns.event_record_all.ok_or(ErrorKind::Unsupported)?;
         let _current = self.enter()?;
         let mut status = 0;
@@ -209,6 +215,9 @@ unsafe impl StreamDriver for Driver {
     }
 
     unsafe fn progress(&self, event: Self::Event) -> Result<Progress> {
+        if self.has_ended() {
+            return Ok(Progress::Finished);
+        }
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         match unsafe { (self.fns.event_query)(event.0) } {
@@ -218,6 +227,9 @@ unsafe impl StreamDriver for Driver {
     }
 
     unsafe fn wait_event(&self, event: Self::Event) -> Result<()> {
+        if self.has_ended() {
+            return Ok(());
+        }
         let _current = self.enter()?;
         // SAFETY: the caller's promise is the function's precondition.
         check(unsafe { (self.fns.event_synchronize)(event.0) })
